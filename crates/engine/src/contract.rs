@@ -15,7 +15,9 @@ use core::fmt;
 pub use crate::device::DeviceKind;
 use crate::schedule::Schedule;
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{CacheKey, Controller, Goal, IndexCopy, KeepRuns, PassThrottle, Policy, Tidy, Timing};
+pub use crate::settings::{
+    BadDedupVerify, CacheKey, Controller, DedupVerify, Goal, IndexCopy, KeepRuns, PassThrottle, Policy, Tidy, Timing,
+};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -194,7 +196,7 @@ pub struct PoolChange {
     /// What the disk under the store is.
     pub device: Option<DeviceKind>,
     /// Whether the pass that finds duplicates compares bytes before it lets two blocks share a slot.
-    pub dedup_verify: Option<bool>,
+    pub dedup_verify: Option<DedupVerify>,
     /// When a plan of relocation is made and run unasked.
     pub relocate: Option<Schedule>,
     /// Which feedback loop sets the pace of the pass that finds duplicates.

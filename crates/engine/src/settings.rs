@@ -566,6 +566,58 @@ impl fmt::Display for BadPassThrottle {
     }
 }
 
+/// What a pass that finds duplicates reads from the device before blocks come to share a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DedupVerify {
+    /// Nothing: digests are believed.
+    Off,
+    /// Both slots, and their bytes are compared: contents that differ and have the same digest stay apart, too.
+    Both,
+    /// The slot that is kept, once: it must hold what its digest says, or damage that nobody has noticed would take the place of a good copy.
+    #[default]
+    Kept,
+}
+
+impl DedupVerify {
+    /// All of them, by their numbers in recordings.
+    pub const ALL: [DedupVerify; 3] = [DedupVerify::Off, DedupVerify::Both, DedupVerify::Kept];
+}
+
+impl fmt::Display for DedupVerify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DedupVerify::Kept => "kept",
+            DedupVerify::Both => "both",
+            DedupVerify::Off => "off",
+        })
+    }
+}
+
+impl FromStr for DedupVerify {
+    type Err = BadDedupVerify;
+
+    fn from_str(text: &str) -> Result<DedupVerify, BadDedupVerify> {
+        match text {
+            "kept" => Ok(DedupVerify::Kept),
+            "both" => Ok(DedupVerify::Both),
+            "off" => Ok(DedupVerify::Off),
+            _ => Err(BadDedupVerify),
+        }
+    }
+}
+
+/// There is no such way to verify.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadDedupVerify;
+
+impl core::error::Error for BadDedupVerify {}
+
+impl fmt::Display for BadDedupVerify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is kept, both or off")
+    }
+}
+
 /// Whether a pass that finds duplicates leaves them where a run of blocks would be split: blocks that follow each other on disk as they do
 /// in the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -256,6 +256,15 @@ impl Care {
         self.mends.insert(slot, mend);
     }
 
+    /// A block has been found to fail, and `other` should hold the same. The buffer is the block's from here on.
+    pub(crate) fn mend_from(&mut self, pool: &mut Pool, slot: Slot, buffer: BufferId, other: Slot) {
+        if self.mends(slot) {
+            return pool.buffers.release(buffer);
+        }
+        self.mends.insert(slot, Mend::new(Some(buffer), For::Reads, Some(other)));
+        pool.needs_pump = true;
+    }
+
     /// The scrub has found a block that fails. The buffer is the block's from here on.
     pub(crate) fn mend_for_scrub(
         &mut self,

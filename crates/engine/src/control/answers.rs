@@ -32,8 +32,8 @@ impl Engine {
     }
 
     /// Whether the pass that finds duplicates compares bytes.
-    pub fn dedup_verify(&self) -> bool {
-        self.pool.verifies_shares()
+    pub fn dedup_verify(&self) -> DedupVerify {
+        self.pool.dedup_verify()
     }
 
     /// Which feedback loop sets the pace of that pass.

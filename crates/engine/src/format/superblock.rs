@@ -10,7 +10,7 @@ use core::fmt;
 
 use crate::contract::BadGeometry;
 use crate::contract::Failure;
-use crate::contract::{CacheKey, DeviceKind, IndexCopy, PassThrottle, Policy, Tidy};
+use crate::contract::{CacheKey, DedupVerify, DeviceKind, IndexCopy, PassThrottle, Policy, Tidy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
@@ -46,7 +46,8 @@ const INDEX_COPY_AT: usize = 249;
 /// The pass that finds all duplicates: its state, a byte of bits, and its place. The lowest bit is of its record; then comes whether it
 /// compares bytes, and in the rest which feedback loop it has.
 const DEDUP_AT: usize = 250;
-const VERIFIES_SHARES: u8 = 2;
+const VERIFIES_BOTH: u8 = 2;
+const VERIFIES_NOTHING: u8 = 0x80;
 const THROTTLE_SHIFT: u8 = 2;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 17;
@@ -216,7 +217,7 @@ pub struct Superblock {
     /// Which copy the index names of a block that is written again.
     pub index_copy: IndexCopy,
     /// Whether the pass that finds duplicates compares bytes before it lets two blocks share a slot.
-    pub verifies_shares: bool,
+    pub dedup_verify: DedupVerify,
     /// Which feedback loop sets its pace.
     pub throttle: PassThrottle,
     /// How index and read cache share memory, if that has been set.
@@ -315,7 +316,7 @@ impl Superblock {
             memory: 0,
             second_copies: 0,
             index_copy: IndexCopy::default(),
-            verifies_shares: false,
+            dedup_verify: DedupVerify::Kept,
             throttle: PassThrottle::default(),
             cache_key: CacheKey::default(),
             cache: None,
@@ -391,7 +392,11 @@ impl Superblock {
         self.scrub.write(b, SCRUB_AT);
         b[ALLOWANCE_AT] = self.allowance;
         self.dedup.write(b, DEDUP_AT);
-        b[DEDUP_AT + 1] |= if self.verifies_shares { VERIFIES_SHARES } else { 0 };
+        b[DEDUP_AT + 1] |= match self.dedup_verify {
+            DedupVerify::Kept => 0,
+            DedupVerify::Both => VERIFIES_BOTH,
+            DedupVerify::Off => VERIFIES_NOTHING,
+        };
         b[DEDUP_AT + 1] |= (self.throttle as u8) << THROTTLE_SHIFT;
         put_u32(b, SECOND_COPIES_AT, self.second_copies);
         put_u32(b, CACHE_AT, self.cache.map_or(0, CacheSetting::encode));
@@ -515,7 +520,8 @@ impl Superblock {
         let relocate = Schedule::decode(u16_at(b, RELOCATE_AT).into());
         let why = "when a plan of relocation is run is of an unknown kind";
         let relocate = relocate.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
-        let throttle = PassThrottle::ALL.get(usize::from(b[DEDUP_AT + 1] >> THROTTLE_SHIFT)).copied();
+        let throttle =
+            PassThrottle::ALL.get(usize::from((b[DEDUP_AT + 1] & !VERIFIES_NOTHING) >> THROTTLE_SHIFT)).copied();
         let why = "what sets the pace of the pass that finds duplicates is of an unknown kind";
         let throttle = throttle.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
         let cache = match u32_at(b, CACHE_AT) {
@@ -567,7 +573,11 @@ impl Superblock {
             memory: u64_at(b, 184),
             second_copies: u32_at(b, SECOND_COPIES_AT),
             index_copy,
-            verifies_shares: b[DEDUP_AT + 1] & VERIFIES_SHARES != 0,
+            dedup_verify: match b[DEDUP_AT + 1] & (VERIFIES_BOTH | VERIFIES_NOTHING) {
+                0 => DedupVerify::Kept,
+                VERIFIES_BOTH => DedupVerify::Both,
+                _ => DedupVerify::Off,
+            },
             throttle,
             cache,
             cache_key,
@@ -620,7 +630,7 @@ mod tests {
             memory: 1 << 40,
             second_copies: 99,
             index_copy: IndexCopy::Newest,
-            verifies_shares: true,
+            dedup_verify: DedupVerify::Both,
             throttle: PassThrottle::Experiment,
             cache_key: CacheKey::Off,
             cache: "fixed:40,lru".parse().ok(),

@@ -118,7 +118,7 @@ pub(crate) struct Pool {
     device_kind: DeviceKind,
     device: DeviceTraits,
     /// The pass compares bytes before it lets blocks share a slot.
-    verifies_shares: bool,
+    dedup_verify: DedupVerify,
     /// Which feedback loop sets its pace.
     throttle: PassThrottle,
     /// When a plan of relocation is made and run unasked.
@@ -260,7 +260,7 @@ impl Pool {
             second_copies: 0,
             copies: None,
             index_copy: IndexCopy::default(),
-            verifies_shares: false,
+            dedup_verify: DedupVerify::default(),
             throttle: PassThrottle::default(),
             relocate: Schedule::default(),
             regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),

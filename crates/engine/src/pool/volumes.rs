@@ -100,14 +100,9 @@ impl Pool {
         }
     }
 
-    /// Whether a pass compares bytes before it lets blocks share a slot.
-    pub(crate) fn verifies_shares(&self) -> bool {
-        self.verifies_shares
-    }
-
-    /// It does from here on, or does not.
-    pub(crate) fn verify_shares(&mut self, on: bool) {
-        self.verifies_shares = on;
+    /// What a pass reads before it lets blocks share a slot.
+    pub(crate) fn dedup_verify(&self) -> DedupVerify {
+        self.dedup_verify
     }
 
     /// Which feedback loop sets the pace of the pass.
@@ -290,7 +285,7 @@ impl Pool {
         self.second_copies = superblock.second_copies;
         self.replicas.budget = superblock.replicas;
         self.index_copy = superblock.index_copy;
-        self.verify_shares(superblock.verifies_shares);
+        self.dedup_verify = superblock.dedup_verify;
         self.throttle = superblock.throttle;
         self.relocate = superblock.relocate;
         self.regions_mut().set_tidy(superblock.tidy);
@@ -312,7 +307,7 @@ impl Pool {
         self.replicas.budget = replicas.unwrap_or(self.replicas.budget);
         self.review_zones();
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
-        self.verifies_shares = change.dedup_verify.unwrap_or(self.verifies_shares);
+        self.dedup_verify = change.dedup_verify.unwrap_or(self.dedup_verify);
         self.throttle = change.throttle.unwrap_or(self.throttle);
         self.relocate = change.relocate.unwrap_or(self.relocate);
         // As it will be read from the superblock.

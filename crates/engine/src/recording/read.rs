@@ -276,9 +276,10 @@ impl Decoder {
             5 => {
                 let policy = reader.policy_change()?;
                 let bits = reader.byte()?;
-                let (is_set, dedup_verify) = match bits & 7 {
-                    bits @ 0..6 => (bits & 1 != 0, (bits > 1).then_some(bits > 3)),
-                    _ => return Err(Stop::Damaged),
+                let is_set = bits & 1 != 0;
+                let dedup_verify = match bits >> 1 & 3 {
+                    0 => None,
+                    code => DedupVerify::ALL.get(usize::from(code - 1)).copied(),
                 };
                 let memory = reader.number()?;
                 let second_copies = match reader.number()? {

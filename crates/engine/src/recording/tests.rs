@@ -109,7 +109,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             replicas: flag.then_some((c % 3 > 0).then_some(c)),
             index_copy: flag.then_some(IndexCopy::ALL[a as usize % 3]),
             tidy: (!flag).then(|| [Tidy::Auto, Tidy::Off, Tidy::PerDay(1 << 20)][a as usize % 3]),
-            dedup_verify: (a % 3 > 0).then_some(a % 3 > 1),
+            dedup_verify: DedupVerify::ALL.get(a as usize % 4).copied(),
             relocate: [None, Some(Schedule::Off), Some(Schedule::Auto), "22-06".parse().ok()][b as usize % 4],
             throttle: PassThrottle::ALL.get(c as usize % 4).copied(),
             cache_key: flag.then_some(CacheKey::ALL[b as usize % 3]),

@@ -240,7 +240,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             out.push(5);
             put_policy_change(out, policy);
             // Bits of what is there, so that older recordings are read.
-            let verify = dedup_verify.map_or(0, |on| 2 + u8::from(on) * 2);
+            let verify = dedup_verify.map_or(0, |verify| verify as u8 + 1) << 1;
             let (relocates, throttles) = (u8::from(relocate.is_some()) << 3, u8::from(throttle.is_some()) << 4);
             out.push(u8::from(memory.is_some()) | verify | relocates | throttles);
             number(out, memory.unwrap_or(0));

@@ -1,8 +1,8 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
 use engine::{
-    CacheKey, DedupCommand, DeviceTraits, Goal, KeepRuns, Limits, PassThrottle, Policy, PoolChange, ScrubCommand,
-    Timing, VolumeProperties,
+    CacheKey, DedupCommand, DedupVerify, DeviceTraits, Goal, KeepRuns, Limits, PassThrottle, Policy, PoolChange,
+    ScrubCommand, Timing, VolumeProperties,
 };
 
 use crate::content::NUMBERED_TWINS;
@@ -395,7 +395,7 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
     let timing = |timing| {
         let (goal, keep_runs) = (Some(Goal::Operations(1 << 20)), Some(KeepRuns::Auto));
         let change = VolumeProperties { timing: Some(timing), goal, keep_runs, ..VolumeProperties::default() };
-        let (dedup_verify, throttle) = (Some(true), Some(PassThrottle::Listing));
+        let (dedup_verify, throttle) = (Some(DedupVerify::Both), Some(PassThrottle::Listing));
         Operation::SetTiming { volume: 0, change, pool: PoolChange { dedup_verify, throttle, ..PoolChange::default() } }
     };
     for (round, content) in (0..3).zip([100, 200, 300]) {

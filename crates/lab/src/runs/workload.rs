@@ -2,8 +2,8 @@
 //! contents, unaligned pieces, huge discards, crashes.
 
 use engine::{
-    CacheKey, CacheSetting, Controller, DedupCommand, Goal, IndexCopy, KeepRuns, Limits, Nanos, PassThrottle, Policy,
-    PoolChange, ScrubCommand, Timing, VolumeProperties,
+    CacheKey, CacheSetting, Controller, DedupCommand, DedupVerify, Goal, IndexCopy, KeepRuns, Limits, Nanos,
+    PassThrottle, Policy, PoolChange, ScrubCommand, Timing, VolumeProperties,
 };
 
 use crate::content::CELLS;
@@ -639,7 +639,8 @@ impl Generator<'_> {
                 let timing = self.random.pick(&[Timing::Offline, Timing::Hybrid, Timing::Hybrid, Timing::Inline]);
                 let goal = self.random.pick(&[Goal::None, Goal::P99(1), Goal::Operations(1 << 40), Goal::Bytes(1)]);
                 let keep_runs = self.runs.pick(&[KeepRuns::Auto, KeepRuns::On, KeepRuns::On, KeepRuns::Off]);
-                let dedup_verify = self.runs.pick(&[None, Some(true), Some(true), Some(false)]);
+                let verifies = [None, Some(DedupVerify::Both), Some(DedupVerify::Kept), Some(DedupVerify::Off)];
+                let dedup_verify = self.runs.pick(&verifies);
                 let controller = self.runs.pick(&[Controller::Forecast, Controller::Paper]);
                 let (paper, other) = (PassThrottle::Listing, PassThrottle::Experiment);
                 let throttle = self.throttles.pick(&[None, None, Some(PassThrottle::Share), Some(paper), Some(other)]);

@@ -1,6 +1,6 @@
 //! What a pass does to blocks that can be read together (with `keep-runs`, nothing), and to those whose digests lie (`dedup-verify`).
 
-use engine::{Command, KeepRuns, Policy, PoolChange, Tidy, Timing, VolumeId, VolumeProperties};
+use engine::{Command, DedupVerify, KeepRuns, Policy, PoolChange, Tidy, Timing, VolumeId, VolumeProperties};
 use lab::content::CELLS;
 use lab::random::Random;
 use lab::world::Answer;
@@ -169,7 +169,7 @@ fn one_block_again_and_again_takes_one_slot_after_a_pass_that_keeps_runs() {
 }
 
 /// Contents for a volume that shares nothing by itself, stored by a pool whose hash has ten values.
-fn weak(seed: u64, verify: bool, keep_runs: KeepRuns) -> (Bench, Vec<u32>) {
+fn weak(seed: u64, verify: DedupVerify, keep_runs: KeepRuns) -> (Bench, Vec<u32>) {
     let (mut bench, mut random, mut contents) = start(seed);
     bench.world.weaken_digests(80);
     bench.command(Command::SetPool(PoolChange { dedup_verify: Some(verify), ..PoolChange::default() }));
@@ -190,7 +190,7 @@ fn weak(seed: u64, verify: bool, keep_runs: KeepRuns) -> (Bench, Vec<u32>) {
 #[test]
 fn with_dedup_verify_a_pass_shares_no_two_different_contents_whatever_their_digests_say() {
     for seed in 0..12 {
-        let (mut bench, contents) = weak(seed, true, [KeepRuns::Off, KeepRuns::On][seed as usize % 2]);
+        let (mut bench, contents) = weak(seed, DedupVerify::Both, [KeepRuns::Off, KeepRuns::On][seed as usize % 2]);
         let status = bench.dedup();
         assert!(status.shared_blocks > 0 && status.unequal_blocks > 0, "seed {seed}: {status:?}");
         for (block, &content) in (0..).zip(&contents).filter(|(_, content)| **content != 0) {
@@ -199,7 +199,7 @@ fn with_dedup_verify_a_pass_shares_no_two_different_contents_whatever_their_dige
         bench.audit();
     }
     // It is the comparison that does it.
-    let (mut bench, contents) = weak(0, false, KeepRuns::Off);
+    let (mut bench, contents) = weak(0, DedupVerify::Off, KeepRuns::Off);
     let mut wrong = (0..).zip(&contents).filter(|(_, content)| **content != 0);
     assert!(wrong.any(|(block, &content)| bench.read(block) != Ok(Answer::Data(vec![content; CELLS]))));
 }
@@ -209,7 +209,7 @@ fn with_dedup_verify_a_pass_shares_no_two_different_contents_whatever_their_dige
 fn what_is_written_while_a_pass_compares_is_what_is_read() {
     for seed in 0..12 {
         let (mut bench, mut random, mut contents) = start(100 + seed);
-        bench.command(Command::SetPool(PoolChange { dedup_verify: Some(true), ..PoolChange::default() }));
+        bench.command(Command::SetPool(PoolChange { dedup_verify: Some(DedupVerify::Both), ..PoolChange::default() }));
         bench.set_runs(Policy::Full, Timing::Offline, random.pick(&[KeepRuns::Off, KeepRuns::On]));
         fill(&mut bench, &mut random, &mut contents);
         bench.settle();
@@ -231,4 +231,56 @@ fn what_is_written_while_a_pass_compares_is_what_is_read() {
         bench.run_pass(SECOND);
         bench.assert_exact(&contents);
     }
+}
+
+/// Two volumes hold the same 64 blocks, each in slots of its own, and one of the two slots of each block has rotted while nobody looked.
+fn rotten(seed: u64, keep_runs: KeepRuns) -> (Bench, VolumeId) {
+    let (mut bench, mut random, _) = start(seed);
+    let size = 64 * bench.geometry().block();
+    bench.command(Command::CreateVolume { name: "other", size, policy: Some(Policy::Full) });
+    let (first, other) = (bench.volume, VolumeId(bench.volume.0 + 1));
+    let timing = Some(Timing::Offline);
+    for volume in [first, other] {
+        let policy = Some(Some(Policy::Full));
+        let change = VolumeProperties { policy, timing, keep_runs: Some(keep_runs), ..VolumeProperties::default() };
+        bench.command(Command::SetVolume { volume, change });
+        bench.volume = volume;
+        (0..64).step_by(8).for_each(|at| bench.write(at, &(1000 + at as u32..1008 + at as u32).collect::<Vec<u32>>()));
+    }
+    bench.settle();
+    bench.reopen();
+    for content in 1000..1064 {
+        let places = bench.places(content);
+        assert_eq!(places.len(), 2, "block {content}");
+        bench.rot(places[random.below(2) as usize]);
+    }
+    bench.volume = first;
+    (bench, other)
+}
+
+/// A pass kept the rotten one of two copies, and gave the good one up: 64 of 128 blocks were lost in both volumes.
+#[test]
+fn a_pass_keeps_no_rotten_copy_in_place_of_a_good_one() {
+    for (seed, keep_runs) in (0..6).zip([KeepRuns::Off, KeepRuns::On].into_iter().cycle()) {
+        let (mut bench, other) = rotten(seed, keep_runs);
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        let first = bench.volume;
+        bench.settle();
+        bench.cool();
+        for volume in [first, other] {
+            bench.volume = volume;
+            (0..64).for_each(|block| bench.assert_holds(block, 1000 + block as u32));
+        }
+        bench.settle();
+        bench.audit();
+    }
+    // It is the proof that does it.
+    let (mut bench, _) = rotten(0, KeepRuns::Off);
+    bench.command(Command::SetPool(PoolChange { dedup_verify: Some(DedupVerify::Off), ..PoolChange::default() }));
+    bench.start_pass();
+    bench.run_pass(SECOND);
+    bench.settle();
+    bench.cool();
+    assert!((0..64).filter(|&block| bench.read(block).is_err()).count() > 8);
 }

@@ -88,7 +88,7 @@ pub enum Command {
         /// cache-key: what the read cache finds blocks by: sector (their places, the default), content (what several places hold is kept
         /// once) or off (it keeps nothing);
         /// device: what the disk is: hdd (it has heads), ssd, or auto (the default: what the system says), at once, also while serving;
-        /// dedup-verify: whether 'dedup' reads two blocks and compares them before they share a place: on or off (the default);
+        /// dedup-verify: what 'dedup' reads before blocks share a place: kept (the block that is kept, the default), both (and compares them) or off;
         /// relocate: when the server notes reads, plans and runs 'relocate' by itself: auto (when the pool is idle), hours of the day, such as
         /// 22-06, or off (the default);
         /// throttle: what sets the pace of 'dedup' beside clients: share (of the device, the default), paper (HIODS' delay before each block)

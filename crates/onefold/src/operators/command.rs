@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, Controller, DedupCommand, DeviceKind, Engine, Goal, IndexCopy, KeepRuns,
-    PassThrottle, Policy, PoolChange, RelocateCommand, Schedule, ScrubCommand, Tidy, Timing, Volume, VolumeId,
-    VolumeProperties,
+    CacheKey, CacheSetting, Command, Controller, DedupCommand, DedupVerify, DeviceKind, Engine, Goal, IndexCopy,
+    KeepRuns, PassThrottle, Policy, PoolChange, RelocateCommand, Schedule, ScrubCommand, Tidy, Timing, Volume,
+    VolumeId, VolumeProperties,
 };
 use tracing::error;
 
@@ -99,7 +99,7 @@ pub fn wanted<'a>(
             cache: cache.as_deref().map(cache_setting).transpose()?,
             cache_key: cache_key.as_deref().map(cache_key_value).transpose()?,
             device: device.as_deref().map(device_value).transpose()?,
-            dedup_verify: *dedup_verify,
+            dedup_verify: dedup_verify.as_deref().map(dedup_verify_value).transpose()?,
             relocate: relocate.as_deref().map(relocate_value).transpose()?,
             throttle: throttle.as_deref().map(throttle_value).transpose()?,
         }),
@@ -199,7 +199,7 @@ pub fn done(request: &Request) -> Option<String> {
         Request::SetPool(PoolSettings { cache_key: Some(key), .. }) => format!("the pool: set cache-key={key}"),
         Request::SetPool(PoolSettings { device: Some(device), .. }) => format!("the pool: set device={device}"),
         Request::SetPool(PoolSettings { dedup_verify: Some(on), .. }) => {
-            format!("the pool: set dedup-verify={}", if *on { "on" } else { "off" })
+            format!("the pool: set dedup-verify={on}")
         }
         Request::SetPool(PoolSettings { relocate: Some(when), .. }) => format!("the pool: set relocate={when}"),
         Request::SetPool(PoolSettings { throttle: Some(which), .. }) => format!("the pool: set throttle={which}"),
@@ -272,6 +272,11 @@ pub fn device_value(text: &str) -> Result<DeviceKind, String> {
 /// When a plan of relocation is made and run unasked.
 pub fn relocate_value(text: &str) -> Result<Schedule, String> {
     text.parse().map_err(|error| format!("relocate={text} is not possible: {error}"))
+}
+
+/// What the pass that finds duplicates reads before blocks share a slot.
+pub fn dedup_verify_value(text: &str) -> Result<DedupVerify, String> {
+    text.parse().map_err(|error| format!("dedup-verify={text} is not possible: {error}"))
 }
 
 /// Which feedback loop sets the pace of the pass that finds duplicates.

@@ -173,7 +173,7 @@ pub struct PoolSettings {
     /// What the disk under the pool is: `auto`, `hdd` or `ssd`.
     pub device: Option<String>,
     /// Whether the pass that finds duplicates compares bytes.
-    pub dedup_verify: Option<bool>,
+    pub dedup_verify: Option<String>,
     /// When a plan of relocation is made and run unasked: `off`, `auto`, or hours.
     pub relocate: Option<String>,
     /// Which feedback loop sets the pace of the pass that finds duplicates, as it is written on the command line.

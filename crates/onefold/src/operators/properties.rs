@@ -1,10 +1,11 @@
 //! Properties of pools and volumes as they are written: `KEY=VALUE` in, a table with the source of each value out.
 
+use engine::DedupVerify;
 use serde::Serialize;
 
 use crate::operators::command::{
-    cache_key_value, cache_setting, controller_value, device_value, goal_value, index_copy_value, inheritable,
-    keep_runs_value, relocate_value, throttle_value, tidy_value, timing_value,
+    cache_key_value, cache_setting, controller_value, dedup_verify_value, device_value, goal_value, index_copy_value,
+    inheritable, keep_runs_value, relocate_value, throttle_value, tidy_value, timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -124,8 +125,8 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
         Property {
             name: name.into(),
             property: "dedup-verify",
-            value: if report.dedup.verify { "on" } else { "off" }.into(),
-            source: if report.dedup.verify { "pool" } else { DEFAULT },
+            value: report.dedup.verify.clone(),
+            source: if report.dedup.verify == DedupVerify::default().to_string() { DEFAULT } else { "pool" },
         },
         Property {
             name: name.into(),
@@ -276,7 +277,7 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
             device_value(value)?;
             settings.device = Some(value.into());
         }
-        "dedup-verify" => settings.dedup_verify = Some(switch(key, value)?),
+        "dedup-verify" => settings.dedup_verify = Some(dedup_verify_value(value)?.to_string()),
         "relocate" => {
             relocate_value(value)?;
             settings.relocate = Some(value.into());
@@ -385,8 +386,8 @@ mod tests {
         assert!(["auto", "off", "50G"].iter().all(|value| pool_request("tidy", value).is_ok()));
         assert!(pool_request("tidy", "0").unwrap_err().contains("tidy=off"));
         assert!(pool_request("tidy", "much").unwrap_err().contains("auto, or off"));
-        assert!(pool_request("dedup-verify", "on").is_ok());
-        assert!(pool_request("dedup-verify", "yes").unwrap_err().contains("on or off"));
+        assert!(["kept", "both", "off"].iter().all(|value| pool_request("dedup-verify", value).is_ok()));
+        assert!(pool_request("dedup-verify", "yes").unwrap_err().contains("kept, both or off"));
         assert!(["auto", "off", "22-06", "1-24"].iter().all(|value| pool_request("relocate", value).is_ok()));
         for value in ["on", "6", "06-06", "22-25"] {
             let error = pool_request("relocate", value).unwrap_err();

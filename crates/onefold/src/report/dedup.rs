@@ -1,6 +1,6 @@
 //! The pass that finds all duplicates, for people and programs.
 
-use engine::DedupStatus;
+use engine::{DedupStatus, DedupVerify};
 use serde::{Deserialize, Serialize};
 
 use crate::size;
@@ -8,9 +8,9 @@ use crate::size;
 /// The pass that is under way, or the last one.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DedupReport {
-    /// Bytes are compared before two blocks share a slot.
+    /// What is read before blocks share a slot: `kept`, `both` or `off`.
     #[serde(default)]
-    pub verify: bool,
+    pub verify: String,
     /// `never`, `running`, `paused`, `finished` or `stopped`.
     pub state: String,
     /// Of a million parts of the pass, those that are done.
@@ -53,9 +53,9 @@ pub struct DedupReport {
 
 impl DedupReport {
     /// From the engine's figures.
-    pub fn new(status: &DedupStatus, verify: bool) -> DedupReport {
+    pub fn new(status: &DedupStatus, verify: DedupVerify) -> DedupReport {
         DedupReport {
-            verify,
+            verify: verify.to_string(),
             state: status.state.name().into(),
             done_ppm: status.done_ppm,
             left_seconds: status.left_seconds,
@@ -113,9 +113,9 @@ mod tests {
             shared_blocks: 256,
             ..DedupStatus::default()
         };
-        assert_eq!(DedupReport::new(&status, false).text(), "running: 12.3 % done, 9 s left, 1 MiB shared");
-        assert_eq!(DedupReport::new(&DedupStatus::default(), false).text(), "never");
+        assert_eq!(DedupReport::new(&status, DedupVerify::Off).text(), "running: 12.3 % done, 9 s left, 1 MiB shared");
+        assert_eq!(DedupReport::new(&DedupStatus::default(), DedupVerify::Off).text(), "never");
         let left = DedupStatus { is_undone: true, undone_blocks: 512, ..DedupStatus::default() };
-        assert_eq!(DedupReport::new(&left, true).text(), "never, 2 MiB wait for the next");
+        assert_eq!(DedupReport::new(&left, DedupVerify::Both).text(), "never, 2 MiB wait for the next");
     }
 }

@@ -670,7 +670,7 @@ impl Engine {
             memory: self.pool.pool_memory,
             second_copies: self.pool.second_copies,
             index_copy: self.pool.index_copy,
-            verifies_shares: self.pool.verifies_shares(),
+            dedup_verify: self.pool.dedup_verify(),
             throttle: self.pool.throttle(),
             tidy: self.pool.regions().tidy(),
             allowance: self.pool.allowance_to_keep(),

@@ -1,5 +1,5 @@
 //! The exact pass: finds all blocks that are stored more than once, from the digests in the summaries, and lets them share one slot. It reads
-//! no data (unless that is to be compared first: verify.rs), needs no table on disk, and goes on after a restart.
+//! no data but the slots that others come to share (verify.rs), needs no table on disk, and goes on after a restart.
 //!
 //! ```text
 //! Begin   a checkpoint: all that was written before is in the summaries, and the map buffer in its leaves
@@ -57,11 +57,13 @@ use runs::Refused;
 use share::{LedAway, Seen, Shared, last_of};
 use sweep::{Source, Sweeps};
 use undone::{Short, Undone};
-use verify::Verify;
+use verify::{Proven, Verify};
 use workspace::{PARTS, Workspace};
 
 /// Spare slots that are collected before blocks are led elsewhere: in the order of blocks, so that few leaves change.
 const SPARES: usize = 1024;
+/// What it waits for without being told of it is looked at so often.
+const LOOK_AGAIN: Nanos = 10_000_000;
 /// Its place becomes durable so often.
 const SAVE_PERIOD: Nanos = 60_000_000_000;
 
@@ -162,8 +164,14 @@ pub(crate) struct Dedup {
     kept: u64,
     unequal: u64,
     verify: Verify,
-    /// There were no buffers to compare anything.
-    is_stuck: bool,
+    /// Slots that were read and hold what they must,
+    proven: Proven,
+    /// slots that do not, and are to be repaired from another one,
+    damaged: Vec<(Slot, Slot)>,
+    /// and those whose repair has begun in this pass.
+    repaired: NearMap<Slot, ()>,
+    /// It goes on then: there were no buffers to verify anything, a repair has to end first, or space is being reserved.
+    look_again_at: Nanos,
     /// See [`Dedup::looked_at`].
     looked_at: u64,
     passes: u64,
@@ -202,7 +210,10 @@ impl Dedup {
             kept: 0,
             unequal: 0,
             verify: Verify::default(),
-            is_stuck: false,
+            proven: Proven::default(),
+            damaged: Vec::new(),
+            repaired: NearMap::default(),
+            look_again_at: 0,
             looked_at: 0,
             passes: 0,
             scans: 0,
@@ -304,6 +315,8 @@ impl Dedup {
         self.range.memory()
             + self.catch_up.memory()
             + self.verify.memory()
+            + self.proven.memory()
+            + table_bytes(&self.repaired)
             + self.workspace.memory()
             + table_bytes(&self.replaced)
             + self.led_away.memory()
@@ -374,6 +387,7 @@ impl Dedup {
         self.range = Range::new(0, 0, 0);
         (self.spares, self.unresolved, self.in_order) = (Vec::new(), Vec::new(), 0);
         (self.replaced, self.led_away) = (NearMap::default(), LedAway::default());
+        (self.proven, self.damaged, self.repaired) = (Proven::default(), Vec::new(), NearMap::default());
         self.workspace.give_up(pool);
         self.sweeps = Sweeps::default();
         self.changes.give_up_waiting();
@@ -424,7 +438,7 @@ impl Dedup {
         // Slots may hold something else by the next range.
         self.forget_replaced();
         match self.source(pool, first) {
-            Source::Later => self.is_stuck = true,
+            Source::Later => self.look_again_at = pool.now + LOOK_AGAIN,
             Source::Workspace if self.is_to_share_before(pool, first) => self.begin_sharing(first),
             Source::Workspace => self.load_from(pool, first),
             source => {
@@ -607,6 +621,7 @@ impl Steps for Dedup {
             && pool.phase == Phase::Serving
             && pool.takes_changes()
             && (!facts.writes_wait || self.is_awaited)
+            && pool.now >= self.look_again_at
             && self.changes.may_go_on(pool)
             && !self.verify.is_under_way()
             && !self.workspace.waits()
@@ -630,11 +645,12 @@ impl Steps for Dedup {
 
     #[inline]
     fn begins_at(&self, _: &Pool, facts: &Facts) -> Option<Nanos> {
-        self.short.map(|short| short.due()).or_else(|| self.due(facts))
+        let look_again = self.is_under_way().then_some(self.look_again_at);
+        self.short.map(|short| short.due()).or(look_again).or_else(|| self.due(facts))
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
-        (self.waiting, self.refused, self.beside, self.is_stuck) = (None, None, 0, false);
+        (self.waiting, self.refused, self.beside) = (None, None, 0);
         if self.short.take().is_none() && !self.is_under_way() {
             self.start();
         }
@@ -644,6 +660,7 @@ impl Steps for Dedup {
             self.undone.note(work.pool.now, moved);
         }
         let went = self.go_on(work);
+        self.repair(work);
         self.looked_at += 1 + self.beside as u64;
         match went {
             Ok(()) | Err(Stop::Waits) => {}
@@ -668,7 +685,7 @@ impl Steps for Dedup {
     }
 
     fn is_stuck(&self, _: &Pool) -> bool {
-        self.is_stuck || self.workspace.is_stuck()
+        self.workspace.is_stuck()
     }
 
     fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
@@ -688,6 +705,16 @@ impl Steps for Dedup {
 }
 
 impl Dedup {
+    /// Lets the slots be repaired that were to be kept and do not hold what they must.
+    fn repair(&mut self, work: &mut Work<'_>) {
+        while let Some((slot, other)) = self.damaged.pop() {
+            let Some(buffer) = work.pool.any_buffer() else {
+                return self.damaged.push((slot, other));
+            };
+            work.care.mend_from(work.pool, slot, buffer, other);
+        }
+    }
+
     /// What it works on cannot be read: it is left as it is.
     fn skip(&mut self) {
         match &mut self.at {

@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use super::range::{Found, Spare};
 use super::runs::{Around, Run};
 use super::verify::{PAIRS, Pair};
-use super::{Dedup, SPARES};
+use super::{Dedup, LOOK_AGAIN, SPARES};
 use crate::canary::Canary;
 use crate::care::Care;
-use crate::contract::{Digest, Policy};
+use crate::contract::{DedupVerify, Digest, Policy};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::changes::{Changes, Stop};
 use crate::jobs::moving::is_alone;
@@ -202,7 +202,12 @@ impl Dedup {
                 _ => return Ok(Shared::Kept),
             },
         };
-        if pool.verifies_shares() && !self.are_equal(pool, care, &run, keeps_runs)? {
+        let verified = match pool.dedup_verify() {
+            DedupVerify::Kept => self.are_proven(pool, care, &run)?,
+            DedupVerify::Both => self.are_equal(pool, care, &run, keeps_runs)?,
+            DedupVerify::Off => true,
+        };
+        if !verified {
             return Ok(Shared::Apart);
         }
         let changes = run.digests.len();
@@ -248,6 +253,55 @@ impl Dedup {
         Ok(run.ok())
     }
 
+    /// Whether the slots that a run is to lead to hold on the device what their digests say. What is likely to be asked next is read together with
+    /// them. A slot that does not is repaired first, from the block that would have been given up.
+    fn are_proven(&mut self, pool: &mut Pool, care: &Care, run: &Run) -> Result<bool, Stop> {
+        // What is not on the device yet is in memory, or in the journal.
+        let needs_proof = |dedup: &Dedup, pool: &Pool, (_, kept, digest): Pair| {
+            !dedup.proven.has(pool, kept, digest)
+                && !pool.dirty.contains_key(&kept)
+                && !pool.in_journal.contains_key(&kept)
+        };
+        // More than a run has, which is a part of the delta.
+        let most = (pool.limits.delta_entries as usize).max(64);
+        let mut unknown = Vec::new();
+        for pair @ (spare, kept, digest) in run.pairs() {
+            if !needs_proof(self, pool, pair) {
+                continue;
+            }
+            if care.mends(kept) || self.damaged.iter().any(|&(slot, _)| slot == kept) {
+                self.look_again_at = pool.now + LOOK_AGAIN;
+                return Err(Stop::Waits);
+            }
+            match self.verify.verdict([(kept, kept, digest)].into_iter()) {
+                Some(true) => self.proven.add(pool, kept, digest, most),
+                Some(false) if self.repaired.insert(kept, ()).is_some() => {
+                    self.unequal += 1;
+                    return Ok(false);
+                }
+                Some(false) => {
+                    self.verify.forget(kept, kept);
+                    self.damaged.push((kept, spare));
+                    self.look_again_at = pool.now + LOOK_AGAIN;
+                    return Err(Stop::Waits);
+                }
+                None => unknown.push((kept, kept, digest)),
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(true);
+        }
+        let spares = self.spares.iter().rev().filter(|spare| !spare.found.is_shared);
+        let spares = spares.map(|spare| (spare.found.slot, spare.stays, spare.found.digest));
+        let next = spares
+            .chain(self.unresolved.iter().copied())
+            .map(|(spare, kept, digest)| (spare, self.stays(kept), digest));
+        let next = next.filter(|&pair| pair.0 != pair.1 && needs_proof(self, pool, pair) && !care.mends(pair.1));
+        unknown.extend(next.map(|(_, kept, digest)| (kept, kept, digest)).take(2 * PAIRS));
+        self.begin_to_verify(pool, unknown);
+        Err(Stop::Waits)
+    }
+
     /// Whether the blocks of a run hold the same bytes as what they are to lead to. What is likely to be asked next is compared together
     /// with it.
     fn are_equal(&mut self, pool: &mut Pool, care: &Care, run: &Run, keeps_runs: bool) -> Result<bool, Stop> {
@@ -273,8 +327,14 @@ impl Dedup {
             PAIRS
         });
         let pairs: Vec<Pair> = run.pairs().chain(next.filter(is_at_rest)).collect();
-        self.is_stuck = !self.verify.begin(pool, pairs.into_iter());
+        self.begin_to_verify(pool, pairs);
         Err(Stop::Waits)
+    }
+
+    fn begin_to_verify(&mut self, pool: &mut Pool, pairs: Vec<Pair>) {
+        if !self.verify.begin(pool, pairs.into_iter()) {
+            self.look_again_at = pool.now + LOOK_AGAIN;
+        }
     }
 }
 

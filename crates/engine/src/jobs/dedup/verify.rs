@@ -1,5 +1,7 @@
-//! Comparing before sharing (`dedup-verify`): two blocks with equal digests are read from the device, and share a slot only if their bytes are
-//! equal. So neither a collision of digests nor damage that nobody has noticed becomes what both read.
+//! Reading before sharing (`dedup-verify`), so that damage that nobody has noticed does not take the place of a good copy.
+//!
+//! `kept`: the slot that blocks are to share is read from the device, and must hold what its digest says: once in a pass, while there is memory to
+//! remember it ([`Proven`]). `both`: two blocks with equal digests are read and compared, so that a collision of digests is found, too.
 //!
 //! It owns what is being read, and the verdicts of a bounded number of pairs. What must hold: a verdict is about what the slots held when they
 //! were read. So a slot is not given to a new content while there is a verdict about it, or one is on its way ([`Verify::holds`]).
@@ -11,30 +13,57 @@ use super::super::Job;
 use crate::contract::*;
 use crate::format::entry::Slot;
 use crate::pool::Pool;
-use crate::sizes::list_bytes;
+use crate::sizes::{list_bytes, table_bytes};
+use crate::slot_map::NearMap;
 
-/// Pairs that are read at a time,
+/// Pairs that are read at a time, or twice as many slots alone,
 pub(super) const PAIRS: usize = 32;
 /// and the part of all buffers that they may take.
 const PART_OF_BUFFERS: usize = 8;
 /// A part of the work from here on is a comparison, not a read.
 const COMPARES: usize = 2 * PAIRS;
 
-/// Two slots, and the digest that both must hold.
+/// Two slots, and the digest that both must hold. One slot twice: only that is read.
 pub(super) type Pair = (Slot, Slot, Digest);
 
 /// A pair that is being read.
 struct Read {
     pair: Pair,
-    buffers: [BufferId; 2],
+    first: BufferId,
+    second: Option<BufferId>,
     is_equal: bool,
+}
+
+/// Slots that have been read in this pass and hold what their digests say. A slot that is given to another content is in a container of
+/// another generation by then.
+#[derive(Default)]
+pub(super) struct Proven {
+    slots: NearMap<Slot, (Digest, u16)>,
+}
+
+impl Proven {
+    pub fn has(&self, pool: &Pool, slot: Slot, digest: Digest) -> bool {
+        self.slots.get(&slot) == Some(&(digest, pool.space.generation(slot)))
+    }
+
+    /// Remembers a slot. Where `most` are known, all are forgotten, and read again if they are asked for.
+    pub fn add(&mut self, pool: &Pool, slot: Slot, digest: Digest, most: usize) {
+        if self.slots.len() >= most {
+            self.slots.clear();
+        }
+        self.slots.insert(slot, (digest, pool.space.generation(slot)));
+    }
+
+    pub fn memory(&self) -> u64 {
+        table_bytes(&self.slots)
+    }
 }
 
 /// What is under way.
 struct Batch {
     reads: Vec<Read>,
-    /// All blocks in the order of their slots: with the pair, and which of both.
-    blocks: Vec<(Slot, usize, usize)>,
+    /// All blocks in the order of their slots: with the pair, and where it is read.
+    blocks: Vec<(Slot, usize, BufferId)>,
     in_flight: usize,
     compares: bool,
 }
@@ -97,6 +126,11 @@ impl Verify {
         all
     }
 
+    /// Gives up the verdict of a pair: it is to be read again.
+    pub fn forget(&mut self, one: Slot, other: Slot) {
+        self.verdicts.remove(&(one, other));
+    }
+
     /// Begins to read some of these pairs; verdicts about others are given up. False if there are no buffers.
     pub fn begin(&mut self, pool: &mut Pool, pairs: impl Iterator<Item = Pair>) -> bool {
         let (mut wanted, mut unknown) = (BTreeSet::new(), Vec::new());
@@ -107,21 +141,30 @@ impl Verify {
             }
         }
         self.verdicts.retain(|pair, _| wanted.contains(pair));
-        let most = (pool.limits.buffers as usize / 2 / PART_OF_BUFFERS).clamp(1, PAIRS);
+        let mut buffers = 2 * (pool.limits.buffers as usize / 2 / PART_OF_BUFFERS).clamp(1, PAIRS);
         let mut reads: Vec<Read> = Vec::new();
-        for &pair in unknown.iter().take(most) {
+        for pair in unknown {
+            let needed = if pair.0 == pair.1 { 1 } else { 2 };
+            if needed > buffers {
+                break;
+            }
+            buffers -= needed;
             let Some(first) = pool.any_buffer() else { break };
-            let Some(second) = pool.any_buffer() else {
+            let second = if needed > 1 { pool.any_buffer() } else { None };
+            if needed > 1 && second.is_none() {
                 pool.buffers.release(first);
                 break;
-            };
-            reads.push(Read { pair, buffers: [first, second], is_equal: true });
+            }
+            reads.push(Read { pair, first, second, is_equal: true });
         }
         if reads.is_empty() {
             return false;
         }
-        let both = |(at, read): (usize, &Read)| [(read.pair.0, at, 0), (read.pair.1, at, 1)];
-        let mut blocks: Vec<_> = reads.iter().enumerate().flat_map(both).collect();
+        let sides = |(at, read): (usize, &Read)| {
+            [(read.pair.0, at, Some(read.first)), (read.pair.1, at, read.second)]
+                .map(|(slot, at, buffer)| Some((slot, at, buffer?)))
+        };
+        let mut blocks: Vec<_> = reads.iter().enumerate().flat_map(sides).flatten().collect();
         blocks.sort_unstable();
         self.held = self.verdicts.keys().flat_map(|&(one, other)| [one, other]).collect();
         self.held.extend(blocks.iter().map(|&(slot, ..)| slot));
@@ -134,8 +177,7 @@ impl Verify {
             while rest.get(length).is_some_and(|&(slot, ..)| pool.continues(rest[0].0, length, slot)) {
                 length += 1;
             }
-            let segments =
-                rest[..length].iter().map(|&(_, pair, side)| Segment::Buffer(batch.reads[pair].buffers[side]));
+            let segments = rest[..length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
             let bytes = length as u64 * pool.store.geometry.block();
             pool.store.io.begin(IoOp::ReadBlocks, pool.slot_offset(rest[0].0), bytes, segments, Job::Dedup.io(at));
             batch.in_flight += 1;
@@ -164,7 +206,8 @@ impl Verify {
         if !batch.compares && !self.is_over {
             batch.compares = true;
             for (at, read) in batch.reads.iter().enumerate().filter(|(_, read)| read.is_equal) {
-                let segments = read.buffers.map(Segment::Buffer);
+                let Some(second) = read.second else { continue };
+                let segments = [read.first, second].map(Segment::Buffer);
                 pool.store.io.begin(IoOp::Compare, 0, 0, segments, Job::Dedup.io(COMPARES + at));
                 batch.in_flight += 1;
             }
@@ -175,10 +218,10 @@ impl Verify {
     }
 
     fn end(&mut self, pool: &mut Pool) {
-        for Read { pair: (one, other, digest), buffers, is_equal } in
+        for Read { pair: (one, other, digest), first, second, is_equal } in
             self.batch.take().into_iter().flat_map(|batch| batch.reads)
         {
-            buffers.into_iter().for_each(|buffer| pool.buffers.release(buffer));
+            [Some(first), second].into_iter().flatten().for_each(|buffer| pool.buffers.release(buffer));
             if !self.is_over {
                 self.verdicts.insert((one, other), (digest, is_equal));
             }
