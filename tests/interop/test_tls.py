@@ -1,10 +1,13 @@
 """TLS over TCP with real clients: who has the certificates is served, who has not gets to know why, and so does the log."""
 
+import fcntl
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -13,6 +16,8 @@ import nbd
 
 from authority import Authority
 from server import BLOCK, ONEFOLD, PATIENCE, Pool, onefold, run
+
+START = b"\0\0\0\3" + b"IHAVEOPT" + (5).to_bytes(4, "big") + bytes(4)
 
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -29,11 +34,11 @@ class Encrypted(unittest.TestCase):
         cls.pki = cls.authority.folder
         cls.other = Authority(os.path.join(cls.folder, "other")).sign("server").sign("client")
 
-    def serve(self, *arguments, pki=None):
+    def serve(self, *arguments, pki=None, memory="64M"):
         pool = Pool("128M")
         self.addCleanup(pool.__exit__)
         self.port = free_port()
-        pool.serve("--listen", f"unix:{pool.path}.sock", "--listen", f"tcp:127.0.0.1:{self.port}", "--memory", "64M",
+        pool.serve("--listen", f"unix:{pool.path}.sock", "--listen", f"tcp:127.0.0.1:{self.port}", "--memory", memory,
                    "--tls-certificates", pki or self.pki, *arguments)
         return pool
 
@@ -108,13 +113,85 @@ class Encrypted(unittest.TestCase):
         self.assertEqual([client.pread(1, at * BLOCK)[0] for at in range(50)], list(range(50)))
         client.shutdown()
 
+    def begin(self):
+        """A connection that has been told to begin TLS."""
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        self.addCleanup(client.close)
+        client.recv(18, socket.MSG_WAITALL)
+        client.sendall(START)
+        client.recv(20, socket.MSG_WAITALL)
+        return client
+
+    def connected(self, volume="default"):
+        client = nbd.NBD()
+        client.set_uri_allow_local_file(True)
+        client.connect_uri(self.uri().replace("default", volume))
+        return client
+
+    def test_handshakes_that_stand_still_lock_out_nobody(self):
+        context = ssl.create_default_context(cafile=self.authority.file("ca-cert.pem"))
+
+        def encrypted():
+            return context.wrap_socket(self.begin(), server_hostname="localhost")
+
+        for how, begin in [("--tls-verify-peer", self.begin), (None, encrypted)]:
+            with self.subTest(verifies_peers=how):
+                pool = self.serve("--tls", "require", *([how] if how else []), memory="256M")
+                served = [self.connected() for _ in range(16)]
+                silent = []
+                for _ in range(130):
+                    silent.append(begin())
+                self.assertEqual({self.connected().get_size() for _ in range(20)}, {128 << 20})
+                # Who had chosen an export kept its place.
+                for client in served:
+                    client.pwrite(bytes(BLOCK), 0)
+                    client.shutdown()
+                self.assertIn("its own was the oldest", pool.said())
+                for client in silent:
+                    client.close()
+                pool.stop()
+
+    def test_a_client_that_reads_nothing_loses_its_place_when_the_server_ends_it(self):
+        pool = self.serve("--tls", "require")
+        onefold("volume", "create", pool.path, "other", "--size", "128M")
+
+        def sockets():
+            folder = f"/proc/{pool.server.pid}/fd"
+            return sum(os.readlink(os.path.join(folder, name)).startswith("socket:") for name in os.listdir(folder))
+
+        def until(reached):
+            deadline = time.time() + PATIENCE / 4
+            while not reached():
+                self.assertLess(time.time(), deadline)
+                time.sleep(0.1)
+
+        self.connected().shutdown()
+        quiet = []
+        until(lambda: quiet.append(sockets()) or len(quiet) > 9 and len(set(quiet[-10:])) == 1)
+        stuck = self.connected("other")
+        stuck.pwrite(os.urandom(4 << 20), 0)
+        buffers = [nbd.Buffer(4 << 20) for _ in range(16)]
+        for buffer in buffers:
+            stuck.aio_pread(buffer, 0)
+        # It has been sent all that its socket takes.
+        waiting = []
+
+        def is_full():
+            count = fcntl.ioctl(stuck.aio_get_fd(), termios.FIONREAD, bytes(4))
+            waiting.append(int.from_bytes(count, "little"))
+            return len(waiting) > 9 and waiting[-1] > 0 and len(set(waiting[-10:])) == 1
+
+        until(is_full)
+        onefold("volume", "delete", pool.path, "other", "--force")
+        until(lambda: sockets() == quiet[-1])
+        pool.stop()
+
     def test_noise_where_tls_should_begin_ends_that_connection_only(self):
         pool = self.serve("--tls", "require")
         for behind in [b"", b"GET / HTTP/1.0\r\n\r\n", os.urandom(4096)]:
             with socket.create_connection(("127.0.0.1", self.port), timeout=20) as client:
                 self.assertEqual(client.recv(18, socket.MSG_WAITALL)[:8], b"NBDMAGIC")
-                start = b"\0\0\0\3" + b"IHAVEOPT" + (5).to_bytes(4, "big") + bytes(4)
-                client.sendall(start)
+                client.sendall(START)
                 self.assertEqual(len(client.recv(20, socket.MSG_WAITALL)), 20)
                 client.sendall(behind)
                 client.shutdown(socket.SHUT_WR)
@@ -123,7 +200,7 @@ class Encrypted(unittest.TestCase):
             # More in the clear, before the answer: it may be somebody else's.
             with socket.create_connection(("127.0.0.1", self.port), timeout=20) as client:
                 client.recv(18, socket.MSG_WAITALL)
-                client.sendall(start + start[4:])
+                client.sendall(START + START[4:])
                 try:
                     while client.recv(4096):
                         pass

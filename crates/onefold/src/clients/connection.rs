@@ -178,6 +178,8 @@ pub struct Connection {
     current: Current,
     /// Whether TLS begins when what it is told in the clear has left.
     secures: bool,
+    /// Whether the relay has its client's socket.
+    is_relayed: bool,
     incoming: Incoming,
     spans: Vec<Span>,
 }
@@ -217,6 +219,7 @@ impl Connection {
             receiving: None,
             current: Current::None,
             secures: false,
+            is_relayed: false,
             incoming: Incoming::default(),
             spans: Vec::new(),
         }
@@ -239,6 +242,11 @@ impl Connection {
     /// Whether its handshake is going on.
     pub fn is_half_open(&self) -> bool {
         self.state != State::Dead && self.session.is_in_handshake()
+    }
+
+    /// Whether it has one of the places for TLS.
+    pub fn has_tls_place(&self) -> bool {
+        self.is_relayed && self.state != State::Dead
     }
 
     /// The volume that its client has chosen; 0, which is none, before that.
@@ -381,12 +389,16 @@ impl Connection {
     }
 
     /// Goes on with what the relay decrypts.
-    fn secure(&mut self, shared: &Shared) {
+    fn secure(&mut self, shared: &mut Shared) {
         self.secures = false;
         let relayed = self.socket.try_clone().ok().zip(shared.tls.as_ref());
         let who = format!("client {} ({})", self.number, self.peer);
         match relayed.and_then(|(socket, tls)| tls.secure(socket, who)) {
-            Some(socket) => self.socket = socket,
+            Some(socket) => {
+                self.socket = socket;
+                self.is_relayed = true;
+                shared.began_tls = true;
+            }
             None => self.kill(End::NoMoreTls),
         }
     }

@@ -44,6 +44,8 @@ pub struct Shared {
     pub collect_bytes: u64,
     /// TLS for clients over TCP, if they may have it.
     pub tls: Option<Tls>,
+    /// A connection has taken a place for TLS, and whether there are too many is to be looked at.
+    pub began_tls: bool,
     /// A receive took as much as it could: its client has probably sent more.
     pub expects_more: bool,
     /// Pieces of writes that have been received and are not with the engine yet, in order.

@@ -22,7 +22,7 @@ use crate::clients::latency::Latencies;
 use crate::clients::listen::Listener;
 use crate::clients::output::Departed;
 use crate::clients::request::COLLECTING_MAX;
-use crate::clients::tls::{Mode, Tls};
+use crate::clients::tls::{self, Mode, Tls};
 use crate::clients::turns::Later;
 use crate::io::arena::BLOCK;
 use crate::io::disk::Core;
@@ -303,6 +303,25 @@ impl Server {
             self.wake_at(core.now + STALL_NANOS);
         }
         self.ready.push(slot);
+        if std::mem::take(&mut self.shared.began_tls) {
+            self.limit_tls(slot);
+        }
+    }
+
+    /// Where the client in `newest` has taken one place for TLS too many, the oldest handshake gives way; it does so itself where it is the only one.
+    fn limit_tls(&mut self, newest: u32) {
+        let relayed = || self.connections.iter().flatten().filter(|connection| connection.has_tls_place());
+        let handshakes = || relayed().filter(|connection| connection.is_half_open());
+        if relayed().count() <= tls::CLIENTS_MAX && handshakes().count() <= tls::HANDSHAKES_MAX {
+            return;
+        }
+        let Some(oldest) = handshakes().min_by_key(|connection| connection.number).map(|oldest| oldest.slot()) else {
+            return;
+        };
+        if let Some(connection) = self.connections[oldest as usize].as_mut() {
+            connection.kill(if oldest == newest { End::NoMoreTls } else { End::Displaced });
+            self.ready.push(oldest);
+        }
     }
 
     /// A turn of the reactor begins: some of those go on that had more to begin than the last ones took.

@@ -30,6 +30,10 @@ use relay::Arrival;
 
 /// Clients with TLS at a time. The relay's memory, at most 200 KiB for each, is beside the pool's `--memory`.
 pub const CLIENTS_MAX: usize = 128;
+/// How many of them may be without an export: in the handshake of TLS, or in that of NBD behind it. When more come, the oldest goes.
+pub const HANDSHAKES_MAX: usize = 64;
+/// The most that the relay takes at a time: beside the clients, those that have been ended and that it has not let go of yet.
+const RELAYED_MAX: usize = 2 * CLIENTS_MAX;
 
 /// How long the relay may take, at the end, to send what the reactor has answered.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -103,9 +107,9 @@ impl Tls {
         }
     }
 
-    /// Gives a client's socket to the relay; returns the one to go on with. None if there are too many, or the system has no more.
+    /// Gives a client's socket to the relay; returns the one to go on with. None if the relay has too many, or the system has no more.
     pub fn secure(&self, socket: OwnedFd, who: String) -> Option<OwnedFd> {
-        if self.open.load(Ordering::Relaxed) >= CLIENTS_MAX {
+        if self.open.load(Ordering::Relaxed) >= RELAYED_MAX {
             return None;
         }
         let (ours, theirs) = UnixStream::pair().ok()?;

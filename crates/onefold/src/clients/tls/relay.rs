@@ -3,7 +3,8 @@
 //! Back-pressure: nothing is read from one side while the other has not taken what came before. So a client has at most one full read in each direction
 //! in memory, and who never reads holds up nobody else: no call here blocks but the one that waits for all.
 //!
-//! An end is passed on: the client's goes to the reactor behind the last decrypted byte, the reactor's to the client behind the last reply.
+//! An end is passed on: the client's goes to the reactor behind the last decrypted byte, the reactor's to the client behind the last reply. The
+//! reactor's is seen also while the client takes nothing: a client that does not read loses its place soon after the reactor has ended it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -18,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection};
 use tracing::{debug, warn};
 
+use crate::clients::tls::CLIENTS_MAX;
 use crate::log::Failures;
 
 /// Bytes of replies that are encrypted at once.
@@ -26,8 +28,10 @@ const CHUNK: usize = 64 << 10;
 /// Rounds of one client before the others have their turn.
 const ROUNDS_MAX: u32 = 16;
 
-/// How long a client may take to receive what is left when the reactor has closed its side.
+/// How long a client may take none of the last replies after the reactor has closed its side.
 const LAST_REPLIES: Duration = Duration::from_secs(5);
+/// How long it may take for all of them.
+const LAST_REPLIES_IN_ALL: Duration = Duration::from_secs(30);
 
 /// Wakes the relay.
 pub fn wake(counter: BorrowedFd<'_>) {
@@ -70,7 +74,28 @@ struct Client {
     decrypted: Vec<u8>,
     taken: usize,
     client_ended: bool,
-    reactor_ended: Option<Instant>,
+    /// Whether all that the reactor sent before its end has been read.
+    reactor_ended: bool,
+    /// The reactor's end, which is seen before the last of what it sent can be read.
+    closing: Option<Closing>,
+}
+
+/// When the reactor closed its side, and when the client last took anything since.
+#[derive(Clone, Copy)]
+struct Closing {
+    since: Instant,
+    progress: Instant,
+}
+
+impl Closing {
+    fn begin() -> Closing {
+        let now = Instant::now();
+        Closing { since: now, progress: now }
+    }
+
+    fn is_late(&self) -> bool {
+        self.progress.elapsed() > LAST_REPLIES || self.since.elapsed() > LAST_REPLIES_IN_ALL
+    }
 }
 
 impl Client {
@@ -81,15 +106,25 @@ impl Client {
         client.set(PollFlags::IN, !self.client_ended && self.decrypted.is_empty());
         client.set(PollFlags::OUT, tls.wants_write());
         reactor.set(PollFlags::OUT, !self.decrypted.is_empty());
-        reactor.set(PollFlags::IN, self.reactor_ended.is_none() && !tls.wants_write());
+        reactor.set(PollFlags::IN, !self.reactor_ended && !tls.wants_write());
+        // An end that is known would wake the relay again and again.
+        reactor.set(PollFlags::RDHUP, self.closing.is_none());
         (client, reactor)
+    }
+
+    /// Whether the reactor has ended it, and nothing of what it sent is waited for any more. In a handshake it has sent nothing.
+    fn is_over(&self) -> bool {
+        self.closing.is_some_and(|closing| closing.is_late() || self.arrival.tls.is_handshaking())
     }
 
     /// Goes on as far as it can, within its turn.
     fn go_on(&mut self, chunk: &mut [u8]) -> Result<(), Ended> {
+        if self.is_over() {
+            return Err(Ended::Quietly);
+        }
         for _ in 0..ROUNDS_MAX {
             let moved = [self.pass_to_reactor()?, self.receive(chunk)?, self.take_replies(chunk)?, self.send()?];
-            if self.reactor_ended.is_some() && !self.arrival.tls.wants_write() {
+            if self.reactor_ended && !self.arrival.tls.wants_write() {
                 return Err(Ended::Quietly);
             }
             if !moved.contains(&true) {
@@ -155,12 +190,13 @@ impl Client {
 
     fn take_replies(&mut self, chunk: &mut [u8]) -> Result<bool, Ended> {
         let Arrival { reactor, tls, .. } = &mut self.arrival;
-        if self.reactor_ended.is_some() || tls.wants_write() {
+        if self.reactor_ended || tls.wants_write() {
             return Ok(false);
         }
         let Some(count) = done(reactor.read(chunk))? else { return Ok(false) };
         if count == 0 {
-            self.reactor_ended = Some(Instant::now());
+            self.reactor_ended = true;
+            self.closing.get_or_insert_with(Closing::begin);
             tls.send_close_notify();
         } else if tls.writer().write_all(&chunk[..count]).is_err() {
             return Err(Ended::Quietly);
@@ -176,6 +212,9 @@ impl Client {
                 Some(_) => moved = true,
                 None => break,
             }
+        }
+        if let (true, Some(closing)) = (moved, &mut self.closing) {
+            closing.progress = Instant::now();
         }
         Ok(moved)
     }
@@ -213,13 +252,11 @@ impl Relay {
             let no_more = self.welcome();
             let mut clients = std::mem::take(&mut self.clients);
             clients.retain_mut(|client| match client.go_on(&mut chunk) {
-                Ok(()) => {
-                    client.reactor_ended.is_none_or(|since| since.elapsed() < LAST_REPLIES)
-                        || self.end(client, &Ended::Quietly)
-                }
+                Ok(()) => true,
                 Err(ended) => self.end(client, &ended),
             });
             self.clients = clients;
+            self.make_room();
             if no_more && self.clients.is_empty() {
                 return;
             }
@@ -238,12 +275,23 @@ impl Relay {
                         decrypted,
                         taken: 0,
                         client_ended: false,
-                        reactor_ended: None,
+                        reactor_ended: false,
+                        closing: None,
                     });
                 }
                 Err(TryRecvError::Empty) => return false,
                 Err(TryRecvError::Disconnected) => return true,
             }
+        }
+    }
+
+    /// Drops clients that the reactor has ended, the earliest first, while there are more than have places: others have theirs by now.
+    fn make_room(&mut self) {
+        while self.clients.len() > CLIENTS_MAX {
+            let ended = self.clients.iter().enumerate().filter_map(|(at, client)| Some((client.closing?.since, at)));
+            let Some((_, earliest)) = ended.min() else { return };
+            let client = self.clients.remove(earliest);
+            self.end(&client, &Ended::Quietly);
         }
     }
 
@@ -264,18 +312,32 @@ impl Relay {
     }
 
     /// Waits until something can go on. Whoever has more to do within its turn finds its socket ready.
-    fn wait(&self) {
+    fn wait(&mut self) {
         let mut waited = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
-        for client in &self.clients {
+        // For each of them but the first, the client whose reactor's socket it is.
+        let mut reactors = Vec::new();
+        for (at, client) in self.clients.iter().enumerate() {
             let (at_client, at_reactor) = client.interests();
-            let sockets = [(client.arrival.client.as_fd(), at_client), (client.arrival.reactor.as_fd(), at_reactor)];
-            let wanted = sockets.into_iter().filter(|(_, flags)| !flags.is_empty());
-            waited.extend(wanted.map(|(socket, flags)| PollFd::from_borrowed_fd(socket, flags)));
+            let sockets = [
+                (client.arrival.client.as_fd(), at_client, None),
+                (client.arrival.reactor.as_fd(), at_reactor, Some(at)),
+            ];
+            for (socket, flags, reactor_of) in sockets.into_iter().filter(|(_, flags, _)| !flags.is_empty()) {
+                waited.push(PollFd::from_borrowed_fd(socket, flags));
+                reactors.push(reactor_of);
+            }
         }
-        let ends = self.clients.iter().any(|client| client.reactor_ended.is_some());
+        let ends = self.clients.iter().any(|client| client.closing.is_some());
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         // An interruption only makes it look once more.
         let _ = poll(&mut waited, ends.then_some(&second));
+        // A read does not meet the reactor's end while the client takes nothing.
+        let has_ended = |socket: &PollFd<'_>| socket.revents().intersects(PollFlags::RDHUP | PollFlags::HUP);
+        let looked = waited[1..].iter().zip(reactors);
+        let ended: Vec<usize> = looked.filter_map(|(socket, of)| of.filter(|_| has_ended(socket))).collect();
+        for at in ended {
+            self.clients[at].closing.get_or_insert_with(Closing::begin);
+        }
         let mut count = [0; 8];
         let _ = rustix::io::read(&*self.wake, &mut count);
     }
