@@ -1,9 +1,11 @@
 """Volumes come, change and go: served or not, with clients connected, and after a crash."""
 
+import concurrent.futures
 import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -70,6 +72,18 @@ class Volumes(unittest.TestCase):
             self.assertEqual(volume(pool, "db")["size_bytes"], 8 * MIB)
 
         self.each_way(check)
+
+    def test_300_volumes_are_listed_by_those_who_ask_about_each(self):
+        """`qemu-nbd --list` failed from 86 volumes on, `nbdinfo --list` from 128."""
+        with Pool("64M").serve("--memory", "64M") as pool:
+            with concurrent.futures.ThreadPoolExecutor(8) as many:
+                list(many.map(lambda number: onefold("volume", "create", pool.path, f"v{number}", "--size", "4M"), range(299)))
+            listed = run("qemu-nbd", "--list", "--socket", pool.path + ".sock").stdout
+            self.assertIn("exports available: 300", listed)
+            self.assertEqual(len(set(re.findall(r"export: '(v\d+)'", listed))), 299)
+            listed = json.loads(run("nbdinfo", "--list", "--json", pool.uri("")).stdout)
+            self.assertEqual(len({export["export-name"] for export in listed["exports"]}), 300)
+            pool.stop()
 
     def test_space_comes_back_after_a_deletion(self):
         with Pool("64M").serve("--memory", "64M") as pool:

@@ -19,8 +19,10 @@ use crate::{Tls, Violation};
 
 /// The most bytes of data in one option.
 pub const MAXIMUM_OPTION_BYTES: u32 = 64 << 10;
-/// The most options in one handshake.
+/// The most options in one handshake, beside those that ask about one export after the other.
 pub const MAXIMUM_OPTIONS: u32 = 256;
+/// How many more there may be for each export: `qemu-nbd --list` asks three times about each, `nbdinfo --list` twice.
+pub const MAXIMUM_OPTIONS_PER_EXPORT: u32 = 4;
 
 /// What a handshake has agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +128,7 @@ impl Handshake {
     ) -> Option<Outcome> {
         let result = match self.stage {
             Stage::ClientFlags => self.take_client_flags(received),
-            Stage::OptionHeader => self.take_option_header(received),
+            Stage::OptionHeader => self.take_option_header(received, exports.len()),
             Stage::OptionData { option, .. } => {
                 self.stage = Stage::OptionHeader;
                 return Some(self.answer(option, received, exports, shutting_down, output));
@@ -148,7 +150,7 @@ impl Handshake {
         Ok(())
     }
 
-    fn take_option_header(&mut self, received: &[u8]) -> Result<(), Violation> {
+    fn take_option_header(&mut self, received: &[u8], exports: usize) -> Result<(), Violation> {
         let mut reader = Reader::new(received);
         let (Some(magic), Some(option), Some(data_bytes)) = (reader.u64(), reader.u32(), reader.u32()) else {
             return Err(Violation::OptionMagic);
@@ -160,7 +162,9 @@ impl Handshake {
             return Err(Violation::OptionTooLong);
         }
         self.options += 1;
-        if self.options > MAXIMUM_OPTIONS {
+        let exports = u32::try_from(exports).unwrap_or(u32::MAX);
+        let most = MAXIMUM_OPTIONS.saturating_add(exports.saturating_mul(MAXIMUM_OPTIONS_PER_EXPORT));
+        if self.options > most {
             return Err(Violation::TooManyOptions);
         }
         let data_bytes = usize::try_from(data_bytes).map_err(|_| Violation::OptionTooLong)?;

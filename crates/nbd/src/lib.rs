@@ -33,7 +33,7 @@ mod transmission;
 pub mod wire;
 
 pub use export::{ExportInfo, InvalidExport};
-pub use handshake::{MAXIMUM_OPTION_BYTES, MAXIMUM_OPTIONS};
+pub use handshake::{MAXIMUM_OPTION_BYTES, MAXIMUM_OPTIONS, MAXIMUM_OPTIONS_PER_EXPORT};
 pub use options::MAXIMUM_META_QUERIES;
 pub use read_reply::{Failure, Part, ReadReply, Run};
 pub use reply::{Extent, ExtentState, MAXIMUM_EXTENTS, ReplyForm};
@@ -52,7 +52,7 @@ pub enum Violation {
     OptionMagic,
     /// An option claims more than [`MAXIMUM_OPTION_BYTES`] bytes of data.
     OptionTooLong,
-    /// More than [`MAXIMUM_OPTIONS`] options in one handshake.
+    /// More than [`MAXIMUM_OPTIONS`] options in one handshake, and [`MAXIMUM_OPTIONS_PER_EXPORT`] for each export.
     TooManyOptions,
     /// `NBD_OPT_EXPORT_NAME` named no export, or came while shutting down; the option has no error reply.
     ExportRefused,

@@ -58,7 +58,9 @@ pub fn explain_control(error: ControlError) -> &'static str {
         ControlError::NoSpace => {
             "the pool's tables have no room for this change: discard something, or wait until what was deleted is freed"
         }
-        ControlError::TooManyVolumes => "the pool has as many volumes as it can hold",
+        ControlError::TooManyVolumes => {
+            "the pool has 1,024 volumes, which is the limit, with deleted ones whose space has not come back yet: delete one, or use another pool"
+        }
         ControlError::BadCapacity(error) => error.0,
         ControlError::NoRoom => {
             "the host file system has no room for the tables of a larger pool; the pool is what it was"
