@@ -185,6 +185,37 @@ class Devices(Case):
         self.assertEqual(volumes(file), ["precious"])
 
 
+@unittest.skipUnless(ROOT, "bind mounts need root")
+class Ends(Case):
+    def test_nothing_is_busy_when_a_command_or_a_server_has_ended(self):
+        """The kernel let go of the store, and of the listening sockets, only some time after the process had ended."""
+        mounted = self.at("mounted")
+        os.mkdir(mounted)
+        make(self.at("pool"), "one")
+        pool = os.path.join(mounted, "pool")
+
+        def serve():
+            server = Server(self, pool)
+            client = nbd.NBD()
+            client.connect_uri(server.uri("one"))
+            client.pwrite(os.urandom(1 << 20), 0)
+            server.stop()
+
+        ways = [serve, lambda: onefold("volume", "set", pool, "one", "policy=full"), lambda: onefold("export", pool, "one", self.at("out"))]
+        for way in ways * 5:
+            if run("mount", "--bind", self.folder, mounted, check=False).returncode != 0:
+                self.skipTest("bind mounts are not allowed here")
+            try:
+                way()
+            finally:
+                done = run("umount", mounted, check=False)
+                if done.returncode != 0:
+                    self.addCleanup(run, "umount", "--lazy", mounted, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            if os.path.exists(self.at("out")):
+                os.remove(self.at("out"))
+
+
 class Sockets(Case):
     def test_a_server_removes_its_own_sockets_and_not_those_that_took_their_place(self):
         first, second = self.at("first"), self.at("second")

@@ -252,9 +252,11 @@ impl Reactor {
 
     /// What a reactor that is not used any more was given for good.
     pub fn give_back(self) -> (Mailbox, Option<Owned>) {
-        // Its ring may have taken the word that there is something in it.
-        self.mailbox.raise();
-        (self.mailbox, self.owned)
+        let Reactor { core, mailbox, owned, .. } = self;
+        // Its ring may take the word that there is something in it, until it has ended.
+        drop(core);
+        mailbox.raise();
+        (mailbox, owned)
     }
 
     /// Words for a pool that another has taken over.

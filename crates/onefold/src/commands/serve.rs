@@ -115,8 +115,11 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     log_start(&reactor, &parameters, &control);
     announce(&reactor, arguments, (control_path, &pages), &sockets);
     let result = run(&mut reactor, arguments);
+    let failure = reactor.engine().status().failure;
+    // The kernel lets go of the store, and waiting commands are answered, before the end is told of.
+    drop(reactor);
     drop(control);
-    Ok(match (result, reactor.engine().status().failure) {
+    Ok(match (result, failure) {
         (Ok(()), None) => {
             info!("{} is closed", path.display());
             ExitCode::SUCCESS

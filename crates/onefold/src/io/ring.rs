@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use tracing::{info, warn};
 
@@ -38,6 +38,9 @@ pub const SEND_SPANS: usize = 1024;
 
 /// Writes that nobody waits for, submitted at once: to submit one takes some microseconds.
 const UNHURRIED_AT_ONCE: usize = 8;
+
+/// How long the operations in flight may take to end when the ring does.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Vectors that are kept to be used again, of each size.
 const SPARE_MAX: usize = 64;
@@ -212,6 +215,8 @@ pub struct Ring {
     unhurried: VecDeque<squeue::Entry>,
     /// Durable writes in flight.
     durable: u32,
+    /// Operations that the kernel was given, and that have not been seen to end.
+    in_flight: usize,
     disk: Vec<Vectors>,
     receive: Vec<Transfer>,
     send: Vec<Transfer>,
@@ -264,6 +269,7 @@ impl Ring {
             behind: VecDeque::new(),
             unhurried: VecDeque::new(),
             durable: 0,
+            in_flight: 0,
             disk: (0..DISK_SLOTS).map(|_| Vectors::new(SPANS)).collect(),
             receive: unused(arena.connections()),
             send: unused(arena.connections()),
@@ -465,6 +471,7 @@ impl Ring {
         let first = completions.len();
         let done = self.ring.completion();
         completions.extend(done.map(|done| Completion::new(done.user_data(), done.result())));
+        self.in_flight -= completions.len() - first;
         for completion in &completions[first..] {
             let transfer = match completion.tag {
                 Tag::Disk(slot) => {
@@ -552,6 +559,7 @@ impl Ring {
             let pushed = unsafe { self.ring.submission().push(entry) };
             if pushed.is_ok() {
                 self.backlog.pop_front();
+                self.in_flight += 1;
             } else if !matches!(self.ring.submit(), Ok(1..)) {
                 // The kernel takes no more now: the rest goes with the next wait.
                 return;
@@ -560,8 +568,34 @@ impl Ring {
     }
 }
 
+impl Ring {
+    /// Ends what is in flight and lets go of the store. Without it the kernel does both only some time after the process has ended: until
+    /// then the store is locked, and the file systems of the store and of the sockets are busy.
+    fn end(&mut self) {
+        for queue in [&mut self.backlog, &mut self.ahead, &mut self.behind, &mut self.unhurried] {
+            queue.clear();
+        }
+        self.push(opcode::AsyncCancel2::new(CancelBuilder::any()).build(), Tag::Cancel);
+        let (deadline, mut completions) = (Instant::now() + END_PATIENCE, Vec::new());
+        while self.in_flight > 0 || !self.backlog.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.submit_and_wait(Some(left)).is_err() {
+                break;
+            }
+            self.completions(&mut completions);
+            // Before Linux 5.19 only single operations are cancelled.
+            let is_unknown = |done: &Completion| done.tag == Tag::Cancel && done.result == -libc::EINVAL;
+            if completions.drain(..).any(|done| is_unknown(&done)) {
+                break;
+            }
+        }
+        let _ = self.ring.submitter().unregister_files();
+    }
+}
+
 impl Drop for Ring {
     fn drop(&mut self) {
+        self.end();
         // Operations that are still in flight may use vectors and messages: they stay until the process ends.
         for vectors in self.disk.drain(..).filter(|vectors| vectors.in_flight) {
             std::mem::forget(vectors);
