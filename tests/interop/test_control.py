@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -183,6 +184,44 @@ class Devices(Case):
         self.refused("volume", "delete", file, "precious", says=[file, "in use"])
         server.stop()
         self.assertEqual(volumes(file), ["precious"])
+
+
+class Crowds(Case):
+    """Commands beyond the places of a server were refused, some with "is it stopping?"."""
+
+    def test_commands_wait_for_a_place_and_none_fails(self):
+        pool = self.at("pool")
+        make(pool)
+        server = Server(self, pool)
+        silent = []
+        while len(silent) < 100:
+            silent.append(socket.socket(socket.AF_UNIX))
+            self.addCleanup(silent[-1].close)
+            silent[-1].connect(server.control)
+        command = [ONEFOLD, "status", pool, "--json"]
+        waiting = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+        for one in silent:
+            one.close()
+        for status in waiting:
+            said = status.communicate(timeout=PATIENCE)[1]
+            self.assertEqual(status.returncode, 0, said)
+        server.stop()
+
+    def test_many_commands_at_once_are_all_carried_out_whoever_serves_the_pool(self):
+        pool = self.at("pool")
+        make(pool)
+        for served in [True, False]:
+            with self.subTest(served=served):
+                server = Server(self, pool) if served else None
+                names = [f"volume-{served}-{number}" for number in range(40 if served else 8)]
+                commands = [subprocess.Popen([ONEFOLD, "volume", "create", pool, name, "--size", "4M"], stdout=subprocess.DEVNULL,
+                                             stderr=subprocess.PIPE, text=True) for name in names]
+                for command in commands:
+                    said = command.communicate(timeout=PATIENCE)[1]
+                    self.assertEqual(command.returncode, 0, said)
+                self.assertLessEqual(set(names), set(volumes(pool)))
+                if server:
+                    server.stop()
 
 
 @unittest.skipUnless(ROOT, "bind mounts need root")

@@ -94,6 +94,26 @@ class Transfer(unittest.TestCase):
             onefold("export", pool.path, "disk", out)
             self.assertEqual(content(out), padded(image))
 
+    def test_imports_at_once_wait_for_each_other(self):
+        """Without a server each of them serves the pool for its own time; all but one failed."""
+        with Pool("256M") as pool:
+            onefold("create", pool.path, "--capacity", "256M")
+            images = {f"disk-{number}": make_image(self.path(pool, f"in-{number}"), seed=number) for number in range(6)}
+            imports = [subprocess.Popen([ONEFOLD, "import", pool.path, name, image], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                        text=True) for name, image in images.items()]
+            # Other commands go through whoever has the pool, or wait for it.
+            for number in range(6):
+                onefold("volume", "create", pool.path, f"other-{number}", "--size", "4M")
+            for command in imports:
+                said = command.communicate(timeout=PATIENCE)[1]
+                self.assertEqual(command.returncode, 0, said)
+            for name, image in images.items():
+                out = self.path(pool, "out")
+                onefold("export", pool.path, name, out)
+                self.assertEqual(content(out), padded(image))
+                os.remove(out)
+            pool.check()
+
     def test_other_formats_go_through_qemu(self):
         with Pool("256M") as pool:
             onefold("create", pool.path, "--capacity", "256M")

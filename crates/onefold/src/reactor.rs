@@ -33,7 +33,7 @@ use crate::io::ring::{Completion, DISK_SLOTS, Ring, Tag};
 use crate::memory::capacity::allow_files;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
 use crate::operators::command::{self, Wanted};
-use crate::operators::control::{Mailbox, Message, Request, Response};
+use crate::operators::control::{self, Mailbox, Message, Request, Response};
 use crate::operators::relocate::{Answer, Ask, Profiles};
 use crate::operators::service::Manager;
 use crate::operators::watch::{REMEDY, Watch};
@@ -98,6 +98,8 @@ pub struct Opening<'a> {
     pub mailbox: Mailbox,
     /// Whether nothing is to be changed.
     pub read_only: bool,
+    /// Whether it lives as long as a command of ours: nobody else's work through it can last.
+    pub ephemeral: bool,
     /// Where the engine's calls are recorded, if they are.
     pub record: Option<record::Wanted>,
     /// The flash in front of the store.
@@ -133,6 +135,9 @@ pub struct Reactor {
     store: Store,
     owned: Option<Owned>,
     serving: bool,
+    ephemeral: bool,
+    /// Clients are not served any more; commands that change something wait for the end.
+    draining: bool,
     /// The command that makes the pool larger, while there is one.
     growing: Option<u64>,
     completions: Vec<Completion>,
@@ -153,7 +158,7 @@ impl Reactor {
     /// Sets everything up and lets the engine begin to open the pool.
     pub fn new(opening: Opening<'_>) -> anyhow::Result<Reactor> {
         let Opening { store, owned, parameters, memory, listeners, tls, connections, .. } = opening;
-        let Opening { manager, mailbox, read_only, record, poll, flash: given, .. } = opening;
+        let Opening { manager, mailbox, read_only, ephemeral, record, poll, flash: given, .. } = opening;
         let serving = !listeners.is_empty();
         let wanted = if serving { allow_files(connections) } else { 1 };
         let (memory, memory_source) = memory;
@@ -197,6 +202,8 @@ impl Reactor {
             store: store.share()?,
             owned,
             serving,
+            ephemeral,
+            draining: false,
             growing: None,
             completions: Vec::new(),
             waiters: HashMap::new(),
@@ -280,6 +287,7 @@ impl Reactor {
         report.host_full = self.watch.as_ref().is_some_and(Watch::host_lacks_room);
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();
         report.tls = self.server.tls().to_string();
+        report.ephemeral = self.ephemeral;
         report.flash = self.flash.report(&engine.status(), engine.geometry());
         report
     }
@@ -421,6 +429,7 @@ impl Reactor {
 
     /// Stops serving: no more clients; what is in service comes to its end, for so long; then all connections end.
     pub fn drain(&mut self) -> anyhow::Result<()> {
+        self.draining = true;
         self.manager.stopping();
         self.manager.extend();
         self.server.stop(&mut self.core);
@@ -752,7 +761,12 @@ impl Reactor {
         };
         let waits = !matches!(request, Request::Status { settle: false } | Request::Stop);
         if waits && !matches!(self.opened, Some(Ok(_))) {
-            let _ = client.send(Response::Failed(BEING_OPENED.into()));
+            let answer = if self.ephemeral { Response::Later } else { Response::Failed };
+            let _ = client.send(answer(BEING_OPENED.into()));
+            return;
+        }
+        if waits && self.draining {
+            let _ = client.send(Response::Later(control::STOPPING.into()));
             return;
         }
         if let Request::Relocate(ask) = request {

@@ -15,11 +15,13 @@ use crate::operators::control::{self, Mailbox, Request};
 use crate::operators::service::Manager;
 use crate::reactor::{Opening, Reactor};
 use crate::report::status::Report;
-use crate::store::backing::{Access, Store};
+use crate::store::backing::{Access, InUse, Store};
 use crate::store::owner::{self, Purpose};
 
 /// Memory for a command that opens the pool itself, unless the pool needs more.
 const MEMORY: u64 = 128 << 20;
+/// How often a server is looked for anew when somebody has the pool.
+pub const ATTEMPTS: usize = 2;
 
 /// Opens a pool that no server has, for a command; with more memory than usual where its last server left so much to replay.
 pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
@@ -38,6 +40,7 @@ pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
             manager: Manager::none(),
             mailbox,
             read_only: false,
+            ephemeral: false,
             record: None,
             flash: Given::Nothing,
             poll: 0,
@@ -53,12 +56,20 @@ pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
 /// Carries out a request; the result is the pool's figures after it.
 pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
     let path = &target.pool;
-    if let Some(report) = control::call_server_of(path, target.control.as_deref(), request)? {
-        return Ok(report);
-    }
-    match request {
-        Request::Status { settle: false } => look::report(path),
-        request => carry_out(path, request),
+    let mut attempts = 0..ATTEMPTS;
+    loop {
+        if let Some(report) = control::call_server_of(path, target.control.as_deref(), request)? {
+            return Ok(report);
+        }
+        let result = match request {
+            Request::Status { settle: false } => look::report(path),
+            request => carry_out(path, request),
+        };
+        match result {
+            // A server may have come since none was found.
+            Err(error) if error.is::<InUse>() && attempts.next().is_some() => {}
+            result => return result,
+        }
     }
 }
 

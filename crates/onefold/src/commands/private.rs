@@ -4,8 +4,12 @@
 //! socket in a folder that nobody else can enter.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::clients::listen::{Address, Listener, Purpose as Socket};
 use crate::commands::cli::Target;
@@ -17,9 +21,10 @@ use crate::memory::{self, Source};
 use crate::operators::command::{self, Wanted};
 use crate::operators::control::{self, Message, Request, Sending};
 use crate::operators::service::Manager;
+use crate::print::complain;
 use crate::reactor::{Opening, Reactor};
 use crate::report::status::Report;
-use crate::store::backing::{Access, Store};
+use crate::store::backing::{Access, InUse, Store};
 use crate::store::owner::{self, Purpose};
 use crate::store::place::Sockets;
 use crate::store::probe;
@@ -27,6 +32,8 @@ use crate::transfer::tool::Folder;
 
 /// Clients of a server of our own: the workers of a transfer.
 const CLIENTS: u32 = 32;
+/// How often a command that waits for another one looks.
+const PERIOD: Duration = Duration::from_millis(100);
 
 /// What is done with a pool: what has to be made of it before, and the work on it.
 pub struct Work<Prepare, Job> {
@@ -48,7 +55,22 @@ where
 {
     let (path, control) = (&target.pool, target.control.as_deref());
     let status = Request::Status { settle: false };
-    let Some(report) = control::call_server_of(path, control, &status)? else { return alone(path, work) };
+    let (mut waiting, mut attempts) = (Waiting::default(), 0..offline::ATTEMPTS);
+    let report = loop {
+        match control::call_server_of(path, control, &status)? {
+            Some(report) if report.ephemeral => {
+                attempts = 0..offline::ATTEMPTS;
+                waiting.wait(path)?;
+            }
+            Some(report) => break report,
+            None => match open(path, work.writes) {
+                Ok(store) => return alone(path, &store, work),
+                // A server may have come since none was found.
+                Err(error) if error.is::<InUse>() && attempts.next().is_some() => {}
+                Err(error) => return Err(error),
+            },
+        }
+    };
     report.require_opened()?;
     let (plan, request) = (work.prepare)(&report)?;
     if let Some(request) = request {
@@ -63,6 +85,37 @@ where
     Ok((result, report.context("the server of the pool has stopped")?))
 }
 
+fn open(path: &Path, writes: bool) -> anyhow::Result<Store> {
+    if writes { Store::open(path, Access::Write) } else { open_to_read(path) }
+}
+
+/// Waits for another command of this kind, which has the pool for itself until it is done.
+#[derive(Default)]
+struct Waiting {
+    interrupted: Option<Arc<AtomicBool>>,
+}
+
+impl Waiting {
+    /// Waits for a moment. An interruption ends it.
+    fn wait(&mut self, path: &Path) -> anyhow::Result<()> {
+        let interrupted = match &self.interrupted {
+            Some(interrupted) => interrupted,
+            None => {
+                let who = owner::running_at(path).map_or(String::new(), |owner| format!(" (process {})", owner.pid));
+                complain(format_args!("note: another command has {}{who}: waiting for its end", path.display()));
+                let interrupted = Arc::new(AtomicBool::new(false));
+                for signal in [SIGINT, SIGTERM, SIGHUP] {
+                    signal_hook::flag::register(signal, interrupted.clone()).context("cannot catch signals")?;
+                }
+                self.interrupted.insert(interrupted)
+            }
+        };
+        ensure!(!interrupted.load(Ordering::Relaxed), "interrupted while another command had {}", path.display());
+        std::thread::sleep(PERIOD);
+        Ok(())
+    }
+}
+
 /// The address of a server on this machine, as a client here reaches it.
 fn local(address: Address) -> Address {
     match address {
@@ -73,15 +126,14 @@ fn local(address: Address) -> Address {
 }
 
 /// Serves the pool for the time of it.
-fn alone<T, Plan, Prepare, Job>(path: &Path, work: Work<Prepare, Job>) -> anyhow::Result<(T, Report)>
+fn alone<T, Plan, Prepare, Job>(path: &Path, store: &Store, work: Work<Prepare, Job>) -> anyhow::Result<(T, Report)>
 where
     T: Send,
     Plan: Send,
     Prepare: FnOnce(&Report) -> anyhow::Result<(Plan, Option<Request>)>,
     Job: FnOnce(&Address, Plan) -> anyhow::Result<T> + Send,
 {
-    let store = if work.writes { Store::open(path, Access::Write)? } else { open_to_read(path)? };
-    let pool_memory = probe::require_pool(&store)?.memory;
+    let pool_memory = probe::require_pool(store)?.memory;
     let folder = Folder::new()?;
     let address = Address::Unix(folder.join("pool.sock"));
     let Address::Unix(socket) = &address else { bail!("the socket is a Unix socket") };
@@ -95,9 +147,9 @@ where
     catch_signals(sending.clone())?;
     let memory = memory::given().map_or_else(|| memory::of_pool(pool_memory), |given| (given, Source::CommandLine));
     let purpose = if store.is_writable() { Purpose::Use } else { Purpose::Read };
-    let (superblock, owned) = owner::claim(&store, purpose)?;
+    let (superblock, owned) = owner::claim(store, purpose)?;
     let opening = Opening {
-        store: &store,
+        store,
         owned,
         parameters: superblock.parameters,
         memory,
@@ -107,6 +159,7 @@ where
         manager: Manager::none(),
         mailbox,
         read_only: !work.writes,
+        ephemeral: true,
         record: None,
         flash: Given::Nothing,
         poll: 0,

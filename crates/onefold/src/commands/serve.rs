@@ -21,7 +21,7 @@ use crate::io::record;
 use crate::log;
 use crate::memory::{self, Division, Source, TooLittle};
 use crate::operators::command::inheritable;
-use crate::operators::control::{self, Message, Sending};
+use crate::operators::control::{self, Control, Message, Sending};
 use crate::operators::service::{Inherited, Manager};
 use crate::operators::unasked;
 use crate::operators::watch::REMEDY;
@@ -95,6 +95,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
         manager,
         mailbox,
         read_only,
+        ephemeral: false,
         record,
         flash,
         poll,
@@ -183,7 +184,7 @@ fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
 }
 
 /// What is served, to whom, and with which memory.
-fn log_start(reactor: &Reactor, parameters: &Parameters, control: &Listener) {
+fn log_start(reactor: &Reactor, parameters: &Parameters, control: &Control) {
     let status = reactor.engine().status();
     let Division { memory, connections, limits } = reactor.division();
     let block = |count: u32| size::show(u64::from(count) * u64::from(engine::geometry::BLOCK_SIZE));

@@ -111,7 +111,7 @@ fn follow(asked: &Receiver<()>, sending: &Sending, publish: &watch::Sender<News>
                 let samples = past.samples().cloned().collect();
                 Ok(Arc::new(Snapshot { taken, report: *report, rates, samples, made: Made::default() }))
             }
-            Response::Failed(reason) => Err(reason),
+            Response::Failed(reason) | Response::Later(reason) => Err(reason),
             Response::Here | Response::Elsewhere(_) | Response::Relocate(_) => Err("the server gave no figures".into()),
         };
         publish.send_replace(Some((Instant::now(), known)));

@@ -11,14 +11,15 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::clients::listen::{Listener, Purpose, check_unix_path};
 use crate::flash::label::{Attach, Label};
@@ -50,12 +51,19 @@ impl Budget {
 
 /// The longest request.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
-/// Clients at a time.
-const CLIENTS_MAX: usize = 16;
+/// Clients at a time; others wait until one of these has left.
+const CLIENTS_MAX: usize = 64;
+/// Commands at a time, beside those that only look; others wait for their turn. So the figures can be seen whatever the commands wait for.
+const COMMANDS_MAX: usize = 16;
 /// How long a client may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long who only wants to know whether a server is there waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a server that stops waits for its clients to take their answers.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// How long a command waits for the end of a server that stops, and how often it looks.
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
+const STOP_PERIOD: Duration = Duration::from_millis(50);
 
 /// A line to a server.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -65,6 +73,9 @@ struct Line {
     /// What is asked; nothing: whether this is it.
     request: Option<Request>,
 }
+
+/// Why a command is not carried out any more.
+pub const STOPPING: &str = "the server is stopping, and has not ended yet";
 
 /// What can be asked.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -235,6 +246,8 @@ pub enum Response {
     Relocate(Answer),
     /// This server has the store that is meant; nothing was asked.
     Here,
+    /// It was not done, for this reason, which passes: the server stops, or has only begun.
+    Later(String),
     /// It was not done: another store is meant than this server has open, which is called so now.
     Elsewhere(String),
 }
@@ -294,17 +307,86 @@ impl Sending {
     }
 }
 
-/// Listens on the control socket for a server of this store; the socket's file is removed when the result is dropped.
-pub fn listen(path: &Path, store: Store, opens_flash: OpensFlash, sending: Sending) -> anyhow::Result<Listener> {
-    let served = Served { identity: store.identity()?, store, opens_flash };
+/// Listens on the control socket for a server of this store, until the result is dropped.
+pub fn listen(path: &Path, store: Store, opens_flash: OpensFlash, sending: Sending) -> anyhow::Result<Control> {
+    let commands = Places::new(COMMANDS_MAX);
+    let served = Served { identity: store.identity()?, store, opens_flash, commands };
     let listener = Listener::bind_unix(path, Purpose::Control)?;
     let Listener::Unix { socket, .. } = &listener else { bail!("the control socket is a Unix socket") };
-    let socket = socket.try_clone().context("cannot share the control socket")?;
+    let share = || socket.try_clone().context("cannot share the control socket");
+    let (socket, accepting) = (share()?, share()?);
+    // One is the listening thread's own.
+    let (clients, ends) = (Places::new(CLIENTS_MAX + 1), Arc::new(AtomicBool::new(false)));
+    let (places, is_ending) = (clients.clone(), ends.clone());
     std::thread::Builder::new()
         .name("control".into())
-        .spawn(move || accept(&socket, &Arc::new(served), &sending))
+        .spawn(move || accept(&accepting, &places, &is_ending, &Arc::new(served), &sending))
         .context("cannot start a thread")?;
-    Ok(listener)
+    Ok(Control { listener: Some(listener), socket, clients, ends })
+}
+
+/// The control socket of a server. When it is dropped, which is after the reactor, clients that have come are told that the server has ended,
+/// and nobody else can come: a command that finds no server any more goes on without one.
+pub struct Control {
+    listener: Option<Listener>,
+    socket: UnixListener,
+    clients: Arc<Places>,
+    ends: Arc<AtomicBool>,
+}
+
+impl Control {
+    /// Where it listens, in the words of the command line.
+    pub fn address(&self) -> String {
+        self.listener.as_ref().map_or_else(String::new, Listener::address)
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        // First its name goes, and then those who found it before are accepted.
+        self.listener = None;
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        self.clients.wait_until_free(LAST_ANSWERS);
+    }
+}
+
+/// Places for whoever has to have one, up to a number of them.
+struct Places {
+    count: usize,
+    taken: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// One of them, which is free again when this is dropped.
+struct Place(Arc<Places>);
+
+impl Places {
+    fn new(count: usize) -> Arc<Places> {
+        Arc::new(Places { count, taken: Mutex::new(0), freed: Condvar::new() })
+    }
+
+    /// Waits for a free place and takes it.
+    fn take(self: &Arc<Places>) -> Place {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |taken: &mut usize| *taken >= self.count;
+        *self.freed.wait_while(taken, is_full).unwrap_or_else(PoisonError::into_inner) += 1;
+        Place(self.clone())
+    }
+
+    /// Waits until all places are free, up to a time.
+    fn wait_until_free(&self, patience: Duration) {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_used = |taken: &mut usize| *taken > 0;
+        drop(self.freed.wait_timeout_while(taken, patience, is_used).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.freed.notify_all();
+    }
 }
 
 /// How a flash is opened for the pool in a store: by who knows what may be one.
@@ -315,6 +397,7 @@ struct Served {
     store: Store,
     opens_flash: OpensFlash,
     identity: Identity,
+    commands: Arc<Places>,
 }
 
 impl Served {
@@ -324,26 +407,27 @@ impl Served {
     }
 }
 
-fn accept(socket: &UnixListener, served: &Arc<Served>, sending: &Sending) {
-    let clients = Arc::new(AtomicUsize::new(0));
+fn accept(socket: &UnixListener, clients: &Arc<Places>, ends: &AtomicBool, served: &Arc<Served>, sending: &Sending) {
+    let _own = clients.take();
     loop {
-        let Ok((client, _)) = socket.accept() else {
-            std::thread::sleep(Duration::from_millis(100));
-            continue;
+        let place = clients.take();
+        let client = match socket.accept() {
+            Ok((client, _)) => client,
+            // All who had come before the end have been accepted.
+            Err(_) if ends.load(Ordering::Relaxed) => return,
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
         };
-        if clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
-            clients.fetch_sub(1, Ordering::Relaxed);
-            let _ = answer(&client, &Response::Failed("too many control clients at once: try again".into()));
-            continue;
-        }
-        let (served, sending, done) = (served.clone(), sending.clone(), clients.clone());
-        let spawned = std::thread::Builder::new().name("control client".into()).spawn(move || {
+        let (served, sending) = (served.clone(), sending.clone());
+        let serve = move || {
             // A client that breaks off is its own affair.
             let _ = serve(&client, &served, &sending);
-            done.fetch_sub(1, Ordering::Relaxed);
-        });
-        if spawned.is_err() {
-            clients.fetch_sub(1, Ordering::Relaxed);
+            drop(place);
+        };
+        if let Err(error) = std::thread::Builder::new().name("control client".into()).spawn(serve) {
+            warn!("a command cannot be answered: {error}");
         }
     }
 }
@@ -362,7 +446,10 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
             Ok(Line { store, request }) => match (served.refusal(store), request) {
                 (Some(refusal), _) => refusal,
                 (None, Some(Request::AttachCache(wanted))) => attach(&wanted, served, sending),
-                (None, Some(request)) => ask(request, sending),
+                (None, Some(request)) => {
+                    let _turn = (!only_looks(&request)).then(|| served.commands.take());
+                    ask(request, sending)
+                }
                 (None, None) => Response::Here,
             },
             Err(error) => Response::Failed(format!("this is no request ({error}): is the server of another version?")),
@@ -372,6 +459,11 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
             return Ok(());
         }
     }
+}
+
+/// Whether a request is answered at once, whatever the pool does.
+fn only_looks(request: &Request) -> bool {
+    matches!(request, Request::Status { settle: false } | Request::Stop | Request::Relocate(_))
 }
 
 /// Asks the reactor, and waits for its answer.
@@ -389,7 +481,7 @@ fn attach(wanted: &Attach, served: &Served, sending: &Sending) -> Response {
 
 fn tell(message: impl FnOnce(Sender<Response>) -> Message, sending: &Sending) -> Response {
     let (sender, receiver) = channel();
-    let gone = || Response::Failed("the server is stopping".into());
+    let gone = || Response::Later(STOPPING.into());
     if !sending.send(message(sender)) {
         return gone();
     }
@@ -411,8 +503,21 @@ pub fn call_server_of(pool: &Path, control: Option<&Path>, request: &Request) ->
     }
 }
 
-/// The same, for an answer that may be something else than figures.
+/// Asks as [`call_server_of`] does; the answer may be something else than figures. Waits for the end of a server that stops.
 pub fn ask_server_of(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::Result<Option<Response>> {
+    let began = Instant::now();
+    loop {
+        match ask_once(pool, control, request)? {
+            Some(Response::Later(_)) if began.elapsed() < STOP_PATIENCE => std::thread::sleep(STOP_PERIOD),
+            Some(Response::Later(reason)) => {
+                bail!("{reason}. This command has waited for {} s: try again", STOP_PATIENCE.as_secs())
+            }
+            answer => return Ok(answer),
+        }
+    }
+}
+
+fn ask_once(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::Result<Option<Response>> {
     let (paths, is_named) = match control {
         Some(path) => {
             check_unix_path(path, "--control PATH")?;
@@ -423,7 +528,7 @@ pub fn ask_server_of(pool: &Path, control: Option<&Path>, request: &Request) -> 
     let store = if pool.exists() { Identity::at(pool)? } else { return Ok(None) };
     for path in paths {
         match call(&path, &Line { store, request: Some(request.clone()) }, None)? {
-            Some(done @ (Response::Done(_) | Response::Relocate(_))) => return Ok(Some(done)),
+            Some(done @ (Response::Done(_) | Response::Relocate(_) | Response::Later(_))) => return Ok(Some(done)),
             Some(Response::Failed(error)) => bail!(error),
             Some(Response::Elsewhere(served)) if is_named => bail!(
                 "the server at {} serves {served}, not {}: name what it serves, or the control socket of the other",
@@ -488,7 +593,10 @@ fn call(path: &Path, line: &Line, patience: Option<Duration>) -> anyhow::Result<
     let mut text = String::new();
     BufReader::new(socket).read_line(&mut text).with_context(lost)?;
     if text.is_empty() {
-        bail!(lost());
+        let only_looks = line.request.as_ref().is_none_or(only_looks);
+        anyhow::ensure!(only_looks, lost());
+        // Nothing can have been done: who asks again finds out what has become of the server.
+        return Ok(Some(Response::Later(lost())));
     }
     serde_json::from_str(&text).map(Some).context("the server's answer is not understood: is it of another version?")
 }

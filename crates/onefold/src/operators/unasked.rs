@@ -304,7 +304,7 @@ fn follow(sending: &Sending) {
     let mut clock = Clock::begin();
     let mut unasked = Unasked::new(Periods::USUAL);
     let asks = |request: &Request| match control::ask(request.clone(), sending) {
-        Response::Failed(reason) => bail!(reason),
+        Response::Failed(reason) | Response::Later(reason) => bail!(reason),
         response => Ok(response),
     };
     // The last complaint: none is repeated.

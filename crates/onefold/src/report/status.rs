@@ -153,6 +153,9 @@ pub struct Report {
     /// Whether clients over TCP may encrypt: off, on or require.
     #[serde(default)]
     pub tls: String,
+    /// Whether the server ends with the command that has started it.
+    #[serde(default)]
+    pub ephemeral: bool,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -546,6 +549,7 @@ impl Report {
             flash: FlashReport::default(),
             addresses: Vec::new(),
             tls: tls::Mode::Off.to_string(),
+            ephemeral: false,
             volumes: volumes.collect(),
         }
     }

@@ -64,6 +64,18 @@ pub enum Kind {
     Device,
 }
 
+/// Another process has the store: who, and what to do.
+#[derive(Debug)]
+pub struct InUse(String);
+
+impl std::fmt::Display for InUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InUse {}
+
 /// How a store is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
@@ -401,7 +413,7 @@ fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
             Err(rustix::io::Errno::WOULDBLOCK) if !is_over() => {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => bail!("{}", explain_lock(file, path)),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(InUse(explain_lock(file, path)).into()),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 return Err(io::Error::from(error)).with_context(|| format!("cannot lock {}", path.display()));
