@@ -32,6 +32,9 @@ def faulty():
 
 def run(*arguments, check=True, **options):
     """Runs a command, its output captured as text; shows it when the command fails."""
+    if "input" not in options:
+        # A terminal would be asked questions.
+        options.setdefault("stdin", subprocess.DEVNULL)
     done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=600, **options)
     if check and done.returncode != 0:
         raise AssertionError(f"{arguments} exited with {done.returncode}\n{done.stdout}\n{done.stderr}")

@@ -186,6 +186,29 @@ class Encrypted(unittest.TestCase):
         until(lambda: sockets() == quiet[-1])
         pool.stop()
 
+    def test_an_exclusive_volume_lets_in_one_certificate(self):
+        pool = self.serve("--tls", "on", "--tls-verify-peer")
+        onefold("volume", "set", pool.path, "default", "exclusive=on")
+        second = Authority(os.path.join(self.folder, "second"))
+        for name in ["ca-cert.pem", "ca-key.pem"]:
+            shutil.copy(self.authority.file(name), second.folder)
+        second.sign("client")
+        first = [self.connected() for _ in range(2)]
+        run("nbdcopy", self.uri(), "null:")
+        self.refused(self.uri(second.folder))
+        digest = run("openssl", "x509", "-noout", "-fingerprint", "-sha256", "-in", self.authority.file("client-cert.pem")).stdout
+        self.assertRegex(pool.said(), rf"WARN client \d+ .* was refused: .* is exclusive, and client \d+ .*certificate {digest.split('=')[1][:23]}\)")
+        self.refused(self.uri(scheme="nbd"))
+        for client in first:
+            client.shutdown()
+        run("nbdinfo", self.uri(second.folder))
+        # Without a certificate each connection is a client of its own.
+        bare = nbd.NBD()
+        bare.connect_uri(self.uri(scheme="nbd"))
+        self.refused(self.uri(scheme="nbd"))
+        bare.shutdown()
+        run("nbdinfo", self.uri(scheme="nbd"))
+
     def test_noise_where_tls_should_begin_ends_that_connection_only(self):
         pool = self.serve("--tls", "require")
         for behind in [b"", b"GET / HTTP/1.0\r\n\r\n", os.urandom(4096)]:

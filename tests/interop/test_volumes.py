@@ -5,8 +5,10 @@ import errno
 import hashlib
 import json
 import os
+import pty
 import re
 import shutil
+import subprocess
 import tempfile
 import threading
 import time
@@ -84,6 +86,82 @@ class Volumes(unittest.TestCase):
             listed = json.loads(run("nbdinfo", "--list", "--json", pool.uri("")).stdout)
             self.assertEqual(len({export["export-name"] for export in listed["exports"]}), 300)
             pool.stop()
+
+    def test_an_exclusive_volume_lets_in_one_client_process(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("volume", "create", pool.path, "other", "--size", "16M")
+            onefold("volume", "set", pool.path, "default", "exclusive=on")
+            self.assertEqual(properties(pool, "default")["exclusive"], ("on", "volume"))
+            self.assertEqual(properties(pool, "other")["exclusive"], ("off", "default"))
+            pool.stop()
+            pool.serve("--memory", "64M", create=False)
+            # Several connections of one process are one client.
+            clients = [connect(pool) for _ in range(3)]
+            clients[1].pwrite(b"x" * 4096, 0)
+            clients[1].flush()
+            self.assertEqual(clients[2].pread(4096, 0), b"x" * 4096)
+            for other in (["qemu-img", "info", pool.uri()], ["qemu-io", "-f", "raw", "-c", "read 0 4096", pool.uri()]):
+                done = run(*other, check=False)
+                self.assertNotEqual(done.returncode, 0, done.stdout)
+                self.assertRegex(done.stderr, f"'default' is exclusive, and client \\d+ \\(unix, process {os.getpid()}\\) has it")
+            self.assertNotEqual(run("nbdcopy", pool.uri(), "null:", check=False).returncode, 0)
+            run("qemu-img", "info", pool.uri("other"))
+            for client in clients:
+                client.shutdown()
+            run("qemu-io", "-f", "raw", "-c", "read 0 4096", pool.uri())
+            client = connect(pool)
+            onefold("volume", "set", pool.path, "default", "exclusive=off")
+            run("qemu-img", "info", pool.uri())
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
+    def test_two_processes_that_write_one_volume_are_warned_of(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            one, other = connect(pool), connect(pool)
+            for client in (one, other):
+                client.pwrite(b"x" * 4096, 0)
+            run("qemu-io", "-f", "raw", "-r", "-c", "read 0 4096", pool.uri())
+            self.assertNotIn("beside", pool.said())
+            run("qemu-io", "-f", "raw", "-c", "write 4096 4096", pool.uri())
+            self.assertRegex(pool.said(), rf"WARN.*'default' is written by client \d+ \(unix, process \d+\) beside client \d+ "
+                             rf"\(unix, process {os.getpid()}\).*exclusive=on")
+            for client in (one, other):
+                client.shutdown()
+            pool.stop()
+
+    def test_a_deletion_on_a_terminal_asks_first(self):
+        with Pool("64M") as pool:
+            onefold("create", pool.path, "--capacity", "64M")
+
+            def on_terminal(answer, *arguments):
+                controller, terminal = pty.openpty()
+                try:
+                    done = subprocess.Popen([ONEFOLD, "volume", "delete", pool.path, "db", *arguments], stdin=terminal,
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                    os.write(controller, answer)
+                    said = done.communicate(timeout=PATIENCE)[1].decode()
+                    return done.returncode, said
+                finally:
+                    os.close(controller)
+                    os.close(terminal)
+
+            onefold("volume", "create", pool.path, "db", "--size", "16M")
+            for answer in (b"no\n", b"\n", b"\x04"):
+                status, said = on_terminal(answer)
+                self.assertEqual(status, 1, said)
+                self.assertIn("delete the volume 'db'", said)
+                self.assertIn("16 MiB", said)
+                self.assertIn("nothing was deleted", said)
+            self.assertIsNotNone(volume(pool, "db"))
+            self.assertEqual(on_terminal(b"yes\n")[0], 0)
+            self.assertIsNone(volume(pool, "db"))
+            onefold("volume", "create", pool.path, "db", "--size", "16M")
+            status, said = on_terminal(b"", "--yes")
+            self.assertEqual((status, said), (0, ""))
+            # A script is not asked.
+            onefold("volume", "create", pool.path, "db", "--size", "16M")
+            onefold("volume", "delete", pool.path, "db")
 
     def test_space_comes_back_after_a_deletion(self):
         with Pool("64M").serve("--memory", "64M") as pool:
@@ -219,7 +297,7 @@ class Volumes(unittest.TestCase):
             self.assertEqual(client.pread(4 * MIB, 0), b"w" * (4 * MIB))
             self.assertEqual(client.pread(4 * MIB, 4 * MIB), bytes(4 * MIB))
             client.shutdown()
-            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default")})
+            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "exclusive": ("off", "default"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default")})
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("native", "pool")})
             pool.stop()
             pool.check()
@@ -349,7 +427,7 @@ class Volumes(unittest.TestCase):
     def test_properties_have_values_and_sources(self):
         def check(pool):
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("select", "default")})
-            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "timing": ("hybrid", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default")})
+            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "exclusive": ("off", "default"), "timing": ("hybrid", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default")})
             onefold("set", pool.path, "policy", "native")
             self.assertEqual(properties(pool, "default", "policy"), {"policy": ("native", "pool")})
             onefold("volume", "set", pool.path, "default", "policy=full")

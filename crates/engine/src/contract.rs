@@ -210,6 +210,8 @@ pub struct VolumeProperties {
     pub policy: Option<Option<Policy>>,
     /// Whether writes are refused.
     pub read_only: Option<bool>,
+    /// Whether one client at a time may use it.
+    pub exclusive: Option<bool>,
     /// When duplicates are found.
     pub timing: Option<Timing>,
     /// What its clients are to have.

@@ -13,6 +13,7 @@ pub struct ExportInfo {
     size_bytes: u64,
     read_only: bool,
     is_default: bool,
+    refusal: Option<String>,
 }
 
 /// Why an export cannot be offered.
@@ -64,6 +65,7 @@ impl ExportInfo {
             size_bytes,
             read_only: false,
             is_default: false,
+            refusal: None,
         })
     }
 
@@ -79,6 +81,20 @@ impl ExportInfo {
     pub fn default_export(mut self, is_default: bool) -> ExportInfo {
         self.is_default = is_default;
         self
+    }
+
+    /// Refuses to open it, for this reason; it is listed and described all the same.
+    #[must_use]
+    pub fn refuse(mut self, mut reason: String) -> ExportInfo {
+        let end = (0..=MAXIMUM_STRING_BYTES.min(reason.len())).rev().find(|&end| reason.is_char_boundary(end));
+        reason.truncate(end.unwrap_or(0));
+        self.refusal = Some(reason);
+        self
+    }
+
+    /// Why it is not opened, if it is not.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
     }
 
     /// Its name, never empty.

@@ -41,6 +41,8 @@ pub(crate) enum Outcome {
     Proceed,
     Established(Agreement),
     StartTls,
+    /// Position in the list of exports of this call.
+    ExportRefused(usize),
     Disconnect,
     Violated(Violation),
 }
@@ -209,13 +211,19 @@ impl Handshake {
             OPTION_LIST => answer_list(data, exports, output),
             OPTION_STRUCTURED_REPLY => self.answer_structured_reply(data),
             OPTION_INFO => self.answer_info(option, data, exports, output).map(|_| ()),
-            OPTION_GO => match self.answer_info(option, data, exports, output) {
-                Ok(export) => {
-                    put_option_reply(output, option, OptionReply::Ack, 0);
-                    return self.establish(export, exports);
+            OPTION_GO => {
+                if let Some((export, reason)) = refusal(data, exports) {
+                    put_refusal(output, option, OptionReply::Policy, reason);
+                    return Outcome::ExportRefused(export);
                 }
-                Err(rejection) => Err(rejection),
-            },
+                match self.answer_info(option, data, exports, output) {
+                    Ok(export) => {
+                        put_option_reply(output, option, OptionReply::Ack, 0);
+                        return self.establish(export, exports);
+                    }
+                    Err(rejection) => Err(rejection),
+                }
+            }
             OPTION_LIST_META_CONTEXT => self.answer_list_meta_context(data, exports, output),
             OPTION_SET_META_CONTEXT => self.answer_set_meta_context(data, exports, output),
             _ => Err(Rejection { reply: OptionReply::Unsupported, message: "the option is not supported" }),
@@ -237,7 +245,8 @@ impl Handshake {
 
     /// `NBD_OPT_EXPORT_NAME` (1): the data is the name; a refusal can only end the session.
     fn answer_export_name(&self, data: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Outcome {
-        let Some(export) = decode_string(data).ok().and_then(|name| find_export(exports, name)) else {
+        let export = decode_string(data).ok().and_then(|name| find_export(exports, name));
+        let Some(export) = export.filter(|&export| exports[export].refusal().is_none()) else {
             return Outcome::Violated(Violation::ExportRefused);
         };
         put_u64(output, exports[export].size_bytes());
@@ -393,10 +402,20 @@ fn put_allocation_context(output: &mut Vec<u8>, option: u32, context_id: u32) {
     output.extend_from_slice(ALLOCATION_CONTEXT.as_bytes());
 }
 
-/// The text never repeats what the client sent, so it cannot outgrow a string's limit (CVE-2020-10761).
 fn put_rejection(output: &mut Vec<u8>, option: u32, rejection: Rejection) {
-    put_option_reply(output, option, rejection.reply, string_bytes(rejection.message));
-    output.extend_from_slice(rejection.message.as_bytes());
+    put_refusal(output, option, rejection.reply, rejection.message);
+}
+
+/// Writes a refusal. The text never repeats what the client sent, so it cannot outgrow a string's limit (CVE-2020-10761).
+fn put_refusal(output: &mut Vec<u8>, option: u32, reply: OptionReply, text: &str) {
+    put_option_reply(output, option, reply, string_bytes(text));
+    output.extend_from_slice(text.as_bytes());
+}
+
+/// The position of the export that a client asks for, and why it is not opened.
+fn refusal<'exports>(data: &[u8], exports: &'exports [ExportInfo]) -> Option<(usize, &'exports str)> {
+    let position = find_export(exports, decode_export_query(data).ok()?.name)?;
+    exports[position].refusal().map(|reason| (position, reason))
 }
 
 /// The length of one of our own strings, all of which are within the protocol's limit.

@@ -108,6 +108,11 @@ pub enum Step {
         /// Position of the export.
         export: usize,
     },
+    /// The client asked for an export that is [refused](ExportInfo::refuse), and was told why. It may go on with other options.
+    ExportRefused {
+        /// Position of the export in the `exports` of the same call.
+        export: usize,
+    },
     /// Serve this and reply. First take its [payload](Request::payload_bytes) from the stream.
     Request(Request),
     /// Append its [reply](Refused::reply) to what is sent, at a moment when no other reply
@@ -185,6 +190,7 @@ impl Session {
             handshake::Outcome::Proceed => Step::Proceed,
             handshake::Outcome::Disconnect => Step::Disconnect,
             handshake::Outcome::StartTls => Step::StartTls,
+            handshake::Outcome::ExportRefused(export) => Step::ExportRefused { export },
             handshake::Outcome::Violated(violation) => Step::ProtocolError(violation),
             handshake::Outcome::Established(agreement) => {
                 let export = &exports[agreement.export];

@@ -118,6 +118,8 @@ pub enum OptionReply {
     MetaContext = 4,
     /// Not known here.
     Unsupported = (1 << 31) + 1,
+    /// Not allowed here and now.
+    Policy = (1 << 31) + 2,
     /// Malformed, or out of place.
     Invalid = (1 << 31) + 3,
     /// Only after `NBD_OPT_STARTTLS`.

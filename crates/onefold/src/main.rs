@@ -40,8 +40,8 @@ use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
 use commands::{
-    cache, check, connect, create, dedup, estimate, images, manual, objects, offline, relocate, repair, scrub, serve,
-    top,
+    cache, check, confirm, connect, create, dedup, estimate, images, manual, objects, offline, relocate, repair, scrub,
+    serve, top,
 };
 use io::heap;
 use log::Level;
@@ -102,7 +102,11 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             }
             create_volume(target, name, *size, policy, *json)
         }
-        Command::Volume(VolumeCommand::Delete { target, name, force, json }) => {
+        Command::Volume(VolumeCommand::Delete { target, name, force, yes, json }) => {
+            if !yes && !confirm::is_meant(target, name)? {
+                complain(format_args!("nothing was deleted"));
+                return Ok(ExitCode::FAILURE);
+            }
             delete_volume(target, name, *force, *json)
         }
         Command::Volume(VolumeCommand::Resize { target, name, size, force, json }) => {

@@ -41,6 +41,7 @@ pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: R
         size,
         policy: None,
         read_only: false,
+        exclusive: false,
         timing: None,
         goal: Goal::None,
         keep_runs: KeepRuns::Auto,

@@ -10,7 +10,7 @@ use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
 
 /// Bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used,
-/// root, name, timing, goal, whether runs are kept, who chooses the mode.
+/// root, name, timing, goal, whether runs are kept, who chooses the mode, whether one client has it for itself.
 pub const VOLUME_BYTES: u64 = 128;
 /// The longest name in bytes.
 pub const NAME_BYTES: usize = 63;
@@ -25,6 +25,7 @@ const TIMING_AT: usize = 111;
 const GOAL_AT: usize = 112;
 const KEEP_RUNS_AT: usize = 121;
 const CONTROLLER_AT: usize = 122;
+const EXCLUSIVE_AT: usize = 123;
 /// The code of "no policy of its own".
 const INHERITS: u8 = 255;
 /// Flag: nothing may be written.
@@ -70,6 +71,8 @@ pub struct Volume {
     pub policy: Option<Policy>,
     /// Writes are refused.
     pub read_only: bool,
+    /// One client at a time may use it. Whoever serves it sees to that.
+    pub exclusive: bool,
     /// When its duplicates are found, if somebody has said so; else see `Pool::timing_of`.
     pub timing: Option<Timing>,
     /// What its clients are to have.
@@ -124,6 +127,7 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     put_u64(out, GOAL_AT + 1, number);
     out[KEEP_RUNS_AT] = volume.keep_runs as u8;
     out[CONTROLLER_AT] = volume.controller as u8;
+    out[EXCLUSIVE_AT] = u8::from(volume.exclusive);
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
 }
 
@@ -155,6 +159,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         size,
         policy,
         read_only: bytes[5] & READ_ONLY != 0,
+        exclusive: [false, true].get(usize::from(bytes[EXCLUSIVE_AT])).copied().ok_or(())?,
         timing: Timing::decode(bytes[TIMING_AT])?,
         goal: Goal::decode(bytes[GOAL_AT], u64_at(bytes, GOAL_AT + 1)).ok_or(())?,
         keep_runs: KeepRuns::ALL.get(usize::from(bytes[KEEP_RUNS_AT])).copied().ok_or(())?,
@@ -195,6 +200,7 @@ mod tests {
                 put_u64(&mut bytes, GOAL_AT + 1, number);
                 bytes[KEEP_RUNS_AT] %= 3;
                 bytes[CONTROLLER_AT] %= 2;
+                bytes[EXCLUSIVE_AT] %= 2;
             }
             if let Ok(Some((volume, root))) = decode(&bytes) {
                 prop_assert!(is_name(&volume.name) != volume.keeps.is_some());
@@ -214,6 +220,7 @@ mod tests {
             size,
             policy: Some(Policy::Native),
             read_only: true,
+            exclusive: true,
             timing: Some(Timing::Offline),
             goal: Goal::P99(2_000_000),
             keep_runs: KeepRuns::Off,
@@ -231,7 +238,7 @@ mod tests {
         assert_eq!(decode(&bytes), Ok(None));
         encode(&volume, root, &mut bytes);
         assert_eq!(decode(&bytes), Ok(Some((volume.clone(), root))));
-        let inherits = Volume { policy: None, read_only: false, ..volume };
+        let inherits = Volume { policy: None, read_only: false, exclusive: false, ..volume };
         encode(&inherits, root, &mut bytes);
         assert_eq!(decode(&bytes), Ok(Some((inherits.clone(), root))));
         bytes[5] = 2;
@@ -253,6 +260,10 @@ mod tests {
         // A controller that there is not.
         encode(&inherits, root, &mut bytes);
         bytes[CONTROLLER_AT] = 2;
+        assert_eq!(decode(&bytes), Err(()));
+        // Neither exclusive nor not.
+        encode(&inherits, root, &mut bytes);
+        bytes[EXCLUSIVE_AT] = 2;
         assert_eq!(decode(&bytes), Err(()));
         // A goal of nothing, none with a number, and one that there is not.
         for (kind, number) in [(1, 0), (0, 1), (4, 7)] {

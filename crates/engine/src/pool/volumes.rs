@@ -226,6 +226,7 @@ impl Pool {
             size,
             policy,
             read_only: false,
+            exclusive: false,
             timing: None,
             goal: Goal::None,
             keep_runs: KeepRuns::Auto,
@@ -268,6 +269,7 @@ impl Pool {
         let volume = &mut self.volumes[at];
         volume.policy = change.policy.unwrap_or(volume.policy);
         volume.read_only = change.read_only.unwrap_or(volume.read_only);
+        volume.exclusive = change.exclusive.unwrap_or(volume.exclusive);
         volume.timing = change.timing.or(volume.timing);
         volume.goal = change.goal.unwrap_or(volume.goal);
         volume.keep_runs = change.keep_runs.unwrap_or(volume.keep_runs);

@@ -250,12 +250,14 @@ impl Decoder {
             3 => Command::ResizeVolume { volume: reader.volume()?, size: reader.number()? },
             4 => {
                 let (volume, policy) = (reader.volume()?, reader.policy_change()?);
-                let read_only = match reader.byte()? {
-                    0 => None,
-                    1 => Some(false),
-                    2 => Some(true),
-                    _ => return Err(Stop::Damaged),
+                let switch = |bits: u8| match bits {
+                    0 => Ok(None),
+                    1 => Ok(Some(false)),
+                    2 => Ok(Some(true)),
+                    _ => Err(Stop::Damaged),
                 };
+                let bits = reader.byte()?;
+                let (read_only, exclusive) = (switch(bits & 3)?, switch(bits >> 2)?);
                 let bits = reader.byte()?;
                 let timing = Timing::decode(bits & 3).map_err(|()| Stop::Damaged)?;
                 let controller = match bits >> 2 & 3 {
@@ -270,7 +272,7 @@ impl Decoder {
                     (u8::MAX, 0) => None,
                     (kind, amount) => Some(Goal::decode(kind, amount).ok_or(Stop::Damaged)?),
                 };
-                let change = VolumeProperties { policy, read_only, timing, goal, keep_runs, controller };
+                let change = VolumeProperties { policy, read_only, exclusive, timing, goal, keep_runs, controller };
                 Command::SetVolume { volume, change }
             }
             5 => {

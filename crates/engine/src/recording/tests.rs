@@ -96,6 +96,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             change: VolumeProperties {
                 policy: changed,
                 read_only: (c % 2 == 0).then_some(flag),
+                exclusive: (c % 3 == 0).then_some(!flag),
                 timing: Timing::decode(a as u8 % 4).unwrap_or(None),
                 goal: flag.then(|| Goal::decode(c as u8 % 4, b).unwrap_or_default()),
                 keep_runs: KeepRuns::ALL.get(b as usize % 4).copied(),

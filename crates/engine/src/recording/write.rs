@@ -213,10 +213,11 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
         Command::DeleteVolume { volume } => fields(out, &[2, u64::from(volume.0)]),
         Command::ResizeVolume { volume, size } => fields(out, &[3, u64::from(volume.0), size]),
         Command::SetVolume { volume, change } => {
-            let VolumeProperties { policy, read_only, timing, goal, keep_runs, controller } = change;
+            let VolumeProperties { policy, read_only, exclusive, timing, goal, keep_runs, controller } = change;
             fields(out, &[4, u64::from(volume.0)]);
             put_policy_change(out, policy);
-            out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
+            let switch = |is_on: Option<bool>| is_on.map_or(0, |is_on| 1 + u8::from(is_on));
+            out.push(switch(read_only) | switch(exclusive) << 2);
             let controller = controller.map_or(0, |controller| 1 + controller as u8) << 2;
             out.push(Timing::encode(timing) | controller | keep_runs.map_or(0, |keep_runs| 1 + keep_runs as u8) << 4);
             let (kind, amount) = goal.map_or((u8::MAX, 0), Goal::encode);

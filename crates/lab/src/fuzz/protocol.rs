@@ -144,7 +144,7 @@ impl Talk {
             bytes = &bytes[progress.consumed..];
             match progress.step {
                 // What follows is what would be decrypted.
-                Step::Proceed | Step::StartTls => continue,
+                Step::Proceed | Step::StartTls | Step::ExportRefused { .. } => continue,
                 Step::Established { export } => self.export = Some(export),
                 Step::Request(request) => self.serve(&request),
                 Step::Refused(refused) => refused.reply(&mut self.sent),

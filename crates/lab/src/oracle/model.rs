@@ -21,6 +21,8 @@ pub struct Properties {
     pub policy: Option<Policy>,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether one client at a time may use it.
+    pub exclusive: bool,
     /// When its duplicates are found.
     pub timing: Option<Timing>,
     /// What its clients are to have.

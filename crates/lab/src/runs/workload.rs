@@ -650,6 +650,8 @@ impl Generator<'_> {
                     goal: Some(goal),
                     keep_runs: Some(keep_runs),
                     controller: Some(controller),
+                    // Without a draw of its own: the engine only keeps it, and seeds lead to the runs that they led to.
+                    exclusive: Some(keep_runs == KeepRuns::On),
                     ..VolumeProperties::default()
                 };
                 let pool = PoolChange { dedup_verify, throttle, ..PoolChange::default() };

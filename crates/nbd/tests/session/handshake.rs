@@ -99,6 +99,28 @@ fn where_tls_is_required_nothing_but_it_and_a_goodbye_is_answered_before() {
 }
 
 #[test]
+fn an_export_that_is_refused_is_described_and_not_opened_and_says_why() {
+    let mut client = Client::haggling();
+    let refused = client.exports.remove(0).refuse("another has it".into());
+    client.exports.insert(0, refused);
+    for name in ["disk", ""] {
+        client.received.clear();
+        assert_eq!(client.send(&option(OPTION_GO, &info_data(name, &[]))), [Step::ExportRefused { export: 0 }]);
+        let replies = option_replies(&client.received);
+        assert_eq!(kinds(&replies), [OptionReply::Policy as u32]);
+        assert_eq!(replies[0].data, b"another has it");
+    }
+    assert_eq!(client.ask_final(OPTION_INFO, &info_data("disk", &[])), ACK);
+    assert_eq!(kinds(&client.ask(OPTION_LIST, &[])), [SERVER, SERVER, SERVER, ACK]);
+    assert_eq!(client.violate(&option(OPTION_EXPORT_NAME, b"disk")), Violation::ExportRefused);
+    let mut client = Client::haggling();
+    client.exports[0] = client.exports[0].clone().refuse("ä".repeat(4096));
+    let long = client.ask(OPTION_GO, &info_data("disk", &[])).remove(0).data;
+    assert_eq!((long.len(), std::str::from_utf8(&long).is_ok()), (4096, true));
+    client.go("frozen");
+}
+
+#[test]
 fn what_was_negotiated_in_the_clear_does_not_count_under_tls() {
     let mut client = Client::haggling_with(Tls::Offered);
     assert_eq!(client.ask_final(OPTION_STRUCTURED_REPLY, &[]), ACK);

@@ -27,11 +27,14 @@ use nbd::{Command, ExportInfo, Request, Session, Step};
 
 use crate::clients::end::End;
 use crate::clients::incoming::{Arrived, FEW_BLOCKS, Incoming, Shared};
+use crate::clients::members::{Identity, Member, Members};
 use crate::clients::output::Output;
 use crate::clients::request::{Pieces, token, touched_bytes};
+use crate::clients::tls::Certificate;
 use crate::clients::turns::Begun;
 use crate::io::arena::{BLOCK, HEADER_AREA, RECEIVE_AREA, Span};
 use crate::io::disk::{Core, push_span};
+use crate::io::peer;
 
 /// Requests of one connection that may wait for their answers.
 const REQUESTS_MAX: u32 = 1024;
@@ -180,6 +183,11 @@ pub struct Connection {
     secures: bool,
     /// Whether the relay has its client's socket.
     is_relayed: bool,
+    /// The process that connected, if it is known.
+    process: Option<u32>,
+    /// The digest of the client's certificate, from when the relay has seen it.
+    certificate: Certificate,
+    has_written: bool,
     incoming: Incoming,
     spans: Vec<Span>,
 }
@@ -195,6 +203,7 @@ impl Connection {
     ) -> Connection {
         let mut output = Output::default();
         let session = output.write(|output| Session::new(tls, output));
+        let process = peer::process_of(&socket);
         Connection {
             socket,
             session,
@@ -220,6 +229,9 @@ impl Connection {
             current: Current::None,
             secures: false,
             is_relayed: false,
+            process,
+            certificate: Certificate::default(),
+            has_written: false,
             incoming: Incoming::default(),
             spans: Vec::new(),
         }
@@ -242,6 +254,23 @@ impl Connection {
     /// Whether its handshake is going on.
     pub fn is_half_open(&self) -> bool {
         self.state != State::Dead && self.session.is_in_handshake()
+    }
+
+    /// Whose it is.
+    fn identity(&self) -> Identity {
+        let certificate = self.certificate.get().map(|&digest| Identity::Certificate(digest));
+        certificate.or(self.process.map(Identity::Process)).unwrap_or(Identity::Unknown)
+    }
+
+    /// It as a user of its volume.
+    fn member(&self) -> Member {
+        Member {
+            slot: self.slot,
+            number: self.number,
+            peer: self.peer.clone(),
+            identity: self.identity(),
+            volume: self.volume,
+        }
     }
 
     /// Whether it has one of the places for TLS.
@@ -358,14 +387,12 @@ impl Connection {
     /// Feeds the session, up to one step.
     fn parse(&mut self, shared: &mut Shared, core: &mut Core) {
         let input = core.arena.bytes(self.input);
-        let (progress, volumes) = if self.session.is_in_handshake() {
-            let (exports, volumes) = exports(&core.engine);
-            let session = &mut self.session;
-            (self.output.write(|output| session.receive(input, &exports, output)), volumes)
-        } else {
-            let session = &mut self.session;
-            (self.output.write(|output| session.receive(input, &[], output)), Vec::new())
+        let (exports, volumes) = match self.session.is_in_handshake() {
+            true => exports(&core.engine, &shared.members, self.identity()),
+            false => (Vec::new(), Vec::new()),
         };
+        let session = &mut self.session;
+        let progress = self.output.write(|output| session.receive(input, &exports, output));
         self.input = self.input.from(progress.consumed);
         match progress.step {
             Step::Proceed if progress.consumed == 0 => self.kill(End::Gone),
@@ -373,10 +400,14 @@ impl Connection {
             Step::Established { export } => {
                 self.deadline = None;
                 self.volume = volumes[export];
+                shared.members.enter(self.member());
+            }
+            Step::ExportRefused { export } => {
+                shared.members.refused(&self.member(), exports[export].refusal().unwrap_or_default(), core.now);
             }
             Step::StartTls if self.input.length > 0 => self.kill(End::ClearBeforeTls),
             Step::StartTls => self.secures = true,
-            Step::Request(request) => self.begin(request, shared, core.now),
+            Step::Request(request) => self.begin(request, shared, core),
             Step::Refused(refused) if self.holder.is_some() => {
                 let mut bytes = Vec::new();
                 refused.reply(&mut bytes);
@@ -393,7 +424,7 @@ impl Connection {
         self.secures = false;
         let relayed = self.socket.try_clone().ok().zip(shared.tls.as_ref());
         let who = format!("client {} ({})", self.number, self.peer);
-        match relayed.and_then(|(socket, tls)| tls.secure(socket, who)) {
+        match relayed.and_then(|(socket, tls)| tls.secure(socket, who, self.certificate.clone())) {
             Some(socket) => {
                 self.socket = socket;
                 self.is_relayed = true;
@@ -404,14 +435,20 @@ impl Connection {
     }
 
     /// Enters a request.
-    fn begin(&mut self, request: Request, shared: &mut Shared, now: Nanos) {
+    fn begin(&mut self, request: Request, shared: &mut Shared, core: &Core) {
+        let writes = matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
+        if writes && !self.has_written {
+            self.has_written = true;
+            let volume = core.engine.volumes().find(|volume| volume.id == self.volume);
+            shared.members.writes(self.slot, volume.map_or("", |volume| &volume.name), core.now);
+        }
         let piece_bytes = match request.command {
             Command::Read | Command::Write => shared.piece_bytes,
             // The engine takes these at any length.
             Command::Flush | Command::Trim | Command::WriteZeroes | Command::BlockStatus => 1 << 62,
         };
         let pieces = Pieces::new(request.offset, u64::from(request.length), piece_bytes, BLOCK as u64);
-        let place = shared.table.insert(self.slot, request, pieces, shared.collect_bytes, now);
+        let place = shared.table.insert(self.slot, request, pieces, shared.collect_bytes, core.now);
         self.requests += 1;
         self.current = match request.command {
             Command::Read => Current::Read(place, 0),
@@ -608,8 +645,8 @@ impl Connection {
     }
 }
 
-/// What can be selected now, and the volume that each export is. The default one is called `default`, or is the first.
-fn exports(engine: &engine::Engine) -> (Vec<ExportInfo>, Vec<VolumeId>) {
+/// What a client of this identity can select now, and the volume that each export is. The default one is called `default`, or is the first.
+fn exports(engine: &engine::Engine, members: &Members, identity: Identity) -> (Vec<ExportInfo>, Vec<VolumeId>) {
     let read_only = engine.status().mode == Mode::ReadOnly;
     let default = engine.volumes().find(|volume| volume.name == "default").or(engine.volumes().next());
     let default = default.map(|volume| volume.id);
@@ -617,7 +654,14 @@ fn exports(engine: &engine::Engine) -> (Vec<ExportInfo>, Vec<VolumeId>) {
     for volume in engine.volumes() {
         // A size that the protocol cannot express is not offered.
         if let Ok(export) = ExportInfo::new(&volume.name, "", volume.size) {
-            exports.push(export.read_only(read_only || volume.read_only).default_export(default == Some(volume.id)));
+            let export = export.read_only(read_only || volume.read_only).default_export(default == Some(volume.id));
+            let holder = members.holder(volume.id, identity).filter(|_| volume.exclusive);
+            exports.push(match holder {
+                Some(holder) => {
+                    export.refuse(format!("the volume '{}' is exclusive, and {holder} has it", volume.name))
+                }
+                None => export,
+            });
             ids.push(volume.id);
         }
     }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use engine::{BlockInput, BufferId, Event, Nanos, Operation, Submit, VolumeId};
 
 use crate::clients::latency::Latencies;
+use crate::clients::members::Members;
 use crate::clients::request::{Table, touched_bytes};
 use crate::clients::tls::Tls;
 use crate::io::arena::{BLOCK, Span};
@@ -44,6 +45,8 @@ pub struct Shared {
     pub collect_bytes: u64,
     /// TLS for clients over TCP, if they may have it.
     pub tls: Option<Tls>,
+    /// Who uses which volume.
+    pub members: Members,
     /// A connection has taken a place for TLS, and whether there are too many is to be looked at.
     pub began_tls: bool,
     /// A receive took as much as it could: its client has probably sent more.

@@ -5,6 +5,7 @@ pub mod end;
 pub mod incoming;
 pub mod latency;
 pub mod listen;
+pub mod members;
 pub mod output;
 pub mod request;
 pub mod server;

@@ -182,7 +182,7 @@ pub struct GrowArgs {
 /// `onefold volume`.
 #[derive(Subcommand, Debug)]
 pub enum VolumeCommand {
-    /// Create a volume; it is served under its name to every new connection
+    /// Create a volume; it is served under its name to every new connection. A pool holds at most 1,024 volumes
     Create {
         /// Which pool
         #[command(flatten)]
@@ -210,6 +210,9 @@ pub enum VolumeCommand {
         /// Disconnect its clients
         #[arg(long)]
         force: bool,
+        /// Do not ask, where a terminal is the input
+        #[arg(long)]
+        yes: bool,
         /// Report as JSON
         #[arg(long)]
         json: bool,
@@ -232,7 +235,7 @@ pub enum VolumeCommand {
         json: bool,
     },
     /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off,
-    /// timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms, keep-runs=on|off|auto,
+    /// exclusive=on|off, timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms, keep-runs=on|off|auto,
     /// controller=forecast|paper
     Set {
         /// Which pool
@@ -251,7 +254,7 @@ pub enum VolumeCommand {
         target: Target,
         /// Which
         name: String,
-        /// Only this property: policy, read-only, timing, goal, keep-runs or controller
+        /// Only this property: policy, read-only, exclusive, timing, goal, keep-runs or controller
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

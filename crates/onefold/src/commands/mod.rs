@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod check;
 pub mod cli;
+pub mod confirm;
 pub mod connect;
 pub mod create;
 pub mod dedup;

@@ -7,6 +7,7 @@ pub mod disk;
 #[cfg(feature = "faults")]
 pub mod faults;
 pub mod heap;
+pub mod peer;
 pub mod poll;
 pub mod record;
 pub mod ring;

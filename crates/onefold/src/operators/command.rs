@@ -60,10 +60,11 @@ pub fn wanted<'a>(
             }
             Command::ResizeVolume { volume: volume.id, size: *size_bytes }
         }
-        Request::SetVolume { name, policy, read_only, timing, goal, keep_runs, controller } => {
+        Request::SetVolume { name, policy, read_only, exclusive, timing, goal, keep_runs, controller } => {
             let change = VolumeProperties {
                 policy: policy.as_deref().map(inheritable).transpose()?,
                 read_only: *read_only,
+                exclusive: *exclusive,
                 timing: timing.as_deref().map(timing_value).transpose()?,
                 goal: goal.as_deref().map(goal_value).transpose()?,
                 keep_runs: keep_runs.as_deref().map(keep_runs_value).transpose()?,
@@ -174,14 +175,16 @@ pub fn done(request: &Request) -> Option<String> {
         Request::ResizeVolume { name, size_bytes, .. } => {
             format!("the volume '{name}' has {} now", size::show(*size_bytes))
         }
-        Request::SetVolume { name, policy, read_only, timing, goal, keep_runs, controller } => {
+        Request::SetVolume { name, policy, read_only, exclusive, timing, goal, keep_runs, controller } => {
             let policy = policy.iter().map(|policy| format!("policy={policy}"));
             let timing = timing.iter().map(|timing| format!("timing={timing}"));
             let goal = goal.iter().map(|goal| format!("goal={goal}"));
             let runs = keep_runs.iter().map(|keep| format!("keep-runs={keep}"));
             let chooses = controller.iter().map(|controller| format!("controller={controller}"));
             let locked = read_only.map(|value| format!("read-only={value}"));
-            let set: Vec<_> = policy.chain(locked).chain(timing).chain(goal).chain(runs).chain(chooses).collect();
+            let guarded = exclusive.map(|value| format!("exclusive={}", if value { "on" } else { "off" }));
+            let set: Vec<_> =
+                policy.chain(locked).chain(guarded).chain(timing).chain(goal).chain(runs).chain(chooses).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
         Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {

@@ -124,6 +124,9 @@ pub enum Request {
         policy: Option<String>,
         /// Whether writes are refused.
         read_only: Option<bool>,
+        /// Whether one client at a time may use it.
+        #[serde(default)]
+        exclusive: Option<bool>,
         /// When duplicates are found.
         #[serde(default)]
         timing: Option<String>,

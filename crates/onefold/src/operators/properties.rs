@@ -35,10 +35,13 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
         "pool" => "pool",
         _ => DEFAULT,
     };
-    let (read_only, read_only_source) = if volume.read_only { ("on", "volume") } else { ("off", DEFAULT) };
+    let switch = |is_on: bool| if is_on { ("on", "volume") } else { ("off", DEFAULT) };
+    let (read_only, read_only_source) = switch(volume.read_only);
+    let (exclusive, exclusive_source) = switch(volume.exclusive);
     vec![
         Property { name: name.clone(), property: "policy", value: volume.policy.clone(), source: policy_source },
         Property { name: name.clone(), property: "read-only", value: read_only.into(), source: read_only_source },
+        Property { name: name.clone(), property: "exclusive", value: exclusive.into(), source: exclusive_source },
         Property {
             name: name.clone(),
             property: "timing",
@@ -195,7 +198,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
 /// What `volume set` asks for.
 pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
     let (mut policy, mut read_only, mut timing, mut goal) = (None, None, None, None);
-    let (mut keep_runs, mut controller) = (None, None);
+    let (mut keep_runs, mut controller, mut exclusive) = (None, None, None);
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(format!("'{pair}' is not of the form KEY=VALUE, such as policy=native"));
@@ -203,15 +206,19 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
         match key {
             "policy" => policy = Some(policy_value(value)?),
             "read-only" => read_only = Some(switch(key, value)?),
+            "exclusive" => exclusive = Some(switch(key, value)?),
             "timing" => timing = Some(timing_value(value)?.to_string()),
             "goal" => goal = Some(goal_value(value)?.to_string()),
             "keep-runs" => keep_runs = Some(keep_runs_value(value)?.to_string()),
             "controller" => controller = Some(controller_value(value)?.to_string()),
-            _ => return Err(unknown_key(key, &["policy", "read-only", "timing", "goal", "keep-runs", "controller"])),
+            _ => return Err(unknown_key(key, &VOLUME_KEYS)),
         }
     }
-    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing, goal, keep_runs, controller })
+    Ok(Request::SetVolume { name: name.into(), policy, read_only, exclusive, timing, goal, keep_runs, controller })
 }
+
+/// Properties of a volume.
+const VOLUME_KEYS: [&str; 7] = ["policy", "read-only", "exclusive", "timing", "goal", "keep-runs", "controller"];
 
 /// Properties of a pool.
 const POOL_KEYS: [&str; 12] = [
@@ -329,6 +336,7 @@ mod tests {
             name: "v".into(),
             policy: Some("native".into()),
             read_only: Some(true),
+            exclusive: Some(true),
             timing: Some("hybrid".into()),
             goal: Some("p99=2ms".into()),
             keep_runs: Some("off".into()),
@@ -338,6 +346,7 @@ mod tests {
             set(&[
                 "policy=native",
                 "read-only=on",
+                "exclusive=on",
                 "timing=hybrid",
                 "goal=p99=2ms",
                 "keep-runs=off",
@@ -353,7 +362,8 @@ mod tests {
             ("policy=some", "inherit"),
             ("policy=select:0", "1 to 255"),
             ("read-only=1", "on or off"),
-            ("x=1", "policy or read-only or timing or goal or keep-runs or controller"),
+            ("exclusive=1", "on or off"),
+            ("x=1", "policy or read-only or exclusive or timing or goal or keep-runs or controller"),
             ("timing=later", "inline, offline or hybrid"),
             ("goal=0iops", "20000iops"),
             ("goal=fast", "none, or a number"),

@@ -331,6 +331,9 @@ pub struct VolumeReport {
     pub policy_source: String,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether one client at a time may use it.
+    #[serde(default)]
+    pub exclusive: bool,
     /// When duplicates are found: `inline`, `offline` or `hybrid`.
     #[serde(default)]
     pub timing: String,
@@ -490,6 +493,7 @@ impl Report {
                 (None, None) => "default".into(),
             },
             read_only: volume.read_only,
+            exclusive: volume.exclusive,
             timing: engine.timing_of(volume).timing.to_string(),
             timing_source: if volume.timing.is_some() { "volume".into() } else { "default".into() },
             goal: volume.goal.to_string(),
@@ -680,8 +684,9 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
         let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
         let (name, size) = (&volume.name, size::show(volume.size_bytes));
         let locked = if volume.read_only { ", read-only" } else { "" };
+        let guarded = if volume.exclusive { ", exclusive" } else { "" };
         let (policy, timing) = (&volume.policy, timing_of(volume));
-        text.push_str(&format!("  {name:<width$}{size:<12}{policy:<wide$}{timing:<long$}{holds}{locked}\n"));
+        text.push_str(&format!("  {name:<width$}{size:<12}{policy:<wide$}{timing:<long$}{holds}{locked}{guarded}\n"));
     }
     text
 }
@@ -745,6 +750,7 @@ mod tests {
             policy: "full".into(),
             policy_source: "default".into(),
             read_only: false,
+            exclusive: false,
             timing: "inline".into(),
             timing_source: "default".into(),
             goal: "none".into(),

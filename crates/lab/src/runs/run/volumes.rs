@@ -104,6 +104,7 @@ impl Run {
         let properties = Properties {
             policy: change.policy.unwrap_or(before.policy),
             read_only: change.read_only.unwrap_or(before.read_only),
+            exclusive: change.exclusive.unwrap_or(before.exclusive),
             timing: change.timing.or(before.timing),
             goal: change.goal.unwrap_or(before.goal),
             keep_runs: change.keep_runs.unwrap_or(before.keep_runs),
@@ -164,6 +165,7 @@ impl Run {
             properties: Properties {
                 policy: volume.policy,
                 read_only: volume.read_only,
+                exclusive: volume.exclusive,
                 timing: volume.timing,
                 goal: volume.goal,
                 keep_runs: volume.keep_runs,

@@ -444,6 +444,7 @@ impl Server {
             self.shared.large_left += i64::from(connection.is_large);
             report_end(&mut self.dropped, core.now, &connection);
         }
+        self.shared.members.leave(slot);
         core.arena.forget(slot as usize);
         self.waiting.retain(|waiting| *waiting != slot);
         self.later.forget(slot);

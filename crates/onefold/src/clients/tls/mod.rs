@@ -13,9 +13,9 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -37,6 +37,9 @@ const RELAYED_MAX: usize = 2 * CLIENTS_MAX;
 
 /// How long the relay may take, at the end, to send what the reactor has answered.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The SHA-256 digest of a client's certificate: there when the handshake is over, if it was asked for one.
+pub type Certificate = Arc<OnceLock<[u8; 32]>>;
 
 /// Whether clients over TCP may, or must, encrypt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -108,12 +111,12 @@ impl Tls {
     }
 
     /// Gives a client's socket to the relay; returns the one to go on with. None if the relay has too many, or the system has no more.
-    pub fn secure(&self, socket: OwnedFd, who: String) -> Option<OwnedFd> {
+    pub fn secure(&self, socket: OwnedFd, who: String, certificate: Certificate) -> Option<OwnedFd> {
         if self.open.load(Ordering::Relaxed) >= RELAYED_MAX {
             return None;
         }
         let (ours, theirs) = UnixStream::pair().ok()?;
-        let arrival = Arrival::new(socket, theirs, Arc::clone(&self.config), who)?;
+        let arrival = Arrival::new((socket, theirs), Arc::clone(&self.config), who, certificate)?;
         self.open.fetch_add(1, Ordering::Relaxed);
         self.arrivals.as_ref()?.send(arrival).ok()?;
         relay::wake(self.wake.as_fd());

@@ -16,10 +16,11 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::crypto::ring::cipher_suite;
 use rustls::{ServerConfig, ServerConnection};
 use tracing::{debug, warn};
 
-use crate::clients::tls::CLIENTS_MAX;
+use crate::clients::tls::{CLIENTS_MAX, Certificate};
 use crate::log::Failures;
 
 /// Bytes of replies that are encrypted at once.
@@ -45,18 +46,24 @@ pub struct Arrival {
     reactor: UnixStream,
     tls: ServerConnection,
     who: String,
+    certificate: Certificate,
 }
 
 impl Arrival {
     /// None where the system refuses.
-    pub fn new(client: OwnedFd, reactor: UnixStream, config: Arc<ServerConfig>, who: String) -> Option<Arrival> {
+    pub fn new(
+        (client, reactor): (OwnedFd, UnixStream),
+        config: Arc<ServerConfig>,
+        who: String,
+        certificate: Certificate,
+    ) -> Option<Arrival> {
         let client = TcpStream::from(client);
         client.set_nonblocking(true).ok()?;
         reactor.set_nonblocking(true).ok()?;
         let mut tls = ServerConnection::new(config).ok()?;
         // What is given to it at once is bounded here.
         tls.set_buffer_limit(None);
-        Some(Arrival { client, reactor, tls, who })
+        Some(Arrival { client, reactor, tls, who, certificate })
     }
 }
 
@@ -154,7 +161,7 @@ impl Client {
         if self.client_ended || !self.decrypted.is_empty() {
             return Ok(false);
         }
-        let Arrival { client, tls, .. } = &mut self.arrival;
+        let Arrival { client, tls, certificate, .. } = &mut self.arrival;
         let Some(count) = done(tls.read_tls(client))? else { return Ok(false) };
         if count == 0 && tls.is_handshaking() {
             return Err(Ended::Refused(
@@ -165,6 +172,13 @@ impl Client {
             // The alert that tells the client why.
             let _ = tls.write_tls(client);
             return Err(Ended::Refused(error.to_string()));
+        }
+        // Before the reactor gets anything that the client says afterwards.
+        if let Some(first) = tls.peer_certificates().and_then(|chain| chain.first())
+            && certificate.get().is_none()
+            && let Some(digest) = sha256(first)
+        {
+            let _ = certificate.set(digest);
         }
         self.client_ended = count == 0;
         loop {
@@ -218,6 +232,12 @@ impl Client {
         }
         Ok(moved)
     }
+}
+
+/// The SHA-256 digest of a certificate, by the library that has checked it.
+fn sha256(bytes: &[u8]) -> Option<[u8; 32]> {
+    let suite = cipher_suite::TLS13_AES_128_GCM_SHA256.tls13()?;
+    suite.common.hash_provider.hash(bytes).as_ref().try_into().ok()
 }
 
 /// What an operation on a socket that never waits has done; None if it would have to wait.

@@ -1,0 +1,36 @@
+//! The question before a volume is deleted.
+
+use std::io::{IsTerminal, Write};
+
+use anyhow::Context;
+
+use crate::commands::cli::Target;
+use crate::commands::offline;
+use crate::operators::control::Request;
+use crate::report::status::no_volume;
+use crate::size;
+
+/// Bytes of a block, as the figures count them.
+const BLOCK: u64 = 4096;
+
+/// Asks whoever sits at the terminal whether the volume is meant. A script, whose input is no terminal, is not asked.
+pub fn is_meant(target: &Target, name: &str) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        return Ok(true);
+    }
+    let report = offline::request(target, &Request::Status { settle: false })?;
+    let known = report.volumes.iter().find(|known| known.name == name);
+    let volume = known.ok_or_else(|| anyhow::Error::msg(no_volume(name)))?;
+    let (whole, used) = (size::show(volume.size_bytes), size::show(volume.logical_blocks_used * BLOCK));
+    let mut output = std::io::stderr();
+    write!(
+        output,
+        "delete the volume '{name}' of {} ({whole}, {used} of it in use) for good? Type yes: ",
+        target.pool.display()
+    )
+    .and_then(|()| output.flush())
+    .context("cannot ask: --yes deletes it without a question")?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).context("cannot read the answer")?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
