@@ -4,12 +4,13 @@ import contextlib
 import errno
 import hashlib
 import os
+import subprocess
 import time
 import unittest
 
 import nbd
 
-from server import BLOCK, PATIENCE, Pool, onefold, run
+from server import BLOCK, ONEFOLD, PATIENCE, Pool, onefold, run
 from test_filesystems import CAN_MOUNT, Mounted
 
 MIB = 1 << 20
@@ -391,6 +392,60 @@ class CopyOnWrite(unittest.TestCase):
                 pool.serve("--memory", "64M", create=False)
                 self.assertIn("is on Btrfs, which copies what is overwritten", pool.said())
                 self.goes_on_by_itself(pool)
+
+    def test_commands_on_a_full_host_are_answered(self):
+        """They hung without a word, and sixteen of them made status refused."""
+        with Pool("32M") as pool:
+            made = os.path.join(pool.folder, "made")
+            onefold("create", made, "--capacity", "32M")
+            onefold("volume", "create", made, "default", "--size", "32M")
+            with self.host(pool, "256M", ("mkfs.btrfs", "-q", "--mixed")):
+                run("cp", "--sparse=always", made, pool.path)
+                pool.serve("--memory", "64M", create=False)
+                client = self.lives_through_a_full_host(pool)
+                commands = [["volume", "create", pool.path, f"v{number}", "--size", "4M"] for number in range(16)]
+                commands += [["volume", "set", pool.path, "default", "exclusive=on"], ["volume", "delete", pool.path, "default", "--force"]]
+                waiting = [subprocess.Popen([ONEFOLD, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                            text=True) for command in commands]
+                self.assertEqual(pool.status()["mode"], "normal")
+                self.assertTrue(any(command.poll() is None for command in waiting), "status came first")
+                for command in waiting:
+                    said = command.communicate(timeout=PATIENCE)[1]
+                    self.assertIn("host file system is full", said)
+                    self.assertEqual(command.returncode, 0 if "in force, and durable when there is room" in said else 1, said)
+                done = onefold("status", pool.path, "--settle", check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("waits for room", done.stderr)
+                os.remove(os.path.join(self.folder, "ballast"))
+                os.sync()
+                # What was said to be in force is durable with the next command that is answered in the usual way.
+                deadline = time.time() + PATIENCE
+                while onefold("volume", "create", pool.path, f"last-{time.time()}", "--size", "4M").stderr:
+                    self.assertLess(time.time(), deadline, "no room came back")
+                del client
+                pool.kill()
+                pool.serve("--memory", "64M", create=False)
+                names = {volume["name"] for volume in pool.status()["volumes"]}
+                self.assertLessEqual({f"v{number}" for number in range(16)}, names)
+                self.assertNotIn("default", names)
+                pool.stop()
+                pool.check()
+
+    def test_a_host_that_is_full_from_the_start_takes_commands_and_overwrites(self):
+        """Room for metadata is reserved when a pool is made and when it grows; the first checkpoint found none."""
+        with Pool("32M") as pool, self.host(pool, "320M", ("mkfs.ext4", "-q", "-F")):
+            onefold("create", pool.path, "--capacity", "32M")
+            onefold("grow", pool.path, "--capacity", "64M")
+            self.fill()
+            for command in (["create", pool.path, "default", "--size", "32M"], ["set", pool.path, "default", "policy=full"],
+                            ["create", pool.path, "x", "--size", "4M"], ["delete", pool.path, "x"]):
+                done = run("timeout", 30, ONEFOLD, "volume", *command)
+                self.assertEqual(done.stderr, "")
+            pool.serve("--memory", "64M", create=False)
+            onefold("volume", "resize", pool.path, "default", "64M")
+            self.assertEqual(onefold("set", pool.path, "policy", "full").stderr, "")
+            pool.stop()
+            pool.check()
 
     def test_a_full_xfs_fails_flushes_where_the_pool_is_shared_with_a_copy(self):
         with Pool("32M") as pool, self.host(pool, "320M", ("mkfs.xfs", "-q", "-m", "reflink=1")):

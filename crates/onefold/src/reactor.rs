@@ -59,14 +59,23 @@ const REPORT_PERIOD: Duration = Duration::from_secs(1);
 const RECEIVES_AT_ONCE: u32 = 4;
 /// Turns whose replies may leave together.
 const REPLIES_TOGETHER: u32 = 8;
+/// How long a command may wait for room on the host before it is answered without, and how often that is looked at.
+const ROOM_NANOS: Nanos = 5_000_000_000;
+const ROOM_PERIOD: Nanos = 500_000_000;
 /// How long after something has happened the pool's figures are looked at.
 const WATCH_NANOS: Nanos = 200_000_000;
+
+/// What is said of a command that has not been carried out for want of room.
+const WAITS_FOR_ROOM: &str = "the host file system is full: it waits for room, and is carried out when there is some";
 
 /// Who waits for a command.
 enum Waiter {
     /// A client of the control socket.
     Client {
-        reply: Sender<Response>,
+        /// Where the answer goes; none if it has been told already that it waits for room.
+        reply: Option<Sender<Response>>,
+        request: Box<Request>,
+        since: Nanos,
         /// The volume whose clients leave when the command is done.
         leaving: Option<VolumeId>,
         /// What to log then.
@@ -152,6 +161,8 @@ pub struct Reactor {
     /// What is looked at while the pool is served, and when.
     watch: Option<Watch>,
     watch_due: Option<Nanos>,
+    /// When commands that wait are looked at, while there are any.
+    room_due: Option<Nanos>,
 }
 
 impl Reactor {
@@ -214,6 +225,7 @@ impl Reactor {
             manager,
             watch: None,
             watch_due: None,
+            room_due: None,
         })
     }
 
@@ -306,6 +318,7 @@ impl Reactor {
     pub fn command(&mut self, command: Command<'_>) -> anyhow::Result<Result<(), ControlError>> {
         self.finished = None;
         self.submit_command(command, Waiter::Ourselves);
+        let mut held_back = None;
         loop {
             self.settle();
             if let Some(result) = self.finished.take() {
@@ -314,7 +327,14 @@ impl Reactor {
             if self.core.engine.lacks_room() {
                 return Ok(Err(ControlError::NotDurable));
             }
-            self.turn(None)?;
+            let now = self.clock();
+            let since = *held_back.get_or_insert(now);
+            if !self.core.engine.holds_back_commands() {
+                held_back = None;
+            } else if now - since >= ROOM_NANOS {
+                return Ok(Err(ControlError::NotDurable));
+            }
+            self.turn(Some(Duration::from_nanos(ROOM_PERIOD)))?;
         }
     }
 
@@ -564,6 +584,9 @@ impl Reactor {
         if self.watch_due.is_some_and(|due| due <= self.core.now) {
             self.look();
         }
+        if self.room_due.is_some_and(|due| due <= self.core.now) {
+            self.answer_for_room();
+        }
         Ok(())
     }
 
@@ -631,7 +654,7 @@ impl Reactor {
 
     fn timeout(&self, limit: Option<Duration>) -> Option<Duration> {
         let flash = self.flash.next_look(self.clock());
-        let due = [self.core.engine.next_timer(), self.server.next_deadline(), self.watch_due, flash];
+        let due = [self.core.engine.next_timer(), self.server.next_deadline(), self.watch_due, self.room_due, flash];
         let due = due.into_iter().flatten().min();
         #[cfg(feature = "faults")]
         let due = [due, self.disk.next_look(self.clock())].into_iter().flatten().min();
@@ -704,7 +727,7 @@ impl Reactor {
             Effect::Reply { token, result } => self.server.reply(token, result, &mut self.core),
             Effect::ControlReply { token, result } => match self.waiters.remove(&token) {
                 Some(Waiter::Ourselves) => self.finished = Some(result),
-                Some(Waiter::Client { reply, leaving, done }) => {
+                Some(Waiter::Client { reply, leaving, done, .. }) => {
                     if let (Ok(()), Some(volume)) = (result, leaving) {
                         self.server.disconnect(|connection| connection.volume() == volume);
                     }
@@ -715,8 +738,10 @@ impl Reactor {
                     if let (true, Some(done)) = (result.is_ok(), done) {
                         info!("{done}");
                     }
-                    // The client may be gone.
-                    let _ = reply.send(response);
+                    if let Some(reply) = reply {
+                        // The client may be gone.
+                        let _ = reply.send(response);
+                    }
                 }
                 None => {}
             },
@@ -727,10 +752,36 @@ impl Reactor {
     fn submit_command(&mut self, command: Command<'_>, waiter: Waiter) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
-        self.waiters.insert(token, waiter);
         self.core.now = self.clock();
+        if matches!(waiter, Waiter::Client { .. }) {
+            self.room_due.get_or_insert(self.core.now + ROOM_PERIOD);
+        }
+        self.waiters.insert(token, waiter);
         self.core.engine.handle(self.core.now, Event::Control { token, command });
         token
+    }
+
+    /// Answers clients whose commands have waited for room on the host for long. What they asked for goes on.
+    fn answer_for_room(&mut self) {
+        let now = self.core.now;
+        self.room_due = None;
+        let mut answers = Vec::new();
+        for waiter in self.waiters.values_mut() {
+            let Waiter::Client { reply: reply @ Some(_), request, since, .. } = waiter else { continue };
+            if now - *since >= ROOM_NANOS && self.core.engine.holds_back_commands() {
+                answers.extend(reply.take().map(|reply| (reply, command::is_in_force(request, &self.core.engine))));
+            } else {
+                self.room_due = Some(now + ROOM_PERIOD);
+            }
+        }
+        for (reply, is_in_force) in answers {
+            let response = match is_in_force {
+                true => Response::InForce(Box::new(self.report())),
+                false => Response::Failed(WAITS_FOR_ROOM.into()),
+            };
+            // The client may be gone.
+            let _ = reply.send(response);
+        }
     }
 
     /// What is asked about the profile. Its memory comes out of what the server has.
@@ -781,7 +832,13 @@ impl Reactor {
                     return;
                 }
                 let grows = matches!(command, Command::Grow { .. });
-                let waiter = Waiter::Client { reply: client, leaving, done: command::done(&request) };
+                let waiter = Waiter::Client {
+                    reply: Some(client),
+                    request: Box::new(request.clone()),
+                    since: self.clock(),
+                    leaving,
+                    done: command::done(&request),
+                };
                 let token = self.submit_command(command, waiter);
                 self.growing = self.growing.or(grows.then_some(token));
             }

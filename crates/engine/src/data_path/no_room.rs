@@ -94,6 +94,11 @@ impl Engine {
         self.no_room.refuses
     }
 
+    /// Whether the host's lack of room may be what keeps commands from becoming durable.
+    pub fn holds_back_commands(&self) -> bool {
+        self.no_room.is_on() || self.pool.metadata_full
+    }
+
     /// Whether this write waits for room, or is being made again because it did.
     pub fn keeps(&self, io: IoId) -> bool {
         self.no_room.kept.iter().chain(&self.no_room.tried).any(|kept| kept.io == io)

@@ -264,6 +264,11 @@ impl Geometry {
         self.base().data.block
     }
 
+    /// Byte ranges of the metadata on the store: offset and length, one for each part of the pool.
+    pub fn metadata_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.segments().map(|segment| (segment.metadata.block * self.block(), segment.metadata.count * self.block()))
+    }
+
     /// Block on the store of a home of the meta map.
     pub(crate) fn home_block(&self, home: u64) -> u64 {
         self.locate(|segment| segment.homes, home).0

@@ -84,7 +84,10 @@ fn describe_pool(pool: &Superblock) -> String {
 fn write_pool(store: &mut Store, parameters: Parameters, device: DeviceKind) -> anyhow::Result<()> {
     let needed = parameters.geometry.total_bytes();
     match store.kind() {
-        Kind::File => store.reset_to(needed)?,
+        Kind::File => {
+            store.reset_to(needed)?;
+            grow::reserve_metadata(store, &parameters.geometry);
+        }
         Kind::Device => grow::require_length(store, &parameters.geometry)?,
     }
     let format = engine::format(parameters, device);

@@ -105,7 +105,7 @@ fn follow(asked: &Receiver<()>, sending: &Sending, publish: &watch::Sender<News>
             continue;
         }
         let known = match control::ask(Request::Status { settle: false }, sending) {
-            Response::Done(report) => {
+            Response::Done(report) | Response::InForce(report) => {
                 let taken = Instant::now();
                 let rates = past.add(taken, &report);
                 let samples = past.samples().cloned().collect();

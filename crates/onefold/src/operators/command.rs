@@ -161,6 +161,19 @@ pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
     text.parse().map(Some).map_err(|error| format!("cache={text} is not possible: {error}, or default"))
 }
 
+/// Whether a request that has not been answered has already done what it asks for, as far as the pool in memory goes.
+pub fn is_in_force(request: &Request, engine: &Engine) -> bool {
+    let volume = |name: &str| engine.volumes().find(|volume| volume.name == name);
+    match request {
+        Request::CreateVolume { .. } | Request::SetVolume { .. } | Request::SetPool(_) => true,
+        Request::Scrub { .. } | Request::Dedup { .. } | Request::Run(_) => true,
+        Request::DeleteVolume { name, .. } => volume(name).is_none(),
+        Request::ResizeVolume { name, size_bytes, .. } => volume(name).is_some_and(|volume| volume.size == *size_bytes),
+        Request::Grow { .. } | Request::Status { .. } => false,
+        Request::Stop | Request::Relocate(_) | Request::AttachCache(_) | Request::DetachCache => false,
+    }
+}
+
 /// What to log when a request is done.
 pub fn done(request: &Request) -> Option<String> {
     Some(match request {

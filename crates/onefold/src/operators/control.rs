@@ -24,6 +24,7 @@ use tracing::warn;
 use crate::clients::listen::{Listener, Purpose, check_unix_path};
 use crate::flash::label::{Attach, Label};
 use crate::operators::relocate::{Answer, Ask};
+use crate::print::complain;
 use crate::report::status::Report;
 use crate::store::backing::Store;
 use crate::store::identity::Identity;
@@ -76,6 +77,9 @@ struct Line {
 
 /// Why a command is not carried out any more.
 pub const STOPPING: &str = "the server is stopping, and has not ended yet";
+
+/// What is said of a command that is in force and not durable.
+const IN_FORCE: &str = "the host file system is full. The command is in force, and durable when there is room; a crash before that undoes it";
 
 /// What can be asked.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -243,6 +247,8 @@ pub enum ScrubAction {
 pub enum Response {
     /// It was done; the figures after it.
     Done(Box<Report>),
+    /// It is in force, but not durable: the host has no room. It becomes durable when there is some. The figures after it.
+    InForce(Box<Report>),
     /// It was not done.
     Failed(String),
     /// What was asked about the profile.
@@ -501,6 +507,10 @@ fn answer(mut client: &UnixStream, response: &Response) -> io::Result<()> {
 pub fn call_server_of(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::Result<Option<Report>> {
     match ask_server_of(pool, control, request)? {
         Some(Response::Done(report)) => Ok(Some(*report)),
+        Some(Response::InForce(report)) => {
+            complain(format_args!("note: {}: {IN_FORCE}", pool.display()));
+            Ok(Some(*report))
+        }
         Some(_) => bail!("the server's answer is not understood: is it of another version?"),
         None => Ok(None),
     }
@@ -531,7 +541,9 @@ fn ask_once(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::R
     let store = if pool.exists() { Identity::at(pool)? } else { return Ok(None) };
     for path in paths {
         match call(&path, &Line { store, request: Some(request.clone()) }, None)? {
-            Some(done @ (Response::Done(_) | Response::Relocate(_) | Response::Later(_))) => return Ok(Some(done)),
+            Some(done @ (Response::Done(_) | Response::InForce(_) | Response::Relocate(_) | Response::Later(_))) => {
+                return Ok(Some(done));
+            }
             Some(Response::Failed(error)) => bail!(error),
             Some(Response::Elsewhere(served)) if is_named => bail!(
                 "the server at {} serves {served}, not {}: name what it serves, or the control socket of the other",

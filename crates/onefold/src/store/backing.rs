@@ -245,7 +245,12 @@ impl Store {
 
     /// Has the file system keep room for the first `size` bytes of a file, where it can. Not for devices.
     pub fn allocate(&self, size: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, size) {
+        self.allocate_range(0, size)
+    }
+
+    /// Has the file system keep room for some bytes of a file, where it can. Not for devices.
+    pub fn allocate_range(&self, offset: u64, length: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), offset, length) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }

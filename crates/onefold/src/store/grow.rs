@@ -10,6 +10,9 @@ use crate::memory::Division;
 use crate::size;
 use crate::store::backing::{Kind, Store};
 
+/// The part of the host's free room that metadata is reserved in, as a divisor.
+const FREE_SHARE: u64 = 2;
+
 /// Makes room for a pool of this geometry that grows to `capacity` bytes, which its server must be able to manage with its
 /// memory (in bytes, for so many clients; if it is served); the store's new length.
 pub fn prepare(
@@ -20,6 +23,7 @@ pub fn prepare(
 ) -> anyhow::Result<u64> {
     let grown = plan(geometry, capacity, memory)?;
     make_room(store, &grown)?;
+    reserve_metadata(store, &grown);
     Ok(store.size())
 }
 
@@ -55,6 +59,22 @@ fn make_room(store: &mut Store, geometry: &Geometry) -> anyhow::Result<()> {
         Kind::Device => {
             store.measure_again()?;
             require_length(store, geometry)
+        }
+    }
+}
+
+/// Has the host keep room for a pool's metadata: with it, a host that is full keeps no command and no overwrite from becoming durable. Without
+/// enough free room on the host, or where it keeps none, the pool takes the room as it needs it. Not for devices, which have it.
+pub fn reserve_metadata(store: &Store, geometry: &Geometry) {
+    let Ok(host) = rustix::fs::fstatvfs(store.file()) else { return };
+    let needed: u64 = geometry.metadata_ranges().map(|(_, length)| length).sum();
+    let free = host.f_bavail.saturating_mul(host.f_frsize);
+    if store.kind() == Kind::File && needed <= free / FREE_SHARE {
+        for (offset, length) in geometry.metadata_ranges() {
+            // Somebody else may have taken the room since.
+            if store.allocate_range(offset, length).is_err() {
+                return;
+            }
         }
     }
 }
