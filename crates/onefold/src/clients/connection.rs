@@ -35,6 +35,7 @@ use crate::clients::turns::Begun;
 use crate::io::arena::{BLOCK, HEADER_AREA, RECEIVE_AREA, Span};
 use crate::io::disk::{Core, push_span};
 use crate::io::peer;
+use crate::store::host;
 
 /// Requests of one connection that may wait for their answers.
 const REQUESTS_MAX: u32 = 1024;
@@ -184,7 +185,7 @@ pub struct Connection {
     /// Whether the relay has its client's socket.
     is_relayed: bool,
     /// The process that connected, if it is known.
-    process: Option<u32>,
+    process: Option<Identity>,
     /// The digest of the client's certificate, from when the relay has seen it.
     certificate: Certificate,
     has_written: bool,
@@ -203,7 +204,7 @@ impl Connection {
     ) -> Connection {
         let mut output = Output::default();
         let session = output.write(|output| Session::new(tls, output));
-        let process = peer::process_of(&socket);
+        let process = peer::process_of(&socket).map(|process| Identity::Process(process, host::start_of(process)));
         Connection {
             socket,
             session,
@@ -259,7 +260,7 @@ impl Connection {
     /// Whose it is.
     fn identity(&self) -> Identity {
         let certificate = self.certificate.get().map(|&digest| Identity::Certificate(digest));
-        certificate.or(self.process.map(Identity::Process)).unwrap_or(Identity::Unknown)
+        certificate.or(self.process).unwrap_or(Identity::Unknown)
     }
 
     /// It as a user of its volume.

@@ -13,8 +13,9 @@ use crate::log::Failures;
 /// Who is at the other end of a connection, as far as the system or TLS says so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Identity {
-    /// A process on this machine.
-    Process(u32),
+    /// A process on this machine: its number, and when it was started. The kernel may have its socket after its end, and another process its
+    /// number.
+    Process(u32, u64),
     /// Whoever has the certificate with this SHA-256 digest.
     Certificate([u8; 32]),
     /// Neither is known.
@@ -48,7 +49,7 @@ impl fmt::Display for Member {
         let Member { number, peer, identity, .. } = self;
         write!(f, "client {number} ({peer}")?;
         match identity {
-            Identity::Process(process) => write!(f, ", process {process}")?,
+            Identity::Process(process, _) => write!(f, ", process {process}")?,
             // As `openssl x509 -fingerprint -sha256` begins.
             Identity::Certificate(digest) => {
                 let bytes: Vec<_> = digest[..8].iter().map(|byte| format!("{byte:02X}")).collect();
@@ -132,12 +133,13 @@ mod tests {
 
     #[test]
     fn one_client_has_several_connections_and_a_client_without_identity_has_one() {
-        let (one, other) = (Identity::Process(7), Identity::Process(8));
+        let (one, other) = (Identity::Process(7, 1), Identity::Process(8, 1));
         let mut members = Members::default();
         members.enter(member(1, "unix", one));
         assert!(members.holder(VolumeId(1), one).is_none());
         assert_eq!(members.holder(VolumeId(1), other).unwrap().to_string(), "client 1 (unix, process 7)");
         assert!(members.holder(VolumeId(1), Identity::Unknown).is_some());
+        assert!(members.holder(VolumeId(1), Identity::Process(7, 2)).is_some(), "its number is another's by now");
         assert!(members.holder(VolumeId(2), other).is_none());
         members.leave(1);
         assert!(members.holder(VolumeId(1), other).is_none());
@@ -152,7 +154,7 @@ mod tests {
         let unknown = |peer| member(1, peer, Identity::Unknown);
         assert!(unknown("10.0.0.1:5").may_be(&unknown("10.0.0.1:6")));
         assert!(!unknown("10.0.0.1:5").may_be(&unknown("10.0.0.2:5")));
-        let process = |process| member(1, "unix", Identity::Process(process));
+        let process = |process| member(1, "unix", Identity::Process(process, 1));
         assert!(process(1).may_be(&process(1)) && !process(1).may_be(&process(2)));
     }
 }

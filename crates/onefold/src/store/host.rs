@@ -84,6 +84,12 @@ pub fn is_running(pid: u32, started: u64) -> bool {
     }
 }
 
+/// When a process was started, in the kernel's ticks; 0 where that cannot be read. A number belongs to another process some time after its own has
+/// ended.
+pub fn start_of(process: u32) -> u64 {
+    state_of(&process.to_string()).map_or(0, |(_, started)| started)
+}
+
 /// Whether anybody has a lock (flock) on this inode. A process that has died has it until its last write has ended.
 pub fn is_locked(file_system: u64, inode: u64) -> bool {
     let place = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(file_system), rustix::fs::minor(file_system));
@@ -103,6 +109,7 @@ mod tests {
         let host = Host::current();
         assert!(host.started > 0 && host.boot != [0; 16]);
         assert!(is_running(host.pid, host.started));
+        assert_eq!((start_of(host.pid), start_of(u32::MAX)), (host.started, 0));
         assert!(!is_running(host.pid, host.started + 1));
         assert!(!is_running(0, 0) && !is_running(u32::MAX, 0));
     }
