@@ -21,6 +21,8 @@ const LOOK_STEPS: u64 = 4;
 const EXTENT_STEPS: u64 = 4;
 /// Entries of a leaf, one behind the other, that a step looks at.
 const ENTRIES_A_STEP: u64 = 8;
+/// Blocks that are looked for in the deltas one by one, in vain, before the next point of these is searched.
+const SINGLE_LOOKS: u64 = 16;
 
 impl Engine {
     pub(crate) fn run_read(&mut self, id: RequestId) {
@@ -367,23 +369,25 @@ impl Engine {
         known: &mut Known,
     ) -> Result<(bool, Key, u64), Unresolved> {
         let next = Key(key.0 + 1);
-        let is_alone = !self.pool.delta.points.is_empty() || !self.pool.frozen.points.is_empty();
-        let mut upto = end;
+        let mut steps = 1 + self.search_point(key, end, known);
+        let is_alone = known.point.is_none_or(|point| point <= key);
+        let mut upto = known.point.unwrap_or(end);
         if is_alone {
-            // Nobody knows where the next newer point is: one block after the other.
+            // The next newer point is unknown, or here: one block after the other.
+            known.single_looks += 1;
             if let Some(entry) = self.pool.delta.get(key).or_else(|| self.pool.frozen.get(key)) {
-                return Ok((is_hole(entry), next, 1));
+                known.single_looks = 0;
+                return Ok((is_hole(entry), next, steps));
             }
         } else {
             for delta in [&self.pool.delta, &self.pool.frozen] {
                 let (covered, cleared) = delta.clear_at(key);
                 if let Some(covered) = covered {
-                    return Ok((true, covered.min(upto), LOOK_STEPS));
+                    return Ok((true, covered.min(upto), steps + LOOK_STEPS));
                 }
                 upto = upto.min(cleared);
             }
         }
-        let mut steps = 1;
         if known.buffered.is_none_or(|buffered| buffered < key) {
             steps += LOOK_STEPS;
             known.buffered = Some(self.pool.buffer.next_key(key, upto).unwrap_or(upto));
@@ -425,6 +429,22 @@ impl Engine {
                 Ok((hole, upto.min(Key(tree_end)).max(next), steps))
             }
         }
+    }
+
+    /// Finds where the next point of the deltas is from `key` on, at `end` if there is none before, where that is worth a walk of all
+    /// points: they are in no order. Returns the steps that it took.
+    fn search_point(&self, key: Key, end: Key, known: &mut Known) -> u64 {
+        if known.point.is_some_and(|point| key <= point) {
+            return 0;
+        }
+        let deltas = [&self.pool.delta, &self.pool.frozen];
+        let steps = deltas.map(|delta| delta.points.len() as u64).iter().sum::<u64>() / ENTRIES_A_STEP;
+        let is_worth_it =
+            steps == 0 || known.single_looks >= SINGLE_LOOKS && steps <= 2 * self.pool.limits.turn_steps();
+        known.point =
+            is_worth_it.then(|| deltas.map(|delta| delta.next_point(key, end)).into_iter().min().unwrap_or(end));
+        known.single_looks *= u64::from(!is_worth_it);
+        steps * u64::from(is_worth_it)
     }
 
     /// Goes on with a question for extents from where what is known ends.
@@ -493,6 +513,10 @@ struct Known {
     number: Option<u64>,
     /// The next block in the map buffer, or where nobody looks any further.
     buffered: Option<Key>,
+    /// The next block with a point in a delta, likewise, if that was searched.
+    point: Option<Key>,
+    /// Blocks since the last one with such a point, or since the last search, that were looked for one by one.
+    single_looks: u64,
 }
 
 /// What is lost is no hole: it does not read as zeroes.

@@ -90,6 +90,11 @@ impl Delta {
         (covers.map(|(_, &end)| Key(end)), Key(next.map_or(u64::MAX, |(&first, _)| first)))
     }
 
+    /// Returns the first block from `key` on that has a point, `end` if there is none before. Looks at all points.
+    pub(crate) fn next_point(&self, key: Key, end: Key) -> Key {
+        self.points.keys().copied().filter(|point| (key..end).contains(point)).min().unwrap_or(end)
+    }
+
     /// What is known of a slot that points of this delta refer to.
     pub(crate) fn live(&self, slot: Slot) -> Option<&Recent> {
         self.slots.get(&slot).filter(|recent| recent.refs > 0)

@@ -83,6 +83,36 @@ fn a_question_for_everything_is_answered_in_parts_that_a_turn_has_room_for() {
     }
 }
 
+/// While the delta had any point, holes were found block by block: a question named 8 MiB at most, and a client that looked for the data of a volume
+/// of 1 TiB, of which one block had just been written, asked 131,072 times.
+#[test]
+fn holes_are_as_long_beside_points_of_the_delta_as_without() {
+    const LARGE: u64 = 1 << 16;
+    for points in [1, 8, 64] {
+        let mut config = Config::small(1);
+        config.limits.delta_entries = 256;
+        let mut bench = Bench::new(config, LARGE);
+        let at = |number: u64| number * (LARGE / points);
+        for number in 0..points {
+            bench.write(at(number), &[7]);
+        }
+        let (mut questions, mut next) = (0, 0);
+        while next < LARGE {
+            let token = bench.begin_extents(next, LARGE - next);
+            let answer = bench.wait(token);
+            let Ok(Answer::Extents(extents)) = answer else { panic!("{answer:?}") };
+            for extent in extents {
+                let length = extent.length / bench.geometry().block();
+                assert_eq!(extent.hole, next % (LARGE / points) != 0, "{points} points, block {next}");
+                assert!(!extent.hole || length <= LARGE / points - 1);
+                next += length;
+            }
+            questions += 1;
+        }
+        assert!(questions <= 8 * points, "{questions} questions for {points} points");
+    }
+}
+
 #[test]
 fn a_clear_of_everything_over_a_full_delta_lets_others_go_first_between_its_parts() {
     let mut bench = dense(false);

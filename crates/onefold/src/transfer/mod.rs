@@ -9,7 +9,8 @@
 //! tool       qemu-nbd and qemu-img, for formats other than raw
 //! client     an NBD client, blocking, one request at a time
 //! disk       a file or an export, at offsets; where data is and where holes are
-//! copy       the loop: chunks, several at a time; then every one is read back and compared
+//! extents    which pieces are work: holes of both ends are passed over
+//! copy       the loop: pieces, several at a time; then every one is read back and compared
 //! ```
 //!
 //! Invariant: an end that holds something else is never overwritten unless that was asked for.
@@ -17,5 +18,6 @@
 pub mod client;
 pub mod copy;
 pub mod disk;
+pub mod extents;
 pub mod format;
 pub mod tool;
