@@ -140,7 +140,7 @@ class Http(unittest.TestCase):
             image.flush()
             self.assertNotEqual(run("nbdcopy", image.name, pool.uri("large"), check=False).returncode, 0)
         self.wait_for(lambda: get(address, "/healthz")[0].status == 503)
-        self.assertIn("the pool's capacity is used up, writes fail", get(address, "/healthz")[1])
+        self.assertIn("writes of new blocks are refused: the pool's capacity is used up", get(address, "/healthz")[1])
         self.assertIn('class="health bad"', get(address)[1])
         pool.stop()
 

@@ -12,6 +12,7 @@ ROW = re.compile(r"\| `(onefold_\w+)` \| (counter|gauge|histogram) \| ([^|]*) \|
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\{(.*)\} (-?[0-9]+(?:\.[0-9]+)?)")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
 STATES = {
+    "refuses_new": ["data", "metadata"],
     "mode": ["recovering", "normal", "read-only"],
     "scrub.state": ["never", "running", "paused", "finished", "stopped"],
     "flash.state": ["none", "away", "opening", "attached", "failed", "unused", "leaving"],

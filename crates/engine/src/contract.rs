@@ -256,11 +256,13 @@ pub enum Command<'a> {
     },
     /// Change properties of the pool. In force at once, answered when it is durable.
     SetPool(PoolChange),
-    /// Make the pool larger. The store has the length that [`crate::Geometry::grown`] gives for it already, and a sync makes that
+    /// Make the pool larger. The store has the length that [`crate::Geometry::grown_with`] gives for it already, and a sync makes that
     /// durable. Answered when the pool has that geometry, also after a crash.
     Grow {
         /// Bytes of data that shall fit, at least.
         capacity: u64,
+        /// Blocks of metadata that there shall be, at least; 0: as many as the capacity needs.
+        metadata: u64,
     },
     /// Read, verify and repair everything, in the background. Answered when the change is durable; at once where nothing may be
     /// written.
@@ -397,6 +399,15 @@ pub enum Error {
     ReadOnly,
     /// The pool is being closed.
     ShuttingDown,
+}
+
+/// What is full where writes of new blocks are refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Full {
+    /// The slots: as many blocks are stored as the capacity allows.
+    Data,
+    /// The metadata: maps and tables have no free pages.
+    Metadata,
 }
 
 /// Why a command failed.

@@ -200,7 +200,8 @@ fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
     if arguments.capacity == 0 {
         return Ok(wrong_usage("the capacity must not be zero"));
     }
-    let (store, parameters) = create::create(&arguments.pool, arguments.capacity, arguments.force, arguments.device)?;
+    let geometry = create::geometry_for(arguments.capacity, arguments.metadata.unwrap_or(0))?;
+    let (store, parameters) = create::create(&arguments.pool, geometry, arguments.force, arguments.device)?;
     let geometry = parameters.geometry;
     let pool = arguments.pool.display();
     let id = format!("{:032x}", u128::from_be_bytes(parameters.id));
@@ -226,13 +227,15 @@ fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn grow_pool(arguments: &GrowArgs) -> anyhow::Result<ExitCode> {
-    let request = Request::Grow { capacity_bytes: arguments.capacity };
+    let (capacity_bytes, metadata_bytes) = (arguments.capacity.unwrap_or(0), arguments.metadata.unwrap_or(0));
+    let request = Request::Grow { capacity_bytes, metadata_bytes };
     let report = offline::request(&arguments.target, &request)?;
     if arguments.json {
         print_json(&report);
     } else {
-        let capacity = size::show(report.capacity_bytes);
-        print(format_args!("{} has a capacity of {capacity} now\n", arguments.target.pool.display()));
+        let (capacity, tables) = (size::show(report.capacity_bytes), size::show(report.metadata_bytes));
+        let pool = arguments.target.pool.display();
+        print(format_args!("{pool} has a capacity of {capacity} now, and {tables} for maps and tables\n"));
     }
     Ok(ExitCode::SUCCESS)
 }

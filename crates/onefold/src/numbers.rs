@@ -33,9 +33,10 @@ fn written() -> impl Strategy<Value = String> {
 }
 
 /// Command lines, with a number each.
-const LINES: [&str; 27] = [
+const LINES: [&str; 28] = [
     "create p --capacity @",
     "grow p --capacity @",
+    "grow p --metadata @",
     "grow p --capacity @ --memory @",
     "volume create p v --size @",
     "volume create p v --size 1G --policy @",
@@ -100,7 +101,8 @@ fn request() -> impl Strategy<Value = Request> {
     });
     prop_oneof![
         settings,
-        number().prop_map(|capacity_bytes| Request::Grow { capacity_bytes }),
+        (number(), number())
+            .prop_map(|(capacity_bytes, metadata_bytes)| Request::Grow { capacity_bytes, metadata_bytes }),
         (name.clone(), number(), written()).prop_map(|(name, size_bytes, policy)| Request::CreateVolume {
             name,
             size_bytes,
@@ -135,7 +137,7 @@ proptest! {
             Command::Volume(crate::commands::cli::VolumeCommand::Create { size, .. } | crate::commands::cli::VolumeCommand::Resize { size, .. }) => {
                 prop_assert!(crate::wrong_size(size).is_none() || !size.is_multiple_of(4096) || size == 0);
             }
-            Command::Create(arguments) => drop(crate::commands::create::geometry_for(arguments.capacity)),
+            Command::Create(arguments) => drop(crate::commands::create::geometry_for(arguments.capacity, arguments.metadata.unwrap_or(0))),
             _ => {}
         }
     }
@@ -153,9 +155,10 @@ proptest! {
         ENGINE.with(|engine| drop(command::wanted(&request, engine, |_| usize::MAX)));
         let grows = matches!(request, Request::Grow { .. });
         prop_assert_eq!(command::done(&request).is_none(), grows);
-        if let Request::Grow { capacity_bytes } = request {
+        if let Request::Grow { capacity_bytes, metadata_bytes } = request {
             for memory in [None, Some((0, 0)), Some((64 << 20, 1024)), Some((u64::MAX, u32::MAX))] {
-                let _ = grow::plan(&geometry, capacity_bytes, memory);
+                let wanted = grow::Wanted { capacity: capacity_bytes, metadata: metadata_bytes };
+                let _ = grow::plan(&geometry, wanted, memory);
             }
         }
         // As it goes over the control socket.

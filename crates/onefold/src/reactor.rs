@@ -15,7 +15,7 @@ use anyhow::Context;
 use engine::recording::Header;
 use engine::{
     Command, ControlError, Device, Effect, Engine, Event, Failure, Limits, Nanos, OpenError, Parameters, PoolChange,
-    Recovered, VolumeId,
+    Recovered, Status, VolumeId,
 };
 
 use crate::clients::listen::Listener;
@@ -64,6 +64,8 @@ const ROOM_NANOS: Nanos = 5_000_000_000;
 const ROOM_PERIOD: Nanos = 500_000_000;
 /// How long after something has happened the pool's figures are looked at.
 const WATCH_NANOS: Nanos = 200_000_000;
+/// From one growth that nobody asked for to the next.
+const GROWTH_PAUSE: Nanos = 10_000_000_000;
 
 /// What is said of a command that has not been carried out for want of room.
 const WAITS_FOR_ROOM: &str = "the host file system is full: it waits for room, and is carried out when there is some";
@@ -83,6 +85,8 @@ enum Waiter {
     },
     /// [`Reactor::command`].
     Ourselves,
+    /// The pool itself, whose maps were short.
+    Growth,
 }
 
 /// What to open a pool with.
@@ -149,6 +153,8 @@ pub struct Reactor {
     draining: bool,
     /// The command that makes the pool larger, while there is one.
     growing: Option<u64>,
+    /// When the pool may grow by itself again, after an attempt that failed.
+    grows_after: Nanos,
     completions: Vec<Completion>,
     waiters: HashMap<u64, Waiter>,
     next_token: u64,
@@ -216,6 +222,7 @@ impl Reactor {
             ephemeral,
             draining: false,
             growing: None,
+            grows_after: 0,
             completions: Vec::new(),
             waiters: HashMap::new(),
             next_token: 0,
@@ -345,7 +352,9 @@ impl Reactor {
             Command::SetPool(PoolChange { memory: Some(memory), .. }) => {
                 memory::divide(memory::of_pool(memory).0, self.for_flash, geometry, true, self.wanted).map(drop)
             }
-            Command::Grow { capacity } => grow::plan(geometry, capacity, self.grown_memory()).map(drop),
+            Command::Grow { capacity, metadata } => {
+                grow::plan(geometry, grow::Wanted { capacity, metadata }, self.grown_memory()).map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -358,7 +367,7 @@ impl Reactor {
     /// What has to be there before the engine is given a command.
     pub fn prepare(&mut self, command: &Command<'_>) -> anyhow::Result<()> {
         match *command {
-            Command::Grow { capacity } => self.prepare_growth(capacity),
+            Command::Grow { capacity, metadata } => self.prepare_growth(grow::Wanted { capacity, metadata }),
             Command::SetPool(PoolChange { memory: Some(memory), .. }) => {
                 let (bytes, source) = memory::of_pool(memory);
                 if !self.serving {
@@ -375,10 +384,10 @@ impl Reactor {
     }
 
     /// Makes room for a larger pool. One growth at a time: what the next one needs depends on what this one comes to.
-    fn prepare_growth(&mut self, capacity: u64) -> anyhow::Result<()> {
+    fn prepare_growth(&mut self, wanted: grow::Wanted) -> anyhow::Result<()> {
         anyhow::ensure!(self.growing.is_none(), "the pool is growing already: try again in a moment");
         let memory = self.grown_memory();
-        let size = grow::prepare(&mut self.store, self.core.engine.geometry(), capacity, memory)?;
+        let size = grow::prepare(&mut self.store, self.core.engine.geometry(), wanted, memory)?;
         self.disk.grown(size);
         Ok(())
     }
@@ -643,9 +652,30 @@ impl Reactor {
             watch.look_at_dedup(&status);
             self.flash.look(&status);
         }
+        self.grow_unasked(&status);
         let (now, failure, host) = (self.core.now, self.disk.last_failure(), self.disk.host());
         let host = Host { lacks_room: self.core.engine.lacks_room(), ..host };
         self.watch_due = self.watch.as_mut().and_then(|watch| watch.look(now, &status, failure, host));
+    }
+
+    /// Gives the pool more metadata where its maps are short and the store has room.
+    fn grow_unasked(&mut self, status: &Status) {
+        let may = self.growing.is_none() && self.stops == 0 && self.core.engine.takes_changes();
+        if !self.serving || !may || self.core.now < self.grows_after {
+            return;
+        }
+        let geometry = *self.core.engine.geometry();
+        let Some(wanted) = grow::Wanted::unasked(&mut self.store, &geometry, status) else { return };
+        self.grows_after = self.core.now + GROWTH_PAUSE;
+        if let Err(error) = self.prepare_growth(wanted) {
+            return warn!("the pool's maps and tables are nearly full, and it cannot grow by itself: {error:#}");
+        }
+        let left = geometry.growths_left() - 1;
+        info!(
+            "the pool's maps and tables are nearly full: it gets more room for them; that is possible {left} times more"
+        );
+        let grow::Wanted { capacity, metadata } = wanted;
+        self.growing = Some(self.submit_command(Command::Grow { capacity, metadata }, Waiter::Growth));
     }
 
     fn clock(&self) -> Nanos {
@@ -712,7 +742,8 @@ impl Reactor {
             self.growing = None;
             if result.is_ok() {
                 let capacity = size::show(self.core.engine.status().capacity_bytes);
-                info!("the pool has a capacity of {capacity} now");
+                let tables = self.core.engine.status().metadata_blocks.saturating_mul(BLOCK as u64);
+                info!("the pool has a capacity of {capacity} now, and {} for maps and tables", size::show(tables));
                 // Its tables have become longer: what is left is divided anew.
                 if self.serving
                     && let Err(error) = self.set_memory(self.division.memory)
@@ -727,6 +758,11 @@ impl Reactor {
             Effect::Reply { token, result } => self.server.reply(token, result, &mut self.core),
             Effect::ControlReply { token, result } => match self.waiters.remove(&token) {
                 Some(Waiter::Ourselves) => self.finished = Some(result),
+                Some(Waiter::Growth) => {
+                    if let Err(error) = result {
+                        warn!("the pool did not get more room for maps and tables: {}", explain_control(error));
+                    }
+                }
                 Some(Waiter::Client { reply, leaving, done, .. }) => {
                     if let (Ok(()), Some(volume)) = (result, leaving) {
                         self.server.disconnect(|connection| connection.volume() == volume);

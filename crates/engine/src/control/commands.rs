@@ -21,6 +21,7 @@ enum What {
     },
     Grow {
         capacity: u64,
+        metadata: u64,
     },
     /// Waits for room.
     Change(VolumeChange),
@@ -49,7 +50,7 @@ impl Engine {
             }
             Command::DeleteVolume { volume } => Ok(What::Change(VolumeChange::Delete { volume })),
             Command::ResizeVolume { volume, size } => self.pool.resizing(volume, size).map(What::Change),
-            Command::Grow { capacity } => Ok(What::Grow { capacity }),
+            Command::Grow { capacity, metadata } => Ok(What::Grow { capacity, metadata }),
             Command::Scrub { command, seconds } => {
                 self.jobs.scrub.command(&mut self.pool, command, seconds).map(checkpoint)
             }
@@ -93,7 +94,7 @@ impl Engine {
                 What::Checkpoint { checkpoints } => (self.pool.checkpoints_done >= checkpoints).then_some(Ok(())),
                 What::Change(change) => self.begin_change(at, change),
                 What::Record { sequence } => (self.pool.journal.durable >= sequence).then_some(Ok(())),
-                What::Grow { capacity } => self.pool.step_growth(capacity),
+                What::Grow { capacity, metadata } => self.pool.step_growth(capacity, metadata),
                 What::Settle => self.is_settled(),
                 What::Close { checkpoints } => self.is_closed(at, checkpoints),
             };

@@ -2,7 +2,7 @@
 
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 
-use crate::contract::{DeviceKind, Failure};
+use crate::contract::{DeviceKind, Failure, Full};
 use crate::device::DeviceTraits;
 use crate::engine::Engine;
 use crate::format::volume::{Keeps, Volume};
@@ -58,6 +58,10 @@ pub struct Status {
     pub metadata_blocks: u64,
     /// and those of them in use.
     pub metadata_blocks_used: u64,
+    /// Whether they are short: less than an eighth is left for blocks that are new.
+    pub metadata_short: bool,
+    /// What is full, if writes of new blocks are refused now.
+    pub refuses_new: Option<Full>,
     /// Blocks freed but not yet reusable.
     pub pending_blocks: u64,
     /// Blocks in discarded ranges and deleted volumes that are still to be looked at in the background: at most so many.
@@ -139,6 +143,8 @@ impl Engine {
             overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.pool.store.meta.used()),
+            metadata_short: self.pool.phase == Phase::Serving && self.pool.is_metadata_short(),
+            refuses_new: self.full(),
             pending_blocks: self.pool.space.pending().len() as u64,
             discarded_blocks: self.discarded_blocks(),
             unmerged_entries: (self.pool.delta.len() + self.pool.frozen.len()) as u64,
@@ -164,6 +170,11 @@ impl Engine {
             },
             failure: self.pool.failure,
         }
+    }
+
+    /// What is full, if writes of new blocks are refused now.
+    pub fn full(&self) -> Option<Full> {
+        self.pool.full(self.has_clears_left())
     }
 
     /// What the subtrees that discards cut off can map, at most.

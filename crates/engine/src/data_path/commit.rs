@@ -194,7 +194,12 @@ impl Engine {
         match self.pool.room_where(&asked, fits, self.has_clears_left()) {
             Room::Enough => return true,
             Room::Later => self.block(id),
-            Room::Never => self.fail_request(id, Error::NoSpace),
+            Room::Never => {
+                if !fits {
+                    self.pool.note_refused(Full::Metadata);
+                }
+                self.fail_request(id, Error::NoSpace);
+            }
         }
         false
     }
@@ -285,6 +290,7 @@ impl Engine {
                 || tried
             {
                 if self.pool.metadata_full || !self.jobs.dedup_mut().await_slots(self.pool.now) {
+                    self.pool.note_refused(Full::Data);
                     self.fail_request(id, Error::NoSpace);
                 } else {
                     // Its checkpoints free what it shares. Others would only keep it from going on.

@@ -78,6 +78,10 @@ const MOST_SLOTS_PER_METADATA_BLOCK: u64 = 48;
 /// later growths, of which few are left, become four times as large. So small steps from a gibibyte get to terabytes.
 const GROWN_SLOTS_PER_METADATA_BLOCK: [u64; GROWTHS] = [24, 24, 24, 12, 12, 12, 12];
 
+/// Why no more metadata can come.
+const NO_GROWTH_LEFT: BadGeometry =
+    BadGeometry("metadata has been added as often as it can be, and is too little for more");
+
 /// Blocks that follow each other on the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
@@ -343,9 +347,56 @@ impl Geometry {
         Segment { homes, metadata, data }
     }
 
+    /// The product's geometry for a pool of at least `capacity` bytes of data, whose metadata is at least `percent` of these bytes.
+    pub fn with_metadata(capacity: u64, percent: u64) -> Result<Geometry, BadGeometry> {
+        let geometry = Geometry::for_capacity(capacity)?;
+        let wanted = u128::from(geometry.capacity_bytes() / geometry.block()) * u128::from(percent) / 100;
+        let metadata = u32::try_from(wanted).map_err(|_| BadGeometry("the metadata is too large for one pool"))?;
+        let geometry = Geometry { metadata_blocks: geometry.metadata_blocks.max(metadata), ..geometry };
+        geometry.validate()?;
+        Ok(geometry)
+    }
+
     /// The geometry after growing to at least `capacity` bytes of data (rounded up to whole containers). As long as metadata is
     /// enough, the last containers are made more; else a growth begins that brings metadata for more than it needs now.
     pub fn grown(&self, capacity: u64) -> Result<Geometry, BadGeometry> {
+        self.grown_with(capacity, 0)
+    }
+
+    /// The same, with at least so many blocks of metadata. Where only these are wanted the growth has one container, which is a spare
+    /// one: the capacity stays as it is.
+    pub fn grown_with(&self, capacity: u64, metadata_blocks: u64) -> Result<Geometry, BadGeometry> {
+        let grown = self.grown_in_capacity(capacity, metadata_blocks > u64::from(self.metadata_blocks))?;
+        if metadata_blocks <= u64::from(grown.metadata_blocks) {
+            return Ok(grown);
+        }
+        if metadata_blocks > self.max_metadata_blocks() {
+            return Err(BadGeometry("so much metadata is too large for one pool"));
+        }
+        let begun = self.growth.iter().take_while(|growth| growth.containers > 0).count();
+        let mut grown = grown;
+        if grown.containers == self.containers {
+            grown.containers = self.containers.checked_add(1).ok_or(BadGeometry("the capacity is too large"))?;
+            grown.spare_containers += 1;
+        }
+        let new = grown.growth.get_mut(begun).ok_or(NO_GROWTH_LEFT)?;
+        let metadata_blocks = metadata_blocks as u32;
+        *new = Growth {
+            metadata_blocks: metadata_blocks - self.metadata_blocks,
+            containers: grown.containers - self.containers,
+        };
+        grown.metadata_blocks = metadata_blocks;
+        grown.validate()?;
+        Ok(grown)
+    }
+
+    /// How often metadata can still be added.
+    pub fn growths_left(&self) -> usize {
+        self.growth.iter().filter(|growth| growth.containers == 0).count()
+    }
+
+    /// The growth to a capacity. With `begins` a growth of its own follows, so the last one is not made longer.
+    fn grown_in_capacity(&self, capacity: u64, begins: bool) -> Result<Geometry, BadGeometry> {
         let wanted = capacity.div_ceil(u64::from(self.slots_per_container) * self.block());
         match wanted.cmp(&u64::from(self.containers - self.spare_containers)) {
             Ordering::Less => return Err(BadGeometry("a pool cannot become smaller")),
@@ -359,13 +410,14 @@ impl Geometry {
         let begun = self.growth.iter().take_while(|growth| growth.containers > 0).count();
         let most = self.per_metadata_block(MOST_SLOTS_PER_METADATA_BLOCK);
         if u64::from(self.metadata_blocks) * most >= grown.slots() {
+            if begins {
+                return Ok(grown);
+            }
             if let Some(last) = begun.checked_sub(1) {
                 grown.growth[last].containers += added;
             }
         } else {
-            let new = grown.growth.get_mut(begun).ok_or(BadGeometry(
-                "metadata has been added as often as it can be, and is too little for that capacity",
-            ))?;
+            let new = grown.growth.get_mut(begun).ok_or(NO_GROWTH_LEFT)?;
             let slots = u64::from(containers) * u64::from(self.slots_per_container);
             let metadata = slots / self.per_metadata_block(GROWN_SLOTS_PER_METADATA_BLOCK[begun]);
             let metadata = metadata.min(self.max_metadata_blocks());
@@ -610,6 +662,45 @@ mod tests {
         let limit = stepped.greatest_capacity();
         assert!(limit >= stepped.capacity_bytes() && stepped.grown(limit).is_ok());
         assert!(stepped.grown(limit + 1).unwrap_err().0.contains("as often as it can be"));
+    }
+
+    #[test]
+    fn metadata_alone_grows_and_the_capacity_stays() {
+        for first in [Geometry::for_capacity(1 << 30).unwrap(), small()] {
+            let mut g = first;
+            for left in (0..GROWTHS).rev() {
+                let metadata = 2 * u64::from(g.metadata_blocks);
+                let grown = g.grown_with(g.capacity_bytes(), metadata).unwrap();
+                assert_eq!((u64::from(grown.metadata_blocks), grown.growths_left()), (metadata, left));
+                assert_eq!(grown.capacity_bytes(), g.capacity_bytes());
+                assert_eq!(grown.grown_with(g.capacity_bytes(), metadata), Ok(grown), "asking again changes nothing");
+                // With more capacity in one growth; and later growths of capacity alone need no metadata.
+                let both = g.grown_with(g.capacity_bytes() + 1, metadata).unwrap();
+                assert!(both.capacity_bytes() > g.capacity_bytes() && both.growths_left() == left);
+                assert_eq!(grown.grown(grown.capacity_bytes() + 1).unwrap().growths_left(), left);
+                if first == small() && grown.total_blocks() < 1 << 16 {
+                    check_places(&grown);
+                    check_places(&both);
+                }
+                g = grown;
+            }
+            assert!(
+                g.grown_with(g.capacity_bytes(), u64::from(g.metadata_blocks) + 1)
+                    .unwrap_err()
+                    .0
+                    .contains("as often as it can be")
+            );
+        }
+    }
+
+    #[test]
+    fn a_pool_is_made_with_a_share_of_metadata() {
+        let usual = Geometry::for_capacity(10 << 30).unwrap();
+        assert_eq!(Geometry::with_metadata(10 << 30, 0), Ok(usual));
+        let more = Geometry::with_metadata(10 << 30, 25).unwrap();
+        assert_eq!(u64::from(more.metadata_blocks) * more.block(), (10 << 30) / 4);
+        assert_eq!(more.capacity_bytes(), usual.capacity_bytes());
+        assert!(Geometry::with_metadata(200 << 40, 1000).is_err());
     }
 
     #[test]

@@ -27,6 +27,11 @@ pub(crate) enum Growing {
 }
 
 impl Pool {
+    /// Whether a growth is under way that brings metadata: changes wait for it rather than be refused.
+    pub(crate) fn is_growing(&self) -> bool {
+        matches!(self.growing, Some(Growing::Reserving(_) | Growing::Ready(_) | Growing::Taken))
+    }
+
     fn begin_growth(&mut self, grown: Geometry) {
         let homes = grown.segments().last().map(|last| last.homes);
         let is_new = grown.metadata_blocks > self.store.geometry.metadata_blocks;
@@ -69,10 +74,10 @@ impl Pool {
 }
 
 impl Pool {
-    /// Goes on with a growth to `capacity` as far as possible; its result, when there is one.
-    pub(crate) fn step_growth(&mut self, capacity: u64) -> Option<Result<(), ControlError>> {
+    /// Goes on with a growth to `capacity` and so much metadata as far as possible; its result, when there is one.
+    pub(crate) fn step_growth(&mut self, capacity: u64, metadata: u64) -> Option<Result<(), ControlError>> {
         match self.growing {
-            None => match self.store.geometry.grown(capacity) {
+            None => match self.store.geometry.grown_with(capacity, metadata) {
                 Err(error) => Some(Err(ControlError::BadCapacity(error))),
                 Ok(grown) if grown == self.store.geometry => Some(Ok(())),
                 // What it takes for the time being comes back with its end.

@@ -187,6 +187,8 @@ pub(crate) struct Pool {
     pub(crate) reserve_at_once: u32,
     /// Space for the metadata of a checkpoint could not be reserved: the host is full.
     pub(crate) metadata_full: bool,
+    /// What a write of new blocks was last refused for.
+    refused: Option<Full>,
     /// Reserving failed: the host is full. Cleared by the next tick.
     pub(crate) host_full: bool,
     growing: Option<Growing>,
@@ -306,6 +308,7 @@ impl Pool {
             wants_fresh: false,
             reserve_at_once: RESERVE_CONTAINERS,
             metadata_full: false,
+            refused: None,
             host_full: false,
             growing: None,
             flash: None,

@@ -31,6 +31,7 @@
 
 use super::Pool;
 use crate::canary::Canary;
+use crate::contract::Full;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
@@ -38,6 +39,7 @@ use crate::format::superblock::{Root, TreeId};
 use crate::format::volume::{MAX_HEIGHT, VOLUME_BYTES, Volume};
 use crate::map::delta::Delta;
 use crate::map::discards::DISCARD_BYTES;
+use crate::pool::standing::Phase;
 use crate::pool::under_way::UnderWay;
 
 /// Levels that a map can have, leaves included.
@@ -428,6 +430,35 @@ impl Pool {
         kept <= u64::from(self.store.meta.free()) + u64::from(more)
     }
 
+    /// A write of new blocks was refused.
+    pub(crate) fn note_refused(&mut self, full: Full) {
+        self.refused = Some(full);
+    }
+
+    /// What is full, if writes of new blocks are refused now: of the longest request, in order. Metadata comes first: overwrites need it, too.
+    pub(crate) fn full(&self, clears_left: bool) -> Option<Full> {
+        if !matches!(self.phase, Phase::Serving | Phase::Closing) || self.read_only {
+            return None;
+        }
+        let geometry = &self.store.geometry;
+        let blocks = geometry.piece_blocks as usize + 1;
+        let asked = Asked::together(blocks, blocks as u64 / geometry.map_leaf_entries() + 2);
+        // What has been refused stays so until there is room; nobody has to try.
+        let was_refused = |full| self.refused == Some(full);
+        let gives = self.is_reclaimable(clears_left) || self.has_to_flush();
+        if !self.has_metadata(&asked) && !self.is_growing() && (was_refused(Full::Metadata) || !gives) {
+            return Some(Full::Metadata);
+        }
+        let left = self.space.free() + self.space.pending().len() as u64;
+        let is_full = left < geometry.spare_slots() + blocks as u64 && !self.has_discards();
+        (is_full && (was_refused(Full::Data) || !gives)).then_some(Full::Data)
+    }
+
+    /// Whether maps are short: less than an eighth of the metadata is left for new blocks.
+    pub(crate) fn is_metadata_short(&self) -> bool {
+        self.unclaimed_metadata() < u64::from(self.store.geometry.metadata_blocks) / 8
+    }
+
     // ---- checkpoints ----
 
     /// The pages that a checkpoint may take which has just begun: it has frozen the delta. With it, how much it walks of what was cut off.
@@ -615,6 +646,7 @@ impl Pool {
             || self.has_discards()
             || !self.space.pending().is_empty()
             || self.under_way.is_some()
+            || self.is_growing()
             || clears_left
     }
 

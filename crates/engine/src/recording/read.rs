@@ -347,7 +347,7 @@ impl Decoder {
                     throttle,
                 })
             }
-            6 => Command::Grow { capacity: reader.number()? },
+            6 => Command::Grow { capacity: reader.number()?, metadata: reader.number()? },
             7 => Command::Settle,
             8 => Command::Close,
             9 => Command::CloseEarly,

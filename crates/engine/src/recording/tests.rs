@@ -117,7 +117,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             device: flag.then_some(DeviceKind::ALL[c as usize % 3]),
             cache: (c % 3 != 0).then(|| CacheSetting::decode(1 + (c % 3) as u32)),
         })),
-        18 => control(Command::Grow { capacity: a }),
+        18 => control(Command::Grow { capacity: a, metadata: b }),
         19 => control(Command::Settle),
         20 => control(Command::Close),
         21 => control(Command::CloseEarly),

@@ -256,7 +256,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             relocate.into_iter().for_each(|schedule| number(out, schedule.encode().into()));
             throttle.into_iter().for_each(|throttle| number(out, throttle as u64));
         }
-        Command::Grow { capacity } => fields(out, &[6, capacity]),
+        Command::Grow { capacity, metadata } => fields(out, &[6, capacity, metadata]),
         Command::Settle => out.push(7),
         Command::Close => out.push(8),
         Command::CloseEarly => out.push(9),

@@ -27,7 +27,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 35;
+pub const FIXED: u64 = 36;
 
 /// The one whose volumes go offline because a goal is missed.
 pub(crate) const OFFLINE: u64 = 33;
@@ -164,6 +164,12 @@ pub fn scenario(number: u64) -> Scenario {
             config.parameters.geometry.journal_blocks = 24;
             recent_slots()
         }),
+        35 => ("metadata grows alone, with a leaf of its map, and with containers", {
+            config.parameters.geometry.containers = 8;
+            config.parameters.geometry.slots_per_container = 4;
+            config.parameters.geometry.metadata_blocks = 128;
+            growing_metadata()
+        }),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
             ("a flash is attached and detached while the pool serves", operations)
@@ -185,8 +191,18 @@ pub fn scenario(number: u64) -> Scenario {
 fn growing(steps: &[u64]) -> Vec<Operation> {
     let mut operations = vec![write(0, 0, 8, 1), write(0, 8, 8, 10), Operation::Flush];
     for (round, &containers) in (1..).zip(steps) {
-        operations.extend([Operation::Grow { containers }, write(1, 0, 4, 100 * round), Operation::Drain]);
+        operations.extend([Operation::Grow { containers, metadata: 0 }, write(1, 0, 4, 100 * round), Operation::Drain]);
         operations.extend([write(1, 4, 8, 100 * round + 20), patch(1, 100, 3, 7), Operation::Flush]);
+    }
+    operations
+}
+
+/// Growths of metadata between writes; those that follow one do not wait for it.
+fn growing_metadata() -> Vec<Operation> {
+    let mut operations = vec![write(0, 0, 8, 1), Operation::Flush];
+    for (round, (containers, metadata)) in (1..).zip([(0, 16), (0, 4200), (2, 40)]) {
+        operations.extend([Operation::Grow { containers, metadata }, write(1, 0, 4, 100 * round), patch(1, 100, 3, 7)]);
+        operations.extend([Operation::Drain, write(0, 4, 4, 100 * round + 20), Operation::Flush]);
     }
     operations
 }
@@ -372,7 +388,7 @@ fn scrubbing() -> Vec<Operation> {
         scrub(ScrubCommand::Pause),
         Operation::ResizeVolume { volume: 1, size_blocks: 6 },
         scrub(ScrubCommand::Start),
-        Operation::Grow { containers: 2 },
+        Operation::Grow { containers: 2, metadata: 0 },
         write(0, 0, 4, 40),
         Operation::Drain,
         Operation::DeleteVolume { volume: 1 },

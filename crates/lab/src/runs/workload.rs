@@ -173,8 +173,10 @@ pub enum Operation {
     },
     /// Make the pool larger.
     Grow {
-        /// By so many containers.
+        /// By so many containers,
         containers: u64,
+        /// and so many blocks of metadata.
+        metadata: u64,
     },
     /// Begin, rest or end a scrub, whatever is in flight.
     Scrub(ScrubCommand),
@@ -412,7 +414,12 @@ impl Generator<'_> {
             13 => Operation::ResizeVolume { volume: self.random.below(8), size_blocks: self.size_blocks() },
             14 => self.set_volume(),
             15 => Operation::SetPool { policy: self.policy() },
-            16 => Operation::Grow { containers: self.random.pick(&[0, 1, 1, 2, 5, 20, 700]) },
+            16 => {
+                let containers = self.random.pick(&[0, 1, 1, 2, 5, 20, 700]);
+                // Alone, with few containers, and none.
+                let metadata = [(0, 16), (5, 200)].into_iter().find(|(with, _)| *with == containers);
+                Operation::Grow { containers, metadata: metadata.map_or(0, |(_, metadata)| metadata) }
+            }
             17 => Operation::SetLimits(self.limits()),
             18 => {
                 let start = ScrubCommand::Start;

@@ -298,7 +298,7 @@ impl Bench {
 
     /// Makes the pool larger. The disk has to be as large.
     pub fn grow(&mut self, capacity: u64) {
-        self.command(Command::Grow { capacity });
+        self.command(Command::Grow { capacity, metadata: 0 });
     }
 
     /// The answer to a command, if it has come.

@@ -189,7 +189,7 @@ fn a_reservation_that_fails_but_for_want_of_room_is_a_write_that_failed() {
     let growth = |bench: &mut Bench| {
         let capacity = bench.geometry().capacity_bytes() * 64;
         bench.world.disk.grow(bench.geometry().grown(capacity).expect("it can grow").total_blocks());
-        bench.begin_command(engine::Command::Grow { capacity })
+        bench.begin_command(engine::Command::Grow { capacity, metadata: 0 })
     };
     for (number, begin) in [&metadata as &dyn Fn(&mut Bench) -> u64, &growth].into_iter().enumerate() {
         let mut bench = with_three_blocks();

@@ -199,7 +199,7 @@ fn what_a_growth_adds_is_not_used_before_its_superblock_is_durable() {
     let capacity = geometry.capacity_bytes() + 4 * 4 * geometry.block();
     bench.world.disk.grow(geometry.grown(capacity).unwrap().total_blocks());
     bench.world.hold_back(superblocks(geometry));
-    let grow = bench.begin_command(Command::Grow { capacity });
+    let grow = bench.begin_command(Command::Grow { capacity, metadata: 0 });
     bench.until_held(2);
     let token = bench.begin_write(8, &[30], true);
     bench.pass(10 * SECOND);
@@ -208,7 +208,7 @@ fn what_a_growth_adds_is_not_used_before_its_superblock_is_durable() {
     assert_eq!(bench.world.geometry(), geometry);
     // The same without a crash; then one that loses whatever is not durable.
     bench.world.hold_back(superblocks(geometry));
-    let grow = bench.begin_command(Command::Grow { capacity });
+    let grow = bench.begin_command(Command::Grow { capacity, metadata: 0 });
     bench.until_held(2);
     let token = bench.begin_write(8, &[30], true);
     bench.let_all_go();

@@ -1,6 +1,6 @@
 //! Room for metadata: what volumes that are far larger than their pool do to it.
 
-use engine::{Command, Error, Mode, VolumeId};
+use engine::{Command, Error, Full, Mode, VolumeId};
 use lab::content::CELLS;
 use lab::random::Random;
 use lab::runs::config::Config;
@@ -8,7 +8,7 @@ use lab::runs::soak::{OPERATIONS, run_seed};
 use lab::transcript::Trace;
 use lab::world::Answer;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, SECOND, superblocks};
 
 /// A pool with a volume as large as can be. `far` numbers blocks of it that have a leaf and all interior pages but the upper ones to
 /// themselves.
@@ -55,6 +55,39 @@ fn a_client_of_a_huge_volume_is_refused_before_others_are_short_of_metadata() {
     (written..written + written / 4).for_each(|number| bench.write(far(number), &[number as u32 + 1]));
     bench.settle();
     assert_eq!(bench.world.engine.status().mode, Mode::Normal);
+    assert_eq!(bench.world.engine.pages_beyond_promise(), 0);
+    bench.audit();
+}
+
+/// A pool of which many clones were made had no pages for maps long before its capacity was used up. Nobody was told, and to grow it was refused,
+/// or brought no metadata.
+#[test]
+fn a_pool_whose_maps_are_full_says_so_and_grows_by_metadata() {
+    let mut bench = pool();
+    assert_eq!(bench.world.engine.full(), None);
+    let written = (0..400).take_while(|&number| try_write(&mut bench, number).is_ok()).count() as u64;
+    assert_eq!(try_write(&mut bench, 500), Err(Error::NoSpace));
+    bench.settle();
+    let status = bench.world.engine.status();
+    assert_eq!((status.refuses_new, status.metadata_short), (Some(Full::Metadata), true));
+    let (geometry, capacity) = (bench.geometry(), bench.geometry().capacity_bytes());
+    let grown = geometry.grown_with(capacity, 2 * u64::from(geometry.metadata_blocks)).unwrap();
+    bench.world.disk.grow(grown.total_blocks());
+    bench.world.hold_back(superblocks(geometry));
+    let grow = bench.begin_command(Command::Grow { capacity, metadata: grown.metadata_blocks.into() });
+    bench.until_held(2);
+    // What comes meanwhile waits for the growth.
+    let token = bench.begin_write(far(500), &[7], false);
+    bench.pass(SECOND);
+    assert_eq!((bench.command_answer(grow), bench.answer(token)), (None, None));
+    bench.let_all_go();
+    assert_eq!(bench.wait(token), Ok(Answer::Done));
+    assert_eq!(bench.command_answer(grow), Some(Ok(())));
+    assert_eq!((*bench.world.engine.geometry(), bench.world.engine.full()), (grown, None));
+    assert!((400..400 + written / 2).all(|number| try_write(&mut bench, number).is_ok()));
+    (0..written).for_each(|number| bench.write(far(number), &[number as u32 + 600]));
+    bench.settle();
+    assert_eq!(bench.world.engine.status().capacity_bytes, capacity);
     assert_eq!(bench.world.engine.pages_beyond_promise(), 0);
     bench.audit();
 }

@@ -44,7 +44,7 @@ fn every_number_of_a_command_is_refused_or_carried_out_and_kept() {
         }
         // What cannot be grown to: the disk is not asked to be as large.
         if bench.geometry().grown(number).is_err() {
-            let token = bench.begin_command(Command::Grow { capacity: number });
+            let token = bench.begin_command(Command::Grow { capacity: number, metadata: number });
             assert!(bench.command_result(token).is_err());
         }
         let engine = &bench.world.engine;

@@ -40,10 +40,10 @@ fn commands_that_cannot_be_done_say_why() {
     }
     let capacity = bench.geometry().capacity_bytes();
     for impossible in [capacity / 2, u64::MAX] {
-        let refused = result(&mut bench, Command::Grow { capacity: impossible });
+        let refused = result(&mut bench, Command::Grow { capacity: impossible, metadata: 0 });
         assert!(matches!(refused, Err(ControlError::BadCapacity(_))), "{impossible}: {refused:?}");
     }
-    assert_eq!(result(&mut bench, Command::Grow { capacity }), Ok(()), "it is as large already");
+    assert_eq!(result(&mut bench, Command::Grow { capacity, metadata: 0 }), Ok(()), "it is as large already");
     assert_eq!(bench.world.engine.volumes().count(), 1);
     bench.assert_holds(3, 5);
     bench.audit();

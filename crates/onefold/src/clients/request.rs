@@ -3,8 +3,10 @@
 //! Invariants: a request is in the table from its header until its reply is queued and every piece that was submitted is
 //! answered; the token of a piece names its request's place in the table and its number, so an answer always finds it.
 
-use engine::{Error, Nanos, RequestId};
+use engine::{Error, Full, Nanos, RequestId};
 use nbd::{ErrorCode, ReadReply, Request};
+
+use crate::report::status::full_of;
 
 /// A range of bytes, cut where the volume's offset is a multiple of the piece size: only the first and the last piece of
 /// a request can be unaligned. What fits into one piece is one, wherever it lies: a policy sees it as a whole.
@@ -163,13 +165,14 @@ pub fn from_token(token: u64) -> (u32, u32) {
     (token as u32, ((token >> 32) as u16).into())
 }
 
-/// The error of the protocol, and words for it.
-pub fn explain(error: Error) -> (ErrorCode, &'static str) {
+/// The error of the protocol, and words for it; `full` is what the pool lacks where it refuses new blocks.
+pub fn explain(error: Error, full: Option<Full>) -> (ErrorCode, &'static str) {
     match error {
         Error::Io => (ErrorCode::InputOutput, "the backing store failed, or a block failed its check"),
-        Error::NoSpace => {
-            (ErrorCode::NoSpace, "the pool has no room for it, or the file system under the pool has none")
-        }
+        Error::NoSpace => (
+            ErrorCode::NoSpace,
+            full.map_or("the pool has no room for it, or the file system under the pool has none", full_of),
+        ),
         Error::Invalid => (ErrorCode::Invalid, "the volume has shrunk or is gone: connect again to see what is there"),
         Error::ReadOnly => (ErrorCode::NotPermitted, "the volume or the pool is read-only; see 'onefold status'"),
         Error::ShuttingDown => (ErrorCode::Shutdown, "the server is stopping"),

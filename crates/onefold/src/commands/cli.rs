@@ -146,6 +146,14 @@ pub enum Command {
     },
 }
 
+/// Reads a share of metadata: whole percent of the capacity, with or without the sign.
+fn parse_share(text: &str) -> Result<u64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end().parse().ok();
+    number
+        .filter(|percent| (1..=100).contains(percent))
+        .ok_or_else(|| format!("'{text}' is no share: write it like 10%, from 1% to 100%"))
+}
+
 /// `onefold create`.
 #[derive(Args, Debug)]
 pub struct CreateArgs {
@@ -154,6 +162,10 @@ pub struct CreateArgs {
     /// How much data fits; the file may grow larger than this by the pool's own tables
     #[arg(long, value_parser = size::parse)]
     pub capacity: u64,
+    /// Room for maps and tables in percent of the capacity, where that is more than usual (3 % and 32 MiB): for many clones of the
+    /// same images (docs/sizing.md)
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    pub metadata: Option<u64>,
     /// What the disk is: hdd (it has heads), ssd, or auto: what the system says whenever the pool is opened
     #[arg(long, default_value = "auto")]
     pub device: DeviceKind,
@@ -172,8 +184,11 @@ pub struct GrowArgs {
     #[command(flatten)]
     pub target: Target,
     /// How much data shall fit, all in all; a device must have been made larger before
-    #[arg(long, value_parser = size::parse)]
-    pub capacity: u64,
+    #[arg(long, value_parser = size::parse, required_unless_present = "metadata")]
+    pub capacity: Option<u64>,
+    /// How much room there shall be for maps and tables, all in all; possible at most seven times in the life of a pool
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub metadata: Option<u64>,
     /// Report as JSON
     #[arg(long)]
     pub json: bool,

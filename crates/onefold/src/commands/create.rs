@@ -19,9 +19,8 @@ use crate::store::probe::{self, Contents};
 /// How much of a device's end is cleared, so that nothing takes it for what it was.
 const TAIL: u64 = 1 << 20;
 
-/// Makes a pool for at least `capacity` bytes of data, on a disk of this kind; returns its store, locked, and its parameters.
-pub fn create(path: &Path, capacity: u64, force: bool, device: DeviceKind) -> anyhow::Result<(Store, Parameters)> {
-    let geometry = geometry_for(capacity)?;
+/// Makes a pool of this geometry, on a disk of this kind; returns its store, locked, and its parameters.
+pub fn create(path: &Path, geometry: Geometry, force: bool, device: DeviceKind) -> anyhow::Result<(Store, Parameters)> {
     let existed = backing::kind_of(path)?.is_some();
     let mut store = Store::open(path, if existed { Access::Write } else { Access::CreateNew })?;
     if !force {
@@ -51,9 +50,9 @@ pub fn fill(store: &mut Store, geometry: Geometry, device: DeviceKind) -> anyhow
     Ok(parameters)
 }
 
-/// The layout of a pool for at least `capacity` bytes of data.
-pub fn geometry_for(capacity: u64) -> anyhow::Result<Geometry> {
-    Geometry::for_capacity(capacity)
+/// The layout of a pool for at least `capacity` bytes of data, with metadata of at least so many percent of that.
+pub fn geometry_for(capacity: u64, metadata_percent: u64) -> anyhow::Result<Geometry> {
+    Geometry::with_metadata(capacity, metadata_percent)
         .map_err(|error| anyhow::anyhow!("a pool of {} is not possible: {error}", size::show(capacity)))
 }
 
@@ -132,7 +131,10 @@ mod tests {
 
     fn refusal(name: &str, bytes: &[u8]) -> String {
         let path = scratch(name, bytes);
-        let error = create(&path, 1 << 24, false, DeviceKind::Auto).err().expect("it must be refused").to_string();
+        let error = create(&path, geometry_for(1 << 24, 0).unwrap(), false, DeviceKind::Auto)
+            .err()
+            .expect("it must be refused")
+            .to_string();
         assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing may change");
         std::fs::remove_file(&path).unwrap();
         assert!(error.contains("--force") && error.contains(path.to_str().unwrap()), "{error}");
@@ -143,7 +145,7 @@ mod tests {
     fn zeroes_and_holes_are_written_over() {
         let path = scratch("blank", &vec![0; (3 << 20) + 5]);
         std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
-        assert!(create(&path, 1 << 24, false, DeviceKind::Auto).is_ok());
+        assert!(create(&path, geometry_for(1 << 24, 0).unwrap(), false, DeviceKind::Auto).is_ok());
         std::fs::remove_file(&path).unwrap();
     }
 

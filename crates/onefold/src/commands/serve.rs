@@ -232,13 +232,13 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, u64)> {
     }
     let size = arguments.size.context("--create needs --size")?;
     if backing::kind_of(path)?.is_none() {
-        let (store, _) = create::create(path, size, false, DeviceKind::Auto)?;
+        let (store, _) = create::create(path, create::geometry_for(size, 0)?, false, DeviceKind::Auto)?;
         say_made(&store, size);
         return Ok((store, 0));
     }
     let mut store = Store::open(path, Access::Write)?;
     if let probe::Contents::Empty = probe::probe(&store)? {
-        create::fill(&mut store, create::geometry_for(size)?, DeviceKind::Auto)?;
+        create::fill(&mut store, create::geometry_for(size, 0)?, DeviceKind::Auto)?;
         say_made(&store, size);
         return Ok((store, 0));
     }
@@ -282,7 +282,7 @@ fn warn_of_copying(store: &Store) {
 }
 
 fn refuse_other_capacity(path: &Path, geometry: &Geometry, size: u64) -> anyhow::Result<()> {
-    let wanted = create::geometry_for(size)?;
+    let wanted = create::geometry_for(size, 0)?;
     if wanted.capacity_bytes() != geometry.capacity_bytes() {
         bail!(
             "{path} is a pool with a capacity of {} ({} bytes), and --size asks for {} ({size} bytes): leave --create and \

@@ -12,6 +12,7 @@ use tracing::error;
 use crate::operators::control::{Budget, DedupAction, PoolSettings, Request, RunAction, ScrubAction};
 use crate::report::status::no_volume;
 use crate::size;
+use crate::store::grow;
 
 /// What a request comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +77,12 @@ pub fn wanted<'a>(
         Request::Scrub { action } => scrub_command(*action),
         Request::Dedup { action } => dedup_command(*action),
         Request::Run(action) => run_command(action),
-        Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
+        Request::Grow { capacity_bytes, metadata_bytes } => {
+            let (geometry, status) = (engine.geometry(), engine.status());
+            let grow::Wanted { capacity, metadata } =
+                grow::Wanted::asked(*capacity_bytes, *metadata_bytes, geometry, &status);
+            Command::Grow { capacity, metadata }
+        }
         Request::SetPool(PoolSettings {
             policy,
             memory_bytes,
@@ -331,9 +337,9 @@ mod tests {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
         let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
         let engine = Engine::open(parameters, Limits::for_memory(64 << 20, &geometry).unwrap(), 0);
-        let request = Request::Grow { capacity_bytes: 1 };
+        let request = Request::Grow { capacity_bytes: 1, metadata_bytes: 0 };
         let ok = judged(&request, &engine, |_| 0, |_| Ok(()));
-        assert_eq!(ok, Ok(Wanted::Command(Command::Grow { capacity: 1 }, None)));
+        assert_eq!(ok, Ok(Wanted::Command(Command::Grow { capacity: 1, metadata: 0 }, None)));
         let refused = judged(&request, &engine, |_| 0, |_| Err(anyhow::anyhow!("no")));
         assert_eq!(refused, Err("no".into()));
         let refused = judged(&request, &engine, |_| 0, |_| panic!("on purpose: a test of what becomes of it"));

@@ -101,8 +101,11 @@ pub enum Request {
     },
     /// Make the pool larger; answered when that is durable.
     Grow {
-        /// How much data shall fit.
+        /// How much data shall fit; 0, with metadata: as much as does.
         capacity_bytes: u64,
+        /// How much metadata there shall be; 0: as much as the capacity needs.
+        #[serde(default)]
+        metadata_bytes: u64,
     },
     /// The end of a volume; answered when it is durable.
     DeleteVolume {

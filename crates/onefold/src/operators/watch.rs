@@ -3,11 +3,11 @@
 //! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: what was
 //! reported has to go away by some distance, or for some time, before it is reported again.
 
-use engine::{Engine, Failure, Nanos, PassState, Recovered, Status};
+use engine::{Engine, Failure, Full, Nanos, PassState, Recovered, Status};
 use tracing::{error, info, warn};
 
 use crate::io::disk::Host;
-use crate::report::status::{DamageReport, failure_text};
+use crate::report::status::{DamageReport, failure_text, full_of};
 use crate::size;
 
 /// How full the pool is when a warning is due, in percent.
@@ -34,6 +34,8 @@ pub struct Watch {
     lacks_room: bool,
     /// How many of the thresholds are reached, by data and by metadata.
     thresholds: [usize; 2],
+    /// What is full.
+    full: Option<Full>,
     /// The checkpoint under way: its number, since when, and whether it was reported.
     checkpoint: Option<(u64, Nanos, bool)>,
     /// When the checkpoint was looked at last.
@@ -160,6 +162,11 @@ impl Watch {
     }
 
     fn look_at_space(&mut self, status: &Status) {
+        match status.refuses_new {
+            full if std::mem::replace(&mut self.full, full) == full => {}
+            Some(full) => error!("writes of new blocks are refused: {}", full_of(full)),
+            None => info!("writes of new blocks are taken again"),
+        }
         let data = (status.data_blocks_used, status.capacity_bytes / 4096, "capacity");
         let metadata = (status.metadata_blocks_used, status.metadata_blocks, "room for maps and tables");
         for (before, (used, all, what)) in self.thresholds.iter_mut().zip([data, metadata]) {
@@ -289,6 +296,8 @@ mod tests {
             logical_blocks_used: 0,
             data_blocks_used: 0,
             overhead_blocks_used: 0,
+            metadata_short: false,
+            refuses_new: None,
             pending_blocks: 0,
             discarded_blocks: 0,
             metadata_blocks: 8192,

@@ -1,6 +1,6 @@
 //! Whether a pool is well, in a sentence: for `/healthz`, the page and `onefold top`.
 
-use crate::report::status::Report;
+use crate::report::status::{Report, full_text};
 
 /// How a pool is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -45,15 +45,14 @@ impl Health {
         if report.host_full {
             found.push((Level::Bad, "the file system under the pool is full: make room there".into()));
         }
+        if let Some(full) = full_text(&report.refuses_new) {
+            found.push((Level::Bad, format!("writes of new blocks are refused: {full}")));
+        }
         let parts = [(report.data_percent, "capacity"), (report.metadata_percent, "room for maps and tables")];
         for (percent, what) in parts {
-            let remedy = "trim or delete what is not needed, or grow the pool";
-            match percent {
-                0..80 => {}
-                80..100 => {
-                    found.push((Level::Warning, format!("{percent} % of the pool's {what} are in use: {remedy}")));
-                }
-                _ => found.push((Level::Bad, format!("the pool's {what} is used up, writes fail: {remedy}"))),
+            if percent >= 80 && report.refuses_new.is_empty() {
+                let remedy = "trim or delete what is not needed, or grow the pool";
+                found.push((Level::Warning, format!("{percent} % of the pool's {what} are in use: {remedy}")));
             }
         }
         let level = found.iter().map(|(level, _)| *level).max().unwrap_or(Level::Good);

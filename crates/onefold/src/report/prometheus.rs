@@ -71,6 +71,10 @@ const METRICS: &[Metric] = &[
     gauge("onefold_metadata_percent", "Metadata in use in percent of the room for it.", |report| {
         one(report.metadata_percent)
     }),
+    gauge("onefold_metadata_bytes", "Bytes for maps and tables.", |report| one(report.metadata_bytes)),
+    gauge("onefold_refuses_new", "1 for what is full where writes of new blocks are refused now.", |report| {
+        states("full", &["data", "metadata"], &report.refuses_new)
+    }),
     gauge("onefold_pending_blocks", "Blocks freed and not yet usable.", |report| one(report.pending_blocks)),
     gauge("onefold_discarded_blocks", "Blocks discarded or deleted that are still to be freed, at most.", |report| {
         one(report.discarded_blocks)

@@ -1,8 +1,8 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
 use engine::{
-    CollectStatus, Damage, Damaged, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubStatus, Tidy,
-    VolumeId,
+    CollectStatus, Damage, Damaged, Engine, Failure, Full, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubStatus,
+    Tidy, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,12 @@ pub struct Report {
     pub data_percent: u64,
     /// Metadata in use in percent of what there is.
     pub metadata_percent: u64,
+    /// Bytes for metadata: maps, summaries and tables.
+    #[serde(default)]
+    pub metadata_bytes: u64,
+    /// What is full, if writes of new blocks are refused now: `data` or `metadata`; else empty.
+    #[serde(default)]
+    pub refuses_new: String,
     /// Blocks freed and not yet usable.
     pub pending_blocks: u64,
     /// Blocks in discarded ranges and deleted volumes that are still to be freed in the background: at most so many.
@@ -513,6 +519,8 @@ impl Report {
             overhead_blocks_used: status.overhead_blocks_used,
             data_percent: percent(status.data_blocks_used, status.capacity_bytes / 4096),
             metadata_percent: percent(status.metadata_blocks_used, status.metadata_blocks),
+            metadata_bytes: status.metadata_blocks.saturating_mul(4096),
+            refuses_new: status.refuses_new.map_or("", full_name).into(),
             pending_blocks: status.pending_blocks,
             discarded_blocks: status.discarded_blocks,
             unmerged_entries: status.unmerged_entries,
@@ -637,6 +645,9 @@ impl Report {
                 format!("{:<12}at most, discarded or deleted, in the background", blocks(self.discarded_blocks)),
             );
         }
+        if let Some(full) = full_text(&self.refuses_new) {
+            row("full", format!("writes of new blocks are refused: {full}"));
+        }
         let (data, metadata) = (self.data_percent, self.metadata_percent);
         for (percent, what) in [(data, "capacity"), (metadata, "room for maps and tables")] {
             if percent >= 80 {
@@ -689,6 +700,31 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
         text.push_str(&format!("  {name:<width$}{size:<12}{policy:<wide$}{timing:<long$}{holds}{locked}{guarded}\n"));
     }
     text
+}
+
+fn full_name(full: Full) -> &'static str {
+    match full {
+        Full::Data => "data",
+        Full::Metadata => "metadata",
+    }
+}
+
+/// What is full and what to do, by its name in a report.
+pub fn full_text(name: &str) -> Option<&'static str> {
+    match name {
+        "data" => {
+            Some("the pool's capacity is used up: trim or delete what is not needed, or 'onefold grow --capacity'")
+        }
+        "metadata" => Some(
+            "the pool's maps and tables are full: delete volumes that are not needed, or 'onefold grow --metadata' (docs/sizing.md)",
+        ),
+        _ => None,
+    }
+}
+
+/// The same, of the engine.
+pub fn full_of(full: Full) -> &'static str {
+    full_text(full_name(full)).unwrap_or_default()
 }
 
 fn mode_name(mode: Mode) -> &'static str {

@@ -262,6 +262,12 @@ impl Store {
         Ok(())
     }
 
+    /// Bytes that the file system under a file has left for it; `None` where it does not say.
+    pub fn available(&self) -> Option<u64> {
+        let file_system = rustix::fs::fstatvfs(&self.file).ok()?;
+        Some(file_system.f_bavail.saturating_mul(file_system.f_frsize))
+    }
+
     /// Another handle on the same open store; the lock lasts as long as one of them.
     pub fn share(&self) -> anyhow::Result<Store> {
         let file = self.file.try_clone().with_context(|| format!("cannot share {}", self.path.display()))?;

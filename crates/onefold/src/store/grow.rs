@@ -4,7 +4,7 @@
 //! sync before the superblock that relies on it. If growing fails later, the file stays longer, which does no harm.
 
 use anyhow::{Context, bail};
-use engine::Geometry;
+use engine::{Geometry, Status};
 
 use crate::memory::Division;
 use crate::size;
@@ -12,28 +12,85 @@ use crate::store::backing::{Kind, Store};
 
 /// The part of the host's free room that metadata is reserved in, as a divisor.
 const FREE_SHARE: u64 = 2;
+/// Growths of metadata that are left to operators: the pool takes the others by itself.
+const KEPT: usize = 2;
+/// Mapped blocks for each block of metadata in use, at least, where the pool grows by itself: a sixteenth of what a leaf maps. Whoever
+/// writes far and wide into a huge volume gets no more from the host by that.
+const MAPPED: u64 = 32;
 
-/// Makes room for a pool of this geometry that grows to `capacity` bytes, which its server must be able to manage with its
-/// memory (in bytes, for so many clients; if it is served); the store's new length.
+/// What a pool shall have after growing, all in all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// Bytes of data.
+    pub capacity: u64,
+    /// Blocks of metadata; 0: as many as the capacity needs.
+    pub metadata: u64,
+}
+
+impl Wanted {
+    /// What an operator asks for, in bytes. Where maps are short the metadata doubles with any growth.
+    pub fn asked(capacity: u64, metadata_bytes: u64, geometry: &Geometry, status: &Status) -> Wanted {
+        let now = geometry.capacity_bytes();
+        let capacity = if capacity == 0 && metadata_bytes > 0 { now } else { capacity };
+        let asked = metadata_bytes.div_ceil(geometry.block());
+        let grows = capacity > now && asked == 0 && status.metadata_short && geometry.growths_left() > 0;
+        let doubled = (2 * u64::from(geometry.metadata_blocks)).min(geometry.max_metadata_blocks());
+        Wanted { capacity, metadata: if grows { doubled } else { asked } }
+    }
+
+    /// The growth of a pool whose maps are short, if it does that by itself: the largest that the store has room for.
+    pub fn unasked(store: &mut Store, geometry: &Geometry, status: &Status) -> Option<Wanted> {
+        let is_short = status.metadata_short && geometry.growths_left() > KEPT;
+        if !is_short || status.logical_blocks_used < MAPPED * status.metadata_blocks_used {
+            return None;
+        }
+        let _ = store.measure_again();
+        let blocks = u64::from(geometry.metadata_blocks);
+        let sizes = [2 * blocks, blocks * 3 / 2, blocks * 5 / 4];
+        let mut wanted = sizes.map(|metadata| Wanted { capacity: geometry.capacity_bytes(), metadata }).into_iter();
+        wanted.find(|wanted| wanted.of(geometry).is_ok_and(|grown| has_room(store, geometry, &grown)))
+    }
+
+    /// What a pool of this geometry becomes.
+    fn of(&self, geometry: &Geometry) -> Result<Geometry, engine::BadGeometry> {
+        geometry.grown_with(self.capacity, self.metadata)
+    }
+}
+
+/// Whether a device is long enough, or the file system under a file has twice what comes to it.
+fn has_room(store: &Store, geometry: &Geometry, grown: &Geometry) -> bool {
+    match store.kind() {
+        Kind::Device => store.size() >= grown.total_bytes(),
+        Kind::File => store.available().is_none_or(|room| room / 2 >= grown.total_bytes() - geometry.total_bytes()),
+    }
+}
+
+/// Makes room for a pool of this geometry that grows so far, which its server must be able to manage with its memory (in bytes, for so
+/// many clients; if it is served); the store's new length.
 pub fn prepare(
     store: &mut Store,
     geometry: &Geometry,
-    capacity: u64,
+    wanted: Wanted,
     memory: Option<(u64, u32)>,
 ) -> anyhow::Result<u64> {
-    let grown = plan(geometry, capacity, memory)?;
+    let grown = plan(geometry, wanted, memory)?;
     make_room(store, &grown)?;
     reserve_metadata(store, &grown);
     Ok(store.size())
 }
 
 /// What a pool grows to, if it can; changes nothing.
-pub fn plan(geometry: &Geometry, capacity: u64, memory: Option<(u64, u32)>) -> anyhow::Result<Geometry> {
-    let (now, wanted) = (size::show(geometry.capacity_bytes()), size::show(capacity));
-    let grown = match geometry.grown(capacity) {
+pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<(u64, u32)>) -> anyhow::Result<Geometry> {
+    let (now, capacity) = (size::show(geometry.capacity_bytes()), size::show(wanted.capacity));
+    let grown = match wanted.of(geometry) {
         Ok(grown) => grown,
+        Err(error) if wanted.capacity == geometry.capacity_bytes() => bail!(
+            "the pool has {} for maps and tables and cannot get {}: {error}",
+            size::show(u64::from(geometry.metadata_blocks) * geometry.block()),
+            size::show(wanted.metadata.saturating_mul(geometry.block()))
+        ),
         Err(error) => bail!(
-            "the pool has a capacity of {now} and cannot get one of {wanted}: {error}. It can grow to {} at most",
+            "the pool has a capacity of {now} and cannot get one of {capacity}: {error}. It can grow to {} at most",
             size::show(geometry.greatest_capacity())
         ),
     };
@@ -41,7 +98,7 @@ pub fn plan(geometry: &Geometry, capacity: u64, memory: Option<(u64, u32)>) -> a
         && let Err(needed) = Division::new(memory, &grown, clients)
     {
         bail!(
-            "a pool of {wanted} needs more memory than its server has: {}M would do ('onefold set POOL memory', or --memory)",
+            "a pool of {capacity} needs more memory than its server has: {}M would do ('onefold set POOL memory', or --memory)",
             needed.div_ceil(1 << 20)
         );
     }

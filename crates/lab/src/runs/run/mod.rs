@@ -340,7 +340,7 @@ impl Run {
             }
             Operation::Extents { place, limit } => self.extents(self.range(*place), *limit),
             Operation::CreateVolume { size_blocks, policy } => self.create_volume(*size_blocks, *policy),
-            Operation::Grow { containers } => self.grow(*containers),
+            Operation::Grow { containers, metadata } => self.grow(*containers, *metadata),
             Operation::DeleteVolume { volume } => self.delete_volume(*volume),
             Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
             Operation::SetVolume { volume, policy, read_only } => {
@@ -615,8 +615,8 @@ impl Run {
         self.config.parameters.geometry.block() / CELLS as u64
     }
 
-    /// Makes the disk larger and then the pool, by so many containers.
-    fn grow(&mut self, containers: u64) -> Checked {
+    /// Makes the disk larger and then the pool, by so many containers and blocks of metadata.
+    fn grow(&mut self, containers: u64, metadata: u64) -> Checked {
         while self.pending.values().any(|pending| matches!(pending, Pending::Grow { .. })) {
             self.wait()?;
         }
@@ -627,13 +627,14 @@ impl Run {
         let geometry = self.config.parameters.geometry;
         let container = geometry.block() * u64::from(geometry.slots_per_container);
         let capacity = geometry.capacity_bytes() + containers * container;
-        let grown = geometry.grown(capacity);
+        let metadata = if metadata > 0 { u64::from(geometry.metadata_blocks) + metadata } else { 0 };
+        let grown = geometry.grown_with(capacity, metadata);
         if let Ok(grown) = grown {
             self.world.disk.grow(grown.total_blocks());
             self.growing = Some(grown);
         }
         let token = self.token(Pending::Grow { grown });
-        self.world.control(token, Command::Grow { capacity });
+        self.world.control(token, Command::Grow { capacity, metadata });
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! Invariants: an answer that is not sent goes back to the engine at once; a reply in several parts holds the stream, and those that
 //! come meanwhile are deferred until it is complete.
 
-use engine::{Error, Event, Nanos, Reply};
+use engine::{Error, Event, Full, Reply};
 use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
 use tracing::warn;
 
@@ -24,7 +24,7 @@ impl Server {
         entry.outstanding -= 1;
         let slot = entry.connection;
         if let Err(error) = result {
-            report(&mut self.failures, core.now, entry, error);
+            report(&mut self.failures, entry, error, core);
         }
         let Some(connection) = self.connections[slot as usize].as_mut() else {
             unreachable!("a connection stays until its requests are answered")
@@ -93,7 +93,7 @@ impl Server {
             if let Some(error) = failed.take().or(answer.err())
                 && !read.reply.is_finished()
             {
-                let (code, text) = explain(error);
+                let (code, text) = explain(error, full(error, core));
                 let reply = &mut read.reply;
                 cut = connection.output.plan(None, |headers, parts| reply.fail(code, text, headers, parts))
                     == Failure::HardDisconnect;
@@ -164,7 +164,7 @@ fn finish_plain(
     let (request, since, error) = (entry.request, entry.since, entry.error);
     let put = |output: &mut Vec<u8>| match (error, result) {
         (Some(error), _) => {
-            let (code, text) = explain(error);
+            let (code, text) = explain(error, full(error, core));
             request.reply_error(code, text, output);
         }
         (None, Ok(Reply::Extents(answer))) => {
@@ -203,15 +203,20 @@ fn fill_runs(segments: &[engine::DataSegment], runs: &mut Vec<Run>) {
     }));
 }
 
+/// What the pool lacks, if that is why a request failed.
+fn full(error: Error, core: &Core) -> Option<Full> {
+    if error == Error::NoSpace { core.engine.full() } else { None }
+}
+
 /// Logs that a request failed.
-fn report(failures: &mut Failures, now: Nanos, entry: &Entry, error: Error) {
-    let Some(number) = failures.add(now) else { return };
+fn report(failures: &mut Failures, entry: &Entry, error: Error, core: &Core) {
+    let Some(number) = failures.add(core.now) else { return };
     let request = entry.request;
     warn!(
         "{:?} of {} bytes at byte {} failed: {} (failure {number} since the start)",
         request.command,
         request.length,
         request.offset,
-        explain(error).1
+        explain(error, full(error, core)).1
     );
 }
