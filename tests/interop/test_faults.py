@@ -310,8 +310,8 @@ class Faults(unittest.TestCase):
         pool.check()
 
     def test_space_that_cannot_be_reserved(self):
-        """For want of room, be it the disk or the quota, new blocks are refused; another error is a failed write."""
-        for error, full in (("EDQUOT", True), ("ENOSPC", True), ("EIO", False), ("EFBIG", False)):
+        """For want of room, be it the disk, the quota or the limit on the size of files, new blocks are refused; another error is a failed write."""
+        for error, full in (("EDQUOT", True), ("ENOSPC", True), ("EFBIG", True), ("EIO", False)):
             with self.subTest(error=error), FaultyPool() as pool:
                 pool.plan(f"reserve error={error}")
                 pool.start()

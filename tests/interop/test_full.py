@@ -473,5 +473,60 @@ class CopyOnWrite(unittest.TestCase):
             pool.check()
 
 
+class LimitOnTheSizeOfFiles(unittest.TestCase):
+    """RLIMIT_FSIZE: a server was killed by SIGXFSZ, or its pool was read-only for good."""
+
+    def limited(self, pool, limit):
+        """A server that is started with a limit, as `prlimit` takes it."""
+        pool.program = pool.path + ".sh"
+        with open(pool.program, "w") as file:
+            file.write(f'#!/bin/sh\nexec prlimit --fsize={limit} {ONEFOLD} "$@"\n')
+        os.chmod(pool.program, 0o755)
+        return pool
+
+    def test_it_is_looked_at_when_a_pool_is_opened_made_and_grown(self):
+        with Pool("128M") as pool:
+            self.limited(pool, f"{64 * MIB}:{64 * MIB}")
+            onefold("create", pool.path, "--capacity", "128M")
+            for command in (["serve", pool.path], ["create", pool.path + ".other", "--capacity", "128M"], ["volume", "create", pool.path, "v", "--size", "1M"]):
+                done = run(pool.program, *command, check=False)
+                self.assertEqual(done.returncode, 1, done)
+                self.assertIn("may write files of 64 MiB only", done.stderr)
+            self.assertFalse(os.path.exists(pool.path + ".other"))
+            size = os.path.getsize(pool.path)
+            done = run(self.limited(pool, f"{size}:{size}").program, "grow", pool.path, "--capacity", "4G", check=False)
+            self.assertEqual((done.returncode, os.path.getsize(pool.path)), (1, size))
+            self.assertIn("raise the limit on the size of files", done.stderr)
+
+    def test_what_can_be_raised_is_raised_and_what_comes_later_is_a_lack_of_room(self):
+        with Pool("128M") as pool:
+            self.limited(pool, f"{64 * MIB}:unlimited").serve("--memory", "64M")
+            client = nbd.NBD()
+            client.connect_uri(pool.uri())
+            client.pwrite(os.urandom(MIB), 0)
+            client.flush()
+            prlimit = lambda soft: run("prlimit", "--pid", pool.server.pid, f"--fsize={soft}:unlimited")
+            prlimit(MIB)
+            with self.assertRaises(nbd.Error) as refused:
+                for number in range(1, 128):
+                    client.pwrite(os.urandom(MIB), number * MIB)
+                    client.flush()
+            self.assertEqual(refused.exception.errnum, errno.ENOSPC)
+            self.assertEqual((pool.status()["mode"], pool.status()["failure"]), ("normal", None))
+            prlimit("unlimited")
+            deadline = time.time() + PATIENCE
+            while True:
+                try:
+                    client.pwrite(os.urandom(MIB), 64 * MIB)
+                    client.flush()
+                    break
+                except nbd.Error:
+                    self.assertLess(time.time(), deadline)
+                    time.sleep(0.1)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
+
 if __name__ == "__main__":
     unittest.main()

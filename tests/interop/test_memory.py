@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from server import PATIENCE, Pool, onefold
+from server import ONEFOLD, PATIENCE, Pool, onefold
 
 MIB = 1 << 20
 # What a process may have beyond its cap.
@@ -97,6 +97,36 @@ class Memory(unittest.TestCase):
             self.assertIn("command line", onefold("get", pool.path, "memory").stdout)
             pool.stop()
             pool.check()
+
+    def test_the_default_is_half_of_what_a_control_group_allows(self):
+        """In a group of 300 MiB a server took 512 MiB, and was killed."""
+        group = f"/sys/fs/cgroup/memory/onefold-test-{os.getpid()}"
+        inner, limit = f"{group}/inner", "memory.limit_in_bytes"
+        try:
+            if not os.path.exists("/sys/fs/cgroup/memory"):
+                group, inner, limit = (path.replace("/memory/", "/") for path in (group, inner, "memory.max"))
+            os.makedirs(inner)
+            with open(f"{group}/{limit}", "w") as file:
+                file.write(str(300 * MIB))
+        except OSError as error:
+            self.skipTest(f"no control group can be made here: {error}")
+        try:
+            with Pool("1G") as pool:
+                pool.program = pool.path + ".sh"
+                with open(pool.program, "w") as file:
+                    file.write(f'#!/bin/sh\necho $$ >{inner}/cgroup.procs && exec {ONEFOLD} "$@"\n')
+                os.chmod(pool.program, 0o755)
+                pool.serve()
+                self.assertEqual(pool.status()["memory_cap_bytes"], 150 * MIB)
+                onefold("set", pool.path, "memory", "200M")
+                self.assertIn("this process may have 300 MiB", pool.said())
+                pool.stop()
+                pool.serve("--memory", "160M", create=False)
+                self.assertIn("--memory asks for 160 MiB of memory, and this process may have 300 MiB", pool.said())
+                pool.stop()
+        finally:
+            os.rmdir(inner)
+            os.rmdir(group)
 
 
 if __name__ == "__main__":

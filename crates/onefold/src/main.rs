@@ -53,7 +53,7 @@ use print::{complain, print, print_json};
 use report::status::Report;
 use report::{prometheus, status};
 use store::copy_on_write::Overwriting;
-use store::{copy_on_write, owner};
+use store::{copy_on_write, file_size, owner};
 
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap;
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     if cli.take_over {
         owner::take_over();
     }
-    match take_memory(&cli).and_then(|()| run(&cli.command, inherited)) {
+    match file_size::handle_signal().and_then(|()| take_memory(&cli)).and_then(|()| run(&cli.command, inherited)) {
         Ok(code) => code,
         Err(error) => {
             complain(format_args!("{error:#}"));

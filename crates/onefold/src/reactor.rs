@@ -376,6 +376,7 @@ impl Reactor {
                 }
                 anyhow::ensure!(self.core.engine.takes_changes(), "{}", explain_control(ControlError::ReadOnly));
                 self.set_memory(bytes)?;
+                memory::warn_of_much(bytes, "the pool was set to");
                 self.memory_source = source;
                 Ok(())
             }

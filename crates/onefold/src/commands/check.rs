@@ -304,7 +304,7 @@ impl Audit {
             let path = overlay.store.path().display();
             bail!("{path} has blocks of {} bytes; this program checks pools of {BLOCK}", geometry.block_size);
         }
-        let memory = memory::given().unwrap_or(MEMORY);
+        let memory = memory::given().unwrap_or_else(|| memory::usual(MEMORY));
         let limits = Limits::for_memory(memory, &geometry)
             .or_else(|needed| Limits::for_memory(needed, &geometry))
             .map_err(|needed| anyhow::anyhow!("this pool needs {} of memory to be opened", size::show(needed)))?;

@@ -466,7 +466,7 @@ pub struct ServeArgs {
     /// pool is served without, and the log and 'status' say why
     #[arg(long, value_name = "PATH", conflicts_with_all = ["read_only", "record"])]
     pub flash: Option<PathBuf>,
-    /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M]
+    /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M, or half of what the control group or the machine allows]
     #[arg(long, value_parser = size::parse)]
     pub memory: Option<u64>,
     /// Set the policy of volumes that do not set one themselves, as 'onefold set' does

@@ -27,7 +27,7 @@ pub const ATTEMPTS: usize = 2;
 pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
     let store = Store::open(path, Access::Write)?;
     let (superblock, mut owned) = owner::claim(&store, Purpose::Use)?;
-    let mut memory = memory::given().unwrap_or(MEMORY);
+    let mut memory = memory::given().unwrap_or_else(|| memory::usual(MEMORY));
     loop {
         let opening = Opening {
             store: &store,

@@ -73,6 +73,12 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     catch_signals(sending)?;
     let (connections, read_only) = (arguments.max_connections, arguments.read_only);
     let memory = arguments.memory.map_or_else(|| memory::of_pool(pool_memory), |memory| (memory, Source::CommandLine));
+    if memory.1 != Source::Default {
+        memory::warn_of_much(
+            memory.0,
+            if memory.1 == Source::Pool { "the pool was set to" } else { "--memory asks for" },
+        );
+    }
     let size = arguments.record_size;
     let record = arguments.record.clone().map(|path| record::Wanted { path, size });
     let purpose = if store.is_writable() { Purpose::Use } else { Purpose::Read };

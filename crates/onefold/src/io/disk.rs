@@ -22,6 +22,7 @@ use crate::io::ring::{DISK_SLOTS, FLASH_SLOTS, Ring, SPANS, Urgency};
 use crate::log::Failures;
 use crate::memory::STAGING_BLOCKS;
 use crate::store::backing::{Kind, Store};
+use crate::store::file_size::is_lack_of_room;
 
 /// Blocks of staging for pages of the flash.
 const FLASH_STAGING: usize = 64;
@@ -414,9 +415,7 @@ impl Disk {
                 }
             }
             (_, _) if result == -libc::EINTR || result == -libc::EAGAIN => return self.submit(index, core),
-            (_, work) if result == -libc::ENOSPC || result == -libc::EDQUOT => {
-                Some(lack_of_room(work, self.loses_nothing))
-            }
+            (_, work) if is_lack_of_room(-result) => Some(lack_of_room(work, self.loses_nothing)),
             (_, _) => Some(IoError::Failed),
         };
         match (slot.work, error) {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use engine::{DeviceTraits, Geometry, Limits};
+use tracing::warn;
 
 use crate::io::arena::BLOCK;
 use crate::memory::capacity::Connections;
@@ -15,8 +16,36 @@ use crate::size;
 /// Blocks of staging for metadata on its way.
 pub const STAGING_BLOCKS: usize = 1024;
 
+/// What a server uses if nobody says anything and there is twice as much, in bytes.
+const DEFAULT: u64 = 512 << 20;
+
 /// What a server uses if nobody says anything, in bytes.
-pub const DEFAULT: u64 = 512 << 20;
+pub fn default() -> u64 {
+    usual(DEFAULT)
+}
+
+/// So many bytes, or half of what this process may have, if that is less: the rest is for the page cache, the program, and others.
+pub fn usual(bytes: u64) -> u64 {
+    bytes.min((allowed() / SHARE).max(1))
+}
+
+/// Warns of memory that is more than half of what this process may have. `what` says who asked for it.
+pub fn warn_of_much(memory: u64, what: &str) {
+    if let Some(text) = too_much(memory, allowed()) {
+        warn!("{what} {text}");
+    }
+}
+
+fn too_much(memory: u64, allowed: u64) -> Option<String> {
+    (memory > allowed / SHARE).then(|| {
+        format!(
+            "{} of memory, and this process may have {} (its control group's limit, or the machine): at more than half of that the kernel may \
+             end it",
+            size::show(memory),
+            size::show(allowed)
+        )
+    })
+}
 
 /// Who said how much memory there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +71,7 @@ impl Source {
 
 /// The memory of a pool that was set to `pool` bytes (0: not set).
 pub fn of_pool(pool: u64) -> (u64, Source) {
-    if pool == 0 { (DEFAULT, Source::Default) } else { (pool, Source::Pool) }
+    if pool == 0 { (default(), Source::Default) } else { (pool, Source::Pool) }
 }
 
 /// A division of so much memory.
@@ -179,6 +208,7 @@ pub fn give(bytes: u64) -> anyhow::Result<()> {
     let installed = installed();
     let (wanted, has) = (size::show(bytes), size::show(installed));
     anyhow::ensure!(bytes <= installed, "--memory asks for {wanted}, and this machine has {has}: ask for less");
+    warn_of_much(bytes, "--memory asks for");
     let _ = GIVEN.set(bytes);
     Ok(())
 }
@@ -215,9 +245,17 @@ pub fn installed() -> u64 {
 
 /// Memory that is not in use, in bytes, of the machine and of the control groups that this process is in; if the system tells.
 pub fn available() -> Option<u64> {
+    [of_machine("MemAvailable:"), limit_of_groups()].into_iter().flatten().min()
+}
+
+/// Memory that this process may have, in bytes: the machine's, or less by the limits of its control groups.
+pub fn allowed() -> u64 {
+    limit_of_groups().map_or(installed(), |limit| limit.min(installed()))
+}
+
+fn limit_of_groups() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limit = least_limit(&groups, |path| std::fs::read_to_string(path).ok());
-    [of_machine("MemAvailable:"), limit].into_iter().flatten().min()
+    least_limit(&groups, |path| std::fs::read_to_string(path).ok())
 }
 
 fn of_machine(line: &str) -> Option<u64> {
@@ -226,27 +264,36 @@ fn of_machine(line: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.saturating_mul(1024))
 }
 
-/// The least limit of the control groups that `groups` names (as /proc/PID/cgroup does, see cgroups(7)) and of those above them.
+/// The least limit of the control groups that `groups` names (as /proc/PID/cgroup does, see cgroups(7)) and of those above them. In a
+/// container these are the ones that it can see; of version 1 it is also told what those above allow.
 fn least_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
-        let (root, file) = match controllers {
-            "" => ("/sys/fs/cgroup", "memory.max"),
+        let (root, files) = match controllers {
+            // Beyond memory.high a process is held up until it has given memory back.
+            "" => ("/sys/fs/cgroup", ["memory.max", "memory.high"]),
             _ if controllers.split(',').any(|name| name == "memory") => {
-                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+                ("/sys/fs/cgroup/memory", ["memory.limit_in_bytes", "memory.stat"])
             }
             _ => continue,
         };
         let group = PathBuf::from(root).join(group.trim_start_matches('/'));
         for folder in group.ancestors().take_while(|folder| folder.starts_with(root)) {
-            // "max" is no limit.
-            let limit = read(&folder.join(file)).and_then(|text| text.trim().parse::<u64>().ok());
-            least = [least, limit].into_iter().flatten().min();
+            for file in files {
+                let limit = read(&folder.join(file)).and_then(|text| limit_in(&text));
+                least = [least, limit].into_iter().flatten().min();
+            }
         }
     }
     least
+}
+
+/// The limit that a file of a control group says: the number in it, or one of a list. "max" is none.
+fn limit_in(text: &str) -> Option<u64> {
+    let listed = text.lines().find_map(|line| line.strip_prefix("hierarchical_memory_limit "));
+    listed.unwrap_or(text).trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -320,6 +367,12 @@ mod tests {
             ("/sys/fs/cgroup/a.slice/b.service/memory.max", "1073741824\n"),
             ("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "9223372036854771712\n"),
             ("/sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "536870912\n"),
+            // A container that sees itself as the root; and a limit beyond which there is only a brake.
+            (
+                "/sys/fs/cgroup/memory/memory.stat",
+                "cache 7\nhierarchical_memory_limit 314572800\nhierarchical_memsw_limit 9\n",
+            ),
+            ("/sys/fs/cgroup/brake/memory.high", "209715200\n"),
         ];
         let of = |groups: &str| {
             least_limit(groups, |path| {
@@ -328,9 +381,18 @@ mod tests {
         };
         assert_eq!(of("0::/a.slice/b.service\n"), Some(1 << 30));
         assert_eq!(of("0::/a.slice\n"), None);
-        assert_eq!(of("12:cpu,memory:/docker/x\n3:cpuset:/a.slice/b.service\n"), Some(1 << 29));
+        assert_eq!(of("12:cpu,memory:/docker/x\n3:cpuset:/a.slice/b.service\n"), Some(300 << 20));
+        assert_eq!(of("4:memory:/another\n"), Some(300 << 20));
+        assert_eq!(of("0::/brake/below\n"), Some(200 << 20));
         assert_eq!(of(""), None);
         assert_eq!(of("nonsense\n:\n::/../../x\n0::\n"), None);
+    }
+
+    #[test]
+    fn more_than_half_of_what_is_allowed_is_warned_of() {
+        assert_eq!(too_much(150 << 20, 300 << 20), None);
+        assert!(too_much(151 << 20, 300 << 20).unwrap().contains("may have 300 MiB"));
+        assert_eq!(too_much(u64::MAX / 2, u64::MAX), None);
     }
 
     /// 64 MiB are enough for 4 TiB, and for more than opening it.

@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, OFlags};
 
 use crate::operators::control::{self, Found};
 use crate::store::copy_on_write;
+use crate::store::file_size;
 use crate::store::identity::{self, Identity};
 use crate::store::owner;
 
@@ -140,6 +141,7 @@ impl Store {
         let writable = access != Access::Read;
         let mut store = Store { file, path: path.to_path_buf(), kind, size: 0, direct, writable };
         store.size = store.measure()?;
+        store.allow_size(store.size)?;
         store.settle_for_what_works()?;
         Ok(store)
     }
@@ -220,8 +222,14 @@ impl Store {
             || rustix::fs::fstatfs(&self.file).is_ok_and(|file_system| FORCING.contains(&(file_system.f_type as u32)))
     }
 
+    /// Fails if this process may not write so many bytes to a file that is to be written.
+    fn allow_size(&self, size: u64) -> anyhow::Result<()> {
+        if self.kind == Kind::Device || !self.writable { Ok(()) } else { file_size::allow(&self.path, size) }
+    }
+
     /// Makes a file `size` bytes long, keeping nothing of what it held. Not for devices.
     pub fn reset_to(&mut self, size: u64) -> anyhow::Result<()> {
+        self.allow_size(size)?;
         self.file
             .set_len(0)
             .and_then(|()| {

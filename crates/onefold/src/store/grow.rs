@@ -9,6 +9,7 @@ use engine::{Geometry, Status};
 use crate::memory::Division;
 use crate::size;
 use crate::store::backing::{Kind, Store};
+use crate::store::file_size;
 
 /// The part of the host's free room that metadata is reserved in, as a divisor.
 const FREE_SHARE: u64 = 2;
@@ -109,10 +110,15 @@ pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<(u64, u32)>) -> 
 fn make_room(store: &mut Store, geometry: &Geometry) -> anyhow::Result<()> {
     let needed = geometry.total_bytes();
     match store.kind() {
-        Kind::File => store.extend_to(needed).with_context(|| {
-            let store = store.path().display();
-            format!("cannot make {store} {} ({needed} bytes) long, as long as the larger pool is", size::show(needed))
-        }),
+        Kind::File => {
+            file_size::allow(store.path(), needed).and_then(|()| Ok(store.extend_to(needed)?)).with_context(|| {
+                let store = store.path().display();
+                format!(
+                    "cannot make {store} {} ({needed} bytes) long, as long as the larger pool is",
+                    size::show(needed)
+                )
+            })
+        }
         Kind::Device => {
             store.measure_again()?;
             require_length(store, geometry)

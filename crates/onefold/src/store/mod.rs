@@ -2,6 +2,7 @@
 
 pub mod backing;
 pub mod copy_on_write;
+pub mod file_size;
 pub mod grow;
 pub mod heads;
 pub mod host;
