@@ -60,7 +60,7 @@ pub const CANARIES: [(Canary, Hunt); 61] = [
     (Canary::SkippedSync, swarm(10)),
     (Canary::UnforcedRecord, swarm(10)),
     (Canary::LoneRecord, swarm(20)),
-    (Canary::LoneSuccess, faults(500)),
+    (Canary::LoneSuccess, faults(1500)),
     (Canary::UnseenCompletion, swarm(10)),
     (Canary::EarlyReuse, crash(34)),
     (Canary::StaleHint, swarm(10)),
