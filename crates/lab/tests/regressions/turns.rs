@@ -104,7 +104,7 @@ fn holes_are_as_long_beside_points_of_the_delta_as_without() {
             for extent in extents {
                 let length = extent.length / bench.geometry().block();
                 assert_eq!(extent.hole, next % (LARGE / points) != 0, "{points} points, block {next}");
-                assert!(!extent.hole || length <= LARGE / points - 1);
+                assert!(!extent.hole || length < LARGE / points);
                 next += length;
             }
             questions += 1;
