@@ -136,6 +136,32 @@ class Transfer(unittest.TestCase):
             self.assertEqual(content(out), padded(disguised))
             pool.check()
 
+    def test_an_image_that_is_imported_again_takes_no_space_whoever_has_the_pool(self):
+        """Each opening began with an empty index, and the import was over before it was filled. What comes before the image makes that take a while."""
+        with Pool() as pool:
+            onefold("create", pool.path, "--capacity", "2G")
+            image = self.path(pool, "in.raw")
+
+            def write(size):
+                with open(image, "wb") as file:
+                    for _ in range(size // MIB):
+                        file.write(os.urandom(MIB))
+
+            def imported(name):
+                return json.loads(onefold("import", pool.path, name, image, "--json").stdout)["new_blocks"]
+
+            write(1024 * MIB)
+            imported("before")
+            write(8 * MIB)
+            self.assertEqual([imported(f"v{number}") for number in range(3)], [8 * MIB // BLOCK, 0, 0])
+            onefold("set", pool.path, "policy", "full")
+            self.assertEqual(imported("full"), 0)
+            pool.serve("--memory", "64M", create=False)
+            self.assertEqual(imported("served"), 0)
+            self.assertEqual(pool.status()["index_filled_percent"], 100)
+            self.assertIn("the index is filled", pool.said())
+            pool.stop()
+
     def test_holes_cost_nothing_for_their_length(self):
         """8 TiB with three blocks of data: a look at each MiB would take an hour, and `run` waits for ten minutes."""
         size, data = 8 << 40, {0: b"begin", (5 << 40) + 12345: b"middle", (8 << 40) - 7: b"the end"}

@@ -66,6 +66,8 @@ pub struct Status {
     pub pending_blocks: u64,
     /// Blocks in discarded ranges and deleted volumes that are still to be looked at in the background: at most so many.
     pub discarded_blocks: u64,
+    /// The index is being filled, in parts of a million; until it is, some known blocks are written again. `None`: it is filled.
+    pub index_filled_ppm: Option<u32>,
     /// Mappings not yet merged.
     pub unmerged_entries: u64,
     /// Mappings in the map buffer: merged, and not yet in their leaves. What their blocks held before is counted as well, until they are.
@@ -147,6 +149,7 @@ impl Engine {
             refuses_new: self.full(),
             pending_blocks: self.pool.space.pending().len() as u64,
             discarded_blocks: self.discarded_blocks(),
+            index_filled_ppm: self.jobs.rebuild().done_ppm(),
             unmerged_entries: (self.pool.delta.len() + self.pool.frozen.len()) as u64,
             buffered_entries: self.pool.buffer.len() as u64,
             memory_bytes: self.memory(),

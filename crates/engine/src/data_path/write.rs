@@ -433,10 +433,11 @@ impl Engine {
     fn change(&mut self, id: RequestId, volume: usize, policy: Policy) {
         self.clear_range(id);
         let offline = self.pool.is_offline(&self.pool.volumes[volume]);
+        let misses = self.jobs.rebuild().misses() && policy.shares() && !self.has_complete_index(policy);
         let row = self.pool.device().row_blocks as usize;
         let in_row = row > 0 && self.requests.get(id).blocks.len() >= row;
         for at in 0..self.requests.get(id).blocks.len() {
-            self.change_block(id, at, offline, in_row);
+            self.change_block(id, at, Looked { offline, misses }, in_row);
         }
         self.pool.retire_dead();
         self.name_copies(id);
@@ -485,7 +486,12 @@ impl Engine {
         }
     }
 
-    fn change_block(&mut self, id: RequestId, at: usize, offline: bool, in_row: bool) {
+    /// Whether a write of this policy looks into an index on disk that has every block.
+    fn has_complete_index(&self, policy: Policy) -> bool {
+        policy == Policy::Full && self.pool.disk_index.record.is_complete()
+    }
+
+    fn change_block(&mut self, id: RequestId, at: usize, looked: Looked, in_row: bool) {
         let block = self.requests.get(id).blocks[at];
         if block.unchanged {
             return;
@@ -501,10 +507,15 @@ impl Engine {
         } else {
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
             let may_travel = !content.record_like || self.carries_records();
+            let is_missed = looked.misses && block.twin.is_none() && block.lookup == Lookup::Nothing;
+            let is_left = looked.offline || is_missed;
             let fresh = |offline| Put::Fresh { digest, buffer, may_travel, in_row, offline };
-            let entry = self.pool.put(block.key, fresh(offline && !self.pool.canary(Canary::UnmarkedOffline)));
-            if offline {
+            let entry = self.pool.put(block.key, fresh(is_left && !self.pool.canary(Canary::UnmarkedOffline)));
+            if is_left {
                 self.jobs.dedup_mut().leave(self.pool.now, 1);
+            }
+            if looked.offline {
+                // The pass tells the index.
             } else if let Some(slot) = entry.slot()
                 && block.twin.is_none()
                 && !matches!(block.lookup, Lookup::Known(_))
@@ -561,4 +572,13 @@ impl Engine {
             self.pool.journal.wrote(sequence);
         }
     }
+}
+
+/// Where nobody has looked for duplicates of a block that is written.
+#[derive(Clone, Copy)]
+struct Looked {
+    /// Nowhere: the volume is offline.
+    offline: bool,
+    /// Into an index that is being filled.
+    misses: bool,
 }

@@ -500,9 +500,14 @@ impl Jobs {
         &mut self.relocate
     }
 
-    /// Fills the index anew, from the summaries.
+    /// Fills the index of a pool that was just opened, from the summaries.
     pub(crate) fn fill_index(&mut self, pool: &Pool) {
-        self.rebuild.begin(pool.store.geometry.summary_leaves());
+        self.rebuild.begin_after_opening(pool.store.geometry.summary_leaves(), pool.space.data_used > 0);
+    }
+
+    /// The filling of the index.
+    pub(crate) fn rebuild(&self) -> &Rebuild {
+        &self.rebuild
     }
 
     /// Does without what the index has not been filled with.

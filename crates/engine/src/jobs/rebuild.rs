@@ -1,5 +1,6 @@
 //! Fills the index from the summaries after opening: a job, in the background, a leaf at a time. The pool serves meanwhile;
-//! until it is done, some known blocks are written again. What the index has learned meanwhile comes before what it is filled with.
+//! until it is done, some known blocks are written again: they are left to the pass that finds duplicates. What the index has learned
+//! meanwhile comes before what it is filled with.
 
 use alloc::vec::Vec;
 
@@ -18,6 +19,8 @@ const BUDGET: u32 = 8;
 #[derive(Default, Debug)]
 pub(crate) struct Rebuild {
     is_under_way: bool,
+    /// The pool was just opened, and held something: writes may miss what it knows.
+    misses: bool,
     leaf: u64,
     leaves: u64,
     /// Slots that the index has been told of: no more than it has room for.
@@ -32,6 +35,21 @@ impl Rebuild {
     /// Begins anew, from so many leaves of summaries.
     pub(crate) fn begin(&mut self, leaves: u64) {
         *self = Rebuild { is_under_way: true, leaves, ..Rebuild::default() };
+    }
+
+    /// Begins for a pool that was just opened; `misses`: it holds something.
+    pub(crate) fn begin_after_opening(&mut self, leaves: u64, misses: bool) {
+        *self = Rebuild { is_under_way: true, misses, leaves, ..Rebuild::default() };
+    }
+
+    /// Whether writes may miss what the pool knows.
+    pub(crate) fn misses(&self) -> bool {
+        self.misses
+    }
+
+    /// How far it is, in parts of a million; `None`: it is not under way.
+    pub(crate) fn done_ppm(&self) -> Option<u32> {
+        self.is_under_way.then(|| (self.leaf.min(self.leaves) * 1_000_000 / self.leaves.max(1)) as u32)
     }
 
     /// Does without the rest.

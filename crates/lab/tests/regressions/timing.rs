@@ -6,9 +6,10 @@ use engine::{
     ScrubCommand, Tidy, Timing, TimingStatus, VolumeId, VolumeProperties,
 };
 use lab::random::Random;
+use lab::runs::config::Config;
 use lab::world::disk::Cut;
 
-use crate::bench::{Bench, SECOND};
+use crate::bench::{Bench, SECOND, page_reads};
 use crate::dedup::{BLOCKS, config};
 
 impl Bench {
@@ -181,6 +182,53 @@ fn what_a_hybrid_volume_left_to_the_pass_outlives_a_crash() {
     bench.pass(30 * SECOND);
     assert_eq!(bench.dedup().state, PassState::Finished);
     bench.assert_exact(&contents);
+}
+
+/// Each opening begins with an empty index, which is filled in the background. What was written in that time was stored again, and nobody shared it.
+#[test]
+fn what_is_written_while_the_index_fills_is_shared_by_a_pass_that_begins_by_itself() {
+    for cut in [None, Some(Cut::Lost)] {
+        // So much that the index is not filled at once; and a volume without a map, into which nothing has to be read.
+        let (mut config, half) = (Config::small(1), 800);
+        (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (160, 1000);
+        let mut bench = Bench::new(config, half);
+        bench.set(Policy::SELECT, Timing::Inline);
+        let size = 64 * bench.geometry().block();
+        bench.command(Command::CreateVolume { name: "second", size, policy: Some(Policy::SELECT) });
+        let change = VolumeProperties { keep_runs: Some(KeepRuns::Off), ..VolumeProperties::default() };
+        bench.command(Command::SetVolume { volume: VolumeId(2), change });
+        for first in (0..half).step_by(8) {
+            let values: Vec<u32> = (first..first + 8).map(|block| block as u32 + 1).collect();
+            bench.write(first, &values);
+        }
+        let stored = bench.data_blocks();
+        assert_eq!(stored, half);
+        bench.reopen();
+        bench.world.hold_back(page_reads);
+        bench.volume = VolumeId(2);
+        let values: Vec<u32> = (half - 8..half).map(|block| block as u32 + 1).collect();
+        let token = bench.begin_write(0, &values, false);
+        while bench.answer(token).is_none() {
+            // A page at a time: what the write needs comes before the rest of the summaries.
+            bench.world.let_go(1);
+            bench.pass(SECOND / 1000);
+        }
+        let (filled, dedup) = (bench.world.engine.status().index_filled_ppm, bench.dedup());
+        assert!(dedup.is_undone && filled.is_some_and(|ppm| ppm < 1_000_000), "{filled:?}, {dedup:?}");
+        let token = bench.begin_flush();
+        bench.wait(token).expect("it is durable");
+        bench.let_all_go();
+        if let Some(cut) = cut {
+            assert!(bench.crash(cut).expect("it opens").offline_blocks > 0);
+            assert!(bench.dedup().is_undone);
+        }
+        bench.pass(30 * SECOND);
+        assert_eq!((bench.dedup().state, bench.world.engine.status().index_filled_ppm), (PassState::Finished, None));
+        assert_eq!(bench.data_blocks(), stored);
+        // What is written from here on is found at once.
+        bench.write(8, &values);
+        assert_eq!((bench.dedup().is_undone, bench.data_blocks()), (false, stored));
+    }
 }
 
 /// Hybrid is what goes without saying. So each pool went through a pass after each crash, while nobody knew what had been offline.

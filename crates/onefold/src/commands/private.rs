@@ -22,6 +22,7 @@ use crate::operators::command::{self, Wanted};
 use crate::operators::control::{self, Message, Request, Sending};
 use crate::operators::service::Manager;
 use crate::print::complain;
+use crate::progress::Progress;
 use crate::reactor::{Opening, Reactor};
 use crate::report::status::Report;
 use crate::store::backing::{Access, InUse, Store};
@@ -32,8 +33,10 @@ use crate::transfer::tool::Folder;
 
 /// Clients of a server of our own: the workers of a transfer.
 const CLIENTS: u32 = 32;
-/// How often a command that waits for another one looks.
+/// How often a command looks that waits for another one, or for the index.
 const PERIOD: Duration = Duration::from_millis(100);
+/// What is shown of the index that fills.
+const FILLING: &str = "filling the index";
 
 /// What is done with a pool: what has to be made of it before, and the work on it.
 pub struct Work<Prepare, Job> {
@@ -72,6 +75,7 @@ where
         }
     };
     report.require_opened()?;
+    let report = if work.writes { filled(report, || control::call_server_of(path, control, &status))? } else { report };
     let (plan, request) = (work.prepare)(&report)?;
     if let Some(request) = request {
         offline::request(target, &request)?;
@@ -114,6 +118,18 @@ impl Waiting {
         std::thread::sleep(PERIOD);
         Ok(())
     }
+}
+
+/// Waits until the index of a server is filled: what is written before is not found, and is stored again. A stop ends it.
+fn filled(mut report: Report, ask: impl Fn() -> anyhow::Result<Option<Report>>) -> anyhow::Result<Report> {
+    let (mut progress, mut done) = (Progress::new(FILLING, 100), 0);
+    while report.index_filled_percent < 100 {
+        progress.add(report.index_filled_percent.saturating_sub(done));
+        done = report.index_filled_percent;
+        std::thread::sleep(PERIOD);
+        report = ask()?.context("the server of the pool has stopped")?;
+    }
+    Ok(report)
 }
 
 /// The address of a server on this machine, as a client here reaches it.
@@ -168,9 +184,26 @@ where
     if reactor.open().map_err(|error| explain_opening(path, error))?.is_none() {
         bail!("interrupted before the pool was open");
     }
+    if work.writes && !fill(&mut reactor)? {
+        reactor.close(None)?;
+        bail!("interrupted before anything was written");
+    }
     let result = carry_out(reactor, work, &address, sending);
     drop(control);
     result
+}
+
+/// Fills the index of a pool that we have; false if a stop was asked for.
+fn fill(reactor: &mut Reactor) -> anyhow::Result<bool> {
+    let (mut progress, mut done) = (Progress::new(FILLING, 1_000_000), 0);
+    while let Some(ppm) = reactor.engine().status().index_filled_ppm {
+        progress.add(u64::from(ppm).saturating_sub(done));
+        done = u64::from(ppm).max(done);
+        if !reactor.work(PERIOD)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn carry_out<T, Plan, Prepare, Job>(

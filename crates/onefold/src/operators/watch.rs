@@ -34,6 +34,8 @@ pub struct Watch {
     lacks_room: bool,
     /// How many of the thresholds are reached, by data and by metadata.
     thresholds: [usize; 2],
+    /// Whether the index was being filled.
+    fills: bool,
     /// What is full.
     full: Option<Full>,
     /// The checkpoint under way: its number, since when, and whether it was reported.
@@ -68,6 +70,7 @@ impl Watch {
     pub fn look(&mut self, now: Nanos, status: &Status, failure: Option<&str>, host: Host) -> Option<Nanos> {
         self.look_at_mode(status, failure);
         self.look_at_space(status);
+        self.look_at_index(status);
         self.look_at_room(host);
         let host_again = self.look_at_host(now, host);
         let checkpoint_again = self.look_at_checkpoint(now, status);
@@ -186,6 +189,23 @@ impl Watch {
         }
     }
 
+    fn look_at_index(&mut self, status: &Status) {
+        match status.index_filled_ppm {
+            Some(ppm) if !self.fills => {
+                self.fills = true;
+                let percent = ppm / 10_000;
+                info!(
+                    "the index is being filled, and is at {percent} %: what writes miss until then is left to a pass"
+                );
+            }
+            None if self.fills => {
+                self.fills = false;
+                info!("the index is filled: writes find what the pool holds");
+            }
+            _ => {}
+        }
+    }
+
     fn look_at_room(&mut self, host: Host) {
         if std::mem::replace(&mut self.lacks_room, host.lacks_room) == host.lacks_room {
             return;
@@ -298,6 +318,7 @@ mod tests {
             overhead_blocks_used: 0,
             metadata_short: false,
             refuses_new: None,
+            index_filled_ppm: None,
             pending_blocks: 0,
             discarded_blocks: 0,
             metadata_blocks: 8192,

@@ -79,6 +79,9 @@ const METRICS: &[Metric] = &[
     gauge("onefold_discarded_blocks", "Blocks discarded or deleted that are still to be freed, at most.", |report| {
         one(report.discarded_blocks)
     }),
+    gauge("onefold_index_filled_percent", "How much of the pool the index was told since it was opened.", |report| {
+        one(report.index_filled_percent)
+    }),
     gauge("onefold_unmerged_entries", "Mappings that are not counted exactly yet.", |report| {
         one(report.unmerged_entries)
     }),

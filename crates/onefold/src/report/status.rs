@@ -65,6 +65,9 @@ pub struct Report {
     pub pending_blocks: u64,
     /// Blocks in discarded ranges and deleted volumes that are still to be freed in the background: at most so many.
     pub discarded_blocks: u64,
+    /// How much of what the pool holds the index was told since it was opened, in percent: until 100 some known blocks are written again.
+    #[serde(default = "whole")]
+    pub index_filled_percent: u64,
     /// Mappings that are not counted exactly yet.
     pub unmerged_entries: u64,
     /// Mappings that are durable and not in their leaves yet: what their blocks held before is still counted.
@@ -523,6 +526,7 @@ impl Report {
             refuses_new: status.refuses_new.map_or("", full_name).into(),
             pending_blocks: status.pending_blocks,
             discarded_blocks: status.discarded_blocks,
+            index_filled_percent: status.index_filled_ppm.map_or(100, |ppm| u64::from(ppm / 10_000)),
             unmerged_entries: status.unmerged_entries,
             buffered_entries: status.buffered_entries,
             metadata: MetadataReport::new(engine),
@@ -624,6 +628,13 @@ impl Report {
         for (name, value) in self.cache.rows() {
             row(name, value);
         }
+        if self.index_filled_percent < 100 {
+            let percent = self.index_filled_percent;
+            row(
+                "index",
+                format!("{percent} % filled since the pool was opened; what writes miss until then, a pass shares"),
+            );
+        }
         if self.disk_index.buckets > 0 {
             row("index", self.disk_index.text());
         }
@@ -700,6 +711,11 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
         text.push_str(&format!("  {name:<width$}{size:<12}{policy:<wide$}{timing:<long$}{holds}{locked}{guarded}\n"));
     }
     text
+}
+
+/// For reports of versions that do not say it.
+fn whole() -> u64 {
+    100
 }
 
 fn full_name(full: Full) -> &'static str {
