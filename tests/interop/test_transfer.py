@@ -277,7 +277,7 @@ class Transfer(unittest.TestCase):
                 (["import", pool.path, "disk", broken], "as qcow2"),
                 (["export", pool.path, "missing", self.path(pool, "out")], "there is no volume 'missing'"),
                 (["export", pool.path, "small", self.path(pool, "out.qcow")], "--format"),
-                (["export", pool.path, "small", pool.folder], "neither a file nor"),
+                (["export", pool.path, "small", pool.folder], "is a directory: name a file"),
                 (["export", pool.path + ".not", "small", self.path(pool, "out")], ".not"),
             ]:
                 done = onefold(*arguments, check=False)

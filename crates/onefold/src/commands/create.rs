@@ -14,6 +14,7 @@ use crate::size;
 use crate::store::backing::{self, Access, Kind, Store};
 use crate::store::file_size::is_lack_of_room;
 use crate::store::grow;
+use crate::store::guard::{self, Allowed};
 use crate::store::owner;
 use crate::store::probe::{self, Contents};
 
@@ -24,6 +25,7 @@ const TAIL: u64 = 1 << 20;
 pub fn create(path: &Path, geometry: Geometry, force: bool, device: DeviceKind) -> anyhow::Result<(Store, Parameters)> {
     let existed = backing::kind_of(path)?.is_some();
     let mut store = Store::open(path, if existed { Access::Write } else { Access::CreateNew })?;
+    guard::check(&store, Allowed::Pools)?;
     if !force {
         // Also in a file that we made: until it was locked, somebody else may have made a pool of it.
         refuse_to_overwrite(&store)?;

@@ -1,7 +1,6 @@
 //! `onefold import` and `onefold export`: images into volumes and volumes into images.
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileTypeExt;
+use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,11 +13,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::clients::listen::Address;
 use crate::commands::cli::{ExportArgs, ImportArgs};
 use crate::commands::private::{Work, with_pool};
+use crate::io::locks;
 use crate::operators::command;
 use crate::operators::control::Request;
 use crate::print::{complain, print, print_json};
 use crate::report::status::{Report, VERSION, VolumeReport, no_volume};
 use crate::size;
+use crate::store::backing::{self, Kind, Store};
+use crate::store::guard::{self, Allowed};
 use crate::transfer::copy::{self, Before, Interrupted, Outcome, Transfer};
 use crate::transfer::disk::Place;
 use crate::transfer::format;
@@ -52,12 +54,13 @@ struct Plan {
 pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
     let ImportArgs { target, volume, image, .. } = arguments;
     let stop = stop_flag()?;
+    let file = guard::open_source(image, &target.pool, arguments.format.as_deref() == Some("raw"))?;
     let format = match &arguments.format {
         Some(format) => format.as_str(),
         None => format::of_content(image)?,
     };
     let tool = (format != "raw").then(|| Tool::serve(image, format, false)).transpose()?;
-    let source = tool.as_ref().map_or_else(|| Place::File(image.clone()), Tool::place);
+    let source = tool.as_ref().map_or_else(|| Place::File(file.into(), image.clone()), Tool::place);
     let length = source.open(false)?.size();
     ensure!(length > 0, "the image {} is empty", image.display());
     let needed = length.checked_next_multiple_of(BLOCK).context("the image is too large")?;
@@ -148,7 +151,7 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
         Some(format) => format.as_str(),
         None => format::of_name(image).map_err(anyhow::Error::msg)?,
     };
-    let before = check_image(image, arguments)?;
+    let (before, claimed) = check_image(image, arguments)?;
     let prepare = |report: &Report| {
         let known = report.volumes.iter().find(|known| known.name == *volume);
         let known = known.ok_or_else(|| anyhow::Error::msg(no_volume(volume)))?;
@@ -162,8 +165,8 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     };
     let job = |address: &Address, size: u64| {
         let source = &Place::Export(address.clone(), volume.clone());
-        let tool = make_image(image, format, size, before)?;
-        let destination = &tool.as_ref().map_or_else(|| Place::File(image.clone()), Tool::place);
+        let (tool, destination) = make_image(image, format, size, before, claimed)?;
+        let destination = &destination;
         let room = destination.open(true)?.size();
         ensure!(
             room >= size,
@@ -197,46 +200,54 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the image may be written, and what it holds before.
-fn check_image(image: &Path, arguments: &ExportArgs) -> anyhow::Result<Before> {
-    let kind = match fs::metadata(image) {
-        Ok(metadata) => metadata.file_type(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            ensure!(!arguments.resume, "{} does not exist: there is nothing to go on with", image.display());
-            return Ok(Before::Empty);
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", image.display())),
+/// What the image holds before, and what is there, locked; an error if it may not be written over.
+fn check_image(image: &Path, arguments: &ExportArgs) -> anyhow::Result<(Before, Option<Store>)> {
+    let Some(kind) = backing::kind_of(image)? else {
+        ensure!(!arguments.resume, "{} does not exist: there is nothing to go on with", image.display());
+        return Ok((Before::Empty, None));
     };
-    ensure!(
-        kind.is_file() || kind.is_block_device(),
-        "{} is neither a file nor a block device: name one",
-        image.display()
-    );
-    match (arguments.resume, arguments.overwrite) {
-        (true, _) => Ok(Before::Part),
-        (_, true) if kind.is_file() => Ok(Before::Empty),
-        (_, true) => Ok(Before::Anything),
+    let before = match (arguments.resume, arguments.overwrite, kind) {
+        (true, ..) => Before::Part,
+        (_, true, Kind::File) => Before::Empty,
+        (_, true, Kind::Device) => Before::Anything,
         _ => bail!(
             "{} exists: --overwrite replaces it, --resume goes on with an export that was interrupted",
             image.display()
         ),
-    }
+    };
+    Ok((before, guard::claim(image, Allowed::Foreign)?))
 }
 
-/// Makes the file that the volume goes to, unless it is there; for a format other than raw, what serves it.
-fn make_image(image: &Path, format: &str, size: u64, before: Before) -> anyhow::Result<Option<Tool>> {
-    if format == "raw" {
+/// Makes the file that the volume goes to, unless it is there, and says where it is found; for a format other than raw, with what serves it.
+fn make_image(
+    image: &Path,
+    format: &str,
+    size: u64,
+    before: Before,
+    claimed: Option<Store>,
+) -> anyhow::Result<(Option<Tool>, Place)> {
+    if format != "raw" {
+        // QEMU has locks of its own, and asks for those of others. On some network file systems ours would be in its way.
+        drop(claimed);
         if before == Before::Empty {
-            let file = OpenOptions::new().write(true).create(true).truncate(true).open(image);
-            let file = file.with_context(|| format!("cannot make {}", image.display()))?;
-            file.set_len(size).with_context(|| format!("cannot make {} {size} bytes long", image.display()))?;
+            tool::create(image, format, size)?;
         }
-        return Ok(None);
+        let tool = Tool::serve(image, format, true)?;
+        let place = tool.place();
+        return Ok((Some(tool), place));
     }
+    let file = match claimed {
+        Some(store) => store.file().try_clone(),
+        // What came into being meanwhile is not ours.
+        None => OpenOptions::new().read(true).write(true).create_new(true).open(image),
+    };
+    let file = file.with_context(|| format!("cannot make {}", image.display()))?;
+    locks::write(&file).with_context(|| format!("cannot lock {}", image.display()))?;
     if before == Before::Empty {
-        tool::create(image, format, size)?;
+        let emptied = file.set_len(0).and_then(|()| file.set_len(size));
+        emptied.with_context(|| format!("cannot make {} {size} bytes long", image.display()))?;
     }
-    Tool::serve(image, format, true).map(Some)
+    Ok((None, Place::File(file.into(), image.into())))
 }
 
 /// Set when the end is asked for.

@@ -14,6 +14,8 @@ pub mod look;
 pub mod manual;
 pub mod objects;
 pub mod offline;
+#[cfg(test)]
+mod paths;
 pub mod private;
 #[cfg(test)]
 mod reference;

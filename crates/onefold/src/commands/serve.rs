@@ -31,6 +31,7 @@ use crate::report::status::failure_text;
 use crate::size;
 use crate::store::backing::{self, Access, Store};
 use crate::store::copy_on_write::{self, Overwriting};
+use crate::store::guard::{self, Allowed};
 use crate::store::owner::{self, Purpose};
 use crate::store::place::Sockets;
 use crate::store::probe;
@@ -244,6 +245,7 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, u64)> {
     }
     let mut store = Store::open(path, Access::Write)?;
     if let probe::Contents::Empty = probe::probe(&store)? {
+        guard::check(&store, Allowed::Foreign)?;
         create::fill(&mut store, create::geometry_for(size, 0)?, DeviceKind::Auto)?;
         say_made(&store, size);
         return Ok((store, 0));

@@ -11,6 +11,7 @@ use crate::flash::label::{Attach, Label};
 use crate::io::arena::BLOCK;
 use crate::size;
 use crate::store::backing::{self, Access, Kind, Store};
+use crate::store::guard::{self, Allowed};
 use crate::store::identity::Identity;
 use crate::store::probe::{self, Contents};
 
@@ -81,6 +82,10 @@ pub fn open(path: &Path, pool: Pool<'_>) -> anyhow::Result<Given> {
         let (is, was) = (size::show(store.size()), size::show(label.size));
         return away(format!("it is {is} long, and {was} are its cache: attach it anew"));
     }
+    // By a loop device, or the file under one, another server may have it.
+    if let Err(error) = guard::check(&store, Allowed::Caches) {
+        return away(format!("{error:#}"));
+    }
     Ok(Given::Here(Box::new(Cache { store, label })))
 }
 
@@ -102,6 +107,7 @@ pub fn make(wanted: &Attach, pool: Pool<'_>) -> anyhow::Result<Cache> {
     }
     refuse_own_store(path, pool)?;
     let store = Store::open(path, Access::Write)?;
+    guard::check(&store, Allowed::Caches)?;
     let before = read_label(&store).with_context(|| format!("cannot read {shown}"))?;
     match before {
         Some(label) if label.pool == pool.id || wanted.force => {}

@@ -61,6 +61,12 @@ impl Label {
     }
 
     /// Reads a block; `None`: it is no label of this version.
+    /// The pool that a block names which begins as a label does, also one of another version or with a wrong digest.
+    pub fn pool_of(block: &[u8]) -> Option<[u8; 16]> {
+        (block.get(..8)? == MAGIC).then(|| block.get(16..32)?.try_into().ok())?
+    }
+
+    /// Reads it; `None` if the block is no label, or not whole.
     pub fn decode(block: &[u8]) -> Option<Label> {
         let number = |at: usize| Some(u64::from_le_bytes(block.get(at..at + 8)?.try_into().ok()?));
         let is_ours = block.get(..8)? == MAGIC

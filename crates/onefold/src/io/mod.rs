@@ -1,4 +1,4 @@
-//! The kernel's side: the ring, the memory that it reads and writes, digests beside it. The only unsafe code (and one descriptor in
+//! The kernel's side: the ring, the memory that it reads and writes, digests beside it, locks of byte ranges. The only unsafe code (and one descriptor in
 //! `operators/service.rs`).
 
 pub mod arena;
@@ -7,6 +7,7 @@ pub mod disk;
 #[cfg(feature = "faults")]
 pub mod faults;
 pub mod heap;
+pub mod locks;
 pub mod peer;
 pub mod poll;
 pub mod record;

@@ -23,6 +23,7 @@ use rustix::fs::{FlockOperation, flock};
 use tracing::{info, warn};
 
 use crate::size;
+use crate::store::replace::Replaceable;
 
 /// The most that waits to be written; twice as much memory is taken, beside what the pool is served with.
 const PENDING_MAX: usize = 4 << 20;
@@ -36,6 +37,8 @@ const END_BYTES: u64 = 64;
 pub const SIZE_MIN: u64 = 1 << 20;
 /// Recordings of earlier starts that are kept.
 const KEPT: u32 = 3;
+/// What a recording takes the name of: a recording of an earlier start.
+const RECORDING: Replaceable = Replaceable { begins: &MAGIC, what: "recording" };
 
 /// Where to record, and how much.
 #[derive(Clone, Debug)]
@@ -316,11 +319,17 @@ fn write_out(shared: &Shared, mut file: File, path: &Path) {
 /// Makes the file. What it held before, the recording of an earlier start, is kept under another name: a server that is started again
 /// after a failure must not overwrite what says how it came about.
 fn make_file(path: &Path) -> anyhow::Result<File> {
+    // A pipe would be waited for.
+    let is_file = std::fs::metadata(path).map_or(true, |found| found.is_file());
+    ensure!(is_file, "it is no regular file: name another one");
     match OpenOptions::new().read(true).open(path) {
         Ok(earlier) => {
             ensure!(is_recording(&earlier)?, "the file holds something else than a recording: name another one");
             if flock(&earlier, FlockOperation::NonBlockingLockExclusive).is_err() {
                 bail!("another server is recording to it: name another file");
+            }
+            for number in 1..=KEPT {
+                RECORDING.check(&numbered(path, number))?;
             }
             for number in (1..KEPT).rev() {
                 rename(&numbered(path, number), &numbered(path, number + 1))?;

@@ -6,8 +6,8 @@
 //! Whoever loads one puts all of it together first, as the server will: an error names the line, and the server hears nothing of it. What
 //! it hears it puts together beside the profile that it has, which goes only when all has come.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -20,11 +20,12 @@ use serde_json::Value;
 use crate::operators::planning::{self, Asks, NOT_UNDERSTOOD, Taken};
 use crate::operators::relocate::{Answer, Ask, OFF, Row, Step, may_be_counted};
 use crate::store::probe;
+use crate::store::replace::Replaceable;
 
 /// The version of the form.
 const VERSION: u32 = 1;
-/// So a file begins.
-const BEGINS: &[u8] = br#"{"onefold-profile""#;
+/// A saved profile replaces a saved profile, and nothing else.
+const PROFILE: Replaceable = Replaceable { begins: br#"{"onefold-profile""#, what: "saved profile" };
 /// The longest line: the first, with the names of all volumes.
 const LINE_MAX: u64 = 32 << 20;
 /// Rows that are sent at once,
@@ -136,41 +137,14 @@ fn row_of_run(run: &Run) -> Row {
     Row::Run(run.slot, run.blocks, run.object.0)
 }
 
-/// A profile replaces a saved profile, and nothing else: two names are easily confused, and one of them is that of a pool.
-fn may_be_replaced(file: &Path) -> anyhow::Result<()> {
-    let is_profile = match fs::symlink_metadata(file) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", file.display())),
-        Ok(found) if !found.is_file() => false,
-        Ok(_) => {
-            let opened = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
-            let mut begins = Vec::new();
-            opened.take(BEGINS.len() as u64).read_to_end(&mut begins)?;
-            begins == BEGINS
-        }
-    };
-    ensure!(is_profile, "{} is there already, and is no saved profile: name another file", file.display());
-    Ok(())
-}
-
 impl Saved {
     /// Writes it to a file; one that is there is replaced when the new one is whole.
     pub fn write(&self, file: &Path) -> anyhow::Result<()> {
-        may_be_replaced(file)?;
-        let mut name = file.as_os_str().to_os_string();
-        name.push(".new");
-        let new = Path::new(&name);
-        let written = File::create(new).map_err(anyhow::Error::from).and_then(|made| {
-            let mut writer = BufWriter::new(&made);
+        PROFILE.replace(file, |made| {
+            let mut writer = BufWriter::new(made);
             self.write_to(&mut writer)?;
-            writer.flush()?;
-            made.sync_all()?;
-            Ok(fs::rename(new, file)?)
-        });
-        if written.is_err() {
-            let _ = fs::remove_file(new);
-        }
-        written.with_context(|| format!("cannot write {}", file.display()))
+            Ok(writer.flush()?)
+        })
     }
 
     fn write_to(&self, writer: &mut impl Write) -> anyhow::Result<()> {
@@ -310,14 +284,14 @@ mod tests {
     #[test]
     fn only_a_saved_profile_is_replaced() {
         let file = std::env::temp_dir().join(format!("onefold-saved-{}", std::process::id()));
-        let _ = fs::remove_file(&file);
-        may_be_replaced(&file).unwrap();
-        fs::write(&file, "ONEFOLD").unwrap();
-        assert!(may_be_replaced(&file).unwrap_err().to_string().contains("name another file"));
-        assert!(may_be_replaced(&std::env::temp_dir()).is_err());
-        fs::write(&file, text()).unwrap();
-        may_be_replaced(&file).unwrap();
-        fs::remove_file(&file).unwrap();
+        std::fs::write(&file, "ONEFOLD").unwrap();
+        let saved = read(&text()).unwrap();
+        assert!(saved.write(&file).unwrap_err().to_string().contains("name another file"));
+        std::fs::remove_file(&file).unwrap();
+        saved.write(&file).unwrap();
+        saved.write(&file).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text());
+        std::fs::remove_file(&file).unwrap();
     }
 
     #[test]

@@ -146,6 +146,18 @@ impl Store {
         Ok(store)
     }
 
+    /// Opens and locks what is at `path` for a command that writes it over, through the page cache. Whoever has it is not waited for.
+    pub fn open_target(path: &Path) -> anyhow::Result<Store> {
+        let Some(kind) = kind_of(path)? else { bail!("{} does not exist", path.display()) };
+        let (file, direct) = open_buffered(path, kind, Access::Write)?;
+        if !try_lock(&file, path, |waited| waited >= LOCK_PATIENCE)? {
+            bail!("{}", explain_lock(&file, path));
+        }
+        let mut store = Store { file, path: path.to_path_buf(), kind, size: 0, direct, writable: true };
+        store.size = store.measure()?;
+        Ok(store)
+    }
+
     /// Goes through the page cache where the file system took O_DIRECT and refuses the I/O. The open file stays the same,
     /// and with it the lock.
     fn settle_for_what_works(&mut self) -> anyhow::Result<()> {
@@ -421,18 +433,23 @@ fn explain_open(error: io::Error, path: &Path) -> anyhow::Error {
 /// Takes the lock. It is tried for a while: the kernel lets go of a dead process's ring, and with it of the store, only when
 /// the last write in flight has ended; and a command that opens the pool itself is soon done.
 fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
+    let is_over = |waited| waited >= LOCK_PATIENCE_UNSERVED || (waited >= LOCK_PATIENCE && is_served(file, path));
+    if !try_lock(file, path, is_over)? {
+        return Err(InUse(explain_lock(file, path)).into());
+    }
+    Ok(())
+}
+
+/// Tries for the lock until it has waited long enough; whether it got it.
+fn try_lock(file: &File, path: &Path, is_over: impl Fn(Duration) -> bool) -> anyhow::Result<bool> {
     let began = Instant::now();
-    let is_over = || {
-        let waited = began.elapsed();
-        waited >= LOCK_PATIENCE_UNSERVED || (waited >= LOCK_PATIENCE && is_served(file, path))
-    };
     loop {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) if !is_over() => {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) if !is_over(began.elapsed()) => {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(InUse(explain_lock(file, path)).into()),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 return Err(io::Error::from(error)).with_context(|| format!("cannot lock {}", path.display()));

@@ -100,13 +100,26 @@ pub fn id_without_lock(path: &Path) -> anyhow::Result<Option<[u8; 16]>> {
 /// The parameters of a pool that another process may be serving; `None` if there is no pool.
 pub fn parameters_without_lock(path: &Path) -> anyhow::Result<Option<Parameters>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    Ok(superblock_without_lock(&file).ok().map(|superblock| superblock.parameters))
+}
+
+/// The newest superblock of a file or device that another process may be serving; [`SuperblockError::Foreign`] if there is none, or it cannot be read.
+pub fn superblock_without_lock(file: &File) -> Result<Superblock, SuperblockError> {
     let mut blocks = vec![0; 4 * BLOCK];
     let (first, second) = blocks.split_at_mut(2 * BLOCK);
-    // A device too short for both places holds no pool.
-    if file.read_exact_at(first, 0).is_err() || file.read_exact_at(second, PLACE_B_OFFSET).is_err() {
-        return Ok(None);
+    read_what_is_there(file, first, 0);
+    read_what_is_there(file, second, PLACE_B_OFFSET);
+    newest(blocks.chunks_exact(BLOCK))
+}
+
+/// Reads up to the end, or to what cannot be read; the rest stays as it is.
+fn read_what_is_there(file: &File, bytes: &mut [u8], offset: u64) {
+    let mut done = 0;
+    while done < bytes.len()
+        && let Ok(count @ 1..) = file.read_at(&mut bytes[done..], offset + done as u64)
+    {
+        done += count;
     }
-    Ok(newest(blocks.chunks_exact(BLOCK)).ok().map(|superblock| superblock.parameters))
 }
 
 /// The superblock of a store that must be a pool, all of it.

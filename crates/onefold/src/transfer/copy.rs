@@ -278,6 +278,11 @@ mod tests {
 
     const SIZE: u64 = 9 * CHUNK as u64 + 512;
 
+    fn file(path: &PathBuf) -> Place {
+        let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+        Place::File(file.into(), path.clone())
+    }
+
     impl Files {
         fn new(name: &str) -> Files {
             let path = std::env::temp_dir().join(format!("onefold-copy-{name}-{}", std::process::id()));
@@ -292,7 +297,7 @@ mod tests {
         }
 
         fn run(&self, before: Before) -> anyhow::Result<Outcome> {
-            let (source, destination) = (Place::File(self.source.clone()), Place::File(self.destination.clone()));
+            let (source, destination) = (file(&self.source), file(&self.destination));
             let (source, destination, stop) = (&source, &destination, &AtomicBool::new(false));
             Transfer { source, destination, size: SIZE, before, what: "copying", stop }.run()
         }
@@ -317,10 +322,10 @@ mod tests {
     #[test]
     fn what_was_there_is_not_written_again() {
         let files = Files::new("again");
-        assert!(is_empty(&Place::File(files.destination.clone()), SIZE).unwrap());
+        assert!(is_empty(&file(&files.destination), SIZE).unwrap());
         let first = files.run(Before::Empty).unwrap();
         assert!(files.are_equal());
-        assert!(!is_empty(&Place::File(files.destination.clone()), SIZE).unwrap());
+        assert!(!is_empty(&file(&files.destination), SIZE).unwrap());
         assert!(first.written > 0 && first.written < 100 << 10, "{first:?}");
         assert_eq!(files.run(Before::Part).unwrap(), Outcome { written: 0, ..first });
         assert!(files.are_equal());
@@ -341,7 +346,7 @@ mod tests {
     #[test]
     fn an_end_that_was_asked_for_is_told_apart_from_an_error() {
         let files = Files::new("stop");
-        let (source, destination) = (Place::File(files.source.clone()), Place::File(files.destination.clone()));
+        let (source, destination) = (file(&files.source), file(&files.destination));
         let transfer = Transfer {
             source: &source,
             destination: &destination,

@@ -1,9 +1,10 @@
 //! An end of a transfer: a raw file or device, or an NBD export, read and written at offsets.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -12,10 +13,10 @@ use crate::clients::listen::Address;
 use crate::transfer::client::{Client, Extent};
 
 /// Where an end is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Place {
-    /// A raw file or device.
-    File(PathBuf),
+    /// A raw file or device, open: what its path leads to meanwhile does not matter.
+    File(Arc<File>, PathBuf),
     /// An export.
     Export(Address, String),
 }
@@ -25,7 +26,7 @@ pub enum Disk {
     /// A raw file or device.
     File {
         /// The file.
-        file: File,
+        file: Arc<File>,
         /// Bytes in it.
         size: u64,
         /// For messages.
@@ -36,10 +37,10 @@ pub enum Disk {
 }
 
 impl Place {
-    /// Opens it.
+    /// Opens it. A file is open already, for what it is needed for.
     pub fn open(&self, writes: bool) -> anyhow::Result<Disk> {
         match self {
-            Place::File(path) => open_file(path, writes),
+            Place::File(file, path) => open_file(file, path),
             Place::Export(address, export) => {
                 let client = Client::connect(address, export)?;
                 ensure!(!writes || !client.is_read_only(), "'{export}' is read-only: nothing can be written to it");
@@ -49,15 +50,11 @@ impl Place {
     }
 }
 
-fn open_file(path: &Path, writes: bool) -> anyhow::Result<Disk> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(writes)
-        .open(path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
-    // The length of a device is where its end is.
-    let size = file.seek(SeekFrom::End(0)).with_context(|| format!("cannot find the end of {}", path.display()))?;
-    Ok(Disk::File { file, size, path: path.into() })
+fn open_file(file: &Arc<File>, path: &Path) -> anyhow::Result<Disk> {
+    // The length of a device is where its end is. Nothing reads or writes at the place where the file stands: all workers have the same one.
+    let size =
+        (&**file).seek(SeekFrom::End(0)).with_context(|| format!("cannot find the end of {}", path.display()))?;
+    Ok(Disk::File { file: file.clone(), size, path: path.into() })
 }
 
 impl Disk {
@@ -100,7 +97,7 @@ impl Disk {
         let done = match self {
             Disk::File { file, .. } => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                fallocate(&*file, flags, offset, length as u64).is_ok()
+                fallocate(&**file, flags, offset, length as u64).is_ok()
             }
             Disk::Export(client) => client.zero(offset, length as u32)?,
         };
@@ -116,7 +113,7 @@ impl Disk {
         let length = length.min(there);
         match self {
             Disk::File { file, .. } => {
-                let begin = |whence: fn(u64) -> rustix::fs::SeekFrom| rustix::fs::seek(&*file, whence(offset));
+                let begin = |whence: fn(u64) -> rustix::fs::SeekFrom| rustix::fs::seek(&**file, whence(offset));
                 Ok(vec![match begin(rustix::fs::SeekFrom::Data) {
                     Ok(data) if data > offset => Extent { length: length.min(data - offset), is_zero: true },
                     Ok(_) => {

@@ -33,6 +33,11 @@ impl Folder {
         Ok(Folder { path })
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// A name in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
