@@ -113,6 +113,36 @@ class Connect(unittest.TestCase):
             self.assertIn("Negotiation: ..size = 64MB", done.stdout + done.stderr)
             pool.stop()
 
+    def test_text_from_outside_reaches_no_terminal_as_it_is(self):
+        """A path with what a terminal obeys, a line break, and what turns the direction of text: escaped in all that is printed and logged."""
+        evil = "a\x1b]0;owned\x07\u202eb\n/dev/nbd0 /etc auto"
+        with Pool("64M") as pool:
+            pool.path = os.path.join(pool.folder, evil.replace("/", "_"))
+            onefold("create", pool.path, "--capacity", "64M")
+            onefold("volume", "create", pool.path, "default", "--size", "16M")
+            socket = os.path.join(pool.folder, "s\nnbd1 evil.sock")
+            plain = os.path.join(pool.folder, "plain")
+            pool.uri = lambda volume="default": f"nbd+unix:///{volume}?socket={plain}"
+            pool.serve("--memory", "64M", "--listen", f"unix:{socket}", "--listen", f"unix:{plain}", create=False)
+            for arguments in [["status"], ["status", "--json"], ["status", "--prometheus"], ["get"], ["get", "--json"], ["volume", "list"],
+                              ["volume", "get", "missing"], ["scrub", "--wait"], ["connect", "default"], ["connect", "default", "--fstab"],
+                              ["connect", "default", "--libvirt"], ["connect", "missing"], ["top", "--once"], ["check"], ["export", "default", pool.path]]:
+                words = 2 if arguments[0] == "volume" else 1
+                done = onefold(*arguments[:words], pool.path, *arguments[words:], check=False)
+                said = done.stdout + done.stderr
+                for character in "\x1b\x07\u202e":
+                    self.assertNotIn(character, said, arguments)
+                for line in said.splitlines():
+                    self.assertFalse(line.startswith(("_dev_nbd0", "nbd1 evil")), (arguments, said))
+            refused = onefold("connect", pool.path, "default", "--fstab", check=False)
+            self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+            self.assertIn("control characters", refused.stderr)
+            pool.stop()
+            log = pool.said()
+            self.assertNotIn("\x1b", log)
+            self.assertNotIn("\u202e", log)
+            self.assertFalse([line for line in log.splitlines() if line.startswith(("_dev_nbd0", "nbd1"))], log)
+
     def test_what_cannot_be_connected_is_said(self):
         with Pool("64M") as pool:
             onefold("create", pool.path, "--capacity", "64M")

@@ -8,6 +8,8 @@ use clap::ValueEnum;
 use engine::Nanos;
 use tracing::level_filters::LevelFilter;
 
+use crate::print::OneLine;
+
 /// What is logged, from the least on. Each level has those before it.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
@@ -39,7 +41,7 @@ pub fn start(level: Level) {
         .with_max_level(LevelFilter::from(level))
         .with_target(false)
         .log_internal_errors(false)
-        .with_writer(std::io::stderr);
+        .with_writer(|| OneLine);
     if goes_to_journal() { lines.without_time().init() } else { lines.init() }
 }
 

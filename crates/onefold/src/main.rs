@@ -49,7 +49,7 @@ use operators::control::Request;
 use operators::properties::Property;
 use operators::service::Inherited;
 use operators::{properties, service};
-use print::{complain, print, print_json};
+use print::{complain, print, print_json, shown};
 use report::status::Report;
 use report::{prometheus, status};
 use store::copy_on_write::Overwriting;
@@ -133,7 +133,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
         },
         Command::Get { target, key, json } => {
             let report = look(target)?;
-            let name = target.pool.display().to_string();
+            let name = if *json { target.pool.display().to_string() } else { shown(&target.pool) };
             Ok(show_properties(properties::select(properties::of_pool(&name, &report), key.as_deref()), &report, *json))
         }
         Command::Volume(VolumeCommand::List { target, json }) => list_volumes(target, *json),
@@ -214,6 +214,7 @@ fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
             "store_bytes": geometry.total_bytes(),
         }));
     } else {
+        let pool = shown(&arguments.pool);
         let (capacity, total) = (size::show(geometry.capacity_bytes()), size::show(geometry.total_bytes()));
         print(format_args!(
             "made the pool {pool}: capacity {capacity}, {total} with its tables when full\n\
@@ -234,7 +235,7 @@ fn grow_pool(arguments: &GrowArgs) -> anyhow::Result<ExitCode> {
         print_json(&report);
     } else {
         let (capacity, tables) = (size::show(report.capacity_bytes), size::show(report.metadata_bytes));
-        let pool = arguments.target.pool.display();
+        let pool = shown(&arguments.target.pool);
         print(format_args!("{pool} has a capacity of {capacity} now, and {tables} for maps and tables\n"));
     }
     Ok(ExitCode::SUCCESS)
@@ -291,7 +292,7 @@ fn look(target: &Target) -> anyhow::Result<Report> {
     let report = offline::request(target, &Request::Status { settle: false })?;
     report.require_opened()?;
     if report.needs_recovery {
-        complain(format_args!("note: {} was not closed cleanly: {}", target.pool.display(), status::NOT_RECOVERED));
+        complain(format_args!("note: {} was not closed cleanly: {}", shown(&target.pool), status::NOT_RECOVERED));
     }
     Ok(report)
 }
@@ -328,7 +329,7 @@ fn show_status(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
     } else if arguments.prometheus {
         print(format_args!("{}", prometheus::text(&report, pool)));
     } else {
-        print(format_args!("{}", report.text(&pool.to_string())));
+        print(format_args!("{}", report.text(&shown(&target.pool))));
     }
     Ok(ExitCode::SUCCESS)
 }

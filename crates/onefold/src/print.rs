@@ -1,19 +1,70 @@
 //! What is said to whoever typed a command: results on the standard output, what went wrong on the error output. A reader
 //! that is gone ends nothing. (What a server has to say goes to the log.)
+//!
+//! Text from outside (paths, names of a guest's files, answers of servers) may hold what a terminal obeys, or what turns the direction of text. No such character
+//! leaves the program: [`print`], [`complain`] and [`OneLine`] write it as an escape. Line breaks are ours, so [`outside`] is for text in the
+//! middle of a line.
 
+use std::borrow::Cow;
 use std::fmt::Arguments;
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Escapes text from outside for the middle of a line: control characters, line breaks among them, and those that change the direction of text. The escape is that of
+/// JSON, so that a JSON string stays what it was.
+pub fn outside(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| is_unsafe(c) || c == '\n' || c == '\t')
+}
+
+/// A path in the middle of a line.
+pub fn shown(path: &Path) -> String {
+    outside(&path.to_string_lossy()).into_owned()
+}
+
+/// Whether a character does something to a terminal, or to the text around it. Line breaks and tabs are judged by who knows whose they are.
+fn is_unsafe(c: char) -> bool {
+    let is_bidirectional =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let breaks_lines = matches!(c, '\u{2028}' | '\u{2029}');
+    is_bidirectional || breaks_lines || (c.is_control() && c != '\n' && c != '\t')
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |c: char| if is_escaped(c) { format!("\\u{:04x}", u32::from(c)) } else { c.into() };
+    Cow::Owned(text.chars().map(escape).collect())
+}
 
 /// Why a command did not do what it was asked to.
 pub fn complain(text: Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "onefold: {text}");
+    // Lines of ours that follow the first one are indented.
+    let text = text.to_string();
+    let lines: Vec<_> = text.split("\n  ").map(outside).collect();
+    let _ = writeln!(io::stderr(), "onefold: {}", lines.join("\n  "));
 }
 
 /// A result.
 pub fn print(text: Arguments<'_>) {
-    let mut output = std::io::stdout().lock();
-    let _ = output.write_fmt(text);
+    let mut output = io::stdout().lock();
+    let _ = output.write_all(escaped(&text.to_string(), is_unsafe).as_bytes());
     let _ = output.flush();
+}
+
+/// The error output for a log: what is written at once is one line.
+pub struct OneLine;
+
+impl Write for OneLine {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let line = String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(bytes));
+        writeln!(io::stderr(), "{}", outside(&line))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// A result as JSON, on one line.
@@ -21,5 +72,21 @@ pub fn print_json(value: &impl serde::Serialize) {
     match serde_json::to_string(value) {
         Ok(text) => print(format_args!("{text}\n")),
         Err(error) => complain(format_args!("the result cannot be written as JSON: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_escaped() {
+        assert_eq!(outside("a\u{1b}[2J\n\t\u{9b}é"), "a\\u001b[2J\\u000a\\u0009\\u009bé");
+        assert_eq!(outside("exe\u{202e}gnp.\u{2067}\u{200f}\u{2028}"), "exe\\u202egnp.\\u2067\\u200f\\u2028");
+        assert!(matches!(outside("/srv/disk.onefold"), Cow::Borrowed(_)));
+        let json = serde_json::json!({ "name": "a\u{9b}\u{202e}\u{7f}" });
+        let shown = escaped(&json.to_string(), is_unsafe).into_owned();
+        assert!(shown.is_ascii());
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), json);
     }
 }

@@ -10,7 +10,7 @@ use crate::commands::cli::{CacheCommand, Target};
 use crate::flash::device::{self, Pool};
 use crate::flash::label::Attach;
 use crate::operators::control::{self, Request};
-use crate::print::{print, print_json};
+use crate::print::{print, print_json, shown};
 use crate::report::flash::FlashReport;
 use crate::report::status;
 use crate::size;
@@ -33,7 +33,7 @@ pub fn cache(command: &CacheCommand) -> anyhow::Result<ExitCode> {
             if *json {
                 show_json(&report);
             } else {
-                print(format_args!("{} has no cache any more\n", target.pool.display()));
+                print(format_args!("{} has no cache any more\n", shown(&target.pool)));
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -61,7 +61,7 @@ fn attach(target: &Target, wanted: &Attach, json: bool) -> anyhow::Result<ExitCo
         show_json(&report);
         return Ok(ExitCode::SUCCESS);
     }
-    let (pool, path) = (target.pool.display(), wanted.path.display());
+    let (pool, path) = (shown(&target.pool), shown(&wanted.path));
     let now = if served.is_some() { ", in use from now on" } else { "" };
     let (size, budget) = (size::show(report.size_bytes), size::show(report.budget_bytes_per_day));
     print(format_args!(

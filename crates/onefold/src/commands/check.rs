@@ -22,7 +22,7 @@ use crate::io::digest::Digester;
 use crate::io::disk::{compare, merge};
 use crate::memory::{self, TooLittle};
 use crate::operators::control::{self, Found};
-use crate::print::{complain, print, print_json};
+use crate::print::{complain, print, print_json, shown};
 use crate::progress::Progress;
 use crate::report::status::failure_text;
 use crate::size;
@@ -181,7 +181,7 @@ fn report(arguments: &CheckArgs, findings: &Findings) {
     for note in &findings.notes {
         print(format_args!("note: {note}\n"));
     }
-    let path = arguments.pool.display();
+    let path = shown(&arguments.pool);
     let more = findings.problem_count - findings.problems.len() as u64;
     if more > 0 {
         print(format_args!("and {more} more\n"));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::clients::listen::{Address, with_tls};
 use crate::commands::cli::{ConnectArgs, Form};
 use crate::operators::control::{self, Request};
-use crate::print::print;
+use crate::print::{outside, print};
 use crate::report::status::{Report, no_volume};
 
 /// How long a client keeps requests and tries again when its server is restarted, in seconds.
@@ -36,6 +36,7 @@ pub fn connect(arguments: &ConnectArgs) -> anyhow::Result<ExitCode> {
     report.require_opened()?;
     let place = Place::of(&report, name, arguments.tcp)
         .with_context(|| format!("{pool} cannot be connected to in this way"))?;
+    place.refuse_control_characters(arguments.form())?;
     print(format_args!("{}", place.text(arguments.form())));
     Ok(ExitCode::SUCCESS)
 }
@@ -65,6 +66,19 @@ impl Place {
         let read_only = volume.read_only || report.mode == "read-only";
         let tls = report.tls == "require" && matches!(address, Address::Tcp { .. });
         Ok(Place { address: reachable(address), export: name.into(), read_only, tls })
+    }
+
+    /// Refuses a place that would be more than one line, or not what it seems, where it is pasted. A URI and JSON have escapes for that.
+    fn refuse_control_characters(&self, form: Form) -> anyhow::Result<()> {
+        let place = self.address.to_string();
+        let is_pasted_raw = matches!(form, Form::Libvirt | Form::NbdClient | Form::Fstab);
+        if is_pasted_raw && outside(&place) != place {
+            bail!(
+                "the server listens on {}: a path with control characters cannot be written there. Serve with --listen unix:PATH elsewhere",
+                outside(&place)
+            );
+        }
+        Ok(())
     }
 
     /// The NBD URI.
@@ -278,6 +292,19 @@ mod tests {
         ] {
             assert!(locked.text(form).contains(word), "{}", locked.text(form));
             assert!(!open.text(form).contains(word), "{}", open.text(form));
+        }
+    }
+
+    #[test]
+    fn a_path_with_a_line_break_is_pasted_nowhere_as_it_is() {
+        let evil = place("unix:/run/a\nnbd1 evil.sock", false);
+        for form in [Form::Fstab, Form::NbdClient, Form::Libvirt] {
+            let refused = evil.refuse_control_characters(form).unwrap_err().to_string();
+            assert!(refused.contains("\\u000a") && !refused.contains('\n'), "{refused}");
+        }
+        for form in [Form::Uri, Form::Qemu, Form::Nbdfuse] {
+            evil.refuse_control_characters(form).unwrap();
+            assert!(!evil.text(form).contains("\nnbd1"), "{}", evil.text(form));
         }
     }
 

@@ -9,7 +9,7 @@ use crate::commands::offline;
 use crate::commands::serve::catch_signals;
 use crate::operators::command::dedup_command;
 use crate::operators::control::{self, DedupAction, Request};
-use crate::print::{complain, print, print_json};
+use crate::print::{complain, print, print_json, shown};
 use crate::report::status::Report;
 
 /// How often the server is asked how far it is.
@@ -62,7 +62,7 @@ pub fn dedup(arguments: &DedupArgs) -> anyhow::Result<ExitCode> {
         let report = server.map_or_else(|| offline::request(target, &request), Ok)?;
         show(&report, arguments.json);
         if action == DedupAction::Start && !arguments.json {
-            let pool = path.display();
+            let pool = shown(path);
             print(format_args!("'onefold status {pool}' shows how it goes on; --wait waits for its end\n"));
         }
         return Ok(ExitCode::SUCCESS);

@@ -16,7 +16,7 @@ use crate::commands::private::{Work, with_pool};
 use crate::io::locks;
 use crate::operators::command;
 use crate::operators::control::Request;
-use crate::print::{complain, print, print_json};
+use crate::print::{complain, print, print_json, shown};
 use crate::report::status::{Report, VERSION, VolumeReport, no_volume};
 use crate::size;
 use crate::store::backing::{self, Kind, Store};
@@ -101,7 +101,7 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
     }
     print(format_args!(
         "imported {} ({format}) into the volume '{volume}': {}, {} of it data\n",
-        image.display(),
+        shown(image),
         size::show(length),
         size::show(outcome.data)
     ));
@@ -192,7 +192,7 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
         print(format_args!(
             "exported the volume '{volume}' to {} ({format}): {}, {} of it data\n\
              verified:  every block was read back and compared\n",
-            image.display(),
+            shown(image),
             size::show(size),
             size::show(outcome.data)
         ));

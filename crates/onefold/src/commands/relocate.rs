@@ -13,7 +13,7 @@ use crate::operators::control::{self, Request, Response, RunAction};
 use crate::operators::planning::{self, BLOCK, Taken};
 use crate::operators::relocate::{Answer, Ask, OFF};
 use crate::operators::saved;
-use crate::print::{complain, print, print_json};
+use crate::print::{complain, outside, print, print_json, shown};
 use crate::report::status::{Report, VERSION};
 use crate::size;
 
@@ -38,7 +38,7 @@ pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
             saved.write(file)?;
             let (runs, parts) =
                 (saved.profiling.profile.ended() - saved.dropped, saved.profiling.objects.parts().len());
-            print(format_args!("{}: {runs} runs, {parts} parts of files\n", file.display()));
+            print(format_args!("{}: {runs} runs, {parts} parts of files\n", shown(file)));
         }
         RelocateCommand::Profile(ProfileCommand::Load { target, file }) => {
             let (runs, left_out) = saved::load(file, &target.pool, &asks(target))?;
@@ -101,7 +101,8 @@ fn show(taken: &Taken, json: bool) {
     }
     print(format_args!("{} reads in {} runs, {} forgotten\n", taken.reads, taken.runs.len(), taken.dropped));
     for one in &found {
-        let (name, read) = (taken.name(one.object), size::show(blocks(one.object).saturating_mul(BLOCK)));
+        let (name, read) =
+            (outside(&taken.name(one.object)).into_owned(), size::show(blocks(one.object).saturating_mul(BLOCK)));
         print(format_args!("  {name:<24}{read} in {} runs; {} of others touch it\n", one.randomness, one.sharing));
     }
 }
@@ -128,7 +129,7 @@ fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
     if !arguments.wait {
         show_run(&report, *json);
         if !json {
-            let pool = target.pool.display();
+            let pool = shown(&target.pool);
             print(format_args!("'onefold status {pool}' shows how it goes on; --wait waits for its end\n"));
         }
         return Ok(ExitCode::SUCCESS);
@@ -198,7 +199,7 @@ fn show_plan(taken: &Taken, json: bool) {
     }
     print(format_args!("{objects} objects were read, {} of them share blocks\n", plan.candidates));
     for (place, one) in plan.moves.iter().enumerate() {
-        let (name, reads) = (taken.name(one.assessment.object), of(one.assessment.object));
+        let (name, reads) = (outside(&taken.name(one.assessment.object)).into_owned(), of(one.assessment.object));
         let moved = size::show(one.blocks.saturating_mul(BLOCK));
         print(format_args!("  {}. {name:<24}{moved}, device reads {} -> {}\n", place + 1, reads.before, reads.after));
     }

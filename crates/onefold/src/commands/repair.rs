@@ -14,7 +14,7 @@ use crate::commands::check::{Audit, Findings, Overlay, Range, refuse_while_serve
 use crate::commands::cli::RepairArgs;
 use crate::io::arena::BLOCK;
 use crate::memory;
-use crate::print::{print, print_json};
+use crate::print::{print, print_json, shown};
 use crate::report::status::failure_text;
 use crate::size;
 use crate::store::backing::{Access, Store};
@@ -168,7 +168,7 @@ fn finish(arguments: &RepairArgs, mut report: Report) -> bool {
         print_json(&report);
         return sound;
     }
-    let path = arguments.pool.display();
+    let path = shown(&arguments.pool);
     if !is_needed {
         let advice = if arguments.data { "" } else { " (data was not read: 'onefold check' does, or --data)" };
         print(format_args!("{path}: nothing to repair{advice}\n"));

@@ -25,7 +25,7 @@ use crate::operators::control::{self, Control, Message, Sending};
 use crate::operators::service::{Inherited, Manager};
 use crate::operators::unasked;
 use crate::operators::watch::REMEDY;
-use crate::print::{print, print_json};
+use crate::print::{print, print_json, shown};
 use crate::reactor::{Opening, Reactor};
 use crate::report::status::failure_text;
 use crate::size;
@@ -452,11 +452,11 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, (control, pages): (&Path, 
         Mode::On | Mode::Off => listener.uri(name),
     };
     let uris = |name: &str| listeners.iter().map(|listener| uri(listener, name)).collect::<Vec<_>>();
-    let pool = arguments.pool.display();
+    let pool = shown(&arguments.pool);
     if arguments.json {
         print_json(&Started {
             version: crate::report::status::VERSION,
-            pool: pool.to_string(),
+            pool: arguments.pool.display().to_string(),
             control: control.display().to_string(),
             pages,
             exports: volumes
@@ -479,9 +479,9 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, (control, pages): (&Path, 
         text.push_str(&format!("page:  {url}\n"));
     }
     if arguments.control.is_some() {
-        text.push_str(&format!("commands need:  --control {}\n", control.display()));
+        text.push_str(&format!("commands need:  --control {}\n", shown(control)));
     } else if usual.are_in_run_time {
-        text.push_str(&format!("commands find:  {}\n", control.display()));
+        text.push_str(&format!("commands find:  {}\n", shown(control)));
     }
     match volumes.iter().find(|volume| volume.name == DEFAULT_VOLUME).or(volumes.first()) {
         Some(volume) => {

@@ -22,7 +22,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::commands::cli::Target;
 use crate::operators::control::{self, Request};
-use crate::print::print;
+use crate::print::{print, shown};
 use crate::report::health::{Health, Level};
 use crate::report::jobs::{Job, jobs};
 use crate::report::latency::show_seconds;
@@ -67,7 +67,7 @@ impl View {
 
 /// Shows the pool until a key or a signal ends it; with `once`, prints one frame.
 pub fn top(target: &Target, once: bool) -> anyhow::Result<ExitCode> {
-    let pool = target.pool.display().to_string();
+    let pool = shown(&target.pool);
     let first = ask(target)?;
     let mut view = View::new(pool, first);
     if once {

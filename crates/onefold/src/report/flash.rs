@@ -5,6 +5,7 @@ use std::time::Duration;
 use engine::{FlashMode, FlashStatus};
 use serde::{Deserialize, Serialize};
 
+use crate::print::outside;
 use crate::size;
 
 /// The states, as they are written.
@@ -143,7 +144,7 @@ impl FlashReport {
 
     /// One line.
     pub fn text(&self) -> String {
-        let path = self.path.as_deref().unwrap_or_default();
+        let path = outside(self.path.as_deref().unwrap_or_default());
         match (&self.reason, self.state.as_str()) {
             (Some(reason), state) => format!("{state}: {path}: {reason}"),
             (None, "attached") => {
@@ -167,7 +168,7 @@ impl FlashReport {
         let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
         row("state", self.state.clone());
         if let Some(path) = &self.path {
-            row("flash", path.clone());
+            row("flash", outside(path).into_owned());
         }
         if let Some(reason) = &self.reason {
             row("reason", reason.clone());

@@ -7,6 +7,7 @@ use std::fmt::{Display, Write};
 
 use engine::PassState;
 
+use crate::print::outside;
 use crate::report::flash;
 use crate::report::latency::{KindReport, bound_seconds};
 use crate::report::status::{Report, TablesReport, VolumeReport};
@@ -694,7 +695,8 @@ fn what_if(policies: &WhatIfReport, figure: fn(&RemovedReport) -> u64) -> Vec<Sa
 
 /// A label's value between its quotes.
 fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let lines = value.split('\n').map(|line| outside(line).replace('\\', "\\\\").replace('"', "\\\""));
+    lines.collect::<Vec<_>>().join("\\n")
 }
 
 /// All metrics of a pool, which is named so.

@@ -26,6 +26,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use tracing::warn;
 
 use crate::io::arena::BLOCK;
+use crate::print::outside;
 use crate::report::status::show_date;
 use crate::store::backing::Store;
 use crate::store::host::{self, Host};
@@ -333,6 +334,7 @@ fn judge(store: &Store, owner: &Owner, ours: &Owner) -> anyhow::Result<bool> {
 /// Who it is: for a message.
 pub fn describe(owner: &Owner) -> String {
     let Owner { host_name, pid, path, taken, .. } = owner;
+    let (host_name, path) = (outside(host_name), outside(path));
     format!("process {pid} on host {host_name}, which opened it as {path} on {}", show_date(*taken))
 }
 
