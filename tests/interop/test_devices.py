@@ -1,6 +1,7 @@
 """A pool on a block device."""
 
 import os
+import shutil
 import subprocess
 import unittest
 
@@ -59,6 +60,43 @@ class Devices(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn(self.device, done.stderr)
         run("fsck.ext4", "-f", "-n", self.device)
+
+    def test_a_pool_made_over_something_else_shows_nothing_of_it(self):
+        """The story: after `create --force` a btrfs was still there, and an old line of fstab mounted it over the pool."""
+        makers = {"btrfs": ["mkfs.btrfs", "-q", "-f"], "ext4": ["mkfs.ext4", "-q", "-F"], "xfs": ["mkfs.xfs", "-q", "-f"], "swap": ["mkswap", "-f"],
+                  "gpt": ["sh", "-c", 'echo label:gpt | sfdisk -q --wipe always "$0"'], "vfat": ["mkfs.vfat", "-I"], "LVM2_member": ["pvcreate", "-qff", "-y"],
+                  "linux_raid_member": ["mdadm", "--zero-superblock"]}
+        tried = 0
+        for kind, maker in makers.items():
+            if shutil.which(maker[0]) is None or run(*maker, self.device, check=False).returncode:
+                continue
+            found = run("blkid", "-p", self.device, check=False).stdout
+            if kind not in found:
+                continue
+            tried += 1
+            self.assertEqual(onefold("create", self.device, "--capacity", "128M", check=False).returncode, 1, kind)
+            onefold("create", self.device, "--capacity", "128M", "--force")
+            self.assertEqual(run("blkid", "-p", self.device, check=False).stdout, "", kind)
+            self.assertEqual(run("wipefs", self.device).stdout, "", kind)
+            folder = os.path.join(self.pool.folder, "mount")
+            os.makedirs(folder, exist_ok=True)
+            self.assertNotEqual(run("mount", "-o", "ro", self.device, folder, check=False).returncode, 0, kind)
+            onefold("check", self.device)
+        if tried < 2:
+            self.skipTest("too few tools that make file systems are installed")
+
+    def test_both_ends_and_copies_of_superblocks_are_cleared(self):
+        size = os.path.getsize(self.file)
+        places = [0, 512, 4096, 64 << 10, (2 << 20) + 4096, (4 << 20) - 512, 64 << 20, size - (4 << 20), size - 3087 * 512, size - (64 << 10), size - 512]
+        with open(self.device, "r+b") as device:
+            for place in places:
+                device.seek(place)
+                device.write(b"an old signature")
+        onefold("create", self.device, "--capacity", "128M", "--force")
+        with open(self.device, "rb") as device:
+            for place in places:
+                device.seek(place)
+                self.assertNotEqual(device.read(16), b"an old signature", place)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,11 @@ use crate::store::guard::{self, Allowed};
 use crate::store::owner;
 use crate::store::probe::{self, Contents};
 
-/// How much of a device's end is cleared, so that nothing takes it for what it was.
-const TAIL: u64 = 1 << 20;
+/// How much of both ends of a device is cleared, so that nothing takes it for what it was. Signatures that libblkid knows lie in the first 2 MiB and the
+/// last 2: btrfs at 64 KiB, VMFS at 1 and 2 MiB, GPT, ZFS and RAID at the end, Promise's at 1.5 MiB before it.
+const MARGIN: u64 = 4 << 20;
+/// Where btrfs has copies of its superblock, of which a rescue makes the file system anew.
+const BTRFS_COPIES: [u64; 2] = [64 << 20, 256 << 30];
 
 /// Makes a pool of this geometry, on a disk of this kind; returns its store, locked, and its parameters.
 pub fn create(path: &Path, geometry: Geometry, force: bool, device: DeviceKind) -> anyhow::Result<(Store, Parameters)> {
@@ -97,9 +100,12 @@ fn write_pool(store: &mut Store, parameters: Parameters, device: DeviceKind) -> 
     let mut progress = Progress::new("writing the journal", total);
     if store.kind() == Kind::Device {
         let block = parameters.geometry.block();
-        let tail_at = (store.size().saturating_sub(TAIL)) / block * block;
-        let tail = (store.size() - tail_at) / block * block;
-        store.write_zeroes(tail_at, tail, &mut |_| ()).map_err(|error| failed("write to", store, error))?;
+        let size = store.size() / block * block;
+        let ends = [(0, MARGIN.min(size)), (size.saturating_sub(MARGIN), MARGIN.min(size))];
+        let copies = BTRFS_COPIES.map(|copy| (copy, block)).into_iter().filter(|(copy, _)| copy + block <= size);
+        for (offset, length) in ends.into_iter().chain(copies) {
+            store.write_zeroes(offset, length, &mut |_| ()).map_err(|error| failed("write to", store, error))?;
+        }
     }
     for (offset, length) in &format.zero {
         store
