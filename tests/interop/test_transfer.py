@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -188,6 +189,35 @@ class Transfer(unittest.TestCase):
                     file.seek(at)
                     self.assertEqual(file.read(len(text)), text)
             self.assertLess(os.stat(out).st_blocks * 512, MIB)
+
+    def test_what_is_packed_is_no_image(self):
+        with Pool("128M") as pool:
+            onefold("create", pool.path, "--capacity", "128M")
+            raw = make_image(self.path(pool, "in.raw"))
+            packers = {"gz": "gzip -k", "xz": "xz -k0", "zst": "zstd -qk", "bz2": "bzip2 -k", "zip": "zip -q in.raw.zip", "tar": "tar cf in.raw.tar"}
+            for ending, packer in packers.items():
+                if shutil.which(packer.split()[0]) is None:
+                    continue
+                run(*packer.split(), "in.raw", cwd=pool.folder)
+                packed = f"{raw}.{ending}"
+                disguised = self.path(pool, "disguised.img")
+                os.rename(packed, disguised)
+                done = onefold("import", pool.path, ending, disguised, check=False)
+                self.assertEqual((done.returncode, done.stdout), (1, ""), ending)
+                self.assertIn("--format raw", done.stderr)
+            # The last one, as it is; and an image that is no whole number of blocks.
+            onefold("import", pool.path, "packed", disguised, "--format", "raw")
+            self.assertIn("rounded:   25166336 bytes are no whole blocks: the volume has 3584 bytes", onefold("import", pool.path, "odd", raw).stdout)
+
+    def test_a_parallels_image_is_no_raw_one(self):
+        with Pool("128M") as pool:
+            onefold("create", pool.path, "--capacity", "128M")
+            raw, image, out = make_image(self.path(pool, "in.raw"), 24 * MIB), self.path(pool, "in.hds"), self.path(pool, "out.raw")
+            if run("qemu-img", "convert", "-f", "raw", "-O", "parallels", raw, image, check=False).returncode:
+                self.skipTest("this qemu-img makes no Parallels images")
+            self.assertIn("(parallels)", onefold("import", pool.path, "disk", image).stdout)
+            onefold("export", pool.path, "disk", out)
+            self.assertEqual(content(out)[:24 * MIB], content(raw))
 
     def test_an_import_that_ended_in_the_middle_goes_on(self):
         for served in [False, True]:

@@ -105,6 +105,12 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
         size::show(length),
         size::show(outcome.data)
     ));
+    if needed > length {
+        print(format_args!(
+            "rounded:   {length} bytes are no whole blocks: the volume has {} bytes of zeroes behind them\n",
+            needed - length
+        ));
+    }
     if outcome.written < outcome.data {
         print(format_args!("sent:      {}; the rest was there already\n", size::show(outcome.written)));
     }
