@@ -361,9 +361,9 @@ class Volumes(unittest.TestCase):
 
     def test_a_pass_that_compares_shares_what_is_equal(self):
         with Pool("64M").serve("--memory", "64M") as pool:
-            self.assertEqual(properties(pool, "dedup-verify", of_pool=True), {"dedup-verify": ("off", "default")})
+            self.assertEqual(properties(pool, "dedup-verify", of_pool=True), {"dedup-verify": ("kept", "default")})
             onefold("volume", "set", pool.path, "default", "timing=offline", "keep-runs=off")
-            onefold("set", pool.path, "dedup-verify", "on")
+            onefold("set", pool.path, "dedup-verify", "both")
             client = connect(pool)
             data = os.urandom(2 * MIB)
             client.pwrite(data, 0)
@@ -372,7 +372,7 @@ class Volumes(unittest.TestCase):
             client.flush()
             pool.kill()
             pool.serve(create=False)
-            self.assertEqual(properties(pool, "dedup-verify", of_pool=True), {"dedup-verify": ("on", "pool")})
+            self.assertEqual(properties(pool, "dedup-verify", of_pool=True), {"dedup-verify": ("both", "pool")})
             onefold("dedup", pool.path, "--wait")
             status = pool.settled()
             self.assertEqual((status["data_blocks_used"], status["dedup"]["unequal_blocks"]), (4 * 256, 0))
@@ -550,7 +550,7 @@ class Volumes(unittest.TestCase):
                     (["volume", "set", pool.path, "default", "policy"], "KEY=VALUE"),
                     (["volume", "get", pool.path, "default", "colour"], "policy or read-only"),
                     (["set", pool.path, "colour", "red"], "policy"),
-                    (["set", pool.path, "dedup-verify", "yes"], "on or off"),
+                    (["set", pool.path, "dedup-verify", "yes"], "kept, both or off"),
                     (["set", pool.path, "relocate", "22-22"], "such as 22-06"),
                     (["set", pool.path, "throttle", "paper:1"], "share, paper or paper:0.001"),
                     (["set", pool.path, "policy", "red"], "full, select or idedup"),

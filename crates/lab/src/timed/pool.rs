@@ -359,8 +359,7 @@ impl Pool {
         let Some(doubles) = self.doubles else {
             return self.digests[(slot % self.digests.len() as u64) as usize];
         };
-        let content = doubles.first(slot);
-        Digest((u128::from(mix(content)) << 64 | u128::from(mix(!content))).to_le_bytes())
+        digest(&first_cells(doubles.first(slot)))
     }
 
     /// Slots in use of a container.
@@ -421,11 +420,15 @@ impl Pool {
 
     /// What the slot holds, and so the first volume's block of that address.
     pub fn cells(&self, slot: u64) -> Cells {
-        if slot < self.used() { first_cells(slot % self.digests.len() as u64) } else { ZERO }
+        match self.doubles {
+            _ if slot >= self.used() => ZERO,
+            Some(doubles) => first_cells(doubles.first(slot)),
+            None => first_cells(slot % self.digests.len() as u64),
+        }
     }
 }
 
-/// What the slots at a place within a leaf of summaries hold.
+/// What the slots at a place within a leaf of summaries hold; with doubles, those of a content.
 fn first_cells(place: u64) -> Cells {
     [place as u32 + 1; CELLS]
 }

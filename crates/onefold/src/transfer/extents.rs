@@ -135,7 +135,8 @@ mod tests {
         }
 
         fn allocation(&self) -> Option<Allocation> {
-            Some(Allocation::open(&Place::File(self.0.clone())).unwrap())
+            let file = std::fs::File::open(&self.0).unwrap();
+            Some(Allocation::open(&Place::File(file.into(), self.0.clone())).unwrap())
         }
     }
 

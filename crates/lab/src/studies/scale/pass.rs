@@ -76,10 +76,10 @@ impl Results {
         (self.plan.bytes / 4096) as f64
     }
 
-    /// Bytes that it may cost for each block in use.
+    /// Bytes that it may cost for each block in use. With the pages, the slot that is kept is read, for each block that comes to share it at most.
     fn most_bytes_a_block(&self) -> f64 {
         let pages = if self.plan.doubles.run >= LONG_RUN { MOST_PAGES_IN_RUNS } else { MOST_PAGES_ALONE };
-        MOST_BYTES_A_BLOCK + self.dedup.shared_blocks as f64 * pages * 4096.0 / self.blocks_in_use()
+        MOST_BYTES_A_BLOCK + self.dedup.shared_blocks as f64 * (pages + 1.0) * 4096.0 / self.blocks_in_use()
     }
 }
 
