@@ -52,6 +52,12 @@ class Page:
         )
         return process, log
 
+    def output(self):
+        """What each block has printed."""
+        for log in self.logs:
+            log.seek(0)
+            yield log.read()
+
     def run(self, code):
         process, log = self.begin(code)
         try:
@@ -130,8 +136,19 @@ class Guides(unittest.TestCase):
                             page.run(code)
                             ran += 1
                     self.assertGreater(ran, 0, "no block ran")
+                    if path == "README.md":
+                        self.saves_what_it_promises(page)
                 finally:
                     page.close()
+
+    def saves_what_it_promises(self, page):
+        """README's example once ended in a saving of 0.0 %, where it promised that a clone takes no new blocks, and nobody read that."""
+        said = "".join(page.output())
+        promised = int(re.search(r"once more: over (\d+) %", page.text)[1])
+        found = [int(percent) for percent in re.findall(r"stored: .*\((\d+) %\) needed no space", said)]
+        self.assertEqual(len(found), 2, said)
+        self.assertGreater(found[1], promised, said)
+        self.assertGreater(float(re.search(r"saving +([\d.]+) %", said)[1]), 100 * promised / 200, said)
 
     def test_blocks_are_of_a_known_kind_and_say_only_what_is_understood(self):
         for path in pages():
