@@ -20,7 +20,7 @@ use crate::sharing::policy::Lookup;
 use crate::store::tree::{LastLeaf, Missing, Unresolved};
 
 /// Blocks of a volume in which a run stays whole: 1 MiB, as much as the longest request has.
-const WINDOW: u64 = 256;
+pub(super) const WINDOW: u64 = 256;
 
 /// Blocks that are led elsewhere together: from a block on, to slots that follow each other, or all of them to one.
 pub(super) struct Run {

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::range::{Found, Spare};
-use super::runs::{Around, Run};
+use super::runs::{Around, Run, WINDOW};
 use super::verify::{PAIRS, Pair};
 use super::{Dedup, LOOK_AGAIN, SPARES};
 use crate::canary::Canary;
@@ -24,6 +24,8 @@ use crate::store::tree::{Missing, Unresolved};
 
 /// Blocks beside others that a step looks at, to see whether runs stay whole.
 const BESIDE: usize = 4096;
+/// Slots that are known to hold what they must, at least: more than a run has.
+const LEAST_PROVEN: usize = 2 * WINDOW as usize;
 /// Slots that were to stay in place of each other, at most.
 const MOST_REPLACED: u8 = 8;
 
@@ -262,8 +264,7 @@ impl Dedup {
                 && !pool.dirty.contains_key(&kept)
                 && !pool.in_journal.contains_key(&kept)
         };
-        // More than a run has, which is a part of the delta.
-        let most = (pool.limits.delta_entries as usize).max(64);
+        let most = Dedup::batch(pool).max(LEAST_PROVEN);
         let mut unknown = Vec::new();
         for pair @ (spare, kept, digest) in run.pairs() {
             if !needs_proof(self, pool, pair) {
