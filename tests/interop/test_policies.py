@@ -55,20 +55,34 @@ class Store:
         return (place, False) if place is not None and self.users[place] else (None, False)
 
     @staticmethod
-    def runs(places):
-        """The length of the run that each block is in."""
+    def runs(places, repeats=False):
+        """The length of the run that each block is in; a run may stay at a place if it `repeats`."""
         lengths = [0] * len(places)
-        for start, first in enumerate(places):
-            length = 0
-            while first is not None and start + length < len(places) and places[start + length] == first + length:
-                length += 1
-            for i in range(start, start + length):
-                lengths[i] = max(lengths[i], length)
+        for start, last in enumerate(places):
+            end = start
+            while last is not None and end < len(places) and places[end] is not None and (
+                    end == start or places[end] == last + 1 or repeats and places[end] == last):
+                last, end = places[end], end + 1
+            for i in range(start, end):
+                lengths[i] = max(lengths[i], end - start)
         return lengths
+
+    def repeats(self, contents, places):
+        """New blocks that are the same as the one before them, in a row of at least as many as the threshold says."""
+        repeated, start = set(), 0
+        while start < len(contents):
+            end = start + 1
+            while end < len(contents) and contents[end] == contents[start] and contents[start] and places[end] is None and places[start] is None:
+                end += 1
+            if self.policy == "select" and end - start >= max(self.threshold, 2):
+                repeated.update(range(start + 1, end))
+            start = end
+        return repeated
 
     def write(self, first, contents):
         found = [(None, False) if number == 0 else self.find(first + i, number) for i, number in enumerate(contents)]
-        places, runs = [place for place, _ in found], self.runs([place for place, _ in found])
+        places = [place for place, _ in found]
+        runs, repeats = self.runs(places, self.policy != "idedup"), self.repeats(contents, places)
         redundant = sum(place is not None for place in places)
         select = self.policy == "select"
         counted = redundant if select and self.by_request else max(runs)
@@ -97,6 +111,8 @@ class Store:
                     self.known.setdefault(number, places[i])
             elif again is not None and self.policy == "full":
                 after.append(after[again])
+            elif i in repeats:
+                after.append(after[i - 1])
             else:
                 self.content.append(number)
                 self.users.append(0)

@@ -177,7 +177,8 @@ impl Engine {
 
     /// Whether there is room for a write in record, ring, delta and metadata; if not it waits.
     pub(crate) fn admit(&mut self, id: RequestId) -> bool {
-        let more = self.requests.get(id).blocks.iter().filter(|block| !block.unchanged).count() + 1;
+        let request = self.requests.get(id);
+        let more = request.blocks.len() - request.unchanged + 1;
         let mut asked = match self.cleared_by(id) {
             Some(cleared) => Asked::clear(more, cleared),
             None => self.asked_by_write(id, more),
@@ -206,9 +207,10 @@ impl Engine {
 
     /// What a write of some blocks in a row asks for.
     fn asked_by_write(&self, id: RequestId, changes: usize) -> Asked {
-        let mut changed = self.requests.get(id).blocks.iter().filter(|block| !block.unchanged);
-        let Some(first) = changed.next() else { return Asked::scattered(changes) };
-        let last = changed.next_back().unwrap_or(first);
+        let is_changed = |block: &&Block| !block.unchanged;
+        let blocks = &self.requests.get(id).blocks;
+        let Some(first) = blocks.iter().find(is_changed) else { return Asked::scattered(changes) };
+        let last = blocks.iter().rev().find(is_changed).unwrap_or(first);
         self.pool.asked_in_a_row(first.key, last.key, changes)
     }
 

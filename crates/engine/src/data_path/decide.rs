@@ -104,9 +104,10 @@ impl Engine {
                 let is_missed = block.lookup == Lookup::Nothing && block.decision != Decision::Twin;
                 counts.index_misses += u64::from(block.is_payload() && is_missed);
             }
-            counts.what_if.full = deciding.removed_by(Policy::Full, request);
-            counts.what_if.select = deciding.removed_by(Policy::SELECT, request);
-            counts.what_if.idedup = deciding.removed_by(Policy::IDEDUP, request);
+            let payload = counts.written_blocks + counts.removed.blocks;
+            counts.what_if.full = deciding.removed_by(Policy::Full, request, payload);
+            counts.what_if.select = deciding.removed_by(Policy::SELECT, request, payload);
+            counts.what_if.idedup = deciding.removed_by(Policy::IDEDUP, request, payload);
         }
         self.pool.writes += counts;
         self.pool.volumes[volume].writes += counts;

@@ -10,7 +10,7 @@ use crate::format::record::Change;
 use crate::pool::change::Put;
 use crate::pool::contents::Known;
 use crate::pool::records::are_enough;
-use crate::requests::request::{Decision, Kind, Stage};
+use crate::requests::request::{Block, Decision, Kind, Stage};
 use crate::sharing::policy::Lookup;
 use crate::store::io::Purpose;
 use crate::store::tree::Unresolved;
@@ -120,7 +120,16 @@ impl Engine {
 
     /// Notes which blocks are to hold zeroes and read as zeroes already: they change nothing, and take no space for metadata, or a volume's holes,
     /// written with zeroes, would fill the pool. Returns false if pages have to be loaded first.
+    #[inline]
     fn note_unchanged(&mut self, id: RequestId, volume: usize) -> bool {
+        let request = self.requests.get_mut(id);
+        request.unchanged = 0;
+        let may_be = |block: &Block| block.unchanged || block.content.is_some_and(|content| content.zero);
+        !request.blocks.iter().any(may_be) || self.note_unchanged_zeroes(id, volume)
+    }
+
+    #[inline(never)]
+    fn note_unchanged_zeroes(&mut self, id: RequestId, volume: usize) -> bool {
         let (mut last, mut missing) = (LastLeaf::default(), None);
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
@@ -138,7 +147,9 @@ impl Engine {
                         false
                     }
                 };
-            self.requests.get_mut(id).blocks[at].unchanged = unchanged;
+            let request = self.requests.get_mut(id);
+            request.blocks[at].unchanged = unchanged;
+            request.unchanged += usize::from(unchanged);
         }
         missing.is_none()
     }
@@ -150,7 +161,7 @@ impl Engine {
             let (start, stop) = self.left_to_clear(id);
             start < stop
         };
-        clears || request.blocks.iter().any(|block| !block.unchanged)
+        clears || request.unchanged < request.blocks.len()
     }
 
     /// Completes partial blocks from what they map to; false if that has to be waited for.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::{BlockContent, Policy};
+use crate::contract::Policy;
 use crate::counters::Removed;
 use crate::format::entry::Slot;
 use crate::requests::request::{Block, Decision, Request};
@@ -18,9 +18,14 @@ pub(crate) struct Deciding {
     blocks: Vec<u32>,
 }
 
-/// The content of a block that is new.
-fn new_content(blocks: &[Block], at: usize) -> Option<BlockContent> {
-    blocks[at].content.filter(|content| !content.zero && blocks[at].lookup == Lookup::Nothing)
+/// Whether a block holds the same payload as the one before it, and both are new.
+#[inline]
+fn is_repeated(blocks: &[Block], at: usize) -> bool {
+    let (before, block) = (&blocks[at - 1], &blocks[at]);
+    before.content == block.content
+        && block.is_payload()
+        && before.lookup == Lookup::Nothing
+        && block.lookup == Lookup::Nothing
 }
 
 impl Deciding {
@@ -41,7 +46,7 @@ impl Deciding {
             };
         }
         let (blocks, mut at) = (&mut request.blocks, 0);
-        while let Some(run) = policy.next_repeat(blocks.len(), at, |at| new_content(blocks, at)) {
+        while let Some(run) = policy.next_repeat(blocks.len(), at, |at| is_repeated(blocks, at)) {
             for block in &mut blocks[run.start + 1..run.end] {
                 (block.decision, block.twin) = (Decision::Twin, Some(run.start as u32));
             }
@@ -83,15 +88,14 @@ impl Deciding {
         }
     }
 
-    /// What a policy would remove of the request that was looked at last.
-    pub(crate) fn removed_by(&mut self, policy: Policy, request: &Request) -> Removed {
+    /// What a policy would remove of the request that was looked at last, with `payload` blocks that are not zero.
+    pub(crate) fn removed_by(&mut self, policy: Policy, request: &Request, payload: u64) -> Removed {
         policy.decide(&self.lookups, &mut self.shares);
-        let payload = request.blocks.iter().filter(|block| block.is_payload()).count() as u64;
         let (mut twins, mut at) = (0, 0);
         if policy == Policy::Full {
             twins = request.blocks.iter().filter(|block| block.twin.is_some()).count();
         }
-        while let Some(run) = policy.next_repeat(request.blocks.len(), at, |at| new_content(&request.blocks, at)) {
+        while let Some(run) = policy.next_repeat(request.blocks.len(), at, |at| is_repeated(&request.blocks, at)) {
             (twins, at) = (twins + run.len() - 1, run.end);
         }
         let blocks = (self.shares.iter().filter(|share| **share).count() + twins) as u64;

@@ -142,6 +142,8 @@ pub(crate) struct Request {
     pub fua: bool,
     /// A clear: whole blocks that it has cleared.
     pub cleared: u64,
+    /// Blocks that are unchanged.
+    pub unchanged: usize,
     /// Extents to report at most.
     pub limit: u32,
     pub stage: Stage,
@@ -231,6 +233,7 @@ impl Requests {
                 came,
                 fua: false,
                 cleared: 0,
+                unchanged: 0,
                 limit: 0,
                 stage: Stage::Admit,
                 waiting: 0,

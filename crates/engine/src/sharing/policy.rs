@@ -68,6 +68,7 @@ impl Policy {
         self.decide_by(lookups, shares, false);
     }
 
+    #[inline]
     fn decide_by(self, lookups: &[Lookup], shares: &mut [bool], repeats: bool) {
         assert_eq!(lookups.len(), shares.len());
         let kept = |lookup: &Lookup| self.shares() && matches!(lookup, Lookup::SamePlace(_));
@@ -97,6 +98,7 @@ impl Policy {
         self.category_by(lookups, self.counts_repeats())
     }
 
+    #[inline]
     fn category_by(self, lookups: &[Lookup], repeats: bool) -> Category {
         let (threshold, counts) = match self {
             Policy::Select { threshold, counts } => (threshold, counts),
@@ -129,22 +131,22 @@ impl Policy {
     }
 
     /// Finds the next blocks of a request, from `at` on, that follow each other, hold the same, and are new: `select` writes only the first of
-    /// them, if there are as many as its threshold. `content_of` gives the content of a new block of payload, and `None` of any other.
-    pub fn next_repeat<T: PartialEq>(
+    /// them, if there are as many as its threshold. `is_repeated` says whether a block holds the same payload as the one before it, and both are new.
+    #[inline]
+    pub fn next_repeat(
         self,
         blocks: usize,
         mut at: usize,
-        content_of: impl Fn(usize) -> Option<T>,
+        is_repeated: impl Fn(usize) -> bool,
     ) -> Option<Range<usize>> {
         let Policy::Select { threshold, .. } = self else { return None };
         let least = usize::from(threshold.get()).max(2);
         while at + least <= blocks {
-            let Some(content) = content_of(at) else {
-                at += 1;
-                continue;
-            };
             let start = at;
-            at = (start + 1..blocks).find(|&at| content_of(at).as_ref() != Some(&content)).unwrap_or(blocks);
+            at += 1;
+            while at < blocks && is_repeated(at) {
+                at += 1;
+            }
             if at - start >= least {
                 return Some(start..at);
             }
@@ -181,13 +183,13 @@ impl Iterator for Runs<'_> {
     fn next(&mut self) -> Option<Range<usize>> {
         let start = self.at + self.lookups[self.at..].iter().position(|lookup| lookup.slot().is_some())?;
         let mut last = self.lookups[start].slot()?;
-        let follows = |lookup: &&Lookup| {
-            let slot = lookup.slot();
-            let goes_on = slot == last.checked_add(1) || self.repeats && slot == Some(last);
-            last = slot.unwrap_or(last);
-            goes_on
-        };
-        self.at = start + 1 + self.lookups[start + 1..].iter().take_while(follows).count();
+        self.at = start + 1;
+        while let Some(slot) = self.lookups.get(self.at).and_then(|lookup| lookup.slot())
+            && (last.checked_add(1) == Some(slot) || self.repeats && slot == last)
+        {
+            last = slot;
+            self.at += 1;
+        }
         Some(start..self.at)
     }
 }

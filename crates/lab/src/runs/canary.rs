@@ -93,7 +93,7 @@ pub const CANARIES: [(Canary, Hunt); 61] = [
     (Canary::RoomCountedLow, swarm(10)),
     (Canary::OwnerNotLookedAt, swarm(10)),
     (Canary::UnsyncedMove, crash(26)),
-    (Canary::BlindMove, faults(100)),
+    (Canary::BlindMove, swarm(100)),
     (Canary::MoveIntoOpen, crash(24)),
     (Canary::MoveIntoLent, crash(24)),
     (Canary::EmptiedUnseen, swarm(10)),

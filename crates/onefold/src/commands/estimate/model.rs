@@ -196,10 +196,10 @@ impl Model {
         let is_full = self.policy == Policy::Full;
         self.is_twin.clear();
         self.is_twin.extend(self.twins.iter().map(|twin| is_full && twin.is_some()));
-        let new_content =
-            |at: usize| (is_payload(codes[at]) && self.lookups[at] == Lookup::Nothing).then_some(codes[at]);
+        let is_new = |at: usize| is_payload(codes[at]) && self.lookups[at] == Lookup::Nothing;
+        let is_repeated = |at: usize| codes[at] == codes[at - 1] && is_new(at) && is_new(at - 1);
         let mut at = 0;
-        while let Some(run) = self.policy.next_repeat(codes.len(), at, new_content) {
+        while let Some(run) = self.policy.next_repeat(codes.len(), at, is_repeated) {
             self.twins[run.start + 1..run.end].fill(Some(run.start));
             self.is_twin[run.start + 1..run.end].fill(true);
             at = run.end;
