@@ -160,7 +160,10 @@ class Transfer(unittest.TestCase):
             pool.serve("--memory", "64M", create=False)
             self.assertEqual(imported("served"), 0)
             self.assertEqual(pool.status()["index_filled_percent"], 100)
-            self.assertIn("the index is filled", pool.said())
+            deadline = time.time() + PATIENCE
+            while "the index is filled" not in pool.said():
+                self.assertLess(time.time(), deadline, pool.said())
+                time.sleep(0.05)
             pool.stop()
 
     def test_holes_cost_nothing_for_their_length(self):
@@ -208,6 +211,95 @@ class Transfer(unittest.TestCase):
             # The last one, as it is; and an image that is no whole number of blocks.
             onefold("import", pool.path, "packed", disguised, "--format", "raw")
             self.assertIn("rounded:   25166336 bytes are no whole blocks: the volume has 3584 bytes", onefold("import", pool.path, "odd", raw).stdout)
+
+    def test_an_image_that_was_cut_short_is_refused(self):
+        """QEMU reads zeroes behind the end, and they were "read back and compared"."""
+        with Pool("128M") as pool:
+            onefold("create", pool.path, "--capacity", "128M")
+            raw, out = self.path(pool, "in.raw"), self.path(pool, "out.raw")
+            with open(raw, "wb") as file:
+                file.write(os.urandom(16 * MIB))
+            for format in ["qcow2", "vmdk", "vdi", "vhdx", "qed", "parallels", "vpc"]:
+                image = self.path(pool, f"in-{format}")
+                if run("qemu-img", "convert", "-f", "raw", "-O", format, raw, image, check=False).returncode:
+                    continue
+                onefold("import", pool.path, f"whole-{format}", image)
+                os.truncate(image, os.path.getsize(image) // 2)
+                done = onefold("import", pool.path, format, image, check=False)
+                self.assertEqual((done.returncode, done.stdout), (1, ""), format)
+                self.assertIn("in-" + format, done.stderr)
+            self.assertEqual([v for v in pool.status()["volumes"] if not v["name"].startswith("whole-")], [])
+            image = self.path(pool, "in-qcow2")
+            self.assertIn("--allow damaged", onefold("import", pool.path, "qcow2", image, check=False).stderr)
+            onefold("import", pool.path, "qcow2", image, "--allow", "damaged")
+            onefold("export", pool.path, "whole-qcow2", out)
+            self.assertEqual(content(out), content(raw))
+
+    def test_flipped_bytes_of_a_header_end_in_an_answer(self):
+        chance = random.Random(3)
+        with Pool("128M") as pool:
+            onefold("create", pool.path, "--capacity", "128M")
+            raw, image, flipped = make_image(self.path(pool, "in.raw")), self.path(pool, "in"), self.path(pool, "flipped")
+            for number in range(12):
+                format = chance.choice(["qcow2", "vmdk", "vdi", "vhdx"])
+                run("qemu-img", "convert", "-f", "raw", "-O", format, raw, image)
+                shutil.copyfile(image, flipped)
+                with open(flipped, "r+b") as file:
+                    for _ in range(4):
+                        at = chance.randrange(2048)
+                        file.seek(at)
+                        byte = file.read(1)[0]
+                        file.seek(at)
+                        file.write(bytes([byte ^ 1 << chance.randrange(8)]))
+                done = onefold("import", pool.path, "disk", flipped, "--overwrite", check=False)
+                self.assertIn(done.returncode, (0, 1), (format, done.stderr))
+                self.assertNotIn("panicked", done.stderr)
+
+    def test_an_image_that_names_other_files_is_refused(self):
+        """Whoever hands in an image would choose which files of the host are read into it."""
+        with Pool("128M") as pool:
+            onefold("create", pool.path, "--capacity", "128M")
+            secret = make_image(self.path(pool, "secret.raw"), 24 * MIB)
+            backed, data, flat = (self.path(pool, name) for name in ["backed.qcow2", "data.qcow2", "flat.vmdk"])
+            run("qemu-img", "create", "-q", "-f", "qcow2", "-b", secret, "-F", "raw", backed)
+            run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-o", f"data_file={self.path(pool, 'data.bin')}", secret, data)
+            run("qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o", "subformat=monolithicFlat", secret, flat)
+            for image, named in [(backed, "secret.raw"), (data, "data.bin"), (flat, "flat-flat.vmdk")]:
+                name = os.path.basename(image)
+                done = onefold("import", pool.path, name, image, check=False)
+                self.assertEqual((done.returncode, done.stdout), (1, ""), name)
+                self.assertIn("--allow other-files", done.stderr)
+                self.assertIn(named, done.stderr)
+                onefold("import", pool.path, name, image, "--allow", "other-files")
+                onefold("export", pool.path, name, self.path(pool, "out.raw"), "--overwrite")
+                self.assertEqual(content(self.path(pool, "out.raw")), content(secret))
+
+    def test_an_image_that_qemu_may_write_is_refused(self):
+        with Pool("128M") as pool:
+            onefold("create", pool.path, "--capacity", "128M")
+            raw, socket = make_image(self.path(pool, "in.raw")), self.path(pool, "qemu.sock")
+            qemu = subprocess.Popen(["qemu-nbd", "--persistent", "-f", "raw", "--socket", socket, raw])
+            try:
+                while run("nbdinfo", "--size", f"nbd+unix:///?socket={socket}", check=False).returncode:
+                    self.assertIsNone(qemu.poll())
+                done = onefold("import", pool.path, "disk", raw, check=False)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertIn("--allow in-use", done.stderr)
+                onefold("import", pool.path, "disk", raw, "--allow", "in-use")
+            finally:
+                qemu.terminate()
+                qemu.wait()
+            onefold("import", pool.path, "again", raw)
+
+    def test_a_fixed_vhd_is_no_raw_image(self):
+        """Its mark is at its end."""
+        with Pool("128M") as pool:
+            onefold("create", pool.path, "--capacity", "128M")
+            raw, image = make_image(self.path(pool, "in.raw"), 24 * MIB), self.path(pool, "in.img")
+            run("qemu-img", "convert", "-f", "raw", "-O", "vpc", "-o", "subformat=fixed,force_size=on", raw, image)
+            self.assertIn("(vpc)", onefold("import", pool.path, "disk", image).stdout)
+            onefold("export", pool.path, "disk", self.path(pool, "out.raw"))
+            self.assertEqual(content(self.path(pool, "out.raw"))[:24 * MIB], content(raw))
 
     def test_a_parallels_image_is_no_raw_one(self):
         with Pool("128M") as pool:

@@ -606,6 +606,10 @@ pub struct ImportArgs {
     /// What the image is [default: what it begins with says]. Say raw of a raw image from somebody you do not trust
     #[arg(long, value_name = "FORMAT", value_parser = clap::builder::PossibleValuesParser::new(format::FORMATS))]
     pub format: Option<String>,
+    /// Take an image all the same: one that is damaged or was cut short, one that QEMU may write meanwhile (raw only), or one whose header names other
+    /// files of this host
+    #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
+    pub allow: Vec<Allow>,
     /// Go on with an import of this image that was interrupted; what else the volume holds is not overwritten
     #[arg(long, conflicts_with = "overwrite")]
     pub resume: bool,
@@ -615,6 +619,17 @@ pub struct ImportArgs {
     /// Report as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What an import takes although it is no good image.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Allow {
+    /// Tables of the image lead beyond its end, or contradict each other
+    Damaged,
+    /// Another process may write it
+    InUse,
+    /// It is read together with other files
+    OtherFiles,
 }
 
 /// `onefold export`.

@@ -1,6 +1,6 @@
 //! `onefold import` and `onefold export`: images into volumes and volumes into images.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::clients::listen::Address;
-use crate::commands::cli::{ExportArgs, ImportArgs};
+use crate::commands::cli::{Allow, ExportArgs, ImportArgs};
 use crate::commands::private::{Work, with_pool};
 use crate::io::locks;
 use crate::operators::command;
 use crate::operators::control::Request;
-use crate::print::{complain, print, print_json, shown};
+use crate::print::{complain, outside, print, print_json, shown};
 use crate::report::status::{Report, VERSION, VolumeReport, no_volume};
 use crate::size;
 use crate::store::backing::{self, Kind, Store};
@@ -59,6 +59,7 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
         Some(format) => format.as_str(),
         None => format::of_content(image)?,
     };
+    require_good(image, &file, format, &arguments.allow)?;
     let tool = (format != "raw").then(|| Tool::serve(image, format, false)).transpose()?;
     let source = tool.as_ref().map_or_else(|| Place::File(file.into(), image.clone()), Tool::place);
     let length = source.open(false)?.size();
@@ -122,6 +123,42 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
         size::show(known * BLOCK)
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses an image that is not what it seems, unless that is allowed.
+fn require_good(image: &Path, file: &File, format: &str, allow: &[Allow]) -> anyhow::Result<()> {
+    let shown = image.display();
+    if !locks::is_written(file) {
+        // A file system that has no such locks has no QEMU that keeps them.
+        let _ = locks::read(file);
+    } else {
+        ensure!(
+            allow.contains(&Allow::InUse) && format == "raw",
+            "{shown} is open in QEMU, which may write it while it is read: stop the guest, or take a copy of a snapshot; --allow in-use \
+             takes a raw image as it is"
+        );
+    }
+    if format == "raw" {
+        return Ok(());
+    }
+    if !allow.contains(&Allow::OtherFiles) {
+        let others = tool::other_files(image, format)?;
+        ensure!(
+            others.is_empty(),
+            "the header of {shown} names other files of this host ({}), and they would be read as part of the image: \
+             'qemu-img convert' makes one file of them, or --allow other-files takes them if you trust the image",
+            outside(&others.join(", "))
+        );
+    }
+    if !allow.contains(&Allow::Damaged)
+        && let Some(what) = tool::damage(image, format)?
+    {
+        bail!(
+            "{shown} is damaged, or was cut short: {}. What is missing would be zeroes; copy the image once more, or add --allow damaged",
+            outside(&what)
+        );
+    }
+    Ok(())
 }
 
 /// Whether a volume can take an image of this size, and what it may hold before.

@@ -29,6 +29,16 @@ pub fn is_locked(file: &File) -> bool {
     is_taken(file, 0, 0)
 }
 
+/// Whether another opening may change a file: QEMU writes or resizes it, or lets nobody read it.
+pub fn is_written(file: &File) -> bool {
+    [USED + WRITE, USED + RESIZE, REFUSED + CONSISTENT_READ].into_iter().any(|byte| is_taken(file, byte, 1))
+}
+
+/// Keeps QEMUs from writing a file that is read, as long as it is open.
+pub fn read(file: &File) -> io::Result<()> {
+    [USED + CONSISTENT_READ, REFUSED + WRITE, REFUSED + RESIZE].into_iter().try_for_each(|byte| share(file, byte))
+}
+
 /// Keeps QEMUs from a file that is written, as long as it is open.
 pub fn write(file: &File) -> io::Result<()> {
     [CONSISTENT_READ, WRITE, RESIZE].into_iter().try_for_each(|permission| share(file, USED + permission))?;
@@ -87,7 +97,12 @@ mod tests {
         assert!(!is_locked(&other));
         write(&one).unwrap();
         assert!(is_locked(&other) && !is_locked(&one));
+        assert!(is_written(&other) && !is_written(&one));
         drop(one);
+        read(&other).unwrap();
+        assert!(is_locked(&open()) && !is_written(&open()));
+        drop(other);
+        let other = open();
         assert!(!is_locked(&other));
         std::fs::remove_file(&path).unwrap();
     }

@@ -12,9 +12,10 @@ pub const FORMATS: [&str; 8] = ["raw", "qcow2", "vmdk", "vdi", "vhdx", "vpc", "q
 pub const MADE: [&str; 5] = ["raw", "qcow2", "vmdk", "vdi", "vhdx"];
 
 /// Marks, and where they stand.
-const MARKS: [(u64, &[u8], &str); 9] = [
+const MARKS: [(u64, &[u8], &str); 10] = [
     (0, b"QFI\xfb", "qcow2"),
     (0, b"KDMV", "vmdk"),
+    (0, b"COWD", "vmdk"),
     (0, b"# Disk DescriptorFile", "vmdk"),
     (0, b"vhdxfile", "vhdx"),
     (0, b"conectix", "vpc"),
@@ -24,8 +25,12 @@ const MARKS: [(u64, &[u8], &str); 9] = [
     (64, b"\x7f\x10\xda\xbe", "vdi"),
 ];
 
-/// Compressed files and archives: their bytes are no disk.
-const PACKED: [(u64, &[u8], &str); 9] = [
+/// Marks of the last sector, which is no part of the disk.
+const FOOTERS: [(&[u8], &str); 2] = [(b"conectix", "vpc"), (b"koly", "an Apple disk image")];
+const SECTOR: u64 = 512;
+
+/// Compressed files, archives and images that nobody here reads: their bytes are no disk.
+const PACKED: [(u64, &[u8], &str); 13] = [
     (0, &[0x1f, 0x8b], "a gzip file"),
     (0, b"\xfd7zXZ\0", "an xz file"),
     (0, &[0x28, 0xb5, 0x2f, 0xfd], "a zstd file"),
@@ -35,6 +40,10 @@ const PACKED: [(u64, &[u8], &str); 9] = [
     (0, b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
     (0, b"Rar!\x1a\x07", "a RAR archive"),
     (257, b"ustar", "a tar archive (as OVA files are)"),
+    (0, &[0x3a, 0xff, 0x26, 0xed], "an Android sparse image"),
+    (0, b"MSWIM\0\0\0", "a Windows image file"),
+    (0, b"EVF\x09\x0d\x0a\xff\0", "an EnCase image"),
+    (0, b"Bochs Virtual HD Image", "a Bochs image"),
 ];
 
 fn begins(file: &File, at: u64, mark: &[u8]) -> bool {
@@ -50,13 +59,40 @@ pub fn of_content(path: &Path) -> anyhow::Result<&'static str> {
             return Ok(format);
         }
     }
-    if let Some((.., what)) = PACKED.into_iter().find(|(at, mark, _)| begins(&file, *at, mark)) {
+    let packed = PACKED.into_iter().find(|(at, mark, _)| begins(&file, *at, mark)).map(|(.., what)| what);
+    let last = file.metadata().ok().and_then(|file| file.len().checked_sub(SECTOR));
+    let footer = FOOTERS.into_iter().find(|(mark, _)| last.is_some_and(|last| begins(&file, last, mark)));
+    if packed.is_none()
+        && let Some((_, "vpc")) = footer
+    {
+        return Ok("vpc");
+    }
+    if let Some(what) = packed.or(footer.map(|(_, what)| what)) {
         bail!(
             "{} is {what}, and no image of a disk: unpack it first, or add --format raw to take its bytes as they are",
             path.display()
         );
     }
     Ok("raw")
+}
+
+/// Whether an image ends before the data that its header counts, where `qemu-img check` does not see that: VDI (blocks allocated, their size, and where
+/// they begin, at 0x184, 0x178 and 0x158 of its header), and dynamic VHD, which ends with a copy of its first sector.
+pub fn is_cut_short(path: &Path, format: &str) -> anyhow::Result<bool> {
+    let file = File::open(path).with_context(|| format!("cannot open the image {}", path.display()))?;
+    let length = file.metadata()?.len();
+    let number = |at: u64| {
+        let mut bytes = [0; 4];
+        file.read_exact_at(&mut bytes, at).map(|()| u64::from(u32::from_le_bytes(bytes)))
+    };
+    Ok(match format {
+        "vdi" => match (number(0x158), number(0x178), number(0x184)) {
+            (Ok(first), Ok(size), Ok(count)) => length < first.saturating_add(size.saturating_mul(count)),
+            _ => true,
+        },
+        "vpc" => !begins(&file, length.saturating_sub(SECTOR), b"conectix"),
+        _ => false,
+    })
 }
 
 /// The format that a new file's name asks for.
@@ -89,6 +125,12 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             let refused = of_content(&path).unwrap_err().to_string();
             assert!(refused.contains(what) && refused.contains("--format raw"), "{refused}");
+        }
+        for (mark, format) in FOOTERS {
+            let mut bytes = vec![0; 2048];
+            bytes[2048 - SECTOR as usize..][..mark.len()].copy_from_slice(mark);
+            std::fs::write(&path, bytes).unwrap();
+            assert!(of_content(&path).map_or_else(|error| error.to_string().contains(format), |found| found == format));
         }
         std::fs::write(&path, "short").unwrap();
         assert_eq!(of_content(&path).unwrap(), "raw");

@@ -8,13 +8,19 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use serde_json::Value;
 
 use crate::clients::listen::Address;
 use crate::transfer::client::Client;
 use crate::transfer::disk::Place;
+use crate::transfer::format;
 
 /// How long qemu-nbd may take to open an image.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How `qemu-img check` ends: nothing is wrong, space is lost and no data, it knows no check for the format.
+const CHECK_GOOD: i32 = 0;
+const CHECK_LEAKS: i32 = 3;
+const CHECK_UNKNOWN: i32 = 63;
 /// Clients that it serves: the workers of a transfer, and a few more.
 const CLIENTS: u32 = 16;
 
@@ -63,7 +69,7 @@ impl Tool {
     pub fn serve(image: &Path, format: &str, writes: bool) -> anyhow::Result<Tool> {
         let folder = Folder::new()?;
         let socket = folder.join("image.sock");
-        let image = std::path::absolute(image).with_context(|| format!("cannot use the path {}", image.display()))?;
+        let image = absolute(image)?;
         let mut command = Command::new("qemu-nbd");
         command.arg(format!("--shared={CLIENTS}")).arg(format!("--format={format}"));
         command.arg("--socket").arg(&socket);
@@ -122,9 +128,49 @@ impl Drop for Tool {
     }
 }
 
+/// Names of other files that the header of an image leads to: a backing file, a data file, extents.
+pub fn other_files(image: &Path, format: &str) -> anyhow::Result<Vec<String>> {
+    let path = absolute(image)?;
+    let mut command = Command::new("qemu-img");
+    command.args(["info", "--force-share", "--output=json", "-f", format, "--"]).arg(&path).stdin(Stdio::null());
+    let done = command.output().map_err(|error| missing(error, "qemu-img", format))?;
+    if !done.status.success() {
+        bail!("{} as {format}: {}", image.display(), String::from_utf8_lossy(&done.stderr).trim());
+    }
+    let info: Value = serde_json::from_slice(&done.stdout).context("qemu-img said something that is no JSON")?;
+    let data = &info["format-specific"]["data"];
+    let extents = data["extents"].as_array().into_iter().flatten().map(|extent| &extent["filename"]);
+    let names = [&info["backing-filename"], &data["data-file"]].into_iter().chain(extents).filter_map(Value::as_str);
+    Ok(names.filter(|name| Path::new(name) != path).map(String::from).collect())
+}
+
+/// What is wrong with an image, by its own tables: data beyond its end, as of one that was cut short, which would read as zeroes.
+pub fn damage(image: &Path, format: &str) -> anyhow::Result<Option<String>> {
+    if format::is_cut_short(image, format)? {
+        return Ok(Some("it ends before its last block".into()));
+    }
+    let path = absolute(image)?;
+    let mut command = Command::new("qemu-img");
+    command.args(["check", "--force-share", "-f", format, "--"]).arg(&path).stdin(Stdio::null());
+    let done = command.output().map_err(|error| missing(error, "qemu-img", format))?;
+    match done.status.code() {
+        Some(CHECK_GOOD | CHECK_LEAKS | CHECK_UNKNOWN) => Ok(None),
+        _ => {
+            let said = [done.stderr, done.stdout].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+            Ok(Some(
+                said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("qemu-img check failed").into(),
+            ))
+        }
+    }
+}
+
+fn absolute(image: &Path) -> anyhow::Result<PathBuf> {
+    std::path::absolute(image).with_context(|| format!("cannot use the path {}", image.display()))
+}
+
 /// Makes an empty image.
 pub fn create(image: &Path, format: &str, size: u64) -> anyhow::Result<()> {
-    let path = std::path::absolute(image).with_context(|| format!("cannot use the path {}", image.display()))?;
+    let path = absolute(image)?;
     let mut command = Command::new("qemu-img");
     command.args(["create", "-q", "-f", format, "--"]).arg(&path).arg(size.to_string()).stdin(Stdio::null());
     let done = command.output().map_err(|error| missing(error, "qemu-img", format))?;
