@@ -291,7 +291,7 @@ impl Engine {
                 || !self.pool.is_reclaimable(self.has_clears_left()) && !self.pool.has_to_flush()
                 || tried
             {
-                if self.pool.metadata_full || !self.jobs.dedup_mut().await_slots(self.pool.now) {
+                if self.pool.metadata_full || !self.jobs.await_slots(&self.pool) {
                     self.pool.note_refused(Full::Data);
                     self.fail_request(id, Error::NoSpace);
                 } else {

@@ -490,6 +490,13 @@ impl Jobs {
         &mut self.dedup
     }
 
+    /// Lets the pass that finds all duplicates go on, or begin, for writes that find no free slot. Returns whether it may find some for them: a run of
+    /// a plan goes before it, and itself waits for these writes.
+    pub(crate) fn await_slots(&mut self, pool: &Pool) -> bool {
+        let can_step = pool.phase == Phase::Serving && pool.takes_changes() && !self.relocate.is_under_way();
+        can_step && self.dedup.await_slots(pool.now)
+    }
+
     /// The run of a plan.
     pub(crate) fn relocate(&self) -> &Relocate {
         &self.relocate

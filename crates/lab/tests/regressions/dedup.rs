@@ -8,6 +8,8 @@ use engine::{
 };
 use lab::random::Random;
 use lab::runs::config::Config;
+use lab::runs::soak::{OPERATIONS, run_seed};
+use lab::transcript::Trace;
 use lab::world::disk::Cut;
 
 use crate::bench::{Bench, SECOND};
@@ -241,4 +243,10 @@ fn writes_that_find_no_slot_wait_for_no_second_pass_after_one_in_vain() {
     bench.run_pass(SECOND);
     bench.settle();
     bench.audit();
+}
+
+/// A run of a plan goes before a pass, and neither went on while a write waited: for the pass. It needs what all of this seed's run leaves behind.
+#[test]
+fn a_write_without_a_slot_waits_for_no_pass_behind_a_run_of_a_plan() {
+    run_seed(1_795_898_832_045, OPERATIONS, Trace::new(false)).unwrap();
 }
