@@ -398,13 +398,14 @@ class CopyOnWrite(unittest.TestCase):
         with Pool("32M") as pool:
             made = os.path.join(pool.folder, "made")
             onefold("create", made, "--capacity", "32M")
-            onefold("volume", "create", made, "default", "--size", "32M")
+            for name in ("default", "other"):
+                onefold("volume", "create", made, name, "--size", "32M")
             with self.host(pool, "256M", ("mkfs.btrfs", "-q", "--mixed")):
                 run("cp", "--sparse=always", made, pool.path)
                 pool.serve("--memory", "64M", create=False)
                 client = self.lives_through_a_full_host(pool)
                 commands = [["volume", "create", pool.path, f"v{number}", "--size", "4M"] for number in range(16)]
-                commands += [["volume", "set", pool.path, "default", "exclusive=on"], ["volume", "delete", pool.path, "default", "--force"]]
+                commands += [["volume", "set", pool.path, "default", "exclusive=on"], ["volume", "delete", pool.path, "other", "--force"]]
                 waiting = [subprocess.Popen([ONEFOLD, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                             text=True) for command in commands]
                 self.assertEqual(pool.status()["mode"], "normal")
@@ -427,7 +428,7 @@ class CopyOnWrite(unittest.TestCase):
                 pool.serve("--memory", "64M", create=False)
                 names = {volume["name"] for volume in pool.status()["volumes"]}
                 self.assertLessEqual({f"v{number}" for number in range(16)}, names)
-                self.assertNotIn("default", names)
+                self.assertNotIn("other", names)
                 pool.stop()
                 pool.check()
 
