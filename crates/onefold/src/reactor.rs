@@ -64,6 +64,8 @@ const ROOM_NANOS: Nanos = 5_000_000_000;
 const ROOM_PERIOD: Nanos = 500_000_000;
 /// How long after something has happened the pool's figures are looked at.
 const WATCH_NANOS: Nanos = 200_000_000;
+/// How often it is looked whether maps are short, while clients write.
+const GROWTH_PERIOD: Nanos = 2_000_000;
 /// From one growth that nobody asked for to the next.
 const GROWTH_PAUSE: Nanos = 10_000_000_000;
 
@@ -155,6 +157,7 @@ pub struct Reactor {
     growing: Option<u64>,
     /// When the pool may grow by itself again, after an attempt that failed.
     grows_after: Nanos,
+    growth_look: Nanos,
     completions: Vec<Completion>,
     waiters: HashMap<u64, Waiter>,
     next_token: u64,
@@ -223,6 +226,7 @@ impl Reactor {
             draining: false,
             growing: None,
             grows_after: 0,
+            growth_look: 0,
             completions: Vec::new(),
             waiters: HashMap::new(),
             next_token: 0,
@@ -593,6 +597,13 @@ impl Reactor {
         self.settle();
         if self.watch_due.is_some_and(|due| due <= self.core.now) {
             self.look();
+        }
+        // A client can write all that is left for maps before the next look.
+        if submitted && self.serving && self.core.now >= self.growth_look {
+            self.growth_look = self.core.now + GROWTH_PERIOD;
+            if self.core.engine.is_metadata_short() {
+                self.grow_unasked(&self.core.engine.status());
+            }
         }
         if self.room_due.is_some_and(|due| due <= self.core.now) {
             self.answer_for_room();

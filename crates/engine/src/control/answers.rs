@@ -8,6 +8,7 @@ use crate::icache::rule::DivisionChange;
 use crate::jobs::boundary::CacheStatus;
 use crate::jobs::neighbours::NeighbourCounts;
 use crate::pool::disk_index::DiskIndexStatus;
+use crate::pool::standing::Phase;
 use crate::schedule::Schedule;
 
 impl Engine {
@@ -31,7 +32,12 @@ impl Engine {
         self.pool.index_copy
     }
 
-    /// Whether the pass that finds duplicates compares bytes.
+    /// Whether maps are short of metadata: less than an eighth of it is left for new blocks.
+    pub fn is_metadata_short(&self) -> bool {
+        self.pool.phase == Phase::Serving && self.pool.is_metadata_short()
+    }
+
+    /// What the pass that finds duplicates reads before blocks share a slot.
     pub fn dedup_verify(&self) -> DedupVerify {
         self.pool.dedup_verify()
     }

@@ -145,7 +145,7 @@ impl Engine {
             overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.pool.store.meta.used()),
-            metadata_short: self.pool.phase == Phase::Serving && self.pool.is_metadata_short(),
+            metadata_short: self.is_metadata_short(),
             refuses_new: self.full(),
             pending_blocks: self.pool.space.pending().len() as u64,
             discarded_blocks: self.discarded_blocks(),
