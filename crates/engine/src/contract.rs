@@ -16,7 +16,7 @@ pub use crate::device::DeviceKind;
 use crate::schedule::Schedule;
 pub use crate::settings::CacheSetting;
 pub use crate::settings::{
-    BadDedupVerify, CacheKey, Controller, DedupVerify, Goal, IndexCopy, KeepRuns, PassThrottle, Policy, Tidy, Timing,
+    CacheKey, Controller, DedupVerify, Goal, IndexCopy, KeepRuns, PassThrottle, Policy, Tidy, Timing,
 };
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
@@ -195,7 +195,7 @@ pub struct PoolChange {
     pub cache_key: Option<CacheKey>,
     /// What the disk under the store is.
     pub device: Option<DeviceKind>,
-    /// Whether the pass that finds duplicates compares bytes before it lets two blocks share a slot.
+    /// Reads of the pass that finds duplicates before blocks share a slot.
     pub dedup_verify: Option<DedupVerify>,
     /// When a plan of relocation is made and run unasked.
     pub relocate: Option<Schedule>,
@@ -210,7 +210,7 @@ pub struct VolumeProperties {
     pub policy: Option<Option<Policy>>,
     /// Whether writes are refused.
     pub read_only: Option<bool>,
-    /// Whether one client at a time may use it.
+    /// Admission of one client at a time.
     pub exclusive: Option<bool>,
     /// When duplicates are found.
     pub timing: Option<Timing>,
@@ -401,7 +401,7 @@ pub enum Error {
     ShuttingDown,
 }
 
-/// What is full where writes of new blocks are refused.
+/// Resource whose lack makes writes of new blocks fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Full {
     /// The slots: as many blocks are stored as the capacity allows.

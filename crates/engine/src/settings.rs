@@ -566,7 +566,7 @@ impl fmt::Display for BadPassThrottle {
     }
 }
 
-/// What a pass that finds duplicates reads from the device before blocks come to share a slot.
+/// Reads of a pass that finds duplicates, before blocks come to share a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DedupVerify {
     /// Nothing: digests are believed.

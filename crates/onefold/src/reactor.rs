@@ -6,6 +6,7 @@
 //! What comes and goes with a flash in front of the store is in `reactor/flash.rs`. Effects of the engine become operations of the disk, replies of the server, or answers to commands.
 
 mod flash;
+mod growth;
 
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;
@@ -15,7 +16,7 @@ use anyhow::Context;
 use engine::recording::Header;
 use engine::{
     Command, ControlError, Device, Effect, Engine, Event, Failure, Limits, Nanos, OpenError, Parameters, PoolChange,
-    Recovered, Status, VolumeId,
+    Recovered, VolumeId,
 };
 
 use crate::clients::listen::Listener;
@@ -64,10 +65,6 @@ const ROOM_NANOS: Nanos = 5_000_000_000;
 const ROOM_PERIOD: Nanos = 500_000_000;
 /// How long after something has happened the pool's figures are looked at.
 const WATCH_NANOS: Nanos = 200_000_000;
-/// How often it is looked whether maps are short, while clients write.
-const GROWTH_PERIOD: Nanos = 2_000_000;
-/// From one growth that nobody asked for to the next.
-const GROWTH_PAUSE: Nanos = 10_000_000_000;
 
 /// What is said of a command that has not been carried out for want of room.
 const WAITS_FOR_ROOM: &str = "the host file system is full: it waits for room, and is carried out when there is some";
@@ -388,15 +385,6 @@ impl Reactor {
         }
     }
 
-    /// Makes room for a larger pool. One growth at a time: what the next one needs depends on what this one comes to.
-    fn prepare_growth(&mut self, wanted: grow::Wanted) -> anyhow::Result<()> {
-        anyhow::ensure!(self.growing.is_none(), "the pool is growing already: try again in a moment");
-        let memory = self.grown_memory();
-        let size = grow::prepare(&mut self.store, self.core.engine.geometry(), wanted, memory)?;
-        self.disk.grown(size);
-        Ok(())
-    }
-
     /// How the memory is divided.
     pub fn division(&self) -> &Division {
         &self.division
@@ -598,12 +586,8 @@ impl Reactor {
         if self.watch_due.is_some_and(|due| due <= self.core.now) {
             self.look();
         }
-        // A client can write all that is left for maps before the next look.
-        if submitted && self.serving && self.core.now >= self.growth_look {
-            self.growth_look = self.core.now + GROWTH_PERIOD;
-            if self.core.engine.is_metadata_short() {
-                self.grow_unasked(&self.core.engine.status());
-            }
+        if submitted {
+            self.look_at_maps();
         }
         if self.room_due.is_some_and(|due| due <= self.core.now) {
             self.answer_for_room();
@@ -668,26 +652,6 @@ impl Reactor {
         let (now, failure, host) = (self.core.now, self.disk.last_failure(), self.disk.host());
         let host = Host { lacks_room: self.core.engine.lacks_room(), ..host };
         self.watch_due = self.watch.as_mut().and_then(|watch| watch.look(now, &status, failure, host));
-    }
-
-    /// Gives the pool more metadata where its maps are short and the store has room.
-    fn grow_unasked(&mut self, status: &Status) {
-        let may = self.growing.is_none() && self.stops == 0 && self.core.engine.takes_changes();
-        if !self.serving || !may || self.core.now < self.grows_after {
-            return;
-        }
-        let geometry = *self.core.engine.geometry();
-        let Some(wanted) = grow::Wanted::unasked(&mut self.store, &geometry, status) else { return };
-        self.grows_after = self.core.now + GROWTH_PAUSE;
-        if let Err(error) = self.prepare_growth(wanted) {
-            return warn!("the pool's maps and tables are nearly full, and it cannot grow by itself: {error:#}");
-        }
-        let left = geometry.growths_left() - 1;
-        info!(
-            "the pool's maps and tables are nearly full: it gets more room for them; that is possible {left} times more"
-        );
-        let grow::Wanted { capacity, metadata } = wanted;
-        self.growing = Some(self.submit_command(Command::Grow { capacity, metadata }, Waiter::Growth));
     }
 
     fn clock(&self) -> Nanos {

@@ -32,12 +32,12 @@ impl Engine {
         self.pool.index_copy
     }
 
-    /// Whether maps are short of metadata: less than an eighth of it is left for new blocks.
+    /// Returns whether maps are short of metadata: less than an eighth of it is left for new blocks.
     pub fn is_metadata_short(&self) -> bool {
         self.pool.phase == Phase::Serving && self.pool.is_metadata_short()
     }
 
-    /// What the pass that finds duplicates reads before blocks share a slot.
+    /// Returns what the pass that finds duplicates reads before blocks share a slot.
     pub fn dedup_verify(&self) -> DedupVerify {
         self.pool.dedup_verify()
     }

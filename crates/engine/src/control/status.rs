@@ -58,7 +58,7 @@ pub struct Status {
     pub metadata_blocks: u64,
     /// and those of them in use.
     pub metadata_blocks_used: u64,
-    /// Whether they are short: less than an eighth is left for blocks that are new.
+    /// Shortage of metadata: less than an eighth of it is left for new blocks.
     pub metadata_short: bool,
     /// What is full, if writes of new blocks are refused now.
     pub refuses_new: Option<Full>,

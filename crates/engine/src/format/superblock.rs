@@ -216,7 +216,7 @@ pub struct Superblock {
     pub second_copies: u32,
     /// Which copy the index names of a block that is written again.
     pub index_copy: IndexCopy,
-    /// Whether the pass that finds duplicates compares bytes before it lets two blocks share a slot.
+    /// Reads of the pass that finds duplicates before blocks share a slot.
     pub dedup_verify: DedupVerify,
     /// Which feedback loop sets its pace.
     pub throttle: PassThrottle,

@@ -39,7 +39,8 @@ impl Rebuild {
 
     /// Begins for a pool that was just opened; `misses`: it holds something.
     pub(crate) fn begin_after_opening(&mut self, leaves: u64, misses: bool) {
-        *self = Rebuild { is_under_way: true, misses, leaves, ..Rebuild::default() };
+        self.begin(leaves);
+        self.misses = misses;
     }
 
     /// Whether writes may miss what the pool knows.

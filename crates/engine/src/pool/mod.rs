@@ -117,7 +117,7 @@ pub(crate) struct Pool {
     /// What the disk under the store is, as was set, and what it is like.
     device_kind: DeviceKind,
     device: DeviceTraits,
-    /// The pass compares bytes before it lets blocks share a slot.
+    /// Reads of the pass before blocks share a slot.
     dedup_verify: DedupVerify,
     /// Which feedback loop sets its pace.
     throttle: PassThrottle,

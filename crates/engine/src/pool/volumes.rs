@@ -100,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// What a pass reads before it lets blocks share a slot.
+    /// Returns what a pass reads before it lets blocks share a slot.
     pub(crate) fn dedup_verify(&self) -> DedupVerify {
         self.dedup_verify
     }

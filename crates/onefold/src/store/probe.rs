@@ -10,6 +10,7 @@ use engine::{Parameters, Superblock, SuperblockError};
 
 use crate::size;
 use crate::store::backing::{Kind, Store};
+use crate::transfer::format::PACKED;
 
 const BLOCK: usize = BLOCK_SIZE as usize;
 /// How much of both ends is looked at before a store is overwritten. Files are looked at as a whole; a device is not, since
@@ -148,7 +149,7 @@ pub fn require_pool(store: &Store) -> anyhow::Result<Superblock> {
 
 /// Names what starts with these bytes, where it is well known.
 pub fn identify(head: &[u8]) -> Option<&'static str> {
-    const SIGNATURES: [(usize, &[u8], &str); 27] = [
+    const SIGNATURES: [(usize, &[u8], &str); 24] = [
         (0, b"XFSB", "an XFS file system"),
         (1080, &[0x53, 0xEF], "an ext2, ext3 or ext4 file system"),
         (0x10040, b"_BHRfS_M", "a btrfs file system"),
@@ -173,12 +174,9 @@ pub fn identify(head: &[u8]) -> Option<&'static str> {
         (0, b"conectix", "a VHD disk image"),
         (0, b"vhdxfile", "a VHDX disk image"),
         (0, b"\x7FELF", "a program"),
-        (0, &[0x1F, 0x8B], "a gzip file"),
-        (0, &[0x28, 0xB5, 0x2F, 0xFD], "a zstd file"),
-        (0, b"PK\x03\x04", "a zip file"),
     ];
     let holds = |at: usize, bytes: &[u8]| head.get(at..at + bytes.len()) == Some(bytes);
-    let known = SIGNATURES.iter().find(|(at, bytes, _)| holds(*at, bytes));
+    let known = SIGNATURES.iter().chain(&PACKED).find(|(at, bytes, _)| holds(*at, bytes));
     if let Some((_, _, name)) = known {
         return Some(name);
     }

@@ -30,7 +30,7 @@ const FOOTERS: [(&[u8], &str); 2] = [(b"conectix", "vpc"), (b"koly", "an Apple d
 const SECTOR: u64 = 512;
 
 /// Compressed files, archives and images that nobody here reads: their bytes are no disk.
-const PACKED: [(u64, &[u8], &str); 13] = [
+pub const PACKED: [(usize, &[u8], &str); 13] = [
     (0, &[0x1f, 0x8b], "a gzip file"),
     (0, b"\xfd7zXZ\0", "an xz file"),
     (0, &[0x28, 0xb5, 0x2f, 0xfd], "a zstd file"),
@@ -59,7 +59,7 @@ pub fn of_content(path: &Path) -> anyhow::Result<&'static str> {
             return Ok(format);
         }
     }
-    let packed = PACKED.into_iter().find(|(at, mark, _)| begins(&file, *at, mark)).map(|(.., what)| what);
+    let packed = PACKED.into_iter().find(|(at, mark, _)| begins(&file, *at as u64, mark)).map(|(.., what)| what);
     let last = file.metadata().ok().and_then(|file| file.len().checked_sub(SECTOR));
     let footer = FOOTERS.into_iter().find(|(mark, _)| last.is_some_and(|last| begins(&file, last, mark)));
     if packed.is_none()
@@ -120,7 +120,7 @@ mod tests {
             assert_eq!(of_content(&path).unwrap(), format);
         }
         for (at, mark, what) in PACKED {
-            let mut bytes = vec![0; at as usize];
+            let mut bytes = vec![0; at];
             bytes.extend_from_slice(mark);
             std::fs::write(&path, bytes).unwrap();
             let refused = of_content(&path).unwrap_err().to_string();
