@@ -89,6 +89,7 @@ const METRICS: &[Metric] = &[
     gauge("onefold_buffered_entries", "Mappings that are durable and not in their leaves yet.", |report| {
         one(report.buffered_entries)
     }),
+    counter("onefold_checkpoints_total", "Checkpoints ended.", |report| one(report.metadata.checkpoints)),
     counter("onefold_metadata_blocks_written_total", "Blocks of metadata written.", |report| {
         one(report.metadata.blocks_written)
     }),

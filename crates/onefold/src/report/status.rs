@@ -172,7 +172,10 @@ pub struct Report {
 /// Blocks of metadata that checkpoints have written since the pool was opened: docs/counters.md.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub struct MetadataReport {
-    /// All of them.
+    /// Checkpoints that have ended.
+    #[serde(default)]
+    pub checkpoints: u64,
+    /// Blocks of all tables, and superblocks.
     pub blocks_written: u64,
     /// For each block of data written.
     pub per_written_block: f64,
@@ -204,6 +207,7 @@ impl MetadataReport {
         let (pages, written) = (engine.counters().pages_written, engine.write_counts().written_blocks);
         let PagesWritten { maps, space_map, counts, summaries, map_buffer, disk_index, others } = pages;
         MetadataReport {
+            checkpoints: engine.counters().checkpoints,
             blocks_written: pages.sum(),
             per_written_block: pages.sum() as f64 / written.max(1) as f64,
             tables: TablesReport { maps, space_map, counts, summaries, map_buffer, disk_index, others },
