@@ -1,7 +1,7 @@
 //! Looking into the index on disk for a block that is written: the path to its bucket, then what proves one of the slots that the bucket
 //! names. A write waits for these pages, so often and no more.
 
-use super::bucket::{COPIES, bucket_of, hash_of, slot_of, tagged};
+use super::bucket::{bucket_of, hash_of, named};
 use super::{DiskIndex, UNREADABLE};
 use crate::contract::*;
 use crate::format::entry::Slot;
@@ -34,11 +34,8 @@ impl Pool {
             }
             Walk::Missing(missing) => return Err(missing),
         };
-        let mut named = [None; COPIES];
-        let slots = tagged(self.store.pages.bytes(page), hash).filter_map(slot_of);
-        named.iter_mut().zip(slots).for_each(|(place, slot)| *place = Some(slot));
         let mut wants = None;
-        for slot in named.into_iter().flatten() {
+        for slot in named(self.store.pages.bytes(page), hash).into_iter().flatten() {
             match self.proven_digest(slot) {
                 Ok(Some((found, _))) if found == digest => return Ok(Some(slot)),
                 Ok(_) => {}
