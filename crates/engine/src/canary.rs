@@ -77,6 +77,8 @@ pub enum Canary {
     ForgottenWrite,
     /// The room that a checkpoint needs is counted without the interior pages of maps.
     RoomCountedLow,
+    /// A write that finds no metadata is refused, though the driver would grow the pool.
+    UnawaitedGrowth,
     /// Superblocks are written without a look at who has the pool.
     OwnerNotLookedAt,
     /// Blocks lead to where they were moved before that is durable.

@@ -181,6 +181,7 @@ impl Engine {
             Event::Sent(request) => self.sent(request),
             Event::Timer => self.timer(),
             Event::FlashLate => self.flash_is_late(),
+            Event::GrowthOffered(stands) => self.pool.growth_offered(stands),
             Event::Control { token, command } => self.command(token, command),
         }
     }

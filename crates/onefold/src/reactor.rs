@@ -154,7 +154,8 @@ pub struct Reactor {
     growing: Option<u64>,
     /// When the pool may grow by itself again, after an attempt that failed.
     grows_after: Nanos,
-    growth_look: Nanos,
+    growth_offered: bool,
+    growth_error: Option<String>,
     completions: Vec<Completion>,
     waiters: HashMap<u64, Waiter>,
     next_token: u64,
@@ -223,7 +224,8 @@ impl Reactor {
             draining: false,
             growing: None,
             grows_after: 0,
-            growth_look: 0,
+            growth_offered: false,
+            growth_error: None,
             completions: Vec::new(),
             waiters: HashMap::new(),
             next_token: 0,
@@ -586,9 +588,7 @@ impl Reactor {
         if self.watch_due.is_some_and(|due| due <= self.core.now) {
             self.look();
         }
-        if submitted {
-            self.look_at_maps();
-        }
+        self.answer_for_metadata();
         if self.room_due.is_some_and(|due| due <= self.core.now) {
             self.answer_for_room();
         }
@@ -734,11 +734,7 @@ impl Reactor {
             Effect::Reply { token, result } => self.server.reply(token, result, &mut self.core),
             Effect::ControlReply { token, result } => match self.waiters.remove(&token) {
                 Some(Waiter::Ourselves) => self.finished = Some(result),
-                Some(Waiter::Growth) => {
-                    if let Err(error) = result {
-                        warn!("the pool did not get more room for maps and tables: {}", explain_control(error));
-                    }
-                }
+                Some(Waiter::Growth) => self.grown_unasked(result),
                 Some(Waiter::Client { reply, leaving, done, .. }) => {
                     if let (Ok(()), Some(volume)) = (result, leaving) {
                         self.server.disconnect(|connection| connection.volume() == volume);

@@ -37,6 +37,11 @@ impl Engine {
         self.pool.phase == Phase::Serving && self.pool.is_metadata_short()
     }
 
+    /// Returns whether changes wait for the driver to grow the pool, which it has offered ([`crate::Event::GrowthOffered`]).
+    pub fn awaits_growth(&self) -> bool {
+        self.pool.awaits_growth()
+    }
+
     /// Returns what the pass that finds duplicates reads before blocks share a slot.
     pub fn dedup_verify(&self) -> DedupVerify {
         self.pool.dedup_verify()

@@ -195,14 +195,21 @@ impl Engine {
         match self.pool.room_where(&asked, fits, self.has_clears_left()) {
             Room::Enough => return true,
             Room::Later => self.block(id),
-            Room::Never => {
-                if !fits {
-                    self.pool.note_refused(Full::Metadata);
-                }
-                self.fail_request(id, Error::NoSpace);
-            }
+            Room::Never => self.find_no_room(id, fits),
         }
         false
+    }
+
+    /// Lets a write for which there is nothing left to reclaim wait for the metadata that the driver offers, or fail.
+    #[cold]
+    fn find_no_room(&mut self, id: RequestId, has_metadata: bool) {
+        if !has_metadata && self.pool.await_growth() {
+            return self.block(id);
+        }
+        if !has_metadata {
+            self.pool.note_refused(Full::Metadata);
+        }
+        self.fail_request(id, Error::NoSpace);
     }
 
     /// What a write of some blocks in a row asks for.

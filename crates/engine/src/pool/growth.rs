@@ -11,6 +11,7 @@
 //! about containers and metadata blocks that it never held is right for new ones.
 
 use super::Pool;
+use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::geometry::Geometry;
 use crate::store::io::Purpose;
@@ -26,7 +27,40 @@ pub(crate) enum Growing {
     Failed,
 }
 
+/// What the driver has said of growing the pool where metadata runs short.
+#[derive(Default)]
+pub(crate) struct Offer {
+    /// It would grow it.
+    stands: bool,
+    /// Somebody waits for it to do so, or to take the offer back.
+    is_awaited: bool,
+}
+
 impl Pool {
+    /// The driver makes its offer, or takes it back.
+    pub(crate) fn growth_offered(&mut self, stands: bool) {
+        self.growth_offer = Offer { stands, is_awaited: false };
+    }
+
+    /// Lets somebody who found no metadata wait for a growth, if the driver offers one.
+    pub(crate) fn await_growth(&mut self) -> bool {
+        if self.canary(Canary::UnawaitedGrowth) {
+            return false;
+        }
+        self.growth_offer.is_awaited |= self.growth_offer.stands;
+        self.growth_offer.stands
+    }
+
+    /// Whether somebody waits for the driver to grow the pool, or to take its offer back.
+    pub(crate) fn awaits_growth(&self) -> bool {
+        self.growth_offer.is_awaited && !self.is_growing()
+    }
+
+    /// Whether more metadata may come: a growth is under way, or the driver offers one.
+    pub(crate) fn may_get_metadata(&self) -> bool {
+        self.is_growing() || self.growth_offer.stands
+    }
+
     /// Whether a growth is under way that brings metadata: changes wait for it rather than be refused.
     pub(crate) fn is_growing(&self) -> bool {
         matches!(self.growing, Some(Growing::Reserving(_) | Growing::Ready(_) | Growing::Taken))
@@ -36,6 +70,7 @@ impl Pool {
         let homes = grown.segments().last().map(|last| last.homes);
         let is_new = grown.metadata_blocks > self.store.geometry.metadata_blocks;
         self.needs_pump = true;
+        self.growth_offer.is_awaited = false;
         match homes.filter(|homes| is_new && homes.count > 0) {
             Some(homes) => {
                 let block = grown.block();

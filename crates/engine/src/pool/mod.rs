@@ -62,7 +62,7 @@ use crate::payload::fills::Fill;
 use crate::payload::streams::Streams;
 use crate::pool::disk_index::DiskIndex;
 use crate::pool::flash::Flash;
-use crate::pool::growth::Growing;
+use crate::pool::growth::{Growing, Offer};
 use crate::pool::moves::Moves;
 use crate::pool::owner::Ownership;
 use crate::pool::regions::Regions;
@@ -192,6 +192,7 @@ pub(crate) struct Pool {
     /// Reserving failed: the host is full. Cleared by the next tick.
     pub(crate) host_full: bool,
     growing: Option<Growing>,
+    growth_offer: Offer,
     /// Copies of containers in front of the store, if there are any.
     flash: Option<Box<Flash>>,
     /// The mark of the last flash of this opening; 0: there was none.
@@ -311,6 +312,7 @@ impl Pool {
             refused: None,
             host_full: false,
             growing: None,
+            growth_offer: Offer::default(),
             flash: None,
             flash_mark: 0,
             flash_spares: Vec::new(),

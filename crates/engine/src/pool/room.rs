@@ -446,7 +446,7 @@ impl Pool {
         // What has been refused stays so until there is room; nobody has to try.
         let was_refused = |full| self.refused == Some(full);
         let gives = self.is_reclaimable(clears_left) || self.has_to_flush();
-        if !self.has_metadata(&asked) && !self.is_growing() && (was_refused(Full::Metadata) || !gives) {
+        if !self.has_metadata(&asked) && !self.may_get_metadata() && (was_refused(Full::Metadata) || !gives) {
             return Some(Full::Metadata);
         }
         let left = self.space.free() + self.space.pending().len() as u64;
@@ -627,7 +627,8 @@ impl Pool {
         }
         let stuck = self.metadata_full && (full_delta || full_ring);
         let last_resort = !stuck && !has_metadata && !self.is_reclaimable(clears_left) && !self.has_to_flush();
-        if stuck || last_resort && !self.give_up_disk_index() {
+        // Rather than the index on disk, the pool gets what the driver offers, if that is for a client or a command.
+        if stuck || last_resort && (self.may_get_metadata() || !self.give_up_disk_index()) {
             return Room::Never;
         }
         self.ask_for_checkpoint();

@@ -341,15 +341,17 @@ impl Pool {
             && blocks * self.store.geometry.block() > self.volumes[at].size
             && !self.has_metadata_for_volume(blocks.div_ceil(self.geometry().map_leaf_entries()))
         {
-            if !self.is_reclaimable(clears_left) {
+            if self.is_reclaimable(clears_left) {
+                self.want_checkpoint = true;
+            } else if !self.await_growth() {
                 return Err(ControlError::NoSpace);
             }
-            self.want_checkpoint = true;
             return Ok(None);
         }
         match self.room_for(&Asked::clear(1, cleared), clears_left) {
             Room::Enough => {}
             Room::Later => return Ok(None),
+            Room::Never if self.await_growth() => return Ok(None),
             Room::Never => return Err(ControlError::NoSpace),
         }
         if !self.can_clear_at_once() && !self.metadata_full {

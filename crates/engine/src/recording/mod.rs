@@ -33,7 +33,7 @@ pub use read::{BadHeader, Decoded, Decoder, decode_header};
 /// First eight bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"ONEFREC\0";
 /// Version of the format.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Calls between two marks.
 const MARK_PERIOD: u32 = 1024;
 

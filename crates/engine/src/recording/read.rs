@@ -139,7 +139,7 @@ impl Decoder {
         let tag = reader.byte()?;
         let mut now = self.now;
         let call = match tag {
-            tag::SUBMIT | tag::DONE | tag::SENT | tag::TIMER | tag::CONTROL | tag::FLASH_LATE => {
+            tag::SUBMIT | tag::DONE | tag::SENT | tag::TIMER | tag::CONTROL | tag::FLASH_LATE | tag::GROWTH_OFFERED => {
                 now = reader.changed(now)?;
                 let event = match tag {
                     tag::SUBMIT => Event::Submit(self.submit(reader)?),
@@ -147,6 +147,7 @@ impl Decoder {
                     tag::SENT => Event::Sent(RequestId(reader.small()?)),
                     tag::TIMER => Event::Timer,
                     tag::FLASH_LATE => Event::FlashLate,
+                    tag::GROWTH_OFFERED => Event::GrowthOffered(reader.flag()?),
                     _ => Event::Control { token: reader.number()?, command: self.command(reader)? },
                 };
                 Call::Handle { now, event }

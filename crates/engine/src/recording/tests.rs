@@ -137,12 +137,13 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             control(Command::Relocate { command: command[(a % 4) as usize] })
         }
         30 => Event::FlashLate,
+        31 => Event::GrowthOffered(flag),
         _ => unreachable!("there are no more"),
     };
     Call::Handle { now, event }
 }
 
-const CALLS: u8 = 31;
+const CALLS: u8 = 32;
 
 proptest! {
     #[test]

@@ -28,6 +28,7 @@ pub(super) mod tag {
     pub const UNRETURNED: u8 = 13;
     pub const END: u8 = 14;
     pub const FLASH_LATE: u8 = 15;
+    pub const GROWTH_OFFERED: u8 = 16;
 }
 
 /// A number, seven bits a byte, the lowest first.
@@ -79,6 +80,7 @@ pub(super) fn call(out: &mut Vec<u8>, now: &mut Nanos, block: usize, call: &Call
                 Event::Timer => tag::TIMER,
                 Event::Control { .. } => tag::CONTROL,
                 Event::FlashLate => tag::FLASH_LATE,
+                Event::GrowthOffered(_) => tag::GROWTH_OFFERED,
             });
             change(out, core::mem::replace(now, time), time);
             match event {
@@ -89,6 +91,7 @@ pub(super) fn call(out: &mut Vec<u8>, now: &mut Nanos, block: usize, call: &Call
                 }
                 Event::Sent(request) => number(out, u64::from(request.0)),
                 Event::Timer | Event::FlashLate => {}
+                Event::GrowthOffered(stands) => out.push(u8::from(stands)),
                 Event::Control { token, command } => {
                     number(out, token);
                     control(out, command);

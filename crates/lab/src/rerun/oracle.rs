@@ -157,7 +157,7 @@ impl Oracle {
                 }
             }
             Event::Sent(request) => drop(self.sending.remove(&request)),
-            Event::Timer | Event::FlashLate => {}
+            Event::Timer | Event::FlashLate | Event::GrowthOffered(_) => {}
             Event::Control { command, .. } => self.command(call, command),
         }
     }

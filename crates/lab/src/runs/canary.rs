@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All canaries, each with what has to catch it: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, Hunt); 61] = [
+pub const CANARIES: [(Canary, Hunt); 62] = [
     (Canary::SkippedSync, swarm(10)),
     (Canary::UnforcedRecord, swarm(10)),
     (Canary::LoneRecord, swarm(20)),
@@ -91,6 +91,7 @@ pub const CANARIES: [(Canary, Hunt); 61] = [
     (Canary::PublicSeed, swarm(100)),
     (Canary::ForgottenWrite, faults(10)),
     (Canary::RoomCountedLow, swarm(10)),
+    (Canary::UnawaitedGrowth, crash(36)),
     (Canary::OwnerNotLookedAt, swarm(10)),
     (Canary::UnsyncedMove, crash(26)),
     (Canary::BlindMove, swarm(100)),

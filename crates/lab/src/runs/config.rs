@@ -30,6 +30,8 @@ pub struct Config {
     pub contents: u32,
     /// Whether the pool grows.
     pub grows: bool,
+    /// Whether the driver offers to give the pool more metadata where that runs short.
+    pub offers_growth: bool,
     /// Whether volumes are deleted, resized and set.
     pub changes_volumes: bool,
     /// What the read cache finds blocks by.
@@ -79,6 +81,7 @@ impl Config {
             pace: 6,
             contents: 8,
             grows: false,
+            offers_growth: false,
             changes_volumes: true,
             cache_key: CacheKey::Sector,
             owned: false,
@@ -142,6 +145,7 @@ impl Config {
             pace: random.pick(&[0, 2, 6, 20]),
             contents,
             grows,
+            offers_growth: Random::new(seed ^ 0x6f66_6665_7273).one_in(3),
             changes_volumes: random.one_in(2),
             cache_key: Random::new(seed ^ 0x6361_6368_6b65).pick(&[
                 CacheKey::Sector,

@@ -27,7 +27,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 36;
+pub const FIXED: u64 = 37;
 
 /// The one whose volumes go offline because a goal is missed.
 pub(crate) const OFFLINE: u64 = 33;
@@ -170,6 +170,12 @@ pub fn scenario(number: u64) -> Scenario {
             config.parameters.geometry.metadata_blocks = 128;
             growing_metadata()
         }),
+        36 => ("writes wait for the metadata that the driver offers", {
+            config.volumes = vec![(1 << 30, Policy::Native), (24, Policy::Native)];
+            config.parameters.geometry.metadata_blocks = 160;
+            config.offers_growth = true;
+            far_apart()
+        }),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
             ("a flash is attached and detached while the pool serves", operations)
@@ -203,6 +209,22 @@ fn growing_metadata() -> Vec<Operation> {
     for (round, (containers, metadata)) in (1..).zip([(0, 16), (0, 4200), (2, 40)]) {
         operations.extend([Operation::Grow { containers, metadata }, write(1, 0, 4, 100 * round), patch(1, 100, 3, 7)]);
         operations.extend([Operation::Drain, write(0, 4, 4, 100 * round + 20), Operation::Flush]);
+    }
+    operations
+}
+
+/// Writes each of which takes a leaf and interior pages of a huge map, and trims that give some back.
+fn far_apart() -> Vec<Operation> {
+    let far = |number: u64| number << 20;
+    let mut operations = Vec::new();
+    for number in 0..40 {
+        operations.push(write(0, far(number), 1, number as u32 + 1));
+        match number % 8 {
+            3 => operations.push(Operation::Flush),
+            5 => operations.push(write(1, number % 24, 1, 100 + number as u32)),
+            7 => operations.extend([trim(0, far(number - 2), 1), Operation::Drain]),
+            _ => {}
+        }
     }
     operations
 }

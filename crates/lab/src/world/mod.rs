@@ -367,6 +367,12 @@ impl World {
         self.engine.handle(self.now, Event::Control { token, command });
     }
 
+    /// Offers to give the pool more metadata where that runs short, or takes the offer back.
+    pub fn offer_growth(&mut self, stands: bool) {
+        self.trace.note(self.now, 18, &[stands.into()], || format!("growth offered: {stands}"));
+        self.engine.handle(self.now, Event::GrowthOffered(stands));
+    }
+
     /// Takes a buffer from the engine and fills it; cells without a value keep whatever was there.
     pub fn take_buffer(&mut self, cells: &[Option<u32>; CELLS]) -> Checked<Option<BufferId>> {
         self.follow_buffers()?;

@@ -92,6 +92,43 @@ fn a_pool_whose_maps_are_full_says_so_and_grows_by_metadata() {
     bench.audit();
 }
 
+/// A client that wrote faster than the driver looked at the maps was refused, though the pool could have grown.
+#[test]
+fn a_write_waits_for_the_growth_that_the_driver_offers_until_that_is_taken_back() {
+    let mut bench = pool();
+    bench.world.offer_growth(true);
+    let begin = |bench: &mut Bench, number: u64| bench.begin_write(far(number), &[number as u32 + 1], false);
+    let first_to_wait = |bench: &mut Bench, from: u64| {
+        (from..from + 800).find_map(|number| {
+            let token = begin(bench, number);
+            bench.pass(SECOND);
+            bench.answer(token).map_or(Some((number, token)), |answer| {
+                assert_eq!(answer, Ok(Answer::Done));
+                None
+            })
+        })
+    };
+    let (number, token) = first_to_wait(&mut bench, 0).unwrap();
+    assert!(bench.world.engine.awaits_growth());
+    assert_eq!(bench.world.engine.full(), None);
+    let (geometry, capacity) = (bench.geometry(), bench.geometry().capacity_bytes());
+    let grown = geometry.grown_with(capacity, 2 * u64::from(geometry.metadata_blocks)).unwrap();
+    bench.world.disk.grow(grown.total_blocks());
+    bench.command(Command::Grow { capacity, metadata: grown.metadata_blocks.into() });
+    assert_eq!(bench.wait(token), Ok(Answer::Done));
+    assert!(!bench.world.engine.awaits_growth());
+
+    let (number, token) = first_to_wait(&mut bench, number + 1).unwrap();
+    assert!(bench.world.engine.awaits_growth());
+    bench.world.offer_growth(false);
+    assert_eq!(bench.wait(token), Err(Error::NoSpace));
+    assert!(!bench.world.engine.awaits_growth());
+    assert_eq!(try_write(&mut bench, number), Err(Error::NoSpace));
+    assert_eq!(bench.world.engine.full(), Some(Full::Metadata));
+    bench.settle();
+    bench.audit();
+}
+
 /// A trim of parts of blocks wrote zeroes over the blocks at its ends, and over nothing else: each took a leaf and interior pages, until the pool was full for
 /// all its volumes. 550 GiB of holes, copied in pieces that end within a block, filled a pool of 1 GiB.
 #[test]

@@ -1,14 +1,13 @@
 //! How a pool that is served grows: asked for, or by itself where its maps are short.
 
-use engine::{Command, Nanos, Status};
+use engine::{Command, ControlError, Event, Nanos, Status};
 use tracing::{info, warn};
 
-use super::{Reactor, WATCH_NANOS, Waiter};
+use super::{Reactor, Waiter};
+use crate::commands::explain::explain_control;
 use crate::store::grow;
 
-/// How often it is looked whether maps are short, while clients write.
-const GROWTH_PERIOD: Nanos = 2_000_000;
-/// From one growth that nobody asked for to the next.
+/// From a growth that nobody asked for and that failed to the next attempt.
 const GROWTH_PAUSE: Nanos = 10_000_000_000;
 
 impl Reactor {
@@ -21,30 +20,42 @@ impl Reactor {
         Ok(())
     }
 
-    /// Looks whether maps are short, where clients have sent something: one can write all that is left for maps before the next look at the pool. Where
-    /// the pool cannot grow then, it is tried no more often than that.
-    pub(super) fn look_at_maps(&mut self) {
-        if !self.serving || self.core.now < self.growth_look {
-            return;
-        }
-        let is_short = self.core.engine.is_metadata_short();
-        self.growth_look = self.core.now + if is_short { WATCH_NANOS } else { GROWTH_PERIOD };
-        if is_short {
+    /// Offers the engine a growth of metadata, or takes the offer back.
+    fn offer_growth(&mut self, stands: bool) {
+        self.growth_offered = stands;
+        self.core.engine.handle(self.core.now, Event::GrowthOffered(stands));
+    }
+
+    /// Answers where writes wait for metadata: the pool grows, or they fail.
+    pub(super) fn answer_for_metadata(&mut self) {
+        if self.core.engine.awaits_growth() && self.growing.is_none() {
             self.grow_unasked(&self.core.engine.status());
+            if self.growing.is_none() {
+                self.offer_growth(false);
+            }
+            self.settle();
         }
     }
 
-    /// Gives the pool more metadata where its maps are short and the store has room.
+    /// Gives the pool more metadata where its maps are short and the store has room. Where it has none that is tried again after a while, and until then
+    /// writes that find no metadata fail at once.
     pub(super) fn grow_unasked(&mut self, status: &Status) {
         let may = self.growing.is_none() && self.stops == 0 && self.core.engine.takes_changes();
         if !self.serving || !may || self.core.now < self.grows_after {
             return;
         }
+        if !self.growth_offered {
+            self.offer_growth(true);
+        }
         let geometry = *self.core.engine.geometry();
-        let Some(wanted) = grow::Wanted::unasked(&mut self.store, &geometry, status) else { return };
-        self.grows_after = self.core.now + GROWTH_PAUSE;
+        let awaited = self.core.engine.awaits_growth();
+        let wanted = match grow::Wanted::unasked(&mut self.store, &geometry, status, awaited) {
+            Ok(Some(wanted)) => wanted,
+            Ok(None) => return,
+            Err(error) => return self.cannot_grow(&error),
+        };
         if let Err(error) = self.prepare_growth(wanted) {
-            return warn!("the pool's maps and tables are nearly full, and it cannot grow by itself: {error:#}");
+            return self.cannot_grow(&error);
         }
         let left = geometry.growths_left() - 1;
         info!(
@@ -52,5 +63,23 @@ impl Reactor {
         );
         let grow::Wanted { capacity, metadata } = wanted;
         self.growing = Some(self.submit_command(Command::Grow { capacity, metadata }, Waiter::Growth));
+    }
+
+    /// Takes in what came of a growth that nobody asked for.
+    pub(super) fn grown_unasked(&mut self, result: Result<(), ControlError>) {
+        match result {
+            Ok(()) => self.growth_error = None,
+            Err(error) => self.cannot_grow(&anyhow::Error::msg(explain_control(error))),
+        }
+    }
+
+    /// The pool's maps are short, and it cannot grow now.
+    fn cannot_grow(&mut self, error: &anyhow::Error) {
+        self.grows_after = self.core.now + GROWTH_PAUSE;
+        let error = format!("{error:#}");
+        if self.growth_error.as_ref() != Some(&error) {
+            warn!("the pool's maps and tables are nearly full, and it cannot grow by itself: {error}");
+            self.growth_error = Some(error);
+        }
     }
 }

@@ -39,17 +39,35 @@ impl Wanted {
         Wanted { capacity, metadata: if grows { doubled } else { asked } }
     }
 
-    /// The growth of a pool whose maps are short, if it does that by itself: the largest that the store has room for.
-    pub fn unasked(store: &mut Store, geometry: &Geometry, status: &Status) -> Option<Wanted> {
-        let is_short = status.metadata_short && geometry.growths_left() > KEPT;
+    /// The growth of a pool whose maps are short, or whose clients wait for it, if it does that by itself: the largest that the store has room for.
+    pub fn unasked(
+        store: &mut Store,
+        geometry: &Geometry,
+        status: &Status,
+        awaited: bool,
+    ) -> anyhow::Result<Option<Wanted>> {
+        let is_short = (status.metadata_short || awaited) && geometry.growths_left() > KEPT;
         if !is_short || status.logical_blocks_used < MAPPED * status.metadata_blocks_used {
-            return None;
+            return Ok(None);
         }
         let _ = store.measure_again();
         let blocks = u64::from(geometry.metadata_blocks);
         let sizes = [2 * blocks, blocks * 3 / 2, blocks * 5 / 4];
-        let mut wanted = sizes.map(|metadata| Wanted { capacity: geometry.capacity_bytes(), metadata }).into_iter();
-        wanted.find(|wanted| wanted.of(geometry).is_ok_and(|grown| has_room(store, geometry, &grown)))
+        let wanted = sizes.map(|metadata| Wanted { capacity: geometry.capacity_bytes(), metadata });
+        let possible = |wanted: &&Wanted| wanted.of(geometry).is_ok();
+        let Some(least) = wanted.iter().rfind(possible).and_then(|wanted| wanted.of(geometry).ok()) else {
+            return Ok(None);
+        };
+        let found =
+            wanted.into_iter().find(|wanted| wanted.of(geometry).is_ok_and(|grown| has_room(store, geometry, &grown)));
+        if found.is_none() {
+            let (path, more) = (store.path().display(), size::show(least.total_bytes() - geometry.total_bytes()));
+            match store.kind() {
+                Kind::File => bail!("the file system under {path} has less than twice the {more} free that it needs"),
+                Kind::Device => bail!("{path} would have to be {more} longer than the pool is"),
+            }
+        }
+        Ok(found)
     }
 
     /// What a pool of this geometry becomes.

@@ -43,6 +43,13 @@ use crate::{Checked, violated};
 
 /// Steps without any answer after which something hangs.
 const MOST_STEPS_WITHOUT_ANSWER: u64 = 200_000;
+/// Bits of a token that number a request; the others name its client.
+const CLIENT_SHIFT: u32 = 48;
+
+/// The number of a request.
+fn number_of(token: u64) -> u64 {
+    token & ((1 << CLIENT_SHIFT) - 1)
+}
 
 /// What a crash at some point finds.
 #[derive(Clone, Debug)]
@@ -191,6 +198,8 @@ pub struct Run {
     pub(crate) is_unsettled: bool,
     /// What the pool may have grown to, unanswered.
     pub(crate) growing: Option<Geometry>,
+    /// The number of the first request since the driver offers to grow the pool where metadata runs short.
+    pub(crate) growth_offered: Option<u64>,
     points: u64,
     pub(crate) snapshots: Option<Vec<Snapshot>>,
     /// Faults may strike: see [`crate::runs::faulty`].
@@ -262,6 +271,7 @@ impl Run {
             names: 0,
             is_unsettled: false,
             growing: None,
+            growth_offered: None,
             points: 0,
             snapshots: None,
             endures: false,
@@ -293,6 +303,7 @@ impl Run {
 
     pub(crate) fn perform_one(&mut self, operation: &Operation) -> Checked {
         self.lull()?;
+        self.offer_growth();
         if self.endures && self.endure(operation)? {
             return Ok(());
         }
@@ -440,7 +451,7 @@ impl Run {
 
     pub(crate) fn token(&mut self, pending: Pending) -> u64 {
         // Of one of three clients: long requests take turns.
-        let token = self.next_token | ((self.next_token % 3) << 48);
+        let token = self.next_token | ((self.next_token % 3) << CLIENT_SHIFT);
         self.next_token += 1;
         if self.endures {
             let repairs = self.world.engine.blocks_under_repair() > 0;
@@ -715,7 +726,36 @@ impl Run {
             let (pending, flights) = (&self.pending, self.world.in_flight());
             return violated(format!("no answer in {MOST_STEPS_WITHOUT_ANSWER} steps: {pending:?}; {flights}"));
         }
-        Ok(step)
+        let has_answered = self.answer_for_growth(&step)?;
+        Ok(if has_answered && step == Step::Quiet { Step::Passed } else { step })
+    }
+
+    /// Answers for the driver where changes wait for the growth that it has offered: soon, where there is anything to do until then.
+    fn answer_for_growth(&mut self, step: &Step) -> Checked<bool> {
+        let grows = |pending: &Pending| matches!(pending, Pending::Grow { .. });
+        if !self.world.engine.awaits_growth() || self.pending.values().any(grows) {
+            return Ok(false);
+        }
+        match self.random.below(6) {
+            0..2 if *step != Step::Quiet => return Ok(false),
+            0..5 if self.growing.is_none() => {
+                let metadata = self.random.between(1, 200);
+                self.grow(0, metadata)?;
+            }
+            _ => {
+                self.growth_offered = None;
+                self.world.offer_growth(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Offers to give the pool more metadata: the first time, and now and then after an offer was taken back.
+    fn offer_growth(&mut self) {
+        if self.config.offers_growth && self.growth_offered.is_none() && self.random.one_in(4) {
+            self.growth_offered = Some(self.next_token);
+            self.world.offer_growth(true);
+        }
     }
 
     fn crash_point(&mut self) {
@@ -747,7 +787,8 @@ impl Run {
                 self.counts.without_space += 1;
                 let needs_no_space = !*is_write && range.is_aligned();
                 let by_fault = self.lacks_space_by_fault() || self.lacks_room_by_fault(before);
-                let is_credible = self.may_be_full() || self.may_lack_metadata();
+                let waits_for_growth = self.growth_offered.is_some_and(|first| number_of(token) >= first);
+                let is_credible = self.may_be_full() || self.may_lack_metadata() && !waits_for_growth;
                 if !by_fault && (needs_no_space || !is_credible) {
                     return violated(format!(
                         "no space for {pending:?}, with {} blocks in use or in flight of {}; {:?}",

@@ -135,6 +135,7 @@ impl Run {
         self.limits = limits;
         let submitted = self.world.submitted;
         self.world = World::open(parameters, limits, disk, self.world.now, random, trace)?;
+        self.growth_offered = None;
         (self.world.faults, self.world.records, self.world.submitted) = (faults, records, submitted);
         self.is_counted = false;
         self.acquire()?;
