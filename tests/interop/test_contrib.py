@@ -40,6 +40,32 @@ def labels_of(name):
 
 
 class Contrib(unittest.TestCase):
+    def test_nothing_gives_the_group_of_all_disks(self):
+        """Whoever is in `disk` may write every disk of the host."""
+        listed = run("git", "ls-files", "contrib", "docs", "README.md", "crates/onefold/Cargo.toml", cwd=ROOT).stdout.split()
+        found = []
+        for name in listed:
+            with open(os.path.join(ROOT, name), encoding="utf-8", errors="replace") as file:
+                found += [f"{name}: {line}" for line in file if re.search(r"(Groups?=disk|-a?G disk|group [`'\"]?disk[`'\"]?|root:disk\b)", line)]
+        self.assertEqual([line for line in found if "never" not in line], [])
+
+    def test_the_units_have_a_group_of_their_own(self):
+        with open(os.path.join(ROOT, "contrib/systemd/onefold@.socket"), encoding="utf-8") as file:
+            socket = file.read()
+        with open(os.path.join(ROOT, "contrib/systemd/sysusers.conf"), encoding="utf-8") as file:
+            users = file.read()
+        group = re.search(r"^SocketGroup=(\w+)$", socket, re.M)[1]
+        self.assertRegex(users, rf"(?m)^[ug] {group}\b")
+        with open(os.path.join(ROOT, "contrib/systemd/onefold@.service"), encoding="utf-8") as file:
+            service = file.read()
+        # Members of the group connect; the pool's file is not theirs.
+        self.assertIn("StateDirectoryMode=0700", service)
+        with open(os.path.join(ROOT, "contrib/udev/70-onefold.rules"), encoding="utf-8") as file:
+            rules = [line for line in file if line.strip() and not line.startswith("#")]
+        self.assertTrue(rules)
+        for rule in rules:
+            self.assertRegex(rule, r'^SUBSYSTEM=="block", ENV\{\w+\}=="[^"]+", OWNER="onefold"$')
+
     def test_metrics_and_their_labels_are_those_of_the_docs(self):
         seen = 0
         for where, expression in expressions():
