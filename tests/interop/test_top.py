@@ -101,6 +101,18 @@ class Top(unittest.TestCase):
                 self.assert_left_as_it_was(terminal)
             pool.stop()
 
+    def test_a_terminal_that_goes_away_ends_it(self):
+        """No signal says so where the terminal does not control the process: it asked without a pause, and never looked at anything else."""
+        with Pool("64M").serve("--memory", "64M") as pool:
+            terminal = Terminal(pool.path)
+            self.addCleanup(terminal.process.kill)
+            terminal.wait_for(b"q ends this")
+            os.close(terminal.far)
+            os.close(terminal.near)
+            terminal.process.wait(timeout=PATIENCE)
+            self.assertIn(terminal.process.returncode, (0, 1))
+            pool.stop()
+
     def test_a_server_that_ends_and_comes_again_is_followed(self):
         with Pool("64M").serve("--memory", "64M") as pool:
             terminal = self.terminal(pool.path)

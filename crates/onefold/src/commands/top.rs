@@ -1,7 +1,7 @@
 //! `onefold top`: what the page of a server shows, in a terminal.
 //!
 //! A thread asks the server, so that keys are read also while it does not answer. The terminal is left as it was found: at the end, when a
-//! signal comes, after an error, and by a panic's hook.
+//! signal comes, after an error, and by a panic's hook. A terminal that goes away ends it, also where no signal says so.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -21,6 +21,7 @@ use ratatui::{DefaultTerminal, Frame, Terminal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::commands::cli::Target;
+use crate::io::input::{self, Waited};
 use crate::operators::control::{self, Request};
 use crate::print::{print, shown};
 use crate::report::health::{Health, Level};
@@ -87,7 +88,10 @@ pub fn top(target: &Target, once: bool) -> anyhow::Result<ExitCode> {
     let answers = follow(target.clone())?;
     let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
     let result = show(&mut terminal, &mut view, &answers, &ends);
-    ratatui::restore();
+    if ratatui::try_restore().is_err() {
+        // It is gone. The library would tell it so, and panic because it cannot.
+        std::mem::forget(terminal);
+    }
     result.map(|()| ExitCode::SUCCESS)
 }
 
@@ -127,6 +131,7 @@ fn show(
     ends: &AtomicBool,
 ) -> anyhow::Result<()> {
     let mut is_new = true;
+    let keys = input::keyboard().context("cannot read from this terminal")?;
     while !ends.load(Ordering::Relaxed) {
         for answer in answers.try_iter() {
             is_new = true;
@@ -139,7 +144,12 @@ fn show(
             terminal.draw(|frame| draw(frame, view)).context("cannot write to this terminal")?;
             is_new = false;
         }
-        if !event::poll(KEYS).context("cannot read from this terminal")? {
+        match input::wait(&keys, KEYS).context("cannot read from this terminal")? {
+            Waited::Gone => return Ok(()),
+            Waited::Nothing | Waited::Ready => {}
+        }
+        // The library would wait forever for what a terminal says that is gone, so it is asked only for what is there. The size may have changed, too.
+        if !event::poll(Duration::ZERO).context("cannot read from this terminal")? {
             continue;
         }
         match event::read().context("cannot read from this terminal")? {

@@ -7,6 +7,7 @@ pub mod disk;
 #[cfg(feature = "faults")]
 pub mod faults;
 pub mod heap;
+pub mod input;
 pub mod locks;
 pub mod peer;
 pub mod poll;
