@@ -22,6 +22,7 @@ use engine::{BufferId, Effect, Engine, Event, FlashParameters, Limits, Nanos};
 use rustix::fs::{FlockOperation, flock};
 use tracing::{info, warn};
 
+use crate::io::input;
 use crate::size;
 use crate::store::replace::Replaceable;
 
@@ -322,7 +323,7 @@ fn make_file(path: &Path) -> anyhow::Result<File> {
     // A pipe would be waited for.
     let is_file = std::fs::metadata(path).map_or(true, |found| found.is_file());
     ensure!(is_file, "it is no regular file: name another one");
-    match OpenOptions::new().read(true).open(path) {
+    match input::open(path) {
         Ok(earlier) => {
             ensure!(is_recording(&earlier)?, "the file holds something else than a recording: name another one");
             if flock(&earlier, FlockOperation::NonBlockingLockExclusive).is_err() {

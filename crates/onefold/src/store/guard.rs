@@ -16,7 +16,7 @@ use engine::SuperblockError;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::flash::label::Label;
-use crate::io::locks;
+use crate::io::{input, locks};
 use crate::size;
 use crate::store::backing::{Kind, Store, kind_of};
 use crate::store::identity::Identity;
@@ -59,7 +59,7 @@ pub fn check(store: &Store, allowed: Allowed) -> anyhow::Result<()> {
     let below = target.below();
     for layer in &below {
         // What cannot be opened cannot be asked, and is written by nobody of our rights.
-        let Ok(file) = File::open(&layer.path) else { continue };
+        let Ok(file) = input::open(&layer.path) else { continue };
         refuse_use(layer, &target, &file)?;
         let is_free = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
         ensure!(is_free, "{}, and another process has that: stop it first", stands_on(&target, layer));
@@ -199,7 +199,7 @@ impl std::fmt::Display for Owner {
 
 /// What at a path belongs to Onefold, if it can be read; whoever serves it is not asked.
 pub fn owner_of(path: &Path) -> Option<Owner> {
-    let file = File::open(path).ok()?;
+    let file = input::open(path).ok()?;
     let mut first = [0; LABEL_BYTES];
     if file.read_exact_at(&mut first, 0).is_ok()
         && let Some(pool) = Label::pool_of(&first)
@@ -219,9 +219,8 @@ pub fn owner_of(path: &Path) -> Option<Owner> {
 /// Opens an image to read it into the pool at `pool`. Refuses pools and flash caches, unless their bytes are wanted `as_they_are` and nobody uses them.
 pub fn open_source(path: &Path, pool: &Path, as_they_are: bool) -> anyhow::Result<File> {
     let shown = path.display();
-    // A pipe would be waited for.
     kind_of(path)?;
-    let file = File::open(path).with_context(|| format!("cannot open the image {shown}"))?;
+    let file = input::open(path).with_context(|| format!("cannot open the image {shown}"))?;
     let source = Layer { path: path.into(), identity: Identity::of_file(&file)? };
     let own = probe::id_without_lock(pool).ok().flatten();
     for layer in std::iter::once(source.clone()).chain(source.below()) {
@@ -233,7 +232,7 @@ pub fn open_source(path: &Path, pool: &Path, as_they_are: bool) -> anyhow::Resul
             as_they_are,
             "{what} is {owner}, and no image of a disk: serve that pool, and copy a volume of it; or add --format raw to take its bytes as they are"
         );
-        let below = (layer != source).then(|| File::open(&layer.path)).transpose()?;
+        let below = (layer != source).then(|| input::open(&layer.path)).transpose()?;
         let is_free = flock(below.as_ref().unwrap_or(&file), FlockOperation::NonBlockingLockShared).is_ok();
         ensure!(is_free, "{what} is {owner}, and another process has it open: stop that first");
     }

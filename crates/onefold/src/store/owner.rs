@@ -26,6 +26,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use tracing::warn;
 
 use crate::io::arena::BLOCK;
+use crate::io::input;
 use crate::print::outside;
 use crate::report::status::show_date;
 use crate::store::backing::Store;
@@ -193,7 +194,7 @@ pub fn running_at(path: &Path) -> Option<Owner> {
 
 fn owner_of(path: &Path) -> anyhow::Result<Option<Owner>> {
     let Some(parameters) = probe::parameters_without_lock(path)? else { return Ok(None) };
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let file = input::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut block = vec![0; BLOCK];
     let Some(offset) = offset(&parameters) else { return Ok(None) };
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut block, offset)

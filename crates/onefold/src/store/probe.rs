@@ -8,8 +8,9 @@ use anyhow::{Context, bail};
 use engine::geometry::{BLOCK_SIZE, PLACE_B_OFFSET};
 use engine::{Parameters, Superblock, SuperblockError};
 
+use crate::io::input;
 use crate::size;
-use crate::store::backing::{Kind, Store};
+use crate::store::backing::{Kind, Store, kind_of};
 use crate::transfer::format::PACKED;
 
 const BLOCK: usize = BLOCK_SIZE as usize;
@@ -100,7 +101,8 @@ pub fn id_without_lock(path: &Path) -> anyhow::Result<Option<[u8; 16]>> {
 
 /// The parameters of a pool that another process may be serving; `None` if there is no pool.
 pub fn parameters_without_lock(path: &Path) -> anyhow::Result<Option<Parameters>> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    kind_of(path)?;
+    let file = input::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     Ok(superblock_without_lock(&file).ok().map(|superblock| superblock.parameters))
 }
 

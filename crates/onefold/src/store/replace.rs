@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
+use crate::io::input;
+
 /// What a file begins with that a command may replace, and what that is called.
 #[derive(Clone, Copy, Debug)]
 pub struct Replaceable {
@@ -25,7 +27,7 @@ impl Replaceable {
             Err(error) => return Err(error).with_context(|| format!("cannot look at {shown}")),
             Ok(found) if !found.is_file() => false,
             Ok(_) => {
-                let opened = File::open(path).with_context(|| format!("cannot open {shown}"))?;
+                let opened = input::open(path).with_context(|| format!("cannot open {shown}"))?;
                 let mut begins = Vec::new();
                 opened.take(self.begins.len() as u64).read_to_end(&mut begins)?;
                 self.begins.starts_with(&begins)

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
+use crate::io::input;
+
 /// Formats that qemu-nbd reads and writes, as it calls them; what is none of them is raw.
 pub const FORMATS: [&str; 8] = ["raw", "qcow2", "vmdk", "vdi", "vhdx", "vpc", "qed", "parallels"];
 /// Those that are made.
@@ -53,7 +55,7 @@ fn begins(file: &File, at: u64, mark: &[u8]) -> bool {
 
 /// The format of a file that is there. Refuses what holds an image, and is none.
 pub fn of_content(path: &Path) -> anyhow::Result<&'static str> {
-    let file = File::open(path).with_context(|| format!("cannot open the image {}", path.display()))?;
+    let file = input::open(path).with_context(|| format!("cannot open the image {}", path.display()))?;
     for (at, mark, format) in MARKS {
         if begins(&file, at, mark) {
             return Ok(format);
@@ -79,7 +81,7 @@ pub fn of_content(path: &Path) -> anyhow::Result<&'static str> {
 /// Whether an image ends before the data that its header counts, where `qemu-img check` does not see that: VDI (blocks allocated, their size, and where
 /// they begin, at 0x184, 0x178 and 0x158 of its header), and dynamic VHD, which ends with a copy of its first sector.
 pub fn is_cut_short(path: &Path, format: &str) -> anyhow::Result<bool> {
-    let file = File::open(path).with_context(|| format!("cannot open the image {}", path.display()))?;
+    let file = input::open(path).with_context(|| format!("cannot open the image {}", path.display()))?;
     let length = file.metadata()?.len();
     let number = |at: u64| {
         let mut bytes = [0; 4];

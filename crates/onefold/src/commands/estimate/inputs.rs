@@ -9,10 +9,10 @@
 //! zeroes.
 
 use std::collections::HashSet;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,6 +20,7 @@ use anyhow::bail;
 use serde::Serialize;
 
 use super::{BLOCK, WINDOW_BLOCKS};
+use crate::io::input::open;
 use crate::store::probe;
 
 /// Bytes of a window.
@@ -234,11 +235,6 @@ fn note(path: &Path) -> Option<String> {
     Some(format!(
         "{shown} is {name}: its bytes are estimated as they are. Make it raw to estimate what a guest would write"
     ))
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    // What has become a pipe since does not stop us.
-    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 
 /// Blocks of a window, up to the end of its file.

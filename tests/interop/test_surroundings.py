@@ -1,0 +1,171 @@
+"""Surroundings in which commands meet what they do not expect: outputs that take nothing, inputs that never come, a clock before 1970, a kernel that forbids io_uring,
+and their own end by a signal."""
+
+import ctypes
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+from authority import Authority
+from server import ONEFOLD, PATIENCE, ROOT, Pool, onefold, run
+from test_transfer import make_image
+
+FULL = "cannot be written to the standard output: No space left on device"
+# io_uring_setup(2), and what a filter of seccomp(2) is made of: load the number of the call, compare, answer.
+IO_URING_SETUP, LOAD, EQUAL, ANSWER = 425, 0x20, 0x15, 0x06
+ALLOW, ERRNO = 0x7FFF0000, 0x00050000
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
+
+
+class Instruction(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_ushort), ("true", ctypes.c_ubyte), ("false", ctypes.c_ubyte), ("k", ctypes.c_uint)]
+
+
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.POINTER(Instruction))]
+
+
+def without_io_uring(number):
+    """What a child does before it becomes the program: a filter answers io_uring_setup with this error."""
+    def forbid():
+        rows = (Instruction * 4)(Instruction(LOAD, 0, 0, 0), Instruction(EQUAL, 0, 1, IO_URING_SETUP),
+                                 Instruction(ANSWER, 0, 0, ERRNO | number), Instruction(ANSWER, 0, 0, ALLOW))
+        program = Program(len(rows), rows)
+        library = ctypes.CDLL(None, use_errno=True)
+        assert library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+        assert library.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) == 0
+    return forbid
+
+
+def commands():
+    """Every command, by docs/reference.md, and the names of its arguments."""
+    with open(os.path.join(ROOT, "docs/reference.md"), encoding="utf-8") as file:
+        text = file.read()
+    return {name: usage for name, usage in re.findall(r"^Usage: onefold ([a-z -]*[a-z]) ?(.*)$", text, re.M)}
+
+
+class Surroundings(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="onefold-surroundings-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def pool(self, name="disk.onefold"):
+        onefold("create", self.path(name), "--capacity", "64M")
+        onefold("volume", "create", self.path(name), "default", "--size", "32M")
+        return self.path(name)
+
+    def printing(self, pool, image):
+        """Command lines that print a result and need no server."""
+        new = [0]
+
+        def fresh(suffix=""):
+            new[0] += 1
+            return self.path(f"new{new[0]}{suffix}")
+
+        yield "create", ["create", fresh(), "--capacity", "64M"]
+        yield "create", ["create", fresh(), "--capacity", "64M", "--json"]
+        yield "grow", ["grow", pool, "--capacity", "128M"]
+        yield "volume create", ["volume", "create", pool, f"v{new[0]}", "--size", "1M"]
+        yield "volume resize", ["volume", "resize", pool, f"v{new[0]}", "2M"]
+        yield "volume delete", ["volume", "delete", pool, f"v{new[0]}", "--yes"]
+        for command in ["volume list", "get", "status", "check", "scrub", "dedup"]:
+            yield command, [*command.split(), pool]
+            yield command, [*command.split(), pool, "--json"]
+        yield "status", ["status", pool, "--prometheus"]
+        yield "volume get", ["volume", "get", pool, "default"]
+        yield "repair", ["repair", pool, "--dry-run"]
+        yield "import", ["import", pool, "image", image, "--overwrite"]
+        yield "import", ["import", pool, "image", image, "--overwrite", "--json"]
+        yield "export", ["export", pool, "image", fresh(".raw")]
+        yield "estimate", ["estimate", image]
+        yield "estimate", ["estimate", image, "--json"]
+        yield "completions", ["completions", "bash"]
+        yield "help", ["--help"]
+        yield "help", ["help", "serve"]
+        yield "version", ["--version"]
+
+    def serving(self, pool, image):
+        """Command lines that print a result and need a server."""
+        yield "top", ["top", pool, "--once"]
+        yield "connect", ["connect", pool, "default"]
+        yield "cache status", ["cache", "status", pool]
+        yield "relocate profile start", ["relocate", "profile", "start", pool]
+        yield "objects import", ["objects", "import", pool, "default", self.path("manifest")]
+        yield "relocate profile show", ["relocate", "profile", "show", pool]
+        yield "relocate profile save", ["relocate", "profile", "save", pool, self.path("profile")]
+        yield "relocate profile load", ["relocate", "profile", "load", pool, self.path("profile")]
+        yield "relocate plan", ["relocate", "plan", pool]
+        yield "relocate profile stop", ["relocate", "profile", "stop", pool]
+        yield "cache attach", ["cache", "attach", pool, self.path("cache"), "--size", "16M"]
+        yield "cache detach", ["cache", "detach", pool]
+
+    def fails_on_a_full_disk(self, lines):
+        seen = set()
+        for command, line in lines:
+            seen.add(command)
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([ONEFOLD, *line], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+            self.assertEqual(done.returncode, 1, f"{line}: {done.stderr}")
+            self.assertEqual(done.stderr.count(FULL), 1, f"{line}: {done.stderr}")
+        return seen
+
+    def test_a_pipe_that_nobody_writes_holds_up_no_command(self):
+        pipe, pool = self.path("pipe"), self.pool()
+        os.mkfifo(pipe)
+        for name in ["file", "image"]:
+            with open(self.path(name), "w", encoding="utf-8") as file:
+                file.write("0 4096 /boot/kernel\n")
+        made = {"VOLUME": "v", "NAME": "v", "SIZE": "1M", "DEVICE": self.path("device"), "KEY=VALUE": "policy=full", "KEY": "policy", "VALUE": "full",
+                "IMAGE": self.path("image"), "FILE": self.path("file")}
+        more = {"create": ["--capacity", "64M"], "grow": ["--capacity", "128M"], "volume create": ["--size", "1M"], "volume delete": ["--yes"],
+                "repair": ["--yes"], "top": ["--once"], "export": ["--overwrite"]}
+        seen = 0
+        for command, usage in commands().items():
+            if "<POOL>" not in usage:
+                continue
+            words = [made.get(word, word) for word in re.findall(r"<([^>]+)>", usage.replace("--capacity <CAPACITY>", "").replace("--size <SIZE>", ""))]
+            words = [pipe if word == "POOL" else word for word in words]
+            done = run(ONEFOLD, *command.split(), *words, *more.get(command, []), check=False)
+            self.assertNotEqual(done.returncode, 0, command)
+            self.assertIn("pipe", done.stderr, command)
+            seen += 1
+        self.assertGreater(seen, 25)
+        for line in [["import", pool, "v", pipe], ["import", pool, "v", pipe, "--format", "raw"], ["import", pool, "v", self.folder],
+                     ["import", pool, "v", "/dev/zero"], ["export", pool, "default", pipe, "--overwrite"], ["estimate", pipe]]:
+            done = onefold(*line, check=False)
+            self.assertNotEqual(done.returncode, 0, line)
+            self.assertIn(line[3] if line[0] != "estimate" else pipe, done.stderr)
+            self.assertNotIn("resize", done.stderr)
+
+    def test_a_command_that_reads_a_pipe_can_be_interrupted(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("relocate", "profile", "start", pool.path)
+            pipe = self.path("pipe")
+            os.mkfifo(pipe)
+            for command in [["objects", "import", pool.path, "default", pipe], ["relocate", "profile", "load", pool.path, pipe]]:
+                for number in [signal.SIGINT, signal.SIGTERM]:
+                    for writes in [False, True]:
+                        reading = subprocess.Popen([ONEFOLD, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                        # Opening a pipe to write waits for its reader.
+                        writer = open(pipe, "w") if writes else None
+                        reading.send_signal(number)
+                        reading.communicate(timeout=PATIENCE)
+                        self.assertEqual(reading.returncode, -number)
+                        if writer:
+                            writer.close()
+            pool.stop()
+
+
+if __name__ == "__main__":
+    unittest.main()
