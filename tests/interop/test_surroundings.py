@@ -120,6 +120,27 @@ class Surroundings(unittest.TestCase):
             self.assertEqual(done.stderr.count(FULL), 1, f"{line}: {done.stderr}")
         return seen
 
+    def test_a_result_that_a_full_disk_does_not_take_is_a_failure(self):
+        image = make_image(self.path("image"))
+        seen = self.fails_on_a_full_disk(self.printing(self.pool(), image))
+        with open(self.path("manifest"), "w", encoding="utf-8") as file:
+            file.write("0 4096 /boot/kernel\n")
+        with Pool("64M").serve("--memory", "256M") as pool:
+            seen |= self.fails_on_a_full_disk(self.serving(pool.path, image))
+            pool.stop()
+        # Commands that print nothing, go on serving, or need shared blocks that lie scattered.
+        silent = {"serve", "set", "volume set", "man", "relocate run"}
+        self.assertEqual(set(commands()) - seen - silent, set())
+
+    def test_a_reader_that_is_gone_is_no_failure(self):
+        pool = self.pool()
+        for line in [["status", pool], ["status", pool, "--json"], ["volume", "list", pool], ["--help"]]:
+            reader, writer = os.pipe()
+            os.close(reader)
+            done = subprocess.run([ONEFOLD, *line], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+            os.close(writer)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), line)
+
     def test_a_pipe_that_nobody_writes_holds_up_no_command(self):
         pipe, pool = self.path("pipe"), self.pool()
         os.mkfifo(pipe)

@@ -49,7 +49,7 @@ use operators::control::Request;
 use operators::properties::Property;
 use operators::service::Inherited;
 use operators::{properties, service};
-use print::{complain, print, print_json, shown};
+use print::{complain, has_failed, print, print_json, print_parsed, shown};
 use report::status::Report;
 use report::{prometheus, status};
 use store::copy_on_write::Overwriting;
@@ -64,7 +64,13 @@ const USAGE: u8 = 2;
 fn main() -> ExitCode {
     // Before anything is opened.
     let inherited = service::inherited();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(said) => {
+            print_parsed(&said);
+            return if has_failed() { ExitCode::FAILURE } else { ExitCode::from(said.exit_code().clamp(0, 255) as u8) };
+        }
+    };
     if !matches!(cli.command, Command::Serve(_)) {
         log::start(Level::Warn);
     }
@@ -72,6 +78,10 @@ fn main() -> ExitCode {
         owner::take_over();
     }
     match file_size::handle_signal().and_then(|()| take_memory(&cli)).and_then(|()| run(&cli.command, inherited)) {
+        // A server that cannot say that it is ready serves all the same.
+        Ok(code) if has_failed() && code == ExitCode::SUCCESS && !matches!(cli.command, Command::Serve(_)) => {
+            ExitCode::FAILURE
+        }
         Ok(code) => code,
         Err(error) => {
             complain(format_args!("{error:#}"));

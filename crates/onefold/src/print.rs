@@ -1,6 +1,9 @@
 //! What is said to whoever typed a command: results on the standard output, what went wrong on the error output. A reader
 //! that is gone ends nothing. (What a server has to say goes to the log.)
 //!
+//! A result that cannot be written, as to a full disk, is told once; [`has_failed`] then makes the exit status of the command a failure. All results pass
+//! through [`print`] or [`print_parsed`].
+//!
 //! Text from outside (paths, names of a guest's files, answers of servers) may hold what a terminal obeys, or what turns the direction of text. No such character
 //! leaves the program: [`print`], [`complain`] and [`OneLine`] write it as an escape. Line breaks are ours, so [`outside`] is for text in the
 //! middle of a line.
@@ -9,6 +12,10 @@ use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether a result could not be written.
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Escapes text from outside for the middle of a line: control characters, line breaks among them, and those that change the direction of text. The escape is that of
 /// JSON, so that a JSON string stays what it was.
@@ -48,8 +55,38 @@ pub fn complain(text: Arguments<'_>) {
 /// A result.
 pub fn print(text: Arguments<'_>) {
     let mut output = io::stdout().lock();
-    let _ = output.write_all(escaped(&text.to_string(), is_unsafe).as_bytes());
-    let _ = output.flush();
+    let text = text.to_string();
+    judge(output.write_all(escaped(&text, is_unsafe).as_bytes()).and_then(|()| output.flush()));
+}
+
+/// Help, the version, or the refusal of a command line, as clap words and colours them.
+pub fn print_parsed(said: &clap::Error) {
+    let printed = said.print().and_then(|()| io::stdout().flush());
+    if !said.use_stderr() {
+        judge(printed);
+    }
+}
+
+/// Whether a result could not be written, so that the command has failed whatever else it did.
+pub fn has_failed() -> bool {
+    HAS_FAILED.load(Ordering::Relaxed)
+}
+
+/// Takes note of a result that could not be written. A reader that has closed its pipe wanted no more.
+fn judge(written: io::Result<()>) {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(format_args!("the result cannot be written to the standard output: {error}"));
+        }
+        _ => {}
+    }
+}
+
+/// Tells the first failure.
+fn fail(text: Arguments<'_>) {
+    if !HAS_FAILED.swap(true, Ordering::Relaxed) {
+        complain(text);
+    }
 }
 
 /// The error output for a log: what is written at once is one line.
@@ -71,7 +108,7 @@ impl Write for OneLine {
 pub fn print_json(value: &impl serde::Serialize) {
     match serde_json::to_string(value) {
         Ok(text) => print(format_args!("{text}\n")),
-        Err(error) => complain(format_args!("the result cannot be written as JSON: {error}")),
+        Err(error) => fail(format_args!("the result cannot be written as JSON: {error}")),
     }
 }
 
