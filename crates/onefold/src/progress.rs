@@ -1,65 +1,120 @@
-//! Progress of long work, on a terminal: silent for the first second, then one line that is rewritten.
+//! Progress of long work, on the error output. A terminal has one line that is rewritten, after a second of silence. A pipe or a file gets a line after 30 s, and
+//! each further one after twice the time: twelve in a day.
 
+use std::fmt::Arguments;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use crate::print::{complain, outside};
 use crate::size;
 
+/// How long a terminal shows nothing, and from one rewrite of its line to the next.
 const SILENCE: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(250);
+/// When the first line goes to a pipe or a file.
+const FIRST_LINE: Duration = Duration::from_secs(30);
+
+/// When to show how far work is.
+#[derive(Clone, Copy, Debug)]
+struct Schedule {
+    is_terminal: bool,
+    /// Since the beginning of the work.
+    next: Duration,
+}
+
+impl Schedule {
+    fn new(is_terminal: bool) -> Schedule {
+        Schedule { is_terminal, next: if is_terminal { SILENCE } else { FIRST_LINE } }
+    }
+
+    /// Whether to show something now, so long after the beginning.
+    fn is_due(&mut self, elapsed: Duration) -> bool {
+        let is_due = elapsed >= self.next;
+        if is_due {
+            self.next = if self.is_terminal { elapsed + PERIOD } else { elapsed * 2 };
+        }
+        is_due
+    }
+}
+
+/// Shows how far work is that says so in its own words.
+pub struct Teller {
+    started: Instant,
+    schedule: Schedule,
+    /// Whether a line stands on the terminal.
+    is_shown: bool,
+}
+
+impl Teller {
+    /// Begins.
+    pub fn new() -> Teller {
+        Teller { started: Instant::now(), schedule: Schedule::new(std::io::stderr().is_terminal()), is_shown: false }
+    }
+
+    /// Shows a line, if it is time for one.
+    pub fn tell(&mut self, line: impl FnOnce(Duration) -> String) {
+        let elapsed = self.started.elapsed();
+        if self.schedule.is_due(elapsed) {
+            self.show(format_args!("{}", line(elapsed)));
+        }
+    }
+
+    fn show(&mut self, line: Arguments<'_>) {
+        if !self.schedule.is_terminal {
+            return complain(line);
+        }
+        self.is_shown = true;
+        let mut output = std::io::stderr().lock();
+        // A terminal that is gone ends nothing.
+        let _ = write!(output, "\r\x1b[K{}", outside(&line.to_string())).and_then(|()| output.flush());
+    }
+
+    /// Takes the line away from a terminal.
+    pub fn finish(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
 
 /// Work of a known number of bytes.
 pub struct Progress {
     what: &'static str,
     total: u64,
     done: u64,
-    started: Instant,
-    shown: Option<Instant>,
-    enabled: bool,
+    teller: Teller,
 }
 
 impl Progress {
     /// Begins.
     pub fn new(what: &'static str, total: u64) -> Progress {
-        let enabled = std::io::stderr().is_terminal();
-        Progress { what, total, done: 0, started: Instant::now(), shown: None, enabled }
+        Progress { what, total, done: 0, teller: Teller::new() }
     }
 
     /// `bytes` more are done.
     pub fn add(&mut self, bytes: u64) {
         self.done = self.done.saturating_add(bytes);
-        if !self.enabled {
-            return;
-        }
-        let now = Instant::now();
-        let due = self.shown.map_or(self.started + SILENCE, |shown| shown + PERIOD);
-        if now >= due {
-            self.shown = Some(now);
-            eprint!("\r\x1b[K{}", self.line(now - self.started));
-            let _ = std::io::stderr().flush();
-        }
+        let (what, total, done) = (self.what, self.total, self.done);
+        self.teller.tell(|elapsed| line(what, (done, total), elapsed));
     }
 
     /// Takes the line away.
     pub fn finish(&mut self) {
-        if self.shown.take().is_some() {
-            eprint!("\r\x1b[K");
-        }
-    }
-
-    fn line(&self, elapsed: Duration) -> String {
-        let percent = self.done.saturating_mul(100).checked_div(self.total).unwrap_or(100).min(100);
-        let left =
-            u128::from(self.total.saturating_sub(self.done)) * elapsed.as_millis() / u128::from(self.done.max(1));
-        let (done, total) = (size::show(self.done), size::show(self.total));
-        format!("{}: {done} of {total} ({percent}%), {} left", self.what, show_time(left as u64 / 1000))
+        self.teller.finish();
     }
 }
 
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.finish();
-    }
+fn line(what: &str, (done, total): (u64, u64), elapsed: Duration) -> String {
+    let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100).min(100);
+    let left = u128::from(total.saturating_sub(done)) * elapsed.as_millis() / u128::from(done.max(1));
+    let (done, total) = (size::show(done), size::show(total));
+    format!("{what}: {done} of {total} ({percent}%), {} left", show_time(left as u64 / 1000))
 }
 
 /// Seconds for people.
@@ -77,10 +132,18 @@ mod tests {
 
     #[test]
     fn a_line_says_how_much_and_how_long() {
-        let mut progress = Progress::new("reading", 4 << 30);
-        progress.enabled = false;
-        progress.add(1 << 30);
-        assert_eq!(progress.line(Duration::from_secs(40)), "reading: 1 GiB of 4 GiB (25%), 2 min 0 s left");
-        assert_eq!(Progress::new("reading", 0).line(SILENCE), "reading: 0 bytes of 0 bytes (100%), 0 s left");
+        let quarter = line("reading", (1 << 30, 4 << 30), Duration::from_secs(40));
+        assert_eq!(quarter, "reading: 1 GiB of 4 GiB (25%), 2 min 0 s left");
+        assert_eq!(line("reading", (0, 0), SILENCE), "reading: 0 bytes of 0 bytes (100%), 0 s left");
+    }
+
+    #[test]
+    fn a_day_of_work_is_a_few_lines_in_a_pipe_and_a_living_line_on_a_terminal() {
+        let lines = |is_terminal, seconds: u64| {
+            let mut schedule = Schedule::new(is_terminal);
+            (0..seconds * 10).filter(|tenths| schedule.is_due(Duration::from_millis(tenths * 100))).count()
+        };
+        assert_eq!((lines(false, 30), lines(false, 40), lines(false, 86_400)), (0, 1, 12));
+        assert!(lines(true, 1) == 0 && lines(true, 60) > 150);
     }
 }

@@ -10,29 +10,21 @@ use crate::commands::serve::catch_signals;
 use crate::operators::command::dedup_command;
 use crate::operators::control::{self, DedupAction, Request};
 use crate::print::{complain, print, print_json, shown};
+use crate::progress::Teller;
 use crate::report::status::Report;
 
 /// How often the server is asked how far it is.
 const PERIOD: Duration = Duration::from_millis(250);
-/// How often who waits is told, so many periods.
-const TOLD_EVERY: u32 = 20;
 
-/// What is shown to who waits.
-#[derive(Default)]
-struct Follower {
-    periods: u32,
-}
-
-impl Follower {
-    /// Shows how it goes on; true at the end.
-    fn see(&mut self, report: &Report) -> bool {
-        let is_running = report.dedup.state == "running";
-        self.periods += 1;
-        if is_running && self.periods.is_multiple_of(TOLD_EVERY) {
-            complain(format_args!("dedup {}", report.dedup.text()));
-        }
-        !is_running
+/// Shows who waits how it goes on; true at the end.
+fn see(teller: &mut Teller, report: &Report) -> bool {
+    let is_running = report.dedup.state == "running";
+    if is_running {
+        teller.tell(|_| format!("dedup {}", report.dedup.text()));
+    } else {
+        teller.finish();
     }
+    !is_running
 }
 
 fn end(report: &Report, json: bool) -> ExitCode {
@@ -68,8 +60,8 @@ pub fn dedup(arguments: &DedupArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(mut report) = server else { return alone(arguments) };
-    let mut follower = Follower::default();
-    while !follower.see(&report) {
+    let mut teller = Teller::new();
+    while !see(&mut teller, &report) {
         std::thread::sleep(PERIOD);
         let asked = control::call_server_of(path, control, &Request::Status { settle: false })?;
         report = asked.ok_or_else(|| anyhow::anyhow!("the server has stopped; the next one goes on with the pass"))?;
@@ -84,10 +76,11 @@ fn alone(arguments: &DedupArgs) -> anyhow::Result<ExitCode> {
     let mut reactor = offline::open(&arguments.target.pool, mailbox)?;
     let refused = |error| anyhow::anyhow!(explain_control(error));
     reactor.command(dedup_command(DedupAction::Start))?.map_err(refused)?;
-    let mut follower = Follower::default();
-    while !follower.see(&reactor.report()) {
+    let mut teller = Teller::new();
+    while !see(&mut teller, &reactor.report()) {
         if !reactor.work(PERIOD)? {
             reactor.command(dedup_command(DedupAction::Pause))?.map_err(refused)?;
+            teller.finish();
             complain(format_args!("the pass rests: the next 'onefold dedup' goes on where it was"));
             break;
         }

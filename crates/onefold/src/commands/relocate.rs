@@ -13,14 +13,13 @@ use crate::operators::control::{self, Request, Response, RunAction};
 use crate::operators::planning::{self, BLOCK, Taken};
 use crate::operators::relocate::{Answer, Ask, OFF};
 use crate::operators::saved;
-use crate::print::{complain, outside, print, print_json, shown};
+use crate::print::{outside, print, print_json, shown};
+use crate::progress::Teller;
 use crate::report::status::{Report, VERSION};
 use crate::size;
 
 /// How often the server is asked how far a run is.
 const PERIOD: Duration = Duration::from_millis(250);
-/// How often who waits is told, so many periods.
-const TOLD_EVERY: u32 = 20;
 
 /// Carries the command out.
 pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
@@ -134,17 +133,15 @@ fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let mut periods = 0u32;
+    let mut teller = Teller::new();
     while report.relocate.state == "running" {
         std::thread::sleep(PERIOD);
-        periods += 1;
-        if periods.is_multiple_of(TOLD_EVERY) {
-            complain(format_args!("relocate {}", report.relocate.text()));
-        }
+        teller.tell(|_| format!("relocate {}", report.relocate.text()));
         let asked =
             control::call_server_of(&target.pool, target.control.as_deref(), &Request::Status { settle: false })?;
         report = asked.context("the server has stopped, and the run with it; what was moved stays where it is")?;
     }
+    teller.finish();
     show_run(&report, *json);
     let is_whole = report.relocate.state == "finished" && report.relocate.kept.no_room == 0;
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
