@@ -11,10 +11,11 @@
 //! memory      one number, divided
 //! store       the file or device, which nobody else may have
 //! io          the kernel's side: the only unsafe code (and one descriptor in operators/service.rs)
-//! log, print, progress, size    words and numbers for people
+//! clock, log, print, progress, size    words, times and numbers for people
 //! ```
 
 mod clients;
+mod clock;
 mod commands;
 mod flash;
 mod http;

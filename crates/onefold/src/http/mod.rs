@@ -24,6 +24,7 @@ use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::clients::listen::{Address, Service, bind_ports};
+use crate::clock;
 use crate::operators::control::Sending;
 use answer::Site;
 use figures::Figures;
@@ -119,8 +120,28 @@ async fn accept(socket: tokio::net::TcpListener, site: Arc<Site>, open: Arc<Open
     }
 }
 
+/// The answer while the clock of the host is before 1970: the library has no date for its answers then, and panics.
+const BEFORE_1970: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\n\r\n\
+    the clock of this host is before 1970: set it, and this page answers again\n";
+
+/// Answers that the clock is wrong.
+async fn refuse_clock(stream: TcpStream) {
+    let mut head = [0; 1024];
+    let said = async {
+        // A socket with unread bytes is reset, and the answer lost.
+        stream.readable().await?;
+        let _ = stream.try_read(&mut head);
+        stream.writable().await?;
+        stream.try_write(BEFORE_1970)
+    };
+    let _ = tokio::time::timeout(HEAD_TIME, said).await;
+}
+
 /// One request and its answer, within the time for that.
 async fn connection(stream: TcpStream, site: Arc<Site>) {
+    if clock::is_before_1970() {
+        return refuse_clock(stream).await;
+    }
     let answer = service_fn(move |request| {
         let site = site.clone();
         async move { Ok::<_, std::convert::Infallible>(site.answer(&request).await) }
