@@ -187,6 +187,44 @@ class Surroundings(unittest.TestCase):
                             writer.close()
             pool.stop()
 
+    def test_a_clock_before_1970_panics_nothing(self):
+        library = self.path("before1970.so")
+        run("cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, os.path.join(ROOT, "tests/interop/before1970.c"))
+        environment = {**os.environ, "LD_PRELOAD": library}
+        authority = Authority(self.path("pki")).sign("server").sign("client")
+        ports = []
+        for _ in range(2):
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                ports.append(taken.getsockname()[1])
+        pool = Pool("64M")
+        self.addCleanup(pool.__exit__)
+        pool.environment = environment
+        pool.serve("--memory", "64M", "--http", f"127.0.0.1:{ports[0]}", "--listen", f"unix:{pool.path}.sock", "--listen", f"tcp:127.0.0.1:{ports[1]}",
+                   "--tls", "require", "--tls-verify-peer", "--tls-certificates", authority.folder)
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", ports[0]), timeout=PATIENCE) as page:
+                page.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                said = b""
+                while part := page.recv(65536):
+                    said += part
+            self.assertIn(b" 503 ", said)
+            self.assertIn(b"the clock of this host is before 1970", said)
+        done = run("timeout", "20", "nbdinfo", f"nbds://localhost:{ports[1]}/default?tls-certificates={authority.folder}", check=False)
+        self.assertNotEqual(done.returncode, 0)
+        for line in [["status", pool.path], ["scrub", pool.path, "--wait"], ["top", pool.path, "--once"], ["set", pool.path, "relocate=auto"]]:
+            done = run(ONEFOLD, *line, env=environment, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("panicked", done.stderr)
+        pool.stop()
+        said = pool.said()
+        self.assertNotIn("panicked", said)
+        self.assertIn("valid only from", said, "the server's own certificate")
+        self.assertIn("is the clock of this host right?", said, "a client's")
+        for line in [["check", pool.path], ["scrub", pool.path], ["status", pool.path, "--recover"], ["create", self.path("new"), "--capacity", "64M"]]:
+            done = run(ONEFOLD, *line, env=environment, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("panicked", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -80,12 +80,32 @@ class Encrypted(unittest.TestCase):
         late.sign("client", "-days", "-1")
         self.refused(self.uri(late.folder))
         self.assertIn("certificate", self.refused(self.uri(self.other.folder)), "the client does not trust this server")
-        for reason in ["no certificates", "BadSignature", "Expired"]:
+        for reason in ["no certificates", "BadSignature", "Expired", "the client's certificate has expired: sign a new one"]:
             self.assertIn(reason, pool.said())
         # What was refused holds up nobody.
         run("nbdinfo", self.uri())
         pool.stop()
         pool.check()
+
+    def test_an_encrypted_key_is_refused_with_the_remedy(self):
+        for number, form in enumerate([["pkcs8", "-topk8"], ["ec", "-aes128"]]):
+            pki = self.authority.without(os.path.join(self.folder, f"encrypted-{number}"), "server-key.pem")
+            run("openssl", *form, "-in", self.authority.file("server-key.pem"), "-out", os.path.join(pki, "server-key.pem"), "-passout", "pass:secret")
+            done = onefold("serve", os.path.join(self.folder, "pool"), "--create", "--size", "64M", "--memory", "64M", "--listen", "tcp:127.0.0.1:0",
+                           "--tls", "require", "--tls-certificates", pki, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("server-key.pem is encrypted with a pass phrase", done.stderr)
+            self.assertIn("openssl pkey -in", done.stderr)
+
+    def test_a_server_whose_certificate_has_expired_says_so(self):
+        old = Authority(os.path.join(self.folder, "old"))
+        for name in ["ca-cert.pem", "ca-key.pem"]:
+            shutil.copy(self.authority.file(name), old.folder)
+        old.sign("server", "-days", "-1").sign("client")
+        pool = self.serve("--tls", "require", pki=old.folder)
+        self.assertRegex(pool.said(), r"server-cert\.pem: the certificate has expired on \d{4}-\d\d-\d\d .*Renew it, and restart the server")
+        self.refused(self.uri(old.folder))
+        pool.stop()
 
     def test_offered_is_not_required(self):
         pool = self.serve("--tls", "on")

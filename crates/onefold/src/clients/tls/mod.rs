@@ -7,25 +7,27 @@
 //! Certificates are files with the names that qemu and nbdkit use; they are read once, at the start. Unix sockets have no TLS: the rights of
 //! the file say who may connect.
 
+mod certificate;
 mod relay;
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::ValueEnum;
 use rustix::event::EventfdFlags;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::UnixTime;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, ServerConfig};
 
+use crate::clock;
 use relay::Arrival;
 
 /// Clients with TLS at a time. The relay's memory, at most 200 KiB for each, is beside the pool's `--memory`.
@@ -142,7 +144,7 @@ fn configure(folder: &Path, verify_peer: bool) -> anyhow::Result<ServerConfig> {
     let builder = if verify_peer {
         let path = folder.join("ca-cert.pem");
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(&path)? {
+        for certificate in certificate::read_chain(&path)? {
             roots
                 .add(certificate)
                 .with_context(|| format!("{} has a certificate that cannot be used", path.display()))?;
@@ -154,33 +156,25 @@ fn configure(folder: &Path, verify_peer: bool) -> anyhow::Result<ServerConfig> {
         builder.with_no_client_auth()
     };
     let (chain, key) = (folder.join("server-cert.pem"), folder.join("server-key.pem"));
-    let certificates = certificates(&chain)?;
-    let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| unreadable(&key, "private key", error))?;
+    let certificates = certificate::read_chain(&chain)?;
+    certificate::warn_of_validity(&chain, &certificates);
+    let private = certificate::read_key(&key)?;
     let mut config = builder
         .with_single_cert(certificates, private)
         .with_context(|| format!("{} and {} cannot be used together", chain.display(), key.display()))?;
     // Sessions are long: nothing is kept to begin the next one faster.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
+    config.time_provider = Arc::new(Clock);
     Ok(config)
 }
 
-fn certificates(path: &PathBuf) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = certificates.map_err(|error| unreadable(path, "certificate", error))?;
-    if certificates.is_empty() {
-        bail!("{} has no certificate in PEM form", path.display());
-    }
-    Ok(certificates)
-}
+/// Tells the library the time, also where the clock is before 1970, at which its own panics.
+#[derive(Debug)]
+struct Clock;
 
-fn unreadable(path: &Path, what: &str, error: pem::Error) -> anyhow::Error {
-    let path = path.display();
-    match error {
-        pem::Error::Io(error) => anyhow::Error::new(error).context(format!(
-            "{path} cannot be read; --tls-certificates names the folder of server-cert.pem and server-key.pem"
-        )),
-        pem::Error::NoItemsFound => anyhow::anyhow!("{path} has no {what} in PEM form"),
-        error => anyhow::anyhow!("{path} has no {what} that can be read: {error}"),
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(clock::since_1970()))
     }
 }

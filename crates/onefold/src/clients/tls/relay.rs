@@ -20,6 +20,7 @@ use rustls::crypto::ring::cipher_suite;
 use rustls::{ServerConfig, ServerConnection};
 use tracing::{debug, warn};
 
+use crate::clients::tls::certificate::explain;
 use crate::clients::tls::{CLIENTS_MAX, Certificate};
 use crate::log::Failures;
 
@@ -171,7 +172,7 @@ impl Client {
         if let Err(error) = tls.process_new_packets() {
             // The alert that tells the client why.
             let _ = tls.write_tls(client);
-            return Err(Ended::Refused(error.to_string()));
+            return Err(Ended::Refused(explain(&error)));
         }
         // Before the reactor gets anything that the client says afterwards.
         if let Some(first) = tls.peer_certificates().and_then(|chain| chain.first())
