@@ -106,6 +106,8 @@ def expected(report, pool):
             values = [(names, value) for names, value in figures(report, path) if value is not None]
         for names, value in values:
             assert len(names) == len(labels), (name, names, labels)
+            # Prometheus has times in seconds.
+            value = value / 1e9 if path.endswith("_ns") else value
             samples[name, (("pool", pool), *zip(labels, names))] = float(value)
     return samples
 

@@ -195,15 +195,15 @@ const METRICS: &[Metric] = &[
         |report| one(report.pace.miss_ppm),
     ),
     gauge(
-        "onefold_pace_pass_delay_nanoseconds",
+        "onefold_pace_pass_delay_seconds",
         "With the paper's throttle: how long the pass rests for each block that it has looked at.",
-        |report| some(report.pace.pass_delay_ns),
+        |report| some(report.pace.pass_delay_ns.map(seconds)),
     ),
-    gauge("onefold_pace_p99_nanoseconds", "The p99 of all requests when it was measured last.", |report| {
-        one(report.pace.p99_ns)
+    gauge("onefold_pace_p99_seconds", "The p99 of all requests when it was measured last.", |report| {
+        one(seconds(report.pace.p99_ns))
     }),
-    gauge("onefold_pace_usual_p99_nanoseconds", "The usual p99 of all requests; 0: not known yet.", |report| {
-        one(report.pace.usual_p99_ns)
+    gauge("onefold_pace_usual_p99_seconds", "The usual p99 of all requests; 0: not known yet.", |report| {
+        one(seconds(report.pace.usual_p99_ns))
     }),
     gauge("onefold_requests_in_flight", "Requests in flight.", |report| one(report.pace.requests_in_flight)),
     counter("onefold_dedup_shared_blocks_total", "Blocks that the pass has let share a slot.", |report| {
@@ -624,6 +624,11 @@ impl Figure for bool {
 
 fn one(figure: impl Figure) -> Vec<Sample> {
     vec![Sample { suffix: "", labels: Vec::new(), value: figure.value() }]
+}
+
+/// Times are in seconds, the base unit of Prometheus.
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
 }
 
 /// No sample where there is no figure.
