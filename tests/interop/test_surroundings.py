@@ -225,6 +225,39 @@ class Surroundings(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertNotIn("panicked", done.stderr)
 
+    def test_a_pool_that_may_need_more_than_the_host_has_is_made_with_a_note(self):
+        free = os.statvfs(self.folder)
+        too_much = 2 * free.f_bavail * free.f_frsize
+        done = onefold("create", self.path("large"), "--capacity", f"{too_much >> 30}G")
+        self.assertRegex(done.stderr, r"may need .* more, and its file system has .* free: when that runs out, writes fail with ENOSPC")
+        self.assertEqual(onefold("create", self.path("small"), "--capacity", "64M").stderr, "")
+        self.assertIn("may need", onefold("grow", self.path("small"), "--capacity", f"{too_much >> 30}G").stderr)
+
+    def test_a_small_number_without_a_unit_is_no_capacity_and_roundings_are_said(self):
+        for line in [["create", self.path("new"), "--capacity", "10"], ["serve", self.path("new"), "--create", "--size", "10"],
+                     ["create", self.path("new"), "--size", "10"]]:
+            done = onefold(*line, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("add a unit, such as 10G", done.stderr)
+            self.assertFalse(os.path.exists(self.path("new")))
+        self.assertIn("rounded:   5 MiB (5242880 bytes) were asked for; the capacity is 16 MiB",
+                      onefold("create", self.path("five"), "--capacity", "5M").stdout)
+        self.assertNotIn("rounded", onefold("create", self.path("even"), "--size", "64M").stdout)
+        done = onefold("volume", "create", self.path("even"), "v", "--size", "10", check=False)
+        self.assertIn("10G are 10 GiB", done.stderr)
+
+    def test_both_spellings_do_the_same(self):
+        pool = self.pool()
+        onefold("set", pool, "policy", "full")
+        onefold("set", pool, "policy=full", "memory=256M")
+        onefold("volume", "set", pool, "default", "timing", "offline", "read-only=on")
+        values = {one["property"]: one["value"] for one in json.loads(onefold("get", pool, "--json").stdout)["properties"]}
+        self.assertEqual((values["policy"], values["memory"]), ("full", "256M"))
+        values = {one["property"]: one["value"] for one in json.loads(onefold("volume", "get", pool, "default", "--json").stdout)["properties"]}
+        self.assertEqual((values["timing"], values["read-only"]), ("offline", "on"))
+        onefold("volume", "resize", pool, "default", "--size", "64M")
+        onefold("volume", "create", pool, "other", "--capacity", "1M")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -34,6 +34,7 @@ mod store;
 mod transfer;
 mod version;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -54,7 +55,7 @@ use print::{complain, has_failed, print, print_json, print_parsed, shown};
 use report::status::Report;
 use report::{prometheus, status};
 use store::copy_on_write::Overwriting;
-use store::{copy_on_write, file_size, owner};
+use store::{copy_on_write, file_size, grow, owner};
 
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap;
@@ -121,10 +122,11 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             delete_volume(target, name, *force, *json)
         }
         Command::Volume(VolumeCommand::Resize { target, name, size, force, json }) => {
-            if let Some(problem) = wrong_size(*size) {
+            let size = size.bytes();
+            if let Some(problem) = wrong_size(size) {
                 return Ok(wrong_usage(&problem));
             }
-            resize_volume(target, name, *size, *force, *json)
+            resize_volume(target, name, size, *force, *json)
         }
         Command::Volume(VolumeCommand::Set { target, name, properties }) => {
             match properties::volume_request(name, properties) {
@@ -138,7 +140,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             let volume = volume.ok_or_else(|| anyhow::Error::msg(status::no_volume(name)))?;
             Ok(show_properties(properties::select(properties::of_volume(volume), key.as_deref()), &report, *json))
         }
-        Command::Set { target, key, value } => match properties::pool_request(key, value) {
+        Command::Set { target, properties } => match properties::pool_request(properties) {
             Ok(request) => offline::request(target, &request).map(|_| ExitCode::SUCCESS),
             Err(problem) => Ok(wrong_usage(&problem)),
         },
@@ -196,7 +198,7 @@ fn wrong_size(bytes: u64) -> Option<String> {
         Some("the size must not be zero".into())
     } else if !bytes.is_multiple_of(block) {
         let would_do = bytes.checked_next_multiple_of(block).unwrap_or(bytes / block * block);
-        Some(format!("the size must be a multiple of {block} bytes; {would_do} would do"))
+        Some(format!("the size must be a multiple of {block} bytes; {would_do} would do{}", size::unit_advice(bytes)))
     } else {
         None
     }
@@ -231,11 +233,22 @@ fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
             "made the pool {pool}: capacity {capacity}, {total} with its tables when full\n\
              next: onefold volume create {pool} NAME --size SIZE\n"
         ));
+        if let Some(rounded) = create::rounding(arguments.capacity, geometry.capacity_bytes()) {
+            print(format_args!("{rounded}\n"));
+        }
         if copy_on_write::overwriting(&store) == Overwriting::SwitchedToInPlace {
             print(format_args!("{}\n", copy_on_write::SWITCHED));
         }
     }
+    note_of_room(&arguments.pool, geometry.total_bytes());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says if a pool's file may become larger than its file system has room for.
+fn note_of_room(pool: &Path, total_bytes: u64) {
+    if let Some(note) = grow::short_of_room(pool, total_bytes) {
+        complain(format_args!("note: {note}"));
+    }
 }
 
 fn grow_pool(arguments: &GrowArgs) -> anyhow::Result<ExitCode> {
@@ -248,7 +261,12 @@ fn grow_pool(arguments: &GrowArgs) -> anyhow::Result<ExitCode> {
         let (capacity, tables) = (size::show(report.capacity_bytes), size::show(report.metadata_bytes));
         let pool = shown(&arguments.target.pool);
         print(format_args!("{pool} has a capacity of {capacity} now, and {tables} for maps and tables\n"));
+        let rounded = arguments.capacity.and_then(|asked| create::rounding(asked, report.capacity_bytes));
+        if let Some(rounded) = rounded {
+            print(format_args!("{rounded}\n"));
+        }
     }
+    note_of_room(&arguments.target.pool, report.capacity_bytes.saturating_add(report.metadata_bytes));
     Ok(ExitCode::SUCCESS)
 }
 

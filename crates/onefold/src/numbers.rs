@@ -132,9 +132,10 @@ proptest! {
     fn any_command_line_is_understood_or_refused(line in command_line()) {
         let Ok(cli) = Cli::try_parse_from(line) else { return Ok(()) };
         match cli.command {
-            Command::Set { key, value, .. } => drop(pool_request(&key, &value)),
+            Command::Set { properties, .. } => drop(pool_request(&properties)),
             Command::Volume(crate::commands::cli::VolumeCommand::Set { name, properties, .. }) => drop(volume_request(&name, &properties)),
-            Command::Volume(crate::commands::cli::VolumeCommand::Create { size, .. } | crate::commands::cli::VolumeCommand::Resize { size, .. }) => {
+            Command::Volume(crate::commands::cli::VolumeCommand::Resize { size, .. }) => drop(crate::wrong_size(size.bytes())),
+            Command::Volume(crate::commands::cli::VolumeCommand::Create { size, .. }) => {
                 prop_assert!(crate::wrong_size(size).is_none() || !size.is_multiple_of(4096) || size == 0);
             }
             Command::Create(arguments) => drop(crate::commands::create::geometry_for(arguments.capacity, arguments.metadata.unwrap_or(0))),

@@ -30,6 +30,25 @@ pub fn parse(text: &str) -> Result<u64, String> {
     bytes.checked_add(part as u64).ok_or_else(|| format!("'{text}' is too large"))
 }
 
+/// Sizes below this are meant with a unit, where whole devices and memories are asked for.
+const SMALL: u64 = 1 << 20;
+
+/// Reads the size of something large: a capacity, a memory, a budget. A small number without a unit is refused, since `10` is meant as `10G` more often than
+/// as 10 bytes. (0 is for the caller to judge.)
+pub fn parse_large(text: &str) -> Result<u64, String> {
+    let bytes = parse(text)?;
+    let has_unit = text.contains(|c: char| c.is_ascii_alphabetic());
+    if has_unit || bytes == 0 || bytes >= SMALL {
+        return Ok(bytes);
+    }
+    Err(format!("a number without a unit counts bytes, and {} are too few: add a unit, such as {bytes}G", show(bytes)))
+}
+
+/// What may have been meant by a small size that cannot be: part of a message.
+pub fn unit_advice(bytes: u64) -> &'static str {
+    if (1..SMALL).contains(&bytes) { ". A number without a unit counts bytes; 10G are 10 GiB" } else { "" }
+}
+
 /// Writes a size for people: `10 GiB`, `1.5 MiB`, `512 bytes`.
 pub fn show(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -84,6 +103,18 @@ mod tests {
         {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_small_number_without_a_unit_is_no_capacity() {
+        for text in ["1", "10", "4096", "1048575"] {
+            let refused = parse_large(text).unwrap_err();
+            assert!(refused.contains(&format!("such as {text}G")), "{refused}");
+        }
+        for (text, bytes) in [("0", 0), ("1048576", 1 << 20), ("10G", 10 << 30), ("4K", 4096), ("10b", 10)] {
+            assert_eq!(parse_large(text), Ok(bytes), "{text}");
+        }
+        assert!(unit_advice(10).contains("10 GiB") && unit_advice(0).is_empty() && unit_advice(1 << 20).is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ fn edges() -> Vec<u64> {
     edges
 }
 
-/// `onefold set POOL replicas 18446744073709551615` was accepted, and ended the server with the next checkpoint: the superblock keeps that
+/// `onefold set POOL replicas=18446744073709551615` was accepted, and ended the server with the next checkpoint: the superblock keeps that
 /// number plus one. Then the pool opened as before, because nothing had been written; but the service was gone.
 #[test]
 fn every_number_of_a_command_is_refused_or_carried_out_and_kept() {

@@ -34,7 +34,7 @@ pub struct Cli {
     pub take_over: bool,
     /// Memory for a command that opens a pool itself, because no server has it [default: 128M, or what the pool needs if that is no more
     /// than half of what is available]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = size::parse_large)]
     pub memory: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ pub enum Command {
     /// Create, delete, resize, set and list the volumes of a pool
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// Note what clients read from the device, and plan which shared blocks should lie together; moves nothing
+    /// Note what clients read from the device, plan which shared blocks should lie together, and move them there
     #[command(subcommand)]
     Relocate(RelocateCommand),
     /// Say which blocks of a volume are which file of its guest, for the profile of device reads
@@ -69,14 +69,13 @@ pub enum Command {
     Cache(CacheCommand),
     /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
     Serve(ServeArgs),
-    /// Set a property of a pool: its memory and how that is shared, the policy of volumes that do not set one themselves, second copies,
+    /// Set properties of a pool: its memory and how that is shared, the policy of volumes that do not set one themselves, second copies,
     /// replicas, which copy its index names, or what its disk is
     Set {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key, device, dedup-verify, relocate or throttle
-        key: String,
+        /// What to set, such as memory=2G.
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
         /// replicas: a size that copies may take which make scattered blocks sequential again when the pool is idle, off or default;
@@ -93,7 +92,8 @@ pub enum Command {
         /// 22-06, or off (the default);
         /// throttle: what sets the pace of 'dedup' beside clients: share (of the device, the default), paper (HIODS' delay before each block)
         /// or paper:0.001 (the same with its other gain)
-        value: String,
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        properties: Vec<String>,
     },
     /// Show the properties of a pool and where they come from
     Get {
@@ -159,8 +159,8 @@ fn parse_share(text: &str) -> Result<u64, String> {
 pub struct CreateArgs {
     /// File (made if it is missing) or block device
     pub pool: PathBuf,
-    /// How much data fits; the file may grow larger than this by the pool's own tables
-    #[arg(long, value_parser = size::parse)]
+    /// How much data fits, at least 16M; the file may grow larger than this by the pool's own tables
+    #[arg(long, alias = "size", value_parser = size::parse_large)]
     pub capacity: u64,
     /// Room for maps and tables in percent of the capacity, where that is more than usual (3 % and 32 MiB): for many clones of the
     /// same images (docs/sizing.md)
@@ -170,7 +170,7 @@ pub struct CreateArgs {
     #[arg(long, default_value = "auto")]
     pub device: DeviceKind,
     /// Overwrite whatever the file or device holds
-    #[arg(long)]
+    #[arg(long, alias = "overwrite")]
     pub force: bool,
     /// Report as JSON
     #[arg(long)]
@@ -184,10 +184,10 @@ pub struct GrowArgs {
     #[command(flatten)]
     pub target: Target,
     /// How much data shall fit, all in all; a device must have been made larger before
-    #[arg(long, value_parser = size::parse, required_unless_present = "metadata")]
+    #[arg(long, alias = "size", value_parser = size::parse_large, required_unless_present = "metadata")]
     pub capacity: Option<u64>,
     /// How much room there shall be for maps and tables, all in all; possible at most seven times in the life of a pool
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_large)]
     pub metadata: Option<u64>,
     /// Report as JSON
     #[arg(long)]
@@ -205,7 +205,7 @@ pub enum VolumeCommand {
         /// 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'
         name: String,
         /// Size as clients see it, a multiple of 4096; it may exceed the pool's capacity
-        #[arg(long, value_parser = size::parse)]
+        #[arg(long, alias = "capacity", value_parser = size::parse)]
         size: u64,
         /// What to share: nothing (native; observe also counts what could be), every known block (full), what makes
         /// requests cheaper (select, select:T, select:T,request), runs (idedup, idedup:T), or what the pool says (inherit)
@@ -233,15 +233,16 @@ pub enum VolumeCommand {
         json: bool,
     },
     /// Change the size of a volume; connected clients see it when they connect again
+    #[command(override_usage = "onefold volume resize [OPTIONS] <POOL> <NAME> <SIZE>")]
     Resize {
         /// Which pool
         #[command(flatten)]
         target: Target,
         /// Which
         name: String,
-        /// The new size, a multiple of 4096
-        #[arg(value_parser = size::parse)]
-        size: u64,
+        /// The new size
+        #[command(flatten)]
+        size: NewSize,
         /// Make it smaller: what lies beyond the new end is lost
         #[arg(long)]
         force: bool,
@@ -286,6 +287,24 @@ pub enum VolumeCommand {
     },
 }
 
+/// The new size of a volume, as an argument; `--size` is taken, too, as where a volume is made.
+#[derive(Args, Debug)]
+pub struct NewSize {
+    /// The new size, a multiple of 4096
+    #[arg(value_name = "SIZE", value_parser = size::parse, required_unless_present = "size", conflicts_with = "size")]
+    positional: Option<u64>,
+    /// The same
+    #[arg(long, alias = "capacity", hide = true, value_parser = size::parse)]
+    size: Option<u64>,
+}
+
+impl NewSize {
+    /// In bytes.
+    pub fn bytes(&self) -> u64 {
+        self.positional.or(self.size).unwrap_or(0)
+    }
+}
+
 /// `onefold relocate`.
 #[derive(Subcommand, Debug)]
 pub enum RelocateCommand {
@@ -312,7 +331,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub target: Target,
     /// Move no more than this
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = ["pause", "stop"])]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_large, conflicts_with_all = ["pause", "stop"])]
     pub budget: Option<u64>,
     /// Wait for the end
     #[arg(long, conflicts_with_all = ["pause", "stop"])]
@@ -400,16 +419,16 @@ pub enum CacheCommand {
         /// File (made with --size if it is missing) or block device on flash
         device: PathBuf,
         /// How much of it to use [default: all of it]
-        #[arg(long, value_parser = size::parse)]
+        #[arg(long, alias = "capacity", value_parser = size::parse_large)]
         size: Option<u64>,
         /// How much may be written to it in a day, such as 20G/day [default: its size]. One filling of it comes on top, once a start
         #[arg(long, value_name = "SIZE/day", value_parser = parse_budget)]
         write_budget: Option<u64>,
         /// How much may be written to it in its life, as its maker says (TBW): then 'cache status' says how long it lasts
-        #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+        #[arg(long, value_name = "SIZE", value_parser = size::parse_large)]
         tbw: Option<u64>,
         /// Overwrite whatever the file or device holds
-        #[arg(long)]
+        #[arg(long, alias = "overwrite")]
         force: bool,
         /// Report as JSON
         #[arg(long)]
@@ -437,7 +456,7 @@ pub enum CacheCommand {
 
 /// A size for each day: `20G/day`, or `20G`.
 fn parse_budget(text: &str) -> Result<u64, String> {
-    size::parse(text.strip_suffix("/day").unwrap_or(text))
+    size::parse_large(text.strip_suffix("/day").unwrap_or(text))
 }
 
 /// `onefold serve`.
@@ -449,7 +468,7 @@ pub struct ServeArgs {
     #[arg(long, requires = "size")]
     pub create: bool,
     /// Capacity of the pool and size of the volume 'default' (with --create)
-    #[arg(long, value_parser = size::parse, requires = "create")]
+    #[arg(long, alias = "capacity", value_parser = size::parse_large, requires = "create")]
     pub size: Option<u64>,
     /// Where to listen: unix:PATH or tcp:HOST:PORT, several times if wanted [default: unix:POOL.sock, unless the service
     /// manager hands sockets over]
@@ -467,7 +486,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["read_only", "record"])]
     pub flash: Option<PathBuf>,
     /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M, or half of what the control group or the machine allows]
-    #[arg(long, value_parser = size::parse)]
+    #[arg(long, value_parser = size::parse_large)]
     pub memory: Option<u64>,
     /// Set the policy of volumes that do not set one themselves, as 'onefold set' does
     #[arg(long, value_parser = policy_value, conflicts_with = "read_only")]
@@ -493,7 +512,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Where the recording ends; the server goes on
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "record", default_value = "1G")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_large, requires = "record", default_value = "1G")]
     pub record_size: u64,
     /// TLS for clients over TCP. (A Unix socket needs none: the rights of its file say who may connect.) Needs --tls-certificates
     #[arg(long, value_name = "MODE", default_value_t)]
@@ -614,7 +633,7 @@ pub struct ImportArgs {
     #[arg(long, conflicts_with = "overwrite")]
     pub resume: bool,
     /// Overwrite whatever the volume holds
-    #[arg(long)]
+    #[arg(long, alias = "force")]
     pub overwrite: bool,
     /// Report as JSON
     #[arg(long)]
@@ -649,7 +668,7 @@ pub struct ExportArgs {
     #[arg(long, conflicts_with = "overwrite")]
     pub resume: bool,
     /// Overwrite the file or device
-    #[arg(long)]
+    #[arg(long, alias = "force")]
     pub overwrite: bool,
     /// Report as JSON
     #[arg(long)]
@@ -769,13 +788,61 @@ mod tests {
             "grow p --capacity 1G",
             "volume list p",
             "get p",
-            "set p a b",
+            "set p a=b",
         ] {
             let words = ["onefold"].into_iter().chain(command.split(' ')).chain(["--memory", "2G"]);
             assert_eq!(Cli::try_parse_from(words).unwrap().memory, Some(2 << 30), "{command}");
         }
         let served = Cli::try_parse_from(["onefold", "serve", "p", "--memory", "2G"]).unwrap();
         assert!(matches!(served.command, Command::Serve(ServeArgs { memory: Some(memory), .. }) if memory == 2 << 30));
+    }
+
+    /// Commands below `command`, with the words before them.
+    fn leaves(command: &clap::Command, name: &str, found: &mut Vec<(String, clap::Command)>) {
+        if !command.has_subcommands() {
+            found.push((name.to_owned(), command.clone()));
+        }
+        for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+            leaves(command, &format!("{name} {}", command.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn both_spellings_of_one_thing_are_taken_and_one_is_shown() {
+        let (mut cli, mut found) = (Cli::command(), Vec::new());
+        cli.build();
+        leaves(&cli, "onefold", &mut found);
+        let mut seen = 0;
+        for pair in [["size", "capacity"], ["force", "overwrite"]] {
+            for (name, command) in &found {
+                for argument in command.get_arguments() {
+                    let spellings: Vec<_> = argument.get_long_and_visible_aliases().unwrap_or_default();
+                    let [shown] = spellings[..] else { continue };
+                    let disconnects = ["onefold volume delete", "onefold volume resize"].contains(&name.as_str());
+                    if !pair.contains(&shown) || (shown == "force" && disconnects) {
+                        continue;
+                    }
+                    seen += 1;
+                    let all = argument.get_all_aliases().unwrap_or_default();
+                    let other = if shown == pair[0] { pair[1] } else { pair[0] };
+                    assert!(all.contains(&other), "{name} --{shown} is not taken as --{other}");
+                }
+            }
+        }
+        assert!(seen >= 9, "{seen}");
+        for line in ["volume resize p v 1G", "volume resize p v --size 1G", "volume resize p v --capacity 1G"] {
+            let cli = Cli::try_parse_from(["onefold"].into_iter().chain(line.split(' '))).unwrap();
+            let Command::Volume(VolumeCommand::Resize { size, .. }) = cli.command else { panic!("{line}") };
+            assert_eq!(size.bytes(), 1 << 30);
+        }
+        for line in [
+            "volume resize p v",
+            "volume resize p v 1G --size 1G",
+            "create p --capacity 1G --size 1G",
+            "create p --capacity 10",
+        ] {
+            assert!(Cli::try_parse_from(["onefold"].into_iter().chain(line.split(' '))).is_err(), "{line}");
+        }
     }
 
     #[test]

@@ -62,6 +62,17 @@ pub fn geometry_for(capacity: u64, metadata_percent: u64) -> anyhow::Result<Geom
         .map_err(|error| anyhow::anyhow!("a pool of {} is not possible: {error}", size::show(capacity)))
 }
 
+/// Says that a pool got more than was asked for: its space comes in containers of 4 MiB, at least four of them.
+pub fn rounding(asked: u64, got: u64) -> Option<String> {
+    (got != asked).then(|| {
+        format!(
+            "rounded:   {} ({asked} bytes) were asked for; the capacity is {} ({got} bytes)",
+            size::show(asked),
+            size::show(got)
+        )
+    })
+}
+
 fn new_parameters(geometry: Geometry) -> anyhow::Result<Parameters> {
     let (mut id, mut key) = ([0; 16], [0; 32]);
     getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut key)).context("the kernel gives no random numbers")?;

@@ -31,6 +31,7 @@ use crate::report::status::failure_text;
 use crate::size;
 use crate::store::backing::{self, Access, Store};
 use crate::store::copy_on_write::{self, Overwriting};
+use crate::store::grow;
 use crate::store::guard::{self, Allowed};
 use crate::store::owner::{self, Purpose};
 use crate::store::place::Sockets;
@@ -239,15 +240,15 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, u64)> {
     }
     let size = arguments.size.context("--create needs --size")?;
     if backing::kind_of(path)?.is_none() {
-        let (store, _) = create::create(path, create::geometry_for(size, 0)?, false, DeviceKind::Auto)?;
-        say_made(&store, size);
+        let (store, made) = create::create(path, create::geometry_for(size, 0)?, false, DeviceKind::Auto)?;
+        say_made(&store, size, &made.geometry);
         return Ok((store, 0));
     }
     let mut store = Store::open(path, Access::Write)?;
     if let probe::Contents::Empty = probe::probe(&store)? {
         guard::check(&store, Allowed::Foreign)?;
-        create::fill(&mut store, create::geometry_for(size, 0)?, DeviceKind::Auto)?;
-        say_made(&store, size);
+        let made = create::fill(&mut store, create::geometry_for(size, 0)?, DeviceKind::Auto)?;
+        say_made(&store, size, &made.geometry);
         return Ok((store, 0));
     }
     let superblock = probe::require_pool(&store)?;
@@ -271,8 +272,14 @@ pub fn open_to_read(path: &Path) -> anyhow::Result<Store> {
     })
 }
 
-fn say_made(store: &Store, size: u64) {
-    info!("made the pool {} with a capacity of {}", store.path().display(), size::show(size));
+fn say_made(store: &Store, size: u64, geometry: &Geometry) {
+    info!("made the pool {} with a capacity of {}", store.path().display(), size::show(geometry.capacity_bytes()));
+    if let Some(rounded) = create::rounding(size, geometry.capacity_bytes()) {
+        info!("{rounded}");
+    }
+    if let Some(note) = grow::short_of_room(store.path(), geometry.total_bytes()) {
+        warn!("{note}");
+    }
     if copy_on_write::overwriting(store) == Overwriting::SwitchedToInPlace {
         info!("{}", copy_on_write::SWITCHED);
     }

@@ -10,6 +10,7 @@ use engine::{
 use tracing::error;
 
 use crate::operators::control::{Budget, DedupAction, PoolSettings, Request, RunAction, ScrubAction};
+use crate::operators::properties::{replicas_text, second_copies_text};
 use crate::report::status::no_volume;
 use crate::size;
 use crate::store::grow;
@@ -206,29 +207,30 @@ pub fn done(request: &Request) -> Option<String> {
                 policy.chain(locked).chain(guarded).chain(timing).chain(goal).chain(runs).chain(chooses).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
-        Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {
-            format!("the pool: set memory={}", if *bytes == 0 { "default".into() } else { size::show(*bytes) })
-        }
-        Request::SetPool(PoolSettings { replicas: Some(budget), .. }) => {
-            format!("the pool: set replicas={}", crate::operators::properties::replicas_text(budget.bytes()))
-        }
-        Request::SetPool(PoolSettings { second_copies: Some(above), .. }) => {
-            format!("the pool: set second-copies={}", crate::operators::properties::second_copies_text(*above))
-        }
-        Request::SetPool(PoolSettings { index_copy: Some(copy), .. }) => format!("the pool: set index-copy={copy}"),
-        Request::SetPool(PoolSettings { tidy: Some(tidy), .. }) => format!("the pool: set tidy={tidy}"),
-        Request::SetPool(PoolSettings { cache: Some(cache), .. }) => format!("the pool: set cache={cache}"),
-        Request::SetPool(PoolSettings { cache_key: Some(key), .. }) => format!("the pool: set cache-key={key}"),
-        Request::SetPool(PoolSettings { device: Some(device), .. }) => format!("the pool: set device={device}"),
-        Request::SetPool(PoolSettings { dedup_verify: Some(on), .. }) => {
-            format!("the pool: set dedup-verify={on}")
-        }
-        Request::SetPool(PoolSettings { relocate: Some(when), .. }) => format!("the pool: set relocate={when}"),
-        Request::SetPool(PoolSettings { throttle: Some(which), .. }) => format!("the pool: set throttle={which}"),
-        Request::SetPool(PoolSettings { policy, .. }) => {
-            format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
-        }
+        Request::SetPool(settings) => format!("the pool: set {}", set_of(settings).join(", ")),
     })
+}
+
+/// What is set, as `KEY=VALUE`.
+fn set_of(settings: &PoolSettings) -> Vec<String> {
+    let PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, tidy, .. } = settings;
+    let PoolSettings { cache, cache_key, device, dedup_verify, relocate, throttle, .. } = settings;
+    let memory = memory_bytes.map(|bytes| if bytes == 0 { "default".into() } else { size::show(bytes) });
+    let set = [
+        ("policy", policy.clone()),
+        ("memory", memory),
+        ("second-copies", second_copies.map(second_copies_text)),
+        ("replicas", replicas.as_ref().map(|budget| replicas_text(budget.bytes()))),
+        ("index-copy", index_copy.clone()),
+        ("tidy", tidy.clone()),
+        ("cache", cache.clone()),
+        ("cache-key", cache_key.clone()),
+        ("device", device.clone()),
+        ("dedup-verify", dedup_verify.clone()),
+        ("relocate", relocate.clone()),
+        ("throttle", throttle.clone()),
+    ];
+    set.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?))).collect()
 }
 
 /// An action, in the engine's terms.
@@ -311,7 +313,7 @@ pub fn tidy_value(text: &str) -> Result<Tidy, String> {
     match text {
         "auto" => Ok(Tidy::Auto),
         "off" => Ok(Tidy::Off),
-        _ => match size::parse(text) {
+        _ => match size::parse_large(text) {
             Ok(bytes) if bytes > 0 => Ok(Tidy::PerDay(bytes)),
             Ok(_) => Err("tidy=0 is not possible: to move nothing, say tidy=off".into()),
             Err(error) => {

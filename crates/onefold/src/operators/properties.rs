@@ -195,14 +195,30 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
     format!("there is no property '{key}': it is {}", known.join(" or "))
 }
 
+/// Keys and values as they are written: `KEY=VALUE`, or a key and its value as two words.
+fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, String> {
+    let (mut found, mut words) = (Vec::<(&str, &str)>::new(), words.iter());
+    while let Some(word) = words.next() {
+        let (key, value) = match word.split_once('=') {
+            Some(pair) => pair,
+            None => match words.next() {
+                Some(value) => (word.as_str(), value.as_str()),
+                None => return Err(format!("'{word}' is not of the form KEY=VALUE, such as policy=native")),
+            },
+        };
+        if found.iter().any(|(known, _)| *known == key) {
+            return Err(format!("'{key}' is set twice"));
+        }
+        found.push((key, value));
+    }
+    Ok(found)
+}
+
 /// What `volume set` asks for.
-pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
+pub fn volume_request(name: &str, words: &[String]) -> Result<Request, String> {
     let (mut policy, mut read_only, mut timing, mut goal) = (None, None, None, None);
     let (mut keep_runs, mut controller, mut exclusive) = (None, None, None);
-    for pair in pairs {
-        let Some((key, value)) = pair.split_once('=') else {
-            return Err(format!("'{pair}' is not of the form KEY=VALUE, such as policy=native"));
-        };
+    for (key, value) in pairs(words)? {
         match key {
             "policy" => policy = Some(policy_value(value)?),
             "read-only" => read_only = Some(switch(key, value)?),
@@ -237,12 +253,19 @@ const POOL_KEYS: [&str; 12] = [
 ];
 
 /// What `set` asks for.
-pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
+pub fn pool_request(words: &[String]) -> Result<Request, String> {
     let mut settings = PoolSettings::default();
+    for (key, value) in pairs(words)? {
+        set_pool(&mut settings, key, value)?;
+    }
+    Ok(Request::SetPool(settings))
+}
+
+fn set_pool(settings: &mut PoolSettings, key: &str, value: &str) -> Result<(), String> {
     match key {
         "policy" => settings.policy = Some(policy_value(value)?),
         "memory" => {
-            let bytes = if value == DEFAULT { Ok(0) } else { size::parse(value) };
+            let bytes = if value == DEFAULT { Ok(0) } else { size::parse_large(value) };
             let bytes = bytes.map_err(|error| format!("memory={value} is not possible: {error}"))?;
             if bytes == 0 && value != DEFAULT {
                 return Err("memory=0 is not possible: it is a size, such as 2G, or default".into());
@@ -259,7 +282,7 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
             let budget = match value {
                 DEFAULT => Ok(Budget::Default),
                 "off" => Ok(Budget::Bytes(0)),
-                _ => size::parse(value).map(Budget::Bytes),
+                _ => size::parse_large(value).map(Budget::Bytes),
             };
             settings.replicas =
                 Some(budget.map_err(|error| format!("replicas={value} is not possible: {error}, off or default"))?);
@@ -292,7 +315,7 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
         "throttle" => settings.throttle = Some(throttle_value(value)?.to_string()),
         _ => return Err(unknown_key(key, &POOL_KEYS)),
     }
-    Ok(Request::SetPool(settings))
+    Ok(())
 }
 
 /// A policy, or `inherit`, as it was written.
@@ -328,10 +351,36 @@ pub fn table(properties: &[Property]) -> String {
 mod tests {
     use super::*;
 
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_string()).collect()
+    }
+
+    fn pool(key: &str, value: &str) -> Result<Request, String> {
+        let [one, two] = [pool_request(&words(&[&format!("{key}={value}")])), pool_request(&words(&[key, value]))];
+        assert_eq!(one, two, "both spellings are one");
+        one
+    }
+
+    #[test]
+    fn a_key_and_its_value_are_one_word_or_two() {
+        let settings =
+            PoolSettings { policy: Some("full".into()), memory_bytes: Some(1 << 31), ..PoolSettings::default() };
+        for text in ["policy=full memory=2G", "policy full memory 2G", "policy full memory=2G"] {
+            let given: Vec<&str> = text.split(' ').collect();
+            assert_eq!(pool_request(&words(&given)), Ok(Request::SetPool(settings.clone())), "{text}");
+        }
+        for (text, problem) in
+            [("memory", "KEY=VALUE"), ("policy=full policy native", "'policy' is set twice"), ("memory=512", "512G")]
+        {
+            let given: Vec<&str> = text.split(' ').collect();
+            assert!(pool_request(&words(&given)).unwrap_err().contains(problem), "{text}");
+        }
+        assert!(volume_request("v", &words(&["read-only", "on", "policy"])).unwrap_err().contains("KEY=VALUE"));
+    }
+
     #[test]
     fn pairs_are_read_and_wrong_ones_name_the_choices() {
-        let set =
-            |pairs: &[&str]| volume_request("v", &pairs.iter().map(|pair| (*pair).to_string()).collect::<Vec<_>>());
+        let set = |pairs: &[&str]| volume_request("v", &words(pairs));
         let request = Request::SetVolume {
             name: "v".into(),
             policy: Some("native".into()),
@@ -373,7 +422,7 @@ mod tests {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
-        let error = pool_request("size", "1").unwrap_err();
+        let error = pool("size", "1").unwrap_err();
         assert!(
             error.contains(
                 "second-copies or replicas or index-copy or tidy or cache or cache-key or device or dedup-verify or relocate or throttle"
@@ -383,28 +432,26 @@ mod tests {
         let set = |memory_bytes, second_copies| {
             Ok(Request::SetPool(PoolSettings { memory_bytes, second_copies, ..PoolSettings::default() }))
         };
-        assert!(pool_request("index-copy", "oldest").is_ok());
-        assert!(pool_request("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
-        assert!(["content", "sector", "off"].iter().all(|value| pool_request("cache-key", value).is_ok()));
-        assert!(pool_request("cache-key", "digest").unwrap_err().contains("content, sector or off"));
-        assert!(["auto", "hdd", "ssd"].iter().all(|value| pool_request("device", value).is_ok()));
-        assert!(
-            pool_request("device", "tape").unwrap_err().contains("device=tape is not possible: it is auto, hdd or ssd")
-        );
-        assert!(pool_request("replicas", "1G").is_ok() && pool_request("replicas", "off").is_ok());
-        assert!(pool_request("replicas", "many").unwrap_err().contains("off or default"));
-        assert!(["auto", "off", "50G"].iter().all(|value| pool_request("tidy", value).is_ok()));
-        assert!(pool_request("tidy", "0").unwrap_err().contains("tidy=off"));
-        assert!(pool_request("tidy", "much").unwrap_err().contains("auto, or off"));
-        assert!(["kept", "both", "off"].iter().all(|value| pool_request("dedup-verify", value).is_ok()));
-        assert!(pool_request("dedup-verify", "yes").unwrap_err().contains("kept, both or off"));
-        assert!(["auto", "off", "22-06", "1-24"].iter().all(|value| pool_request("relocate", value).is_ok()));
+        assert!(pool("index-copy", "oldest").is_ok());
+        assert!(pool("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
+        assert!(["content", "sector", "off"].iter().all(|value| pool("cache-key", value).is_ok()));
+        assert!(pool("cache-key", "digest").unwrap_err().contains("content, sector or off"));
+        assert!(["auto", "hdd", "ssd"].iter().all(|value| pool("device", value).is_ok()));
+        assert!(pool("device", "tape").unwrap_err().contains("device=tape is not possible: it is auto, hdd or ssd"));
+        assert!(pool("replicas", "1G").is_ok() && pool("replicas", "off").is_ok());
+        assert!(pool("replicas", "many").unwrap_err().contains("off or default"));
+        assert!(["auto", "off", "50G"].iter().all(|value| pool("tidy", value).is_ok()));
+        assert!(pool("tidy", "0").unwrap_err().contains("tidy=off"));
+        assert!(pool("tidy", "much").unwrap_err().contains("auto, or off"));
+        assert!(["kept", "both", "off"].iter().all(|value| pool("dedup-verify", value).is_ok()));
+        assert!(pool("dedup-verify", "yes").unwrap_err().contains("kept, both or off"));
+        assert!(["auto", "off", "22-06", "1-24"].iter().all(|value| pool("relocate", value).is_ok()));
         for value in ["on", "6", "06-06", "22-25"] {
-            let error = pool_request("relocate", value).unwrap_err();
+            let error = pool("relocate", value).unwrap_err();
             assert!(error.contains(&format!("relocate={value} is not possible: it is auto, off, or")), "{error}");
             assert!(error.contains("22-06"), "{error}");
         }
-        let throttle = |value| pool_request("throttle", value);
+        let throttle = |value| pool("throttle", value);
         let set_throttle = |value: &str| {
             Ok(Request::SetPool(PoolSettings { throttle: Some(value.into()), ..PoolSettings::default() }))
         };
@@ -412,21 +459,21 @@ mod tests {
         assert_eq!((throttle("share"), throttle("paper:0.001")), (set_throttle("share"), set_throttle("paper:0.001")));
         assert!(throttle("paper:1").unwrap_err().contains("throttle=paper:1 is not possible: it is share, paper or"));
         let memory = |memory_bytes| set(Some(memory_bytes), None);
-        let copies = |above| pool_request("second-copies", above);
+        let copies = |above| pool("second-copies", above);
         assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));
         for value in ["0", "-1", "many", "4294967296"] {
             assert!(copies(value).unwrap_err().contains("second-copies="));
         }
-        assert_eq!((pool_request("memory", "2G"), pool_request("memory", "default")), (memory(2 << 30), memory(0)));
+        assert_eq!((pool("memory", "2G"), pool("memory", "default")), (memory(2 << 30), memory(0)));
         for value in ["adaptive", "fixed:30,lru", "read", "default"] {
             let cache = Some(value.into());
             let request = Request::SetPool(PoolSettings { cache, ..PoolSettings::default() });
-            assert_eq!(pool_request("cache", value), Ok(request));
+            assert_eq!(pool("cache", value), Ok(request));
         }
-        let wrong = pool_request("cache", "fixed:101").unwrap_err();
+        let wrong = pool("cache", "fixed:101").unwrap_err();
         assert!(wrong.contains("cache=fixed:101") && wrong.contains("fixed:PERCENT"), "{wrong}");
         for value in ["0", "much", "2X"] {
-            assert!(pool_request("memory", value).unwrap_err().contains("memory="));
+            assert!(pool("memory", value).unwrap_err().contains("memory="));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Relocation by itself (`onefold set POOL relocate auto`, or hours of the day): reads are noted, a plan is made of them now and then, and it is run
+//! Relocation by itself (`onefold set POOL relocate=auto`, or hours of the day): reads are noted, a plan is made of them now and then, and it is run
 //! if it is worth it. docs/relocation.md says when.
 //!
 //! A thread of its own looks twice a minute, and asks the reactor what an operator would ask. So the data path never waits for a plan, and all of it

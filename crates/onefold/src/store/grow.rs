@@ -3,6 +3,9 @@
 //! A file is made longer, never shorter; a device has to be long enough. The engine makes the new length durable, with the
 //! sync before the superblock that relies on it. If growing fails later, the file stays longer, which does no harm.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use anyhow::{Context, bail};
 use engine::{Geometry, Status};
 
@@ -117,7 +120,7 @@ pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<(u64, u32)>) -> 
         && let Err(needed) = Division::new(memory, &grown, clients)
     {
         bail!(
-            "a pool of {capacity} needs more memory than its server has: {}M would do ('onefold set POOL memory', or --memory)",
+            "a pool of {capacity} needs more memory than its server has: {}M would do ('onefold set POOL memory=SIZE', or --memory)",
             needed.div_ceil(1 << 20)
         );
     }
@@ -158,6 +161,23 @@ pub fn reserve_metadata(store: &Store, geometry: &Geometry) {
             }
         }
     }
+}
+
+/// Says that the file of a pool, which takes space as it fills, may need more than its file system has free. `None` for devices, and where there is enough.
+pub fn short_of_room(path: &Path, total_bytes: u64) -> Option<String> {
+    let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    let host = rustix::fs::statvfs(path).ok()?;
+    let free = host.f_bavail.saturating_mul(host.f_frsize);
+    let needed = total_bytes.saturating_sub(file.blocks().saturating_mul(512));
+    (needed > free).then(|| {
+        format!(
+            "{} may need {} more, and its file system has {} free: when that runs out, writes fail with ENOSPC though the pool has space left \
+             (docs/operations.md, \"The file system under a pool\")",
+            path.display(),
+            size::show(needed),
+            size::show(free)
+        )
+    })
 }
 
 /// Fails if a device is too short for a pool of this geometry.

@@ -1,7 +1,7 @@
 //! Whether the disk under a store has heads, as Linux says: `queue/rotational` of the block device, or of that under a file's file system.
 //!
 //! A file system that is on no device of its own (Btrfs, overlays, networks), loop devices, and disks of virtual machines that cannot say
-//! what they are count as without. Who knows better says so with `onefold set POOL device hdd`.
+//! what they are count as without. Who knows better says so with `onefold set POOL device=hdd`.
 
 use std::path::Path;
 
