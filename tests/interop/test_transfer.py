@@ -95,6 +95,47 @@ class Transfer(unittest.TestCase):
             onefold("export", pool.path, "disk", out)
             self.assertEqual(content(out), padded(image))
 
+    def test_an_import_says_what_was_data_and_what_was_there(self):
+        with Pool("128M") as pool:
+            onefold("create", pool.path, "--capacity", "128M")
+            image = self.path(pool, "in.raw")
+            with open(image, "wb") as file:
+                file.truncate(8 * MIB)
+                # Blocks of data between zeroes: a chunk is neither.
+                for at in range(0, 4 * MIB, 8 * BLOCK):
+                    file.seek(at)
+                    file.write(random.Random(at).randbytes(BLOCK))
+            text = onefold("import", pool.path, "disk", image).stdout
+            self.assertIn("data:      512 KiB; 7.5 MiB are zeroes or holes, which take no space", text)
+            self.assertNotIn("there already", text)
+            self.assertNotIn("in place", text)
+            text = onefold("import", pool.path, "disk", image, "--overwrite").stdout
+            self.assertIn("in place:  512 KiB of the data were in this volume already", text)
+            report = json.loads(onefold("import", pool.path, "other", image, "--json").stdout)
+            self.assertEqual((report["data_bytes"], report["zero_bytes"], report["in_place_bytes"]), (512 << 10, 15 * MIB // 2, 0))
+
+    def test_an_export_has_the_size_that_is_asked_for(self):
+        with Pool("128M") as pool:
+            onefold("create", pool.path, "--capacity", "128M")
+            image = make_image(self.path(pool, "in.raw"))
+            onefold("import", pool.path, "disk", image)
+            for name in ["out.raw", "out.qcow2"]:
+                out, back = self.path(pool, name), self.path(pool, "back")
+                onefold("export", pool.path, "disk", out, "--size", "64M")
+                run("qemu-img", "convert", "-O", "raw", out, back)
+                self.assertEqual(content(back), padded(image).ljust(64 * MIB, b"\0"), name)
+            refused = onefold("export", pool.path, "disk", self.path(pool, "small"), "--size", "8M", check=False)
+            self.assertIn("a part of a volume is no image of it", refused.stderr)
+            self.assertFalse(os.path.exists(self.path(pool, "small")))
+            # What lies behind an image, as on a device that is longer.
+            longer, data = self.path(pool, "longer"), padded(image)
+            onefold("export", pool.path, "disk", longer)
+            with open(longer, "ab") as file:
+                file.write(b"old" * MIB)
+            text = onefold("export", pool.path, "disk", longer, "--resume").stdout
+            self.assertIn(f"untouched: 3 MiB behind the image keep what they held; --size {len(data) + 3 * MIB} makes them zeroes", text)
+            self.assertEqual(content(longer), data + b"old" * MIB)
+
     def test_imports_at_once_wait_for_each_other(self):
         """Without a server each of them serves the pool for its own time; all but one failed."""
         with Pool("256M") as pool:
@@ -178,13 +219,13 @@ class Transfer(unittest.TestCase):
                     file.seek(at)
                     file.write(text)
             report = json.loads(onefold("import", pool.path, "disk", image, "--json").stdout)
-            self.assertEqual((report["size_bytes"], report["data_bytes"], report["sent_bytes"]), (size, 3 * MIB, 3 * BLOCK))
+            self.assertEqual((report["size_bytes"], report["data_bytes"], report["sent_bytes"]), (size, 3 * BLOCK, 3 * BLOCK))
             onefold("import", pool.path, "disk", image, "--resume")
             onefold("import", pool.path, "disk", image, "--overwrite")
             onefold("export", pool.path, "disk", out)
             onefold("export", pool.path, "disk", packed)
             report = json.loads(onefold("import", pool.path, "packed", packed, "--json").stdout)
-            self.assertEqual((report["format"], report["data_bytes"]), ("qcow2", 3 * MIB))
+            self.assertEqual((report["format"], report["data_bytes"]), ("qcow2", 3 * BLOCK))
             onefold("export", pool.path, "packed", out, "--overwrite")
             with open(out, "rb") as file:
                 self.assertEqual(file.seek(0, os.SEEK_END), size)

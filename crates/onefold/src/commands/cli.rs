@@ -661,6 +661,10 @@ pub struct ExportArgs {
     pub volume: String,
     /// File to make, or block device; .qcow2, .vmdk, .vdi and .vhdx say the format, everything else is raw
     pub image: PathBuf,
+    /// Bytes of the image, a multiple of 512 and no less than the volume has: behind the end of the volume there are zeroes. On a device that is longer, what
+    /// lies behind the image stays as it is [default: what the volume has]
+    #[arg(long, alias = "capacity", value_name = "SIZE", value_parser = size::parse_large)]
+    pub size: Option<u64>,
     /// The format of the image [default: as its name says]
     #[arg(long, value_name = "FORMAT", value_parser = clap::builder::PossibleValuesParser::new(format::MADE))]
     pub format: Option<String>,

@@ -28,6 +28,8 @@ use crate::transfer::tool::{self, Tool};
 
 /// A block, as the figures count them.
 const BLOCK: u64 = 4096;
+/// What the size of an image is a multiple of.
+const SECTOR: u64 = 512;
 
 /// Blocks of writes since the pool was opened: what got a slot, and what was known already.
 #[derive(Clone, Copy, Default)]
@@ -92,19 +94,20 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
     let after = report.volumes.iter().find(|known| known.name == *volume).map_or(before, Written::of);
     let new = after.new.saturating_sub(before.new);
     let known = after.known.saturating_sub(before.known);
+    let zeroes = length.saturating_sub(outcome.data);
     if arguments.json {
         print_json(&json!({
             "version": VERSION, "volume": volume, "image": image.display().to_string(), "format": format,
-            "size_bytes": size, "data_bytes": outcome.data, "sent_bytes": outcome.written,
-            "new_blocks": new, "known_blocks": known, "verified": true,
+            "size_bytes": size, "data_bytes": outcome.data, "zero_bytes": zeroes,
+            "in_place_bytes": outcome.in_place, "sent_bytes": outcome.written, "new_blocks": new, "known_blocks": known, "verified": true,
         }));
         return Ok(ExitCode::SUCCESS);
     }
+    print(format_args!("imported {} ({format}) into the volume '{volume}': {}\n", shown(image), size::show(length)));
     print(format_args!(
-        "imported {} ({format}) into the volume '{volume}': {}, {} of it data\n",
-        shown(image),
-        size::show(length),
-        size::show(outcome.data)
+        "data:      {}; {} are zeroes or holes, which take no space\n",
+        size::show(outcome.data),
+        size::show(zeroes)
     ));
     if needed > length {
         print(format_args!(
@@ -112,8 +115,8 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
             needed - length
         ));
     }
-    if outcome.written < outcome.data {
-        print(format_args!("sent:      {}; the rest was there already\n", size::show(outcome.written)));
+    if outcome.in_place > 0 {
+        print(format_args!("in place:  {} of the data were in this volume already\n", size::show(outcome.in_place)));
     }
     let percent = (known * 100).checked_div(new + known).unwrap_or(0);
     print(format_args!(
@@ -204,32 +207,38 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
                 command::plural(known.clients)
             ));
         }
-        Ok((known.size_bytes, None))
+        let (size, wanted) = (known.size_bytes, arguments.size.unwrap_or(known.size_bytes));
+        ensure!(
+            wanted >= size,
+            "--size asks for {}, and the volume '{volume}' has {}: a part of a volume is no image of it. Name at least {size}, or leave --size out",
+            size::show(wanted),
+            size::show(size)
+        );
+        ensure!(
+            wanted.is_multiple_of(SECTOR),
+            "--size asks for {wanted} bytes: the size of an image is a multiple of {SECTOR}"
+        );
+        Ok((wanted, None))
     };
     let job = |address: &Address, size: u64| {
         let source = &Place::Export(address.clone(), volume.clone());
         let (tool, destination) = make_image(image, format, size, before, claimed)?;
         let destination = &destination;
         let room = destination.open(true)?.size();
-        ensure!(
-            room >= size,
-            "{} has {}, and the volume '{volume}' needs {}",
-            image.display(),
-            size::show(room),
-            size::show(size)
-        );
+        ensure!(room >= size, "{} has {}, and the image needs {}", image.display(), size::show(room), size::show(size));
         let outcome = Transfer { source, destination, size, before, what: "exporting", stop: &stop }.run()?;
         tool.map_or(Ok(()), Tool::finish)?;
-        Ok((outcome, size))
+        Ok((outcome, size, room - size))
     };
     let result = with_pool(target, Work { writes: false, prepare, job });
-    let ((outcome, size), _): ((Outcome, u64), _) = result.map_err(|error| {
+    let ((outcome, size, behind), _): ((Outcome, u64, u64), _) = result.map_err(|error| {
         explain(error, &format!("onefold export {} {volume} {} --resume", target.pool.display(), image.display()))
     })?;
     if arguments.json {
         print_json(&json!({
             "version": VERSION, "volume": volume, "image": image.display().to_string(), "format": format,
-            "size_bytes": size, "data_bytes": outcome.data, "sent_bytes": outcome.written, "verified": true,
+            "size_bytes": size, "data_bytes": outcome.data, "sent_bytes": outcome.written, "untouched_bytes": behind,
+            "verified": true,
         }));
     } else {
         print(format_args!(
@@ -239,6 +248,13 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
             size::show(size),
             size::show(outcome.data)
         ));
+        if behind > 0 {
+            print(format_args!(
+                "untouched: {} behind the image keep what they held; --size {} makes them zeroes\n",
+                size::show(behind),
+                size + behind
+            ));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

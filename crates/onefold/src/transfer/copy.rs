@@ -39,9 +39,11 @@ pub enum Before {
 /// What a transfer came to, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// What is not zero in the source, by chunks.
+    /// What is not zero in the source, by blocks.
     pub data: u64,
-    /// What was written; the rest was there.
+    /// What of it the destination held already, at the same place.
+    pub in_place: u64,
+    /// What was written, zeroes within a stretch among it.
     pub written: u64,
 }
 
@@ -97,6 +99,7 @@ impl Transfer<'_> {
         let (mut outcome, mut digests) = (Outcome::default(), Vec::new());
         for (part, chunks) in copied {
             outcome.data += part.data;
+            outcome.in_place += part.in_place;
             outcome.written += part.written;
             digests.extend(chunks);
         }
@@ -163,15 +166,19 @@ impl Transfer<'_> {
             } else {
                 data.fill(0);
             }
-            let is_zero = is_zero(data);
-            if !is_zero {
+            let is_empty = is_zero(data);
+            if !is_empty {
                 digests.push((number, *blake3::hash(data).as_bytes()));
-                outcome.data += length as u64;
             }
+            let used = bytes_of(data.chunks(BLOCK).filter(|block| !is_zero(block)));
+            outcome.data += used;
             if destination_has {
                 destination.read(offset, there)?;
+                let blocks = data.chunks(BLOCK).zip(there.chunks(BLOCK));
+                let same = blocks.filter(|(data, there)| data == there && !is_zero(data));
+                outcome.in_place += bytes_of(same.map(|(data, _)| data));
                 outcome.written += self.replace(&mut destination, offset, data, there)?;
-            } else if !is_zero {
+            } else if !is_empty {
                 outcome.written += write_data(&mut destination, offset, data)?;
             }
             add(walk, length);
@@ -239,6 +246,10 @@ fn add(walk: &Mutex<Walk>, bytes: usize) {
     if let Ok(mut walk) = walk.lock() {
         walk.progress.add(bytes as u64);
     }
+}
+
+fn bytes_of<'a>(blocks: impl Iterator<Item = &'a [u8]>) -> u64 {
+    blocks.map(|block| block.len() as u64).sum()
 }
 
 /// Writes what is not zero into what is; how much that was.
@@ -327,7 +338,7 @@ mod tests {
         assert!(files.are_equal());
         assert!(!is_empty(&file(&files.destination), SIZE).unwrap());
         assert!(first.written > 0 && first.written < 100 << 10, "{first:?}");
-        assert_eq!(files.run(Before::Part).unwrap(), Outcome { written: 0, ..first });
+        assert_eq!(files.run(Before::Part).unwrap(), Outcome { written: 0, in_place: first.data, ..first });
         assert!(files.are_equal());
     }
 
