@@ -8,6 +8,7 @@ pub mod connect;
 pub mod create;
 pub mod dedup;
 pub mod estimate;
+pub mod examples;
 pub mod explain;
 pub mod images;
 pub mod look;
