@@ -225,6 +225,22 @@ class Surroundings(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertNotIn("panicked", done.stderr)
 
+    def test_the_folder_of_a_killed_command_goes_with_the_next_one(self):
+        pool, image, temporary = self.pool(), make_image(self.path("image")), self.path("temporary")
+        os.mkdir(temporary)
+        environment = {**os.environ, "TMPDIR": temporary}
+        killed = subprocess.Popen([ONEFOLD, "import", pool, "v", image], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.time() + PATIENCE
+        while not os.listdir(temporary) and killed.poll() is None:
+            self.assertLess(time.time(), deadline)
+        killed.kill()
+        killed.wait()
+        self.assertEqual(len(os.listdir(temporary)), 1, "a killed command cannot remove it")
+        run(ONEFOLD, "export", pool, "default", self.path("out"), env=environment)
+        self.assertEqual(os.listdir(temporary), [])
+        run(ONEFOLD, "man", self.path("man"), env=environment)
+        self.assertEqual(os.listdir(temporary), [])
+
     def test_a_pool_that_may_need_more_than_the_host_has_is_made_with_a_note(self):
         free = os.statvfs(self.folder)
         too_much = 2 * free.f_bavail * free.f_frsize

@@ -29,7 +29,7 @@ use crate::store::backing::{Access, InUse, Store};
 use crate::store::owner::{self, Purpose};
 use crate::store::place::Sockets;
 use crate::store::probe;
-use crate::transfer::tool::Folder;
+use crate::transfer::folder::Folder;
 
 /// Clients of a server of our own: the workers of a transfer.
 const CLIENTS: u32 = 32;

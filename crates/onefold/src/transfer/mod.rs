@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! format     which format an image has
+//! folder     where sockets lie that only this command reaches
 //! tool       qemu-nbd and qemu-img, for formats other than raw
 //! client     an NBD client, blocking, one request at a time
 //! disk       a file or an export, at offsets; where data is and where holes are
@@ -19,5 +20,6 @@ pub mod client;
 pub mod copy;
 pub mod disk;
 pub mod extents;
+pub mod folder;
 pub mod format;
 pub mod tool;

@@ -1,8 +1,6 @@
 //! qemu-nbd and qemu-img: images of other formats than raw, as exports.
 
-use std::fs;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +11,7 @@ use serde_json::Value;
 use crate::clients::listen::Address;
 use crate::transfer::client::Client;
 use crate::transfer::disk::Place;
+use crate::transfer::folder::Folder;
 use crate::transfer::format;
 
 /// How long qemu-nbd may take to open an image.
@@ -23,38 +22,6 @@ const CHECK_LEAKS: i32 = 3;
 const CHECK_UNKNOWN: i32 = 63;
 /// Clients that it serves: the workers of a transfer, and a few more.
 const CLIENTS: u32 = 16;
-
-/// A folder for sockets that nobody else can enter; it goes with what is in it.
-pub struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    /// A new one.
-    pub fn new() -> anyhow::Result<Folder> {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
-        let path = std::env::temp_dir().join(format!("onefold-{:016x}", u64::from_ne_bytes(random)));
-        fs::DirBuilder::new().mode(0o700).create(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Folder { path })
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// A name in it.
-    pub fn join(&self, name: &str) -> PathBuf {
-        self.path.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
 
 /// An image that qemu-nbd serves as long as this lives. It ends with its last client, so it cannot outlive us.
 pub struct Tool {

@@ -1,0 +1,107 @@
+//! A folder for sockets in the temporary folder, which nobody else can enter.
+//!
+//! It goes when its value is dropped. A process that is killed cannot do that: its folder loses the lock that says that it is in use, and the next command of the same user
+//! removes it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::io::input;
+use crate::store::identity::Identity;
+
+/// What every name begins with, and how many hexadecimal digits follow.
+const PREFIX: &str = "onefold-";
+const DIGITS: usize = 16;
+/// New names that are tried.
+const ATTEMPTS: usize = 8;
+
+/// A folder for sockets that nobody else can enter; it goes with what is in it.
+pub struct Folder {
+    path: PathBuf,
+    /// Locked as long as the folder is in use.
+    _lock: File,
+}
+
+impl Folder {
+    /// A new one. Removes those that killed processes have left.
+    pub fn new() -> anyhow::Result<Folder> {
+        Folder::within(&std::env::temp_dir())
+    }
+
+    fn within(parent: &Path) -> anyhow::Result<Folder> {
+        remove_abandoned(parent);
+        for _ in 0..ATTEMPTS {
+            let mut random = [0; DIGITS / 2];
+            getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
+            let path = parent.join(format!("{PREFIX}{:016x}", u64::from_ne_bytes(random)));
+            let context = || format!("cannot make {}", path.display());
+            fs::DirBuilder::new().mode(0o700).create(&path).with_context(context)?;
+            // Another command may take it for abandoned before it is locked.
+            if let Ok(lock) = input::open(&path)
+                && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && Identity::at(&path).is_ok_and(|found| Identity::of_file(&lock).is_ok_and(|made| made == found))
+            {
+                return Ok(Folder { path, _lock: lock });
+            }
+        }
+        bail!("cannot make a folder in {}: other commands remove it", parent.display())
+    }
+
+    /// A name in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes folders of this user that no process uses any more. What cannot be removed stays.
+fn remove_abandoned(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let digits = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).unwrap_or_default();
+        let is_name = digits.len() == DIGITS && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        if !is_name {
+            continue;
+        }
+        let is_ours = fs::symlink_metadata(entry.path())
+            .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
+        if is_ours
+            && let Ok(lock) = input::open(&entry.path())
+            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_has_left_goes_and_what_is_in_use_stays() {
+        let parent = std::env::temp_dir().join(format!("onefold-folders-{}", std::process::id()));
+        fs::create_dir(&parent).unwrap();
+        let (left, other) = (parent.join("onefold-0123456789abcdef"), parent.join("onefold-0123456789abcdeX"));
+        for path in [&left, &other] {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("pool.sock"), "").unwrap();
+        }
+        let used = Folder::within(&parent).unwrap();
+        let second = Folder::within(&parent).unwrap();
+        assert!(!left.exists() && other.exists() && used.path.exists() && second.path.exists());
+        drop(used);
+        drop(second);
+        assert_eq!(fs::read_dir(&parent).unwrap().count(), 1);
+        fs::remove_dir_all(&parent).unwrap();
+    }
+}
