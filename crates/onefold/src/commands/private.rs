@@ -4,12 +4,10 @@
 //! socket in a folder that nobody else can enter.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::clients::listen::{Address, Listener, Purpose as Socket};
 use crate::commands::cli::Target;
@@ -39,7 +37,9 @@ const PERIOD: Duration = Duration::from_millis(100);
 const FILLING: &str = "filling the index";
 
 /// What is done with a pool: what has to be made of it before, and the work on it.
-pub struct Work<Prepare, Job> {
+pub struct Work<'a, Prepare, Job> {
+    /// Set when the end is asked for: no wait goes on then.
+    pub stop: &'a AtomicBool,
     /// Whether the pool is written to.
     pub writes: bool,
     /// From the figures to a plan, and a request that comes first, if one is needed; an error ends it before anything has changed.
@@ -49,7 +49,7 @@ pub struct Work<Prepare, Job> {
 }
 
 /// Does it, and returns the figures after it, too.
-pub fn with_pool<T, Plan, Prepare, Job>(target: &Target, work: Work<Prepare, Job>) -> anyhow::Result<(T, Report)>
+pub fn with_pool<T, Plan, Prepare, Job>(target: &Target, work: Work<'_, Prepare, Job>) -> anyhow::Result<(T, Report)>
 where
     T: Send,
     Plan: Send,
@@ -63,7 +63,7 @@ where
         match control::call_server_of(path, control, &status)? {
             Some(report) if report.ephemeral => {
                 attempts = 0..offline::ATTEMPTS;
-                waiting.wait(path)?;
+                waiting.wait(path, work.stop)?;
             }
             Some(report) => break report,
             None => match open(path, work.writes) {
@@ -75,7 +75,11 @@ where
         }
     };
     report.require_opened()?;
-    let report = if work.writes { filled(report, || control::call_server_of(path, control, &status))? } else { report };
+    let report = if work.writes {
+        filled(report, work.stop, || control::call_server_of(path, control, &status))?
+    } else {
+        report
+    };
     let (plan, request) = (work.prepare)(&report)?;
     if let Some(request) = request {
         offline::request(target, &request)?;
@@ -96,36 +100,33 @@ fn open(path: &Path, writes: bool) -> anyhow::Result<Store> {
 /// Waits for another command of this kind, which has the pool for itself until it is done.
 #[derive(Default)]
 struct Waiting {
-    interrupted: Option<Arc<AtomicBool>>,
+    is_told: bool,
 }
 
 impl Waiting {
     /// Waits for a moment. An interruption ends it.
-    fn wait(&mut self, path: &Path) -> anyhow::Result<()> {
-        let interrupted = match &self.interrupted {
-            Some(interrupted) => interrupted,
-            None => {
-                let who = owner::running_at(path).map_or(String::new(), |owner| format!(" (process {})", owner.pid));
-                complain(format_args!("note: another command has {}{who}: waiting for its end", path.display()));
-                let interrupted = Arc::new(AtomicBool::new(false));
-                for signal in [SIGINT, SIGTERM, SIGHUP] {
-                    signal_hook::flag::register(signal, interrupted.clone()).context("cannot catch signals")?;
-                }
-                self.interrupted.insert(interrupted)
-            }
-        };
-        ensure!(!interrupted.load(Ordering::Relaxed), "interrupted while another command had {}", path.display());
+    fn wait(&mut self, path: &Path, stop: &AtomicBool) -> anyhow::Result<()> {
+        if !std::mem::replace(&mut self.is_told, true) {
+            let who = owner::running_at(path).map_or(String::new(), |owner| format!(" (process {})", owner.pid));
+            complain(format_args!("note: another command has {}{who}: waiting for its end", path.display()));
+        }
+        ensure!(!stop.load(Ordering::Relaxed), "interrupted while another command had {}", path.display());
         std::thread::sleep(PERIOD);
         Ok(())
     }
 }
 
 /// Waits until the index of a server is filled: what is written before is not found, and is stored again. A stop ends it.
-fn filled(mut report: Report, ask: impl Fn() -> anyhow::Result<Option<Report>>) -> anyhow::Result<Report> {
+fn filled(
+    mut report: Report,
+    stop: &AtomicBool,
+    ask: impl Fn() -> anyhow::Result<Option<Report>>,
+) -> anyhow::Result<Report> {
     let (mut progress, mut done) = (Progress::new(FILLING, 100), 0);
     while report.index_filled_percent < 100 {
         progress.add(report.index_filled_percent.saturating_sub(done));
         done = report.index_filled_percent;
+        ensure!(!stop.load(Ordering::Relaxed), "interrupted before anything was written");
         std::thread::sleep(PERIOD);
         report = ask()?.context("the server of the pool has stopped")?;
     }
@@ -142,7 +143,7 @@ fn local(address: Address) -> Address {
 }
 
 /// Serves the pool for the time of it.
-fn alone<T, Plan, Prepare, Job>(path: &Path, store: &Store, work: Work<Prepare, Job>) -> anyhow::Result<(T, Report)>
+fn alone<T, Plan, Prepare, Job>(path: &Path, store: &Store, work: Work<'_, Prepare, Job>) -> anyhow::Result<(T, Report)>
 where
     T: Send,
     Plan: Send,
@@ -208,7 +209,7 @@ fn fill(reactor: &mut Reactor) -> anyhow::Result<bool> {
 
 fn carry_out<T, Plan, Prepare, Job>(
     mut reactor: Reactor,
-    work: Work<Prepare, Job>,
+    work: Work<'_, Prepare, Job>,
     address: &Address,
     sending: Sending,
 ) -> anyhow::Result<(T, Report)>
