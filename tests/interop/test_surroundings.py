@@ -225,6 +225,14 @@ class Surroundings(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertNotIn("panicked", done.stderr)
 
+    def test_a_filter_that_forbids_io_uring_is_named_with_the_remedy(self):
+        pool = self.pool()
+        for number in [1, 38]:
+            done = run(ONEFOLD, "scrub", pool, check=False, preexec_fn=without_io_uring(number))
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, "a seccomp filter of this container or service forbids io_uring|kernel.io_uring_disabled")
+            self.assertRegex(done.stderr, "--security-opt seccomp=|sysctl kernel.io_uring_disabled=0")
+
     def test_the_folder_of_a_killed_command_goes_with_the_next_one(self):
         pool, image, temporary = self.pool(), make_image(self.path("image")), self.path("temporary")
         os.mkdir(temporary)

@@ -694,19 +694,41 @@ fn build_with(entries: u32) -> io::Result<IoUring> {
     }
 }
 
+/// Why a ring cannot be made, with what to do about it.
 fn explain(error: io::Error) -> anyhow::Error {
-    let advice = match error.raw_os_error() {
-        Some(libc::ENOSYS) => {
-            "this kernel has no io_uring (Linux 5.11 or newer is needed, and not every sandbox has it)"
-        }
-        Some(libc::EPERM | libc::EACCES) => {
-            "io_uring is not permitted here: ask for 'sysctl kernel.io_uring_disabled=0', or for a container whose seccomp \
-             profile allows io_uring"
-        }
-        Some(libc::ENOMEM) => "io_uring got no memory: raise the limit on locked memory ('ulimit -l', LimitMEMLOCK=)",
-        _ => "io_uring cannot be set up",
-    };
+    let number = |path: &str| std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+    let is_filtered = mode.is_some_and(|mode| mode.trim() == "2");
+    let advice = advice(&error, number("/proc/sys/kernel/io_uring_disabled").unwrap_or(0), is_filtered);
     anyhow::Error::new(error).context(advice)
+}
+
+/// What forbids io_uring: the kernel's switch, a seccomp filter, or neither.
+fn advice(error: &io::Error, disabled: u32, is_filtered: bool) -> &'static str {
+    match (error.raw_os_error(), disabled, is_filtered) {
+        (Some(libc::ENOMEM), ..) => {
+            "io_uring got no memory: raise the limit on locked memory ('ulimit -l', LimitMEMLOCK=)"
+        }
+        (Some(libc::EPERM), 2.., _) => {
+            "io_uring is switched off on this host (kernel.io_uring_disabled is 2): 'sysctl kernel.io_uring_disabled=0' as root switches it on"
+        }
+        (Some(libc::EPERM), 1, false) => {
+            "io_uring is only for privileged processes on this host (kernel.io_uring_disabled is 1): 'sysctl kernel.io_uring_disabled=0' as root allows \
+             it for all, or add the user to the group whose number is in kernel.io_uring_group"
+        }
+        (Some(libc::EPERM | libc::EACCES | libc::ENOSYS), _, true) => {
+            "a seccomp filter of this container or service forbids io_uring: allow io_uring_setup, io_uring_enter and io_uring_register in its profile \
+             (docker and podman run: --security-opt seccomp=PROFILE.json; Kubernetes: seccompProfile; systemd: SystemCallFilter=@aio)"
+        }
+        (Some(libc::ENOSYS), ..) => {
+            "this kernel has no io_uring: Linux 5.11 or newer is needed, and not every sandbox has it"
+        }
+        (Some(libc::EPERM | libc::EACCES), ..) => {
+            "io_uring is not permitted here: a security module (SELinux, AppArmor) or a sandbox forbids it; the host's log says which"
+        }
+        _ => "io_uring cannot be set up",
+    }
 }
 
 #[cfg(test)]
@@ -773,6 +795,22 @@ mod tests {
         assert_eq!(arena.bytes(zero.first(2)), b"he");
         assert_eq!(arena.bytes(five.first(4)), b"llo\x02");
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_forbids_the_ring_is_named_with_the_remedy() {
+        for (number, disabled, is_filtered, said) in [
+            (libc::EPERM, 0, true, "seccomp filter"),
+            (libc::ENOSYS, 0, true, "--security-opt seccomp="),
+            (libc::EPERM, 2, true, "kernel.io_uring_disabled is 2"),
+            (libc::EPERM, 1, false, "kernel.io_uring_group"),
+            (libc::EPERM, 0, false, "security module"),
+            (libc::ENOSYS, 0, false, "no io_uring"),
+            (libc::ENOMEM, 0, true, "locked memory"),
+        ] {
+            let advice = advice(&io::Error::from_raw_os_error(number), disabled, is_filtered);
+            assert!(advice.contains(said), "{number} {disabled} {is_filtered}: {advice}");
+        }
     }
 
     #[test]
