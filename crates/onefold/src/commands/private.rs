@@ -110,10 +110,15 @@ impl Waiting {
             let who = owner::running_at(path).map_or(String::new(), |owner| format!(" (process {})", owner.pid));
             complain(format_args!("note: another command has {}{who}: waiting for its end", path.display()));
         }
-        ensure!(!stop.load(Ordering::Relaxed), "interrupted while another command had {}", path.display());
-        std::thread::sleep(PERIOD);
-        Ok(())
+        pause(stop, || format!("while another command had {}", path.display()))
     }
+}
+
+/// Waits for a moment before the next look at somebody else's work. Fails if the end is asked for, and says when that was.
+fn pause(stop: &AtomicBool, when: impl FnOnce() -> String) -> anyhow::Result<()> {
+    ensure!(!stop.load(Ordering::Relaxed), "interrupted {}", when());
+    std::thread::sleep(PERIOD);
+    Ok(())
 }
 
 /// Waits until the index of a server is filled: what is written before is not found, and is stored again. A stop ends it.
@@ -126,8 +131,7 @@ fn filled(
     while report.index_filled_percent < 100 {
         progress.add(report.index_filled_percent.saturating_sub(done));
         done = report.index_filled_percent;
-        ensure!(!stop.load(Ordering::Relaxed), "interrupted before anything was written");
-        std::thread::sleep(PERIOD);
+        pause(stop, || "before anything was written".into())?;
         report = ask()?.context("the server of the pool has stopped")?;
     }
     Ok(report)
@@ -268,5 +272,21 @@ fn ask(reactor: &mut Reactor, request: &Request) -> anyhow::Result<()> {
             reactor.command(command)?.map_err(|error| anyhow::anyhow!(explain_control(error)))
         }
         Wanted::Figures | Wanted::Detach | Wanted::Stop => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_ends_each_wait_and_says_when() {
+        let stop = AtomicBool::new(false);
+        assert!(pause(&stop, String::new).is_ok());
+        stop.store(true, Ordering::Relaxed);
+        let problem = pause(&stop, || "before anything was written".into()).unwrap_err().to_string();
+        assert_eq!(problem, "interrupted before anything was written");
+        let waited = Waiting { is_told: true }.wait(Path::new("p"), &stop).unwrap_err().to_string();
+        assert_eq!(waited, "interrupted while another command had p");
     }
 }
