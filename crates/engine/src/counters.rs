@@ -180,6 +180,13 @@ impl AddAssign for Removed {
     }
 }
 
+impl WriteCounts {
+    /// Returns how many blocks were written although their content was known.
+    pub(crate) fn missed(&self) -> u64 {
+        self.what_if.full.blocks.saturating_sub(self.removed.blocks)
+    }
+}
+
 impl AddAssign for WriteCounts {
     fn add_assign(&mut self, more: WriteCounts) {
         self.requests += more.requests;

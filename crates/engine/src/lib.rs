@@ -74,6 +74,7 @@ pub use limits::Limits;
 pub use payload::flash::admission;
 pub use pool::disk_index::DiskIndexStatus;
 pub use pool::flash::{FlashMode, FlashParameters, FlashStatus};
+pub use pool::held::Held;
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};
 pub use requests::foreground::{PaceStatus, TimingStatus};

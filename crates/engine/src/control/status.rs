@@ -14,6 +14,7 @@ use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::flash::FlashStatus;
+use crate::pool::held::Held;
 use crate::pool::standing::Phase;
 use crate::requests::foreground::{PaceStatus, TimingStatus};
 
@@ -28,7 +29,7 @@ pub enum Mode {
     ReadOnly,
 }
 
-/// Figures of the pool, in blocks unless said otherwise. Counts of blocks are as of the last merge: exact when
+/// Figures of the pool, in blocks unless said otherwise. Counts of blocks, but for `held`, are as of the last merge: exact when
 /// `unmerged_entries`, `buffered_entries` and `pending_blocks` are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
@@ -38,6 +39,8 @@ pub struct Status {
     pub logical_blocks_used: u64,
     /// Slots that hold them.
     pub data_blocks_used: u64,
+    /// What is held now, also what is not merged yet.
+    pub held: Held,
     /// Mapped blocks beyond the first of each slot: what POD keeps in its table of redirected blocks.
     pub redirected_blocks: u64,
     /// Those of them that are second copies.
@@ -109,6 +112,11 @@ impl Engine {
         self.requests.foreground().timing(&self.pool, volume)
     }
 
+    /// Returns what a volume holds now: mapped, non-zero blocks. Blocks overwritten since the last merge count twice, up to its size.
+    pub fn held_by(&self, volume: &Volume) -> u64 {
+        self.pool.held_by(volume)
+    }
+
     /// What was done for reads.
     pub fn read_counts(&self) -> ReadCounts {
         self.pool.reads
@@ -135,6 +143,7 @@ impl Engine {
             capacity_bytes: geometry.capacity_bytes(),
             logical_blocks_used,
             data_blocks_used: self.pool.space.data_used,
+            held: self.pool.held(),
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.pool.second_copies_used(),
             reorder: self.jobs.reorder.status(&self.pool),

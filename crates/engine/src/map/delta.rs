@@ -11,9 +11,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::contract::Digest;
+use crate::contract::{Digest, VolumeId};
 use crate::format::entry::{Entry, Key, Slot};
-use crate::sizes::{table_bytes, table_room};
+use crate::sizes::{list_bytes, table_bytes, table_room};
 use crate::slot_map::{Near, NearMap};
 
 /// A slot that points of a delta refer to.
@@ -35,6 +35,10 @@ pub(crate) struct Delta {
     /// First to one past the last, not overlapping, not adjacent.
     pub(crate) clears: BTreeMap<u64, u64>,
     pub(crate) slots: NearMap<Slot, Recent>,
+    /// Points that refer to slots, by the number of their volume.
+    mapped: Vec<u64>,
+    /// Fresh slots that points refer to.
+    fresh: u64,
     /// The most subtrees that merging the clears can cut off.
     pub(crate) cuts: u64,
     /// The most slots that merging the clears can release in leaves that they cover in part.
@@ -47,6 +51,8 @@ impl Delta {
             points: NearMap::with_capacity_and_hasher(entries, Near),
             clears: BTreeMap::new(),
             slots: NearMap::with_capacity_and_hasher(entries, Near),
+            mapped: Vec::new(),
+            fresh: 0,
             cuts: 0,
             releases: 0,
         }
@@ -59,7 +65,32 @@ impl Delta {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        table_bytes(&self.points) + table_bytes(&self.slots)
+        table_bytes(&self.points) + table_bytes(&self.slots) + list_bytes(&self.mapped)
+    }
+
+    /// Returns how many blocks of a volume points map to slots.
+    pub(crate) fn mapped(&self, volume: VolumeId) -> u64 {
+        self.mapped.get(usize::from(volume.0)).copied().unwrap_or(0)
+    }
+
+    /// Returns how many fresh slots points refer to.
+    pub(crate) fn fresh(&self) -> u64 {
+        self.fresh
+    }
+
+    /// A volume has a point more that refers to a slot.
+    #[inline]
+    fn count_point(&mut self, volume: VolumeId) {
+        let number = usize::from(volume.0);
+        if number >= self.mapped.len() {
+            self.extend_mapped(number + 1);
+        }
+        self.mapped[number] += 1;
+    }
+
+    #[cold]
+    fn extend_mapped(&mut self, numbers: usize) {
+        self.mapped.resize(numbers, 0);
     }
 
     /// The mapping of a block, if it is one of these.
@@ -104,9 +135,11 @@ impl Delta {
     pub(crate) fn put(&mut self, key: Key, entry: Entry, digest: Digest, fresh: bool) -> Option<Slot> {
         if let Some(slot) = entry.slot() {
             self.reference(slot, digest, fresh, key);
+            self.count_point(key.volume());
         }
-        let before = self.points.insert(key, entry)?;
-        before.slot().filter(|&slot| self.dereference(slot))
+        let before = self.points.insert(key, entry)?.slot()?;
+        self.mapped[usize::from(key.volume().0)] -= 1;
+        self.dereference(before).then_some(before)
     }
 
     /// One more reference to a slot.
@@ -117,6 +150,7 @@ impl Delta {
             // What it was known for before has ended. (A slot that is new here stays so: replay may count down before up.)
             *recent = new;
         }
+        self.fresh += u64::from(recent.fresh && recent.refs == 0);
         recent.refs += 1;
     }
 
@@ -141,9 +175,11 @@ impl Delta {
     fn remove_point(&mut self, key: Key, dead: &mut Vec<Slot>) {
         if let Some(entry) = self.points.remove(&key)
             && let Some(slot) = entry.slot()
-            && self.dereference(slot)
         {
-            dead.push(slot);
+            self.mapped[usize::from(key.volume().0)] -= 1;
+            if self.dereference(slot) {
+                dead.push(slot);
+            }
         }
     }
 
@@ -151,6 +187,7 @@ impl Delta {
     pub(crate) fn dereference(&mut self, slot: Slot) -> bool {
         let recent = self.slots.get_mut(&slot).expect("every point's slot is counted");
         recent.refs -= 1;
+        self.fresh -= u64::from(recent.fresh && recent.refs == 0);
         recent.refs == 0
     }
 
@@ -188,6 +225,8 @@ impl Delta {
         self.points.clear();
         self.slots.clear();
         self.clears.clear();
+        self.mapped.fill(0);
+        self.fresh = 0;
         (self.cuts, self.releases) = (0, 0);
         self.fit(entries);
     }
@@ -281,6 +320,9 @@ mod tests {
                 }
                 let mapped = delta.points.values().filter(|entry| entry.slot().is_some()).count();
                 prop_assert_eq!(delta.slots.values().map(|recent| recent.refs as usize).sum::<usize>(), mapped);
+                prop_assert_eq!(delta.mapped(VolumeId(0)), mapped as u64);
+                let fresh = delta.slots.values().filter(|recent| recent.fresh && recent.refs > 0).count();
+                prop_assert_eq!(delta.fresh(), fresh as u64);
             }
         }
     }

@@ -656,6 +656,7 @@ impl Engine {
                 return Err(OpenError::DamagedPage { offset, what: table_name(TreeId::MapBuffer) });
             }
             self.pool.space.data_used = self.pool.superblock.data_used;
+            self.pool.review_orphans();
             self.pool
                 .space
                 .set_reserved(self.pool.superblock.reserved_containers.min(self.pool.store.geometry.containers));

@@ -9,6 +9,7 @@
 //! replicas    where they are, and what they may take
 //! containers  opened and reserved ahead
 //! records     closing a record, and the way of its blocks to their slots
+//! held        what volumes hold now, and the slots for it
 //! memory      a buffer for whoever needs one
 //! room        metadata that is promised
 //! volumes     come, change and go
@@ -26,6 +27,7 @@ mod device;
 pub(crate) mod disk_index;
 pub mod flash;
 pub(crate) mod growth;
+pub mod held;
 pub(crate) mod memory;
 pub(crate) mod moves;
 pub mod owner;
@@ -63,6 +65,7 @@ use crate::payload::streams::Streams;
 use crate::pool::disk_index::DiskIndex;
 use crate::pool::flash::Flash;
 use crate::pool::growth::{Growing, Offer};
+use crate::pool::held::Counted;
 use crate::pool::moves::Moves;
 use crate::pool::owner::Ownership;
 use crate::pool::regions::Regions;
@@ -129,6 +132,10 @@ pub(crate) struct Pool {
     pub(crate) delta: Delta,
     /// What the checkpoint under way merges; empty if there is none.
     pub(crate) frozen: Delta,
+    /// What was counted when the checkpoint under way began: its stages change maps before counts.
+    counted: Option<Counted>,
+    /// Blocks that deleted volumes map in subtrees that are still to be walked; `None`: not known since the pool was opened.
+    orphaned: Option<u64>,
     /// Mappings that are merged, and not in their leaves.
     pub(crate) buffer: MapBuffer,
     /// The next checkpoints flush all of it,
@@ -273,6 +280,8 @@ impl Pool {
             replicas: Replicas::default(),
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),
+            counted: None,
+            orphaned: Some(0),
             buffer: MapBuffer::new(),
             want_flush: false,
             flush_is_stuck: false,

@@ -315,6 +315,7 @@ mod tests {
             capacity_bytes: 1 << 30,
             logical_blocks_used: 0,
             data_blocks_used: 0,
+            held: engine::Held::default(),
             overhead_blocks_used: 0,
             metadata_short: false,
             refuses_new: None,

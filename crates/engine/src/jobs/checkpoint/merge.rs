@@ -155,7 +155,8 @@ impl Pool {
                     return Err(Stop::Contradiction);
                 }
                 self.maps.remove(checkpoint.shared.volume_at);
-                self.volumes.remove(checkpoint.shared.volume_at);
+                let gone = self.volumes.remove(checkpoint.shared.volume_at);
+                self.orphan(&gone);
             } else {
                 checkpoint.shared.volume_at += 1;
             }
@@ -292,6 +293,8 @@ impl Pool {
             if let Ok(at) = self.volumes.binary_search_by_key(&volume, |volume| volume.id) {
                 let used = &mut self.volumes[at].logical_blocks_used;
                 *used = used.saturating_sub(freed);
+            } else {
+                self.walked_orphans(freed);
             }
         }
         self.store.meta.free_later(pointer.location);

@@ -443,6 +443,7 @@ impl Engine {
         core::mem::swap(&mut self.pool.delta, &mut self.pool.frozen);
         core::mem::swap(&mut self.pool.room.active, &mut self.pool.room.frozen);
         assert!(self.pool.delta.points.is_empty());
+        self.pool.note_counted();
         self.pool.store.epoch = self.pool.superblock.epoch + 1;
         for volume in &mut self.pool.volumes {
             volume.merged_size = volume.size;
@@ -714,6 +715,7 @@ impl Engine {
         }
         self.pool.note_taken(&checkpoint.shared);
         self.pool.frozen.reset(self.pool.limits.delta_entries as usize);
+        self.pool.note_merged();
         self.pool.room.frozen.reset();
         self.pool.review_room();
         self.pool.checkpoints_done += 1;

@@ -100,6 +100,9 @@ pub struct DedupStatus {
     pub is_undone: bool,
     /// and this many blocks of it came since the pool was opened, or were in the journal then.
     pub undone_blocks: u64,
+    /// Blocks that were written since the pool was opened although their content was known, and that no pass has looked at since: it could
+    /// let them share, as far as they are still mapped.
+    pub missed_blocks: u64,
 }
 
 /// Where a pass is.
@@ -159,6 +162,10 @@ pub(crate) struct Dedup {
     shared: u64,
     /// How many had been shared when the pass began,
     shared_before: u64,
+    /// how many blocks writes had missed by then,
+    missed_before: u64,
+    /// and of those that writes have missed, how many passes have looked at that have come to their end,
+    missed_seen: u64,
     /// and whether writes wait for the slots that it may free.
     is_awaited: bool,
     kept: u64,
@@ -206,6 +213,8 @@ impl Dedup {
             beside: 0,
             shared: 0,
             shared_before: 0,
+            missed_before: 0,
+            missed_seen: 0,
             is_awaited: false,
             kept: 0,
             unequal: 0,
@@ -281,6 +290,7 @@ impl Dedup {
             is_short_of_room: self.short.is_some(),
             is_undone: self.undone.is_some(),
             undone_blocks: self.undone.blocks,
+            missed_blocks: pool.writes.missed().saturating_sub(self.missed_seen),
         }
     }
 
@@ -332,7 +342,7 @@ impl Dedup {
         match (command, self.record.state) {
             (DedupCommand::Start, PassState::Running) if self.short.is_none() => return Ok(pool.checkpoints_done),
             (DedupCommand::Start, PassState::Running | PassState::Paused) => self.record.state = PassState::Running,
-            (DedupCommand::Start, _) => self.start(),
+            (DedupCommand::Start, _) => self.start(pool),
             (DedupCommand::Pause, PassState::Running) => self.record.state = PassState::Paused,
             // By itself the next one begins for what is written from here on.
             (DedupCommand::Stop, PassState::Running | PassState::Paused) => {
@@ -348,10 +358,11 @@ impl Dedup {
     }
 
     /// A new pass: it finds all that has been left to it so far.
-    fn start(&mut self) {
+    fn start(&mut self, pool: &Pool) {
         self.record = DedupRecord { state: PassState::Running, ..DedupRecord::default() };
         self.undone.clear();
         self.shared_before = self.shared;
+        self.missed_before = pool.writes.missed();
     }
 
     /// Lets a pass go on, or begin, for writes that find no free slot. Returns whether it may find some for them.
@@ -602,6 +613,7 @@ impl Dedup {
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
         self.undone.sleep(pool.now, self.shared - self.shared_before);
         self.passes += 1;
+        self.missed_seen = self.missed_before;
         self.rest(pool);
         // What it has freed comes with the next checkpoints.
         pool.slots_freed_in = pool.checkpoints_done + 1;
@@ -652,7 +664,7 @@ impl Steps for Dedup {
     fn step(&mut self, work: &mut Work<'_>) {
         (self.waiting, self.refused, self.beside) = (None, None, 0);
         if self.short.take().is_none() && !self.is_under_way() {
-            self.start();
+            self.start(work.pool);
         }
         // What was moved behind its back it has not seen.
         let moved = self.sweeps.take_moved(work.pool);

@@ -163,6 +163,16 @@ impl Run {
         if status.logical_blocks_used != logical {
             return wrong("the number of logical blocks is wrong");
         }
+        let held = engine::Held {
+            mapped: status.logical_blocks_used,
+            is_leaving_known: true,
+            data: status.data_blocks_used,
+            copies: status.second_copies + status.reorder.replicas,
+            ..engine::Held::default()
+        };
+        if status.held != held {
+            return wrong("what is held now is not what was counted");
+        }
         // A second copy is never shared, and stays until a scrub finds that it is not needed.
         let data = status.data_blocks_used - status.second_copies - status.reorder.replicas;
         let is_exact = self.is_exact
@@ -177,7 +187,8 @@ impl Run {
         }
         for listed in self.world.engine.volumes() {
             let at = self.model.volumes().iter().position(|volume| volume.id == Some(listed.id));
-            if Some(listed.logical_blocks_used) != at.map(|at| used[at]) {
+            let now = self.world.engine.held_by(listed);
+            if Some(listed.logical_blocks_used) != at.map(|at| used[at]) || now != listed.logical_blocks_used {
                 return wrong(&format!("volume {} says {} logical blocks", listed.name, listed.logical_blocks_used));
             }
         }

@@ -1,0 +1,148 @@
+//! What volumes hold now, and the slots that hold it: headlines of the status.
+//!
+//! Tables are as of the last merge. What is newer is in the deltas, which count their points by volume and the slots that are fresh in them. So
+//! the figures of now are the sums. They are consistent: each slot counted has a mapping that is counted, also while a block that was
+//! overwritten or trimmed since the last merge is counted with the slot that it had. So a share of what is saved is between 0 and 1.
+//!
+//! A checkpoint changes the maps long before the counts. While one is under way, and for good if it fails, tables are taken as of its
+//! beginning, and the frozen delta still has what is new.
+//!
+//! The map of a deleted volume is walked in parts, after it has left the list of volumes. What is left of such maps is counted here while the
+//! pool is open. After a restart it is not known until all of them are walked: then it is said so.
+
+use alloc::vec::Vec;
+
+use super::Pool;
+use crate::contract::VolumeId;
+use crate::format::volume::{Keeps, Volume};
+use crate::pool::disk_index::NO_VOLUME;
+use crate::pool::standing::Phase;
+
+/// Counts of the tables at a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Counted {
+    data: u64,
+    orphaned: Option<u64>,
+    /// In the order of their numbers.
+    volumes: Vec<(VolumeId, Option<Keeps>, u64)>,
+}
+
+/// What is held at this moment, in blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// Mapped, non-zero blocks of volumes.
+    pub mapped: u64,
+    /// Mapped blocks of deleted volumes, as far as they are known, whose slots are still to be freed.
+    pub leaving: u64,
+    /// Whether all of these are known.
+    pub is_leaving_known: bool,
+    /// Slots in use.
+    pub data: u64,
+    /// Slots of these with second copies and replicas.
+    pub copies: u64,
+}
+
+impl Held {
+    /// Returns mapped blocks beyond the first of each slot.
+    pub fn redirected(&self) -> u64 {
+        (self.mapped + self.leaving).saturating_sub(self.data.saturating_sub(self.copies))
+    }
+}
+
+impl Pool {
+    fn counts(&self) -> Counted {
+        let counts = |volume: &Volume| (volume.id, volume.keeps, volume.logical_blocks_used);
+        Counted {
+            data: self.space.data_used,
+            orphaned: self.orphaned,
+            volumes: self.volumes.iter().map(counts).collect(),
+        }
+    }
+
+    /// A checkpoint begins to change the tables.
+    pub(crate) fn note_counted(&mut self) {
+        self.counted = Some(self.counts());
+    }
+
+    /// A checkpoint has changed all of them.
+    pub(crate) fn note_merged(&mut self) {
+        self.counted = None;
+        self.review_orphans();
+    }
+
+    /// A deleted volume leaves the list: what it maps is in subtrees that are still to be walked.
+    pub(crate) fn orphan(&mut self, volume: &Volume) {
+        self.orphaned = self.orphaned.map(|blocks| blocks + volume.logical_blocks_used);
+    }
+
+    /// So many blocks of such subtrees have been walked.
+    pub(crate) fn walked_orphans(&mut self, freed: u64) {
+        self.orphaned = self.orphaned.map(|blocks| blocks.saturating_sub(freed));
+    }
+
+    /// Knows again what deleted volumes map where nothing is left of them. The pool is being opened, or a checkpoint has ended.
+    pub(crate) fn review_orphans(&mut self) {
+        if self.orphaned == Some(0) && self.phase != Phase::Recovering {
+            return;
+        }
+        let is_there = |volume: VolumeId| self.volumes.binary_search_by_key(&volume, |volume| volume.id).is_ok();
+        let is_orphan = |volume: VolumeId| volume != NO_VOLUME && !is_there(volume);
+        if !self.discards.iter().any(|discard| is_orphan(discard.volume)) {
+            self.orphaned = Some(0);
+        } else if self.phase == Phase::Recovering {
+            self.orphaned = None;
+        }
+    }
+
+    /// Returns what a volume holds: mapped, non-zero blocks. Blocks overwritten since the last merge count twice, up to its size.
+    pub(crate) fn held_by(&self, volume: &Volume) -> u64 {
+        let counted = self.counted.as_ref().and_then(|counted| {
+            let at = counted.volumes.binary_search_by_key(&volume.id, |(id, ..)| *id).ok()?;
+            Some(counted.volumes[at].2)
+        });
+        let merged = match (&self.counted, counted) {
+            (Some(_), counted) => counted.unwrap_or(0),
+            (None, _) => volume.logical_blocks_used,
+        };
+        let newer = self.delta.mapped(volume.id) + self.frozen.mapped(volume.id);
+        (merged + newer).min(volume.size.div_ceil(self.geometry().block()))
+    }
+
+    /// Returns what is held now.
+    pub(crate) fn held(&self) -> Held {
+        let counts;
+        let counted = match &self.counted {
+            Some(counted) => counted,
+            None => {
+                counts = self.counts();
+                &counts
+            }
+        };
+        let mut held = Held {
+            data: counted.data + self.delta.fresh() + self.frozen.fresh(),
+            leaving: counted.orphaned.unwrap_or(0),
+            is_leaving_known: counted.orphaned.is_some(),
+            ..Held::default()
+        };
+        let newer = |id: VolumeId| self.delta.mapped(id) + self.frozen.mapped(id);
+        let is_visible = |id: VolumeId| self.volume_index(id).is_some();
+        for &(id, keeps, merged) in &counted.volumes {
+            let blocks = merged + newer(id);
+            match keeps {
+                Some(_) => held.copies += blocks,
+                None if is_visible(id) => held.mapped += blocks,
+                None => held.leaving += blocks,
+            }
+        }
+        // Volumes that came after the checkpoint began.
+        let is_new = |volume: &&Volume| counted.volumes.binary_search_by_key(&volume.id, |(id, ..)| *id).is_err();
+        for volume in self.volumes.iter().filter(is_new) {
+            match volume.keeps {
+                Some(_) => held.copies += newer(volume.id),
+                None if is_visible(volume.id) => held.mapped += newer(volume.id),
+                None => held.leaving += newer(volume.id),
+            }
+        }
+        held
+    }
+}
