@@ -42,7 +42,7 @@ class FullPool(unittest.TestCase):
             status = pool.status()
             self.assertGreaterEqual(status["data_percent"], 95)
             self.assertLessEqual(status["data_percent"], 100)
-            self.assertIn("nearly full", onefold("status", pool.path).stdout)
+            self.assertIn("writes of new blocks are refused: the pool's capacity is used up", onefold("status", pool.path).stdout)
             deadline = time.time() + PATIENCE
             while "nearly full" not in pool.said() and time.time() < deadline:
                 time.sleep(0.1)

@@ -326,7 +326,7 @@ class Policies(unittest.TestCase):
                 self.assertGreaterEqual(what_if["full"][what], what_if["select"][what])
                 self.assertGreaterEqual(what_if["select"][what], what_if["idedup"][what])
             self.assertGreater(what_if["select"]["requests"], 100, "single blocks that are known")
-            text = onefold("status", pool.path).stdout
+            text = onefold("status", pool.path, "--all").stdout
             for word in ("what if", "full", "select", "idedup", "category"):
                 self.assertIn(word, text)
             pool.stop()
@@ -403,7 +403,7 @@ class Policies(unittest.TestCase):
             reads = pool.status()["reads"]
             ahead = {"ahead_blocks": 0, "ahead_used": 0, "ahead_gaps": 0}
             self.assertEqual(reads, {"requests": 2, "from_device": 2, "device_reads": 2, "split": 0, **ahead})
-            self.assertIn("2 from the store", onefold("status", pool.path).stdout)
+            self.assertIn("2 from the store", onefold("status", pool.path, "--all").stdout)
             pool.stop()
             pool.check()
 
@@ -430,7 +430,7 @@ class Policies(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn("auto, hdd or ssd", done.stderr)
             onefold("create", pool.path, "--capacity", "64M", "--force", "--device", "hdd")
-            self.assertRegex(onefold("status", pool.path).stdout, "device +hdd +as was set")
+            self.assertRegex(onefold("status", pool.path, "--all").stdout, "device +hdd +as was set")
             self.assertRegex(onefold("get", pool.path, "device").stdout, "device +hdd +pool")
             onefold("volume", "create", pool.path, "default", "--size", "16M")
             pool.serve(create=False)
@@ -441,7 +441,7 @@ class Policies(unittest.TestCase):
             onefold("set", pool.path, "device", "ssd")
             self.assertEqual([pool.status()["device"][name] for name in ("kind", "window_blocks")], ["ssd", 512])
             onefold("set", pool.path, "device", "auto")
-            self.assertRegex(onefold("status", pool.path).stdout, "device +(hdd|ssd) +as the system says")
+            self.assertRegex(onefold("status", pool.path, "--all").stdout, "device +(hdd|ssd) +as the system says")
             onefold("set", pool.path, "device", "hdd")
             pool.stop()
             pool.serve(create=False)
@@ -472,7 +472,7 @@ class Policies(unittest.TestCase):
             gained = {name: after[name] - before[name] for name in ("read_misses", "content_hits", "slot_hits")}
             self.assertEqual(gained, {"read_misses": 64, "content_hits": 64, "slot_hits": 64})
             self.assertEqual(after["joined_blocks"], 64)
-            self.assertIn("64 by content", onefold("status", pool.path).stdout)
+            self.assertIn("64 by content", onefold("status", pool.path, "--all").stdout)
             client.shutdown()
             pool.stop()
             pool.serve("--memory", "64M", create=False)

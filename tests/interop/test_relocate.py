@@ -253,7 +253,7 @@ class Relocate(unittest.TestCase):
         self.assertLess(4 * after, before)
         for name in names:
             device_reads(name)
-        self.assertRegex(onefold("status", pool.path).stdout, "relocate +finished: 2 MiB of 2 MiB moved")
+        self.assertRegex(onefold("status", pool.path, "--all").stdout, "relocate +finished: 2 MiB of 2 MiB moved")
         pool.stop()
         onefold("check", pool.path)
 
@@ -309,7 +309,7 @@ class Relocate(unittest.TestCase):
         self.assertEqual(pool.status()["relocate"]["by_itself"], "off")
         self.assertFalse(asked(pool, "profile", "show")["profiling"])
         onefold("set", pool.path, "relocate", "auto")
-        self.assertIn("by itself: auto", onefold("status", pool.path).stdout)
+        self.assertIn("by itself: auto", onefold("status", pool.path, "--all").stdout)
         self.look(pool, 1)
         self.assertTrue(asked(pool, "profile", "show")["profiling"])
         self.read(clients, "image")

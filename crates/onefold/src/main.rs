@@ -53,7 +53,7 @@ use operators::service::Inherited;
 use operators::{properties, service};
 use print::{complain, has_failed, print, print_json, print_parsed, shown};
 use report::status::Report;
-use report::{prometheus, status};
+use report::{prometheus, status, text};
 use store::copy_on_write::Overwriting;
 use store::{copy_on_write, file_size, grow, owner};
 
@@ -344,7 +344,7 @@ fn list_volumes(target: &Target, json: bool) -> anyhow::Result<ExitCode> {
             "version": status::VERSION, "needs_recovery": report.needs_recovery, "volumes": report.volumes
         }));
     } else {
-        print(format_args!("{}", status::volumes_text(&report.volumes)));
+        print(format_args!("{}", text::volumes_text(&report.volumes, usize::MAX)));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -357,6 +357,8 @@ fn show_status(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
         print_json(&report);
     } else if arguments.prometheus {
         print(format_args!("{}", prometheus::text(&report, pool)));
+    } else if arguments.all {
+        print(format_args!("{}", report.text_of_all(&shown(&target.pool))));
     } else {
         print(format_args!("{}", report.text(&shown(&target.pool))));
     }

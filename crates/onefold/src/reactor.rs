@@ -10,7 +10,7 @@ mod growth;
 
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use engine::recording::Header;
@@ -148,6 +148,8 @@ pub struct Reactor {
     owned: Option<Owned>,
     serving: bool,
     ephemeral: bool,
+    /// When it was made, in seconds since 1970.
+    made: u64,
     /// Clients are not served any more; commands that change something wait for the end.
     draining: bool,
     /// The command that makes the pool larger, while there is one.
@@ -221,6 +223,7 @@ impl Reactor {
             owned,
             serving,
             ephemeral,
+            made: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
             draining: false,
             growing: None,
             grows_after: 0,
@@ -310,6 +313,7 @@ impl Reactor {
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();
         report.tls = self.server.tls().to_string();
         report.ephemeral = self.ephemeral;
+        report.opened = self.serving.then_some(self.made);
         report.flash = self.flash.report(&engine.status(), engine.geometry());
         report
     }

@@ -537,6 +537,9 @@ pub struct StatusArgs {
     /// Which pool
     #[command(flatten)]
     pub target: Target,
+    /// Show every figure, and all volumes
+    #[arg(long, conflicts_with_all = ["json", "prometheus"])]
+    pub all: bool,
     /// Report as JSON
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@ use engine::{Engine, Failure, Full, Nanos, PassState, Recovered, Status};
 use tracing::{error, info, warn};
 
 use crate::io::disk::Host;
+use crate::report::share::whole_percent;
 use crate::report::status::{DamageReport, failure_text, full_of};
 use crate::size;
 
@@ -170,14 +171,14 @@ impl Watch {
             Some(full) => error!("writes of new blocks are refused: {}", full_of(full)),
             None => info!("writes of new blocks are taken again"),
         }
-        let data = (status.data_blocks_used, status.capacity_bytes / 4096, "capacity");
+        let data = (status.held.data, status.capacity_bytes / 4096, "capacity");
         let metadata = (status.metadata_blocks_used, status.metadata_blocks, "room for maps and tables");
         for (before, (used, all, what)) in self.thresholds.iter_mut().zip([data, metadata]) {
             let now = thresholds(*before, used, all.max(1));
             if now == *before {
                 continue;
             }
-            let percent = u128::from(used) * 100 / u128::from(all.max(1));
+            let percent = whole_percent(used, all);
             let (used, all) = (size::show(used.saturating_mul(4096)), size::show(all.saturating_mul(4096)));
             let said = format!("{percent} % of the pool's {what} are in use ({used} of {all})");
             if now > *before {

@@ -49,6 +49,10 @@ pub struct DedupReport {
     /// and this many blocks of it came since the pool was opened.
     #[serde(default)]
     pub undone_blocks: u64,
+    /// Blocks written since the pool was opened although their content was known, and that no pass has looked at since: at most so many give back
+    /// a slot.
+    #[serde(default)]
+    pub missed_blocks: u64,
 }
 
 impl DedupReport {
@@ -71,6 +75,7 @@ impl DedupReport {
             short_of_room: status.is_short_of_room,
             undone: status.is_undone,
             undone_blocks: status.undone_blocks,
+            missed_blocks: status.missed_blocks,
         }
     }
 

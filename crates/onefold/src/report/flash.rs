@@ -6,6 +6,7 @@ use engine::{FlashMode, FlashStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::print::outside;
+use crate::report::share::whole_percent;
 use crate::size;
 
 /// The states, as they are written.
@@ -158,8 +159,7 @@ impl FlashReport {
 
     /// Blocks that came from flash, in percent of those that were not in memory.
     fn hit_percent(&self) -> u64 {
-        let all = u128::from(self.read_blocks) + u128::from(self.missed_blocks);
-        (u128::from(self.read_blocks) * 100 / all.max(1)) as u64
+        whole_percent(self.read_blocks, self.read_blocks.saturating_add(self.missed_blocks))
     }
 
     /// All of it, for people.

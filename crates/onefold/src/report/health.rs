@@ -1,6 +1,14 @@
-//! Whether a pool is well, in a sentence: for `/healthz`, the page and `onefold top`.
+//! What a pool's operator should know and do: for `status`, `/healthz`, the page and `onefold top`.
+//!
+//! [`findings`] has each of them once, with the command that helps. [`Health`] is what they come to together.
 
-use crate::report::status::{Report, full_text};
+use crate::report::share::percent;
+use crate::report::status::{NOT_RECOVERED, Report, full_text};
+use crate::size;
+
+/// The least that a pass must be able to give back to be worth a word, in blocks; and in percent of what is stored.
+const GAIN_LEAST: u64 = 1024;
+const GAIN_LEAST_PERCENT: f64 = 1.0;
 
 /// How a pool is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -13,6 +21,17 @@ pub enum Level {
     Bad,
 }
 
+/// Something to know, or to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// Whether the pool is well for all that.
+    pub level: Level,
+    /// A word or two.
+    pub name: &'static str,
+    /// What it is, and what to do.
+    pub sentence: String,
+}
+
 /// How a pool is, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Health {
@@ -22,45 +41,117 @@ pub struct Health {
     pub sentence: String,
 }
 
+/// Everything to know or to do about a pool, the worst first. Commands name it as given.
+pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut add = |level, name, sentence| found.push(Finding { level, name, sentence });
+    if let Some(failure) = &report.failure {
+        let remedy = format!("Check the disk, stop the server, and run 'onefold repair {pool} --dry-run'");
+        add(Level::Bad, "failed", format!("the pool has failed and is read-only: {failure}. {remedy}"));
+    }
+    if report.needs_recovery {
+        add(Level::Good, "recovery", format!("still to be done: {NOT_RECOVERED}"));
+    } else if report.mode == "recovering" {
+        add(Level::Bad, "opening", "the pool is still being opened".into());
+    }
+    let damaged = report.damaged_blocks_found.saturating_sub(report.repaired_blocks);
+    match damaged.max(report.scrub.damages_left) {
+        0 => {}
+        1 => {
+            let names = format!("'onefold status {pool}' names it");
+            add(Level::Bad, "damaged", format!("1 block is damaged and not repaired: {names}"));
+        }
+        count => {
+            let names = format!("'onefold status {pool}' names the last of them");
+            add(Level::Bad, "damaged", format!("{count} blocks are damaged and not repaired: {names}"));
+        }
+    }
+    if report.host_full {
+        add(Level::Bad, "no room", "the file system under the pool is full: make room there".into());
+    }
+    if let Some(full) = full_text(&report.refuses_new) {
+        add(Level::Bad, "full", format!("writes of new blocks are refused: {full}"));
+    }
+    for (percent, what) in [(report.data_percent, "capacity"), (report.metadata_percent, "room for maps and tables")] {
+        if percent >= 80 && report.refuses_new.is_empty() {
+            let remedy = "trim or delete what is not needed, or grow the pool";
+            add(Level::Warning, "nearly full", format!("{percent} % of the pool's {what} are in use: {remedy}"));
+        }
+    }
+    if report.index_filled_percent < 100 {
+        let percent = report.index_filled_percent;
+        let what = "what writes miss until it is full is stored again, and a pass shares it";
+        add(Level::Good, "index", format!("{percent} % filled since the pool was opened; {what}"));
+    }
+    if let Some(blocks) = gain(report) {
+        let gain = size::show(blocks.saturating_mul(4096));
+        add(
+            Level::Good,
+            "to gain",
+            format!("up to {gain}, known and stored again since the pool was opened: 'onefold dedup {pool}'"),
+        );
+    }
+    found
+}
+
+/// Blocks that a pass may give back, if that is worth a word and none is under way.
+fn gain(report: &Report) -> Option<u64> {
+    let can_run = report.failure.is_none() && report.mode == "normal" && !report.needs_recovery;
+    let is_under_way = matches!(report.dedup.state.as_str(), "running" | "paused");
+    let blocks = report.dedup.missed_blocks.min(report.data_blocks_used);
+    let is_worth_it = blocks >= GAIN_LEAST && percent(blocks, report.data_blocks_used) >= GAIN_LEAST_PERCENT;
+    (can_run && !is_under_way && is_worth_it).then_some(blocks)
+}
+
 impl Health {
     /// As a report has it. A pool that is read-only because somebody wanted it so is well.
     pub fn of(report: &Report) -> Health {
-        let mut found: Vec<(Level, String)> = Vec::new();
-        if let Some(failure) = &report.failure {
-            let remedy = "Check the disk, stop the server, and run 'onefold repair POOL --dry-run'";
-            found.push((Level::Bad, format!("the pool has failed and is read-only: {failure}. {remedy}")));
-        }
-        if report.mode == "recovering" {
-            found.push((Level::Bad, "the pool is still being opened".into()));
-        }
-        let damaged = report.damaged_blocks_found.saturating_sub(report.repaired_blocks);
-        match damaged.max(report.scrub.damages_left) {
-            0 => {}
-            1 => found.push((Level::Bad, "1 block is damaged and not repaired: 'onefold status POOL' names it".into())),
-            count => found.push((
-                Level::Bad,
-                format!("{count} blocks are damaged and not repaired: 'onefold status POOL' names the last of them"),
-            )),
-        }
-        if report.host_full {
-            found.push((Level::Bad, "the file system under the pool is full: make room there".into()));
-        }
-        if let Some(full) = full_text(&report.refuses_new) {
-            found.push((Level::Bad, format!("writes of new blocks are refused: {full}")));
-        }
-        let parts = [(report.data_percent, "capacity"), (report.metadata_percent, "room for maps and tables")];
-        for (percent, what) in parts {
-            if percent >= 80 && report.refuses_new.is_empty() {
-                let remedy = "trim or delete what is not needed, or grow the pool";
-                found.push((Level::Warning, format!("{percent} % of the pool's {what} are in use: {remedy}")));
-            }
-        }
-        let level = found.iter().map(|(level, _)| *level).max().unwrap_or(Level::Good);
-        let sentences: Vec<String> = found.into_iter().map(|(_, sentence)| sentence).collect();
-        let mut sentence = sentences.join("; ");
+        let found = findings(report, "POOL");
+        let ill = found.iter().filter(|finding| finding.level != Level::Good);
+        let level = ill.clone().map(|finding| finding.level).max().unwrap_or(Level::Good);
+        let mut sentence = ill.map(|finding| finding.sentence.as_str()).collect::<Vec<_>>().join("; ");
         if sentence.is_empty() {
             sentence = if report.mode == "read-only" { "well, served read-only" } else { "well" }.into();
         }
         Health { level, sentence }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::text::tests::report;
+
+    fn names(report: &Report) -> Vec<&'static str> {
+        findings(report, "p").iter().map(|finding| finding.name).collect()
+    }
+
+    #[test]
+    fn a_pass_that_would_give_much_back_is_advised_and_one_that_would_not_is_not() {
+        let mut report = report(1);
+        (report.data_blocks_used, report.dedup.missed_blocks) = (1 << 20, 153_600);
+        let found = findings(&report, "p");
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].sentence.contains("up to 600 MiB") && found[0].sentence.contains("'onefold dedup p'"),
+            "{found:?}"
+        );
+        assert_eq!(Health::of(&report).sentence, "well", "it is no alarm");
+        report.dedup.missed_blocks = 9_000;
+        assert_eq!(names(&report), [""; 0], "less than a percent");
+        (report.data_blocks_used, report.dedup.missed_blocks) = (1_000, 1_000);
+        assert_eq!(names(&report), [""; 0], "less than 4 MiB");
+        (report.data_blocks_used, report.dedup.missed_blocks) = (10_000, u64::MAX);
+        assert!(findings(&report, "p")[0].sentence.contains("up to 39.1 MiB"), "no more than there is");
+        report.dedup.state = "running".into();
+        assert_eq!(names(&report), [""; 0]);
+    }
+
+    #[test]
+    fn an_index_that_is_not_filled_is_told() {
+        let mut report = report(1);
+        report.index_filled_percent = 43;
+        assert!(findings(&report, "p")[0].sentence.starts_with("43 % filled"));
+        assert_eq!(Health::of(&report), Health { level: Level::Good, sentence: "well".into() });
     }
 }

@@ -12,5 +12,7 @@ pub mod pace;
 pub mod prometheus;
 pub mod recent;
 pub mod relocate;
+pub mod share;
 pub mod status;
+pub mod text;
 pub mod writes;

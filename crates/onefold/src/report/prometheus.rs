@@ -56,12 +56,18 @@ const METRICS: &[Metric] = &[
     gauge("onefold_logical_blocks_used", "Mapped blocks of all volumes that are not zero.", |report| {
         one(report.logical_blocks_used)
     }),
+    gauge("onefold_leaving_blocks", "Mapped blocks of deleted volumes whose slots are still to be freed.", |report| {
+        one(report.leaving_blocks)
+    }),
     gauge("onefold_data_blocks_used", "Slots in use.", |report| one(report.data_blocks_used)),
     gauge("onefold_redirected_blocks", "Mapped blocks beyond the first of each slot.", |report| {
         one(report.redirected_blocks)
     }),
     gauge("onefold_saving_percent", "Redirected blocks in percent of the mapped blocks.", |report| {
         one(report.saving_percent)
+    }),
+    gauge("onefold_saving_is_at_least", "1 while more may be saved than that is known of.", |report| {
+        one(report.saving_is_at_least)
     }),
     gauge(
         "onefold_overhead_blocks_used",
@@ -116,6 +122,9 @@ const METRICS: &[Metric] = &[
         "1 if the pool was not closed cleanly and no server has it: the figures are those that recovery will find.",
         |report| one(report.needs_recovery),
     ),
+    gauge("onefold_opened_seconds", "When the server opened the pool, in seconds since 1970.", |report| {
+        some(report.opened)
+    }),
     gauge("onefold_host_full", "1 if the file system under the pool is full.", |report| one(report.host_full)),
     gauge("onefold_failed", "1 if the pool has failed: it is read-only until it is repaired.", |report| {
         one(report.failure.is_some())
@@ -161,6 +170,11 @@ const METRICS: &[Metric] = &[
         "onefold_dedup_undone_blocks",
         "Blocks that wait for the next pass, of those that came in this run or were in the journal.",
         |report| one(report.dedup.undone_blocks),
+    ),
+    gauge(
+        "onefold_dedup_missed_blocks",
+        "Blocks written since the pool was opened although they were known, and that no pass has looked at since.",
+        |report| one(report.dedup.missed_blocks),
     ),
     gauge("onefold_relocate_state", "1 for the state of the last run of a plan, 0 for the others.", |report| {
         states("state", &PassState::NAMES, &report.relocate.state)

@@ -1,4 +1,4 @@
-//! What `status` and `volume list` report: one set of figures, as JSON and for people.
+//! What `status` and `volume list` report: one set of figures. (`text` has them for people.)
 
 use engine::{
     CollectStatus, Damage, Damaged, Engine, Failure, Full, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubStatus,
@@ -17,6 +17,7 @@ use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
 use crate::report::pace::{PaceReport, VolumePaceReport};
 use crate::report::relocate::RelocateReport;
+use crate::report::share::{saved_percent, whole_percent};
 use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
 use crate::size;
 
@@ -42,9 +43,12 @@ pub struct Report {
     pub version: u32,
     /// Bytes of data that fit.
     pub capacity_bytes: u64,
-    /// Mapped, non-zero blocks of all volumes.
+    /// Mapped, non-zero blocks of all volumes now. A block overwritten since the last merge counts twice until it is merged.
     pub logical_blocks_used: u64,
-    /// Slots that hold them.
+    /// Blocks that deleted volumes mapped, and whose slots are still to be freed.
+    #[serde(default)]
+    pub leaving_blocks: u64,
+    /// Slots in use now, those still to be freed among them.
     pub data_blocks_used: u64,
     /// Mapped blocks beyond the first of each slot. In POD's table each of them takes 16 bytes.
     #[serde(default)]
@@ -76,8 +80,12 @@ pub struct Report {
     /// Blocks of metadata that were written.
     #[serde(default)]
     pub metadata: MetadataReport,
-    /// (logical - data) / logical, in percent.
+    /// Of the mapped blocks, those of deleted volumes among them whose slots are still to be freed, the part that needs no slot of its own; in
+    /// percent, from 0 to 100.
     pub saving_percent: f64,
+    /// Whether more is saved than that: what deleted volumes mapped is not known after a restart, until their slots are freed.
+    #[serde(default)]
+    pub saving_is_at_least: bool,
     /// Memory in use.
     pub memory_bytes: u64,
     /// Memory that may be used.
@@ -165,6 +173,9 @@ pub struct Report {
     /// Whether the server ends with the command that has started it.
     #[serde(default)]
     pub ephemeral: bool,
+    /// When the server opened the pool, in seconds since 1970: counters are since then.
+    #[serde(default)]
+    pub opened: Option<u64>,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -310,7 +321,7 @@ impl ScrubReport {
             "finished" => format!("finished{when}: {done} read, {found}"),
             "stopped" => format!("stopped{when}: {done} of {total} read, {found}"),
             state => {
-                let percent = percent(self.blocks_done, self.blocks_total);
+                let percent = whole_percent(self.blocks_done, self.blocks_total);
                 format!("{state}: {done} of {total} read ({percent} %), {found}")
             }
         }
@@ -496,6 +507,7 @@ impl Report {
     /// The engine's figures now.
     pub fn new(engine: &Engine, memory: (u64, Source), clients: impl Fn(VolumeId) -> usize) -> Report {
         let status = engine.status();
+        let held = status.held;
         let volumes = engine.volumes().map(|volume| VolumeReport {
             name: volume.name.clone(),
             size_bytes: volume.size,
@@ -514,18 +526,19 @@ impl Report {
             controller: volume.controller.to_string(),
             pace: VolumePaceReport::new(engine, volume),
             clients: clients(volume.id),
-            logical_blocks_used: volume.logical_blocks_used,
+            logical_blocks_used: engine.held_by(volume),
             writes: WritesReport::new(volume.writes),
         });
         Report {
             version: VERSION,
             capacity_bytes: status.capacity_bytes,
-            logical_blocks_used: status.logical_blocks_used,
-            data_blocks_used: status.data_blocks_used,
-            redirected_blocks: status.redirected_blocks,
+            logical_blocks_used: held.mapped,
+            leaving_blocks: held.leaving,
+            data_blocks_used: held.data,
+            redirected_blocks: held.redirected(),
             overhead_blocks_used: status.overhead_blocks_used,
-            data_percent: percent(status.data_blocks_used, status.capacity_bytes / 4096),
-            metadata_percent: percent(status.metadata_blocks_used, status.metadata_blocks),
+            data_percent: whole_percent(held.data, status.capacity_bytes / 4096),
+            metadata_percent: whole_percent(status.metadata_blocks_used, status.metadata_blocks),
             metadata_bytes: status.metadata_blocks.saturating_mul(4096),
             refuses_new: status.refuses_new.map_or("", full_name).into(),
             pending_blocks: status.pending_blocks,
@@ -534,10 +547,8 @@ impl Report {
             unmerged_entries: status.unmerged_entries,
             buffered_entries: status.buffered_entries,
             metadata: MetadataReport::new(engine),
-            saving_percent: saving_percent(
-                status.logical_blocks_used,
-                status.data_blocks_used.saturating_sub(status.second_copies + status.reorder.replicas),
-            ),
+            saving_percent: saved_percent(held.mapped + held.leaving, held.data.saturating_sub(held.copies)),
+            saving_is_at_least: !held.is_leaving_known,
             memory_bytes: status.memory_bytes,
             memory_cap_bytes: memory.0,
             second_copies_above: engine.second_copies_above(),
@@ -570,151 +581,10 @@ impl Report {
             addresses: Vec::new(),
             tls: tls::Mode::Off.to_string(),
             ephemeral: false,
+            opened: None,
             volumes: volumes.collect(),
         }
     }
-
-    /// For people.
-    pub fn text(&self, pool: &str) -> String {
-        let blocks = |count: u64| size::show(count.saturating_mul(4096));
-        let unmerged = self.unmerged_entries + self.buffered_entries;
-        let settled = unmerged == 0 && self.pending_blocks == 0;
-        let state = if self.needs_recovery { "not closed cleanly" } else { &self.mode };
-        let mut text = format!("{pool}: {state}\n\n");
-        let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
-        if self.needs_recovery {
-            row("recovery", format!("still to be done: {NOT_RECOVERED}"));
-        }
-        if let Some(failure) = &self.failure {
-            row("failed", format!("{failure}: read-only until 'onefold repair' has lifted it"));
-        }
-        if self.host_full {
-            row("no room", "the file system under the pool is full: make room there".into());
-        }
-        row("capacity", size::show(self.capacity_bytes));
-        row("device", self.device.text());
-        row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
-        row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));
-        if self.second_copies > 0 {
-            let above = self.second_copies_above;
-            row(
-                "copies",
-                format!(
-                    "{:<12}of it a second time: blocks with more than {above} references",
-                    blocks(self.second_copies)
-                ),
-            );
-        }
-        if self.replicas.blocks > 0 {
-            let budget = size::show(self.replicas.budget_bytes);
-            let what = format!("of it once more, in the order in which it is read; at most {budget}");
-            row("replicas", format!("{:<12}{what}", blocks(self.replicas.blocks)));
-        }
-        if self.tidy.noted_regions > 0 || self.tidy.moved_blocks > 0 {
-            let TidyReport { noted_regions, regions, .. } = self.tidy;
-            let what = format!("moved into order: {regions} regions, and {noted_regions} wait for idle time");
-            row("tidy", format!("{:<12}{what}", blocks(self.tidy.moved_blocks)));
-        }
-        if self.tidy.emptied_blocks > 0 {
-            let TidyReport { emptied_containers, empty_containers, .. } = self.tidy;
-            let what = format!("moved to empty {emptied_containers} containers; {empty_containers} are empty now");
-            row("collect", format!("{:<12}{what}", blocks(self.tidy.emptied_blocks)));
-        }
-        row("saving", format!("{:.1} %", self.saving_percent));
-        row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));
-        if self.writes.written_blocks > 0 {
-            let each = self.metadata.per_written_block;
-            row("metadata", format!("{each:.2} blocks written for each block of data"));
-        }
-        let resizing = if self.memory_resizing { " (resizing)" } else { "" };
-        let (used, cap) = (size::show(self.memory_bytes), size::show(self.memory_cap_bytes));
-        row("memory", format!("{used} of {cap}{resizing}"));
-        for (name, value) in self.cache.rows() {
-            row(name, value);
-        }
-        if self.index_filled_percent < 100 {
-            let percent = self.index_filled_percent;
-            row(
-                "index",
-                format!("{percent} % filled since the pool was opened; what writes miss until then, a pass shares"),
-            );
-        }
-        if self.disk_index.buckets > 0 {
-            row("index", self.disk_index.text());
-        }
-        if self.flash.is_there() {
-            row("flash", self.flash.text());
-        }
-        row("scrub", self.scrub.text());
-        row("dedup", self.dedup.text());
-        if self.relocate.has_news() {
-            row("relocate", self.relocate.text());
-        }
-        if self.damaged_blocks_found > 0 {
-            let (found, repaired) = (self.damaged_blocks_found, self.repaired_blocks);
-            row("damaged", format!("{found} found since the pool was opened, {repaired} repaired"));
-        }
-        if self.discarded_blocks > 0 {
-            row(
-                "freeing",
-                format!("{:<12}at most, discarded or deleted, in the background", blocks(self.discarded_blocks)),
-            );
-        }
-        if let Some(full) = full_text(&self.refuses_new) {
-            row("full", format!("writes of new blocks are refused: {full}"));
-        }
-        let (data, metadata) = (self.data_percent, self.metadata_percent);
-        for (percent, what) in [(data, "capacity"), (metadata, "room for maps and tables")] {
-            if percent >= 80 {
-                row(
-                    "nearly full",
-                    format!("{percent} % of the {what}: trim or delete what is not needed, or grow the pool"),
-                );
-            }
-        }
-        if !settled {
-            let pending = self.pending_blocks;
-            let how = if self.needs_recovery { "--recover --settle" } else { "--settle" };
-            row("unsettled", format!("{unmerged} mappings, {pending} blocks; {how} waits for exact figures"));
-        }
-        for damage in self.damages.iter().filter(|damage| !damage.repaired) {
-            text.push_str(&format!("  {}\n", damage.text()));
-        }
-        text.push_str(&self.writes.text());
-        text.push_str(&self.neighbours.text());
-        text.push_str(&self.reads.text());
-        text.push_str(&self.latency.text());
-        text.push('\n');
-        text.push_str(&volumes_text(&self.volumes));
-        text
-    }
-}
-
-/// A table of volumes, for people.
-pub fn volumes_text(volumes: &[VolumeReport]) -> String {
-    if volumes.is_empty() {
-        return "no volumes yet: make one with 'onefold volume create POOL NAME --size SIZE'\n".into();
-    }
-    let widest =
-        |of: fn(&VolumeReport) -> &str| volumes.iter().map(|volume| of(volume).len()).max().unwrap_or(0).max(6) + 2;
-    let (width, wide) = (widest(|volume| &volume.name), widest(|volume| &volume.policy));
-    let timing_of = |volume: &VolumeReport| match volume.timing.as_str() {
-        "hybrid" if volume.pace.offline => "hybrid, now offline".into(),
-        "hybrid" if volume.pace.may_change => "hybrid, now inline".into(),
-        "hybrid" => "hybrid, stays inline".into(),
-        timing => String::from(timing),
-    };
-    let long = volumes.iter().map(|volume| timing_of(volume).len()).max().unwrap_or(0).max(6) + 2;
-    let mut text = format!("  {:<width$}{:<12}{:<wide$}{:<long$}holds\n", "volume", "size", "policy", "timing");
-    for volume in volumes {
-        let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
-        let (name, size) = (&volume.name, size::show(volume.size_bytes));
-        let locked = if volume.read_only { ", read-only" } else { "" };
-        let guarded = if volume.exclusive { ", exclusive" } else { "" };
-        let (policy, timing) = (&volume.policy, timing_of(volume));
-        text.push_str(&format!("  {name:<width$}{size:<12}{policy:<wide$}{timing:<long$}{holds}{locked}{guarded}\n"));
-    }
-    text
 }
 
 /// For reports of versions that do not say it.
@@ -766,29 +636,9 @@ pub fn failure_text(failure: Failure) -> &'static str {
     }
 }
 
-/// Whole percents.
-fn percent(part: u64, all: u64) -> u64 {
-    u64::try_from(u128::from(part) * 100 / u128::from(all.max(1))).unwrap_or(u64::MAX)
-}
-
-fn saving_percent(logical: u64, data: u64) -> f64 {
-    if logical == 0 {
-        return 0.0;
-    }
-    (logical as f64 - data as f64) / logical as f64 * 100.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn saving_is_the_share_that_is_not_stored() {
-        assert_eq!(saving_percent(0, 0), 0.0);
-        assert_eq!(saving_percent(200, 50), 75.0);
-        assert_eq!(saving_percent(10, 10), 0.0);
-        assert_eq!(saving_percent(10, 20), -100.0);
-    }
 
     #[test]
     fn moments_are_shown_in_utc() {
@@ -796,30 +646,5 @@ mod tests {
         assert_eq!(show_date(951_782_340), "2000-02-28 23:59 UTC");
         assert_eq!(show_date(951_782_400), "2000-02-29 00:00 UTC");
         assert_eq!(show_date(1_798_761_599), "2026-12-31 23:59 UTC");
-    }
-
-    #[test]
-    fn the_table_lines_up() {
-        let volume = |name: &str| VolumeReport {
-            name: name.into(),
-            size_bytes: 10 << 30,
-            policy: "full".into(),
-            policy_source: "default".into(),
-            read_only: false,
-            exclusive: false,
-            timing: "inline".into(),
-            timing_source: "default".into(),
-            goal: "none".into(),
-            keep_runs: "auto".into(),
-            controller: "forecast".into(),
-            pace: VolumePaceReport::default(),
-            clients: 0,
-            logical_blocks_used: 256,
-            writes: WritesReport::default(),
-        };
-        let text = volumes_text(&[volume("a"), volume("a-long-name")]);
-        let columns: Vec<_> = text.lines().skip(1).map(|line| line.find("10 GiB")).collect();
-        assert_eq!(columns[0], columns[1]);
-        assert!(text.contains("1 MiB"));
     }
 }

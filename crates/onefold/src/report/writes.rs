@@ -3,6 +3,8 @@
 use engine::{NeighbourCounts, ReadCounts, Removed, WriteCounts};
 use serde::{Deserialize, Serialize};
 
+use crate::report::share::whole_percent;
+
 /// Counts of writes since the pool was opened.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WritesReport {
@@ -195,7 +197,7 @@ impl WritesReport {
             written_blocks: counts.written_blocks,
             zero_blocks: counts.zero_blocks,
             removed_blocks: counts.removed.blocks,
-            removed_percent: counts.removed.blocks * 100 / (counts.removed.blocks + counts.written_blocks).max(1),
+            removed_percent: whole_percent(counts.removed.blocks, counts.removed.blocks + counts.written_blocks),
             removed_requests: counts.removed.requests,
             same_place_blocks: counts.same_place_blocks,
             index_hits: counts.index_hits,

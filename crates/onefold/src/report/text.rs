@@ -1,0 +1,340 @@
+//! What `status` and `volume list` say to people: about ten lines and the volumes that hold most, or with `--all` every figure.
+
+use crate::report::health::{Finding, findings};
+use crate::report::jobs::jobs;
+use crate::report::status::{Report, TidyReport, VolumeReport, show_date};
+use crate::size;
+
+/// Volumes that `status` shows without `--all`.
+pub const VOLUMES_MOST: usize = 20;
+/// Damages that it names.
+const DAMAGES_MOST: usize = 5;
+
+impl Report {
+    /// What is asked most often: state, capacity, saving, memory, background work, what to know and to do, and some volumes.
+    pub fn text(&self, pool: &str) -> String {
+        let blocks = |count: u64| size::show(count.saturating_mul(4096));
+        let mut text = format!("{pool}: {}\n\n", self.state());
+        let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
+        for Finding { name, sentence, .. } in findings(self, pool) {
+            row(name, sentence);
+        }
+        let (data, metadata) = (self.data_percent, self.metadata_percent);
+        let used = format!("{data} % in use; room for maps and tables: {metadata} %");
+        row("capacity", format!("{:<12}{used}", size::show(self.capacity_bytes)));
+        row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
+        row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));
+        row("saving", self.saving_text());
+        row("memory", self.memory_text());
+        for job in jobs(self) {
+            if matches!(job.name, "scrub" | "dedup" | "relocate" | "freeing") {
+                row(job.name, job.text);
+            }
+        }
+        text.push_str(&self.damages_text(DAMAGES_MOST));
+        text.push('\n');
+        text.push_str(&volumes_text(&self.volumes, VOLUMES_MOST));
+        let more = self.volumes.len().saturating_sub(VOLUMES_MOST);
+        if more > 0 {
+            let those = format!("these {VOLUMES_MOST} hold most");
+            text.push_str(&format!("  {those}, and there are {more} more: 'onefold status {pool} --all'\n"));
+        }
+        text
+    }
+
+    /// Whether it is served, and what it takes.
+    fn state(&self) -> String {
+        let mode = match self.mode.as_str() {
+            _ if self.needs_recovery => "not closed cleanly",
+            "read-only" => "read-only, writes are refused",
+            mode => mode,
+        };
+        format!("{mode}, {}", if self.addresses.is_empty() { "not served" } else { "served" })
+    }
+
+    /// What is saved, and of what that is.
+    pub fn saving_text(&self) -> String {
+        let leaving = size::show(self.leaving_blocks.saturating_mul(4096));
+        let what = match (self.saving_is_at_least, self.leaving_blocks) {
+            (true, _) => ", at least: more is known when what was deleted has been freed".into(),
+            (false, 0) => String::new(),
+            (false, _) => format!(", with {leaving} of deleted volumes that are still to be freed"),
+        };
+        format!("{:.1} %{what}", self.saving_percent)
+    }
+
+    /// Since when requests are counted: `since ...`.
+    pub fn opened_text(&self) -> String {
+        self.opened
+            .map_or_else(|| "since the pool was opened".into(), |seconds| format!("since {}", show_date(seconds)))
+    }
+
+    /// The last damages that are not repaired, a line each.
+    fn damages_text(&self, most: usize) -> String {
+        let left: Vec<String> =
+            self.damages.iter().filter(|damage| !damage.repaired).map(|damage| damage.text()).collect();
+        left[left.len().saturating_sub(most)..].iter().map(|line| format!("  {line}\n")).collect()
+    }
+
+    fn memory_text(&self) -> String {
+        let resizing = if self.memory_resizing { " (resizing)" } else { "" };
+        format!("{} of {}{resizing}", size::show(self.memory_bytes), size::show(self.memory_cap_bytes))
+    }
+
+    /// Every figure.
+    pub fn text_of_all(&self, pool: &str) -> String {
+        let blocks = |count: u64| size::show(count.saturating_mul(4096));
+        let unmerged = self.unmerged_entries + self.buffered_entries;
+        let settled = unmerged == 0 && self.pending_blocks == 0;
+        let mut text = format!("{pool}: {}\n\n", self.state());
+        let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
+        for Finding { name, sentence, .. } in findings(self, pool) {
+            row(name, sentence);
+        }
+        row("capacity", size::show(self.capacity_bytes));
+        row("device", self.device.text());
+        row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
+        row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));
+        if self.second_copies > 0 {
+            let above = self.second_copies_above;
+            row(
+                "copies",
+                format!(
+                    "{:<12}of it a second time: blocks with more than {above} references",
+                    blocks(self.second_copies)
+                ),
+            );
+        }
+        if self.replicas.blocks > 0 {
+            let budget = size::show(self.replicas.budget_bytes);
+            let what = format!("of it once more, in the order in which it is read; at most {budget}");
+            row("replicas", format!("{:<12}{what}", blocks(self.replicas.blocks)));
+        }
+        if self.tidy.noted_regions > 0 || self.tidy.moved_blocks > 0 {
+            let TidyReport { noted_regions, regions, .. } = self.tidy;
+            let what = format!("moved into order: {regions} regions, and {noted_regions} wait for idle time");
+            row("tidy", format!("{:<12}{what}", blocks(self.tidy.moved_blocks)));
+        }
+        if self.tidy.emptied_blocks > 0 {
+            let TidyReport { emptied_containers, empty_containers, .. } = self.tidy;
+            let what = format!("moved to empty {emptied_containers} containers; {empty_containers} are empty now");
+            row("collect", format!("{:<12}{what}", blocks(self.tidy.emptied_blocks)));
+        }
+        row("saving", self.saving_text());
+        row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));
+        if self.writes.written_blocks > 0 {
+            let each = self.metadata.per_written_block;
+            row("metadata", format!("{each:.2} blocks written for each block of data"));
+        }
+        row("memory", self.memory_text());
+        for (name, value) in self.cache.rows() {
+            row(name, value);
+        }
+        if self.disk_index.buckets > 0 {
+            row("index", self.disk_index.text());
+        }
+        if self.flash.is_there() {
+            row("flash", self.flash.text());
+        }
+        row("scrub", self.scrub.text());
+        row("dedup", self.dedup.text());
+        if self.relocate.has_news() {
+            row("relocate", self.relocate.text());
+        }
+        if self.damaged_blocks_found > 0 {
+            let (found, repaired) = (self.damaged_blocks_found, self.repaired_blocks);
+            row("damaged", format!("{found} found since the pool was opened, {repaired} repaired"));
+        }
+        if self.discarded_blocks > 0 {
+            row(
+                "freeing",
+                format!("{:<12}at most, discarded or deleted, in the background", blocks(self.discarded_blocks)),
+            );
+        }
+        if !settled {
+            let pending = self.pending_blocks;
+            let how = if self.needs_recovery { "--recover --settle" } else { "--settle" };
+            row("unsettled", format!("{unmerged} mappings, {pending} blocks; {how} waits for exact figures"));
+        }
+        text.push_str(&self.damages_text(usize::MAX));
+        text.push_str(&self.writes.text());
+        text.push_str(&self.neighbours.text());
+        text.push_str(&self.reads.text());
+        text.push_str(&self.latency.text());
+        text.push('\n');
+        text.push_str(&volumes_text(&self.volumes, usize::MAX));
+        text
+    }
+}
+
+impl VolumeReport {
+    /// What is said of a volume beside its figures: nothing where it is as its pool has it.
+    pub fn remarks(&self) -> String {
+        let mut remarks = Vec::new();
+        match self.clients {
+            0 => {}
+            1 => remarks.push("1 client".into()),
+            clients => remarks.push(format!("{clients} clients")),
+        }
+        remarks.push(self.settings());
+        remarks.retain(|remark| !remark.is_empty());
+        remarks.join(", ")
+    }
+
+    /// What is set otherwise than its pool has it, and what a controller has chosen.
+    pub fn settings(&self) -> String {
+        let mut remarks: Vec<String> = Vec::new();
+        let is_hybrid = self.timing == "hybrid";
+        if self.timing_source == "volume" && !is_hybrid {
+            remarks.push(self.timing.clone());
+        } else if is_hybrid && self.pace.offline {
+            remarks.push("hybrid, now offline".into());
+        } else if is_hybrid && self.timing_source == "volume" {
+            remarks.push(if self.pace.may_change { "hybrid, now inline" } else { "hybrid, stays inline" }.into());
+        }
+        if self.read_only {
+            remarks.push("read-only".into());
+        }
+        if self.exclusive {
+            remarks.push("exclusive".into());
+        }
+        remarks.join(", ")
+    }
+}
+
+/// The volumes in the order in which they are shown: those that hold most first, then by name.
+pub fn largest_first(volumes: &[VolumeReport]) -> Vec<&VolumeReport> {
+    let mut largest: Vec<&VolumeReport> = volumes.iter().collect();
+    largest.sort_by(|a, b| b.logical_blocks_used.cmp(&a.logical_blocks_used).then_with(|| a.name.cmp(&b.name)));
+    largest
+}
+
+/// A table of volumes, for people: of those that hold most where there are more than `most`, else in the order of the report.
+pub fn volumes_text(volumes: &[VolumeReport], most: usize) -> String {
+    if volumes.is_empty() {
+        return "no volumes yet: make one with 'onefold volume create POOL NAME --size SIZE'\n".into();
+    }
+    let shown = if volumes.len() > most { largest_first(volumes) } else { volumes.iter().collect() };
+    let head = ["volume", "size", "holds", "policy", "remarks"].map(String::from);
+    let row = |volume: &&VolumeReport| {
+        let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
+        [volume.name.clone(), size::show(volume.size_bytes), holds, volume.policy.clone(), volume.remarks()]
+    };
+    let rows: Vec<[String; 5]> = [head].into_iter().chain(shown.iter().take(most).map(row)).collect();
+    let has_remarks = rows[1..].iter().any(|row| !row[4].is_empty());
+    let columns = if has_remarks { 5 } else { 4 };
+    let widths: Vec<usize> =
+        (0..columns).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0) + 2).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(&format!("  {}\n", line.trim_end()));
+    }
+    text
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::report::pace::VolumePaceReport;
+    use crate::report::writes::WritesReport;
+    use engine::{DigestFunction, Engine, Geometry, Limits, Parameters};
+
+    pub fn volume(name: &str, blocks: u64) -> VolumeReport {
+        VolumeReport {
+            name: name.into(),
+            size_bytes: 10 << 30,
+            policy: "select".into(),
+            policy_source: "default".into(),
+            read_only: false,
+            exclusive: false,
+            timing: "hybrid".into(),
+            timing_source: "default".into(),
+            goal: "none".into(),
+            keep_runs: "auto".into(),
+            controller: "forecast".into(),
+            pace: VolumePaceReport::default(),
+            clients: 0,
+            logical_blocks_used: blocks,
+            writes: WritesReport::default(),
+        }
+    }
+
+    /// The report of a pool that is served, with so many volumes.
+    pub fn report(volumes: usize) -> Report {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
+        let engine = Engine::open(parameters, Limits::for_memory(64 << 20, &geometry).unwrap(), 0);
+        let mut report = Report::new(&engine, (64 << 20, crate::memory::Source::Default), |_| 0);
+        report.mode = "normal".into();
+        report.addresses = vec!["unix:/srv/disk.onefold.sock".into()];
+        report.volumes = (0..volumes).map(|number| volume(&format!("vm{number:03}"), number as u64 * 256)).collect();
+        report
+    }
+
+    #[test]
+    fn the_status_has_about_ten_lines_and_twenty_volumes() {
+        let text = report(200).text("disk.onefold");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "disk.onefold: normal, served");
+        let head = lines.iter().position(|line| line.trim_start().starts_with("volume ")).expect("the table");
+        assert!(head <= 10, "{text}");
+        assert_eq!(lines.len() - head - 2, 20, "{text}");
+        assert!(lines[head + 1].contains("vm199") && !text.contains("vm179"), "those that hold most: {text}");
+        assert!(text.ends_with("and there are 180 more: 'onefold status disk.onefold --all'\n"), "{text}");
+        assert!(lines.iter().all(|line| line.len() <= 100), "{text}");
+        let all = report(200).text_of_all("disk.onefold");
+        assert!((0..200).all(|number| all.contains(&format!("vm{number:03}"))));
+    }
+
+    #[test]
+    fn a_pool_that_has_failed_says_first_that_writes_are_refused_and_what_to_do() {
+        let mut report = report(1);
+        (report.mode, report.failure) = ("read-only".into(), Some("another process has taken the pool over".into()));
+        let text = report.text("p");
+        assert!(
+            text.starts_with("p: read-only, writes are refused, served\n\n  failed      the pool has failed"),
+            "{text}"
+        );
+        assert!(text.contains("'onefold repair p --dry-run'"));
+    }
+
+    #[test]
+    fn a_pool_that_is_full_says_so_once_and_what_to_do() {
+        let mut report = report(1);
+        (report.refuses_new, report.data_percent) = ("data".into(), 100);
+        let text = report.text("p");
+        assert_eq!(text.matches("full").count(), 1, "{text}");
+        assert!(text.contains("writes of new blocks are refused: the pool's capacity is used up"), "{text}");
+        (report.refuses_new, report.data_percent) = (String::new(), 81);
+        assert!(report.text("p").contains("  nearly full 81 % of the pool's capacity"));
+    }
+
+    #[test]
+    fn what_waits_to_be_freed_is_named_beside_the_saving() {
+        let mut report = report(1);
+        assert_eq!(report.saving_text(), "0.0 %");
+        report.leaving_blocks = 256;
+        assert_eq!(report.saving_text(), "0.0 %, with 1 MiB of deleted volumes that are still to be freed");
+        report.saving_is_at_least = true;
+        assert!(report.saving_text().contains("at least"));
+    }
+
+    /// Each row said "hybrid, stays inline", which is what every volume does that nobody has set otherwise.
+    #[test]
+    fn a_row_says_only_what_is_not_so_everywhere() {
+        let mut volumes = vec![volume("a", 256), volume("a-long-name", 0)];
+        assert_eq!(volumes[0].remarks(), "");
+        let text = volumes_text(&volumes, 20);
+        assert!(!text.contains("remarks") && !text.contains("hybrid"), "{text}");
+        let columns: Vec<_> = text.lines().skip(1).map(|line| line.find("10 GiB")).collect();
+        assert_eq!(columns[0], columns[1]);
+        assert!(text.contains("1 MiB"));
+        volumes[1].pace.offline = true;
+        assert_eq!(volumes[1].remarks(), "hybrid, now offline");
+        (volumes[0].timing, volumes[0].timing_source) = ("offline".into(), "volume".into());
+        (volumes[0].read_only, volumes[0].clients) = (true, 2);
+        assert_eq!(volumes[0].remarks(), "2 clients, offline, read-only");
+        assert!(volumes_text(&volumes, 20).contains("remarks"));
+    }
+}
