@@ -22,6 +22,7 @@ pub mod private;
 mod reference;
 pub mod relocate;
 pub mod repair;
+mod screen;
 pub mod scrub;
 pub mod serve;
 pub mod top;

@@ -13,23 +13,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
-use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Style, Stylize};
-use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table};
-use ratatui::{DefaultTerminal, Frame, Terminal};
+use ratatui::{DefaultTerminal, Terminal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::commands::cli::Target;
+use crate::commands::screen::Screen;
 use crate::io::input::{self, Waited};
 use crate::operators::control::{self, Request};
 use crate::print::{print, shown};
-use crate::report::health::{Health, Level};
-use crate::report::jobs::{Job, jobs};
-use crate::report::latency::show_seconds;
 use crate::report::recent::{Past, Rates};
-use crate::report::status::{Report, VolumeReport};
-use crate::size;
+use crate::report::status::Report;
 use crate::store::backing;
 
 /// From one question to the next.
@@ -58,6 +51,18 @@ impl View {
         let mut past = Past::default();
         let rates = past.add(Instant::now(), &report);
         View { pool, report, rates, past, hint: "q ends this", problem: None }
+    }
+
+    fn screen(&self) -> Screen<'_> {
+        Screen {
+            pool: &self.pool,
+            report: &self.report,
+            rates: &self.rates,
+            samples: self.past.samples().collect(),
+            problem: self.problem.as_deref(),
+            hint: self.hint,
+            volumes_most: VOLUMES_MOST,
+        }
     }
 
     fn take(&mut self, at: Instant, report: Report) {
@@ -141,7 +146,7 @@ fn show(
             }
         }
         if is_new {
-            terminal.draw(|frame| draw(frame, view)).context("cannot write to this terminal")?;
+            terminal.draw(|frame| view.screen().draw(frame)).context("cannot write to this terminal")?;
             is_new = false;
         }
         match input::wait(&keys, KEYS).context("cannot read from this terminal")? {
@@ -167,9 +172,9 @@ fn show(
 
 /// One frame as lines, as high as all that is to be shown.
 fn frame_as_text(view: &View) -> anyhow::Result<String> {
-    let rows = view.report.volumes.len().clamp(1, VOLUMES_MOST) + jobs(&view.report).len();
-    let mut terminal = Terminal::new(TestBackend::new(ONCE_WIDTH, rows as u16 + 23))?;
-    terminal.draw(|frame| draw(frame, view))?;
+    let screen = view.screen();
+    let mut terminal = Terminal::new(TestBackend::new(ONCE_WIDTH, screen.height(ONCE_WIDTH)))?;
+    terminal.draw(|frame| screen.draw(frame))?;
     let buffer = terminal.backend().buffer();
     let mut text = String::new();
     for line in buffer.content().chunks(usize::from(ONCE_WIDTH)) {
@@ -178,152 +183,4 @@ fn frame_as_text(view: &View) -> anyhow::Result<String> {
         text.push('\n');
     }
     Ok(text.trim_end().to_string() + "\n")
-}
-
-fn draw(frame: &mut Frame<'_>, view: &View) {
-    let jobs = jobs(&view.report);
-    let areas = Layout::vertical([
-        Constraint::Length(2),
-        Constraint::Length(3),
-        Constraint::Min(4),
-        Constraint::Length(7),
-        Constraint::Length(5),
-        Constraint::Length(jobs.len() as u16 + 2),
-        Constraint::Length(1),
-    ]);
-    let [head, savings, volumes, middle, memory, work, foot] = areas.areas(frame.area());
-    let [left, right] = Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(middle);
-    draw_head(frame, head, view);
-    draw_savings(frame, savings, &view.report);
-    draw_volumes(frame, volumes, &view.report);
-    draw_requests(frame, left, view);
-    draw_policies(frame, right, &view.report);
-    draw_memory(frame, memory, view);
-    draw_jobs(frame, work, &jobs);
-    frame.render_widget(Line::from(view.hint).dim(), foot);
-}
-
-fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View) {
-    let Health { level, sentence } = Health::of(&view.report);
-    let colour = match level {
-        Level::Good => Color::Green,
-        Level::Warning => Color::Yellow,
-        Level::Bad => Color::Red,
-    };
-    let health = match &view.problem {
-        Some(problem) => Span::from(format!("these are the last figures: {problem}")).red(),
-        None => Span::from(sentence).style(Style::new().fg(colour)),
-    };
-    let lines = vec![Line::from(view.pool.as_str()).bold(), Line::from(health)];
-    frame.render_widget(Paragraph::new(lines), area);
-}
-
-fn draw_savings(frame: &mut Frame<'_>, area: Rect, report: &Report) {
-    let bytes = |blocks: u64| size::show(blocks.saturating_mul(4096));
-    let line = format!(
-        "{:.1} % saved   {} held by volumes   {} stored   {} % of {} in use   tables {} %",
-        report.saving_percent,
-        bytes(report.logical_blocks_used),
-        bytes(report.data_blocks_used),
-        report.data_percent,
-        size::show(report.capacity_bytes),
-        report.metadata_percent,
-    );
-    frame.render_widget(Paragraph::new(line).block(Block::bordered().title("savings")), area);
-}
-
-fn draw_volumes(frame: &mut Frame<'_>, area: Rect, report: &Report) {
-    let mut largest: Vec<&VolumeReport> = report.volumes.iter().collect();
-    largest.sort_by_key(|volume| std::cmp::Reverse(volume.logical_blocks_used));
-    let row = |volume: &&VolumeReport| {
-        let removed = volume.writes.removed_percent;
-        let filled = usize::try_from(removed / 5).unwrap_or(0).min(20);
-        Row::new([
-            Cell::from(volume.name.clone()),
-            Cell::from(size::show(volume.logical_blocks_used.saturating_mul(4096))),
-            Cell::from(volume.policy.clone()),
-            Cell::from(volume.clients.to_string()),
-            Cell::from(format!("{removed:>3} % {}", "█".repeat(filled))),
-        ])
-    };
-    let widths = [
-        Constraint::Fill(1),
-        Constraint::Length(11),
-        Constraint::Length(12),
-        Constraint::Length(8),
-        Constraint::Length(28),
-    ];
-    let table = Table::new(largest.iter().take(VOLUMES_MOST).map(row), widths)
-        .header(Row::new(["volume", "holds", "policy", "clients", "not stored again, of writes"]).dim())
-        .block(Block::bordered().title("savings by volume"));
-    frame.render_widget(table, area);
-}
-
-fn draw_requests(frame: &mut Frame<'_>, area: Rect, view: &View) {
-    let time = |seconds: Option<f64>| seconds.map_or_else(|| "–".into(), show_seconds);
-    let kinds = view.report.latency.kinds();
-    let rows = kinds.into_iter().zip(&view.rates).map(|((name, _), rate)| {
-        Row::new([name.to_string(), format!("{:.0}", rate.per_second), time(rate.half), time(rate.most)])
-    });
-    let widths = [Constraint::Length(8), Constraint::Length(10), Constraint::Length(12), Constraint::Fill(1)];
-    let table = Table::new(rows, widths)
-        .header(Row::new(["now", "a second", "half within", "99 % within"]).dim())
-        .block(Block::bordered().title("requests and latency"));
-    frame.render_widget(table, area);
-}
-
-fn draw_policies(frame: &mut Frame<'_>, area: Rect, report: &Report) {
-    let writes = &report.writes;
-    let all = (writes.written_blocks + writes.removed_blocks).max(1);
-    let what_if = &writes.what_if;
-    let policies = [
-        ("as it was done", writes.removed_blocks),
-        ("full", what_if.full.blocks),
-        ("select", what_if.select.blocks),
-        ("idedup", what_if.idedup.blocks),
-    ];
-    let rows = policies.map(|(name, removed)| {
-        let share = removed as f64 * 100.0 / all as f64;
-        Row::new([name.to_string(), format!("{share:.1} %"), size::show(removed.saturating_mul(4096))])
-    });
-    let widths = [Constraint::Length(16), Constraint::Length(12), Constraint::Fill(1)];
-    let table = Table::new(rows, widths)
-        .header(Row::new(["policy", "of writes", "not written"]).dim())
-        .block(Block::bordered().title("what each policy would have saved"));
-    frame.render_widget(table, area);
-}
-
-fn draw_memory(frame: &mut Frame<'_>, area: Rect, view: &View) {
-    let report = &view.report;
-    let block = Block::bordered().title("memory");
-    let inner = block.inner(area);
-    frame.render_widget(block, area);
-    let [words, caption, history] =
-        Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Length(1)]).areas(inner);
-    let line = format!(
-        "{} of {} in use: index {}, read cache {}; sharing {}",
-        size::show(report.memory_bytes),
-        size::show(report.memory_cap_bytes),
-        size::show(report.cache.index_bytes),
-        size::show(report.cache.read_bytes),
-        report.cache.setting,
-    );
-    frame.render_widget(Line::from(line), words);
-    let share = |index: u64, read: u64| (index as f64 * 100.0 / (index + read).max(1) as f64) as u64;
-    let now = share(report.cache.index_bytes, report.cache.read_bytes);
-    let said = format!("of index and read cache together the index has {now} %; every 10 s, the last on the right:");
-    frame.render_widget(Line::from(said).dim(), caption);
-    let samples = view.past.samples();
-    let hidden = samples.len().saturating_sub(usize::from(history.width));
-    let shares: Vec<u64> = samples.skip(hidden).map(|sample| share(sample.index_bytes, sample.read_bytes)).collect();
-    frame.render_widget(Sparkline::default().data(shares).max(100), history);
-}
-
-fn draw_jobs(frame: &mut Frame<'_>, area: Rect, jobs: &[Job]) {
-    let rows = jobs.iter().map(|job| {
-        let done = job.done.map_or_else(String::new, |done| format!("{:>3.0} %", done * 100.0));
-        Row::new([job.name.to_string(), done, job.text.clone()])
-    });
-    let widths = [Constraint::Length(9), Constraint::Length(6), Constraint::Fill(1)];
-    frame.render_widget(Table::new(rows, widths).block(Block::bordered().title("background work")), area);
 }
