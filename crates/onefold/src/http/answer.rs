@@ -17,7 +17,7 @@ use crate::report::prometheus;
 
 /// The page's own script and styles and nothing else, from here and from nowhere else.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+                      base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 
@@ -48,7 +48,7 @@ impl Site {
             return text(StatusCode::FORBIDDEN, reason);
         }
         match request.uri().path() {
-            "/" => self.page().await,
+            "/" => self.page(&looked_for(request.uri().query())).await,
             "/page.css" => answer(StatusCode::OK, "text/css; charset=utf-8", page::STYLES),
             "/page.js" => answer(StatusCode::OK, "text/javascript; charset=utf-8", page::SCRIPT),
             "/status.json" => self.figures("application/json", json).await,
@@ -68,11 +68,12 @@ impl Site {
         }
     }
 
-    async fn page(&self) -> Answer {
+    async fn page(&self, find: &str) -> Answer {
         let (status, body) = match self.figures.fresh().await {
             Ok(snapshot) => {
-                let made = || Bytes::from(page::page(&snapshot, &self.pool));
-                (StatusCode::OK, snapshot.made.page.get_or_init(made).clone())
+                let made = || Bytes::from(page::page(&snapshot, &self.pool, find));
+                let page = if find.is_empty() { snapshot.made.page.get_or_init(made).clone() } else { made() };
+                (StatusCode::OK, page)
             }
             Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, Bytes::from(page::without_figures(&reason, &self.pool))),
         };
@@ -94,6 +95,26 @@ fn well(known: &Known) -> (StatusCode, String) {
             Health { level: Level::Good | Level::Warning, sentence } => (StatusCode::OK, sentence),
         },
     }
+}
+
+/// What `/?find=` asks for, as a form writes it; nothing where there is no such thing, or too much of it.
+fn looked_for(query: Option<&str>) -> String {
+    let value = query.and_then(|query| query.split('&').find_map(|part| part.strip_prefix("find=")));
+    let Some(value) = value else { return String::new() };
+    let mut bytes = Vec::new();
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => match (digit(rest.next()), digit(rest.next())) {
+                (Some(high), Some(low)) => (high * 16 + low) as u8,
+                _ => return String::new(),
+            },
+            byte => byte,
+        });
+    }
+    if bytes.len() > 4 * page::FIND_MOST { String::new() } else { String::from_utf8_lossy(&bytes).trim().into() }
 }
 
 fn json(snapshot: &Snapshot) -> Bytes {
@@ -141,6 +162,19 @@ fn is_local(host: Option<&HeaderValue>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_looked_for_is_read_as_a_form_writes_it() {
+        let read = |query| looked_for(Some(query));
+        assert_eq!(looked_for(None), "");
+        assert_eq!(
+            (read("find=vm1"), read("a=b&find=vm+1&c"), read("find=%C3%A9%22")),
+            ("vm1".into(), "vm 1".into(), "é\"".into())
+        );
+        assert_eq!((read("find="), read("find=%"), read("find=%zz"), read("finder=a")), Default::default());
+        assert_eq!(read("find=%ff"), "\u{fffd}");
+        assert_eq!(read(&format!("find={}", "a".repeat(10_000))), "");
+    }
 
     #[test]
     fn only_hosts_that_no_other_site_can_be_are_local() {

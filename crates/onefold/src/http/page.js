@@ -1,6 +1,8 @@
 // Asks for the page once a second and puts in what has changed. Without it the page is right, and stands still.
 "use strict";
 const gone = document.getElementById("gone");
+const find = () => document.getElementById("find");
+let timer;
 
 function show(text) {
   const fresh = new DOMParser().parseFromString(text, "text/html");
@@ -14,9 +16,15 @@ function show(text) {
 }
 
 async function update() {
+  clearTimeout(timer);
+  const wanted = find()?.value ?? "";
   try {
-    const answer = await fetch("/", { cache: "no-store", signal: AbortSignal.timeout(8000) });
-    show(await answer.text());
+    const answer = await fetch(wanted ? `/?find=${encodeURIComponent(wanted)}` : "/", { cache: "no-store", signal: AbortSignal.timeout(8000) });
+    const text = await answer.text();
+    // What came for fewer letters is late.
+    if (wanted === (find()?.value ?? "")) {
+      show(text);
+    }
     document.body.classList.toggle("old", !answer.ok);
     gone.hidden = true;
   } catch {
@@ -26,7 +34,11 @@ async function update() {
     gone.hidden = false;
     document.body.classList.add("old");
   }
-  setTimeout(update, 1000);
+  clearTimeout(timer);
+  timer = setTimeout(update, 1000);
 }
 
-setTimeout(update, 1000);
+// Without the script the field's form asks for the page with what was found.
+document.addEventListener("submit", (event) => event.preventDefault());
+document.addEventListener("input", (event) => event.target === find() && update());
+timer = setTimeout(update, 1000);

@@ -7,36 +7,45 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::chart::{COLOURS, Point, areas, bar, lines, seconds_across, swatch};
 use super::figures::Snapshot;
-use crate::report::health::{Health, Level};
+use crate::report::health::{Health, Level, findings};
 use crate::report::jobs::jobs;
 use crate::report::latency::{KindReport, show_seconds};
 use crate::report::recent::{Rate, Sample};
+use crate::report::share::share;
 use crate::report::status::{Report, VolumeReport};
+use crate::report::text::{VOLUMES_MOST, largest_first};
 use crate::size;
 
 /// The page's styles.
 pub const STYLES: &str = include_str!("page.css");
 /// The page's script.
 pub const SCRIPT: &str = include_str!("page.js");
-/// Volumes that are shown.
-const VOLUMES_MOST: usize = 100;
-
-/// The page of a pool.
-pub fn page(snapshot: &Snapshot, pool: &str) -> String {
+/// Bytes of what is looked for, at most.
+pub const FIND_MOST: usize = 64;
+/// The page of a pool, with the volumes whose names have `find` in them.
+pub fn page(snapshot: &Snapshot, pool: &str, find: &str) -> String {
     let report = &snapshot.report;
-    let sections = [
-        ("summary", "whole", summary(report)),
-        ("volumes", "whole", volumes(report)),
-        ("requests", "", requests(snapshot)),
-        ("memory", "", memory(snapshot)),
-        ("policies", "", policies(report)),
-        ("jobs", "", background(report)),
-        ("damages", "whole", damages(report)),
-    ];
-    let sections = sections.map(|(id, class, content)| {
+    let live = |(id, class, content): (&str, &str, String)| {
         let hidden = if content.is_empty() { " hidden" } else { "" };
         format!("<section id=\"{id}\" class=\"{class}\" data-live{hidden}>{content}</section>\n")
-    });
+    };
+    let before = [
+        ("summary", "whole", summary(report)),
+        ("requests", "", requests(snapshot)),
+        ("jobs", "", background(report, pool)),
+    ];
+    let behind =
+        [("memory", "", memory(snapshot)), ("policies", "", policies(report)), ("damages", "whole", damages(report))];
+    // The field is not live: what somebody types stays.
+    let volumes = format!(
+        "<section id=\"volumes\" class=\"whole\"><h2>Volumes</h2>\
+         <form role=\"search\"><input id=\"find\" name=\"find\" type=\"search\" value=\"{}\" placeholder=\"Find by name\" \
+         aria-label=\"Find volumes by name\" autocomplete=\"off\" maxlength=\"{FIND_MOST}\"></form>\
+         <div id=\"found\" data-live>{}</div></section>\n",
+        escaped(find),
+        volumes(report, find),
+    );
+    let sections = [before.map(live).concat(), volumes, behind.map(live).concat()];
     whole(pool, &Health::of(report), &sections.concat())
 }
 
@@ -90,8 +99,13 @@ fn summary(report: &Report) -> String {
     let (data, metadata) = (report.data_percent, report.metadata_percent);
     let tile = |value: String, words: String| format!("<div><b>{value}</b><span class=\"dim\">{words}</span></div>");
     let saving = figure("saving_percent", report.saving_percent, format!("{:.1} %", report.saving_percent));
+    let saved = match (report.saving_is_at_least, report.leaving_blocks) {
+        (true, _) => "saved at least: what was deleted is still being freed".into(),
+        (false, 0) => "saved: blocks that are stored once for several".into(),
+        (false, left) => format!("saved, with {} of deleted volumes still to be freed", blocks("leaving_blocks", left)),
+    };
     let tiles = [
-        tile(saving, "saved: blocks that are stored once for several".into()),
+        tile(saving, saved),
         tile(blocks("logical_blocks_used", report.logical_blocks_used), "what the volumes hold".into()),
         tile(blocks("data_blocks_used", report.data_blocks_used), "what is stored for it".into()),
         tile(
@@ -108,40 +122,51 @@ fn summary(report: &Report) -> String {
     format!("<h2>Savings</h2><div class=\"tiles\">{}</div>", tiles.concat())
 }
 
-fn volumes(report: &Report) -> String {
+fn volumes(report: &Report, find: &str) -> String {
     if report.volumes.is_empty() {
-        return "<h2>Volumes</h2><p>No volumes yet: onefold volume create POOL NAME --size SIZE</p>".into();
+        return "<p>No volumes yet: onefold volume create POOL NAME --size SIZE</p>".into();
     }
-    let mut largest: Vec<&VolumeReport> = report.volumes.iter().collect();
-    largest.sort_by_key(|volume| std::cmp::Reverse(volume.logical_blocks_used));
+    let find = find.to_lowercase();
+    let found: Vec<&VolumeReport> = largest_first(&report.volumes)
+        .into_iter()
+        .filter(|volume| volume.name.to_lowercase().contains(&find))
+        .collect();
     let row = |volume: &&VolumeReport| {
         let path = format!("volumes[{}]", volume.name);
-        let VolumeReport { name, policy, read_only, clients, writes, .. } = volume;
-        let locked = if *read_only { ", read-only" } else { "" };
+        let VolumeReport { name, policy, clients, writes, .. } = volume;
         let removed = figure(
             format_args!("{path}.writes.removed_percent"),
             writes.removed_percent,
             format!("{} %", writes.removed_percent),
         );
         format!(
-            "<tr><td>{}</td><td>{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}{locked}</td><td class=\"wide\">{}</td>\
-             <td>{removed}</td><td class=\"bar\">{}</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td>\
+             <td class=\"wide\">{}</td><td>{}</td><td>{removed}</td></tr>",
             escaped(name),
             blocks(format_args!("{path}.logical_blocks_used"), volume.logical_blocks_used),
             bytes(format_args!("{path}.size_bytes"), volume.size_bytes),
             escaped(policy),
             count(format_args!("{path}.clients"), *clients as u64),
-            bar(writes.removed_percent as f64 / 100.0, "share of what was written that was not stored again"),
+            escaped(&volume.settings()),
+            count(format_args!("{path}.writes.requests"), writes.requests),
         )
     };
-    let rows: String = largest.iter().take(VOLUMES_MOST).map(row).collect();
-    let more = match largest.len().saturating_sub(VOLUMES_MOST) {
-        0 => String::new(),
-        more => format!("<p class=\"dim\">and {more} smaller ones: onefold volume list POOL</p>"),
+    let rows: String = found.iter().take(VOLUMES_MOST).map(row).collect();
+    let all = report.volumes.len();
+    let shown = match (found.len(), find.is_empty()) {
+        (0, _) => format!("None of {all} volumes has that in its name."),
+        (found, true) if found > VOLUMES_MOST => format!("The {VOLUMES_MOST} of {all} volumes that hold most."),
+        (found, true) => format!("All {found}; those first that hold most."),
+        (found, false) if found > VOLUMES_MOST => {
+            format!("{found} of {all} volumes have that in their names: the {VOLUMES_MOST} that hold most.")
+        }
+        (found, false) => format!("{found} of {all} volumes."),
     };
+    let since = report.opened_text();
     format!(
-        "<h2>Savings by volume</h2><table><tr><th>volume</th><th>holds</th><th class=\"wide\">size</th><th class=\"wide\">policy</th>\
-         <th class=\"wide\">clients</th><th colspan=\"2\">not stored again, of what was written</th></tr>{rows}</table>{more}"
+        "<p class=\"dim\">{shown} Shared of writes: what was not stored again of what was written {since}.</p>\
+         <table><tr><th>volume</th><th>holds</th><th class=\"wide\">size</th><th class=\"wide\">policy</th>\
+         <th class=\"wide\">clients</th><th class=\"wide\">set</th><th>writes</th><th>shared of writes</th></tr>{rows}</table>"
     )
 }
 
@@ -187,9 +212,9 @@ fn policies(report: &Report) -> String {
              'observe' it is, and nothing is shared.</p>"
         );
     }
-    let all = (writes.written_blocks + writes.removed_blocks).max(1);
+    let all = writes.written_blocks + writes.removed_blocks;
     let row = |name: &str, path: &str, removed: u64, requests: String| {
-        let share = removed as f64 / all as f64;
+        let share = share(removed, all);
         format!(
             "<tr><td>{name}</td><td class=\"bar\">{}</td><td>{:.1} %</td><td>{}</td><td class=\"wide\">{requests}</td></tr>",
             bar(share, "share of the blocks written"),
@@ -240,12 +265,14 @@ fn memory(snapshot: &Snapshot) -> String {
     )
 }
 
-fn background(report: &Report) -> String {
+fn background(report: &Report, pool: &str) -> String {
     let rows = jobs(report).into_iter().map(|job| {
         let progress = job.done.map_or_else(String::new, |done| bar(done, "done"));
         format!("<tr><td>{}</td><td class=\"words\">{}{progress}</td></tr>", job.name, escaped(&job.text))
     });
-    format!("<h2>Background work</h2><table>{}</table>", rows.collect::<String>())
+    let notes = findings(report, pool).into_iter().filter(|finding| finding.level == Level::Good);
+    let notes = notes.map(|note| format!("<p>{}: {}</p>", escaped(note.name), escaped(&note.sentence)));
+    format!("<h2>Background work</h2><table>{}</table>{}", rows.collect::<String>(), notes.collect::<String>())
 }
 
 /// Nothing if there are none.
@@ -315,10 +342,52 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::text::tests::report;
 
     #[test]
     fn digits_are_grouped_from_the_right() {
         assert_eq!([0, 999, 1000, 1234567].map(grouped), ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
+    }
+
+    fn snapshot(report: Report) -> Snapshot {
+        let rates = Default::default();
+        Snapshot { taken: std::time::Instant::now(), report, rates, samples: Vec::new(), made: Default::default() }
+    }
+
+    fn rows(page: &str) -> Vec<&str> {
+        page.split("<tr><td>").filter_map(|row| row.strip_prefix("vm")).map(|row| &row[..3]).collect()
+    }
+
+    /// The box of volumes was the largest, and came before what an operator looks for first.
+    #[test]
+    fn requests_and_work_come_before_twenty_volumes() {
+        let text = page(&snapshot(report(200)), "p", "");
+        let place = |id: &str| text.find(&format!("<section id=\"{id}\"")).expect(id);
+        assert!(place("summary") < place("requests") && place("requests") < place("jobs"));
+        assert!(place("jobs") < place("volumes") && place("volumes") < place("memory"));
+        let rows = rows(&text);
+        assert_eq!((rows.len(), rows[0]), (20, "199"), "those that hold most");
+        assert!(text.contains("The 20 of 200 volumes that hold most."));
+        assert!(self::rows(&page(&snapshot(report(8)), "p", "")).len() == 8);
+        assert!(page(&snapshot(report(1)), "p", "").contains("All 1;"));
+        assert!(page(&snapshot(report(0)), "p", "").contains("No volumes yet"));
+    }
+
+    #[test]
+    fn a_search_looks_at_all_volumes() {
+        let snapshot = snapshot(report(200));
+        assert_eq!(rows(&page(&snapshot, "p", "VM00")).len(), 10);
+        assert_eq!(rows(&page(&snapshot, "p", "vm007")), ["007"]);
+        let none = page(&snapshot, "p", "\"><script>");
+        assert!(none.contains("None of 200 volumes") && none.contains("value=\"&quot;&gt;&lt;script&gt;\""));
+        assert_eq!(none.matches("<script").count(), 1);
+    }
+
+    #[test]
+    fn what_a_pass_would_give_back_is_beside_the_work() {
+        let mut report = report(1);
+        (report.data_blocks_used, report.dedup.missed_blocks) = (1 << 20, 153_600);
+        assert!(page(&snapshot(report), "p", "").contains("to gain: up to 600 MiB"));
     }
 
     #[test]
