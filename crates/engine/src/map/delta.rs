@@ -29,14 +29,51 @@ pub(crate) struct Recent {
     pub owner: Key,
 }
 
+/// A count for each volume. That of the volume counted last is at hand: requests and walks change many blocks of one.
+struct Mapped {
+    volume: VolumeId,
+    count: u64,
+    /// By number, but for that volume.
+    others: Vec<u64>,
+}
+
+impl Mapped {
+    #[inline]
+    fn of_mut(&mut self, volume: VolumeId) -> &mut u64 {
+        if volume != self.volume {
+            self.turn_to(volume);
+        }
+        &mut self.count
+    }
+
+    #[cold]
+    fn turn_to(&mut self, volume: VolumeId) {
+        let numbers = usize::from(volume.0.max(self.volume.0)) + 1;
+        if numbers > self.others.len() {
+            self.others.resize(numbers, 0);
+        }
+        self.others[usize::from(self.volume.0)] = self.count;
+        (self.volume, self.count) = (volume, self.others[usize::from(volume.0)]);
+    }
+
+    fn of(&self, volume: VolumeId) -> u64 {
+        if volume == self.volume { self.count } else { self.others.get(usize::from(volume.0)).copied().unwrap_or(0) }
+    }
+
+    fn clear(&mut self) {
+        self.others.fill(0);
+        self.count = 0;
+    }
+}
+
 /// Mappings newer than a tree.
 pub(crate) struct Delta {
     pub(crate) points: NearMap<Key, Entry>,
     /// First to one past the last, not overlapping, not adjacent.
     pub(crate) clears: BTreeMap<u64, u64>,
     pub(crate) slots: NearMap<Slot, Recent>,
-    /// Points that refer to slots, by the number of their volume.
-    mapped: Vec<u64>,
+    /// Points that refer to slots, by volume.
+    mapped: Mapped,
     /// Fresh slots that points refer to.
     fresh: u64,
     /// The most subtrees that merging the clears can cut off.
@@ -51,7 +88,7 @@ impl Delta {
             points: NearMap::with_capacity_and_hasher(entries, Near),
             clears: BTreeMap::new(),
             slots: NearMap::with_capacity_and_hasher(entries, Near),
-            mapped: Vec::new(),
+            mapped: Mapped { volume: VolumeId(0), count: 0, others: Vec::new() },
             fresh: 0,
             cuts: 0,
             releases: 0,
@@ -65,32 +102,17 @@ impl Delta {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        table_bytes(&self.points) + table_bytes(&self.slots) + list_bytes(&self.mapped)
+        table_bytes(&self.points) + table_bytes(&self.slots) + list_bytes(&self.mapped.others)
     }
 
     /// Returns how many blocks of a volume points map to slots.
     pub(crate) fn mapped(&self, volume: VolumeId) -> u64 {
-        self.mapped.get(usize::from(volume.0)).copied().unwrap_or(0)
+        self.mapped.of(volume)
     }
 
     /// Returns how many fresh slots points refer to.
     pub(crate) fn fresh(&self) -> u64 {
         self.fresh
-    }
-
-    /// A volume has a point more that refers to a slot.
-    #[inline]
-    fn count_point(&mut self, volume: VolumeId) {
-        let number = usize::from(volume.0);
-        if number >= self.mapped.len() {
-            self.extend_mapped(number + 1);
-        }
-        self.mapped[number] += 1;
-    }
-
-    #[cold]
-    fn extend_mapped(&mut self, numbers: usize) {
-        self.mapped.resize(numbers, 0);
     }
 
     /// The mapping of a block, if it is one of these.
@@ -135,10 +157,10 @@ impl Delta {
     pub(crate) fn put(&mut self, key: Key, entry: Entry, digest: Digest, fresh: bool) -> Option<Slot> {
         if let Some(slot) = entry.slot() {
             self.reference(slot, digest, fresh, key);
-            self.count_point(key.volume());
+            *self.mapped.of_mut(key.volume()) += 1;
         }
         let before = self.points.insert(key, entry)?.slot()?;
-        self.mapped[usize::from(key.volume().0)] -= 1;
+        *self.mapped.of_mut(key.volume()) -= 1;
         self.dereference(before).then_some(before)
     }
 
@@ -146,11 +168,13 @@ impl Delta {
     pub(crate) fn reference(&mut self, slot: Slot, digest: Digest, fresh: bool, owner: Key) {
         let new = Recent { refs: 0, fresh, digest, owner };
         let recent = self.slots.entry(slot).or_insert(new);
-        if recent.refs == 0 && !recent.fresh {
-            // What it was known for before has ended. (A slot that is new here stays so: replay may count down before up.)
-            *recent = new;
+        if recent.refs == 0 {
+            if !recent.fresh {
+                // What it was known for before has ended. (A slot that is new here stays so: replay may count down before up.)
+                *recent = new;
+            }
+            self.fresh += u64::from(recent.fresh);
         }
-        self.fresh += u64::from(recent.fresh && recent.refs == 0);
         recent.refs += 1;
     }
 
@@ -176,7 +200,7 @@ impl Delta {
         if let Some(entry) = self.points.remove(&key)
             && let Some(slot) = entry.slot()
         {
-            self.mapped[usize::from(key.volume().0)] -= 1;
+            *self.mapped.of_mut(key.volume()) -= 1;
             if self.dereference(slot) {
                 dead.push(slot);
             }
@@ -225,7 +249,7 @@ impl Delta {
         self.points.clear();
         self.slots.clear();
         self.clears.clear();
-        self.mapped.fill(0);
+        self.mapped.clear();
         self.fresh = 0;
         (self.cuts, self.releases) = (0, 0);
         self.fit(entries);
@@ -273,6 +297,23 @@ mod tests {
             assert!(delta.points.is_empty() && delta.points.capacity() < table_room(&delta.points));
             assert!(delta.fits(entries) && !delta.fits(4 * entries) && !delta.fits(entries / 4), "{entries}");
         }
+    }
+
+    #[test]
+    fn points_are_counted_by_volume() {
+        let mut delta = Delta::with_capacity(0);
+        let key = |volume, lba| Key::new(VolumeId(volume), lba);
+        for (slot, (volume, lba)) in [(1, 0), (1, 1), (3, 0), (1, 1), (2, 5), (3, 1), (3, 2)].into_iter().enumerate() {
+            delta.put(key(volume, lba), Entry::whole(Slot(slot as u64), digest(1)), digest(1), true);
+        }
+        let counts = |delta: &Delta| [0, 1, 2, 3, 4].map(|volume| delta.mapped(VolumeId(volume)));
+        assert_eq!((counts(&delta), delta.fresh()), ([0, 2, 1, 3, 0], 6));
+        delta.put(key(3, 0), Entry::ZERO, Digest::default(), false);
+        delta.clear(key(1, 0), key(1, 1), &mut vec![]);
+        assert_eq!((counts(&delta), delta.fresh()), ([0, 1, 1, 2, 0], 4));
+        delta.slots.clear();
+        delta.reset(0);
+        assert_eq!((counts(&delta), delta.fresh()), ([0; 5], 0));
     }
 
     fn digest(slot: u64) -> Digest {

@@ -78,7 +78,7 @@ pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
             add(Level::Warning, "nearly full", format!("{percent} % of the pool's {what} are in use: {remedy}"));
         }
     }
-    if report.index_filled_percent < 100 {
+    if report.index_filled_percent < 100 && report.is_served() {
         let percent = report.index_filled_percent;
         let what = "what writes miss until it is full is stored again, and a pass shares it";
         add(Level::Good, "index", format!("{percent} % filled since the pool was opened; {what}"));
@@ -153,5 +153,7 @@ mod tests {
         report.index_filled_percent = 43;
         assert!(findings(&report, "p")[0].sentence.starts_with("43 % filled"));
         assert_eq!(Health::of(&report), Health { level: Level::Good, sentence: "well".into() });
+        report.addresses.clear();
+        assert_eq!(names(&report), [""; 0], "who only looks fills none");
     }
 }

@@ -49,7 +49,7 @@ impl Report {
             "read-only" => "read-only, writes are refused",
             mode => mode,
         };
-        format!("{mode}, {}", if self.addresses.is_empty() { "not served" } else { "served" })
+        format!("{mode}, {}", if self.is_served() { "served" } else { "not served" })
     }
 
     /// What is saved, and of what that is.
@@ -76,9 +76,19 @@ impl Report {
         left[left.len().saturating_sub(most)..].iter().map(|line| format!("  {line}\n")).collect()
     }
 
+    /// Whether a server has the pool.
+    pub fn is_served(&self) -> bool {
+        !self.addresses.is_empty()
+    }
+
+    /// Memory in use, and what a server may use. Who only looks at a pool has memory of its own.
     fn memory_text(&self) -> String {
         let resizing = if self.memory_resizing { " (resizing)" } else { "" };
-        format!("{} of {}{resizing}", size::show(self.memory_bytes), size::show(self.memory_cap_bytes))
+        let cap = size::show(self.memory_cap_bytes);
+        match self.is_served() {
+            true => format!("{} of {cap}{resizing}", size::show(self.memory_bytes)),
+            false => format!("{cap} when it is served"),
+        }
     }
 
     /// Every figure.
@@ -283,6 +293,10 @@ pub mod tests {
         assert!(lines[head + 1].contains("vm199") && !text.contains("vm179"), "those that hold most: {text}");
         assert!(text.ends_with("and there are 180 more: 'onefold status disk.onefold --all'\n"), "{text}");
         assert!(lines.iter().all(|line| line.len() <= 100), "{text}");
+        let mut looked_at = report(1);
+        looked_at.addresses.clear();
+        let said = looked_at.text("disk.onefold");
+        assert!(said.contains("normal, not served") && said.contains("memory      64 MiB when it is served"), "{said}");
         let all = report(200).text_of_all("disk.onefold");
         assert!((0..200).all(|number| all.contains(&format!("vm{number:03}"))));
     }
