@@ -1,4 +1,5 @@
-//! The handshake: fixed newstyle negotiation without TLS (the specification's NOTLS mode).
+//! The handshake: fixed newstyle negotiation, in each mode of TLS that the specification has (NOTLS, SELECTIVETLS, FORCEDTLS: [`Tls`]). The bytes of TLS
+//! itself are the caller's: after STARTTLS a new handshake begins inside.
 //!
 //! Owns the bytes of the option being received and what the options so far have negotiated.
 //!

@@ -17,6 +17,8 @@ use tracing::{info, warn};
 
 use crate::io::arena::{Arena, BLOCK, Span};
 
+/// Oldest Linux that can serve a pool; what decides is asked of the ring. The pages of users name it (tests/interop/test_pages.py).
+const LEAST_KERNEL: &str = "5.11";
 /// Entries of the submission queue; the completion queue has eight times as many. The lower numbers are for where so little memory may be
 /// locked that there is no room for more: they work as well, with more calls of the kernel.
 const ENTRIES: [u32; 3] = [512, 128, 32];
@@ -252,7 +254,7 @@ impl Ring {
     pub fn new(arena: &Arena, store: RawFd, register: bool) -> anyhow::Result<Ring> {
         let ring = build()?;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
-            return Err(anyhow!("this kernel's io_uring is too old: Linux 5.11 or newer is needed"));
+            return Err(anyhow!("this kernel's io_uring is too old: Linux {LEAST_KERNEL} or newer is needed"));
         }
         ring.submitter().register_files(&[store, NO_FILE]).context("cannot register the store with io_uring")?;
         let registered = if register { register_buffers(&ring, arena) } else { Ok(None) };
@@ -705,8 +707,8 @@ fn explain(error: io::Error) -> anyhow::Error {
 }
 
 /// What forbids io_uring: the kernel's switch, a seccomp filter, or neither.
-fn advice(error: &io::Error, disabled: u32, is_filtered: bool) -> &'static str {
-    match (error.raw_os_error(), disabled, is_filtered) {
+fn advice(error: &io::Error, disabled: u32, is_filtered: bool) -> String {
+    let advice = match (error.raw_os_error(), disabled, is_filtered) {
         (Some(libc::ENOMEM), ..) => {
             "io_uring got no memory: raise the limit on locked memory ('ulimit -l', LimitMEMLOCK=)"
         }
@@ -722,13 +724,16 @@ fn advice(error: &io::Error, disabled: u32, is_filtered: bool) -> &'static str {
              (docker and podman run: --security-opt seccomp=PROFILE.json; Kubernetes: seccompProfile; systemd: SystemCallFilter=@aio)"
         }
         (Some(libc::ENOSYS), ..) => {
-            "this kernel has no io_uring: Linux 5.11 or newer is needed, and not every sandbox has it"
+            return format!(
+                "this kernel has no io_uring: Linux {LEAST_KERNEL} or newer is needed, and not every sandbox has it"
+            );
         }
         (Some(libc::EPERM | libc::EACCES), ..) => {
             "io_uring is not permitted here: a security module (SELinux, AppArmor) or a sandbox forbids it; the host's log says which"
         }
         _ => "io_uring cannot be set up",
-    }
+    };
+    advice.into()
 }
 
 #[cfg(test)]
