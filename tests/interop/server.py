@@ -30,6 +30,12 @@ def faulty():
     return built(os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "onefold")))
 
 
+def promtool():
+    """Prometheus' own judge of metrics and rules, installed or fetched by tests/tools; `None` where there is none."""
+    fetched = os.path.join(ROOT, "target", "tools", "promtool")
+    return shutil.which("promtool") or (fetched if os.path.exists(fetched) else None)
+
+
 def run(*arguments, check=True, **options):
     """Runs a command, its output captured as text; shows it when the command fails."""
     if "input" not in options:

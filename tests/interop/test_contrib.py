@@ -3,10 +3,9 @@
 import json
 import os
 import re
-import shutil
 import unittest
 
-from server import ROOT, run
+from server import ROOT, promtool, run
 from test_metrics import documented
 
 RULES = os.path.join(ROOT, "contrib/prometheus/onefold.rules.yml")
@@ -86,9 +85,9 @@ class Contrib(unittest.TestCase):
                 self.assertIn(part, alert)
 
     def test_prometheus_takes_the_rules(self):
-        if not shutil.which("promtool"):
-            self.skipTest("promtool is not installed (Debian: prometheus): the rules were not read by Prometheus")
-        run("promtool", "check", "rules", RULES)
+        if not promtool():
+            self.skipTest("there is no promtool (tests/tools fetches it): the rules were not read by Prometheus")
+        run(promtool(), "check", "rules", "--lint=all", "--lint-fatal", RULES)
 
     def test_the_board_has_panels_that_do_not_overlap(self):
         taken = set()

@@ -64,6 +64,8 @@ pub struct Damage {
 pub(crate) struct Damages {
     pub found: u64,
     pub repaired: u64,
+    /// Damages that still are: what the last finished scrub left, and what was found and not repaired since.
+    pub left: u64,
     /// The last ones.
     pub list: VecDeque<Damage>,
     number: u64,
@@ -476,11 +478,13 @@ impl Care {
             Found::Repaired => {
                 self.damages.found += u64::from(counts);
                 self.damages.repaired += 1;
+                self.damages.left = self.damages.left.saturating_sub(u64::from(!counts));
                 self.damages.lost.retain(|&(lost, _)| lost != slot);
                 self.note_damage(Damaged::Block, offset, owner, true);
             }
             Found::Left => {
                 self.damages.found += u64::from(counts);
+                self.damages.left += u64::from(counts);
                 if let (false, Some(digest)) = (known, mend.digest) {
                     self.damages.lost.retain(|&(lost, _)| lost != slot);
                     if self.damages.lost.len() == LISTED {
@@ -508,7 +512,13 @@ impl Care {
     pub(crate) fn note_found(&mut self, what: Damaged, offset: u64, owner: Option<(VolumeId, u64)>, repaired: bool) {
         self.damages.found += 1;
         self.damages.repaired += u64::from(repaired);
+        self.damages.left += u64::from(!repaired);
         self.note_damage(what, offset, owner, repaired);
+    }
+
+    /// Takes over how many damages a scrub that read everything has left.
+    pub(crate) fn set_left(&mut self, left: u64) {
+        self.damages.left = left;
     }
 
     /// Lists a damage.

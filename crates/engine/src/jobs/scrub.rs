@@ -298,7 +298,7 @@ impl Scrub {
     }
 
     /// A batch has been verified: the next one begins behind it.
-    fn end_batch(&mut self, pool: &mut Pool) {
+    fn end_batch(&mut self, pool: &mut Pool, care: &mut Care) {
         let scrub = &mut *self;
         let busy = scrub.reads > 0
             || !scrub.copies.is_empty()
@@ -321,6 +321,7 @@ impl Scrub {
             record.phase = SUPERBLOCKS;
             record.state = PassState::Finished;
             self.record.finished = self.seconds(pool.now);
+            care.set_left(u64::from(self.record.found.saturating_sub(self.record.repaired)));
             if pool.may_mend() {
                 pool.want_checkpoint = true;
                 pool.needs_pump = true;
@@ -719,14 +720,14 @@ impl Steps for Scrub {
         while let Some((slot, digest, buffer)) = self.copies.pop() {
             work.care.make_copy(work.pool, &work.facts, slot, digest, buffer);
         }
-        self.end_batch(work.pool);
+        self.end_batch(work.pool, work.care);
     }
 
     /// Begins the next batch.
     fn step(&mut self, work: &mut Work<'_>) {
         self.begin_batch(work);
+        self.end_batch(work.pool, work.care);
         let pool = &mut *work.pool;
-        self.end_batch(pool);
         if pool.now >= self.saved + SAVE_PERIOD && pool.may_mend() {
             self.saved = pool.now;
             pool.want_checkpoint = true;

@@ -619,6 +619,8 @@ impl Engine {
         self.pool.adopt_settings();
         self.jobs.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
+        let scrub = self.jobs.scrub.record;
+        self.care.set_left(scrub.found.saturating_sub(scrub.repaired).into());
         self.jobs.dedup_mut().found(self.pool.superblock.dedup, self.pool.now);
         self.pool.store.epoch = self.pool.superblock.epoch;
         recovery.report.clean = self.pool.superblock.clean;

@@ -339,6 +339,7 @@ mod tests {
             checkpoint_under_way,
             damaged_blocks_found: 0,
             repaired_blocks: 0,
+            damages_left: 0,
             scrub: engine::ScrubStatus::default(),
             dedup: engine::DedupStatus::default(),
             relocate: engine::RelocateStatus::default(),

@@ -54,8 +54,7 @@ pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
     } else if report.mode == "recovering" {
         add(Level::Bad, "opening", "the pool is still being opened".into());
     }
-    let damaged = report.damaged_blocks_found.saturating_sub(report.repaired_blocks);
-    match damaged.max(report.scrub.damages_left) {
+    match report.damages_left {
         0 => {}
         1 => {
             let names = format!("'onefold status {pool}' names it");

@@ -132,6 +132,9 @@ const METRICS: &[Metric] = &[
     counter("onefold_damaged_blocks_found_total", "Damaged blocks, pages and superblock copies found.", |report| {
         one(report.damaged_blocks_found)
     }),
+    gauge("onefold_damages_left", "Damages found and not repaired, as far as the last scrub knows.", |report| {
+        one(report.damages_left)
+    }),
     counter("onefold_repaired_blocks_total", "Those of the damaged ones that have been repaired.", |report| {
         one(report.repaired_blocks)
     }),

@@ -131,6 +131,9 @@ pub struct Report {
     pub damaged_blocks_found: u64,
     /// and those of them that have been repaired.
     pub repaired_blocks: u64,
+    /// Damages that still are: what the last finished scrub left, and what was found and not repaired since.
+    #[serde(default)]
+    pub damages_left: u64,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubReport,
     /// The pass that finds all duplicates, under way or the last one.
@@ -566,6 +569,7 @@ impl Report {
             host_full: false,
             damaged_blocks_found: status.damaged_blocks_found,
             repaired_blocks: status.repaired_blocks,
+            damages_left: status.damages_left,
             scrub: ScrubReport::new(&status.scrub),
             dedup: DedupReport::new(&status.dedup, engine.dedup_verify()),
             relocate: RelocateReport::new(&status.relocate, engine.relocate_schedule()),
