@@ -121,12 +121,12 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             }
             delete_volume(target, name, *force, *json)
         }
-        Command::Volume(VolumeCommand::Resize { target, name, size, force, json }) => {
+        Command::Volume(VolumeCommand::Resize { target, name, size, force, reconnect, json }) => {
             let size = size.bytes();
             if let Some(problem) = wrong_size(size) {
                 return Ok(wrong_usage(&problem));
             }
-            resize_volume(target, name, size, *force, *json)
+            resize_volume(target, name, size, [*force, *reconnect], *json)
         }
         Command::Volume(VolumeCommand::Set { target, name, properties }) => {
             match properties::volume_request(name, properties) {
@@ -298,20 +298,32 @@ fn delete_volume(target: &Target, name: &str, force: bool, json: bool) -> anyhow
     Ok(ExitCode::SUCCESS)
 }
 
-fn resize_volume(target: &Target, name: &str, size: u64, force: bool, json: bool) -> anyhow::Result<ExitCode> {
-    let report = ask_about(target, name, &Request::ResizeVolume { name: name.into(), size_bytes: size, force })?;
+fn resize_volume(
+    target: &Target,
+    name: &str,
+    size: u64,
+    [force, reconnect]: [bool; 2],
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let report =
+        ask_about(target, name, &Request::ResizeVolume { name: name.into(), size_bytes: size, force, reconnect })?;
     let resized = report.volumes.iter().find(|volume| volume.name == name);
     if json {
         print_json(&json!({ "version": status::VERSION, "volume": resized }));
         return Ok(ExitCode::SUCCESS);
     }
     print(format_args!("the volume '{name}' has {} now\n", size::show(size)));
-    match resized.map_or(0, |volume| volume.clients) {
-        0 => {}
-        1 => print(format_args!("1 client is connected: it sees the new size when it connects again\n")),
-        clients => {
-            print(format_args!("{clients} clients are connected: they see the new size when they connect again\n"))
-        }
+    let clients = resized.map_or(0, |volume| volume.clients);
+    if clients == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (are, they) = if clients == 1 { ("client is", "it sees") } else { ("clients are", "they see") };
+    if reconnect {
+        print(format_args!("{clients} {are} being disconnected: {they} the new size when connected again\n"));
+    } else {
+        print(format_args!(
+            "{clients} {are} connected: {they} the new size after a new connection; --reconnect asks for one\n"
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

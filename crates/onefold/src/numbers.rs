@@ -108,10 +108,8 @@ fn request() -> impl Strategy<Value = Request> {
             size_bytes,
             policy
         }),
-        (name, number(), any::<bool>()).prop_map(|(name, size_bytes, force)| Request::ResizeVolume {
-            name,
-            size_bytes,
-            force
+        (name, number(), any::<bool>(), any::<bool>()).prop_map(|(name, size_bytes, force, reconnect)| {
+            Request::ResizeVolume { name, size_bytes, force, reconnect }
         }),
     ]
 }

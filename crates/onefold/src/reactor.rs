@@ -16,7 +16,7 @@ use anyhow::Context;
 use engine::recording::Header;
 use engine::{
     Command, ControlError, Device, Effect, Engine, Event, Failure, Limits, Nanos, OpenError, Parameters, PoolChange,
-    Recovered, VolumeId,
+    Recovered,
 };
 
 use crate::clients::listen::Listener;
@@ -33,7 +33,7 @@ use crate::io::record::{self, Recorded, Recording};
 use crate::io::ring::{Completion, DISK_SLOTS, Ring, Tag};
 use crate::memory::capacity::allow_files;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
-use crate::operators::command::{self, Wanted};
+use crate::operators::command::{self, Leaving, Wanted};
 use crate::operators::control::{self, Mailbox, Message, Request, Response};
 use crate::operators::relocate::{Answer, Ask, Profiles};
 use crate::operators::service::Manager;
@@ -77,8 +77,8 @@ enum Waiter {
         reply: Option<Sender<Response>>,
         request: Box<Request>,
         since: Nanos,
-        /// The volume whose clients leave when the command is done.
-        leaving: Option<VolumeId>,
+        /// The clients that leave when the command is done.
+        leaving: Option<Leaving>,
         /// What to log then.
         done: Option<String>,
     },
@@ -740,8 +740,12 @@ impl Reactor {
                 Some(Waiter::Ourselves) => self.finished = Some(result),
                 Some(Waiter::Growth) => self.grown_unasked(result),
                 Some(Waiter::Client { reply, leaving, done, .. }) => {
-                    if let (Ok(()), Some(volume)) = (result, leaving) {
-                        self.server.disconnect(|connection| connection.volume() == volume);
+                    match leaving.filter(|_| result.is_ok()) {
+                        Some(Leaving::Deleted(volume)) => {
+                            self.server.disconnect(|connection| connection.volume() == volume);
+                        }
+                        Some(Leaving::Resized(volume)) => self.server.let_go(volume, &self.core),
+                        None => {}
                     }
                     let response = match result {
                         Ok(()) => Response::Done(Box::new(self.report())),

@@ -617,6 +617,12 @@ impl Connection {
         }
     }
 
+    /// Ends it as [`Connection::leave`] does, and does not wait for its client: what that sends from now on is not received.
+    pub fn part(&mut self, now: Nanos) {
+        self.leave(now);
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);
+    }
+
     /// Takes no more requests; it is closed when its replies have left.
     fn drain(&mut self, now: Nanos) {
         self.state = State::Draining;

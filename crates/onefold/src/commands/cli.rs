@@ -246,6 +246,10 @@ pub enum VolumeCommand {
         /// Make it smaller: what lies beyond the new end is lost
         #[arg(long)]
         force: bool,
+        /// Disconnect its clients when it is done: QEMU with reconnect-delay connects again by itself and sees the new size. Not for nbd-client, which
+        /// ends where a size has changed
+        #[arg(long)]
+        reconnect: bool,
         /// Report as JSON
         #[arg(long)]
         json: bool,

@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use nbd::wire::PREFERRED_BLOCK_BYTES;
 use serde_json::{Value, json};
 
 use crate::clients::listen::{Address, with_tls};
@@ -16,6 +17,8 @@ use crate::report::status::{Report, no_volume};
 
 /// How long a client keeps requests and tries again when its server is restarted, in seconds.
 const RECONNECT_SECONDS: u32 = 300;
+/// Sectors as a guest addresses them: firmware and images with partitions expect 512 bytes.
+const LOGICAL_BLOCK_BYTES: u32 = 512;
 /// Where a client has its certificate and that of who signed the server's, under the names that qemu and nbdkit use.
 const CERTIFICATES: &str = "/etc/pki/onefold";
 
@@ -132,12 +135,17 @@ impl Place {
     }
 
     fn qemu(&self) -> String {
-        let device = json!({
+        let mut device = json!({
             "driver": "virtio-blk-pci",
             "drive": self.node(),
+            "logical_block_size": LOGICAL_BLOCK_BYTES,
+            "physical_block_size": PREFERRED_BLOCK_BYTES,
             "discard": !self.read_only,
             "write-zeroes": !self.read_only,
         });
+        if !self.read_only {
+            device["discard_granularity"] = PREFERRED_BLOCK_BYTES.into();
+        }
         let credentials = if self.tls {
             format!("-object tls-creds-x509,id=of-tls,endpoint=client,dir={CERTIFICATES} \\\n")
         } else {
@@ -161,7 +169,8 @@ impl Place {
             "<disk type='network' device='disk'>\n  \
                <driver name='qemu' type='raw' cache='none' discard='unmap'/>\n  \
                <source protocol='nbd' name='{}'{tls}>\n    {host}\n    <!-- Needs a libvirt newer than 9.0; older ones leave it out. -->\n    <reconnect delay='{RECONNECT_SECONDS}'/>\n  </source>\n  \
-               <target dev='vda' bus='virtio'/>{locked}\n\
+               <target dev='vda' bus='virtio'/>\n  \
+               <blockio logical_block_size='{LOGICAL_BLOCK_BYTES}' physical_block_size='{PREFERRED_BLOCK_BYTES}'/>{locked}\n\
              </disk>\n",
             for_xml(&self.export)
         )

@@ -20,12 +20,21 @@ use crate::store::grow;
 pub enum Wanted<'a> {
     /// Only the figures.
     Figures,
-    /// A command; when it is done, the clients of a volume have nothing to do here any more.
-    Command(Command<'a>, Option<VolumeId>),
+    /// A command, and which clients are disconnected when it is done.
+    Command(Command<'a>, Option<Leaving>),
     /// The flash goes.
     Detach,
     /// The end.
     Stop,
+}
+
+/// Clients of a volume that are disconnected when a command is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaving {
+    /// The volume is gone: at once.
+    Deleted(VolumeId),
+    /// The volume has another size: once their requests are answered, so that they connect again and learn it.
+    Resized(VolumeId),
 }
 
 /// Checks a request against the pool as it is; `clients` counts the connections of a volume.
@@ -49,9 +58,9 @@ pub fn wanted<'a>(
             if count > 0 && !force {
                 return Err(format!("in use by {}: --force disconnects them and deletes it", plural(count)));
             }
-            return Ok(Wanted::Command(Command::DeleteVolume { volume: volume.id }, Some(volume.id)));
+            return Ok(Wanted::Command(Command::DeleteVolume { volume: volume.id }, Some(Leaving::Deleted(volume.id))));
         }
-        Request::ResizeVolume { name, size_bytes, force } => {
+        Request::ResizeVolume { name, size_bytes, force, reconnect } => {
             let volume = find(engine, name)?;
             if *size_bytes < volume.size && !force {
                 return Err(format!(
@@ -60,7 +69,8 @@ pub fn wanted<'a>(
                     size::show(*size_bytes)
                 ));
             }
-            Command::ResizeVolume { volume: volume.id, size: *size_bytes }
+            let command = Command::ResizeVolume { volume: volume.id, size: *size_bytes };
+            return Ok(Wanted::Command(command, reconnect.then_some(Leaving::Resized(volume.id))));
         }
         Request::SetVolume { name, policy, read_only, exclusive, timing, goal, keep_runs, controller } => {
             let change = VolumeProperties {

@@ -122,6 +122,9 @@ pub enum Request {
         size_bytes: u64,
         /// Whether it may become smaller.
         force: bool,
+        /// Whether its clients are disconnected then, so that those that connect again see the new size.
+        #[serde(default)]
+        reconnect: bool,
     },
     /// Other properties of a volume; answered when they are durable.
     SetVolume {

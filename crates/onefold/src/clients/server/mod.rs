@@ -584,6 +584,20 @@ impl Server {
         }
     }
 
+    /// Ends the connections to a volume as a stop does: what came is answered, and clients that connect again send the rest again.
+    pub fn let_go(&mut self, volume: VolumeId, core: &Core) {
+        for (slot, connection) in self.connections.iter_mut().enumerate() {
+            if let Some(connection) = connection
+                && connection.volume() == volume
+                && !connection.is_half_open()
+            {
+                connection.part(core.now);
+                self.ready.push(slot as u32);
+            }
+        }
+        self.wake_at(core.now + STALL_NANOS);
+    }
+
     /// Whether no connection is left.
     pub fn is_empty(&self) -> bool {
         self.connections.iter().all(Option::is_none)
