@@ -13,7 +13,7 @@ import unittest
 import nbd
 
 sys.path.insert(0, os.path.dirname(__file__))
-from server import BLOCK, ONEFOLD, Pool, distinct_blocks, onefold, system_tree
+from server import BLOCK, ONEFOLD, Pool, distinct_blocks, onefold, run, system_tree
 
 MIB = 1 << 20
 
@@ -117,10 +117,76 @@ class Estimates(unittest.TestCase):
     def test_a_pool_is_estimated_with_a_hint(self):
         with Pool("64M") as pool:
             onefold("create", pool.path, "--capacity", "64M")
-            done = onefold("estimate", pool.path)
+            done = onefold("estimate", pool.path, "--all")
             self.assertIn("onefold status", done.stderr)
             self.assertIn("idedup", done.stdout)
             pool.check()
+
+    def test_an_image_is_what_its_guest_sees(self):
+        """Of a compressed qcow2 the compressed bytes were counted, which nothing shares: 0 % where a pool saves half."""
+        data = image(random.Random(7), 4 * 256) * 2
+        with tempfile.TemporaryDirectory(prefix="onefold-test-") as folder:
+            raw = os.path.join(folder, "disk.raw")
+            with open(raw, "wb") as file:
+                file.write(data)
+            wanted = estimate(raw)
+            for format, *more in (["qcow2", "-c"], ["qcow2"], ["vmdk"], ["vmdk", "-o", "subformat=streamOptimized"], ["vdi"], ["vhdx"], ["qed"]):
+                with self.subTest(format=format, more=more):
+                    path = os.path.join(folder, f"disk.{format}")
+                    run("qemu-img", "convert", "-f", "raw", "-O", format, *more, raw, path)
+                    said = estimate(path)
+                    self.assertEqual((said["images"], wanted["images"]), (1, 0))
+                    for name in ("payload_blocks", "distinct_blocks"):
+                        self.assertEqual(said[name], wanted[name], name)
+                    full = [next(row for row in each["estimates"] if row["policy"] == "full") for each in (said, wanted)]
+                    self.assertEqual(full[0]["removed_blocks"], full[1]["removed_blocks"])
+                    # More memory than it takes, or less: then everything is read twice.
+                    self.assertEqual(estimate(path, "--memory", "1M")["payload_blocks"], wanted["payload_blocks"])
+                    os.remove(path)
+
+    def test_what_an_import_refuses_is_refused_or_left_out_and_named(self):
+        with tempfile.TemporaryDirectory(prefix="onefold-test-") as folder, Pool("64M") as pool:
+            onefold("create", pool.path, "--capacity", "64M")
+            base, overlay, packed, cut = (os.path.join(folder, name) for name in ("base.qcow2", "overlay.qcow2", "disk.gz", "cut.qcow2"))
+            run("qemu-img", "create", "-q", "-f", "qcow2", base, "4M")
+            run("qemu-io", "-c", "write -P 7 0 2M", base)
+            run("qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", overlay)
+            with open(packed, "wb") as file:
+                file.write(b"\x1f\x8b" + b"\3" * BLOCK)
+            run("qemu-img", "convert", "-O", "qcow2", base, cut)
+            os.truncate(cut, os.path.getsize(cut) - MIB)
+            for path, allowed in ((overlay, ["--allow", "other-files"]), (packed, []), (cut, ["--allow", "damaged"])):
+                refused = onefold("estimate", path, check=False)
+                imported = onefold("import", pool.path, "v", path, check=False)
+                self.assertEqual((refused.returncode, refused.stderr), (1, imported.stderr))
+                self.assertEqual(estimate(path, "--format", "raw")["images"], 0)
+                if allowed:
+                    self.assertEqual(estimate(path, *allowed)["images"], 1)
+            done = onefold("estimate", folder, "--json")
+            said = json.loads(done.stdout)
+            self.assertEqual({os.path.basename(each["path"]) for each in said["unreadable"]}, {"overlay.qcow2", "cut.qcow2"})
+            self.assertIn("--allow other-files", done.stderr)
+            self.assertEqual((said["images"], said["files"]), (1, 2))
+
+    def test_the_first_line_is_the_answer_and_the_rest_is_short(self):
+        with tempfile.TemporaryDirectory(prefix="onefold-test-") as folder:
+            path = os.path.join(folder, "image")
+            with open(path, "wb") as file:
+                file.write(os.urandom(2 * MIB) * 2)
+            lines = onefold("estimate", path).stdout.splitlines()
+            self.assertEqual(lines[0], "A pool would save 2 MiB (50.0 %) of 4 MiB with the policy 'select' (the default), written 64 KiB at a time.")
+            self.assertLessEqual(len(lines), 10)
+            rows = onefold("estimate", path, "--all").stdout
+            self.assertEqual(len(rows.split("\n\n")[1].splitlines()), 1 + 20)
+            self.assertIn("idedup", onefold("estimate", path, "--policy", "idedup").stdout)
+            # Half of it is text, half noise: containers of 1 MiB, block by block.
+            with open(path, "wb") as file:
+                file.write(os.urandom(MIB))
+                file.write(b"".join(b"%d: the same words, and again the same words; " % at * 90 for at in range(256 * 2))[:2 * MIB])
+            said = estimate(path)["compression"]
+            self.assertEqual((said["container_bytes"], said["containers"], said["one_window_in"]), (MIB, 3, 1))
+            self.assertTrue(33 < said["zstd_percent"] <= said["lz4_percent"] < 50, said)
+            self.assertIn("(sample of 3): lz4", onefold("estimate", path).stdout)
 
     def test_an_interrupted_estimate_says_what_it_has(self):
         with tempfile.TemporaryDirectory(prefix="onefold-test-") as folder:

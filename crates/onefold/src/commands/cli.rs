@@ -773,6 +773,15 @@ pub struct EstimateArgs {
     /// Also what other file systems hold that are mounted below the directories
     #[arg(long)]
     pub cross_mounts: bool,
+    /// Take images as plain bytes, as they lie in their files [default: what a guest sees of images of other formats than raw]
+    #[arg(long, value_name = "FORMAT", value_parser = ["raw"])]
+    pub format: Option<String>,
+    /// Take an image all the same, as 'onefold import' does: one that is damaged or was cut short, or one whose header names other files of this host
+    #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
+    pub allow: Vec<Allow>,
+    /// Show each policy with each size of writes [default: the answer; what --policy and --request-size name is shown]
+    #[arg(long)]
+    pub all: bool,
     /// Report as JSON
     #[arg(long)]
     pub json: bool,

@@ -129,7 +129,7 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Refuses an image that is not what it seems, unless that is allowed.
-fn require_good(image: &Path, file: &File, format: &str, allow: &[Allow]) -> anyhow::Result<()> {
+pub fn require_good(image: &Path, file: &File, format: &str, allow: &[Allow]) -> anyhow::Result<()> {
     let shown = image.display();
     if !locks::is_written(file) {
         // A file system that has no such locks has no QEMU that keeps them.

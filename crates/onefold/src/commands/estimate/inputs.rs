@@ -1,5 +1,8 @@
 //! What is read: files, block devices, and directories with all that is below them.
 //!
+//! An image of another format than raw is read as `onefold import` reads it, through qemu-nbd ([`Source::Image`]): its windows are of the disk that a
+//! guest sees.
+//!
 //! The walk opens everything once and notes how long it is and where it holds data; nothing is read by it. Then files
 //! are read in the order of the walk (names in the order of their bytes, files before folders), in *windows*: the 1 MiB
 //! at each multiple of 1 MiB of a file. Windows are numbered through all files, holes included; those that hold no data
@@ -20,19 +23,29 @@ use anyhow::bail;
 use serde::Serialize;
 
 use super::{BLOCK, WINDOW_BLOCKS};
+use crate::commands::cli::Allow;
+use crate::commands::images;
 use crate::io::input::open;
 use crate::store::probe;
+use crate::transfer::disk::Disk;
+use crate::transfer::format;
+use crate::transfer::tool::Tool;
 
 /// Bytes of a window.
 const WINDOW: u64 = (WINDOW_BLOCKS * BLOCK) as u64;
 /// How much of a file is looked at to name what it is.
 const HEAD: usize = 4096;
+/// The longest range that an image is asked for where its data is.
+const LOOK_AHEAD: u64 = 1 << 31;
+const RAW: &str = "raw";
 
 /// A file or a block device.
 pub struct Input {
     pub path: PathBuf,
     /// Its length in bytes, as the walk has found it.
     size: u64,
+    /// How it is read.
+    format: &'static str,
     /// The number of its first window.
     pub first_window: u64,
 }
@@ -45,7 +58,7 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    pub fn new(path: &Path, error: &io::Error) -> Unreadable {
+    pub fn new(path: &Path, error: &impl std::fmt::Display) -> Unreadable {
         Unreadable { path: path.display().to_string(), error: error.to_string() }
     }
 }
@@ -70,6 +83,8 @@ pub struct Inputs {
     pub segments: Vec<Segment>,
     /// Bytes in files that are no holes.
     pub data_bytes: u64,
+    /// Images that are read as a guest sees them.
+    pub images: u64,
     windows: u64,
 }
 
@@ -91,6 +106,10 @@ pub struct Walk<'a> {
     pub cross_mounts: bool,
     /// Windows of a segment.
     pub segment_windows: u64,
+    /// Whether images are taken as plain bytes.
+    pub as_bytes: bool,
+    /// Images that are taken although they are not good.
+    pub allow: &'a [Allow],
     /// Ends the walk early.
     pub stop: &'a AtomicBool,
 }
@@ -114,8 +133,10 @@ impl Walk<'_> {
             if kind.is_dir() {
                 self.directory(path, metadata.dev(), &mut inputs, &mut seen);
             } else if kind.is_file() || kind.is_block_device() {
-                self.file(path, &metadata, &mut inputs, &mut seen);
-                inputs.notes.extend(note(path));
+                // What was named is refused as an import refuses it; below directories it is left out.
+                let format = self.format_of(path, format::of_content)?;
+                self.file(path, &metadata, format, &mut inputs, &mut seen);
+                inputs.notes.extend(note(path, format));
             } else {
                 bail!("{} is no file, block device or directory: name one of these", path.display());
             }
@@ -156,7 +177,7 @@ impl Walk<'_> {
                         folders.push((name, metadata));
                     }
                 }
-                Ok(metadata) if metadata.is_file() => self.file(&name, &metadata, inputs, seen),
+                Ok(metadata) if metadata.is_file() => self.found(&name, &metadata, inputs, seen),
                 // Links, devices and sockets in a directory hold nothing of their own.
                 Ok(_) => {}
                 Err(error) => inputs.unreadable.push(Unreadable::new(&name, &error)),
@@ -169,26 +190,56 @@ impl Walk<'_> {
         }
     }
 
-    fn file(&self, path: &Path, metadata: &Metadata, inputs: &mut Inputs, seen: &mut HashSet<(u64, u64)>) {
+    /// A file below a directory: what is packed there is a file like others.
+    fn found(&self, path: &Path, metadata: &Metadata, inputs: &mut Inputs, seen: &mut HashSet<(u64, u64)>) {
+        match self.format_of(path, |path| Ok(format::of_content(path).unwrap_or(RAW))) {
+            Ok(format) => self.file(path, metadata, format, inputs, seen),
+            Err(error) => inputs.unreadable.push(Unreadable::new(path, &format_args!("{error:#}"))),
+        }
+    }
+
+    /// How a file is read; an error if it is an image that an import refuses.
+    fn format_of(
+        &self,
+        path: &Path,
+        detect: impl Fn(&Path) -> anyhow::Result<&'static str>,
+    ) -> anyhow::Result<&'static str> {
+        // What cannot be opened is counted by who reads it.
+        let Ok(file) = open(path) else { return Ok(RAW) };
+        let format = if self.as_bytes { RAW } else { detect(path)? };
+        if format != RAW {
+            images::require_good(path, &file, format, self.allow)?;
+        }
+        Ok(format)
+    }
+
+    fn file(
+        &self,
+        path: &Path,
+        metadata: &Metadata,
+        format: &'static str,
+        inputs: &mut Inputs,
+        seen: &mut HashSet<(u64, u64)>,
+    ) {
         // Two names of one device are one device.
         let device = metadata.file_type().is_block_device();
         let identity = if device { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) };
         if !seen.insert(identity) {
             return;
         }
-        if let Err(error) = self.measure(path, inputs) {
-            inputs.unreadable.push(Unreadable::new(path, &error));
+        match self.measure(path, format, inputs) {
+            Ok(()) => inputs.images += u64::from(format != RAW),
+            Err(error) => inputs.unreadable.push(Unreadable::new(path, &error)),
         }
     }
 
     /// Notes how long a file is, and which of its windows hold data.
-    fn measure(&self, path: &Path, inputs: &mut Inputs) -> io::Result<()> {
-        let mut file = open(path)?;
-        // The end of a block device is where its size is; of a file too.
-        let size = file.seek(SeekFrom::End(0))?;
+    fn measure(&self, path: &Path, format: &'static str, inputs: &mut Inputs) -> io::Result<()> {
+        let mut source = Source::open(path, format)?;
+        let size = source.size()?;
         let first_window = inputs.windows;
         let (mut last, mut data_bytes, mut windows) = (None, 0, Vec::new());
-        pieces(&file, size, &mut |window, range| {
+        pieces(&mut source, size, &mut |_, window, range| {
             data_bytes += range.end - range.start;
             if last != Some(window) {
                 last = Some(window);
@@ -202,7 +253,7 @@ impl Walk<'_> {
         add_windows(&mut inputs.segments, self.segment_windows, &mut windows);
         inputs.data_bytes += data_bytes;
         inputs.windows += size.div_ceil(WINDOW);
-        inputs.files.push(Input { path: path.to_path_buf(), size, first_window });
+        inputs.files.push(Input { path: path.to_path_buf(), size, format, first_window });
         Ok(())
     }
 }
@@ -220,8 +271,8 @@ fn add_windows(segments: &mut Vec<Segment>, segment_windows: u64, windows: &mut 
     }
 }
 
-/// What is worth saying of a path that was named: what is in it is taken as plain bytes.
-fn note(path: &Path) -> Option<String> {
+/// What is worth saying of a path that was named, where what is in it is taken as plain bytes.
+fn note(path: &Path, format: &str) -> Option<String> {
     let shown = path.display();
     if let Ok(Some(_)) = probe::id_without_lock(path) {
         return Some(format!(
@@ -229,11 +280,14 @@ fn note(path: &Path) -> Option<String> {
              not hold twice"
         ));
     }
+    if format != RAW {
+        return None;
+    }
     let mut head = vec![0; HEAD];
     let length = open(path).and_then(|file| file.read_at(&mut head, 0)).ok()?;
     let name = probe::identify(&head[..length]).filter(|name| name.contains("disk image"))?;
     Some(format!(
-        "{shown} is {name}: its bytes are estimated as they are. Make it raw to estimate what a guest would write"
+        "{shown} is {name}: its bytes are estimated as they lie in the file. Without --format raw it is estimated as a guest sees it"
     ))
 }
 
@@ -242,16 +296,71 @@ fn window_blocks(size: u64, window: u64) -> usize {
     (size - window * WINDOW).min(WINDOW).div_ceil(BLOCK as u64) as usize
 }
 
-/// Calls `visit` with each piece of data: the number of its window in the file, and its bytes. Ends early if it says
-/// false.
-fn pieces(file: &File, size: u64, visit: &mut dyn FnMut(u64, Range<u64>) -> io::Result<bool>) -> io::Result<()> {
+/// Takes a piece of data: the number of its window in the file, and its bytes. False ends it.
+type Visit<'a> = dyn FnMut(&mut Source, u64, Range<u64>) -> io::Result<bool> + 'a;
+
+/// A file that is open, or an image that qemu-nbd serves.
+enum Source {
+    File(File),
+    Image { disk: Disk, _tool: Tool },
+}
+
+impl Source {
+    fn open(path: &Path, format: &str) -> io::Result<Source> {
+        if format == RAW {
+            return open(path).map(Source::File);
+        }
+        let tool = Tool::serve(path, format, false).map_err(failed)?;
+        Ok(Source::Image { disk: tool.place().open(false).map_err(failed)?, _tool: tool })
+    }
+
+    fn size(&mut self) -> io::Result<u64> {
+        match self {
+            // The end of a block device is where its size is; of a file too.
+            Source::File(file) => file.seek(SeekFrom::End(0)),
+            Source::Image { disk, .. } => Ok(disk.size()),
+        }
+    }
+
+    /// The next bytes at or after `offset` that are stored; all that is left where that cannot be found out.
+    fn next_data(&mut self, mut offset: u64, size: u64) -> io::Result<Option<Range<u64>>> {
+        let disk = match self {
+            Source::File(file) => return next_data(file, offset, size),
+            Source::Image { disk, .. } => disk,
+        };
+        while offset < size {
+            for extent in disk.extents(offset, LOOK_AHEAD.min(size - offset)).map_err(failed)? {
+                if !extent.is_zero {
+                    return Ok(Some(offset..size.min(offset + extent.length)));
+                }
+                offset = offset.saturating_add(extent.length);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads at an offset; 0 is the end.
+    fn read_at(&mut self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self {
+            Source::File(file) => file.read_at(bytes, offset),
+            Source::Image { disk, .. } => disk.read(offset, bytes).map_err(failed).map(|()| bytes.len()),
+        }
+    }
+}
+
+fn failed(error: anyhow::Error) -> io::Error {
+    io::Error::other(format!("{error:#}"))
+}
+
+/// Calls `visit` with each piece of data, in order. Ends early if it says false.
+fn pieces(source: &mut Source, size: u64, visit: &mut Visit<'_>) -> io::Result<()> {
     let mut at = 0;
-    while let Some(data) = next_data(file, at, size)? {
+    while let Some(data) = source.next_data(at, size)? {
         let mut start = data.start;
         while start < data.end {
             let window = start / WINDOW;
             let end = data.end.min((window + 1) * WINDOW);
-            if !visit(window, start..end)? {
+            if !visit(source, window, start..end)? {
                 return Ok(());
             }
             start = end;
@@ -296,16 +405,16 @@ impl Input {
     /// # Errors
     /// Of the first read that fails; what comes before it has been visited.
     pub fn read(&self, wanted: &dyn Fn(u64) -> bool, visit: &mut dyn FnMut(Window<'_>) -> bool) -> io::Result<()> {
-        let file = open(&self.path)?;
-        let mut held = Held { file: &file, input: self, window: None, bytes: Vec::new(), present: Vec::new(), data: 0 };
-        let result = pieces(&file, self.size, &mut |window, range| {
+        let mut source = Source::open(&self.path, self.format)?;
+        let mut held = Held { input: self, window: None, bytes: Vec::new(), present: Vec::new(), data: 0 };
+        let result = pieces(&mut source, self.size, &mut |source, window, range| {
             if !wanted(self.first_window + window) {
                 return Ok(true);
             }
             if held.window != Some(window) && !held.begin(window, visit) {
                 return Ok(false);
             }
-            held.fill(window, range)?;
+            held.fill(source, window, range)?;
             Ok(true)
         });
         held.end(visit);
@@ -315,7 +424,6 @@ impl Input {
 
 /// The window that is being read.
 struct Held<'a> {
-    file: &'a File,
     input: &'a Input,
     window: Option<u64>,
     bytes: Vec<u8>,
@@ -347,14 +455,14 @@ impl Held<'_> {
     }
 
     /// Reads the blocks that a piece of the window touches.
-    fn fill(&mut self, window: u64, range: Range<u64>) -> io::Result<()> {
+    fn fill(&mut self, source: &mut Source, window: u64, range: Range<u64>) -> io::Result<()> {
         let start = window * WINDOW;
         let (first, end) = ((range.start - start) as usize / BLOCK, ((range.end - start) as usize).div_ceil(BLOCK));
         // What is beyond the length that the walk found is not looked at.
         let limit = (end * BLOCK).min((self.input.size - start) as usize);
         let mut done = first * BLOCK;
         while done < limit {
-            match self.file.read_at(&mut self.bytes[done..limit], start + done as u64) {
+            match source.read_at(&mut self.bytes[done..limit], start + done as u64) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

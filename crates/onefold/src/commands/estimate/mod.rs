@@ -10,6 +10,7 @@
 //! - `model`: what a pool does with the blocks of a window: decided by the engine's policies, carried out as the engine
 //!   does.
 //! - `sample`: what is noted in bounded memory, and intervals of confidence.
+//! - `compression`: what compressing cold containers would save, on a sample.
 //! - `report`: what is said.
 //!
 //! If memory has room for all blocks even if none comes twice, contents get numbers as they are read, and then each
@@ -19,6 +20,7 @@
 //! segments is known from before, and where it came first. Their requests are decided by that: whether a block is known
 //! is exact, but slots are taken to be in the order of the data. docs/estimate.md says what that means for the figures.
 
+mod compression;
 mod inputs;
 mod model;
 mod report;
@@ -40,6 +42,7 @@ use crate::io::digest::{DEFAULT, Digester};
 use crate::print::complain;
 use crate::progress::Progress;
 use crate::size;
+use compression::Compression;
 use inputs::{Inputs, Unreadable, Walk, Window};
 use model::{Model, Positions, Simulated, Tally};
 use report::{Estimate, Row, Sampling};
@@ -81,27 +84,44 @@ pub fn estimate(arguments: &EstimateArgs) -> anyhow::Result<bool> {
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop)).context("cannot catch signals")?;
     signal_hook::flag::register(SIGINT, Arc::clone(&stop)).context("cannot catch signals")?;
     let estimate = run(arguments, &stop)?;
-    report::show(&estimate, arguments.json);
+    let rows = arguments.all || !arguments.policy.is_empty() || !arguments.request_size.is_empty();
+    report::show(&estimate, arguments.json, rows);
     Ok(!estimate.interrupted)
 }
 
 fn run(arguments: &EstimateArgs, stop: &AtomicBool) -> anyhow::Result<Estimate> {
     let memory = arguments.memory;
-    let walk = Walk { cross_mounts: arguments.cross_mounts, segment_windows: segment_windows(memory / 2), stop };
+    let walk = Walk {
+        cross_mounts: arguments.cross_mounts,
+        segment_windows: segment_windows(memory / 2),
+        as_bytes: arguments.format.is_some(),
+        allow: &arguments.allow,
+        stop,
+    };
     let mut inputs = walk.find(&arguments.paths)?;
     inputs.notes.iter().for_each(|note| complain(format_args!("{note}")));
     let unreadable = std::mem::take(&mut inputs.unreadable);
     unreadable.iter().for_each(|failed| complain(format_args!("cannot read {}: {}", failed.path, failed.error)));
     let combinations = combinations(&arguments.policy, &arguments.request_size);
     let digester = Digester::with_key(DEFAULT, KEY);
-    let mut run =
-        Run { inputs: &inputs, combinations, digester, stop, unreadable, interrupted: false, seen: Seen::default() };
+    let mut run = Run {
+        inputs: &inputs,
+        combinations,
+        digester,
+        stop,
+        unreadable,
+        interrupted: false,
+        seen: Seen::default(),
+        compression: Compression::new(inputs.blocks()),
+    };
     let mut estimate = if fits(inputs.blocks(), inputs.windows(), memory) {
         run.exact()?
     } else {
         run.sampled(memory, walk.segment_windows)?
     };
     estimate.interrupted = run.interrupted;
+    estimate.set_images(inputs.images);
+    estimate.set_compression(run.compression.result());
     estimate.set_unreadable(run.unreadable);
     Ok(estimate)
 }
@@ -167,6 +187,7 @@ struct Run<'a> {
     /// A signal came before all was read.
     interrupted: bool,
     seen: Seen,
+    compression: Compression,
 }
 
 impl Run<'_> {
@@ -176,7 +197,7 @@ impl Run<'_> {
         &mut self,
         progress: &mut Progress,
         wanted: &dyn Fn(u64) -> bool,
-        visit: &mut dyn FnMut(u64, &[Block], u64),
+        visit: &mut dyn FnMut(&Window<'_>, &[Block]),
     ) {
         let mut blocks = Vec::with_capacity(WINDOW_BLOCKS);
         let (digester, stop) = (&self.digester, self.stop);
@@ -191,7 +212,7 @@ impl Run<'_> {
                 blocks.extend(
                     parts.map(|(bytes, &present)| if present { look_at(digester, bytes) } else { Block::Hole }),
                 );
-                visit(window.number, &blocks, window.data_bytes);
+                visit(&window, &blocks);
                 progress.add(window.data_bytes);
                 !stop.load(Ordering::Relaxed)
             });
@@ -212,11 +233,14 @@ impl Run<'_> {
         let mut recorded = Recorded::new(self.inputs.blocks(), self.inputs.windows());
         let mut seen = Seen::default();
         let mut progress = Progress::new("reading", self.inputs.data_bytes);
-        self.read(&mut progress, &|_| true, &mut |number, blocks, bytes| {
-            seen.add(blocks, bytes);
-            recorded.add(number, blocks);
+        let mut compression = std::mem::take(&mut self.compression);
+        self.read(&mut progress, &|_| true, &mut |window, blocks| {
+            seen.add(blocks, window.data_bytes);
+            recorded.add(window.number, blocks);
+            compression.add(window.bytes, blocks);
         });
         drop(progress);
+        self.compression = compression;
         if seen.bytes == 0 && self.interrupted {
             bail!(NOTHING_YET);
         }
@@ -252,18 +276,20 @@ impl Run<'_> {
         }
         let mut recorded = Recorded::new(blocks, windows);
         let mut progress = Progress::new("reading the sample", blocks * BLOCK as u64);
-        self.read(&mut progress, &is_chosen, &mut |number, blocks, _| recorded.add(number, blocks));
+        self.read(&mut progress, &is_chosen, &mut |window, blocks| recorded.add(window.number, blocks));
         drop(progress);
 
         let mut first = vec![u64::MAX; recorded.contents()];
         let mut starts = BTreeMap::new();
         let (mut distinct, mut seen) = (Distinct::new(half), Seen::default());
         let mut progress = Progress::new("reading", self.inputs.data_bytes);
-        self.read(&mut progress, &|_| true, &mut |number, blocks, bytes| {
+        let mut compression = std::mem::take(&mut self.compression);
+        self.read(&mut progress, &|_| true, &mut |window, blocks| {
             let mut position = seen.payload_blocks;
-            if is_chosen(number) {
-                starts.insert(number, position);
+            if is_chosen(window.number) {
+                starts.insert(window.number, position);
             }
+            compression.add(window.bytes, blocks);
             for block in blocks {
                 let Block::Content(digest) = block else { continue };
                 distinct.add(*digest);
@@ -273,10 +299,10 @@ impl Run<'_> {
                 }
                 position += 1;
             }
-            seen.add(blocks, bytes);
+            seen.add(blocks, window.data_bytes);
         });
         drop(progress);
-        self.seen = seen;
+        (self.seen, self.compression) = (seen, compression);
         recorded.forget_digests();
 
         let mut progress = self.simulating(&recorded);

@@ -1,8 +1,9 @@
-//! What is said of an estimate: a table for people, or JSON with all figures.
+//! What is said of an estimate: the answer for people, with a table if that is wanted, or JSON with all figures.
 
 use serde::Serialize;
 
 use super::BLOCK;
+use super::compression::CompressionResult;
 use super::inputs::Unreadable;
 use super::sample::Figure;
 use crate::print::{print, print_json};
@@ -14,6 +15,10 @@ const INDEX_ENTRY: f64 = 16.0;
 const BOUNDED_INDEX: f64 = 0.0004;
 /// Unreadable files that the JSON lists; all are counted.
 const LISTED_MAX: usize = 1000;
+/// The policy of a new volume, and the size of writes that the answer is given for.
+const USUAL: (&str, u64) = ("select", 64 << 10);
+/// By how many points of a hundred another policy has to save more to be worth a word.
+const WORTH_A_WORD: f64 = 1.0;
 
 /// How the data was sampled.
 #[derive(Serialize, Clone, Debug)]
@@ -80,6 +85,10 @@ pub struct Estimate {
     pub distinct_blocks: Figure,
     index: IndexMemory,
     sampling: Option<Sampling>,
+    /// Images that were read as a guest sees them.
+    images: u64,
+    /// What compressing cold containers would save; none where the data fills no container.
+    compression: Option<CompressionResult>,
     unreadable_count: u64,
     #[serde(serialize_with = "first_ones")]
     pub unreadable: Vec<Unreadable>,
@@ -120,10 +129,22 @@ impl Estimate {
             distinct_blocks: contents,
             index,
             sampling,
+            images: 0,
+            compression: None,
             unreadable_count: 0,
             unreadable: Vec::new(),
             estimates,
         }
+    }
+
+    /// How many images were read as a guest sees them.
+    pub fn set_images(&mut self, images: u64) {
+        self.images = images;
+    }
+
+    /// What compression would save.
+    pub fn set_compression(&mut self, compression: Option<CompressionResult>) {
+        self.compression = compression;
     }
 
     /// What could not be read.
@@ -132,15 +153,20 @@ impl Estimate {
         self.unreadable = unreadable;
     }
 
-    /// For people.
-    pub fn text(&self) -> String {
+    /// For people; with a row for each policy and size of writes if `rows` says so.
+    pub fn text(&self, rows: bool) -> String {
         let blocks = |count: u64| size::show(count.saturating_mul(BLOCK as u64));
-        let mut text = String::new();
+        let mut text = format!("{}\n", self.answer());
         let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
         let files = if self.files == 1 { "1 file".to_string() } else { format!("{} files", self.files) };
         let part =
             if self.interrupted { format!(" of {}: interrupted", size::show(self.total_bytes)) } else { String::new() };
-        row("read", format!("{}{part}, {files}", size::show(self.read_bytes)));
+        let images = match self.images {
+            0 => String::new(),
+            1 => ", 1 of them an image, read as a guest sees it".into(),
+            count => format!(", {count} of them images, read as a guest sees them"),
+        };
+        row("read", format!("{}{part}, {files}{images}", size::show(self.read_bytes)));
         if !self.unreadable.is_empty() {
             row("unreadable", format!("{}, left out", self.unreadable.len()));
         }
@@ -149,11 +175,60 @@ impl Estimate {
         row("different", format!("{}, {}", bytes_text(self.distinct_blocks.times(BLOCK as f64)), self.how()));
         let IndexMemory { all_bytes, bounded_bytes, bounded_percent } = &self.index;
         let bounded = size::show(*bounded_bytes as u64);
-        row("index", format!("{}, to know every content", bytes_text(*all_bytes)));
-        row("", format!("{bounded} at 0.4 GB for each TB of data: room for {bounded_percent:.0} % of them"));
-        text.push('\n');
-        text.push_str(&self.table());
+        let all = bytes_text(*all_bytes);
+        row(
+            "index",
+            format!("{all} to know every content; {bounded} (0.4 GB for each TB of data) know {bounded_percent:.0} %"),
+        );
+        if let Some(CompressionResult { container_bytes, containers, lz4_percent, zstd_percent, .. }) = self.compression
+        {
+            let container = size::show(container_bytes);
+            row(
+                "compression",
+                format!(
+                    "of {container} containers (sample of {containers}): lz4 {lz4_percent:.0} %, zstd {zstd_percent:.0} % of their size; not there yet"
+                ),
+            );
+        }
+        if rows {
+            text.push('\n');
+            text.push_str(&self.table());
+        } else {
+            text.push_str("  --all shows each policy with each size of writes\n");
+        }
         text
+    }
+
+    /// What would be saved, and by which policy, in a sentence.
+    fn answer(&self) -> String {
+        let data = size::show(self.payload_blocks.saturating_mul(BLOCK as u64));
+        let figure = |row: &Row| row.removed_blocks.times(100.0 / self.payload_blocks.max(1) as f64);
+        let saves = |row: &Row| {
+            let bytes = size::show((row.removed_blocks.value * BLOCK as f64) as u64);
+            format!("{bytes} ({})", percent_text(figure(row)))
+        };
+        let best = |rows: &mut dyn Iterator<Item = &Row>| -> Option<Row> {
+            rows.max_by(|one, other| one.removed_blocks.value.total_cmp(&other.removed_blocks.value)).cloned()
+        };
+        let size = match self.estimates.iter().any(|row| row.request_bytes == USUAL.1) {
+            true => USUAL.1,
+            false => self.estimates.first().map_or(0, |row| row.request_bytes),
+        };
+        let of_size = || self.estimates.iter().filter(|row| row.request_bytes == size);
+        let usual = of_size().find(|row| row.policy == USUAL.0).cloned().or_else(|| best(&mut of_size()));
+        let Some(usual) = usual else { return "Nothing was estimated.".into() };
+        let name =
+            if usual.policy == USUAL.0 { "'select' (the default)".into() } else { format!("'{}'", usual.policy) };
+        let writes = size::show(size);
+        let mut answer =
+            format!("A pool would save {} of {data} with the policy {name}, written {writes} at a time", saves(&usual));
+        if let Some(most) = best(&mut of_size())
+            && figure(&most).value >= figure(&usual).value + WORTH_A_WORD
+        {
+            answer.push_str(&format!(", and {} with '{}'", saves(&most), most.policy));
+        }
+        answer.push('.');
+        answer
     }
 
     fn how(&self) -> String {
@@ -208,10 +283,10 @@ fn percent_text(figure: Figure) -> String {
 }
 
 /// Says it.
-pub fn show(estimate: &Estimate, json: bool) {
+pub fn show(estimate: &Estimate, json: bool, rows: bool) {
     if json {
         print_json(estimate);
     } else {
-        print(format_args!("{}", estimate.text()));
+        print(format_args!("{}", estimate.text(rows)));
     }
 }

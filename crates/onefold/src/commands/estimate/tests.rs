@@ -318,11 +318,19 @@ fn what_cannot_be_estimated_is_named() {
 fn a_report_says_what_it_is_worth() {
     let (folder, mut chance) = (Folder::new("report"), Chance(3));
     folder.file("a", &contents(&mut chance, 30_000, 500, false));
-    let text = estimate_of(&folder.0, &[]).text();
-    for part in ["117.2 MiB, 1 file", "exact", "0.4 GB for each TB", "native", "idedup", "256 KiB"] {
+    let short = estimate_of(&folder.0, &[]).text(false);
+    let first = short.lines().next().unwrap();
+    assert!(
+        first.starts_with("A pool would save ") && first.contains("with the policy 'select' (the default)"),
+        "{short}"
+    );
+    assert!(short.lines().count() <= 10 && short.contains("--all") && !short.contains("idedup"), "{short}");
+    let text = estimate_of(&folder.0, &[]).text(true);
+    assert!(text.starts_with(first));
+    for part in ["117.2 MiB, 1 file", "exact", "0.4 GB for each TB", "sample of", "native", "idedup", "256 KiB"] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
-    let text = estimate_of(&folder.0, &["--memory", "1M"]).text();
+    let text = estimate_of(&folder.0, &["--memory", "1M"]).text(true);
     for part in ["by one content in", "of 118 segments", "±"] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
