@@ -8,7 +8,9 @@ from server import ROOT, Pool, onefold
 
 USER_PAGES = ["README.md"] + [f"docs/{name}.md" for name in (
     "operations", "promises", "memory", "sizing", "images", "estimate", "devices", "flash-cache", "hostile-clients", "policies", "timing",
-    "guides/qemu", "guides/file-system", "guides/vhost-user-blk", "guides/iscsi")]
+    "troubleshooting", "faq", "guides/qemu", "guides/clones", "guides/file-system", "guides/vhost-user-blk", "guides/iscsi")]
+# Their sentences have at most 40 words.
+SHORT_PAGES = ["docs/sizing.md", "docs/troubleshooting.md", "docs/faq.md", "docs/guides/clones.md", "docs/estimate.md"]
 BLOCK, MIB, GIB = 4096, 1 << 20, 1 << 30
 # What a page may not say once the program has what stands first: a switch of 'onefold serve', or a word of its reference.
 DENIALS = {
@@ -29,7 +31,80 @@ def least_kernel():
     return re.search(r'const LEAST_KERNEL: &str = "([\d.]+)"', read("crates/onefold/src/io/ring.rs"))[1]
 
 
+def messages():
+    """Parts of messages on the page of troubleshooting: each that a row begins with, without what differs."""
+    for line in read("docs/troubleshooting.md").splitlines():
+        if line.startswith("| ") and not line.startswith("| message"):
+            for quoted in re.findall(r"`([^`]+)`", line.split(" | ")[0]):
+                yield quoted, [part.strip() for part in quoted.split("…") if part.strip()]
+
+
+def said_by_the_program():
+    """The sources as the compiler reads their strings: a line that is continued is one."""
+    text = []
+    for crate in ("onefold", "engine", "nbd"):
+        for folder, _, names in os.walk(os.path.join(ROOT, "crates", crate, "src")):
+            text += [read(os.path.join(folder, name)) for name in names if name.endswith(".rs")]
+    return re.sub(r"\\\n\s*", "", "\n".join(text))
+
+
+def sentences(page):
+    """Sentences of the prose of a page: without code, tables and headings, list items each by itself."""
+    text = re.sub(r"^(```.*?^```|#.*?$|\|.*?$|<!--.*?-->)", "", read(page), flags=re.S | re.M)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "X", re.sub(r"^    .*$", "", text, flags=re.M)))
+    for paragraph in re.split(r"\n\s*\n|^- ", text, flags=re.M):
+        yield from re.split(r"(?<=[.:?!])[*]*\s", " ".join(paragraph.split()))
+
+
+class Troubleshooting(unittest.TestCase):
+    def test_every_message_on_the_page_is_one_of_the_program(self):
+        sources, seen = said_by_the_program(), 0
+        for quoted, parts in messages():
+            seen += 1
+            for part in parts:
+                # What stands in the place of a name or number is no part of it.
+                self.assertIn(part, sources, quoted)
+        self.assertGreater(seen, 60)
+
+    def test_the_log_of_a_server_that_is_full_is_on_the_page(self):
+        """As somebody would look for it: the line as it is, by a part that the page has."""
+        from test_full import overcommitted
+        from test_alerts import await_, connect, fill
+        with overcommitted("64M") as pool:
+            pool.serve("--memory", "64M", create=False)
+            fill(connect(pool), 200)
+            await_(lambda: "are refused" in pool.said())
+            warned = [line for line in pool.said().splitlines() if re.search(r"\b(WARN|ERROR)\b", line) and "registered" not in line]
+            self.assertTrue(warned)
+            known = [parts for _, parts in messages()]
+            for line in warned:
+                self.assertTrue(any(all(part in line for part in parts) for parts in known), line)
+
+
 class Statements(unittest.TestCase):
+    def test_sentences_are_short(self):
+        for page in SHORT_PAGES:
+            for sentence in sentences(page):
+                self.assertLessEqual(len(sentence.split()), 40, f"{page}: {sentence}")
+
+    def test_a_clone_costs_what_the_page_says(self):
+        said = re.search(r"\| blocks of data \| 0 \|\n\| blocks of metadata \| (\d+) to (\d+)", read("docs/sizing.md"))
+        least, most = map(int, said.groups())
+        with Pool() as pool:
+            onefold("create", pool.path, "--capacity", "1G")
+            image = os.path.join(pool.folder, "image")
+            with open(image, "wb") as file:
+                for _ in range(256):
+                    file.write(os.urandom(MIB))
+            used = []
+            for name in ("first", "second", "third"):
+                onefold("import", pool.path, name, image)
+                status = pool.settled()
+                used.append((status["data_blocks_used"], status["overhead_blocks_used"]))
+            self.assertEqual({data for data, _ in used}, {256 * MIB // BLOCK})
+            for before, after in zip(used, used[1:]):
+                self.assertTrue(least <= after[1] - before[1] <= most, used)
+
     def test_every_page_names_the_same_least_kernel(self):
         """README asked for 5.19 where the program asked for 5.11."""
         named = {page: found for page in USER_PAGES if (found := re.findall(r"Linux (\d+\.\d+) or newer", read(page)))}
@@ -65,6 +140,11 @@ class Statements(unittest.TestCase):
             onefold("create", pool.path, "--capacity", "1G")
             self.assertEqual(os.path.getsize(pool.path), length(GIB))
         said = re.search(r"A pool of 10 GiB is ([\d.]+) GiB long, one of 1 TiB ([\d.]+) TiB", read("README.md"))
+        rows = re.findall(r"^\| (\d+) (GiB|TiB) \| ([\d,.]+) GiB \| ([\d,]+) MiB \|$", read("docs/sizing.md"), re.M)
+        self.assertEqual(len(rows), 4)
+        for number, unit, long, more in rows:
+            capacity = int(number) * (GIB if unit == "GiB" else 1024 * GIB)
+            self.assertEqual((long, more), (f"{length(capacity) / GIB:,.1f}", f"{(length(capacity) - capacity) // MIB:,}"))
         self.assertEqual(said.groups(), (f"{length(10 * GIB) / GIB:.1f}", f"{length(1024 * GIB) / (1024 * GIB):.2f}"))
 
     def test_the_number_of_mutants_is_not_exaggerated(self):
