@@ -309,6 +309,32 @@ fn of_many_damages_the_last_64_are_listed_and_all_are_counted() {
     assert_eq!(bench.world.engine.status().damaged_blocks_found, 80);
 }
 
+#[test]
+fn damage_that_was_written_over_is_left_until_the_next_scrub_and_not_longer() {
+    let mut bench = bench();
+    let left = |bench: &Bench| bench.world.engine.status().damages_left;
+    bench.write(0, &[70, 71, 72]);
+    bench.settle();
+    bench.reopen();
+    bench.rot_content(71);
+    assert_eq!(left(&bench), 0);
+    for _ in 0..2 {
+        assert_eq!(bench.read(1), Err(Error::Io));
+    }
+    assert_eq!(left(&bench), 1, "what a read finds, once");
+    assert_scrub(bench.scrub(), 1, 0);
+    assert_eq!(left(&bench), 1, "what the scrub finds again");
+    bench.reopen();
+    assert_eq!(left(&bench), 1, "over a restart, as the scrub has it");
+    bench.write(1, &[75]);
+    bench.settle();
+    assert_scrub(bench.scrub(), 0, 0);
+    assert_eq!(left(&bench), 0);
+    bench.reopen();
+    assert_eq!(left(&bench), 0);
+    bench.audit();
+}
+
 fn newest_epoch(bench: &Bench) -> u64 {
     let geometry = bench.geometry();
     let blocks = (0..2).flat_map(|place| [0, 1].map(|epoch| geometry.superblock_block(place, epoch)));
