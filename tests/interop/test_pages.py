@@ -21,6 +21,39 @@ DENIALS = {
     "--metadata <": [r"If the metadata region is full \(docs/disk-format"],
 }
 
+SERVER, TLS, CONTROL = (f"crates/onefold/src/{name}.rs" for name in ("clients/server/mod", "clients/tls/mod", "operators/control"))
+NBD = "crates/nbd/src/"
+# What a page says of a limit: the page, the words with the number in its unit, and the constants that it is.
+LIMITS = [
+    ("hostile-clients", "| handshakes at a time | {}, or half of the connections", [(SERVER, "HALF_OPEN_MAX", 1)]),
+    ("hostile-clients", "| time for a handshake | {} s; {} s while all connections are taken", [(SERVER, "HANDSHAKE_NANOS", 10**9), (SERVER, "CROWDED_NANOS", 10**9)]),
+    ("hostile-clients", "| {} of the {} places for TLS |", [(TLS, "HANDSHAKES_MAX", 1), (TLS, "CLIENTS_MAX", 1)]),
+    ("hostile-clients", "| options in a handshake | {}, and {} for each volume", [(NBD + "handshake.rs", "MAXIMUM_OPTIONS", 1), (NBD + "handshake.rs", "MAXIMUM_OPTIONS_PER_EXPORT", 1)]),
+    ("hostile-clients", "| data of an option | {} KiB |", [(NBD + "handshake.rs", "MAXIMUM_OPTION_BYTES", 1024)]),
+    ("hostile-clients", "| names | {} bytes, UTF-8 |", [(NBD + "wire.rs", "MAXIMUM_STRING_BYTES", 1)]),
+    ("hostile-clients", "| metadata queries in an option | {} |", [(NBD + "options.rs", "MAXIMUM_META_QUERIES", 1)]),
+    ("hostile-clients", "| payload of a request | {} MiB | EINVAL; a WRITE that claims more than {} MiB", [(NBD + "wire.rs", "MAXIMUM_PAYLOAD_BYTES", MIB), (NBD + "transmission.rs", "MAXIMUM_SWALLOWED_BYTES", MIB)]),
+    ("hostile-clients", "| holding what others wait for | {} s for a piece", [(SERVER, "STALL_NANOS", 10**9)]),
+    ("hostile-clients", "| {} s without taking anything, {} s in all;", [("crates/onefold/src/clients/tls/relay.rs", "LAST_REPLIES", 1), ("crates/onefold/src/clients/tls/relay.rs", "LAST_REPLIES_IN_ALL", 1)]),
+    ("hostile-clients", "keepalive: {} s, then six questions {} s apart", [(SERVER, "KEEPALIVE_IDLE", 1), (SERVER, "KEEPALIVE_INTERVAL", 1)]),
+    ("hostile-clients", "| {}, of these {} commands beside those that only look; silent for {} s |", [(CONTROL, "CLIENTS_MAX", 1), (CONTROL, "COMMANDS_MAX", 1), (CONTROL, "SILENCE", 1)]),
+    ("hostile-clients", "| {} for a connection (a step of a handshake counts for {}); of those who have sent more, {} go on", [
+        ("crates/onefold/src/clients/turns.rs", name, 1) for name in ("BEGUN_AT_ONCE", "HANDSHAKE_STEP", "LATER_AT_ONCE")]),
+    ("operations", "while a server stops waits for its end, for up to {} s", [(CONTROL, "STOP_PATIENCE", 1)]),
+    ("operations", "At most {} clients have TLS at a", [(TLS, "CLIENTS_MAX", 1)]),
+    ("operations", "server does not answer within {} s.", [("crates/onefold/src/http/figures.rs", "PATIENCE", 1)]),
+    ("operations", "At most {} connections are open, each for one request", [("crates/onefold/src/http/mod.rs", "CONNECTIONS_MAX", 1)]),
+    ("promises", "or {} MiB plus what arrived while the sync ran", [("crates/engine/src/data_path/commit.rs", "SELF_SYNC_BYTES", MIB)]),
+    ("promises", "Commands that wait for it are answered after {} s", [("crates/onefold/src/reactor.rs", "ROOM_NANOS", 10**9)]),
+]
+
+
+def constant(source, name):
+    """The value of a constant of the sources: a number, a shift, or a duration in seconds."""
+    text = re.search(rf"const {name}: [\w:]+ = ([^;]+);", read(source))[1]
+    number = re.fullmatch(r"(?:Duration::from_secs\()?([\d_]+)(?: << (\d+))?\)?", text)
+    return int(number[1].replace("_", "")) << int(number[2] or 0)
+
 
 def read(path):
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
@@ -113,6 +146,11 @@ class Statements(unittest.TestCase):
             self.assertEqual(set(found), {least_kernel()}, page)
         message = read("crates/onefold/src/io/ring.rs")
         self.assertEqual(re.findall(r"Linux \d+\.\d+ or newer", message), [], "messages take it from the constant")
+
+    def test_limits_on_pages_are_the_constants_of_the_sources(self):
+        for page, words, constants in LIMITS:
+            said = words.format(*(constant(source, name) // unit for source, name, unit in constants))
+            self.assertIn(said, " ".join(read(f"docs/{page}.md").split()))
 
     def test_no_page_denies_what_is_there(self):
         reference = read("docs/reference.md")
