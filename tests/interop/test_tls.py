@@ -252,6 +252,36 @@ class Encrypted(unittest.TestCase):
         self.assertIn("sent more in the clear", pool.said())
         run("nbdinfo", self.uri())
 
+    def test_a_client_with_tls_connects_again_and_sees_a_new_size(self):
+        """Reads are under way when the volume gets another size: each is answered, or its connection ended."""
+        pool = self.serve("--tls", "require")
+
+        def connect():
+            client = nbd.NBD()
+            client.set_uri_allow_local_file(True)
+            client.connect_uri(self.uri())
+            return client
+        for size, idle in ((130 << 20, True), (132 << 20, False)):
+            client = connect()
+            client.pwrite(b"\7" * (1 << 20), 0)
+            buffers = [nbd.Buffer(1 << 20) for _ in range(0 if idle else 16)]
+            cookies = [client.aio_pread(buffer, 0) for buffer in buffers]
+            onefold("volume", "resize", pool.path, "default", size, "--reconnect")
+            answered = 0
+            try:
+                for cookie in cookies:
+                    while not client.aio_command_completed(cookie):
+                        client.poll(-1)
+                    answered += 1
+                while True:
+                    client.pread(4096, 0)
+            except nbd.Error:
+                pass
+            self.assertTrue(all(buffer.to_bytearray() == b"\7" * (1 << 20) for buffer in buffers[:answered]))
+            again = connect()
+            self.assertEqual(again.get_size(), size)
+            again.shutdown()
+
     def test_a_restart_under_an_encrypted_client_loses_nothing(self):
         pool = self.serve("--tls", "require")
         bridge_socket = os.path.join(self.folder, "bridge.sock")
