@@ -282,6 +282,24 @@ class Alerts(unittest.TestCase):
             timeline.judge(pool.folder)
             pool.stop()
 
+    def test_a_scrub_that_goes_on_after_a_restart_has_a_date(self):
+        """Nobody knew when it ended, so no alert could count from that."""
+        with FaultyPool() as pool:
+            pool.start()
+            client = connect(pool, "one")
+            fill(client, 8)
+            client.shutdown()
+            pool.settled()
+            pool.plan(f"read from={DATA} slow=200")
+            onefold("scrub", pool.path)
+            pool.stop()
+            self.assertIn(pool.status()["scrub"]["state"], ("running", "paused"))
+            pool.plan()
+            pool.start()
+            await_(lambda: pool.status()["scrub"]["state"] == "finished")
+            self.assertLess(abs(pool.status()["scrub"]["finished"] - time.time()), 60)
+            pool.stop()
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use engine::recording::Header;
 use engine::{
-    Command, ControlError, Device, Effect, Engine, Event, Failure, Limits, Nanos, OpenError, Parameters, PoolChange,
-    Recovered,
+    Command, ControlError, Device, Effect, Engine, Event, Failure, Limits, Nanos, OpenError, Parameters, PassState,
+    PoolChange, Recovered,
 };
 
 use crate::clients::listen::Listener;
@@ -34,7 +34,7 @@ use crate::io::ring::{Completion, DISK_SLOTS, Ring, Tag};
 use crate::memory::capacity::allow_files;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
 use crate::operators::command::{self, Leaving, Wanted};
-use crate::operators::control::{self, Mailbox, Message, Request, Response};
+use crate::operators::control::{self, Mailbox, Message, Request, Response, ScrubAction};
 use crate::operators::relocate::{Answer, Ask, Profiles};
 use crate::operators::service::Manager;
 use crate::operators::watch::{REMEDY, Watch};
@@ -445,6 +445,10 @@ impl Reactor {
         self.server.start(&mut self.core);
         self.watch = self.opened.and_then(Result::ok).as_ref().map(Watch::of);
         self.watch_due = Some(0);
+        if self.core.engine.status().scrub.state == PassState::Running {
+            // A scrub that goes on after a restart: the engine has no clock, and needs the time for that of its end.
+            let _ = self.command(command::scrub_command(ScrubAction::Start))?;
+        }
         self.manager.ready(status);
         while self.stops == 0 && !self.core.engine.is_taken_over() {
             self.turn(None)?;
