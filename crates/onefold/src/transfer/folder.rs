@@ -4,7 +4,7 @@
 //! removes it.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -78,9 +78,19 @@ fn remove_abandoned(parent: &Path) {
             && let Ok(lock) = input::open(&entry.path())
             && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
-            let _ = fs::remove_dir_all(entry.path());
+            remove_with_sockets(&entry.path());
         }
     }
+}
+
+/// Removes a folder in which there are sockets at most: one with anything else is somebody's own, whatever its name.
+fn remove_with_sockets(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_socket()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    let _ = fs::remove_dir(folder);
 }
 
 #[cfg(test)]
@@ -91,17 +101,20 @@ mod tests {
     fn what_a_killed_process_has_left_goes_and_what_is_in_use_stays() {
         let parent = std::env::temp_dir().join(format!("onefold-folders-{}", std::process::id()));
         fs::create_dir(&parent).unwrap();
-        let (left, other) = (parent.join("onefold-0123456789abcdef"), parent.join("onefold-0123456789abcdeX"));
-        for path in [&left, &other] {
+        let [left, other, own] = ["0123456789abcdef", "0123456789abcdeX", "0123456789abcde0"]
+            .map(|digits| parent.join(format!("onefold-{digits}")));
+        for path in [&left, &other, &own] {
             fs::create_dir(path).unwrap();
-            fs::write(path.join("pool.sock"), "").unwrap();
+            std::os::unix::net::UnixListener::bind(path.join("pool.sock")).unwrap();
         }
+        fs::write(own.join("notes"), "mine").unwrap();
         let used = Folder::within(&parent).unwrap();
         let second = Folder::within(&parent).unwrap();
         assert!(!left.exists() && other.exists() && used.path.exists() && second.path.exists());
+        assert_eq!(fs::read(own.join("notes")).unwrap(), b"mine");
         drop(used);
         drop(second);
-        assert_eq!(fs::read_dir(&parent).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(&parent).unwrap().count(), 2);
         fs::remove_dir_all(&parent).unwrap();
     }
 }
