@@ -14,6 +14,9 @@ SHIPPED = os.path.join(ROOT, "target", "release", "onefold")
 BLOCK = 4096
 # Seconds after which what does not come counts as hung: far more than a busy machine takes.
 PATIENCE = 120
+# What a script begins in its background ignores SIGINT, and so would the programs begun here.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def built(path):
