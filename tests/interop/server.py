@@ -1,5 +1,6 @@
 """A pool in a folder of its own and a server on it, for the interop tests."""
 
+import atexit
 import json
 import os
 import re
@@ -59,6 +60,8 @@ class Pool:
 
     def __init__(self, size="256M", folder=None):
         self.folder = folder or tempfile.mkdtemp(prefix="onefold-test-")
+        # Also where a test has not closed it.
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         self.path = os.path.join(self.folder, "disk.onefold")
         self.size = size
         self.server = None

@@ -22,6 +22,7 @@ from server import ONEFOLD, PATIENCE, Pool, onefold
 SECONDS = float(os.environ.get("EVERYTHING_SECONDS", "45"))
 SEED = int(os.environ.get("EVERYTHING_SEED", str(random.randrange(1 << 30))))
 BLOCKS = 2048
+LEAST_FLASH = 16 << 20
 POLICIES = ["native", "observe", "select", "select:1", "full", "idedup:2", "select:2,request"]
 TIMINGS = ["inline", "offline", "hybrid"]
 VOLUMES = [f"v{number}" for number in range(7)]
@@ -126,7 +127,8 @@ class Everything:
         elif how == "gone":
             os.rename(self.flash, self.older)
         elif how == "cut short":
-            os.truncate(self.flash, os.path.getsize(self.flash) // 2)
+            # Shorter ones are no caches, and a server that is given one says so and ends.
+            os.truncate(self.flash, max(LEAST_FLASH, os.path.getsize(self.flash) // 2))
         if self.chance.random() < 0.3 and os.path.exists(self.flash):
             shutil.copyfile(self.flash, self.older)
         if not os.path.exists(self.flash) and self.chance.random() < 0.7:
