@@ -141,7 +141,7 @@ pub enum Event<'a> {
     /// The flash in front of the store has not answered one of its I/Os for as long as the driver waits. That I/O still completes one
     /// day, and until then has its buffers. The flash is asked for nothing more, and what was read there is read from the store.
     FlashLate,
-    /// Whether the driver would give the pool more metadata where that runs short. While it would, changes that find none wait: the driver answers
+    /// The driver's offer to give the pool more metadata where that runs short (true), or its withdrawal. While it stands, changes that find none wait: the driver answers
     /// [`crate::Engine::awaits_growth`] with [`Command::Grow`], or takes its offer back, and they fail. None is made when a pool is opened.
     GrowthOffered(bool),
     /// An operator's command; answered by [`Effect::ControlReply`] with the same token.

@@ -39,7 +39,7 @@ pub struct Status {
     pub logical_blocks_used: u64,
     /// Slots that hold them.
     pub data_blocks_used: u64,
-    /// What is held now, also what is not merged yet.
+    /// Blocks held now, also those that are not merged yet.
     pub held: Held,
     /// Mapped blocks beyond the first of each slot: what POD keeps in its table of redirected blocks.
     pub redirected_blocks: u64,
@@ -63,7 +63,7 @@ pub struct Status {
     pub metadata_blocks_used: u64,
     /// Shortage of metadata: less than an eighth of it is left for new blocks.
     pub metadata_short: bool,
-    /// What is full, if writes of new blocks are refused now.
+    /// The part that is full, if writes of new blocks are refused now.
     pub refuses_new: Option<Full>,
     /// Blocks freed but not yet reusable.
     pub pending_blocks: u64,
@@ -187,7 +187,7 @@ impl Engine {
         }
     }
 
-    /// What is full, if writes of new blocks are refused now.
+    /// Returns the part that is full, if writes of new blocks are refused now.
     pub fn full(&self) -> Option<Full> {
         self.pool.full(self.has_clears_left())
     }

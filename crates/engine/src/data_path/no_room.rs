@@ -94,7 +94,7 @@ impl Engine {
         self.no_room.refuses
     }
 
-    /// Whether the host's lack of room may be what keeps commands from becoming durable.
+    /// Returns whether the host's lack of room may be what keeps commands from becoming durable.
     pub fn holds_back_commands(&self) -> bool {
         self.no_room.is_on() || self.pool.metadata_full
     }

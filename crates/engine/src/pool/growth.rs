@@ -104,7 +104,7 @@ impl Pool {
         self.index.widen(grown.slots());
         // Writes that waited for space may go on.
         self.host_full = false;
-        self.growing = None;
+        (self.growing, self.refused) = (None, None);
     }
 }
 

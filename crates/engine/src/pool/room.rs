@@ -435,7 +435,7 @@ impl Pool {
         self.refused = Some(full);
     }
 
-    /// What is full, if writes of new blocks are refused now: of the longest request, in order. Metadata comes first: overwrites need it, too.
+    /// Returns what is full, if writes of new blocks are refused now: of the longest request, in order. Metadata comes first: overwrites need it, too.
     pub(crate) fn full(&self, clears_left: bool) -> Option<Full> {
         if !matches!(self.phase, Phase::Serving | Phase::Closing) || self.read_only {
             return None;
@@ -446,7 +446,9 @@ impl Pool {
         // What has been refused stays so until there is room; nobody has to try.
         let was_refused = |full| self.refused == Some(full);
         let gives = self.is_reclaimable(clears_left) || self.has_to_flush();
-        if !self.has_metadata(&asked) && !self.may_get_metadata() && (was_refused(Full::Metadata) || !gives) {
+        // An offered growth counts until something was refused all the same: the driver makes its offer anew where it could not keep the last one.
+        let is_refused = was_refused(Full::Metadata) || !gives && !self.may_get_metadata();
+        if !self.has_metadata(&asked) && !self.is_growing() && is_refused {
             return Some(Full::Metadata);
         }
         let left = self.space.free() + self.space.pending().len() as u64;

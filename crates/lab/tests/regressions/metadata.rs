@@ -125,6 +125,10 @@ fn a_write_waits_for_the_growth_that_the_driver_offers_until_that_is_taken_back(
     assert!(!bench.world.engine.awaits_growth());
     assert_eq!(try_write(&mut bench, number), Err(Error::NoSpace));
     assert_eq!(bench.world.engine.full(), Some(Full::Metadata));
+    // What is said to be full does not come and go with offers that are not kept.
+    bench.world.offer_growth(true);
+    assert_eq!(bench.world.engine.full(), Some(Full::Metadata));
+    bench.world.offer_growth(false);
     bench.settle();
     bench.audit();
 }

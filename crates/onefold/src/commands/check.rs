@@ -551,13 +551,7 @@ mod tests {
     #[test]
     fn an_audit_with_too_little_memory_begins_anew_with_more() {
         let path = std::env::temp_dir().join(format!("onefold-check-{}", std::process::id()));
-        let (store, parameters) = crate::commands::create::create(
-            &path,
-            engine::Geometry::for_capacity(16 << 20).unwrap(),
-            true,
-            engine::DeviceKind::Auto,
-        )
-        .unwrap();
+        let (store, parameters) = crate::commands::create::scratch(&path);
         let mut audit = Audit::new(&Superblock::new(parameters), Overlay::new(store)).unwrap();
         let (before, most) = (audit.memory, audit.limits.replayable_entries(&parameters.geometry));
         audit.take_more(most + 1).unwrap();

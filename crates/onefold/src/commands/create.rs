@@ -24,6 +24,12 @@ const MARGIN: u64 = 4 << 20;
 /// Where btrfs has copies of its superblock, of which a rescue makes the file system anew.
 const BTRFS_COPIES: [u64; 2] = [64 << 20, 256 << 30];
 
+/// Makes a pool of 16 MiB for a unit test, over whatever is at the path.
+#[cfg(test)]
+pub fn scratch(path: &Path) -> (Store, Parameters) {
+    create(path, Geometry::for_capacity(16 << 20).unwrap(), true, DeviceKind::Auto).unwrap()
+}
+
 /// Makes a pool of this geometry, on a disk of this kind; returns its store, locked, and its parameters.
 pub fn create(path: &Path, geometry: Geometry, force: bool, device: DeviceKind) -> anyhow::Result<(Store, Parameters)> {
     let existed = backing::kind_of(path)?.is_some();

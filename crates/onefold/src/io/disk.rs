@@ -682,13 +682,7 @@ mod tests {
     #[test]
     fn an_io_whose_registered_buffer_is_gone_is_done_again_without() {
         let path = std::env::temp_dir().join(format!("onefold-disk-{}", std::process::id()));
-        let (store, parameters) = crate::commands::create::create(
-            &path,
-            engine::Geometry::for_capacity(16 << 20).unwrap(),
-            true,
-            engine::DeviceKind::Auto,
-        )
-        .unwrap();
+        let (store, parameters) = crate::commands::create::scratch(&path);
         let limits = Limits::for_memory(64 << 20, &parameters.geometry).unwrap();
         // Few enough to be registered by who may lock 8 MiB.
         let limits = Limits { buffers: 1024, write_buffers: 512, ..limits };
