@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use super::page::page;
 use super::runs::{Stopped, run_all};
 use super::sources::{Given, Sources};
+use super::verdicts::{json, judge};
 use super::{Entry, Made, all};
 use crate::parallel::cores;
 
@@ -85,14 +86,27 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let mut figures = Vec::new();
     for entry in wanted {
         let mut figure = (entry.make)(&results);
+        if let Err(why) = figure.check() {
+            eprintln!("{why}: this is an error of the lab");
+            return ExitCode::FAILURE;
+        }
         figure.mark(|trace| sources.data(trace));
         if let Err(error) = figure.write(&out, &made) {
             eprintln!("{} cannot be written to {}: {error}", figure.name, out.display());
             return ExitCode::FAILURE;
         }
-        let (within, judged) = figure.score();
-        println!("{:16} {within:3} of {judged:3} in their bands   {}", figure.name, entry.about);
+        println!("{:24} {}", figure.name, entry.about);
         figures.push(figure);
+    }
+    let judgements = judge(&figures);
+    let path = out.join("verdicts.json");
+    let command = format!("lab figure {name} --out DIR{}", made.options);
+    if let Err(error) = std::fs::write(&path, json(&judgements, &command, &made.commit)) {
+        eprintln!("{} cannot be written: {error}", path.display());
+        return ExitCode::FAILURE;
+    }
+    for judgement in &judgements {
+        println!("{}: {}", judgement.paper.title, judgement.score());
     }
     let path = out.join("index.html");
     if let Err(error) = std::fs::write(&path, page(&figures, &made)) {

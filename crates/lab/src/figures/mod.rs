@@ -1,9 +1,10 @@
 //! Figures: what a paper shows, and what comes out here, from the same command on every machine.
 //!
-//! A figure is a function that makes a [`Figure`]: rows with the paper's value, ours, and the band in which ours counts as reproduced,
-//! stated before anything runs; a picture; and sentences. [`ALL`] lists them; `command` writes them as JSON, CSV, SVG and PNG, and
-//! [`page`] as one page. A figure is a file below a folder for its paper.
+//! A figure is a function that makes a [`Figure`]: rows of our values, a picture, and sentences. A row that judges a number or a statement of the
+//! paper names it in the table of [`claims`], which has values, bands and kinds and is written before anything runs. [`all`] lists the figures;
+//! `command` writes them as JSON, CSV, SVG and PNG, [`page`] as one page, and [`verdicts`] counts. A figure is a file below a folder for its paper.
 
+pub mod claims;
 pub mod command;
 pub mod hiods;
 pub mod iodedup;
@@ -14,12 +15,14 @@ pub mod pod;
 pub mod rededup;
 pub mod runs;
 pub mod sources;
+pub mod verdicts;
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
 
+use self::claims::{Claim, Kind, find};
 use self::plot::Chart;
 use self::runs::{Results, Run};
 use crate::traces::synthetic::Profile;
@@ -41,32 +44,34 @@ pub struct Figure {
     pub notes: Vec<String>,
 }
 
-/// One value of a figure.
+/// One value of a figure. Only a row that judges a claim has a paper's value, a band and a kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What it is of. It begins with the name of a trace, if the value is of that trace alone.
+    /// Subject. It begins with the name of a trace if the value is of that trace alone.
     pub label: String,
-    /// What it is in.
+    /// Unit.
     pub unit: &'static str,
-    /// The paper's value; none, where the paper only draws it.
+    /// The paper's value; none where it prints none.
     pub paper: Option<f64>,
-    /// Ours; none, where nothing could be measured.
+    /// Ours; none where nothing could be measured.
     pub ours: Option<f64>,
-    /// The least that counts as reproduced,
+    /// Least that counts as reproduced.
     pub low: Option<f64>,
-    /// and the most.
+    /// Most that counts as reproduced.
     pub high: Option<f64>,
-    /// Whether ours does.
+    /// Whether ours is in the band.
     pub within: Option<bool>,
-    /// Of what it was measured.
+    /// Source of the data.
     pub data: Data,
-    /// Whether it says anything.
-    pub kind: Kind,
+    /// Kind of the claim.
+    pub kind: Option<Kind>,
+    /// Id of the claim that the row judges.
+    pub claim: Option<&'static str>,
     /// Sentences about this row.
     pub notes: String,
 }
 
-/// Of what a value was measured.
+/// Source of the data that a value was measured of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Data {
@@ -78,18 +83,8 @@ pub enum Data {
     Model,
 }
 
-/// Whether a value says anything.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// The made trace was made to have it: it counts for nothing.
-    Fitted,
-    /// It follows.
-    Predicted,
-}
-
 impl Row {
-    /// A value, of a made trace, that the paper does not state.
+    /// A value of a made trace that judges nothing.
     pub fn new(label: impl Into<String>, unit: &'static str, ours: f64) -> Row {
         Row {
             label: label.into(),
@@ -100,52 +95,59 @@ impl Row {
             high: None,
             within: None,
             data: Data::Synthetic,
-            kind: Kind::Predicted,
+            kind: None,
+            claim: None,
             notes: String::new(),
         }
     }
 
-    /// The paper's value, and the band.
-    pub fn against(mut self, paper: f64, band: (f64, f64)) -> Row {
-        self.paper = Some(paper);
-        self.within_band(band)
+    /// Judges the claim `id` by our value. Subject, unit, value, band and kind are those of the table of claims, which must have the id.
+    pub fn claim(id: &str, ours: f64) -> Row {
+        let claim = find(id);
+        let row = Row::new(claim.what, claim.unit, ours);
+        let (low, high) = claim.band();
+        Row {
+            paper: claim.value,
+            low: Some(low),
+            high: Some(high),
+            within: Some(row.ours.is_some_and(|ours| (low..=high).contains(&ours))),
+            kind: Some(claim.kind),
+            claim: Some(claim.id),
+            notes: claim.note.into(),
+            ..row
+        }
     }
 
-    /// The band alone, where the paper draws and does not state.
-    pub fn within_band(mut self, (low, high): (f64, f64)) -> Row {
-        (self.low, self.high) = (Some(low), Some(high));
-        self.within = Some(self.ours.is_some_and(|ours| (low..=high).contains(&ours)));
-        self
+    /// Judges a statement: 1 if it holds, else 0.
+    pub fn statement(id: &str, holds: bool) -> Row {
+        Row::claim(id, f64::from(u8::from(holds)))
     }
 
-    /// Whether a statement of the paper holds here: 1 or 0, in a band of 1.
-    pub fn holds(label: impl Into<String>, holds: bool) -> Row {
-        Row::new(label, "holds", f64::from(u8::from(holds))).within_band((1.0, 1.0))
+    /// Judges a statement about several points: the part of them at which it holds. The points at which it does not are named.
+    pub fn every<L: Into<String>>(id: &str, points: impl IntoIterator<Item = (L, bool)>) -> Row {
+        let points: Vec<(String, bool)> = points.into_iter().map(|(label, holds)| (label.into(), holds)).collect();
+        let held = points.iter().filter(|point| point.1).count();
+        let row = Row::claim(id, held as f64 / points.len() as f64);
+        let mut note = format!("{held} of {}", points.len());
+        let missed: Vec<&str> = points.iter().filter(|point| !point.1).map(|point| point.0.as_str()).collect();
+        if !missed.is_empty() {
+            note += &format!("; not: {}", missed.join(", "));
+        }
+        row.note(note)
     }
 
-    /// That the made trace was made to have it.
-    pub fn fitted(mut self) -> Row {
-        self.kind = Kind::Fitted;
-        self
-    }
-
-    /// Of what it was measured.
+    /// The same, measured of something else.
     pub fn of(mut self, data: Data) -> Row {
         self.data = data;
         self
     }
 
-    /// A sentence about it.
+    /// The same with a sentence more.
     pub fn note(mut self, note: impl Into<String>) -> Row {
-        self.notes = note.into();
+        let note = note.into();
+        self.notes = if self.notes.is_empty() { note } else { format!("{} {note}", self.notes) };
         self
     }
-}
-
-/// The band of a gain in percent: from half of the paper's to halfway between it and everything; of a loss, from nothing to three times
-/// the paper's. The stand-ins are made from published means and the disks are not the paper's: sign and size can be expected, not digits.
-pub fn gain_band(paper: f64) -> (f64, f64) {
-    if paper >= 0.0 { (paper / 2.0, (paper + 100.0) / 2.0) } else { (3.0 * paper, 0.0) }
 }
 
 /// A figure that can be made.
@@ -221,7 +223,7 @@ impl Figure {
         self.chart.png(&path("png")).map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Says of which rows the trace is a real one. Nothing was fitted to that.
+    /// Marks rows of a real trace. Nothing was fitted to that.
     pub fn mark(&mut self, data: impl Fn(Profile) -> Data) {
         let traces = [Profile::WebVm, Profile::Homes, Profile::Mail];
         for row in self.rows.iter_mut().filter(|row| row.data == Data::Synthetic) {
@@ -232,18 +234,29 @@ impl Figure {
             };
             if is_real {
                 row.data = Data::Real;
-                if row.kind == Kind::Fitted {
-                    (row.kind, row.notes) = (Kind::Predicted, String::new());
+                if row.kind == Some(Kind::Fitted) {
+                    (row.kind, row.notes) = (Some(Kind::Predicted), String::new());
                 }
             }
         }
     }
 
-    /// How many of its values that count are in their bands, and how many there are.
-    pub fn score(&self) -> (usize, usize) {
-        let counted = self.rows.iter().filter(|row| row.kind == Kind::Predicted);
-        let judged: Vec<bool> = counted.filter_map(|row| row.within).collect();
-        (judged.iter().filter(|within| **within).count(), judged.len())
+    /// Checks that the figure judges its own claims, and none twice.
+    pub fn check(&self) -> Result<(), String> {
+        let mut ids: Vec<&str> = self.rows.iter().filter_map(|row| row.claim).collect();
+        ids.sort_unstable();
+        if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("{} judges {} twice", self.name, twice[0]));
+        }
+        match ids.into_iter().find(|id| find(id).figure() != self.name) {
+            Some(other) => Err(format!("{} judges {other}, which is of another figure", self.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Row that judges a claim, if there is one.
+    pub fn judged(&self, claim: &Claim) -> Option<&Row> {
+        self.rows.iter().find(|row| row.claim == Some(claim.id))
     }
 }
 
@@ -252,24 +265,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_band_has_the_papers_value_in_it() {
-        for paper in [88.6, 21.2, 4.3, 0.0, -10.1, -24.7] {
-            let (low, high) = gain_band(paper);
-            assert!(low <= paper && paper <= high && low < high, "{paper}: {low} to {high}");
-        }
-        let row = Row::new("homes", "%", 50.0).against(21.2, gain_band(21.2));
-        assert_eq!(row.within, Some(true));
-        assert_eq!(Row::new("homes", "%", f64::NAN).against(21.2, gain_band(21.2)).within, Some(false));
+    fn a_claim_is_judged_by_its_own_band() {
+        let within = |percent| Row::claim("pod-11/select-homes", percent).within;
+        assert_eq!([50.0, 42.0, 20.0, 10.0, f64::NAN].map(within), [false, true, true, false, false].map(Some));
+        let row = Row::claim("pod-11/select-homes", 20.0);
+        assert_eq!((row.paper, row.kind, row.unit), (Some(21.2), Some(Kind::Predicted), "% less"));
+        assert_eq!(Row::new("a part", "%", 20.0).within, None);
+        let row = Row::every("plc-alpha/time", [("0.6", true), ("1.2", false)]);
+        assert_eq!((row.ours, row.within, row.notes.as_str()), (Some(0.5), Some(false), "1 of 2; not: 1.2"));
     }
 
-    #[test]
-    fn rows_of_a_real_trace_say_so_and_are_not_fitted() {
-        let rows = vec![
-            Row::new("mail: requests", "", 1.0).fitted().note("a target"),
-            Row::new("homes: requests", "", 1.0).fitted(),
-            Row::new("mean of all", "", 1.0),
-            Row::new("mail, a model", "", 1.0).of(Data::Model),
-        ];
+    fn figure(name: &'static str, rows: Vec<Row>) -> Figure {
         let chart = plot::Chart {
             title: String::new(),
             x_label: String::new(),
@@ -278,14 +284,37 @@ mod tests {
             log: false,
             content: plot::Drawn::Bars { groups: Vec::new(), series: Vec::new() },
         };
-        let mut figure = Figure { name: "none", source: "none", title: String::new(), rows, chart, notes: Vec::new() };
+        Figure { name, source: "none", title: String::new(), rows, chart, notes: Vec::new() }
+    }
+
+    #[test]
+    fn a_figure_judges_its_own_claims_once() {
+        let row = |id| Row::claim(id, 50.0);
+        let own =
+            figure("pod-11", vec![row("pod-11/select-mail"), row("pod-11/select-homes"), Row::new("a part", "", 1.0)]);
+        assert_eq!(own.check(), Ok(()));
+        let twice = figure("pod-11", vec![row("pod-11/select-mail"), row("pod-11/select-mail")]);
+        assert_eq!(twice.check(), Err("pod-11 judges pod-11/select-mail twice".into()));
+        let other = figure("pod-11", vec![row("pod-12a/full-native-homes")]);
+        assert!(other.check().is_err_and(|why| why.contains("of another figure")));
+    }
+
+    #[test]
+    fn rows_of_a_real_trace_say_so_and_are_not_fitted() {
+        let rows = vec![
+            Row::claim("pod-table-3/requests-mail", 1.0),
+            Row::claim("pod-table-3/requests-homes", 1.0),
+            Row::claim("pod-abstract/mean", 1.0),
+            Row::new("mail, a model", "", 1.0).of(Data::Model),
+        ];
+        let mut figure = figure("none", rows);
         figure.mark(|trace| if trace == Profile::Mail { Data::Real } else { Data::Synthetic });
         let seen: Vec<_> = figure.rows.iter().map(|row| (row.data, row.kind)).collect();
         let expected = [
-            (Data::Real, Kind::Predicted),
-            (Data::Synthetic, Kind::Fitted),
-            (Data::Synthetic, Kind::Predicted),
-            (Data::Model, Kind::Predicted),
+            (Data::Real, Some(Kind::Predicted)),
+            (Data::Synthetic, Some(Kind::Fitted)),
+            (Data::Synthetic, Some(Kind::Predicted)),
+            (Data::Model, None),
         ];
         assert_eq!(seen, expected);
         assert_eq!(figure.rows[0].notes, "");

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Data, Figure, Kind, Made, Row};
+use super::claims::Kind;
+use super::{Data, Figure, Made, Row};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
 table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
@@ -29,7 +30,8 @@ pub fn page(figures: &[Figure], made: &Made) -> String {
     }
     html.push_str("<nav><ul>\n");
     for figure in figures {
-        let (within, judged) = figure.score();
+        let judged = figure.rows.iter().filter_map(|row| row.within);
+        let (within, judged) = judged.fold((0, 0), |(held, all), within| (held + usize::from(within), all + 1));
         let score =
             if judged == 0 { "nothing to compare".into() } else { format!("{within} of {judged} in their bands") };
         let (name, title) = (figure.name, escaped(&figure.title));
@@ -79,7 +81,7 @@ fn section(html: &mut String, figure: &Figure) {
 
 fn verdict(row: &Row) -> (&'static str, &'static str) {
     match (row.kind, row.within, row.data) {
-        (Kind::Fitted, ..) => ("fitted", "fitted"),
+        (Some(Kind::Fitted), ..) => ("fitted", "fitted"),
         (_, Some(true), _) => ("yes", "reproduced"),
         (_, Some(false), _) => ("no", "not reproduced"),
         (_, None, Data::Real) => ("", "real data"),

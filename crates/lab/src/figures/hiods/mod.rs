@@ -5,6 +5,7 @@
 //! costs are those of the paper's prototype, or those of our engine as the drive's model shows them. 64 GiB a phase, in virtual time; the
 //! short form is the same. The tables ([`tables`]) are loads through the engine itself ([`ways`]), its pass among it.
 
+pub mod claims;
 mod model;
 mod phases;
 mod rates;

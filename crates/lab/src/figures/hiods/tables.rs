@@ -1,9 +1,8 @@
 //! The tables of the micro experiments (5 to 7 and 9 to 16), through the engine ([`super::ways`]).
 //!
-//! Values are parts of what the same load gets without deduplication and with the same memory: table 5 for reads, 9 for writes. Bands, stated
-//! before the first run: at least the paper's part, and at most four times native, as no more than 72 % of the writes are duplicates. Under a goal (table 16): 95 % of it.
-//! What the paper says of its tables in words is held to hold for at least ten of the twelve loads.
+//! Values are parts of what the same load gets without deduplication and with the same memory: table 5 for reads, 9 for writes.
 
+use super::claims::{TABLE_6, TABLE_7, TABLE_10, TABLE_11, TABLE_12, TABLE_13, TABLE_14, TABLE_15, TABLE_16, Values};
 use super::ways::{Case, DRIVE, Way, contents, measure, rate};
 use crate::dedis::addresses::Pattern;
 use crate::dedis::virtual_run::Outcome;
@@ -47,24 +46,6 @@ const GOAL: f64 = 35_000.0 / 36_641.0;
 /// Statements hold if they do for so many loads.
 const MOST: usize = 10;
 
-/// The paper's values, in its order, in MB/s.
-type Values = [f64; LOADS];
-const TABLE_5: Values =
-    [1477.58, 1472.31, 1797.44, 1793.65, 51.14, 50.31, 182.08, 178.56, 196.07, 187.27, 685.52, 636.68];
-const TABLE_6: Values = [325.96, 392.40, 301.45, 490.89, 37.87, 39.37, 138.75, 144.36, 114.04, 130.33, 368.74, 417.75];
-const TABLE_7: Values = [249.65, 336.06, 233.94, 449.28, 35.71, 36.98, 126.0, 132.97, 132.06, 137.18, 424.31, 463.60];
-const TABLE_9: Values =
-    [441.78, 451.66, 435.19, 439.68, 400.76, 387.36, 389.18, 392.61, 380.17, 378.71, 392.64, 402.07];
-const TABLE_10: Values = [293.89, 296.41, 286.01, 294.55, 271.13, 276.79, 282.83, 284.39, 461.1, 465.89, 443.1, 446.22];
-const TABLE_11: Values = [307.33, 307.82, 306.63, 307.04, 295.88, 297.07, 293.98, 295.58, 481.43, 490.32, 467.4, 459.6];
-const TABLE_12: Values =
-    [294.69, 294.76, 293.46, 294.41, 276.1, 277.08, 273.11, 274.99, 455.65, 458.28, 434.81, 467.51];
-const TABLE_13: Values = [77.02, 95.39, 77.69, 96.05, 61.25, 81.71, 60.83, 81.11, 102.05, 153.71, 133.15, 153.62];
-const TABLE_14: Values = [143.13, 143.53, 143.62, 143.02, 139.81, 139.99, 139.88, 140.44, 261.0, 263.13, 263.4, 262.46];
-const TABLE_15: Values = [60.98, 81.07, 67.94, 83.46, 47.56, 71.38, 44.41, 71.24, 122.25, 136.87, 114.27, 129.43];
-const TABLE_16: Values =
-    [117.98, 119.89, 118.29, 120.34, 123.03, 123.41, 123.66, 124.17, 241.22, 248.61, 247.5, 250.84];
-
 /// A table of the paper: its number, what it is of, the way.
 struct Table {
     number: u32,
@@ -83,55 +64,55 @@ struct Tables {
     name: &'static str,
     title: &'static str,
     reads: bool,
-    native: Values,
     others: &'static [Table],
+    once: Option<&'static str>,
     statements: &'static [Statement],
 }
 
-/// What the paper says of two tables: the values of the first are above those of the second.
+/// What the paper says of two tables, a claim: the values of the first are above those of the second.
 struct Statement(u32, u32, &'static str);
 
 const READ_TABLES: Tables = Tables {
     name: "hiods-reads",
     title: "reads",
     reads: true,
-    native: TABLE_5,
     others: &[
         table(6, "metadata in memory", Way::Inline, true, TABLE_6),
         table(7, "metadata on the device", Way::Inline, false, TABLE_7),
     ],
-    statements: &[Statement(6, 7, "reads are faster with metadata in memory")],
+    once: None,
+    statements: &[Statement(6, 7, "hiods-reads/6-above-7")],
 };
 const MEMORY_TABLES: Tables = Tables {
     name: "hiods-writes-memory",
     title: "writes with metadata in memory",
     reads: false,
-    native: TABLE_9,
     others: &[
         table(10, "inline", Way::Inline, true, TABLE_10),
         table(11, "offline without passes", Way::Offline, true, TABLE_11),
         table(12, "offline beside passes", Way::Beside, true, TABLE_12),
     ],
+    once: Some("hiods-writes-memory/once"),
     statements: &[
-        Statement(11, 10, "offline is faster than inline, without passes"),
-        Statement(11, 12, "passes take something"),
+        Statement(11, 10, "hiods-writes-memory/11-above-10"),
+        Statement(11, 12, "hiods-writes-memory/11-above-12"),
     ],
 };
 const PERSISTENT_TABLES: Tables = Tables {
     name: "hiods-writes-device",
     title: "writes with metadata on the device",
     reads: false,
-    native: TABLE_9,
     others: &[
         table(13, "inline", Way::Inline, false, TABLE_13),
         table(14, "offline without passes", Way::Offline, false, TABLE_14),
         table(15, "offline beside passes", Way::Beside, false, TABLE_15),
         table(16, "offline beside passes, with a goal", Way::Goal(0), false, TABLE_16),
     ],
+    once: Some("hiods-writes-device/once"),
     statements: &[
-        Statement(14, 13, "offline is faster than inline, without passes"),
-        Statement(14, 15, "passes take something"),
-        Statement(16, 15, "a goal takes from the passes"),
+        Statement(14, 13, "hiods-writes-device/14-above-13"),
+        Statement(14, 15, "hiods-writes-device/14-above-15"),
+        Statement(16, 15, "hiods-writes-device/16-above-15"),
     ],
 };
 
@@ -142,6 +123,12 @@ fn load(at: usize) -> (Pattern, u64, usize) {
 fn name(at: usize) -> String {
     let (pattern, workers, kind) = load(at);
     format!("{pattern}, {workers} at once, {}", CONTENTS[kind])
+}
+
+/// The end of its claims' ids.
+fn slug(at: usize) -> String {
+    let (pattern, workers, kind) = load(at);
+    format!("{pattern}-{workers}-{}", CONTENTS[kind])
 }
 
 /// What was measured of a table: of each load.
@@ -162,6 +149,7 @@ fn figure(results: &Results, tables: &Tables) -> Figure {
     let mut rates: Vec<(u32, Vec<f64>)> = Vec::new();
     let mut rows = Vec::new();
     let mut series = Vec::new();
+    let (mut once, mut goals) = (Vec::new(), Vec::new());
     for (at, table) in tables.others.iter().enumerate() {
         let native = natives[usize::from(table.in_memory)]
             .get_or_insert_with(|| measured(results, tables.reads, table.in_memory, |_| Way::Native));
@@ -177,37 +165,35 @@ fn figure(results: &Results, tables: &Tables) -> Figure {
         });
         let mut parts = Vec::new();
         for (load, outcome) in found.iter().enumerate() {
-            let paper = table.paper[load] / tables.native[load];
             let label = format!("table {}, {}, {}", table.number, table.name, name(load));
             let rate = outcome.as_ref().map_or(f64::NAN, rate);
-            let row = Row::new(&*label, "of native", rate / native[load]).against(paper, (paper, 4.0));
+            let row =
+                Row::claim(&format!("{}/table-{}-{}", tables.name, table.number, slug(load)), rate / native[load]);
+            parts.push((rate / native[load], row.paper));
             rows.push(row.note(says(outcome, table.paper[load])));
             if table.number == 16 {
-                let goal = goal(load) as f64;
-                rows.push(
-                    Row::new(format!("{label}: of its goal"), "of the goal", rate / goal).within_band((0.95, 9.0)),
-                );
+                let part = rate / goal(load) as f64;
+                rows.push(Row::new(format!("{label}: of its goal"), "of the goal", part));
+                goals.push((format!("{} ({part:.3})", name(load)), (0.95..=9.0).contains(&part)));
             }
-            parts.push((rate / native[load], paper));
         }
-        if let Some(row) = stored_once(table, &found) {
-            rows.push(row);
-        }
+        once.extend(stored_once(table, &found));
         rates.push((table.number, found.iter().map(|outcome| outcome.as_ref().map_or(f64::NAN, rate)).collect()));
         series.push(Bars {
             name: format!("table {}: {}", table.number, table.name),
             colour: COLOURS[at],
             heights: parts.iter().map(|part| part.0).collect(),
-            papers: parts.iter().map(|part| Some(part.1)).collect(),
+            papers: parts.iter().map(|part| part.1).collect(),
         });
     }
     let of = |number: u32| rates.iter().find(|rates| rates.0 == number).map_or(&[][..], |rates| &rates.1);
-    for Statement(above, below, words) in tables.statements {
+    for Statement(above, below, id) in tables.statements {
         let count = of(*above).iter().zip(of(*below)).filter(|(above, below)| above >= below).count();
-        rows.push(
-            Row::holds(format!("tables {above} and {below}: {words}"), count >= MOST)
-                .note(format!("for {count} of {LOADS} loads")),
-        );
+        rows.push(Row::statement(id, count >= MOST).note(format!("for {count} of {LOADS} loads")));
+    }
+    rows.extend(tables.once.map(|id| Row::every(id, once)));
+    if !goals.is_empty() {
+        rows.push(Row::every("hiods-writes-device/goal", goals));
     }
     for row in &mut rows {
         row.data = if is_real { Data::Real } else { Data::Synthetic };
@@ -237,16 +223,14 @@ fn says(outcome: &Result<Outcome, String>, paper: f64) -> String {
 }
 
 /// After the pass each content is stored once, exactly; the same inline with memory for all contents.
-fn stored_once(table: &Table, found: &Measured) -> Option<Row> {
+fn stored_once(table: &Table, found: &Measured) -> Option<(String, bool)> {
     if table.way == Way::Inline && !table.in_memory {
         return None;
     }
     let is_once = |outcome: &Result<Outcome, String>| {
         outcome.as_ref().is_ok_and(|outcome| outcome.stored_blocks == outcome.tally.distinct_blocks)
     };
-    let when = if table.way == Way::Inline { "without a pass" } else { "after a pass" };
-    let label = format!("table {}, {}: each content is stored once {when}", table.number, table.name);
-    Some(Row::holds(label, found.iter().all(is_once)))
+    Some((format!("table {}, {}", table.number, table.name), found.iter().all(is_once)))
 }
 
 /// Groups of both contents, one worker; four workers are in the rows.

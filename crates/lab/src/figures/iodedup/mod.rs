@@ -2,8 +2,9 @@
 //!
 //! What is the same for all of them: made weeks of web-vm, mail and homes, fitted to the published working sets (`io_deduplication/workload.rs`). Web-vm has an eighth of the
 //! paper's amounts, mail and homes a 32nd, and as much of its memory and time; the short form has an eighth of that. All lie across a whole drive, so that arms
-//! go as far as the paper's. Bands, fixed before anything ran: the slides' gains as `gain_band` has them; a statement of the slides holds or does not.
+//! go as far as the paper's.
 
+pub mod claims;
 mod copies;
 mod hits;
 mod memory;

@@ -6,7 +6,7 @@ use super::{SEED, lines, sized, trace};
 use crate::io_deduplication::hits::Key;
 use crate::io_deduplication::look::{both, distances, frequencies, overlap, working_set};
 use crate::io_deduplication::workload::Shape;
-use crate::traces::synthetic::{Profile, similarity};
+use crate::traces::synthetic::similarity;
 
 pub(super) const MOTIVATION: Entry = Entry {
     name: "iodedup-motivation",
@@ -14,15 +14,6 @@ pub(super) const MOTIVATION: Entry = Entry {
     runs: Vec::new,
     make: motivation,
 };
-
-/// Pages by distinct contents of the whole disk (slides).
-fn static_similarity(profile: Profile) -> f64 {
-    match profile {
-        Profile::WebVm => 2.67,
-        Profile::Mail => 2.64,
-        Profile::Homes => 2.94,
-    }
-}
 
 /// Reads for each different thing, in the mean.
 fn mean(counts: &[u64]) -> f64 {
@@ -33,24 +24,16 @@ fn motivation(results: &Results) -> Figure {
     let (mut rows, mut series) = (Vec::new(), Vec::new());
     for shape in Shape::ALL.map(|shape| sized(shape, results.quick)) {
         let (week, name) = (trace(shape), shape.name());
-        for (writes, what, amounts) in [(false, "read", shape.reads), (true, "written", shape.writes)] {
+        for (writes, what) in [(false, "read"), (true, "written")] {
             let set = working_set(&week, writes);
-            for (of, found, paper) in [
-                ("blocks", set.total, amounts.total),
-                ("different sectors", set.sectors, amounts.sectors),
-                ("different contents", set.contents, amounts.contents),
-            ] {
+            for (of, found) in [("blocks", set.total), ("sectors", set.sectors), ("contents", set.contents)] {
                 let ours = found as f64 / shape.size(1.0) as f64;
-                let row = Row::new(format!("{name}: {of} {what}, scaled"), "GiB", ours);
-                rows.push(row.against(paper, (0.9 * paper, 1.1 * paper)).fitted());
+                rows.push(Row::claim(&format!("iodedup-motivation/{of}-{what}-{name}"), ours));
             }
         }
-        let (found, paper) = (both(&week) as f64 / shape.size(1.0) as f64, shape.both());
-        let row = Row::new(format!("{name}: sectors read and written, scaled"), "GiB", found);
-        rows.push(row.against(paper, (0.9 * paper - 0.02, 1.1 * paper + 0.02)).fitted());
-        let (found, paper) = (similarity(shape.profile, SEED), static_similarity(shape.profile));
-        let row = Row::new(format!("{name}: disk static similarity"), "", found);
-        rows.push(row.against(paper, (paper - 0.05, paper + 0.05)).fitted());
+        let id = |claim: &str| format!("iodedup-motivation/{claim}-{name}");
+        rows.push(Row::claim(&id("both"), both(&week) as f64 / shape.size(1.0) as f64));
+        rows.push(Row::claim(&id("similarity"), similarity(shape.profile, SEED)));
         let mut ranked = |key: Key, by: &str| {
             let counts = frequencies(&week, key);
             let points = (0..=20).map(|at| {
@@ -61,13 +44,13 @@ fn motivation(results: &Results) -> Figure {
             counts
         };
         let [sectors, contents] = [ranked(Key::Sector, "sector"), ranked(Key::Content, "content")];
-        rows.push(Row::new(format!("{name}: reads of a sector"), "", mean(&sectors)).fitted());
-        rows.push(Row::new(format!("{name}: reads of a content"), "", mean(&contents)).fitted());
+        rows.push(Row::new(format!("{name}: reads of a sector"), "", mean(&sectors)));
+        rows.push(Row::new(format!("{name}: reads of a content"), "", mean(&contents)));
         let most = |counts: &[u64]| counts.first().copied().unwrap_or(0) as f64;
         rows.push(Row::new(format!("{name}: reads of the most popular sector"), "", most(&sectors)));
         rows.push(Row::new(format!("{name}: reads of the most popular content"), "", most(&contents)));
-        rows.push(Row::holds(
-            format!("{name}: content is read more often than sectors are"),
+        rows.push(Row::statement(
+            &id("frequency"),
             mean(&contents) > mean(&sectors) && most(&contents) >= most(&sectors),
         ));
         let [sector, content] = [Key::Sector, Key::Content].map(|key| distances(&week, key));
@@ -80,14 +63,11 @@ fn motivation(results: &Results) -> Figure {
         }
         // Of all reads: a thing that was never used before is infinitely far.
         let near = |distances: &[u64]| distances.partition_point(|&distance| distance <= shape.size(1.0));
-        rows.push(Row::holds(
-            format!("{name}: more reads are within 1 GiB of their last use by content than by sector"),
-            near(&content) > near(&sector),
-        ));
+        rows.push(Row::statement(&id("recency"), near(&content) > near(&sector)));
         let [sector, content] = [Key::Sector, Key::Content].map(|key| overlap(&week, key, shape.span()));
         rows.push(Row::new(format!("{name}: sectors of a day that the day before has, too"), "%", sector));
         rows.push(Row::new(format!("{name}: contents of a day that the day before has, too"), "%", content));
-        rows.push(Row::holds(format!("{name}: days have more contents in common than sectors"), content > sector));
+        rows.push(Row::statement(&id("overlap"), content > sector));
     }
     Figure {
         name: "iodedup-motivation",
@@ -96,7 +76,7 @@ fn motivation(results: &Results) -> Figure {
         rows,
         chart: lines("Reads of the most popular sectors or contents", ("% of different ones", "% of reads"), series),
         notes: vec![
-            "Working sets are fitted, and so are mean frequencies, which follow from them. Similarity is that of the disk image of the stand-ins for POD; the weeks here do not use it, \
+            "Amounts are scaled to the paper's week. Working sets are fitted, and so are mean frequencies, which follow from them. Similarity is that of the disk image of the stand-ins for POD; the weeks here do not use it, \
              as copies that nobody reads or writes are unknown to the technique."
                 .into(),
         ],

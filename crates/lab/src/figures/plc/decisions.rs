@@ -50,10 +50,9 @@ fn modules(results: &Results) -> Figure {
         rows.push(Row::new(format!("{name}: written"), "GB", outcome.written_gib()));
     }
     let written = |at: usize| outcomes[at].written_bytes;
-    for (at, name) in names.iter().enumerate().skip(2).take(3) {
-        rows.push(Row::holds(format!("{name} alone writes less than none"), written(at) < written(1)));
-    }
-    rows.push(Row::holds("all three write least", (1..8).all(|at| written(8) <= written(at))));
+    let alone = names.iter().enumerate().skip(2).take(3).map(|(at, name)| (name.as_str(), written(at) < written(1)));
+    rows.push(Row::every("plc-modules/alone", alone));
+    rows.push(Row::statement("plc-modules/all", (1..8).all(|at| written(8) <= written(at))));
     let bars = |name: &str, colour, value: fn(&Outcome) -> f64| Bars {
         name: name.into(),
         colour,
@@ -127,7 +126,7 @@ fn decisions(results: &Results) -> Figure {
         rows.push(Row::new(format!("{name}: hits on a second day with other files"), "%", second[at].hit_percent()));
     }
     let base = workload.run(&[Setup::new(PAPER, cache), Setup::new(ours(cache), cache)]);
-    rows.push(Row::holds("ours hits at least as much as PLC-Cache", base[1].hits >= base[0].hits));
+    rows.push(Row::statement("plc-decisions/hits", base[1].hits >= base[0].hits));
     let of = |outcomes: &[Outcome]| {
         outcomes.iter().enumerate().map(|(at, outcome)| (at as f64 + 1.0, outcome.hit_percent())).collect::<Vec<_>>()
     };

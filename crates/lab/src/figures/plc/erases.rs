@@ -2,7 +2,7 @@
 
 use super::super::plot::{Bars, COLOURS, Chart, Drawn, round_up};
 use super::super::runs::Results;
-use super::super::{Entry, Figure, Row, gain_band};
+use super::super::{Entry, Figure, Row};
 use super::{PAPER, Workload, less, percent, sized};
 use crate::flash_cache::policies::Policy;
 use crate::flash_cache::workload::Shape;
@@ -23,6 +23,7 @@ const CASES: [(&str, Policy, Level); 4] = [
     ("LRU, containers", Policy::Lru, Level::Containers),
     ("PLC-Cache", PAPER, Level::Containers),
 ];
+/// Spare flash in thousandths. The first is judged: drives like the slides' have some 7 %.
 const SPARES: [u64; 2] = [70, 280];
 
 fn erases(results: &Results) -> Figure {
@@ -40,6 +41,7 @@ fn erases(results: &Results) -> Figure {
     let outcomes = workload.run(&setups);
     let mut rows = Vec::new();
     let mut heights = vec![Vec::new(); CASES.len()];
+    let (mut most, mut points) = (0.0f64, Vec::new());
     for (spare_at, spare) in SPARES.into_iter().enumerate() {
         let of = |at: usize| &outcomes[spare_at * CASES.len() + at];
         let amplification = |at: usize| of(at).wear.amplification_permille() as f64 / 1000.0;
@@ -52,16 +54,17 @@ fn erases(results: &Results) -> Figure {
             heights[at].push(erases(at));
         }
         let label = |what: &str| format!("{} to spare: {what}", percent(spare));
-        let row = Row::new(label("PLC-Cache erases less than SAR"), "%", less(erases(3), erases(0)));
-        rows.push(row.against(54.4, gain_band(54.4)));
+        let gain = less(erases(3), erases(0));
+        rows.push(match spare_at {
+            0 => Row::claim("plc-erases/sar", gain),
+            _ => Row::new(label("PLC-Cache erases less than SAR"), "%", gain),
+        });
         // A container fills whole erase units: nothing valid is left in a unit that is emptied.
-        let row = Row::new(label("by container, pages programmed for each written"), "", amplification(2));
-        rows.push(row.within_band((1.0, 1.01)));
-        rows.push(Row::holds(
-            label("by chunk, more is programmed than by container"),
-            amplification(1) > amplification(2),
-        ));
+        most = most.max(amplification(2));
+        points.push((label("chunks"), amplification(1) > amplification(2)));
     }
+    rows.push(Row::claim("plc-erases/no-amplification", most));
+    rows.push(Row::every("plc-erases/amplification", points));
     let highest = heights.iter().flatten().copied().fold(0.0, f64::max);
     let series = CASES.into_iter().zip(heights).enumerate().map(|(at, ((name, ..), heights))| Bars {
         name: name.into(),

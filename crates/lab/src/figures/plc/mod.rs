@@ -1,9 +1,9 @@
 //! PLC-Cache (MSST 2014, slides): its figures and tables, and the frontier of all policies.
 //!
 //! What is the same for all of them: 200 GB of data in containers of 4 MiB and 520 GB of reads (Zipf, exponent 1) in a day; of these sizes
-//! the short form has a 64th. Data and reads are made, as nobody has the slides' ("collected in the laboratory server"). Bands: the slides'
-//! gains as `gain_band` has them; a statement of the slides holds or does not.
+//! the short form has a 64th. Data and reads are made, as nobody has the slides' ("collected in the laboratory server").
 
+pub mod claims;
 mod decisions;
 mod erases;
 mod frontier;

@@ -66,19 +66,22 @@ fn seconds(outcome: &Outcome) -> f64 {
 }
 
 /// The rows of a sweep; the slides say that PLC-Cache is faster and writes less at each point.
-fn rows(points: &[Point]) -> Vec<Row> {
+fn rows(name: &str, points: &[Point]) -> Vec<Row> {
     let mut rows = Vec::new();
     for Point { label, outcomes, .. } in points {
-        for (name, outcome) in NAMES.into_iter().zip(outcomes) {
+        for (policy, outcome) in NAMES.into_iter().zip(outcomes) {
             let note = format!("hits {:.1} %", outcome.hit_percent());
-            rows.push(Row::new(format!("{label}, {name}: time"), "s", seconds(outcome)).note(note));
-            rows.push(Row::new(format!("{label}, {name}: written"), "GB", outcome.written_gib()));
+            rows.push(Row::new(format!("{label}, {policy}: time"), "s", seconds(outcome)).note(note));
+            rows.push(Row::new(format!("{label}, {policy}: written"), "GB", outcome.written_gib()));
         }
-        let (lru, plc) = (&outcomes[0], &outcomes[1]);
-        rows.push(Row::holds(format!("{label}: PLC-Cache takes less time than LRU"), seconds(plc) < seconds(lru)));
-        let holds = plc.written_bytes < lru.written_bytes;
-        rows.push(Row::holds(format!("{label}: PLC-Cache writes less than LRU"), holds));
-        rows.push(Row::holds(format!("{label}: ours takes less time than LRU"), seconds(&outcomes[2]) < seconds(lru)));
+    }
+    let each = |holds: fn(&[Outcome]) -> bool| points.iter().map(move |point| (&*point.label, holds(&point.outcomes)));
+    for (claim, holds) in [
+        ("time", each(|of| of[1].nanos < of[0].nanos)),
+        ("written", each(|of| of[1].written_bytes < of[0].written_bytes)),
+        ("ours", each(|of| of[2].nanos < of[0].nanos)),
+    ] {
+        rows.push(Row::every(&format!("{name}/{claim}"), holds));
     }
     rows
 }
@@ -92,7 +95,7 @@ fn figure(
     more: Vec<Row>,
     notes: Vec<String>,
 ) -> Figure {
-    let mut rows = rows(&points);
+    let mut rows = rows(name, &points);
     rows.extend(more);
     let series = NAMES.into_iter().enumerate().map(|(at, name)| {
         let of = |point: &Point| (point.x, seconds(&point.outcomes[at]));
@@ -112,7 +115,7 @@ fn cache_size(results: &Results) -> Figure {
     };
     let points: Vec<Point> = sizes.into_iter().map(of).collect();
     let falls = points.windows(2).all(|pair| pair[1].outcomes[0].written_bytes < pair[0].outcomes[0].written_bytes);
-    let more = vec![Row::holds("LRU writes less with each larger cache", falls)];
+    let more = vec![Row::statement("plc-cache-size/lru-falls", falls)];
     let notes = vec![
         "With 20 % of the data PLC-Cache as printed is no longer faster: its filter keeps out what there would be room for. Ours lets all \
          in until the cache is full."
@@ -136,7 +139,7 @@ fn alpha(results: &Results) -> Figure {
     };
     let points: Vec<Point> = [0.6, 0.8, 1.0, 1.2].into_iter().map(of).collect();
     let falls = points.windows(2).all(|pair| seconds(&pair[1].outcomes[1]) < seconds(&pair[0].outcomes[1]));
-    let more = vec![Row::holds("PLC-Cache is faster with each larger alpha", falls)];
+    let more = vec![Row::statement("plc-alpha/faster", falls)];
     figure(
         "plc-alpha",
         "PLC slides, alpha of Zipf",
@@ -162,7 +165,7 @@ fn container(results: &Results) -> Figure {
     let points: Vec<Point> = [1, 2, 4, 8, 16].into_iter().map(of).collect();
     let best = points.iter().map(|point| seconds(&point.outcomes[1])).fold(f64::MAX, f64::min);
     let largest = points.last().map_or(0.0, |point| seconds(&point.outcomes[1]));
-    let more = vec![Row::holds("PLC-Cache is slow with the largest containers", largest > 1.2 * best)];
+    let more = vec![Row::statement("plc-container/large", largest > 1.2 * best)];
     figure(
         "plc-container",
         "PLC slides, container size",
@@ -180,9 +183,9 @@ fn chunk(results: &Results) -> Figure {
     let points: Vec<Point> = [1, 2, 4, 8, 16].into_iter().map(of).collect();
     let time = |at: usize| seconds(&points[at].outcomes[1]);
     let more = vec![
-        Row::holds("PLC-Cache is slowest with the smallest chunks", (1..5).all(|at| time(at) < time(0))),
+        Row::statement("plc-chunk/small", (1..5).all(|at| time(at) < time(0))),
         // "Does not have obvious impacts".
-        Row::new("4 to 16 KiB: PLC-Cache differs by", "%", 100.0 * (time(2) / time(4) - 1.0)).within_band((0.0, 5.0)),
+        Row::claim("plc-chunk/no-impact", 100.0 * (time(2) / time(4) - 1.0)),
     ];
     figure(
         "plc-chunk",
@@ -216,8 +219,8 @@ fn threshold(results: &Results) -> Figure {
         rows.push(Row::new(format!("threshold {threshold}: written"), "GB", outcome.written_gib()));
     }
     let (first, fifth) = (&outcomes[0], &outcomes[3]);
-    rows.push(Row::holds("without a threshold more is written than with 5", first.written_bytes > fifth.written_bytes));
-    rows.push(Row::holds("without a threshold reads take longer than with 5", first.nanos > fifth.nanos));
+    rows.push(Row::statement("plc-threshold/written", first.written_bytes > fifth.written_bytes));
+    rows.push(Row::statement("plc-threshold/time", first.nanos > fifth.nanos));
     let of = |value: fn(&Outcome) -> f64| {
         thresholds.into_iter().map(f64::from).zip(outcomes.iter().map(value)).collect::<Vec<_>>()
     };

@@ -73,7 +73,7 @@ fn of_trace(results: &Results, name: &'static str, title: &str, path: &str) -> F
     match made {
         Ok(workload) if !workload.files.is_empty() => {
             notes.push(format!("{} reads of {} regions.", workload.files.len(), workload.data.containers));
-            series = measure(&workload, title, &mut rows);
+            series = measure(&workload, name, title, &mut rows);
         }
         Ok(_) => notes.push("It has no reads.".into()),
         Err(why) => notes.push(why),
@@ -93,8 +93,9 @@ fn of_trace(results: &Results, name: &'static str, title: &str, path: &str) -> F
     }
 }
 
-fn measure(workload: &Workload, title: &str, rows: &mut Vec<Row>) -> Vec<(String, Vec<(f64, f64)>)> {
+fn measure(workload: &Workload, name: &str, title: &str, rows: &mut Vec<Row>) -> Vec<(String, Vec<(f64, f64)>)> {
     let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+    let (mut hits, mut written) = (Vec::new(), Vec::new());
     for permille in SIZES {
         let cache = workload.cache(permille);
         let policies =
@@ -110,13 +111,12 @@ fn measure(workload: &Workload, title: &str, rows: &mut Vec<Row>) -> Vec<(String
             series[at].1.push((mib.max(0.01).log10(), outcome.hit_percent()));
         }
         let (lru, own) = (&outcomes[1], &outcomes[7]);
-        let mut holds = |what: &str, holds| {
-            rows.push(
-                Row::holds(format!("{title}, cache {}: ours {what}", percent(permille)), holds).of(Measured::Real),
-            );
-        };
-        holds("hits at least as much as LRU", own.hits >= lru.hits);
-        holds("writes at most half of LRU's bytes", 2 * own.written_bytes <= lru.written_bytes);
+        let label = format!("cache {}", percent(permille));
+        hits.push((label.clone(), own.hits >= lru.hits));
+        written.push((label, 2 * own.written_bytes <= lru.written_bytes));
+    }
+    for (claim, points) in [("hits", hits), ("written", written)] {
+        rows.push(Row::every(&format!("{name}/{claim}"), points).of(Measured::Real));
     }
     series
 }

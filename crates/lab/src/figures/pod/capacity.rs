@@ -1,8 +1,9 @@
 //! What is saved: capacity (Fig. 13), writes (Fig. 15), and what it costs in NVRAM (section 4.5.2).
 
 use super::{SCHEMES, TRACES, bars, each, rows, title};
+use crate::figures::claims::find;
 use crate::figures::runs::{Outcome, Results, Run};
-use crate::figures::{Entry, Figure, Row, gain_band};
+use crate::figures::{Entry, Figure, Row};
 use crate::replay::scheme::Scheme;
 use crate::traces::synthetic::Profile;
 
@@ -23,14 +24,14 @@ fn fig_13(results: &Results) -> Figure {
     for trace in TRACES {
         let name = trace.name();
         let least = SCHEMES.map(|scheme| used(trace, scheme)).into_iter().fold(f64::MAX, f64::min);
-        all.push(Row::holds(format!("{name}: Full-Dedupe saves most"), used(trace, Scheme::FULL) <= least));
+        all.push(Row::statement(&format!("pod-13/full-{name}"), used(trace, Scheme::FULL) <= least));
         let select = used(trace, Scheme::SELECT) <= used(trace, Scheme::IDEDUP);
-        all.push(Row::holds(format!("{name}: Select-Dedupe saves as much as iDedup or more"), select));
+        all.push(Row::statement(&format!("pod-13/select-{name}"), select));
         let ours = used(trace, Scheme::CURVES);
         let others = [Scheme::NATIVE, Scheme::IDEDUP, Scheme::SELECT, Scheme::POD].map(|scheme| used(trace, scheme));
         let best = others.into_iter().fold(f64::MAX, f64::min);
         all.push(
-            Row::holds(format!("{name}: ours saves as much as all but Full-Dedupe, or more"), ours <= best)
+            Row::statement(&format!("pod-13/ours-{name}"), ours <= best)
                 .note(format!("{ours:.0} blocks, the best of the others {best:.0}")),
         );
     }
@@ -60,24 +61,22 @@ fn fig_13(results: &Results) -> Figure {
 fn fig_15(results: &Results) -> Figure {
     let value = Outcome::removed_percent;
     let of = |trace, scheme| value(results.of(Run::pod(trace, scheme)));
-    let mut all = vec![
-        Row::new("mail, Select-Dedupe", "% of write requests", of(Profile::Mail, Scheme::SELECT))
-            .against(70.7, gain_band(70.7))
-            .fitted()
-            .note("a target of the stand-in"),
-    ];
+    let mut all = vec![Row::claim("pod-15/select-mail", of(Profile::Mail, Scheme::SELECT))];
     for trace in TRACES {
         let (full, pod, select, idedup) =
             (of(trace, Scheme::FULL), of(trace, Scheme::POD), of(trace, Scheme::SELECT), of(trace, Scheme::IDEDUP));
         let order = full > pod && pod >= select && select > idedup;
         all.push(
-            Row::holds(format!("{}: Full-Dedupe, then POD, Select-Dedupe, iDedup", trace.name()), order)
+            Row::statement(&format!("pod-15/order-{}", trace.name()), order)
                 .note(format!("{full:.1}, {pod:.1}, {select:.1}, {idedup:.1} %")),
         );
     }
     all.extend(rows(results, "% of write requests", &SCHEMES, value));
     let ours = |_: &Results, trace, scheme| of(trace, scheme);
-    let paper = |trace, scheme| (trace == Profile::Mail && scheme == Scheme::SELECT).then_some(70.7);
+    let paper = |trace, scheme| {
+        let is_stated = trace == Profile::Mail && scheme == Scheme::SELECT;
+        is_stated.then(|| find("pod-15/select-mail").value).flatten()
+    };
     Figure {
         name: "pod-15",
         source: "POD, Fig. 15",
@@ -90,20 +89,13 @@ fn fig_15(results: &Results) -> Figure {
 
 fn nvram(results: &Results) -> Figure {
     let value: fn(&Outcome) -> f64 = |outcome| outcome.nvram as f64 / 1e6;
-    let paper = |trace| match trace {
-        Profile::WebVm => 0.8,
-        Profile::Homes => 0.3,
-        Profile::Mail => 1.5,
-    };
-    let row = |trace: Profile| {
-        let most = value(results.of(Run::pod(trace, Scheme::POD)));
-        Row::new(trace.name(), "MB", most).against(paper(trace), (paper(trace) / 2.0, paper(trace) * 2.0))
-    };
+    let id = |trace: Profile| format!("pod-nvram/{}", trace.name());
+    let row = |trace: Profile| Row::claim(&id(trace), value(results.of(Run::pod(trace, Scheme::POD))));
     let mut all: Vec<Row> = TRACES.into_iter().map(row).collect();
     all.extend(rows(results, "MB", &SCHEMES, value));
     let ours = |results: &Results, trace, scheme| value(results.of(Run::pod(trace, scheme)));
     let shown = [Scheme::IDEDUP, Scheme::SELECT, Scheme::POD, Scheme::FULL];
-    let drawn = |trace, scheme| (scheme == Scheme::POD).then(|| paper(trace));
+    let drawn = |trace, scheme| (scheme == Scheme::POD).then(|| find(&id(trace)).value).flatten();
     Figure {
         name: "pod-nvram",
         source: "POD, section 4.5.2",

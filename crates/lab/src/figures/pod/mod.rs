@@ -5,6 +5,7 @@
 //! day 15 replayed at its own pace (sections 4.1 and 4.2).
 
 mod capacity;
+pub mod claims;
 mod division;
 mod onefold;
 mod parts;

@@ -1,11 +1,11 @@
 //! What the traces are: Table 3, Fig. 1 and Fig. 2.
 
 use super::TRACES;
+use crate::figures::claims::find;
 use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, round_up};
 use crate::figures::runs::Results;
 use crate::figures::{Entry, Figure, Row};
 use crate::traces::stat::Figures as Stated;
-use crate::traces::synthetic::Profile;
 
 pub(super) const TABLE_3: Entry =
     Entry { name: "pod-table-3", about: "POD, Table 3: the traces", runs: Vec::new, make: table_3 };
@@ -19,32 +19,19 @@ pub(super) const FIG_2: Entry = Entry {
 };
 
 fn table_3(results: &Results) -> Figure {
-    let paper = |trace| match trace {
-        Profile::WebVm => (69.8, 154_105.0, 14.8),
-        Profile::Homes => (80.5, 64_819.0, 13.1),
-        Profile::Mail => (78.5, 328_145.0, 40.8),
-    };
-    let near = |value: f64| (0.98 * value, 1.02 * value);
     let mut rows = Vec::new();
-    let mut heights = [Vec::new(), Vec::new()];
+    let (mut heights, mut papers) = (Vec::new(), Vec::new());
     for trace in TRACES {
-        let (stated, (ratio, requests, mean)) = (results.day(trace), paper(trace));
+        let stated = results.day(trace);
         let name = trace.name();
-        let all = [
-            ("write ratio", "%", 100.0 * stated.write_ratio, ratio),
-            ("requests", "", stated.requests as f64, requests),
-            ("mean size", "KiB", stated.mean_kib, mean),
-        ];
-        for (what, unit, ours, paper) in all {
-            rows.push(Row::new(format!("{name}: {what}"), unit, ours).against(paper, near(paper)).fitted());
-        }
-        heights[0].push(stated.mean_kib);
-        heights[1].push(mean);
+        let all =
+            [("ratio", 100.0 * stated.write_ratio), ("requests", stated.requests as f64), ("size", stated.mean_kib)];
+        rows.extend(all.map(|(what, ours)| Row::claim(&format!("pod-table-3/{what}-{name}"), ours)));
+        heights.push(stated.mean_kib);
+        papers.push(find(&format!("pod-table-3/size-{name}")).value);
     }
-    let [ours, papers] = heights;
-    let highest = ours.iter().chain(&papers).copied().fold(0.0, f64::max);
-    let papers = papers.into_iter().map(Some).collect();
-    let bars = Bars { name: "stand-in".into(), colour: COLOURS[0], heights: ours, papers };
+    let highest = heights.iter().chain(papers.iter().flatten()).copied().fold(0.0, f64::max);
+    let bars = Bars { name: "ours".into(), colour: COLOURS[0], heights, papers };
     Figure {
         name: "pod-table-3",
         source: "POD, Table 3",
@@ -86,14 +73,9 @@ fn fig_1(results: &Results) -> Figure {
         }
         if let [small, .., large] = &stated.by_size[..] {
             let dominates = stated.by_size.iter().all(|class| class.writes <= small.writes);
-            rows.push(Row::holds(format!("{}: writes of one block are the most", trace.name()), dominates).fitted());
-            rows.push(
-                Row::holds(
-                    format!("{}: small writes are known as a whole more often than large ones", trace.name()),
-                    of(small.fully, small.writes) > of(large.fully, large.writes),
-                )
-                .fitted(),
-            );
+            let falls = of(small.fully, small.writes) > of(large.fully, large.writes);
+            rows.push(Row::statement(&format!("pod-1/small-{}", trace.name()), dominates));
+            rows.push(Row::statement(&format!("pod-1/known-{}", trace.name()), falls));
         }
         series.push(Bars {
             name: format!("{}, known as a whole", trace.name()),
@@ -136,8 +118,8 @@ fn fig_2(results: &Results) -> Figure {
     let points = stated.iter().map(|stated| 100.0 * stated.same_place_share).sum::<f64>() / 3.0;
     let above = |stated: &&Stated| 100.0 * stated.same_place_share / stated.elsewhere_share.max(1e-9);
     let relative = stated.iter().map(above).sum::<f64>() / 3.0;
+    rows.push(Row::claim("pod-2/above", points));
     let label = "I/O redundancy above capacity redundancy, mean of the three";
-    rows.push(Row::new(label, "points", points).against(21.9, (16.9, 26.9)).fitted());
     rows.push(Row::new(label, "% of capacity redundancy", relative).note("the other reading of the paper's 21.9 %"));
     let bars = |name: &str, at: usize, share: fn(&Stated) -> f64| Bars {
         name: name.into(),

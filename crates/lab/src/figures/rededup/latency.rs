@@ -5,7 +5,7 @@ use engine::relocation::plan::{Order, Rules};
 use engine::relocation::profile::Merge;
 
 use super::super::runs::Results;
-use super::super::{Entry, Figure, Row, gain_band};
+use super::super::{Entry, Figure, Row};
 use super::{Basis, SHAPES, bars, less, sized};
 use crate::relocation::planning::Planner;
 
@@ -22,15 +22,13 @@ pub(super) const ASSESS: Entry = Entry {
     make: assess,
 };
 
-/// Mail, research: percent (section V.A).
-const PAPER: [f64; 2] = [28.0, 40.0];
 pub(super) const PLANNERS: [(&str, Planner); 3] =
     [("as printed", Planner::PRINTED), ("normalised", Planner::NORMALISED), ("ours", Planner::OURS)];
 
 fn latency(results: &Results) -> Figure {
     let mut rows = Vec::new();
     let mut heights = vec![Vec::new(); 1 + PLANNERS.len()];
-    for (shape, paper) in SHAPES.into_iter().zip(PAPER) {
+    for shape in SHAPES {
         let basis = Basis::new(sized(shape, results.quick));
         rows.push(Row::new(format!("{}: basic deduplication", shape.name), "ms", basis.basic.latency()));
         heights[0].push(basis.basic.latency());
@@ -46,8 +44,11 @@ fn latency(results: &Results) -> Figure {
                 ours.reads_per_128_kib(),
                 basis.basic.reads_per_128_kib()
             );
-            let row = Row::new(format!("{}: less with ReDedup, {name}", shape.name), "%", gain).note(note);
-            rows.push(row.against(paper, gain_band(paper)));
+            let row = match at {
+                0 => Row::claim(&format!("rededup-latency/{}", shape.name), gain),
+                _ => Row::new(format!("{}: less with ReDedup, {name}", shape.name), "%", gain),
+            };
+            rows.push(row.note(note));
             heights[at + 1].push(ours.latency());
         }
     }
@@ -80,7 +81,7 @@ fn assess(results: &Results) -> Figure {
     for shape in SHAPES {
         let basis = Basis::new(sized(shape, results.quick));
         let tenth = u64::from(basis.oldest.free) / 10;
-        for (most_blocks, amount) in [(u64::MAX, "all"), (tenth, "a tenth")] {
+        for (most_blocks, amount, claim) in [(u64::MAX, "all", "all"), (tenth, "a tenth", "tenth")] {
             let gain = |sharing, merge, order| {
                 let rules = Rules { order, most_blocks, ..Rules::PAPER };
                 basis.gain(Planner { merge, sharing, rules })
@@ -97,10 +98,7 @@ fn assess(results: &Results) -> Figure {
                 }
             }
             let [pairs, own, _] = by_sharing[0];
-            rows.push(Row::holds(
-                format!("{}, {amount} moved: normalised is better than printed", shape.name),
-                own > pairs,
-            ));
+            rows.push(Row::statement(&format!("rededup-assess/{}-{claim}", shape.name), own > pairs));
             for (heights, gain) in heights.iter_mut().zip(by_sharing[0]) {
                 heights.push(gain);
             }

@@ -2,11 +2,12 @@
 //!
 //! What is the same for all of them: two made populations with days of reads, fitted to Table I and Fig. 2a alone; the drive of docs/disks.md;
 //! a plan of one day's reads, measured with the next day's. The long form has a sixteenth of the mail server and a quarter of the research server, the short form an
-//! eighth of that. Bands: the paper's gains as `gain_band` has them, stated before anything ran; a statement holds or does not.
+//! eighth of that.
 
 mod baselines;
 mod challenge;
 mod chance;
+pub mod claims;
 mod latency;
 mod planner;
 mod seeks;

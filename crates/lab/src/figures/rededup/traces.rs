@@ -33,13 +33,9 @@ fn table(results: &Results) -> Figure {
         let world = World::new(sized(shape, results.quick), WEEK);
         let blocks: u64 = world.days.iter().flatten().map(|request| u64::from(request.blocks)).sum();
         let read = (blocks * world.shape.part / 256) as f64;
-        let paper = shape.read_mb as f64;
-        rows.push(
-            Row::new(format!("{}: read", shape.name), "MB", read).against(paper, (0.98 * paper, 1.02 * paper)).fitted(),
-        );
-        let (ours, paper) = (world.population.copies_percent(), shape.copies_percent as f64);
-        let row = Row::new(format!("{}: deduplication ratio", shape.name), "%", ours);
-        rows.push(row.against(paper, (paper - 3.0, paper + 3.0)).fitted());
+        rows.push(Row::claim(&format!("rededup-traces/read-{}", shape.name), read));
+        let ours = world.population.copies_percent();
+        rows.push(Row::claim(&format!("rededup-traces/ratio-{}", shape.name), ours));
         let shared = world.population.shared_files().iter().filter(|shared| **shared).count();
         let percent = 100.0 * shared as f64 / world.population.files() as f64;
         rows.push(Row::new(format!("{}: files that share content", shape.name), "%", percent));
@@ -100,8 +96,7 @@ fn skew(results: &Results) -> Figure {
     for shape in SHAPES {
         let files = shared(&World::new(sized(shape, results.quick), WEEK));
         let point = |percent| share(&files, percent, |reads| reads.0);
-        let row = Row::new(format!("{}: accesses of the top 20 % of shared files", shape.name), "%", point(20));
-        rows.push(row.within_band((60.0, 80.0)).fitted());
+        rows.push(Row::claim(&format!("rededup-skew/{}", shape.name), point(20)));
         let points = (0..=20).map(|at| (at as f64 * 5.0, point(at * 5))).collect();
         series.push((shape.name.to_string(), points));
     }
@@ -122,10 +117,14 @@ fn content(results: &Results) -> Figure {
         let files = shared(&World::new(sized(shape, results.quick), WEEK));
         let heights: Vec<f64> = [10, 20, 30].map(|percent| share(&files, percent, |reads| reads.1)).to_vec();
         for (percent, height) in [10, 20, 30].into_iter().zip(&heights) {
-            let row = Row::new(format!("{}: copied content read by the top {percent} %", shape.name), "%", *height);
-            // The paper draws bars and says "a large portion": more than the files' own share.
-            rows.push(row.within_band((2.0 * f64::from(percent), 95.0)));
+            rows.push(Row::new(format!("{}: copied content read by the top {percent} %", shape.name), "%", *height));
         }
+        // The paper draws bars and says "a large portion": more than the files' own share.
+        let point = |(percent, height): (i32, &f64)| {
+            (format!("top {percent} % ({height:.1} %)"), (2.0 * f64::from(percent)..=95.0).contains(height))
+        };
+        let points = [10, 20, 30].into_iter().zip(&heights).map(point);
+        rows.push(Row::every(&format!("rededup-skew-content/{}", shape.name), points));
         series.push((shape.name, heights, Vec::new()));
     }
     Figure {
