@@ -40,12 +40,12 @@ def promtool():
     return shutil.which("promtool") or (fetched if os.path.exists(fetched) else None)
 
 
-def run(*arguments, check=True, **options):
-    """Runs a command, its output captured as text; shows it when the command fails."""
+def run(*arguments, check=True, timeout=600, **options):
+    """Runs a command, its output captured as text; shows it when the command fails. One that hangs is ended after `timeout` seconds."""
     if "input" not in options:
         # A terminal would be asked questions.
         options.setdefault("stdin", subprocess.DEVNULL)
-    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=600, **options)
+    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=timeout, **options)
     if check and done.returncode != 0:
         raise AssertionError(f"{arguments} exited with {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done
