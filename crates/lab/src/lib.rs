@@ -7,6 +7,7 @@
 
 pub mod allocations;
 pub mod bench;
+pub mod closed_pipe;
 pub mod content;
 pub mod dedis;
 pub mod disks;

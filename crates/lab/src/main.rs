@@ -354,6 +354,9 @@ fn parse_kind(text: &str) -> Result<cost::Kind, String> {
 }
 
 fn main() -> ExitCode {
+    if let Err(error) = lab::closed_pipe::ends_quietly() {
+        eprintln!("signals cannot be caught: {error}");
+    }
     let arguments = Arguments::parse();
     arguments.canary.into_iter().for_each(canary::break_everywhere);
     match arguments.command {

@@ -57,8 +57,21 @@ impl Spread {
         if mean == 0.0 { 0.0 } else { libm::sqrt(self.variance()) / mean }
     }
 
-    /// The value below which this share of them is; 0 of none.
+    /// Value below which this share of them is, to three digits and never above the greatest; 0 of none.
     pub fn percentile(&self, percent: f64) -> u64 {
-        if self.count == 0 { 0 } else { self.histogram.value_at_percentile(percent) }
+        if self.count == 0 { 0 } else { self.histogram.value_at_percentile(percent).min(self.most) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_not_above_the_greatest() {
+        let mut spread = Spread::default();
+        [1, 20_871].into_iter().for_each(|value| spread.add(value));
+        assert!(spread.histogram.value_at_percentile(90.0) > 20_871, "the histogram rounds up");
+        assert_eq!((spread.percentile(90.0), spread.percentile(10.0), spread.most()), (20_871, 1, 20_871));
     }
 }
