@@ -91,6 +91,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
         figure.mark(|trace| sources.data(trace));
+        figure.tag();
         if let Err(error) = figure.write(&out, &made) {
             eprintln!("{} cannot be written to {}: {error}", figure.name, out.display());
             return ExitCode::FAILURE;

@@ -83,6 +83,17 @@ pub enum Data {
     Model,
 }
 
+impl Data {
+    /// Name for readers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Data::Real => "real",
+            Data::Synthetic => "synthetic",
+            Data::Model => "model",
+        }
+    }
+}
+
 impl Row {
     /// A value of a made trace that judges nothing.
     pub fn new(label: impl Into<String>, unit: &'static str, ours: f64) -> Row {
@@ -241,6 +252,18 @@ impl Figure {
         }
     }
 
+    /// Marks the chart with the data of its rows.
+    pub fn tag(&mut self) {
+        let has = |data| self.rows.iter().any(|row| row.data == data);
+        let name = match (has(Data::Synthetic), has(Data::Real)) {
+            (true, true) => "synthetic, and real where it says so",
+            (true, false) => Data::Synthetic.name(),
+            (false, true) => Data::Real.name(),
+            (false, false) => Data::Model.name(),
+        };
+        self.chart.tag = name;
+    }
+
     /// Checks that the figure judges its own claims, and none twice.
     pub fn check(&self) -> Result<(), String> {
         let mut ids: Vec<&str> = self.rows.iter().filter_map(|row| row.claim).collect();
@@ -276,14 +299,7 @@ mod tests {
     }
 
     fn figure(name: &'static str, rows: Vec<Row>) -> Figure {
-        let chart = plot::Chart {
-            title: String::new(),
-            x_label: String::new(),
-            y_label: String::new(),
-            y: (0.0, 1.0),
-            log: false,
-            content: plot::Drawn::Bars { groups: Vec::new(), series: Vec::new() },
-        };
+        let chart = Chart::bars("", "", Vec::new(), Vec::new());
         Figure { name, source: "none", title: String::new(), rows, chart, notes: Vec::new() }
     }
 

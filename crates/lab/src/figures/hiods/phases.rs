@@ -10,7 +10,7 @@
 use super::NOTE;
 use super::model::{Account, Costs, How, PAPER, PHASE, Path, Second, account, return_to_inline, run};
 use super::ways;
-use crate::figures::plot::{Band, COLOURS, Chart, Drawn, Line, SHADES, round_up};
+use crate::figures::plot::{Band, Chart, Line, SHADES};
 use crate::figures::{Data, Entry, Figure, Row};
 use engine::timing::Mode;
 
@@ -405,13 +405,8 @@ fn chart(what: &str, of: &str, shown: &[Vec<Second>]) -> Chart {
         };
         seconds.chunks(EVERY).enumerate().map(mean).collect()
     };
-    let line = |name: &str, colour: usize, dashed, points| Line {
-        name: name.into(),
-        colour: COLOURS[colour],
-        dashed,
-        marked: false,
-        points,
-    };
+    let line =
+        |name: &str, colour: usize, dashed, points| Line::new(name, points).colour(colour).dashed(dashed).marked(false);
     let (mut lines, mut bands) = (Vec::new(), Vec::new());
     for (at, (name, seconds)) in ["preset", "ours"].into_iter().zip(shown).enumerate() {
         lines.push(line(&format!("foreground, {name}"), 2 * at, at == 0, means(seconds, |second| second.foreground)));
@@ -425,16 +420,14 @@ fn chart(what: &str, of: &str, shown: &[Vec<Second>]) -> Chart {
     }
     let goal = shown.first().map_or(Vec::new(), |seconds| means(seconds, |second| second.goal));
     lines.insert(0, line("goal", 6, true, goal));
-    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
     let end = shown.iter().map(Vec::len).max().unwrap_or(1) as f64;
-    Chart {
-        title: format!("HIODS, {what}: {of}, means of 30 s"),
-        x_label: "seconds".into(),
-        y_label: "requests or blocks a second".into(),
-        y: (0.0, round_up(highest)),
-        log: false,
-        content: Drawn::Lines { x: (0.0, end), bands, lines },
-    }
+    Chart::lines(
+        format!("HIODS, {what}: {of}, means of 30 s"),
+        ("time in seconds", "requests or blocks a second"),
+        lines,
+    )
+    .range_x(0.0, end)
+    .shaded(bands)
 }
 
 /// Where it was offline.

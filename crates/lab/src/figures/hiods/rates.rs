@@ -5,7 +5,7 @@
 
 use super::NOTE;
 use super::model::{Account, How, PAPER, Path, account, run};
-use crate::figures::plot::{COLOURS, Chart, Drawn, Line, round_up};
+use crate::figures::plot::{Chart, Line};
 use crate::figures::{Data, Entry, Figure, Row};
 use engine::timing::Mode;
 
@@ -55,31 +55,18 @@ fn figure() -> Figure {
     for row in &mut rows {
         row.data = Data::Model;
     }
-    let highest = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
-    let line = |at: usize, points: Vec<(f64, f64)>| Line {
-        name: HOWS[at].0.into(),
-        colour: COLOURS[at],
-        dashed: at < 2,
-        marked: true,
-        points,
-    };
+    let line = |(at, points): (usize, Vec<(f64, f64)>)| Line::new(HOWS[at].0, points).dashed(at < 2);
     Figure {
         name: "hiods-controller",
         source: "HIODS, section 5.4 (not a figure of it)",
         title: "seconds of missed goal by the rate that is asked for".into(),
         rows,
-        chart: Chart {
-            title: "8 GiB at a rate, between 8 GiB at a fifth of inline: seconds of missed goal (model)".into(),
-            x_label: "requests a second".into(),
-            y_label: "seconds in which the goal was missed".into(),
-            y: (0.0, round_up(highest)),
-            log: false,
-            content: Drawn::Lines {
-                x: (0.0, (2 * INLINE) as f64 * 1.02),
-                bands: Vec::new(),
-                lines: lines.into_iter().enumerate().map(|(at, points)| line(at, points)).collect(),
-            },
-        },
+        chart: Chart::lines(
+            "8 GiB at a rate, between 8 GiB at a fifth of inline: seconds of missed goal",
+            ("requests a second", "seconds in which the goal was missed"),
+            lines.into_iter().enumerate().map(line).collect(),
+        )
+        .range_x(0.0, (2 * INLINE) as f64 * 1.02),
         notes: vec![
             NOTE.into(),
             "Requests reach the device as the client makes them. The preset then never finds the way back: see 'hiods-valley'. At a rate that \

@@ -6,7 +6,7 @@ use super::claims::{TABLE_6, TABLE_7, TABLE_10, TABLE_11, TABLE_12, TABLE_13, TA
 use super::ways::{Case, DRIVE, Way, contents, measure, rate};
 use crate::dedis::addresses::Pattern;
 use crate::dedis::virtual_run::Outcome;
-use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use crate::figures::plot::{Bars, Chart};
 use crate::figures::runs::Results;
 use crate::figures::{Data, Entry, Figure, Row};
 use crate::parallel::{cores, in_order};
@@ -148,9 +148,9 @@ fn figure(results: &Results, tables: &Tables) -> Figure {
     let mut natives: [Option<Measured>; 2] = [None, None];
     let mut rates: Vec<(u32, Vec<f64>)> = Vec::new();
     let mut rows = Vec::new();
-    let mut series = Vec::new();
+    let mut parts_of = Vec::new();
     let (mut once, mut goals) = (Vec::new(), Vec::new());
-    for (at, table) in tables.others.iter().enumerate() {
+    for table in tables.others {
         let native = natives[usize::from(table.in_memory)]
             .get_or_insert_with(|| measured(results, tables.reads, table.in_memory, |_| Way::Native));
         let native: Vec<f64> = native.iter().map(|native| native.as_ref().map_or(f64::NAN, rate)).collect();
@@ -179,12 +179,7 @@ fn figure(results: &Results, tables: &Tables) -> Figure {
         }
         once.extend(stored_once(table, &found));
         rates.push((table.number, found.iter().map(|outcome| outcome.as_ref().map_or(f64::NAN, rate)).collect()));
-        series.push(Bars {
-            name: format!("table {}: {}", table.number, table.name),
-            colour: COLOURS[at],
-            heights: parts.iter().map(|part| part.0).collect(),
-            papers: parts.iter().map(|part| part.1).collect(),
-        });
+        parts_of.push((format!("table {}: {}", table.number, table.name), parts));
     }
     let of = |number: u32| rates.iter().find(|rates| rates.0 == number).map_or(&[][..], |rates| &rates.1);
     for Statement(above, below, id) in tables.statements {
@@ -204,7 +199,7 @@ fn figure(results: &Results, tables: &Tables) -> Figure {
         source: "HIODS, section 5.3",
         title: format!("{}: tables {} as parts of what native gets", tables.title, numbers.join(", ")),
         rows,
-        chart: chart(tables, series),
+        chart: chart(tables, parts_of),
         notes: notes(is_real),
     }
 }
@@ -233,24 +228,19 @@ fn stored_once(table: &Table, found: &Measured) -> Option<(String, bool)> {
     Some((format!("table {}, {}", table.number, table.name), found.iter().all(is_once)))
 }
 
+/// Our parts and the paper's of each load of a table, with its name.
+type Parts = (String, Vec<(f64, Option<f64>)>);
+
 /// Groups of both contents, one worker; four workers are in the rows.
-fn chart(tables: &Tables, mut series: Vec<Bars>) -> Chart {
+fn chart(tables: &Tables, parts: Vec<Parts>) -> Chart {
     let shown: Vec<usize> = (0..LOADS).filter(|&at| load(at).1 == 1).collect();
     let groups = shown.iter().map(|&at| format!("{} {}", load(at).0, CONTENTS[load(at).2])).collect();
-    for bars in &mut series {
-        bars.heights = shown.iter().map(|&at| bars.heights[at]).collect();
-        bars.papers = shown.iter().map(|&at| bars.papers[at]).collect();
-    }
-    let values = |bars: &Bars| bars.heights.iter().copied().chain(bars.papers.iter().flatten().copied()).collect();
-    let highest = series.iter().flat_map(|bars| -> Vec<f64> { values(bars) }).fold(1.0, f64::max);
-    Chart {
-        title: format!("HIODS, {}, one worker", tables.title),
-        x_label: String::new(),
-        y_label: "of what native gets".into(),
-        y: (0.0, round_up(highest)),
-        log: false,
-        content: Drawn::Bars { groups, series },
-    }
+    let bars = |(name, parts): Parts| {
+        let papers = shown.iter().map(|&at| parts[at].1).collect();
+        Bars::new(name, shown.iter().map(|&at| parts[at].0).collect()).papers(papers)
+    };
+    let series = parts.into_iter().map(bars).collect();
+    Chart::bars(format!("HIODS, {}, one worker", tables.title), "times what native gets", groups, series)
 }
 
 fn notes(is_real: bool) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::runs::Results;
 use super::super::{Data, Entry, Figure, Row};
-use super::{lines, sized, trace};
+use super::{Chart, Line, Scale, sized, trace};
 use crate::flash_cache::policies::Policy;
 use crate::io_deduplication::content_blocks;
 use crate::io_deduplication::hits::{Hits, Key, Stream, count, oracle};
@@ -57,10 +57,10 @@ fn hits(results: &Results) -> Figure {
                         let label = format!("{name}, {mib} MiB, {policy_name} by {by}: hits of {what}");
                         rows.push(Row::new(label, "%", hits.percent(writes)));
                     }
-                    points.push(((mib as f64).log2(), hits.percent(false)));
+                    points.push((mib as f64, hits.percent(false)));
                 }
                 if policy == 1 {
-                    series.push((format!("{name}, {by}"), points));
+                    series.push(Line::new(format!("{name}, {by}"), points).dashed(key == 0));
                 }
             }
         }
@@ -93,7 +93,8 @@ fn hits(results: &Results) -> Figure {
         source: "I/O Deduplication, hits versus cache size",
         title: "what a cache of 64 MiB to 2 GiB finds".into(),
         rows,
-        chart: lines("Hits of reads, ARC", ("MiB of cache: two to the power of", "% of blocks read"), series),
+        chart: Chart::lines("Hits of reads, ARC", ("cache in MiB", "hits in % of blocks read"), series)
+            .scale_x(Scale::Binary),
         notes,
     }
 }

@@ -3,7 +3,7 @@
 use super::super::claims::find;
 use super::super::runs::Results;
 use super::super::{Data, Entry, Figure, Row};
-use super::bars;
+use super::{Bars, Chart};
 use crate::io_deduplication::metadata_bytes;
 use crate::traces::BLOCK;
 
@@ -38,20 +38,17 @@ fn memory(_: &Results) -> Figure {
     rows.push(Row::claim("iodedup-memory/micros", 101_000.0 / 2_000.0));
     let rows: Vec<Row> = rows.into_iter().map(|row| row.of(Data::Model)).collect();
     let series = [1, 2, 3, 4, 8].map(|similarity| percent(metadata_bytes(pages, similarity, 1_000_000)));
+    let stated = find("iodedup-memory/percent").value;
     Figure {
         name: "iodedup-memory",
         source: "I/O Deduplication, overhead",
         title: "memory of the metadata for 1 GB".into(),
         rows,
-        chart: bars(
+        chart: Chart::bars(
             "Metadata of a cache of 1 GB, by the slides' formula",
             "% of the cache",
             ["1", "2", "3", "4", "8"].map(|similarity| format!("similarity {similarity}")).to_vec(),
-            vec![(
-                "I/O Deduplication",
-                series.to_vec(),
-                vec![None, None, None, find("iodedup-memory/percent").value, None],
-            )],
+            vec![Bars::new("I/O Deduplication", series.to_vec()).papers(vec![None, None, None, stated, None])],
         ),
         notes: vec!["mem(P, WSS, HTB) = 13 P + 36 P WSS + 8 HTB.".into()],
     }

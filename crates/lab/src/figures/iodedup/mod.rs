@@ -13,7 +13,7 @@ mod onefold;
 mod table;
 
 use super::Entry;
-use super::plot::{bars, lines};
+use super::plot::{Bars, Chart, Line, Scale};
 use crate::disks::drive::Drive;
 use crate::io_deduplication::workload::{Shape, week};
 use crate::traces::{BLOCK, Request};

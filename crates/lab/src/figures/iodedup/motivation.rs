@@ -2,7 +2,7 @@
 
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{SEED, lines, sized, trace};
+use super::{Chart, Line, SEED, sized, trace};
 use crate::io_deduplication::hits::Key;
 use crate::io_deduplication::look::{both, distances, frequencies, overlap, working_set};
 use crate::io_deduplication::workload::Shape;
@@ -40,7 +40,7 @@ fn motivation(results: &Results) -> Figure {
                 let top = &counts[..counts.len() * at / 20];
                 (5.0 * at as f64, 100.0 * top.iter().sum::<u64>() as f64 / counts.iter().sum::<u64>().max(1) as f64)
             });
-            series.push((format!("{name}, {by}"), points.collect()));
+            series.push(Line::new(format!("{name}, {by}"), points.collect()).dashed(key == Key::Sector));
             counts
         };
         let [sectors, contents] = [ranked(Key::Sector, "sector"), ranked(Key::Content, "content")];
@@ -74,7 +74,7 @@ fn motivation(results: &Results) -> Figure {
         source: "I/O Deduplication, motivation",
         title: "reads by sector and by content".into(),
         rows,
-        chart: lines("Reads of the most popular sectors or contents", ("% of different ones", "% of reads"), series),
+        chart: Chart::lines("Reads of the most popular sectors or contents", ("% of different ones", "% of reads"), series),
         notes: vec![
             "Amounts are scaled to the paper's week. Working sets are fitted, and so are mean frequencies, which follow from them. Similarity is that of the disk image of the stand-ins for POD; the weeks here do not use it, \
              as copies that nobody reads or writes are unknown to the technique."

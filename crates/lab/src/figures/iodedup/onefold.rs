@@ -8,7 +8,7 @@ use engine::{CacheKey, DeviceKind, Nanos, Policy};
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::table::{MEMORY, setup};
-use super::{bars, sized, trace};
+use super::{Bars, Chart, sized, trace};
 use crate::disks::Disk;
 use crate::disks::drive::Drive;
 use crate::io_deduplication::replay::{Setup as InPlace, replay};
@@ -177,11 +177,11 @@ fn onefold(results: &Results) -> Figure {
         source: "beyond I/O Deduplication",
         title: "Onefold on the same weeks".into(),
         rows,
-        chart: bars(
-            "Time of a read, of vanilla",
-            "%",
+        chart: Chart::bars(
+            "Mean response time of a read",
+            "% of vanilla in place",
             shapes.map(|shape| shape.name().to_string()).to_vec(),
-            names.into_iter().zip(heights).map(|(name, heights)| (name, heights, Vec::new())).collect(),
+            names.into_iter().zip(heights).map(|(name, heights)| Bars::new(name, heights)).collect(),
         ),
         notes: vec![
             "Same drive, same memory (64 MiB at least: Onefold's tables for a drive of 160 GB need that), requests at 10 times their pace. Onefold answers writes from memory, as the \

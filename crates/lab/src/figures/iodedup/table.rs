@@ -1,8 +1,9 @@
 //! Read time with each technique and with all.
 
+use super::super::claims::find;
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{bars, sized, trace};
+use super::{Bars, Chart, sized, trace};
 use crate::io_deduplication::hits::Key;
 use crate::io_deduplication::replay::{Outcome, Setup, replay};
 use crate::io_deduplication::workload::{DAY, Shape};
@@ -65,11 +66,11 @@ fn table(results: &Results) -> Figure {
         source: "I/O Deduplication, all together",
         title: "time of reads, as the disk works on them, and as clients wait".into(),
         rows,
-        chart: bars(
-            "Time in which the disk works on reads, of vanilla",
-            "%",
+        chart: Chart::bars(
+            "Time in which the disk works on reads",
+            "% of vanilla",
             shapes.map(|shape| shape.name().to_string()).to_vec(),
-            WAYS.iter().zip(heights).map(|((name, ..), heights)| (*name, heights, Vec::new())).collect(),
+            WAYS.iter().zip(heights).map(|((name, ..), heights)| with_paper(name, heights, &shapes)).collect(),
         ),
         notes: vec![
             "One drive of 7,200 rpm (docs/disks.md) with its write cache; at most 128 commands under way; C-LOOK. The slides' seconds are of blktrace and do not say whether with the queue: both are here. \
@@ -78,6 +79,13 @@ fn table(results: &Results) -> Figure {
             "Service is scaled to a week of the paper's amounts. The paper does not say how much of its traces was replayed.".into(),
         ],
     }
+}
+
+/// Bars of a way, with the slides' gain of all together.
+fn with_paper(name: &str, heights: Vec<f64>, shapes: &[Shape; 3]) -> Bars {
+    let paper = |shape: &Shape| find(&format!("iodedup-table/gain-{}", shape.name())).value.map(|gain| 100.0 - gain);
+    let papers = if name == "all" { shapes.iter().map(paper).collect() } else { Vec::new() };
+    Bars::new(name, heights).papers(papers)
 }
 
 fn of_shape(shape: Shape, outcomes: &[Outcome], seconds: &[f64], rows: &mut Vec<Row>) {

@@ -2,10 +2,10 @@
 
 use engine::admission::{Ageing, Comparison, Filter, Rules};
 
-use super::super::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use super::super::plot::{Bars, Chart, Scale};
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{PAPER, Workload, lines, ours, sized};
+use super::{PAPER, Workload, ours, sized};
 use crate::flash_cache::policies::Policy;
 use crate::flash_cache::workload::Shape;
 use crate::flash_cache::{Outcome, Setup};
@@ -53,32 +53,15 @@ fn modules(results: &Results) -> Figure {
     let alone = names.iter().enumerate().skip(2).take(3).map(|(at, name)| (name.as_str(), written(at) < written(1)));
     rows.push(Row::every("plc-modules/alone", alone));
     rows.push(Row::statement("plc-modules/all", (1..8).all(|at| written(8) <= written(at))));
-    let bars = |name: &str, colour, value: fn(&Outcome) -> f64| Bars {
-        name: name.into(),
-        colour,
-        heights: outcomes.iter().map(value).collect(),
-        papers: vec![None; outcomes.len()],
-    };
-    let highest = outcomes.iter().map(Outcome::written_gib).fold(100.0, f64::max);
+    let bars = |value: fn(&Outcome) -> f64| vec![Bars::new("", outcomes.iter().map(value).collect())];
+    let written = Chart::bars("", "GB written", names.clone(), bars(Outcome::written_gib)).scale_y(Scale::Log);
     Figure {
         name: "plc-modules",
         source: "beyond PLC",
         title: "each module of PLC-Cache alone and in pairs".into(),
         rows,
-        chart: Chart {
-            title: "Hits and bytes written, cache of 1 %".into(),
-            x_label: String::new(),
-            y_label: "%, and GB".into(),
-            y: (1.0, round_up(highest)),
-            log: true,
-            content: Drawn::Bars {
-                groups: names,
-                series: vec![
-                    bars("hits in %", COLOURS[0], Outcome::hit_percent),
-                    bars("GB written", COLOURS[1], Outcome::written_gib),
-                ],
-            },
-        },
+        chart: Chart::bars("Hits and bytes written, cache of 1 %", "hits in % of reads", names, bars(Outcome::hit_percent))
+            .below(written),
         notes: vec![
             "PF: popularity filter; DE: delayed eviction, without it places are victims in turn; IOC: in-out comparison. With none it is FIFO."
                 .into(),
@@ -120,26 +103,23 @@ fn decisions(results: &Results) -> Figure {
         shifting.run_in_parts(&days, 2).into_iter().map(|parts| parts.last().copied().unwrap_or_default()).collect();
     let mut rows = Vec::new();
     for (at, (name, _)) in cases.iter().enumerate() {
-        let note = format!("{}", at + 1);
-        rows.push(Row::new(format!("{name}: hits"), "%", steady[at].hit_percent()).note(note));
+        rows.push(Row::new(format!("{name}: hits"), "%", steady[at].hit_percent()));
         rows.push(Row::new(format!("{name}: written"), "GB", steady[at].written_gib()));
         rows.push(Row::new(format!("{name}: hits on a second day with other files"), "%", second[at].hit_percent()));
     }
     let base = workload.run(&[Setup::new(PAPER, cache), Setup::new(ours(cache), cache)]);
     rows.push(Row::statement("plc-decisions/hits", base[1].hits >= base[0].hits));
-    let of = |outcomes: &[Outcome]| {
-        outcomes.iter().enumerate().map(|(at, outcome)| (at as f64 + 1.0, outcome.hit_percent())).collect::<Vec<_>>()
-    };
+    let bars = |name: &str, outcomes: &[Outcome]| Bars::new(name, outcomes.iter().map(Outcome::hit_percent).collect());
     Figure {
         name: "plc-decisions",
         source: "beyond PLC",
         title: "what the slides leave open".into(),
         rows,
-        chart: lines(
+        chart: Chart::bars(
             "Hits, cache of 1 %",
-            "decision (numbers in the table)",
             "% of reads",
-            vec![("one day".into(), of(&steady)), ("a second day with other files".into(), of(&second))],
+            cases.iter().map(|(name, _)| name.clone()).collect(),
+            vec![bars("one day", &steady), bars("a second day with other files", &second)],
         ),
         notes: vec![
             "PLC-Cache as built: delay 3, m = 1.5, no ageing; a refused victim gets its delay back and the hand goes on, a delayed one keeps the \

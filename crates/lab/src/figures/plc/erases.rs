@@ -1,6 +1,6 @@
 //! Erases of flash, by chunk and by container (the slide "Under Various Container Size").
 
-use super::super::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use super::super::plot::{Bars, Chart};
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::{PAPER, Workload, less, percent, sized};
@@ -65,29 +65,18 @@ fn erases(results: &Results) -> Figure {
     }
     rows.push(Row::claim("plc-erases/no-amplification", most));
     rows.push(Row::every("plc-erases/amplification", points));
-    let highest = heights.iter().flatten().copied().fold(0.0, f64::max);
-    let series = CASES.into_iter().zip(heights).enumerate().map(|(at, ((name, ..), heights))| Bars {
-        name: name.into(),
-        colour: COLOURS[at],
-        papers: vec![None; heights.len()],
-        heights,
-    });
+    let series = CASES.into_iter().zip(heights).map(|((name, ..), heights)| Bars::new(name, heights)).collect();
     Figure {
         name: "plc-erases",
         source: "PLC slides, container size",
         title: "erases of flash by chunk and by container".into(),
         rows,
-        chart: Chart {
-            title: "Units of 2 MiB erased, cache of 1 %, 130 GB of reads".into(),
-            x_label: String::new(),
-            y_label: "erases".into(),
-            y: (0.0, round_up(highest)),
-            log: false,
-            content: Drawn::Bars {
-                groups: SPARES.map(|spare| format!("{} to spare", percent(spare))).to_vec(),
-                series: series.collect(),
-            },
-        },
+        chart: Chart::bars(
+            "Units of 2 MiB erased, cache of 1 %, 130 GB of reads",
+            "erases",
+            SPARES.map(|spare| format!("{} to spare", percent(spare))).to_vec(),
+            series,
+        ),
         notes: vec![
             "The slide's 54.4 % is the SMART counter of one drive in one run. Here a translation layer with greedy collection counts. SAR lets in \
              what several files share, and fragments; its papers leave the victim open, here it is the least recently used."

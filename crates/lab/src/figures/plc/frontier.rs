@@ -3,7 +3,7 @@
 //!
 //! Containers are read by themselves (Zipf) for two days. The first begins with an empty cache, the second with what the first has left.
 
-use super::super::plot::{COLOURS, Chart, Drawn, Line};
+use super::super::plot::{Chart, Line, Scale};
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::{PAPER, Workload, ours, percent, sized};
@@ -125,25 +125,16 @@ impl Points {
 }
 
 fn picture(alpha: f64, sizes: usize, setups: &[Setup], outcomes: &[Vec<Outcome>]) -> Chart {
-    let line = |policy: usize| Line {
-        name: setups[policy].policy.name().into(),
-        colour: COLOURS[policy],
-        dashed: policy == 0,
-        marked: true,
-        points: (0..sizes)
-            .map(|size| outcomes[size * 10 + policy][0])
-            .map(|first| (first.written_gib().max(0.01).log10(), first.hit_percent()))
-            .collect(),
+    let line = |policy: usize| {
+        let first = (0..sizes).map(|size| outcomes[size * 10 + policy][0]);
+        let points = first.map(|first| (first.written_gib().max(0.01), first.hit_percent())).collect();
+        Line::new(setups[policy].policy.name(), points).colour(policy).dashed(policy.is_multiple_of(2))
     };
-    let lines: Vec<Line> = (0..8).map(line).collect();
-    let points = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
-    let (left, right) = (points().fold(3.0, f64::min), points().fold(0.0, f64::max));
-    Chart {
-        title: format!("Hits against bytes written on the first day, alpha {alpha}"),
-        x_label: "GB written: ten to the power of".into(),
-        y_label: "% of reads that hit".into(),
-        y: (0.0, 100.0),
-        log: false,
-        content: Drawn::Lines { x: ((left * 4.0).floor() / 4.0, (right * 4.0).ceil() / 4.0), bands: Vec::new(), lines },
-    }
+    Chart::lines(
+        format!("Hits against bytes written on the first day, alpha {alpha}"),
+        ("GB written", "hits in % of reads"),
+        (0..8).map(line).collect(),
+    )
+    .scale_x(Scale::Log)
+    .range_y(0.0, 100.0)
 }

@@ -1,7 +1,7 @@
 //! How long flash lasts (the slide "Challenge of SSD Cache").
 
 use super::super::claims::find;
-use super::super::plot::{Bars, COLOURS, Chart, Drawn};
+use super::super::plot::{Bars, Chart, Scale};
 use super::super::runs::Results;
 use super::super::{Data, Entry, Figure, Row};
 use super::{PAPER, Workload, ours, sized};
@@ -33,12 +33,9 @@ fn lifetime(results: &Results) -> Figure {
             // The slide rounds; with powers of two all six are 1.4 % above it, with powers of ten 3.4 % below.
             rows.push(Row::claim(&id(policy), days(rate)).of(Data::Model));
         }
-        series.push(Bars {
-            name: format!("{name}, {written} TB"),
-            colour: COLOURS[drive],
-            heights: TABLE.map(|(_, rate)| days(rate)).to_vec(),
-            papers: TABLE.map(|(policy, _)| find(&id(policy)).value).to_vec(),
-        });
+        let papers = TABLE.map(|(policy, _)| find(&id(policy)).value).to_vec();
+        let heights = TABLE.map(|(_, rate)| days(rate)).to_vec();
+        series.push(Bars::new(format!("{name}, {written} TB"), heights).papers(papers));
     }
     let workload = Workload::new(sized(Shape::SLIDES, results.quick));
     let cache = workload.cache(200);
@@ -56,14 +53,14 @@ fn lifetime(results: &Results) -> Figure {
         source: "PLC slides, challenge of SSD cache",
         title: "how long flash lasts".into(),
         rows,
-        chart: Chart {
-            title: "Days until as much was written as may be".into(),
-            x_label: String::new(),
-            y_label: "days".into(),
-            y: (1.0, 1000.0),
-            log: true,
-            content: Drawn::Bars { groups: TABLE.map(|(name, _)| name.to_string()).to_vec(), series },
-        },
+        chart: Chart::bars(
+            "Days until as much was written as may be",
+            "days",
+            TABLE.map(|(name, _)| name.to_string()).to_vec(),
+            series,
+        )
+        .scale_y(Scale::Log)
+        .range_y(1.0, 1000.0),
         notes: vec![
             "The slide's days follow from its own rates; they say nothing about a policy. The lower rows are of our runs, where flash is not \
              written without pause."

@@ -16,7 +16,6 @@ mod traces;
 use engine::admission::Rules;
 
 use super::Entry;
-use super::plot::{COLOURS, Chart, Drawn, Line, round_up};
 use crate::flash_cache::policies::Policy;
 use crate::flash_cache::workload::{Data, Shape, reads};
 use crate::flash_cache::{Outcome, Setup, run, run_in_parts};
@@ -102,31 +101,4 @@ fn less(value: f64, than: f64) -> f64 {
 /// The name of a size in percent.
 fn percent(permille: u64) -> String {
     format!("{} %", permille as f64 / 10.0)
-}
-
-/// Lines over an x axis, with marks.
-fn lines(title: &str, x_label: &str, y_label: &str, series: Vec<(String, Vec<(f64, f64)>)>) -> Chart {
-    let points = || series.iter().flat_map(|(_, points)| points);
-    let left = points().map(|point| point.0).fold(f64::MAX, f64::min);
-    let right = points().map(|point| point.0).fold(f64::MIN, f64::max);
-    let highest = points().map(|point| point.1).fold(0.0, f64::max);
-    let line = |(at, (name, points)): (usize, (String, Vec<(f64, f64)>))| Line {
-        name,
-        colour: COLOURS[at % COLOURS.len()],
-        dashed: at >= COLOURS.len(),
-        marked: true,
-        points,
-    };
-    Chart {
-        title: title.into(),
-        x_label: x_label.into(),
-        y_label: y_label.into(),
-        y: (0.0, round_up(highest)),
-        log: false,
-        content: Drawn::Lines {
-            x: if left < right { (left, right) } else { (0.0, 1.0) },
-            bands: Vec::new(),
-            lines: series.into_iter().enumerate().map(line).collect(),
-        },
-    }
 }

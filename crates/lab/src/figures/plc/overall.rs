@@ -1,7 +1,7 @@
 //! The overall result (the slide "Overall Results"), on models of disks.
 
 use super::super::claims::find;
-use super::super::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use super::super::plot::{Bars, Chart};
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::{PAPER, Workload, less, ours, percent, sized};
@@ -66,27 +66,21 @@ fn overall(results: &Results) -> Figure {
     }
     let [waits, behind] = points;
     rows.extend([Row::every("plc-overall/ours-waits", waits), Row::every("plc-overall/ours-behind", behind)]);
-    let highest = bars.iter().flatten().copied().fold(0.0, f64::max);
-    let lowest = bars.iter().flatten().copied().fold(0.0, f64::min);
-    let series = NAMES.into_iter().zip(bars).enumerate().skip(1).map(|(at, (name, heights))| Bars {
-        name: name.into(),
-        colour: COLOURS[at - 1],
-        papers: if at == 4 { vec![find("plc-overall/hdd").value, None] } else { vec![None; heights.len()] },
-        heights,
+    let series = NAMES.into_iter().zip(bars).enumerate().skip(1).map(|(at, (name, heights))| {
+        let papers = if at == 4 { vec![find("plc-overall/hdd").value, None] } else { Vec::new() };
+        Bars::new(name, heights).papers(papers)
     });
     Figure {
         name: "plc-overall",
         source: "PLC slides, overall results",
         title: "520 GB of reads on hard disks with a cache on flash".into(),
         rows,
-        chart: Chart {
-            title: "Time of all reads, against hard disks alone".into(),
-            x_label: String::new(),
-            y_label: "% less".into(),
-            y: (if lowest < 0.0 { -round_up(-lowest) } else { 0.0 }, round_up(highest)),
-            log: false,
-            content: Drawn::Bars { groups: CACHES.map(percent).to_vec(), series: series.collect() },
-        },
+        chart: Chart::bars(
+            "Time of all reads, against hard disks alone",
+            "% less",
+            CACHES.map(|cache| format!("cache of {}", percent(cache))).to_vec(),
+            series.collect(),
+        ),
         notes: vec![
             "One read after another, a container each; on a miss the container is written to flash while the reader waits, as on the slides. \
              Ours is shown so, and with the write behind the reader's back."

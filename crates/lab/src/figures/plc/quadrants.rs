@@ -3,7 +3,7 @@
 //! Popular means: read at least PF.thr = 5 times in the run. Written once: QA, the data that PLC-Cache is named after; repeatedly: QB.
 
 use super::super::claims::find;
-use super::super::plot::{Bars, COLOURS, Chart, Drawn};
+use super::super::plot::{Bars, Chart};
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::{PAPER, QUICK_PART, Workload, ours, sized};
@@ -31,20 +31,12 @@ fn shares(quadrants: Quadrants) -> [f64; 3] {
 }
 
 fn bars(title: &str, groups: Vec<String>, outcomes: &[Outcome], papers: &[[Option<f64>; 3]]) -> Chart {
-    let one = |(at, name): (usize, &str)| Bars {
-        name: name.into(),
-        colour: COLOURS[at],
-        heights: outcomes.iter().map(|outcome| shares(outcome.quadrants)[at]).collect(),
-        papers: (0..outcomes.len()).map(|of| papers.get(of).and_then(|paper| paper[at])).collect(),
+    let one = |(at, name): (usize, &str)| {
+        let papers = (0..outcomes.len()).map(|of| papers.get(of).and_then(|paper| paper[at])).collect();
+        Bars::new(name, outcomes.iter().map(|outcome| shares(outcome.quadrants)[at]).collect()).papers(papers)
     };
-    Chart {
-        title: title.into(),
-        x_label: String::new(),
-        y_label: "% of the bytes written".into(),
-        y: (0.0, 100.0),
-        log: false,
-        content: Drawn::Bars { groups, series: NAMES.into_iter().enumerate().map(one).collect() },
-    }
+    let series = NAMES.into_iter().enumerate().map(one).collect();
+    Chart::bars(title, "% of the bytes written", groups, series).range_y(0.0, 100.0)
 }
 
 fn quadrants(results: &Results) -> Figure {

@@ -2,9 +2,10 @@
 
 use engine::admission::{Filter, Rules};
 
+use super::super::plot::{Chart, Line, Scale};
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{PAPER, Workload, lines, ours, percent, sized};
+use super::{PAPER, Workload, ours, percent, sized};
 use crate::flash_cache::policies::Policy;
 use crate::flash_cache::workload::{Shape, Unit};
 use crate::flash_cache::{Handling, Outcome, Setup};
@@ -90,18 +91,27 @@ fn figure(
     name: &'static str,
     source: &'static str,
     title: &str,
-    x_label: &str,
+    (x_label, scale): (&str, Scale),
     points: Vec<Point>,
     more: Vec<Row>,
     notes: Vec<String>,
 ) -> Figure {
     let mut rows = rows(name, &points);
     rows.extend(more);
-    let series = NAMES.into_iter().enumerate().map(|(at, name)| {
-        let of = |point: &Point| (point.x, seconds(&point.outcomes[at]));
-        (name.to_string(), points.iter().map(of).collect())
-    });
-    let chart = lines(&format!("Time of all reads: {title}"), x_label, "s", series.collect());
+    let lines = |value: fn(&Outcome) -> f64| {
+        let line = |(at, name): (usize, &str)| {
+            Line::new(name, points.iter().map(|point| (point.x, value(&point.outcomes[at]))).collect())
+        };
+        NAMES.into_iter().enumerate().map(line).collect::<Vec<_>>()
+    };
+    let written = Chart::lines("", (x_label, "GB written"), lines(Outcome::written_gib));
+    let chart = Chart::lines(
+        format!("Time of all reads and bytes written: {title}"),
+        (x_label, "time in seconds"),
+        lines(seconds),
+    )
+    .below(written)
+    .scale_x(scale);
     Figure { name, source, title: title.into(), rows, chart, notes }
 }
 
@@ -110,8 +120,7 @@ fn cache_size(results: &Results) -> Figure {
     let workload = Workload::new(sized(shape, results.quick));
     let sizes = [5, 10, 20, 50, 100, 200];
     let of = |permille: u64| {
-        let x = (permille as f64 / 10.0).log2();
-        point(format!("cache {}", percent(permille)), x, &workload, permille, 4096)
+        point(format!("cache {}", percent(permille)), permille as f64 / 10.0, &workload, permille, 4096)
     };
     let points: Vec<Point> = sizes.into_iter().map(of).collect();
     let falls = points.windows(2).all(|pair| pair[1].outcomes[0].written_bytes < pair[0].outcomes[0].written_bytes);
@@ -125,7 +134,7 @@ fn cache_size(results: &Results) -> Figure {
         "plc-cache-size",
         "PLC slides, cache size",
         "LRU, PLC-Cache and ours by the size of the cache",
-        "cache in % of the data: two to the power of",
+        ("cache in % of the data", Scale::Log),
         points,
         more,
         notes,
@@ -144,7 +153,7 @@ fn alpha(results: &Results) -> Figure {
         "plc-alpha",
         "PLC slides, alpha of Zipf",
         "LRU, PLC-Cache and ours by the exponent",
-        "exponent of Zipf's law",
+        ("exponent of Zipf's law", Scale::Linear),
         points,
         more,
         vec!["Cache of 1 % of the data.".into()],
@@ -160,7 +169,7 @@ fn files(results: &Results, container_bytes: u64) -> Workload {
 fn container(results: &Results) -> Figure {
     let of = |mib: u64| {
         let workload = files(results, mib << 20);
-        point(format!("containers of {mib} MiB"), (mib as f64).log2(), &workload, 10, 4096)
+        point(format!("containers of {mib} MiB"), mib as f64, &workload, 10, 4096)
     };
     let points: Vec<Point> = [1, 2, 4, 8, 16].into_iter().map(of).collect();
     let best = points.iter().map(|point| seconds(&point.outcomes[1])).fold(f64::MAX, f64::min);
@@ -170,7 +179,7 @@ fn container(results: &Results) -> Figure {
         "plc-container",
         "PLC slides, container size",
         "LRU, PLC-Cache and ours by the size of containers",
-        "MiB of a container: two to the power of",
+        ("MiB of a container", Scale::Binary),
         points,
         more,
         vec!["Files of 64 KiB to 4 MiB, 130 GB of reads, cache of 1 %. A miss reads the whole container, of which the file needs a part.".into()],
@@ -179,7 +188,7 @@ fn container(results: &Results) -> Figure {
 
 fn chunk(results: &Results) -> Figure {
     let workload = files(results, 4 << 20);
-    let of = |kib: u64| point(format!("chunks of {kib} KiB"), (kib as f64).log2(), &workload, 10, kib << 10);
+    let of = |kib: u64| point(format!("chunks of {kib} KiB"), kib as f64, &workload, 10, kib << 10);
     let points: Vec<Point> = [1, 2, 4, 8, 16].into_iter().map(of).collect();
     let time = |at: usize| seconds(&points[at].outcomes[1]);
     let more = vec![
@@ -191,7 +200,7 @@ fn chunk(results: &Results) -> Figure {
         "plc-chunk",
         "PLC slides, chunk size",
         "LRU, PLC-Cache and ours by the size of chunks",
-        "KiB of a chunk: two to the power of",
+        ("KiB of a chunk", Scale::Binary),
         points,
         more,
         vec![
@@ -224,18 +233,19 @@ fn threshold(results: &Results) -> Figure {
     let of = |value: fn(&Outcome) -> f64| {
         thresholds.into_iter().map(f64::from).zip(outcomes.iter().map(value)).collect::<Vec<_>>()
     };
-    let written = of(|outcome| outcome.written_gib());
+    let line = |value: fn(&Outcome) -> f64| vec![Line::new("PLC-Cache", of(value))];
+    let x_label = "reads before a container may enter";
     Figure {
         name: "plc-threshold",
         source: "PLC slides, impacts of PF threshold",
         title: "PLC-Cache by the threshold of its filter".into(),
         rows,
-        chart: lines(
-            "Bytes written by the threshold, cache of 1 %",
-            "reads before a container may enter",
-            "GB written",
-            vec![("PLC-Cache".into(), written)],
-        ),
+        chart: Chart::lines(
+            "Time of all reads and bytes written by the threshold, cache of 1 %",
+            (x_label, "time in seconds"),
+            line(seconds),
+        )
+        .below(Chart::lines("", (x_label, "GB written"), line(Outcome::written_gib))),
         notes: Vec::new(),
     }
 }

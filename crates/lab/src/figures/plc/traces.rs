@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::super::plot::{Chart, Line, Scale};
 use super::super::runs::Results;
 use super::super::{Data as Measured, Entry, Figure, Row};
-use super::{PAPER, Workload, lines, ours, percent};
+use super::{PAPER, Workload, ours, percent};
 use crate::flash_cache::Setup;
 use crate::flash_cache::policies::Policy;
 use crate::flash_cache::workload::{Data, EXTENT, Shape, Unit};
@@ -83,12 +84,12 @@ fn of_trace(results: &Results, name: &'static str, title: &str, path: &str) -> F
         source: "beyond PLC",
         title: format!("{title}: hits and bytes written"),
         rows,
-        chart: lines(
-            &format!("Hits against bytes written, {title}"),
-            "MiB written: ten to the power of",
-            "% of reads that hit",
-            series,
-        ),
+        chart: Chart::lines(
+            format!("Hits against bytes written, {title}"),
+            ("MiB written", "hits in % of reads"),
+            series.into_iter().map(|(name, points)| Line::new(name, points)).collect(),
+        )
+        .scale_x(Scale::Log),
         notes,
     }
 }
@@ -108,7 +109,7 @@ fn measure(workload: &Workload, name: &str, title: &str, rows: &mut Vec<Row>) ->
             rows.push(Row::new(format!("{of}: hits"), "%", outcome.hit_percent()).of(Measured::Real));
             rows.push(Row::new(format!("{of}: written"), "MiB", mib).of(Measured::Real));
             series[at].0 = policies[at].name().into();
-            series[at].1.push((mib.max(0.01).log10(), outcome.hit_percent()));
+            series[at].1.push((mib.max(0.01), outcome.hit_percent()));
         }
         let (lru, own) = (&outcomes[1], &outcomes[7]);
         let label = format!("cache {}", percent(permille));

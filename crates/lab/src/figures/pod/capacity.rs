@@ -82,7 +82,7 @@ fn fig_15(results: &Results) -> Figure {
         source: "POD, Fig. 15",
         title: "write requests that are removed".into(),
         rows: all,
-        chart: bars(results, "Write requests that are removed", "%", &SCHEMES, ours, paper),
+        chart: bars(results, "Write requests that are removed", "% of write requests", &SCHEMES, ours, paper),
         notes: Vec::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! How memory is divided: fixed divisions (Fig. 3), and the day with iCache (Fig. 14).
 
 use super::{TRACES, gain, title};
-use crate::figures::plot::{Band, COLOURS, Chart, Drawn, Line, SHADES, round_up};
+use crate::figures::plot::{Band, Chart, Line, SHADES, Scale};
 use crate::figures::runs::{Outcome, Results, Run};
 use crate::figures::{Entry, Figure, Row};
 use crate::replay::outcome::Stretch;
@@ -62,31 +62,16 @@ fn fig_3(results: &Results) -> Figure {
         rows.push(Row::new(format!("mail: writes, {percent} % index"), "ms", *write));
         rows.push(Row::new(format!("mail: reads, {percent} % index"), "ms", *read));
     }
-    let highest = writes.iter().chain(&reads).map(|point| point.1).fold(0.0, f64::max);
-    let line = |name: &str, at: usize, points| Line {
-        name: name.into(),
-        colour: COLOURS[at],
-        dashed: false,
-        marked: true,
-        points,
-    };
     Figure {
         name: "pod-3",
         source: "POD, Fig. 3",
         title: "response times of mail by the share of memory that is index".into(),
         rows,
-        chart: Chart {
-            title: "Mail under Full-Dedupe: response time by division of the memory".into(),
-            x_label: "index in % of the memory (the rest is read cache)".into(),
-            y_label: "mean response time in ms".into(),
-            y: (0.0, round_up(highest)),
-            log: false,
-            content: Drawn::Lines {
-                x: (0.0, 100.0),
-                bands: Vec::new(),
-                lines: vec![line("writes", 0, writes), line("reads", 1, reads)],
-            },
-        },
+        chart: Chart::lines(
+            "Mail under Full-Dedupe: response time by division of the memory",
+            ("index in % of the memory (the rest is read cache)", "mean response time in ms"),
+            vec![Line::new("writes", writes), Line::new("reads", reads)],
+        ),
         notes: vec![
             "Reads get no worse with a larger index here: fewer looks and writes stand in front of them, which is worth more than the hits of \
              the smaller read cache."
@@ -128,39 +113,31 @@ fn fig_14(results: &Results, trace: Profile, name: &'static str) -> Figure {
                 ),
             ));
         }
-        lines.push(Line {
-            name: title(scheme).into(),
-            colour: COLOURS[2 + at],
-            dashed: scheme == Scheme::CURVES,
-            marked: false,
-            points,
-        });
+        lines.push(Line::new(title(scheme), points).colour(2 + at).dashed(scheme == Scheme::CURVES).marked(false));
     }
     let select = of(Scheme::SELECT);
     let usual = select.requests() / select.stretches.len().max(1) as u64;
     let busy = select.stretches.iter().enumerate().filter(|(_, stretch)| stretch.arrived > 2 * usual);
     let half = select.stretch as f64 / 7.2e12;
     let stretches: Vec<_> = busy.map(|(at, _)| (hours(select, at) - half, hours(select, at) + half)).collect();
-    let values = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
-    let (least, most) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
     let end = select.stretches.len() as f64 * select.stretch as f64 / 3.6e12;
     Figure {
         name,
         source: "POD, Fig. 14",
         title: format!("response times over the day, {}", trace.name()),
         rows,
-        chart: Chart {
-            title: format!("Mean response time by ten minutes of the day, {}", trace.name()),
-            x_label: "hour of the day".into(),
-            y_label: "mean response time in ms".into(),
-            y: (10f64.powf(least.max(1e-3).log10().floor()), 10f64.powf(most.max(1e-2).log10().ceil())),
-            log: true,
-            content: Drawn::Lines {
-                x: (0.0, end.max(1.0)),
-bands: Vec::from_iter((!stretches.is_empty()).then(|| Band { name: "more than twice the usual load".into(), colour: SHADES[0], stretches })),
-                lines,
-            },
-        },
+        chart: Chart::lines(
+            format!("Mean response time by ten minutes of the day, {}", trace.name()),
+            ("hour of the day", "mean response time in ms"),
+            lines,
+        )
+        .scale_y(Scale::Log)
+        .range_x(0.0, end.max(1.0))
+        .shaded(Vec::from_iter((!stretches.is_empty()).then(|| Band {
+            name: "more than twice the usual load".into(),
+            colour: SHADES[0],
+            stretches,
+        }))),
         notes: vec![
             "Algorithm 1 compares hits per byte. Those always favour the index on the stand-ins, as an entry has 32 bytes and a block 4,096. \
              Ours asks how many hits each size would have had."

@@ -15,7 +15,7 @@ mod restore;
 mod sweeps;
 mod workload;
 
-use super::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use super::plot::{Bars, Chart};
 use super::runs::{Outcome, Results, Run};
 use super::{Entry, Row};
 use crate::replay::scheme::Scheme;
@@ -91,23 +91,16 @@ fn bars(
     value: impl Fn(&Results, Profile, Scheme) -> f64,
     paper: impl Fn(Profile, Scheme) -> Option<f64>,
 ) -> Chart {
-    let one = |(at, &scheme): (usize, &Scheme)| Bars {
-        name: title(scheme).into(),
-        colour: COLOURS[at % COLOURS.len()],
-        heights: TRACES.map(|trace| value(results, trace, scheme)).to_vec(),
-        papers: TRACES.map(|trace| paper(trace, scheme)).to_vec(),
+    let one = |&scheme: &Scheme| {
+        let papers = TRACES.map(|trace| paper(trace, scheme)).to_vec();
+        Bars::new(title(scheme), TRACES.map(|trace| value(results, trace, scheme)).to_vec()).papers(papers)
     };
-    let series: Vec<Bars> = schemes.iter().enumerate().map(one).collect();
-    let ends = series.iter().flat_map(|bars| bars.heights.iter().copied().chain(bars.papers.iter().flatten().copied()));
-    let highest = ends.filter(|end| end.is_finite()).fold(0.0, f64::max);
-    Chart {
-        title: heading.into(),
-        x_label: String::new(),
-        y_label: y_label.into(),
-        y: (0.0, round_up(highest)),
-        log: false,
-        content: Drawn::Bars { groups: TRACES.map(|trace| trace.name().to_string()).to_vec(), series },
-    }
+    Chart::bars(heading, y_label, names(), schemes.iter().map(one).collect())
+}
+
+/// The names of the traces.
+fn names() -> Vec<String> {
+    TRACES.map(|trace| trace.name().to_string()).to_vec()
 }
 
 /// Rows with the value of each trace and scheme, as information.

@@ -1,7 +1,7 @@
 //! Onefold itself under POD's traces: its log, journal and tables on the same disks, with the same memory.
 
-use super::{TRACES, each, parts, title};
-use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use super::{TRACES, each, names, parts, title};
+use crate::figures::plot::{Bars, Chart};
 use crate::figures::runs::{Outcome, Results, Run};
 use crate::figures::{Entry, Figure, Row};
 use crate::replay::onefold::Onefold;
@@ -82,28 +82,20 @@ fn onefold(results: &Results) -> Figure {
     let native = |trace| value(results.of(Run::pod(trace, Scheme::NATIVE)));
     let percent = |trace, outcome: &Outcome| 100.0 * value(outcome) / native(trace);
     let mut series: Vec<Bars> = Vec::new();
-    for (at, scheme) in BESIDE.into_iter().enumerate() {
+    for scheme in BESIDE {
         let heights = TRACES.map(|trace| percent(trace, results.of(Run::pod(trace, scheme)))).to_vec();
-        series.push(Bars { name: title(scheme).into(), colour: COLOURS[at], heights, papers: Vec::new() });
+        series.push(Bars::new(title(scheme), heights));
     }
-    for (at, way) in WAYS.into_iter().enumerate() {
+    for way in WAYS {
         let heights = TRACES.map(|trace| percent(trace, results.of(run(trace, way)))).to_vec();
-        series.push(Bars { name: way.name().into(), colour: COLOURS[3 + at], heights, papers: Vec::new() });
+        series.push(Bars::new(way.name(), heights));
     }
-    let highest = series.iter().flat_map(|bars| bars.heights.iter().copied()).fold(0.0, f64::max);
     Figure {
         name: "pod-onefold",
         source: "beyond POD",
         title: "Onefold itself on the paper's disks".into(),
         rows,
-        chart: Chart {
-            title: "Mean response time of all requests".into(),
-            x_label: String::new(),
-            y_label: "% of Native".into(),
-            y: (0.0, round_up(highest)),
-            log: false,
-            content: Drawn::Bars { groups: TRACES.map(|trace| trace.name().to_string()).to_vec(), series },
-        },
+        chart: Chart::bars("Mean response time of all requests", "% of Native", names(), series),
         notes: vec![
             "Durable writes: every write is answered when it is durable, as under the papers' schemes. Else it is answered from memory, as a \
              server does where no client asks for a flush: then a mean says more about memory than about disks."

@@ -80,7 +80,7 @@ fn fig_16(results: &Results, squeezes: bool, name: &'static str) -> Figure {
             if squeezes { "squeezed together" } else { "that begin again at the front" }
         ),
         rows,
-        chart: bars(results, "Time of the rebuild", "s", &SHOWN, ours, |_, _| None),
+        chart: bars(results, "Time of the rebuild", "time in seconds", &SHOWN, ours, |_, _| None),
         notes: vec![
             "The rebuild begins with the day, and the replay ends with it. The paper does not say from when it replayed, nor how a trace of \
              hundreds of GiB went onto disks of 30 GB: both ways to fold addresses are shown."

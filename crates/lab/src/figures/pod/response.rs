@@ -286,7 +286,14 @@ fn of_the_abstract(results: &Results) -> Figure {
         source: "POD, abstract",
         title: "how much less the mean response time is than under iDedup".into(),
         rows: all,
-        chart: bars(results, "Mean response time: less than under iDedup by", "%", &schemes, ours, |_, _| None),
+        chart: bars(
+            results,
+            "Mean response time against iDedup",
+            "% less than under iDedup",
+            &schemes,
+            ours,
+            |_, _| None,
+        ),
         notes: Vec::new(),
     }
 }

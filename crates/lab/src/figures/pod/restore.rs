@@ -11,7 +11,7 @@ use crate::disks::hdd::{Hdd, Options};
 use crate::disks::raid5::{Array, Level};
 use crate::disks::{Class, Command, Disk, Op};
 use crate::figures::claims::find;
-use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use crate::figures::plot::{Bars, Chart};
 use crate::figures::runs::Results;
 use crate::figures::sources::SEED;
 use crate::figures::{Data, Entry, Figure, Row};
@@ -196,28 +196,21 @@ fn restore(results: &Results) -> Figure {
             let is_judged = |piece| piece == BASE && name == "Full-Dedupe" && origin == Origin::Parent;
             let paper = find("pod-restore/mean").value;
             let papers = pieces.iter().map(|&piece| if is_judged(piece) { paper } else { None }).collect();
-            let (name, colour) = (format!("{name}, {}", origin.name()), COLOURS[series.len()]);
-            series.push(Bars { name, colour, heights, papers });
+            series.push(Bars::new(format!("{name}, {}", origin.name()), heights).papers(papers));
         }
     }
     judged.extend(rows);
-    let highest = series.iter().flat_map(|bars| bars.heights.iter().copied()).fold(0.0, f64::max);
     Figure {
         name: "pod-restore",
         source: "POD, section 2.3",
         title: "images of virtual machines restored with and without deduplication".into(),
         rows: judged.into_iter().map(|row| row.of(Data::Model)).collect(),
-        chart: Chart {
-            title: "Restore of 62 images from eight disks: mean time".into(),
-            x_label: String::new(),
-            y_label: "times as long as without deduplication".into(),
-            y: (0.0, round_up(highest)),
-            log: false,
-            content: Drawn::Bars {
-                groups: pieces.iter().map(|piece| format!("pieces of {piece} blocks")).collect(),
-                series,
-            },
-        },
+        chart: Chart::bars(
+            "Restore of 62 images from eight disks: mean time",
+            "times as long as without deduplication",
+            pieces.iter().map(|piece| format!("pieces of {piece} blocks")).collect(),
+            series,
+        ),
         notes: vec![
             "The paper's images are not published, and neither is how long their common pieces are. Pieces of 16 blocks from one \
              image are compared with the paper: the stand-in for web-vm has pieces of this length. The others are shown beside them."

@@ -4,7 +4,7 @@ use engine::policy::IndexCopy;
 use engine::{CacheLimits, Rule};
 
 use super::{TRACES, each, gain, title};
-use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, Line, round_up};
+use crate::figures::plot::{Bars, Chart, Line, Scale};
 use crate::figures::runs::{Disks, Outcome, Results, Run};
 use crate::figures::{Entry, Figure, Row};
 use crate::replay::scheme::{Division, Scheme};
@@ -48,25 +48,17 @@ fn memory(results: &Results) -> Figure {
     for (trace_at, trace) in TRACES.into_iter().enumerate() {
         for (scheme_at, scheme) in SWEPT.into_iter().enumerate() {
             let of = |percent| results.of(with_memory(trace, scheme, percent)).mean_ms();
-            let points: Vec<_> = PERCENTS.into_iter().map(|percent| ((percent as f64).log2(), of(percent))).collect();
+            let points: Vec<_> = PERCENTS.into_iter().map(|percent| (percent as f64, of(percent))).collect();
             for percent in PERCENTS {
                 let label = format!("{}, {}, {percent} % of the paper's memory", trace.name(), title(scheme));
                 rows.push(Row::new(label, "ms", of(percent)));
             }
             if scheme_at > 0 {
                 let native = results.of(with_memory(trace, Scheme::NATIVE, 100)).mean_ms();
-                let points = points.into_iter().map(|(x, y)| (x - 100f64.log2(), 100.0 * y / native)).collect();
-                lines.push(Line {
-                    name: format!(
-                        "{}, {}",
-                        trace.name(),
-                        if scheme == Scheme::CURVES { "ours" } else { title(scheme) }
-                    ),
-                    colour: COLOURS[trace_at],
-                    dashed: scheme_at == 2,
-                    marked: scheme_at == 1,
-                    points,
-                });
+                let points = points.into_iter().map(|(x, y)| (x, 100.0 * y / native)).collect();
+                let name = if scheme == Scheme::CURVES { "ours" } else { title(scheme) };
+                let line = Line::new(format!("{}, {name}", trace.name()), points).colour(trace_at);
+                lines.push(line.dashed(scheme_at == 2).marked(scheme_at == 1));
             }
         }
         let with = |percent| {
@@ -76,20 +68,17 @@ fn memory(results: &Results) -> Figure {
         };
         rows.push(Row::every(&format!("pod-memory/{}", trace.name()), PERCENTS.map(with)));
     }
-    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
     Figure {
         name: "pod-memory",
         source: "beyond POD",
         title: "response times with less and more memory".into(),
         rows,
-        chart: Chart {
-            title: "Mean response time by memory".into(),
-            x_label: "memory: the paper's, times two to the power of".into(),
-            y_label: "% of Native with the paper's memory".into(),
-            y: (0.0, round_up(highest)),
-            log: false,
-            content: Drawn::Lines { x: (-2.0, 2.0), bands: Vec::new(), lines },
-        },
+        chart: Chart::lines(
+            "Mean response time by memory",
+            ("memory in % of the paper's", "% of Native with the paper's memory"),
+            lines,
+        )
+        .scale_x(Scale::Log),
         notes: Vec::new(),
     }
 }
@@ -109,7 +98,7 @@ fn digest(results: &Results) -> Figure {
     let mut rows = Vec::new();
     let mut largest = f64::MIN;
     let mut lines = Vec::new();
-    for (at, trace) in TRACES.into_iter().enumerate() {
+    for trace in TRACES {
         let of = |micros| results.of(with_digest(trace, Scheme::SELECT, micros)).writes.mean_ms();
         for micros in MICROS {
             rows.push(Row::new(format!("{}, {micros} us a block", trace.name()), "ms", of(micros)));
@@ -118,24 +107,19 @@ fn digest(results: &Results) -> Figure {
         rows.push(Row::new(format!("{}: writes take longer with 32 us than with none", trace.name()), "%", share));
         largest = largest.max(share);
         let points = MICROS.map(|micros| (micros as f64, of(micros))).to_vec();
-        let name = trace.name().to_string();
-        lines.push(Line { name, colour: COLOURS[at], dashed: false, marked: true, points });
+        lines.push(Line::new(trace.name(), points));
     }
     rows.push(Row::claim("pod-digest/negligible", largest));
-    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
     Figure {
         name: "pod-digest",
         source: "POD, section 4.5.1",
         title: "response times of writes by the time of a digest".into(),
         rows,
-        chart: Chart {
-            title: "Mean response time of writes under Select-Dedupe".into(),
-            x_label: "processor time of a digest in us".into(),
-            y_label: "ms".into(),
-            y: (0.0, round_up(highest)),
-            log: false,
-            content: Drawn::Lines { x: (0.0, 32.0), bands: Vec::new(), lines },
-        },
+        chart: Chart::lines(
+            "Mean response time of writes under Select-Dedupe",
+            ("processor time of a digest in us", "mean response time in ms"),
+            lines,
+        ),
         notes: Vec::new(),
     }
 }
@@ -179,13 +163,13 @@ fn decision_runs() -> Vec<Run> {
 fn decisions(results: &Results) -> Figure {
     let mut rows = Vec::new();
     let mut series = Vec::new();
-    for (at, trace) in TRACES.into_iter().enumerate() {
+    for trace in TRACES {
         let mut heights = Vec::new();
-        for (number, (what, base, variant)) in VARIANTS.into_iter().enumerate() {
+        for (what, base, variant) in VARIANTS {
             let less = gain(results, trace, variant, base, Outcome::mean_ms);
             heights.push(-less);
             let label = format!("{}, {}: {what}", trace.name(), title(base));
-            rows.push(Row::new(label, "% longer", -less).note(format!("number {} of the picture", number + 1)));
+            rows.push(Row::new(label, "% longer", -less));
         }
         for scheme in [Scheme::FULL, Scheme::IDEDUP, Scheme::SELECT] {
             let of = |scheme| results.of(with_write_cache(trace, scheme)).mean_ms();
@@ -193,24 +177,19 @@ fn decisions(results: &Results) -> Figure {
             let label = format!("{}, {}: disks with write caches", trace.name(), title(scheme));
             rows.push(Row::new(label, "% less than Native", share));
         }
-        let name = trace.name().to_string();
-        series.push(Bars { name, colour: COLOURS[at], heights, papers: Vec::new() });
+        series.push(Bars::new(trace.name(), heights));
     }
-    let values = || series.iter().flat_map(|bars: &Bars| bars.heights.iter().copied());
-    let (least, most) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
     Figure {
         name: "pod-decisions",
         source: "beyond POD",
         title: "what other readings of the paper's text come to".into(),
         rows,
-        chart: Chart {
-            title: "Mean response time against the scheme as it is built".into(),
-            x_label: "decision (the table says which number is which)".into(),
-            y_label: "% longer".into(),
-            y: (-round_up(-least), round_up(most)),
-            log: false,
-            content: Drawn::Bars { groups: (1..=VARIANTS.len()).map(|number| number.to_string()).collect(), series },
-        },
+        chart: Chart::bars(
+            "Mean response time against the scheme as it is built",
+            "% longer",
+            VARIANTS.iter().map(|(what, base, _)| format!("{}: {what}", title(*base))).collect(),
+            series,
+        ),
         notes: Vec::new(),
     }
 }

@@ -1,8 +1,8 @@
 //! What the traces are: Table 3, Fig. 1 and Fig. 2.
 
-use super::TRACES;
+use super::{TRACES, names};
 use crate::figures::claims::find;
-use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use crate::figures::plot::{Bars, Chart};
 use crate::figures::runs::Results;
 use crate::figures::{Entry, Figure, Row};
 use crate::traces::stat::Figures as Stated;
@@ -30,30 +30,14 @@ fn table_3(results: &Results) -> Figure {
         heights.push(stated.mean_kib);
         papers.push(find(&format!("pod-table-3/size-{name}")).value);
     }
-    let highest = heights.iter().chain(papers.iter().flatten()).copied().fold(0.0, f64::max);
-    let bars = Bars { name: "ours".into(), colour: COLOURS[0], heights, papers };
+    let bars = Bars::new("ours", heights).papers(papers);
     Figure {
         name: "pod-table-3",
         source: "POD, Table 3",
         title: "the day that is measured".into(),
         rows,
-        chart: chart("Mean size of requests", "KiB", round_up(highest), names(), vec![bars]),
+        chart: Chart::bars("Mean size of requests", "KiB", names(), vec![bars]),
         notes: vec!["The stand-ins were made to have these values: they count for nothing.".into()],
-    }
-}
-
-fn names() -> Vec<String> {
-    TRACES.map(|trace| trace.name().to_string()).to_vec()
-}
-
-fn chart(title: &str, y_label: &str, highest: f64, groups: Vec<String>, series: Vec<Bars>) -> Chart {
-    Chart {
-        title: title.into(),
-        x_label: String::new(),
-        y_label: y_label.into(),
-        y: (0.0, highest),
-        log: false,
-        content: Drawn::Bars { groups, series },
     }
 }
 
@@ -61,7 +45,7 @@ fn fig_1(results: &Results) -> Figure {
     let mut rows = Vec::new();
     let mut series = Vec::new();
     let mut groups = Vec::new();
-    for (at, trace) in TRACES.into_iter().enumerate() {
+    for trace in TRACES {
         let stated = results.day(trace);
         let of = |part: u64, class: u64| 100.0 * part as f64 / class.max(1) as f64;
         groups = stated.by_size.iter().map(|class| format!("{} blocks", class.blocks)).collect();
@@ -77,25 +61,16 @@ fn fig_1(results: &Results) -> Figure {
             rows.push(Row::statement(&format!("pod-1/small-{}", trace.name()), dominates));
             rows.push(Row::statement(&format!("pod-1/known-{}", trace.name()), falls));
         }
-        series.push(Bars {
-            name: format!("{}, known as a whole", trace.name()),
-            colour: COLOURS[at],
-            heights: stated.by_size.iter().map(|class| of(class.fully, class.writes)).collect(),
-            papers: Vec::new(),
-        });
+        let heights = stated.by_size.iter().map(|class| of(class.fully, class.writes)).collect();
+        series.push(Bars::new(format!("{}, known as a whole", trace.name()), heights));
     }
     Figure {
         name: "pod-1",
         source: "POD, Fig. 1",
         title: "redundancy by size of request".into(),
         rows,
-        chart: chart(
-            "Writes that are known as a whole, by size",
-            "% of the writes of this size",
-            100.0,
-            groups,
-            series,
-        ),
+        chart: Chart::bars("Writes that are known as a whole, by size", "% of the writes of this size", groups, series)
+            .range_y(0.0, 100.0),
         notes: vec!["Known is what was written before on the same day.".into()],
     }
 }
@@ -121,22 +96,18 @@ fn fig_2(results: &Results) -> Figure {
     rows.push(Row::claim("pod-2/above", points));
     let label = "I/O redundancy above capacity redundancy, mean of the three";
     rows.push(Row::new(label, "% of capacity redundancy", relative).note("the other reading of the paper's 21.9 %"));
-    let bars = |name: &str, at: usize, share: fn(&Stated) -> f64| Bars {
-        name: name.into(),
-        colour: COLOURS[at],
-        heights: stated.iter().map(|stated| 100.0 * share(stated)).collect(),
-        papers: Vec::new(),
+    let bars = |name: &str, share: fn(&Stated) -> f64| {
+        Bars::new(name, stated.iter().map(|stated| 100.0 * share(stated)).collect())
     };
-    let series = vec![
-        bars("same place", 0, |stated| stated.same_place_share),
-        bars("elsewhere", 1, |stated| stated.elsewhere_share),
-    ];
+    let series =
+        vec![bars("same place", |stated| stated.same_place_share), bars("elsewhere", |stated| stated.elsewhere_share)];
     Figure {
         name: "pod-2",
         source: "POD, Fig. 2",
         title: "redundancy at the same place and elsewhere".into(),
         rows,
-        chart: chart("Blocks written whose content was written before", "% of blocks written", 100.0, names(), series),
+        chart: Chart::bars("Blocks written whose content was written before", "% of blocks written", names(), series)
+            .range_y(0.0, 100.0),
         notes: Vec::new(),
     }
 }

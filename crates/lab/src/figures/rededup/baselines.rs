@@ -2,7 +2,7 @@
 
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{Basis, SHAPES, bars, less, sized};
+use super::{Bars, Basis, Chart, SHAPES, less, sized};
 use crate::relocation::layouts::Layout;
 use crate::relocation::planning::Planner;
 
@@ -79,11 +79,11 @@ fn baselines(results: &Results) -> Figure {
         source: "beyond ReDedup",
         title: "ways to lay blocks out".into(),
         rows,
-        chart: bars(
+        chart: Chart::bars(
             "Time of a read less than basic",
             "% less",
             SHAPES.map(|shape| shape.name.to_string()).to_vec(),
-            NAMES.into_iter().zip(heights).map(|(name, heights)| (name, heights, Vec::new())).collect(),
+            NAMES.into_iter().zip(heights).map(|(name, heights)| Bars::new(name, heights)).collect(),
         ),
         notes: vec![
             "Native and iDedup use more room; so do copies. ReDedup, homes and BORG-like move blocks and use none. BORG-like moves as many blocks as ours."

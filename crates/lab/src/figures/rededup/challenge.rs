@@ -7,7 +7,7 @@ use engine::relocation::{Content, Extent, Object, Run};
 
 use super::super::runs::Results;
 use super::super::{Data, Entry, Figure, Row};
-use super::bars;
+use super::{Bars, Chart};
 
 pub(super) const CHALLENGE: Entry = Entry {
     name: "rededup-challenge",
@@ -52,11 +52,11 @@ fn challenge(_: &Results) -> Figure {
         source: "ReDedup fig. 1",
         title: "two files of three blocks with one in common".into(),
         rows,
-        chart: bars(
+        chart: Chart::bars(
             "Pieces in which a file is read",
             "pieces",
             vec!["file 1 first".into(), "file 2 first".into()],
-            vec![("file 1", of(0), Vec::new()), ("file 2", of(1), Vec::new())],
+            vec![Bars::new("file 1", of(0)), Bars::new("file 2", of(1))],
         ),
         notes: Vec::new(),
     }

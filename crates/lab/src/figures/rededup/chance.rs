@@ -3,7 +3,7 @@
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::latency::PLANNERS;
-use super::{Basis, SHAPES, bars, sized};
+use super::{Bars, Basis, Chart, SHAPES, sized};
 use crate::parallel::{cores, in_order};
 use crate::relocation::population::Shape;
 
@@ -31,6 +31,7 @@ fn chance(results: &Results) -> Figure {
     let seeds = if quick { SEEDS_QUICK } else { SEEDS };
     let mut rows = Vec::new();
     let mut heights = vec![Vec::new(); PLANNERS.len()];
+    let mut ends = vec![Vec::new(); PLANNERS.len()];
     for shape in SHAPES {
         let gains = in_order(cores(), seeds, |at| {
             let shape = Shape { seed: shape.seed + at * STEP, ..shape };
@@ -47,6 +48,7 @@ fn chance(results: &Results) -> Figure {
             let label = format!("{}: less with ReDedup, {name}, median", shape.name);
             rows.push(Row::new(label, "%", median(&values)).note(spread(&values)));
             heights[at].push(median(&values));
+            ends[at].push((values[0], values[values.len() - 1]));
         }
         for (one, other) in [(1, 0), (2, 0), (2, 1)] {
             let values = sorted(&|gain| gain[one] - gain[other]);
@@ -62,11 +64,16 @@ fn chance(results: &Results) -> Figure {
         source: "ReDedup fig. 5, and beyond",
         title: format!("time of a read less than basic, {seeds} populations"),
         rows,
-        chart: bars(
-            "Time of a read less than basic, median",
+        chart: Chart::bars(
+            "Time of a read less than basic: median, lowest and highest",
             "% less",
             SHAPES.map(|shape| shape.name.to_string()).to_vec(),
-            PLANNERS.iter().zip(heights).map(|((name, _), heights)| (*name, heights, Vec::new())).collect(),
+            PLANNERS
+                .iter()
+                .zip(heights)
+                .zip(ends)
+                .map(|(((name, _), heights), ends)| Bars::new(*name, heights).spread(ends))
+                .collect(),
         ),
         notes: vec!["Each population has files, copies and two days of reads of its own; the numbers that they are made of are the same.".into()],
     }

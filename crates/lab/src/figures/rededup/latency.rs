@@ -4,9 +4,10 @@ use engine::relocation::assess::Sharing;
 use engine::relocation::plan::{Order, Rules};
 use engine::relocation::profile::Merge;
 
+use super::super::claims::find;
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{Basis, SHAPES, bars, less, sized};
+use super::{Bars, Basis, Chart, SHAPES, less, sized};
 use crate::relocation::planning::Planner;
 
 pub(super) const LATENCY: Entry = Entry {
@@ -27,11 +28,12 @@ pub(super) const PLANNERS: [(&str, Planner); 3] =
 
 fn latency(results: &Results) -> Figure {
     let mut rows = Vec::new();
-    let mut heights = vec![Vec::new(); 1 + PLANNERS.len()];
+    let (mut heights, mut papers) = (vec![Vec::new(); PLANNERS.len()], Vec::new());
     for shape in SHAPES {
         let basis = Basis::new(sized(shape, results.quick));
         rows.push(Row::new(format!("{}: basic deduplication", shape.name), "ms", basis.basic.latency()));
-        heights[0].push(basis.basic.latency());
+        let id = format!("rededup-latency/{}", shape.name);
+        papers.push(find(&id).value);
         for (at, (name, planner)) in PLANNERS.into_iter().enumerate() {
             let planned = basis.relocate(&basis.oldest, planner);
             let ours = basis.measure(&planned.layout);
@@ -45,24 +47,27 @@ fn latency(results: &Results) -> Figure {
                 basis.basic.reads_per_128_kib()
             );
             let row = match at {
-                0 => Row::claim(&format!("rededup-latency/{}", shape.name), gain),
+                0 => Row::claim(&id, gain),
                 _ => Row::new(format!("{}: less with ReDedup, {name}", shape.name), "%", gain),
             };
             rows.push(row.note(note));
-            heights[at + 1].push(ours.latency());
+            heights[at].push(gain);
         }
     }
-    let names = std::iter::once("basic").chain(PLANNERS.map(|(name, _)| name));
+    let mut papers = vec![papers].into_iter();
+    let bars = |((name, _), heights): ((&str, Planner), Vec<f64>)| {
+        Bars::new(name, heights).papers(papers.next().unwrap_or_default())
+    };
     Figure {
         name: "rededup-latency",
         source: "ReDedup fig. 5",
         title: "mean time of a read".into(),
         rows,
-        chart: bars(
-            "Mean time of a read",
-            "ms",
+        chart: Chart::bars(
+            "Mean time of a read less than with basic deduplication",
+            "% less",
             SHAPES.map(|shape| shape.name.to_string()).to_vec(),
-            names.zip(heights).map(|(name, heights)| (name, heights, Vec::new())).collect(),
+            PLANNERS.into_iter().zip(heights).map(bars).collect(),
         ),
         notes: vec![
             "Requests of 32 KiB, one after another without pause. The paper's 0.1 to 0.7 ms are of smaller requests on a faster disk: only the \
@@ -110,11 +115,11 @@ fn assess(results: &Results) -> Figure {
         source: "ReDedup section IV.B, and beyond",
         title: "ways to assess".into(),
         rows,
-        chart: bars(
+        chart: Chart::bars(
             "Time of a read less than basic, merged as printed",
             "% less",
             groups.collect(),
-            sharings.into_iter().zip(heights).map(|((_, name), heights)| (name, heights, Vec::new())).collect(),
+            sharings.into_iter().zip(heights).map(|((_, name), heights)| Bars::new(name, heights)).collect(),
         ),
         notes: vec!["All candidates are taken here, also those with a value below 0, as printed.".into()],
     }

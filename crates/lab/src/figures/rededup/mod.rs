@@ -15,7 +15,7 @@ mod sweeps;
 mod traces;
 
 use super::Entry;
-use super::plot::{bars, lines};
+use super::plot::{Bars, Chart, Line};
 use crate::relocation::World;
 use crate::relocation::layouts::Layout;
 use crate::relocation::measure::{Outcome, measure};

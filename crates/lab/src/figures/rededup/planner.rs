@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{lines, sized};
+use super::{Chart, Line, sized};
 use crate::relocation::World;
 use crate::relocation::layouts::Layout;
 use crate::relocation::planning::{Planner, relocate};
@@ -38,7 +38,7 @@ fn planner(results: &Results) -> Figure {
             rows.push(row.note(format!("{} runs, {} candidates", planned.runs, planned.plan.candidates)));
             points.push(((day + 1) as f64, seconds));
         }
-        series.push((name.to_string(), points));
+        series.push(Line::new(name, points));
     }
     rows.push(Row::every("rededup-planner/time", days));
     Figure {
@@ -46,7 +46,7 @@ fn planner(results: &Results) -> Figure {
         source: "ReDedup fig. 9",
         title: "time of the planner".into(),
         rows,
-        chart: lines("Time of the planner", ("day", "s"), series),
+        chart: Chart::lines("Time of the planner", ("day of the week", "seconds"), series),
         notes: vec![
             "Real time on the machine that made the figure: profile, assessment, plan and the new layout in memory. Moving is not part of it.".into(),
         ],

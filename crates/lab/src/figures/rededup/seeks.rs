@@ -3,7 +3,7 @@
 use super::super::claims::find;
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{Basis, SHAPES, bars, less, lines, sized};
+use super::{Bars, Basis, Chart, Line, SHAPES, less, sized};
 use crate::relocation::measure::Outcome;
 use crate::relocation::planning::Planner;
 use crate::relocation::population::Shape;
@@ -44,10 +44,10 @@ fn over_time(name: &'static str, source: &'static str, shape: Shape, results: &R
         source,
         title: format!("seeks over a day, {}", shape.name),
         rows,
-        chart: lines(
+        chart: Chart::lines(
             "Mean distance of seeks",
             ("part of the day", "millions of sectors"),
-            all.map(|(name, outcome)| (name.to_string(), points(outcome))).to_vec(),
+            all.map(|(name, outcome)| Line::new(name, points(outcome)).marked(false)).to_vec(),
         ),
         notes: vec!["The paper draws each seek; the lines here are means over a fiftieth of the day.".into()],
     }
@@ -81,11 +81,15 @@ fn mean(results: &Results) -> Figure {
         source: "ReDedup fig. 8",
         title: "mean distance of seeks".into(),
         rows,
-        chart: bars(
+        chart: Chart::bars(
             "Mean distance of seeks less than basic",
             "% less",
             SHAPES.map(|shape| shape.name.to_string()).to_vec(),
-            planners.into_iter().zip(heights).map(|((name, _), h)| (name, h, papers.next().unwrap_or_default())).collect(),
+            planners
+                .into_iter()
+                .zip(heights)
+                .map(|((name, _), heights)| Bars::new(name, heights).papers(papers.next().unwrap_or_default()))
+                .collect(),
         ),
         notes: vec![
             "A mean for each read of the device. ReDedup makes fewer of them: what it saves are pieces. So the mean can rise while the sum falls."

@@ -4,7 +4,7 @@ use engine::relocation::plan::Rules;
 
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{Basis, less, lines, sized};
+use super::{Bars, Basis, Chart, less, sized};
 use crate::parallel::{cores, in_order};
 use crate::relocation::World;
 use crate::relocation::layouts::Layout;
@@ -56,37 +56,37 @@ fn sweeps(results: &Results) -> Figure {
         let basis = Basis::new(variants[at as usize].2);
         [Planner::PRINTED, Planner::NORMALISED, Planner::OURS].map(|planner| basis.gain(planner))
     });
-    let mut rows = Vec::new();
-    let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
-    for ((sweep, label, _), [printed, normalised, ours]) in variants.iter().zip(gains) {
+    let (mut rows, mut groups, mut heights) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new(), Vec::new()]);
+    for ((_, label, _), gains) in variants.iter().zip(gains) {
+        let [printed, normalised, ours] = gains;
         let row = Row::new(format!("research, {label}: ours, time less"), "%", ours);
         rows.push(row.note(format!("as printed {printed:.1}, normalised {normalised:.1}")));
-        if series.last().is_none_or(|(name, _)| name != sweep) {
-            series.push(((*sweep).into(), Vec::new()));
-        }
-        if let Some((_, points)) = series.last_mut() {
-            points.push((points.len() as f64, ours));
-        }
+        groups.push(label.clone());
+        heights.iter_mut().zip(gains).for_each(|(heights, gain)| heights.push(gain));
     }
-    for (name, points) in [("days", by_days(shape, &mut rows)), ("budget", by_budget(shape, &mut rows))] {
-        series.push((name.into(), points));
+    for (label, ours) in by_days(shape).into_iter().chain(by_budget(shape)) {
+        rows.push(Row::new(format!("research, {label}: ours, time less"), "%", ours));
+        groups.push(label);
+        heights.iter_mut().zip([f64::NAN, f64::NAN, ours]).for_each(|(heights, gain)| heights.push(gain));
     }
+    let names = ["as printed", "normalised", "ours"];
     Figure {
         name: "rededup-sweeps",
         source: "beyond ReDedup",
         title: "what the gain depends on".into(),
         rows,
-        chart: lines(
-            "Time of a read less than basic, ours",
-            ("steps of a sweep, as the rows have them", "% less"),
-            series,
+        chart: Chart::bars(
+            "Time of a read less than basic, research",
+            "% less",
+            groups,
+            names.into_iter().zip(heights).map(|(name, heights)| Bars::new(name, heights)).collect(),
         ),
         notes: vec!["Research; one thing differs at a time.".into()],
     }
 }
 
 /// Profiles of the last so many days.
-fn by_days(shape: Shape, rows: &mut Vec<Row>) -> Vec<(f64, f64)> {
+fn by_days(shape: Shape) -> Vec<(String, f64)> {
     let world = World::new(shape, DAYS + 1);
     let oldest = Layout::oldest(&world.population);
     let basic = measure(&world, &oldest, &world.days[DAYS]).latency();
@@ -94,23 +94,20 @@ fn by_days(shape: Shape, rows: &mut Vec<Row>) -> Vec<(f64, f64)> {
         .map(|days| {
             let planned = relocate(&world.population, &oldest, &world.days[DAYS - days..DAYS], Planner::OURS);
             let gain = less(measure(&world, &planned.layout, &world.days[DAYS]).latency(), basic);
-            rows.push(Row::new(format!("research, profile of {days} days: ours, time less"), "%", gain));
-            ((days - 1) as f64, gain)
+            (format!("profile of {days} days"), gain)
         })
         .collect()
 }
 
 /// Budgets in percent of all blocks.
-fn by_budget(shape: Shape, rows: &mut Vec<Row>) -> Vec<(f64, f64)> {
+fn by_budget(shape: Shape) -> Vec<(String, f64)> {
     let basis = Basis::new(shape);
     [1, 2, 5, 10, 20, 50]
         .into_iter()
-        .enumerate()
-        .map(|(at, percent)| {
+        .map(|percent| {
             let most_blocks = u64::from(basis.oldest.free) * percent / 100;
             let gain = basis.gain(Planner { rules: Rules { most_blocks, ..Rules::OURS }, ..Planner::OURS });
-            rows.push(Row::new(format!("research, {percent} % of blocks moved at most: ours, time less"), "%", gain));
-            (at as f64, gain)
+            (format!("{percent} % of blocks moved at most"), gain)
         })
         .collect()
 }

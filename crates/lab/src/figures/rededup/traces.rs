@@ -1,8 +1,9 @@
 //! What the made servers have (Table I, Fig. 2).
 
+use super::super::claims::find;
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{SHAPES, bars, lines, sized};
+use super::{Bars, Chart, Line, SHAPES, sized};
 use crate::relocation::World;
 
 pub(super) const TABLE: Entry = Entry {
@@ -28,7 +29,7 @@ const WEEK: usize = 7;
 
 fn table(results: &Results) -> Figure {
     let mut rows = Vec::new();
-    let mut copies = Vec::new();
+    let (mut copies, mut papers) = (Vec::new(), Vec::new());
     for shape in SHAPES {
         let world = World::new(sized(shape, results.quick), WEEK);
         let blocks: u64 = world.days.iter().flatten().map(|request| u64::from(request.blocks)).sum();
@@ -40,17 +41,18 @@ fn table(results: &Results) -> Figure {
         let percent = 100.0 * shared as f64 / world.population.files() as f64;
         rows.push(Row::new(format!("{}: files that share content", shape.name), "%", percent));
         copies.push(ours);
+        papers.push(find(&format!("rededup-traces/ratio-{}", shape.name)).value);
     }
     Figure {
         name: "rededup-traces",
         source: "ReDedup table I",
         title: "two servers for a week".into(),
         rows,
-        chart: bars(
+        chart: Chart::bars(
             "Deduplication ratio",
             "%",
             SHAPES.map(|shape| shape.name.to_string()).to_vec(),
-            vec![("copies", copies, SHAPES.map(|shape| Some(shape.copies_percent as f64)).to_vec())],
+            vec![Bars::new("copies", copies).papers(papers)],
         ),
         notes: vec![
             "The paper measures reads only, and so do we: the 248,122 and 58,498 MB written are not made. The ratio is read as the share of blocks that need no \
@@ -98,14 +100,18 @@ fn skew(results: &Results) -> Figure {
         let point = |percent| share(&files, percent, |reads| reads.0);
         rows.push(Row::claim(&format!("rededup-skew/{}", shape.name), point(20)));
         let points = (0..=20).map(|at| (at as f64 * 5.0, point(at * 5))).collect();
-        series.push((shape.name.to_string(), points));
+        series.push(Line::new(shape.name, points));
     }
     Figure {
         name: "rededup-skew",
         source: "ReDedup fig. 2a",
         title: "shared files are not read equally often".into(),
         rows,
-        chart: lines("Accesses of the most popular shared files", ("% of shared files", "% of accesses"), series),
+        chart: Chart::lines(
+            "Accesses of the most popular shared files",
+            ("% of shared files", "% of accesses"),
+            series,
+        ),
         notes: vec!["The paper says 60 to 80 % for both servers together.".into()],
     }
 }
@@ -125,14 +131,14 @@ fn content(results: &Results) -> Figure {
         };
         let points = [10, 20, 30].into_iter().zip(&heights).map(point);
         rows.push(Row::every(&format!("rededup-skew-content/{}", shape.name), points));
-        series.push((shape.name, heights, Vec::new()));
+        series.push(Bars::new(shape.name, heights));
     }
     Figure {
         name: "rededup-skew-content",
         source: "ReDedup fig. 2b",
         title: "copied content is read by few files".into(),
         rows,
-        chart: bars(
+        chart: Chart::bars(
             "Reads of copied content by the most popular shared files",
             "%",
             ["top 10 %", "top 20 %", "top 30 %"].map(String::from).to_vec(),

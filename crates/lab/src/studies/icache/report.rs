@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use engine::Rule;
 
-use crate::figures::plot::{Band, COLOURS, Chart, Drawn, Line, SHADES};
+use crate::figures::plot::{Band, Chart, Line, SHADES};
 use crate::studies::icache::load::Burst;
 use crate::studies::icache::{
     Adaptive, Division, INTERVALS, Outcome, Plan, Sample, UNITS, percent, read_nanos, settling, write_nanos,
@@ -165,31 +165,24 @@ pub fn divisions_figure(results: &Results) -> Chart {
         Division::Fixed(percent) => Some((f64::from(percent), outcome.counts.saved_percent())),
         Division::Adaptive(_) => None,
     };
-    let mut lines = vec![Line {
-        name: "fixed division".into(),
-        colour: COLOURS[0],
-        dashed: false,
-        marked: true,
-        points: results.outcomes.iter().filter_map(point).collect(),
-    }];
+    let mut lines = vec![Line::new("fixed division", results.outcomes.iter().filter_map(point).collect())];
     let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
     for (adaptive, dashed) in [(Adaptive::DEFAULT, false), (paper, true)] {
         let division = Division::Adaptive(adaptive);
         if let Some(outcome) = results.of(division) {
             let saved = outcome.counts.saved_percent();
-            let (colour, points) = (COLOURS[lines.len()], vec![(0.0, saved), (100.0, saved)]);
-            lines.push(Line { name: division.name(), colour, dashed, marked: false, points });
+            let line = Line::new(division.name(), vec![(0.0, saved), (100.0, saved)]);
+            lines.push(line.dashed(dashed).marked(false));
         }
     }
-    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
-    Chart {
-        title: format!("Time of the device that is saved, {} workload", results.plan.name),
-        x_label: "fixed division: index in % of the divided memory (the rest is read cache)".into(),
-        y_label: "saved, in % of what could be saved".into(),
-        y: (0.0, (highest / 10.0).ceil() * 10.0),
-        log: false,
-        content: Drawn::Lines { x: (0.0, 100.0), bands: Vec::new(), lines },
-    }
+    Chart::lines(
+        format!("Time of the device that is saved, {} workload", results.plan.name),
+        (
+            "fixed division: index in % of the divided memory (the rest is read cache)",
+            "saved, in % of what could be saved",
+        ),
+        lines,
+    )
 }
 
 /// The division over time.
@@ -201,18 +194,19 @@ pub fn time_figure(results: &Results) -> Chart {
         if let Some(outcome) = results.of(division) {
             let point = |sample: &Sample| (sample.requests as f64 / 1000.0, sample.index_percent());
             let points = outcome.samples.iter().map(point).collect();
-            lines.push(Line { name: division.name(), colour: COLOURS[1 + lines.len()], dashed, marked: false, points });
+            let line = Line::new(division.name(), points).colour(1 + lines.len());
+            lines.push(line.dashed(dashed).marked(false));
         }
     }
     let requests: u64 = results.plan.phases.iter().map(|phase| phase.requests).sum();
-    Chart {
-        title: format!("The division over time, {} workload", results.plan.name),
-        x_label: "requests, in thousands".into(),
-        y_label: "index, in % of the divided memory".into(),
-        y: (0.0, 100.0),
-        log: false,
-        content: Drawn::Lines { x: (0.0, requests as f64 / 1000.0), bands: bands(results), lines },
-    }
+    Chart::lines(
+        format!("The division over time, {} workload", results.plan.name),
+        ("requests, in thousands", "index, in % of the divided memory"),
+        lines,
+    )
+    .range_x(0.0, requests as f64 / 1000.0)
+    .range_y(0.0, 100.0)
+    .shaded(bands(results))
 }
 
 /// Samples of one phase.
