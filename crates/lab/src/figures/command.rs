@@ -82,7 +82,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             return if why == Stopped::Interrupted { ExitCode::from(130) } else { ExitCode::FAILURE };
         }
     };
-    let made = Made { quick, options: options(quick, &sources), commit: commit() };
+    let made = Made { names: name.clone(), quick, options: options(quick, &sources), commit: commit() };
     let mut figures = Vec::new();
     for entry in wanted {
         let mut figure = (entry.make)(&results);
@@ -101,8 +101,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     }
     let judgements = judge(&figures);
     let path = out.join("verdicts.json");
-    let command = format!("lab figure {name} --out DIR{}", made.options);
-    if let Err(error) = std::fs::write(&path, json(&judgements, &command, &made.commit)) {
+    if let Err(error) = std::fs::write(&path, json(&judgements, &made.command(), &made.commit)) {
         eprintln!("{} cannot be written: {error}", path.display());
         return ExitCode::FAILURE;
     }

@@ -181,12 +181,21 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
 /// How figures were made, for who reads them later.
 #[derive(Clone, Debug)]
 pub struct Made {
+    /// What was named on the command line.
+    pub names: String,
     /// Whether these are the short forms.
     pub quick: bool,
     /// What stood behind the name on the command line, each with a blank before it.
     pub options: String,
     /// The commit that was checked out.
     pub commit: String,
+}
+
+impl Made {
+    /// The command that made them.
+    pub fn command(&self) -> String {
+        format!("lab figure {} --out DIR{}", self.names, self.options)
+    }
 }
 
 #[derive(Serialize)]
@@ -234,7 +243,7 @@ impl Figure {
         self.chart.png(&path("png")).map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Marks rows of a real trace. Nothing was fitted to that.
+    /// Marks rows of a real trace. Nothing was fitted to that, and notes on stand-ins are left out where one takes part.
     pub fn mark(&mut self, data: impl Fn(Profile) -> Data) {
         let traces = [Profile::WebVm, Profile::Homes, Profile::Mail];
         for row in self.rows.iter_mut().filter(|row| row.data == Data::Synthetic) {
@@ -249,6 +258,13 @@ impl Figure {
                     (row.kind, row.notes) = (Some(Kind::Predicted), String::new());
                 }
             }
+        }
+        let names_stand_in = |note: &str| note.contains("stand-in");
+        if self.rows.iter().any(|row| row.data == Data::Real)
+            && traces.into_iter().any(|trace| data(trace) == Data::Real)
+        {
+            self.notes.retain(|note| !names_stand_in(note));
+            self.rows.iter_mut().filter(|row| names_stand_in(&row.notes)).for_each(|row| row.notes.clear());
         }
     }
 
@@ -323,7 +339,8 @@ mod tests {
             Row::claim("pod-abstract/mean", 1.0),
             Row::new("mail, a model", "", 1.0).of(Data::Model),
         ];
-        let mut figure = figure("none", rows);
+        let notes = ["Requests wait.", "On the stand-in for mail they wait longer."].map(String::from).to_vec();
+        let mut figure = Figure { notes, ..figure("none", rows) };
         figure.mark(|trace| if trace == Profile::Mail { Data::Real } else { Data::Synthetic });
         let seen: Vec<_> = figure.rows.iter().map(|row| (row.data, row.kind)).collect();
         let expected = [
@@ -334,6 +351,7 @@ mod tests {
         ];
         assert_eq!(seen, expected);
         assert_eq!(figure.rows[0].notes, "");
+        assert_eq!(figure.notes, ["Requests wait."]);
     }
 
     #[test]
