@@ -134,6 +134,19 @@ pub const fn ours(id: &'static str, source: &'static str, what: &'static str) ->
     claim(id, source, what, ("holds", None), Band::Holds, Kind::Ours)
 }
 
+impl Kind {
+    /// Name in lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Predicted => "predicted",
+            Kind::Statement => "statement",
+            Kind::Fitted => "fitted",
+            Kind::NoWorse => "no worse",
+            Kind::Ours => "ours",
+        }
+    }
+}
+
 impl Claim {
     /// The same with a sentence for the reader.
     pub const fn note(self, note: &'static str) -> Claim {

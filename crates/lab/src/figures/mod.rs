@@ -12,6 +12,7 @@ pub mod page;
 pub mod plc;
 pub mod plot;
 pub mod pod;
+pub mod recorded;
 pub mod rededup;
 pub mod runs;
 pub mod sources;
