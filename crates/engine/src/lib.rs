@@ -43,6 +43,7 @@ mod store;
 pub use audit::check::Flaw;
 pub use audit::disk_index::DiskIndexAudit;
 pub use audit::repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
+pub use audit::shares::SharedBlocks;
 pub use canary::CAN_BE_BROKEN;
 #[cfg(feature = "canaries")]
 pub use canary::Canary;
@@ -63,6 +64,7 @@ pub use format::{encode, geometry, superblock};
 pub use icache::monitor::Monitor;
 pub use icache::rule::{CacheLimits, DivisionChange};
 pub use jobs::boundary::{CacheCounts, CacheStatus};
+pub use jobs::census::Shared;
 pub use jobs::collect::CollectStatus;
 pub use jobs::dedup::DedupStatus;
 pub use jobs::home::HomeStatus;
