@@ -11,7 +11,7 @@ use crate::report::health::{Health, Level, findings};
 use crate::report::jobs::jobs;
 use crate::report::latency::{KindReport, show_seconds};
 use crate::report::recent::{Rate, Sample};
-use crate::report::share::share;
+use crate::report::share::{share, shown_percent};
 use crate::report::status::{Report, VolumeReport};
 use crate::report::text::{VOLUMES_MOST, largest_first};
 use crate::size;
@@ -98,7 +98,7 @@ fn count(path: impl Display, count: u64) -> String {
 fn summary(report: &Report) -> String {
     let (data, metadata) = (report.data_percent, report.metadata_percent);
     let tile = |value: String, words: String| format!("<div><b>{value}</b><span class=\"dim\">{words}</span></div>");
-    let saving = figure("saving_percent", report.saving_percent, format!("{:.1} %", report.saving_percent));
+    let saving = figure("saving_percent", report.saving_percent, shown_percent(report.saving_percent));
     let saved = match (report.saving_is_at_least, report.leaving_blocks) {
         (true, _) => "saved at least: what was deleted is still being freed".into(),
         (false, 0) => "saved: blocks that are stored once for several".into(),

@@ -21,6 +21,11 @@ pub fn saved_percent(mapped: u64, stored: u64) -> f64 {
     percent(mapped.saturating_sub(stored), mapped)
 }
 
+/// Shows a percentage with one digit behind the point. It says 100.0 only of 100: what is a little less is 99.9.
+pub fn shown_percent(percent: f64) -> String {
+    format!("{:.1} %", if percent < 100.0 { percent.min(99.9) } else { percent })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,6 +42,12 @@ mod tests {
     fn nothing_is_saved_where_more_is_stored_than_mapped() {
         assert_eq!(saved_percent(1, 94), 0.0);
         assert_eq!(saved_percent(0, u64::MAX), 0.0);
+    }
+
+    #[test]
+    fn all_is_shown_only_of_all() {
+        let shown = [0.0, 0.04, 50.0, 99.85, 99.94, 99.99, 99.999_999, 100.0].map(shown_percent);
+        assert_eq!(shown, ["0.0 %", "0.0 %", "50.0 %", "99.8 %", "99.9 %", "99.9 %", "99.9 %", "100.0 %"]);
     }
 
     proptest::proptest! {

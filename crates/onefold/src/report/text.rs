@@ -2,6 +2,7 @@
 
 use crate::report::health::{Finding, findings};
 use crate::report::jobs::jobs;
+use crate::report::share::shown_percent;
 use crate::report::status::{Report, TidyReport, VolumeReport, show_date};
 use crate::size;
 
@@ -60,7 +61,7 @@ impl Report {
             (false, 0) => String::new(),
             (false, _) => format!(", with {leaving} of deleted volumes that are still to be freed"),
         };
-        format!("{:.1} %{what}", self.saving_percent)
+        format!("{}{what}", shown_percent(self.saving_percent))
     }
 
     /// Since when requests are counted: `since ...`.
