@@ -1,5 +1,7 @@
 //! What `status` and `volume list` say to people: about ten lines and the volumes that hold most, or with `--all` every figure.
 
+use std::cmp::Ordering;
+
 use crate::report::health::{Finding, findings};
 use crate::report::jobs::jobs;
 use crate::report::share::shown_percent;
@@ -213,10 +215,38 @@ impl VolumeReport {
     }
 }
 
-/// The volumes in the order in which they are shown: those that hold most first, then by name.
+/// Compares names as people do: digits by the number that they are, so `vm2` comes before `vm10`.
+fn natural_order(a: &str, b: &str) -> Ordering {
+    let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
+    let number = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let no_zeroes = |digits: &[u8]| digits.iter().skip_while(|&&digit| digit == b'0').copied().collect::<Vec<u8>>();
+    let names = (a, b);
+    while let (Some(first), Some(second)) = (a.first(), b.first()) {
+        let (long, wide) = match (number(a), number(b)) {
+            (0, _) | (_, 0) => (1, 1),
+            digits => digits,
+        };
+        let order = match long == 1 && wide == 1 {
+            true => first.cmp(second),
+            false => {
+                let (one, other) = (no_zeroes(&a[..long]), no_zeroes(&b[..wide]));
+                one.len().cmp(&other.len()).then_with(|| one.cmp(&other))
+            }
+        };
+        if order.is_ne() {
+            return order;
+        }
+        (a, b) = (&a[long..], &b[wide..]);
+    }
+    a.len().cmp(&b.len()).then_with(|| names.0.cmp(names.1))
+}
+
+/// The volumes in the order in which they are shown: those that hold most first, then by name, numbers in names by what they are.
 pub fn largest_first(volumes: &[VolumeReport]) -> Vec<&VolumeReport> {
     let mut largest: Vec<&VolumeReport> = volumes.iter().collect();
-    largest.sort_by(|a, b| b.logical_blocks_used.cmp(&a.logical_blocks_used).then_with(|| a.name.cmp(&b.name)));
+    largest.sort_by(|a, b| {
+        b.logical_blocks_used.cmp(&a.logical_blocks_used).then_with(|| natural_order(&a.name, &b.name))
+    });
     largest
 }
 
@@ -300,6 +330,42 @@ pub mod tests {
         assert!(said.contains("normal, not served") && said.contains("memory      64 MiB when it is served"), "{said}");
         let all = report(200).text_of_all("disk.onefold");
         assert!((0..200).all(|number| all.contains(&format!("vm{number:03}"))));
+    }
+
+    /// Volumes that hold nothing stood in the order of bytes: vol1, vol10, vol2.
+    #[test]
+    fn volumes_that_hold_as_much_stand_in_the_order_of_their_numbers() {
+        let names = [
+            "vol10",
+            "vol2",
+            "vol1",
+            "a-9",
+            "vol2b",
+            "vol02",
+            "vol",
+            "b",
+            "vol1.10",
+            "vol1.9",
+            "vol18446744073709551616",
+        ];
+        let volumes: Vec<VolumeReport> = names.iter().map(|name| volume(name, 0)).collect();
+        let order: Vec<&str> = largest_first(&volumes).iter().map(|volume| volume.name.as_str()).collect();
+        assert_eq!(
+            order,
+            [
+                "a-9",
+                "b",
+                "vol",
+                "vol1",
+                "vol1.9",
+                "vol1.10",
+                "vol02",
+                "vol2",
+                "vol2b",
+                "vol10",
+                "vol18446744073709551616"
+            ]
+        );
     }
 
     #[test]
