@@ -205,6 +205,7 @@ impl Screen<'_> {
         let columns = vec![
             column("volume", 0, &|volume| volume.name.clone()),
             column("holds", 1, &|volume| size::show(volume.logical_blocks_used.saturating_mul(4096))),
+            column("shared", 2, &|volume| volume.shared_text()),
             column("size", 5, &|volume| size::show(volume.size_bytes)),
             column("policy", 3, &|volume| volume.policy.clone()),
             column("remarks", 4, &|volume| volume.remarks()),

@@ -11,6 +11,11 @@ pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part.min(whole) as f64 / whole as f64 * 100.0 }
 }
 
+/// Returns millionths in percent.
+pub fn ppm_percent(ppm: u32) -> f64 {
+    f64::from(ppm) / 10_000.0
+}
+
 /// Returns a part of a whole in whole percent, rounded down, from 0 to 100; 0 of nothing.
 pub fn whole_percent(part: u64, whole: u64) -> u64 {
     (u128::from(part.min(whole)) * 100).checked_div(u128::from(whole)).unwrap_or(0) as u64
