@@ -74,6 +74,7 @@ pub use jobs::reorder::ReorderStatus;
 pub use jobs::scrub::ScrubStatus;
 pub use limits::Limits;
 pub use payload::flash::admission;
+pub use payload::flash::quadrants::Quadrants;
 pub use pool::disk_index::DiskIndexStatus;
 pub use pool::flash::{FlashMode, FlashParameters, FlashStatus};
 pub use pool::held::Held;

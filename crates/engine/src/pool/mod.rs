@@ -124,6 +124,8 @@ pub(crate) struct Pool {
     dedup_verify: DedupVerify,
     /// Which feedback loop sets its pace.
     throttle: PassThrottle,
+    /// Which containers are copied to flash.
+    flash_policy: FlashPolicy,
     /// When a plan of relocation is made and run unasked.
     relocate: Schedule,
     regions: Regions,
@@ -274,6 +276,7 @@ impl Pool {
             index_copy: IndexCopy::default(),
             dedup_verify: DedupVerify::default(),
             throttle: PassThrottle::default(),
+            flash_policy: FlashPolicy::default(),
             relocate: Schedule::default(),
             regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
             moves: Moves::default(),

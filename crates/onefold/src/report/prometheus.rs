@@ -455,6 +455,11 @@ const METRICS: &[Metric] = &[
     counter("onefold_flash_given_up_containers_total", "Containers whose copy was given up.", |report| {
         one(report.flash.given_up_containers)
     }),
+    gauge(
+        "onefold_flash_quadrant_containers",
+        "Containers found on flash and copied there, by what became of them: PLC-Cache's quadrants.",
+        |report| labelled("quadrant", report.flash.quadrants.named()),
+    ),
     counter("onefold_flash_copied_bytes_total", "Bytes of containers written to flash.", |report| {
         one(report.flash.copied_bytes)
     }),

@@ -589,7 +589,7 @@ impl Report {
             latency: LatencyReport::new(&Latencies::default()),
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
-            flash: FlashReport::default(),
+            flash: FlashReport { policy: engine.flash_policy().to_string(), ..FlashReport::default() },
             addresses: Vec::new(),
             tls: tls::Mode::Off.to_string(),
             ephemeral: false,

@@ -677,6 +677,7 @@ impl Engine {
             index_copy: self.pool.index_copy,
             dedup_verify: self.pool.dedup_verify(),
             throttle: self.pool.throttle(),
+            flash_policy: self.pool.flash_policy(),
             tidy: self.pool.regions().tidy(),
             allowance: self.pool.allowance_to_keep(),
             device: self.pool.device_kind(),

@@ -166,7 +166,7 @@ impl Cache {
                 if admission.access(now, thing).is_some() {
                     return Outcome::HIT;
                 }
-                match admission.offer(now, thing, references) {
+                match admission.offer(now, thing, references, |_| None) {
                     Verdict::Admitted { evicted, .. } => Outcome::inserted(evicted),
                     Verdict::Filtered | Verdict::Delayed | Verdict::NotBetter => Outcome::PASSED_BY,
                 }
