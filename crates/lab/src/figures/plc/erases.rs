@@ -4,7 +4,7 @@ use super::super::plot::{Bars, Chart};
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::{PAPER, Workload, less, percent, sized};
-use crate::flash_cache::policies::Policy;
+use crate::flash_cache::policies::{Policy, Sar};
 use crate::flash_cache::workload::Shape;
 use crate::flash_cache::{Handling, Level, Setup};
 
@@ -18,7 +18,7 @@ pub(super) const ERASES: Entry = Entry {
 /// Of 520 GB, so many are read: the flash is written over several times with them.
 const READ_PART: u64 = 4;
 const CASES: [(&str, Policy, Level); 4] = [
-    ("SAR, chunks", Policy::Sar, Level::Chunks),
+    ("SAR, chunks", Policy::Sar(Sar::Recency), Level::Chunks),
     ("LRU, chunks", Policy::Lru, Level::Chunks),
     ("LRU, containers", Policy::Lru, Level::Containers),
     ("PLC-Cache", PAPER, Level::Containers),

@@ -53,7 +53,15 @@ fn workload(path: &Path, quick: bool) -> Result<Workload, String> {
         }
     }
     let bytes = regions.len() as u64 * EXTENT;
-    let shape = Shape { bytes, container_bytes: EXTENT, read_bytes: 0, unit: Unit::Containers, alpha: 0.0, seed: 0 };
+    let shape = Shape {
+        bytes,
+        container_bytes: EXTENT,
+        read_bytes: 0,
+        unit: Unit::Containers,
+        alpha: 0.0,
+        others: 0.0,
+        seed: 0,
+    };
     Ok(Workload { shape, data: Data::of_containers(regions.len() as u32, EXTENT), files })
 }
 
