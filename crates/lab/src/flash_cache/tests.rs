@@ -152,8 +152,8 @@ fn sar_at_ingest_has_what_the_most_files_share() {
     let setup = Setup { level: Level::Chunks, ..Setup::new(Policy::Sar(Sar::Ingest), 64 * EXTENT) };
     let read = |files: &[u32]| run(&data, files, &setup).expect("no disks");
     let files: Vec<u32> = (0..data.files() as u32).collect();
-    let (nothing, all) = (read(&[]), read(&files));
-    assert_eq!((nothing.accesses, nothing.written_bytes), (0, all.written_bytes));
+    let (one, all) = (read(&files[..1]), read(&files));
+    assert_eq!(one.written_bytes, all.written_bytes);
     assert!(all.written_bytes >= 64 * EXTENT && all.accesses > 0);
     // Each of the 64 is read once for each file that has it: nothing else is read as often.
     let mut references: Vec<u64> = data.extent_references.iter().map(|&references| references.into()).collect();
