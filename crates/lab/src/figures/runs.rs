@@ -27,9 +27,10 @@ use crate::traces::synthetic::Profile;
 use crate::traces::{BLOCK, Request};
 
 /// In the short form, so much of the day is replayed.
-const QUICK_UNTIL: Nanos = 2 * 3600 * 1_000_000_000;
-/// In the short form, so many rebuilds.
+const QUICK_UNTIL: Nanos = 3600 * 1_000_000_000;
+/// In the short form, so many rebuilds, and each of a part of the disks: one in so many bytes.
 const QUICK_STARTS: usize = 1;
+const QUICK_REBUILT: u64 = 8;
 /// Linux md's bounds for a rebuild, in KB/s of each disk: POD's 10 MB/s, and md's default.
 const SPEED_MIN: u64 = 10_240;
 const SPEED_MAX: u64 = 200_000;
@@ -314,7 +315,7 @@ fn one(run: &Run, start: &Start, quick: bool, stop: &AtomicBool) -> Result<Outco
     let mut starts = begins.of(&start.measured);
     starts.truncate(if quick { QUICK_STARTS } else { usize::MAX });
     let check = || if stop.load(Ordering::Relaxed) { Err(Stopped::Interrupted) } else { Ok(()) };
-    let array = || disk(&run.disks);
+    let array = || disk_of(&run.disks, if quick { QUICK_REBUILT } else { 1 });
     let all = rebuilds(&mut scheme, start.layout, setup, &start.measured, &starts, array, check)?;
     let all: Vec<Outcome> = all.into_iter().map(|(_, outcome)| outcome).collect();
     Outcome::of_rebuilds(&all).ok_or_else(|| Stopped::Trace("the day has no request".into()))
@@ -357,6 +358,11 @@ fn until_stopped<T>(request: T, stop: &AtomicBool) -> Result<T, Stopped> {
 }
 
 fn disk(disks: &Disks) -> Result<Disk, Stopped> {
+    disk_of(disks, 1)
+}
+
+/// The same, of which one byte in so many is rebuilt.
+fn disk_of(disks: &Disks, rebuilt_one_in: u64) -> Result<Disk, Stopped> {
     let drive = Arc::new(Drive::wd1600aajs_like());
     let write_cache = Some(if disks.write_cache { WriteCache::On } else { WriteCache::Off });
     let member = || Disk::Hdd(Box::new(Hdd::new(Arc::clone(&drive), Options { write_cache, ..Options::default() })));
@@ -365,7 +371,7 @@ fn disk(disks: &Disks) -> Result<Disk, Stopped> {
     let mut array = array.with_stripe_cache(disks.stripe_cache);
     if disks.rebuilds.is_some() {
         array.fail(0);
-        array.replace(0, member(), disks.size.unwrap_or(u64::MAX), SPEED_MIN, SPEED_MAX);
+        array.replace(0, member(), disks.size.unwrap_or(u64::MAX) / rebuilt_one_in, SPEED_MIN, SPEED_MAX);
     }
     Ok(Disk::Array(Box::new(array)))
 }

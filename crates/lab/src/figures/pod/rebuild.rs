@@ -122,7 +122,8 @@ fn fig_16(results: &Results, squeezes: bool, name: &'static str) -> Figure {
 fn chart(percent: &impl Fn(Profile, Scheme, Value) -> f64) -> Chart {
     let values: [(&str, Value); 2] = [("rebuild", seconds), ("response", Outcome::mean_ms)];
     let each = || values.into_iter().flat_map(|(what, value)| TRACES.map(|trace| (what, value, trace)));
-    let bars = |scheme| Bars::new(title(scheme), each().map(|(_, value, trace)| percent(trace, scheme, value)).collect());
+    let bars =
+        |scheme| Bars::new(title(scheme), each().map(|(_, value, trace)| percent(trace, scheme, value)).collect());
     let groups = each().map(|(what, _, trace)| format!("{}, {what}", trace.name())).collect();
     let title = "Time of the rebuild, and response time meanwhile";
     Chart::bars(title, "% of Native", groups, SHOWN.map(bars).to_vec())
