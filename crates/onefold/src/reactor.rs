@@ -38,7 +38,6 @@ use crate::operators::control::{self, Mailbox, Message, Request, Response, Scrub
 use crate::operators::relocate::{Answer, Ask, Profiles};
 use crate::operators::service::Manager;
 use crate::operators::watch::{REMEDY, Watch};
-use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
 use crate::report::status::{BEING_OPENED, Report, failure_text};
 use crate::size;
@@ -315,8 +314,7 @@ impl Reactor {
         report.tls = self.server.tls().to_string();
         report.ephemeral = self.ephemeral;
         report.opened = self.serving.then_some(self.made);
-        let policy = engine.flash_policy().to_string();
-        report.flash = FlashReport { policy, ..self.flash.report(&engine.status(), engine.geometry()) };
+        report.flash = self.flash.report(&engine.status(), engine.geometry());
         report
     }
 

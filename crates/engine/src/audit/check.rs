@@ -24,19 +24,19 @@ use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};
 
 /// An audit under way.
-pub(super) struct Audit<'a> {
+struct Audit<'a> {
     engine: &'a Engine,
     read: &'a mut ReadMetadata<'a>,
     report: &'a mut dyn FnMut(&str),
-    pub(super) good: bool,
+    good: bool,
     /// Some pages could not be read.
     is_incomplete: bool,
     /// Where these are: maps are visited twice, and each is reported once.
     failed: BTreeSet<u64>,
     /// Metadata blocks that some tree leads to.
-    pub(super) reached: Vec<bool>,
+    reached: Vec<bool>,
     /// References to each slot from the trees.
-    pub(super) counts: Vec<u32>,
+    counts: Vec<u32>,
     /// The space map.
     states: Vec<SlotState>,
 }
@@ -71,7 +71,7 @@ impl Engine {
     }
 
     /// An audit that only looks.
-    pub(super) fn look<'a>(&'a self, read: &'a mut ReadMetadata<'a>, report: &'a mut dyn FnMut(&str)) -> Audit<'a> {
+    fn look<'a>(&'a self, read: &'a mut ReadMetadata<'a>, report: &'a mut dyn FnMut(&str)) -> Audit<'a> {
         Audit {
             engine: self,
             read,
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// What is buffered of a volume.
-    pub(super) fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
+    fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
         let mut place = self.pool.buffer.position(Key::new(volume, 0));
         core::iter::from_fn(move || {
             let (at, key, entry) = self.pool.buffer.first_from(place).filter(|(_, key, _)| key.volume() == volume)?;
@@ -295,13 +295,7 @@ impl<'a> Audit<'a> {
     // ---- trees ----
 
     /// Visits every leaf below a root. What is damaged is reported and left out.
-    pub(super) fn each_leaf(
-        &mut self,
-        region: Region,
-        root: Root,
-        what: &str,
-        visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8]),
-    ) {
+    fn each_leaf(&mut self, region: Region, root: Root, what: &str, visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8])) {
         self.descend(region, root.pointer, root.height, 0, what, visit);
     }
 
@@ -368,7 +362,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    pub(super) fn volumes(&mut self) {
+    fn volumes(&mut self) {
         let engine = self.engine;
         let per_leaf = engine.pool.geometry().map_leaf_entries();
         for (volume, &root) in engine.pool.volumes.iter().zip(&engine.pool.maps) {
@@ -439,7 +433,7 @@ impl<'a> Audit<'a> {
     }
 
     /// What is left of volumes that are gone.
-    pub(super) fn discards(&mut self) {
+    fn discards(&mut self) {
         let engine = self.engine;
         let mut gone: Vec<u16> = engine.pool.discards.iter().map(|discard| discard.volume.0).collect();
         gone.sort_unstable();

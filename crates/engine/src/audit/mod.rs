@@ -3,4 +3,3 @@
 pub(crate) mod check;
 pub(crate) mod disk_index;
 pub(crate) mod repair;
-pub(crate) mod shares;

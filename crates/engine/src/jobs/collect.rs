@@ -279,8 +279,7 @@ impl Collect {
             return;
         }
         let mut survey = self.survey.take().unwrap_or_default();
-        let is_on_flash = |container| pool.flash().is_some_and(|flash| flash.has(container));
-        if !pool.space.look_further(&mut survey, is_on_flash) {
+        if !pool.space.look_further(&mut survey) {
             self.survey = Some(survey);
             return;
         }

@@ -6,7 +6,6 @@
 mod bench;
 mod beside;
 mod caches;
-mod census;
 mod collect;
 mod content_cache;
 mod copies;

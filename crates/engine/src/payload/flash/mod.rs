@@ -6,6 +6,5 @@
 pub mod admission;
 mod budget;
 pub(crate) mod places;
-pub mod quadrants;
 #[cfg(test)]
 mod tests;
