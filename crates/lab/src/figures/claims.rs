@@ -200,7 +200,7 @@ impl Paper {
         self.claims.iter().flat_map(|group| group.iter())
     }
 
-    /// Whether a figure belongs to it.
+    /// Returns whether a figure belongs to it.
     pub fn has(&self, figure: &str) -> bool {
         figure.strip_prefix(self.name).is_some_and(|rest| rest.starts_with('-'))
     }

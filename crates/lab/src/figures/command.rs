@@ -24,7 +24,7 @@ pub struct Arguments {
     /// Figures, each by its name; a paper's by the paper's name, such as 'pod'; or 'all'.
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Where NAME.json, NAME.csv, NAME.svg, NAME.png, index.html, verdicts.json and verdicts.csv go.
+    /// Folder of NAME.json, NAME.csv, NAME.svg, NAME.png, index.html, verdicts.json and verdicts.csv.
     #[arg(long, required = true)]
     out: Option<PathBuf>,
     /// Shorter forms: of each trace one day, and then two hours of the next.

@@ -118,7 +118,7 @@ pub(super) const FIGURES: &[Entry] = &[
     },
 ];
 
-/// Where the paper states a rate of the background, in blocks a second.
+/// Experiment for which the paper states a rate of the background, in blocks a second.
 struct Paper {
     phase: usize,
     at: At,
@@ -280,7 +280,7 @@ fn figure(
     }
 }
 
-/// What the foreground got in the last phase over the first, which have the same rate: of that rate, and of what could be had.
+/// Returns throughput of the foreground in the last phase over that in the first, which have the same rate: of that rate, and of what could be had.
 fn first_and_last(seconds: &[Second]) -> [f64; 2] {
     let part = |phase, of: fn(&Second) -> u64| {
         let sums = of_phase(seconds, phase).iter().filter(|second| second.whole);
@@ -332,7 +332,7 @@ fn presets_switches(seconds: &[Second], experiment: &Experiment) -> [Row; 3] {
     ]
 }
 
-/// What ours came to on one path.
+/// Outcome of ours on one path.
 #[derive(Clone, Copy, Debug)]
 struct OfOurs {
     /// Avoidable seconds of missed goal.
