@@ -37,6 +37,7 @@ POOL_PROPERTIES = {
     "throttle": ["share", "paper"],
     "tidy": ["auto", "off"],
     "device": ["auto", "hdd", "ssd"],
+    "flash-policy": ["budget", "paper", "paper:filter=1,delay=1", "paper:filter=off,delay=off,comparison=off"],
 }
 
 

@@ -92,6 +92,7 @@ class Http(unittest.TestCase):
             write(pool, volume)
         onefold("scrub", pool.path, "--wait")
         pool.settled()
+        self.wait_for(lambda: all(volume["shared_percent"] is not None for volume in pool.status()["volumes"]))
         time.sleep(2)
         report = pool.status()
         answer, text = get(address, "/status.json")
@@ -107,11 +108,11 @@ class Http(unittest.TestCase):
         self.assertEqual(answer.status, 200)
         figures = Figures(text).found
         self.assertEqual(figures, {path: figure(report, path) for path in figures})
-        for path in ["saving_percent", "writes.what_if.full.blocks", "volumes[other.name].writes.removed_percent",
+        for path in ["saving_percent", "writes.what_if.full.blocks", "volumes[other.name].shared_percent",
                      "latency.write.requests", "cache.index_bytes"]:
             self.assertIn(path, figures)
         self.assertGreater(figures["latency.write.requests"], 0)
-        self.assertGreater(figures["volumes[other.name].writes.removed_percent"], 0)
+        self.assertGreater(figures["volumes[other.name].shared_percent"], 0)
         pool.stop()
 
     def test_figures_are_no_older_than_two_seconds(self):

@@ -53,7 +53,7 @@ class Status(unittest.TestCase):
             self.assert_is_short(said)
             self.assertIn(f"{pool.path}: normal, served\n", said)
             self.assertRegex(said, r"logical +8 MiB .*\n +data +4 MiB .*\n +saving +50\.0 %\n +memory +[\d.]+ MiB of 64 MiB\n")
-            self.assertRegex(said, r"volume +size +holds +policy +remarks\n +default +64 MiB +8 MiB +select +1 client\n")
+            self.assertRegex(said, r"volume +size +holds +shared +policy +remarks\n +default +64 MiB +8 MiB +(counting|100 %) +select +1 client\n")
             for words in ["what if", "read cache", "hybrid"]:
                 self.assertNotIn(words, said)
             every = text(pool, "--all")
@@ -62,6 +62,42 @@ class Status(unittest.TestCase):
             settled = pool.settled()
             self.assertEqual((settled["logical_blocks_used"], settled["data_blocks_used"]), (2048, 1024))
             client.shutdown()
+            pool.stop()
+
+    def test_what_each_volume_shares_is_right_and_still_there_after_a_restart(self):
+        with Pool("64M") as pool:
+            onefold("create", pool.path, "--capacity", "64M")
+            data, half = os.urandom(4 * MIB), os.urandom(2 * MIB)
+            volumes = {"one": (data, 100), "other": (data, 100), "half": (data[: 2 * MIB] + half, 50), "unique": (os.urandom(MIB), 0), "empty": (b"", 0)}
+            for name in volumes:
+                onefold("volume", "create", pool.path, name, "--size", "16M", "--policy", "full")
+            serve = lambda: pool.serve("--memory", "64M", "--http", "127.0.0.1:0", create=False)
+            serve()
+            for name, (content, _) in volumes.items():
+                if content:
+                    client = connect(pool, name)
+                    client.pwrite(content, 0)
+                    client.shutdown()
+            expected = {name: (percent, 0) for name, (_, percent) in volumes.items()}
+            for restarts in [False, True]:
+                if restarts:
+                    pool.stop()
+                    serve()
+                deadline = time.time() + PATIENCE
+                while True:
+                    report = pool.status()
+                    shared = {volume["name"]: (volume["shared_percent"], volume["shared_error_percent"]) for volume in report["volumes"]}
+                    if shared == expected:
+                        break
+                    self.assertLess(time.time(), deadline, shared)
+                    time.sleep(0.2)
+                for said in [text(pool), text(pool, "--all"), onefold("top", pool.path, "--once").stdout]:
+                    for name, percent in [("one", 100), ("other", 100), ("half", 50), ("unique", 0), ("empty", 0)]:
+                        self.assertRegex(said, rf"\b{name} .* {percent} %")
+                self.assertIn("<td>50 %</td>", re.sub(r"</?data[^>]*>", "", get(page_of(pool))[1]))
+                samples = parse(onefold("status", pool.path, "--prometheus").stdout)[1]
+                found = {dict(labels)["volume"]: value for (name, labels), value in samples.items() if name == "onefold_volume_shared_percent"}
+                self.assertEqual(found, {name: percent for name, (percent, _) in expected.items()})
             pool.stop()
 
     def test_twenty_of_many_volumes_are_shown(self):
@@ -75,7 +111,7 @@ class Status(unittest.TestCase):
             connect(pool, "vm24").pwrite(os.urandom(MIB), 0)
             said = text(pool)
             self.assertEqual(len(re.findall(r"^  vm\d\d ", said, re.M)), 20)
-            self.assertRegex(said, r"holds +policy.*\n  vm24 ")
+            self.assertRegex(said, r"holds +shared +policy.*\n  vm24 ")
             self.assertIn(f"these 20 hold most, and there are 5 more: 'onefold status {pool.path} --all'\n", said)
             self.assertEqual(len(re.findall(r"^  vm\d\d ", text(pool, "--all"), re.M)), 25)
             address = page_of(pool)

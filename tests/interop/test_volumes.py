@@ -553,6 +553,7 @@ class Volumes(unittest.TestCase):
                     (["set", pool.path, "dedup-verify", "yes"], "kept, both or off"),
                     (["set", pool.path, "relocate", "22-22"], "such as 22-06"),
                     (["set", pool.path, "throttle", "paper:1"], "share, paper or paper:0.001"),
+                    (["set", pool.path, "flash-policy", "paper:filter=0"], "budget, paper, or paper:"),
                     (["set", pool.path, "policy", "red"], "full, select or idedup"),
                     (["get", pool.path, "colour"], "policy"),
                     (["volume", "resize", pool.path, "default", "0"], "zero"),

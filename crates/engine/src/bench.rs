@@ -242,7 +242,7 @@ impl Tables {
     /// Allocates a slot and gives it up; in containers that are opened when they are needed.
     pub fn allocate_slot(&mut self) -> bool {
         if self.space.ready() == 0
-            && let Some(container) = self.space.choose(false)
+            && let Some(container) = self.space.choose(false, &|_| false)
         {
             self.space.open(container, |_| true);
         }

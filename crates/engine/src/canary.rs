@@ -99,6 +99,8 @@ pub enum Canary {
     WorkspaceInUse,
     /// Records do not say which blocks were stored without a look for duplicates.
     UnmarkedOffline,
+    /// The census counts slots with one reference as shared.
+    SingleForShared,
     /// Second copies and replicas count as blocks of data.
     CopyForData,
     /// Blocks are moved to slots of containers that writes are being put into.

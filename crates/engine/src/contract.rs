@@ -16,7 +16,8 @@ pub use crate::device::DeviceKind;
 use crate::schedule::Schedule;
 pub use crate::settings::CacheSetting;
 pub use crate::settings::{
-    CacheKey, Controller, DedupVerify, Goal, IndexCopy, KeepRuns, PassThrottle, Policy, Tidy, Timing,
+    CacheKey, Controller, DedupVerify, FlashPolicy, Goal, IndexCopy, KeepRuns, PaperModules, PassThrottle, Policy,
+    Tidy, Timing,
 };
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
@@ -204,6 +205,8 @@ pub struct PoolChange {
     pub relocate: Option<Schedule>,
     /// Which feedback loop sets the pace of the pass that finds duplicates.
     pub throttle: Option<PassThrottle>,
+    /// Which containers are copied to a flash in front of the store.
+    pub flash_policy: Option<FlashPolicy>,
 }
 
 /// Properties of a volume that are to be changed; `None` leaves one as it is.

@@ -206,7 +206,7 @@ impl Limits {
     /// Bytes that flash with so many places takes in memory, before a pool of this geometry: to be taken off what is divided.
     pub fn flash_bytes(geometry: &Geometry, places: u32) -> u64 {
         let places = u64::from(places);
-        u64::from(geometry.containers) * 2 + places * (12 + 16 + 4 + 4) + busy_table(places, 16)
+        u64::from(geometry.containers) * 4 + places * (12 + 16 + 4 + 4) + busy_table(places, 16)
     }
 
     /// Bytes that index and read cache have together, with blocks of so many bytes.

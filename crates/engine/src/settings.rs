@@ -1,9 +1,13 @@
 //! What is set of a pool and its volumes.
 
+mod flash;
+
 use alloc::string::String;
 use core::fmt;
 use core::num::NonZeroU8;
 use core::str::FromStr;
+
+pub use flash::{FlashPolicy, PaperModules};
 
 /// How much is moved to put what readers found scattered in order again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -3,8 +3,9 @@
 
 use std::io::IsTerminal;
 use std::num::NonZero;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Time between two lines of progress.
@@ -93,6 +94,41 @@ pub fn in_order<T: Send>(threads: usize, count: u64, work: impl Fn(u64) -> T + S
     results.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Items that go to the threads together, and batches that may wait for a thread.
+const BATCH: usize = 4096;
+const WAITING: usize = 16;
+
+/// Makes items, in the thread of the caller, and lets each state take all of them in their order, in a thread of its own.
+pub fn each_takes_all<T: Send + Sync, S: Send, E>(
+    states: &mut [S],
+    make: impl FnOnce(&mut dyn FnMut(T)) -> Result<(), E>,
+    take: impl Fn(&mut S, &T) + Sync,
+) -> Result<(), E> {
+    std::thread::scope(|scope| {
+        let take = &take;
+        let mut lines = Vec::new();
+        for state in states {
+            let (line, batches) = sync_channel::<Arc<Vec<T>>>(WAITING);
+            lines.push(line);
+            scope.spawn(move || batches.iter().for_each(|batch| batch.iter().for_each(|item| take(state, item))));
+        }
+        let send = |batch: Vec<T>| {
+            let batch = Arc::new(batch);
+            // A thread that is gone has panicked, which the scope tells.
+            lines.iter().for_each(|line| _ = line.send(Arc::clone(&batch)));
+        };
+        let mut batch = Vec::new();
+        let made = make(&mut |item| {
+            batch.push(item);
+            if batch.len() == BATCH {
+                send(std::mem::take(&mut batch));
+            }
+        });
+        send(batch);
+        made
+    })
+}
+
 fn one_by_one<T>(count: u64, work: impl Fn(u64) -> T) -> Vec<T> {
     let mut progress = Progress::begin();
     let run = |number| {
@@ -112,5 +148,20 @@ mod tests {
         for threads in [1, 2, 7] {
             assert_eq!(in_order(threads, 100, |number| number * number), squares);
         }
+    }
+
+    #[test]
+    fn every_state_takes_all_items_in_their_order() {
+        let mut states = [Vec::new(), vec![7]];
+        let make = |give: &mut dyn FnMut(u64)| {
+            (0..10_000).for_each(give);
+            Ok::<_, String>(())
+        };
+        each_takes_all(&mut states, make, |state, &item| state.push(item)).expect("nothing fails");
+        let all: Vec<u64> = (0..10_000).collect();
+        assert_eq!(states[0], all);
+        assert_eq!(states[1][..2], [7, 0]);
+        assert_eq!(states[1][1..], all);
+        assert_eq!(each_takes_all(&mut states, |_| Err("no items"), |_, _: &u64| ()), Err("no items"));
     }
 }

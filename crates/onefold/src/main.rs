@@ -356,7 +356,7 @@ fn list_volumes(target: &Target, json: bool) -> anyhow::Result<ExitCode> {
             "version": status::VERSION, "needs_recovery": report.needs_recovery, "volumes": report.volumes
         }));
     } else {
-        print(format_args!("{}", text::volumes_text(&report.volumes, usize::MAX)));
+        print(format_args!("{}", text::volumes_text(&report.volumes, usize::MAX, report.is_served())));
     }
     Ok(ExitCode::SUCCESS)
 }

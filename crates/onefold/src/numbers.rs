@@ -81,8 +81,9 @@ fn request() -> impl Strategy<Value = Request> {
         proptest::option::of(any::<u32>()),
         proptest::option::of(number()),
         proptest::option::of(written()),
+        proptest::option::of(written()),
     );
-    let settings = settings.prop_map(|(policy, memory_bytes, second_copies, replicas, cache)| {
+    let settings = settings.prop_map(|(policy, memory_bytes, second_copies, replicas, cache, flash_policy)| {
         let replicas = replicas.map(Budget::Bytes);
         Request::SetPool(PoolSettings {
             policy,
@@ -97,6 +98,7 @@ fn request() -> impl Strategy<Value = Request> {
             dedup_verify: None,
             relocate: None,
             throttle: None,
+            flash_policy,
         })
     });
     prop_oneof![

@@ -38,6 +38,7 @@ use crate::operators::control::{self, Mailbox, Message, Request, Response, Scrub
 use crate::operators::relocate::{Answer, Ask, Profiles};
 use crate::operators::service::Manager;
 use crate::operators::watch::{REMEDY, Watch};
+use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
 use crate::report::status::{BEING_OPENED, Report, failure_text};
 use crate::size;
@@ -314,7 +315,8 @@ impl Reactor {
         report.tls = self.server.tls().to_string();
         report.ephemeral = self.ephemeral;
         report.opened = self.serving.then_some(self.made);
-        report.flash = self.flash.report(&engine.status(), engine.geometry());
+        let policy = engine.flash_policy().to_string();
+        report.flash = FlashReport { policy, ..self.flash.report(&engine.status(), engine.geometry()) };
         report
     }
 

@@ -24,19 +24,19 @@ use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};
 
 /// An audit under way.
-struct Audit<'a> {
+pub(super) struct Audit<'a> {
     engine: &'a Engine,
     read: &'a mut ReadMetadata<'a>,
     report: &'a mut dyn FnMut(&str),
-    good: bool,
+    pub(super) good: bool,
     /// Some pages could not be read.
     is_incomplete: bool,
     /// Where these are: maps are visited twice, and each is reported once.
     failed: BTreeSet<u64>,
     /// Metadata blocks that some tree leads to.
-    reached: Vec<bool>,
+    pub(super) reached: Vec<bool>,
     /// References to each slot from the trees.
-    counts: Vec<u32>,
+    pub(super) counts: Vec<u32>,
     /// The space map.
     states: Vec<SlotState>,
 }
@@ -71,7 +71,7 @@ impl Engine {
     }
 
     /// An audit that only looks.
-    fn look<'a>(&'a self, read: &'a mut ReadMetadata<'a>, report: &'a mut dyn FnMut(&str)) -> Audit<'a> {
+    pub(super) fn look<'a>(&'a self, read: &'a mut ReadMetadata<'a>, report: &'a mut dyn FnMut(&str)) -> Audit<'a> {
         Audit {
             engine: self,
             read,
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// What is buffered of a volume.
-    fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
+    pub(super) fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
         let mut place = self.pool.buffer.position(Key::new(volume, 0));
         core::iter::from_fn(move || {
             let (at, key, entry) = self.pool.buffer.first_from(place).filter(|(_, key, _)| key.volume() == volume)?;
@@ -295,7 +295,13 @@ impl<'a> Audit<'a> {
     // ---- trees ----
 
     /// Visits every leaf below a root. What is damaged is reported and left out.
-    fn each_leaf(&mut self, region: Region, root: Root, what: &str, visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8])) {
+    pub(super) fn each_leaf(
+        &mut self,
+        region: Region,
+        root: Root,
+        what: &str,
+        visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8]),
+    ) {
         self.descend(region, root.pointer, root.height, 0, what, visit);
     }
 
@@ -362,7 +368,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    fn volumes(&mut self) {
+    pub(super) fn volumes(&mut self) {
         let engine = self.engine;
         let per_leaf = engine.pool.geometry().map_leaf_entries();
         for (volume, &root) in engine.pool.volumes.iter().zip(&engine.pool.maps) {
@@ -433,7 +439,7 @@ impl<'a> Audit<'a> {
     }
 
     /// What is left of volumes that are gone.
-    fn discards(&mut self) {
+    pub(super) fn discards(&mut self) {
         let engine = self.engine;
         let mut gone: Vec<u16> = engine.pool.discards.iter().map(|discard| discard.volume.0).collect();
         gone.sort_unstable();

@@ -3,3 +3,4 @@
 pub(crate) mod check;
 pub(crate) mod disk_index;
 pub(crate) mod repair;
+pub(crate) mod shares;

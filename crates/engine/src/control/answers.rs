@@ -52,6 +52,11 @@ impl Engine {
         self.pool.throttle()
     }
 
+    /// Returns what decides which containers are copied to a flash in front of the store.
+    pub fn flash_policy(&self) -> FlashPolicy {
+        self.pool.flash_policy()
+    }
+
     /// When a plan of relocation is made and run unasked: by who drives the engine.
     pub fn relocate_schedule(&self) -> Schedule {
         self.pool.relocate_schedule()

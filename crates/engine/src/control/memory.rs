@@ -78,6 +78,7 @@ impl Engine {
             + self.jobs.dedup().memory()
             + self.pool.disk_index_memory()
             + self.jobs.relocate().memory()
+            + self.jobs.census().memory()
             + self.requests.foreground().memory()
             + table_bytes(&self.pool.dirty)
             + self.pool.delta.memory()

@@ -6,6 +6,7 @@ use crate::contract::{DeviceKind, Failure, Full};
 use crate::device::DeviceTraits;
 use crate::engine::Engine;
 use crate::format::volume::{Keeps, Volume};
+use crate::jobs::census::Shared;
 use crate::jobs::collect::CollectStatus;
 use crate::jobs::dedup::DedupStatus;
 use crate::jobs::home::HomeStatus;
@@ -117,6 +118,18 @@ impl Engine {
     /// Returns what a volume holds now: mapped, non-zero blocks. Blocks overwritten since the last merge count twice, up to its size.
     pub fn held_by(&self, volume: &Volume) -> u64 {
         self.pool.held_by(volume)
+    }
+
+    /// Returns which share of a volume's mapped blocks lies in shared slots, as of the last census. `None` until it is counted, and while more than half of what
+    /// it holds is newer than that.
+    pub fn shared_of(&self, volume: &Volume) -> Option<Shared> {
+        let (shared, blocks) = self.jobs.census().of(volume.id)?;
+        (self.pool.held_by(volume) <= 2 * blocks).then_some(shared)
+    }
+
+    /// Returns whether a census is under way, or will begin though nothing more changes.
+    pub fn census_is_due(&self) -> bool {
+        self.jobs.census().is_due()
     }
 
     /// What was done for reads.

@@ -10,7 +10,7 @@ use core::fmt;
 
 use crate::contract::BadGeometry;
 use crate::contract::Failure;
-use crate::contract::{CacheKey, DedupVerify, DeviceKind, IndexCopy, PassThrottle, Policy, Tidy};
+use crate::contract::{CacheKey, DedupVerify, DeviceKind, FlashPolicy, IndexCopy, PassThrottle, Policy, Tidy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
@@ -38,6 +38,8 @@ pub const SUPERBLOCK_SIZE: usize = 512;
 const FLAGS_AT: usize = 12;
 const DEVICE_AT: usize = FLAGS_AT + 1;
 const RELOCATE_AT: usize = FLAGS_AT + 2;
+/// Which containers are copied to flash: behind the compatible features, for who does not know it may ignore it.
+const FLASH_POLICY_AT: usize = 36;
 const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
 /// The threshold of the pool's policy.
@@ -220,6 +222,8 @@ pub struct Superblock {
     pub dedup_verify: DedupVerify,
     /// Which feedback loop sets its pace.
     pub throttle: PassThrottle,
+    /// Which containers are copied to a flash in front of the store.
+    pub flash_policy: FlashPolicy,
     /// How index and read cache share memory, if that has been set.
     pub cache: Option<CacheSetting>,
     /// What the read cache finds blocks by.
@@ -318,6 +322,7 @@ impl Superblock {
             index_copy: IndexCopy::default(),
             dedup_verify: DedupVerify::Kept,
             throttle: PassThrottle::default(),
+            flash_policy: FlashPolicy::default(),
             cache_key: CacheKey::default(),
             cache: None,
             replicas: None,
@@ -349,7 +354,8 @@ impl Superblock {
         );
         b[DEVICE_AT] = self.device as u8;
         put_u16(b, RELOCATE_AT, self.relocate.encode());
-        // 16: incompatible, 24: read-only compatible, 32: compatible features: none so far.
+        put_u32(b, FLASH_POLICY_AT, self.flash_policy.encode());
+        // 16: incompatible, 24: read-only compatible, 32 (4 bytes): compatible features: none so far.
         b[40..56].copy_from_slice(&self.parameters.id);
         b[56..88].copy_from_slice(&self.parameters.key);
         put_u32(b, 88, g.block_size);
@@ -524,6 +530,9 @@ impl Superblock {
             PassThrottle::ALL.get(usize::from((b[DEDUP_AT + 1] & !VERIFIES_NOTHING) >> THROTTLE_SHIFT)).copied();
         let why = "what sets the pace of the pass that finds duplicates is of an unknown kind";
         let throttle = throttle.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
+        let flash_policy = FlashPolicy::decode(u32_at(b, FLASH_POLICY_AT));
+        let why = "which containers are copied to flash is decided in an unknown way";
+        let flash_policy = flash_policy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
         let cache = match u32_at(b, CACHE_AT) {
             0 => None,
             code => {
@@ -579,6 +588,7 @@ impl Superblock {
                 _ => DedupVerify::Off,
             },
             throttle,
+            flash_policy,
             cache,
             cache_key,
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
@@ -632,6 +642,7 @@ mod tests {
             index_copy: IndexCopy::Newest,
             dedup_verify: DedupVerify::Both,
             throttle: PassThrottle::Experiment,
+            flash_policy: "paper:filter=3,comparison=off".parse().unwrap(),
             cache_key: CacheKey::Off,
             cache: "fixed:40,lru".parse().ok(),
             replicas: Some(77),
@@ -680,6 +691,7 @@ mod tests {
         assert!(refused(&|block| block[175] = 9));
         assert!(refused(&|block| put_u16(block, RELOCATE_AT, 2)));
         assert!(refused(&|block| block[DEDUP_AT + 1] |= 3 << THROTTLE_SHIFT));
+        assert!(refused(&|block| put_u32(block, FLASH_POLICY_AT, 1)));
         assert!(refused(&|block| put_u16(block, 172, 0)));
         assert!(refused(&|block| put_u32(block, 180, 289)));
         // The pool has room for 864 buckets and 1735 leaves of summaries, and without buckets there is no page.

@@ -43,6 +43,24 @@ impl Monitor {
         }
     }
 
+    /// Enters a digest that was used before the Monitor began, the oldest first. It counts as no hit.
+    pub fn warm_digest(&mut self, digest: Digest) {
+        if let Some(key) = Key::of_digest(digest, Slot(0), self.limits.sampled_one_in) {
+            self.index.touch(key);
+        }
+    }
+
+    /// Enters a block that was read before the Monitor began, the oldest first. It counts as no hit.
+    pub fn warm_block(&mut self, block: u64) {
+        self.reads.touch(Slot(block & ((1 << 48) - 1)), false);
+    }
+
+    /// Counts hits that the caller found in its own caches and their ghosts. They have no depth: [`Rule::Paper`] needs none.
+    pub fn count_hits(&mut self, index: u64, reads: u64) {
+        self.controller.count_hits(Hits::Index, 0, index);
+        self.controller.count_hits(Hits::ReadOnce, 0, reads);
+    }
+
     /// A request was carried out. The new share of the index in thousandths, if it is time to look and the share changes.
     pub fn request_done(&mut self, now: Nanos) -> Option<u32> {
         self.controller.count_request();
@@ -69,6 +87,35 @@ mod tests {
 
     fn digest(number: u64) -> Digest {
         Digest((u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).to_le_bytes())
+    }
+
+    /// What was used before the Monitor began is known to it, and only what comes after counts.
+    #[test]
+    fn a_warm_monitor_counts_the_first_use_as_a_hit() {
+        let limits = CacheLimits { sampled_one_in: 1, interval: 100, hit_costs: [1, 1], ..CacheLimits::default() };
+        let share_after = |warms: bool| {
+            let mut monitor = Monitor::new(Rule::Paper, limits, 1000, 1000, 500);
+            if warms {
+                (0..100).for_each(|number| monitor.warm_digest(digest(number)));
+                (0..100).for_each(|number| monitor.warm_block(number));
+            }
+            for number in 0..100 {
+                monitor.digest_used(digest(number));
+                monitor.request_done(number);
+            }
+            monitor.index_share()
+        };
+        assert_eq!([share_after(false), share_after(true)], [500, 600]);
+    }
+
+    #[test]
+    fn hits_of_the_callers_own_caches_move_the_boundary_as_algorithm_1_says() {
+        let limits = CacheLimits { sampled_one_in: 1, interval: 1, hit_costs: [1, 1], ..CacheLimits::default() };
+        let mut monitor = Monitor::new(Rule::Paper, limits, 0, 0, 500);
+        monitor.count_hits(90, 30);
+        assert_eq!(monitor.request_done(1), Some(530), "three times the hits on the same size: three units");
+        monitor.count_hits(0, 0);
+        assert_eq!(monitor.request_done(2), None);
     }
 
     #[test]

@@ -279,7 +279,8 @@ impl Collect {
             return;
         }
         let mut survey = self.survey.take().unwrap_or_default();
-        if !pool.space.look_further(&mut survey) {
+        let is_on_flash = |container| pool.flash().is_some_and(|flash| flash.has(container));
+        if !pool.space.look_further(&mut survey, is_on_flash) {
             self.survey = Some(survey);
             return;
         }

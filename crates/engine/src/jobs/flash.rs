@@ -342,14 +342,20 @@ impl FlashCopies {
         if !pool.flash_is_believed() {
             return;
         }
-        while let Some(container) = pool.flash_mut().and_then(|flash| flash.next_wanted()) {
-            if !pool.may_be_copied(container) {
-                continue;
-            }
-            let (now, at_once) = (pool.now, pool.canary(Canary::EarlyPlace));
+        while let Some(container) = pool.flash().and_then(|flash| flash.next_wanted()) {
+            let offered = if pool.may_be_copied(container) { pool.offer_to_flash(container) } else { Ok(None) };
+            let place = match offered {
+                Ok(place) => place,
+                Err(missing) => {
+                    self.is_stuck = true;
+                    return pool.store.load(missing, None);
+                }
+            };
+            let at_once = pool.canary(Canary::EarlyPlace);
             let generation = pool.space.containers[container as usize].generation;
             let Some(flash) = pool.flash_mut() else { return };
-            if let Some(place) = flash.offer(now, container) {
+            flash.drop_wanted();
+            if let Some(place) = place {
                 flash.evict(place, at_once);
                 let (proofs, buffers) = (Vec::new(), Vec::new());
                 self.copy = Some(Copy { container, generation, place, done: 0, is_complete: false, proofs, buffers });

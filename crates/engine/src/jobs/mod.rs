@@ -15,6 +15,7 @@
 //! dedup       lets blocks share a slot that are stored more than once
 //! flash       copies containers to the flash in front of the store
 //! scrub       reads everything and mends it
+//! census      estimates which share of each volume lies in shared slots
 //! neighbours  digests beside one that was found
 //! throttle    when background work may go on
 //! ```
@@ -25,6 +26,7 @@
 //! checkpoint closes records and may fail the pool, the two others are bounded by themselves and need no turn.
 
 pub(crate) mod boundary;
+pub(crate) mod census;
 mod changes;
 pub(crate) mod checkpoint;
 pub(crate) mod collect;
@@ -51,6 +53,7 @@ use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::store::io::Purpose;
 use boundary::Boundary;
+use census::Census;
 use checkpoint::Checkpoint;
 use collect::{Collect, CollectStatus};
 use dedup::Dedup;
@@ -76,10 +79,11 @@ pub(crate) enum Job {
     Dedup,
     Flash,
     Relocate,
+    Census,
 }
 
 /// What the scheduler knows of them: a row each, in the order in which it passes them.
-const RULES: [Rules; 9] = [
+const RULES: [Rules; 10] = [
     Rules {
         job: Job::Rebuild,
         runs: Runs::InBursts { least: QUARTER },
@@ -165,6 +169,16 @@ const RULES: [Rules; 9] = [
         advances: Place::Last,
         steps: Place::Last,
     },
+    Rules {
+        job: Job::Census,
+        runs: Runs::InBursts { least: LEAST },
+        between_checkpoints: true,
+        after: [Some(Job::Rebuild), None, None, None],
+        // It only reads.
+        also_unwritten: true,
+        advances: Place::Last,
+        steps: Place::Last,
+    },
 ];
 
 /// Asks something of a job: of the one in this field.
@@ -180,6 +194,7 @@ macro_rules! ask {
             Job::Dedup => $jobs.dedup.$verb $with,
             Job::Flash => $jobs.flash.$verb $with,
             Job::Relocate => $jobs.relocate.$verb $with,
+            Job::Census => $jobs.census.$verb $with,
         }
     };
 }
@@ -306,6 +321,7 @@ pub(crate) struct Jobs {
     dedup: Dedup,
     flash: FlashCopies,
     relocate: Relocate,
+    census: Census,
     pub(crate) neighbours: Neighbours,
     throttle: Throttle,
     /// A job stopped at its budget and can go on at once.
@@ -329,6 +345,7 @@ impl Jobs {
             dedup: Dedup::new(now),
             flash: FlashCopies::new(),
             relocate: Relocate::new(),
+            census: Census::new(),
             neighbours: Neighbours::new(),
             throttle: Throttle::new(now),
             work_left: false,
@@ -488,6 +505,16 @@ impl Jobs {
     /// The same, to change how it goes on.
     pub(crate) fn dedup_mut(&mut self) -> &mut Dedup {
         &mut self.dedup
+    }
+
+    /// Returns the estimates of which share of each volume lies in shared slots.
+    pub(crate) fn census(&self) -> &Census {
+        &self.census
+    }
+
+    /// Returns the same, to tell it what may bring the next one.
+    pub(crate) fn census_mut(&mut self) -> &mut Census {
+        &mut self.census
     }
 
     /// Lets the pass that finds all duplicates go on, or begin, for writes that find no free slot. Returns whether it may find some for them: a run of

@@ -772,6 +772,7 @@ impl Engine {
         if !self.pool.reads_only {
             self.jobs.fill_index(&self.pool);
         }
+        self.jobs.census_mut().open(&self.pool);
         self.pool.open_disk_index();
         self.jobs.open_flash(&mut self.pool);
         if recovery.report.offline_blocks > 0 {

@@ -20,7 +20,9 @@ impl Pool {
         let mut opened = false;
         while self.space.ready_apart() < self.slots_ahead() {
             let fresh = self.may_reserve();
-            let Some(container) = self.space.choose(fresh) else {
+            let Pool { space, flash, .. } = self;
+            let is_on_flash = |container| flash.as_ref().is_some_and(|flash| flash.has(container));
+            let Some(container) = space.choose(fresh, &is_on_flash) else {
                 self.wants_fresh = fresh;
                 break;
             };

@@ -19,13 +19,18 @@ use alloc::collections::{BTreeSet, VecDeque};
 use super::Pool;
 use crate::canary::Canary;
 use crate::contract::*;
+use crate::format::bytes::u32_at;
 use crate::format::entry::{Slot, check_bits};
 use crate::format::flash::{Owner, Shape, Stamp};
 use crate::format::geometry::Geometry;
+use crate::format::superblock::TreeId;
 use crate::payload::flash::admission::{Admission, Rules, Verdict};
 use crate::payload::flash::places::Places;
+use crate::payload::flash::quadrants::Quadrants;
 use crate::sizes::{list_bytes, table_bytes};
 use crate::slot_map::NearMap;
+use crate::store::pages::Region;
+use crate::store::tree::{Missing, Walk, lookup};
 
 /// Containers that were read and may be copied.
 const WANTED: usize = 64;
@@ -45,7 +50,7 @@ pub struct FlashParameters {
     pub most_places: u32,
     /// Drawn anew by each opening.
     pub nonce: u64,
-    /// What decides which containers are copied.
+    /// What decides which containers are copied, unless the pool's property says something else. A budget holds in any case.
     pub rules: Rules,
 }
 
@@ -102,6 +107,8 @@ pub struct FlashStatus {
     pub log_bytes: u64,
     /// Bytes that the budget of [`crate::admission::Filter::Budget`] leaves now; 0 without one.
     pub budget_left: u64,
+    /// Containers found and copied, by what became of them.
+    pub quadrants: Quadrants,
 }
 
 /// What is known of the flash.
@@ -111,6 +118,8 @@ pub(crate) struct Flash {
     stamp: Stamp,
     found: Stamp,
     admission: Admission,
+    /// What decides where the pool's property does not.
+    own_rules: Rules,
     places: Places,
     /// Of blocks that are being read from there, what they must be.
     proofs: NearMap<Slot, Digest>,
@@ -185,7 +194,14 @@ impl Flash {
     /// A copy is where it shall be, and the log says so.
     pub(crate) fn fill(&mut self, place: u32, container: u32, generation: u16) {
         self.places.fill(place, container, generation);
+        self.admission.note_copied(container);
         self.status.copied += 1;
+    }
+
+    /// Whether a container is read from flash. One that is being copied, or that leaves, is not.
+    pub(crate) fn has(&self, container: u32) -> bool {
+        !self.is_off()
+            && self.admission.place(container).is_some_and(|place| self.places.filled_by(place) == Some(container))
     }
 
     /// A container is not copied after all.
@@ -195,16 +211,13 @@ impl Flash {
     }
 
     /// The next container that may be copied.
-    pub(crate) fn next_wanted(&mut self) -> Option<u32> {
-        self.wanted.pop_front()
+    pub(crate) fn next_wanted(&self) -> Option<u32> {
+        self.wanted.front().copied()
     }
 
-    /// Whether a container shall be copied, and where.
-    pub(crate) fn offer(&mut self, now: Nanos, container: u32) -> Option<u32> {
-        match self.admission.offer(now, container, 0) {
-            Verdict::Admitted { place, .. } => Some(place),
-            Verdict::Filtered | Verdict::Delayed | Verdict::NotBetter => None,
-        }
+    /// That one has been looked at.
+    pub(crate) fn drop_wanted(&mut self) {
+        self.wanted.pop_front();
     }
 
     /// The log has the new stamp.
@@ -254,6 +267,7 @@ impl Pool {
             stamp: Stamp { mark, epoch: self.superblock.seal_epoch },
             found: none,
             admission: Admission::new(rules, geometry.containers, shape.places, bytes),
+            own_rules: rules,
             places: Places::new(shape.places),
             proofs: NearMap::default(),
             wanted: VecDeque::new(),
@@ -273,8 +287,68 @@ impl Pool {
                 copied_bytes: 0,
                 log_bytes: 0,
                 budget_left: 0,
+                quadrants: Quadrants::default(),
             },
         }));
+        self.set_flash_policy(self.flash_policy);
+    }
+
+    /// Decides by another policy from here on which containers are copied. What is on flash stays.
+    pub(crate) fn set_flash_policy(&mut self, policy: FlashPolicy) {
+        self.flash_policy = policy;
+        if let Some(flash) = &mut self.flash {
+            flash.admission.set_rules(Rules::of_policy(policy, flash.own_rules));
+        }
+    }
+
+    /// What decides which containers are copied to flash.
+    pub(crate) fn flash_policy(&self) -> FlashPolicy {
+        self.flash_policy
+    }
+
+    /// Asks whether a container shall be copied, and where.
+    pub(crate) fn offer_to_flash(&mut self, container: u32) -> Result<Option<u32>, Missing> {
+        let now = self.now;
+        let is_worth_it = self.flash.as_mut().is_some_and(|flash| flash.admission.passes(now, container));
+        if !is_worth_it {
+            return Ok(None);
+        }
+        let references = self.files_in(container)?;
+        let Some(mut flash) = self.flash.take() else { return Ok(None) };
+        let verdict = flash.admission.offer(now, container, references, |victim| match self.files_in(victim) {
+            Ok(references) => Some(references),
+            Err(missing) => {
+                // For the next time.
+                self.store.load(missing, None);
+                None
+            }
+        });
+        self.flash = Some(flash);
+        match verdict {
+            Verdict::Admitted { place, .. } => Ok(Some(place)),
+            Verdict::Filtered | Verdict::Delayed | Verdict::NotBetter => Ok(None),
+        }
+    }
+
+    /// Files that use a container after deduplication, as far as a block device can tell: the most blocks that lead to one of its slots; 1
+    /// if nothing in it is shared. From one page of the reference counts, as of the newest merge; what cannot be read counts as not shared.
+    fn files_in(&mut self, container: u32) -> Result<u16, Missing> {
+        let per_leaf = self.store.geometry.block() / 4;
+        let slots = self.space.slots_of(container);
+        let root = self.roots[TreeId::Counts as usize];
+        let mut most = 1;
+        for leaf in slots.start / per_leaf..slots.end.div_ceil(per_leaf) {
+            let page = match lookup(&mut self.store, Region::Metadata, root, leaf) {
+                Walk::Leaf(page) => self.store.pages.bytes(page),
+                Walk::Absent(_) => continue,
+                Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => continue,
+                Walk::Missing(missing) => return Err(missing),
+            };
+            let (first, end) = (slots.start.max(leaf * per_leaf), slots.end.min((leaf + 1) * per_leaf));
+            let counts = (first..end).map(|slot| u32_at(page, (slot % per_leaf * 4) as usize));
+            most = counts.fold(most, u32::max);
+        }
+        Ok(u16::try_from(most).unwrap_or(u16::MAX - 1))
     }
 
     /// The epoch of the superblock that the opening is about to write. It believes no flash; the one before may have believed one.
@@ -447,7 +521,8 @@ impl Pool {
             mode => mode,
         };
         let filled = if flash.is_off() { 0 } else { flash.places.filled_count() };
-        Some(FlashStatus { mode, filled, budget_left: flash.budget_left(self.now), ..flash.status })
+        let (budget_left, quadrants) = (flash.budget_left(self.now), flash.admission.quadrants());
+        Some(FlashStatus { mode, filled, budget_left, quadrants, ..flash.status })
     }
 
     /// Bytes of memory.

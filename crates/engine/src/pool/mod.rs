@@ -124,6 +124,8 @@ pub(crate) struct Pool {
     dedup_verify: DedupVerify,
     /// Which feedback loop sets its pace.
     throttle: PassThrottle,
+    /// Which containers are copied to flash.
+    flash_policy: FlashPolicy,
     /// When a plan of relocation is made and run unasked.
     relocate: Schedule,
     regions: Regions,
@@ -177,6 +179,8 @@ pub(crate) struct Pool {
     pub(crate) want_publish: bool,
     pub(crate) want_checkpoint: bool,
     pub(crate) checkpoints_done: u64,
+    /// Changes of reference counts that checkpoints have found since the pool was opened.
+    changed_references: u64,
     /// What the checkpoint under way has lent, between its steps.
     pub(crate) under_way: Option<UnderWay>,
     /// The last of them that freed, or will have freed, what was discarded or what a pass has shared.
@@ -272,6 +276,7 @@ impl Pool {
             index_copy: IndexCopy::default(),
             dedup_verify: DedupVerify::default(),
             throttle: PassThrottle::default(),
+            flash_policy: FlashPolicy::default(),
             relocate: Schedule::default(),
             regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
             moves: Moves::default(),
@@ -309,6 +314,7 @@ impl Pool {
             want_publish: false,
             want_checkpoint: false,
             checkpoints_done: 0,
+            changed_references: 0,
             under_way: None,
             slots_freed_in: 0,
             counters: Counters::default(),
@@ -341,6 +347,18 @@ impl Pool {
             #[cfg(feature = "canaries")]
             broken: None,
         }
+    }
+}
+
+impl Pool {
+    /// Returns the changes of reference counts that checkpoints have found since the pool was opened.
+    pub(crate) fn changed_references(&self) -> u64 {
+        self.changed_references
+    }
+
+    /// Counts some more of them.
+    pub(crate) fn note_changed_references(&mut self, changes: u64) {
+        self.changed_references += changes;
     }
 }
 

@@ -289,6 +289,7 @@ impl Pool {
         self.index_copy = superblock.index_copy;
         self.dedup_verify = superblock.dedup_verify;
         self.throttle = superblock.throttle;
+        self.set_flash_policy(superblock.flash_policy);
         self.relocate = superblock.relocate;
         self.regions_mut().set_tidy(superblock.tidy);
         self.disk_index.record = superblock.disk_index;
@@ -311,6 +312,7 @@ impl Pool {
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
         self.dedup_verify = change.dedup_verify.unwrap_or(self.dedup_verify);
         self.throttle = change.throttle.unwrap_or(self.throttle);
+        self.set_flash_policy(change.flash_policy.unwrap_or(self.flash_policy));
         self.relocate = change.relocate.unwrap_or(self.relocate);
         // As it will be read from the superblock.
         let tidy = change.tidy.map_or(self.regions().tidy(), |tidy| Tidy::decode(tidy.encode()));

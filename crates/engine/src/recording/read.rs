@@ -322,7 +322,7 @@ impl Decoder {
                     code => Some(DeviceKind::decode(code - 1).ok_or(Stop::Damaged)?),
                 };
                 let memory = is_set.then_some(memory);
-                if bits >> 5 > 0 {
+                if bits >> 6 > 0 {
                     return Err(Stop::Damaged);
                 }
                 let relocate = match bits >> 3 & 1 {
@@ -332,6 +332,10 @@ impl Decoder {
                 let throttle = match bits >> 4 & 1 {
                     0 => None,
                     _ => Some(*PassThrottle::ALL.get(reader.small()? as usize).ok_or(Stop::Damaged)?),
+                };
+                let flash_policy = match bits >> 5 & 1 {
+                    0 => None,
+                    _ => Some(FlashPolicy::decode(reader.small()?).ok_or(Stop::Damaged)?),
                 };
                 Command::SetPool(PoolChange {
                     policy,
@@ -346,6 +350,7 @@ impl Decoder {
                     dedup_verify,
                     relocate,
                     throttle,
+                    flash_policy,
                 })
             }
             6 => Command::Grow { capacity: reader.number()?, metadata: reader.number()? },

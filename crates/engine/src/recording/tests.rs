@@ -113,6 +113,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             dedup_verify: DedupVerify::ALL.get(a as usize % 4).copied(),
             relocate: [None, Some(Schedule::Off), Some(Schedule::Auto), "22-06".parse().ok()][b as usize % 4],
             throttle: PassThrottle::ALL.get(c as usize % 4).copied(),
+            flash_policy: [None, "budget".parse().ok(), "paper:delay=off".parse().ok()][b as usize % 3],
             cache_key: flag.then_some(CacheKey::ALL[b as usize % 3]),
             device: flag.then_some(DeviceKind::ALL[c as usize % 3]),
             cache: (c % 3 != 0).then(|| CacheSetting::decode(1 + (c % 3) as u32)),

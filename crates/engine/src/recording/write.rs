@@ -240,13 +240,15 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             dedup_verify,
             relocate,
             throttle,
+            flash_policy,
         }) => {
             out.push(5);
             put_policy_change(out, policy);
             // Bits of what is there, so that older recordings are read.
             let verify = dedup_verify.map_or(0, |verify| verify as u8 + 1) << 1;
             let (relocates, throttles) = (u8::from(relocate.is_some()) << 3, u8::from(throttle.is_some()) << 4);
-            out.push(u8::from(memory.is_some()) | verify | relocates | throttles);
+            let flash = u8::from(flash_policy.is_some()) << 5;
+            out.push(u8::from(memory.is_some()) | verify | relocates | throttles | flash);
             number(out, memory.unwrap_or(0));
             number(out, second_copies.map_or(0, |above| u64::from(above) + 1));
             number(out, index_copy.map_or(0, |copy| copy as u64 + 1));
@@ -258,6 +260,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             number(out, device.map_or(0, |kind| kind as u64 + 1));
             relocate.into_iter().for_each(|schedule| number(out, schedule.encode().into()));
             throttle.into_iter().for_each(|throttle| number(out, throttle as u64));
+            flash_policy.into_iter().for_each(|policy| number(out, policy.encode().into()));
         }
         Command::Grow { capacity, metadata } => fields(out, &[6, capacity, metadata]),
         Command::Settle => out.push(7),

@@ -4,6 +4,7 @@
 //! becomes free there stays free, until all of it is. Where writes find no other free slot, the loan is called in: the container is opened
 //! for them, and the job has to look whether it still has it.
 
+use super::spared::TOLERANCE;
 use super::{Container, Space};
 use crate::format::entry::Slot;
 use alloc::vec::Vec;
@@ -17,8 +18,8 @@ const MOST: usize = 8192;
 #[derive(Default)]
 pub(crate) struct Survey {
     next: u32,
-    /// Free slots and number of each.
-    found: Vec<(u16, u32)>,
+    /// Free slots and number of each, and whether it is on flash.
+    found: Vec<(u16, u32, bool)>,
 }
 
 /// Containers to be emptied, and others that take what is in them; each list in the order in which they come.
@@ -146,12 +147,12 @@ impl Space {
     }
 
     /// A step of a survey; true if it has come to its end: then what it has found is in order, the emptiest first.
-    pub(crate) fn look_further(&self, survey: &mut Survey) -> bool {
+    pub(crate) fn look_further(&self, survey: &mut Survey, is_on_flash: impl Fn(u32) -> bool) -> bool {
         let end = self.reserved.min(survey.next.saturating_add(AT_ONCE));
         for container in survey.next.min(end)..end {
             let Container { free, .. } = self.containers[container as usize];
             if free > 0 && self.is_partly_free(container) {
-                survey.found.push((free, container));
+                survey.found.push((free, container, is_on_flash(container)));
                 if survey.found.len() >= 2 * MOST {
                     survey.keep_emptiest();
                 }
@@ -167,12 +168,14 @@ impl Space {
 
 impl Survey {
     fn keep_emptiest(&mut self) {
-        self.found.sort_unstable_by_key(|&(free, container)| (core::cmp::Reverse(free), container));
+        self.found
+            .sort_unstable_by_key(|&(free, container, is_spared)| (core::cmp::Reverse(free), is_spared, container));
         self.found.truncate(MOST);
     }
 
     /// Divides what has been found, of so many slots each: at most so many containers are emptied, with at most so many blocks in all, and
-    /// those that follow take all of it. So what is moved always goes to where no fewer slots are in use.
+    /// those that follow take all of it. So what is moved always goes to where no fewer slots are in use. Those on flash are spared
+    /// (`spared.rs`), unless then none could be emptied.
     pub(crate) fn divide(
         &self,
         per_container: u32,
@@ -180,13 +183,46 @@ impl Survey {
         blocks: u64,
         may_be_emptied: impl Fn(u32, u16) -> bool,
     ) -> Division {
+        let spared = self.spared(per_container, &may_be_emptied);
+        let divide = |is_spared: &dyn Fn(usize) -> bool| {
+            let may = |at: usize, container, free| !is_spared(at) && may_be_emptied(container, free);
+            self.divide_by(per_container, containers, blocks, may)
+        };
+        let division = divide(&|at| spared[at]);
+        let is_none = division.emptied.is_empty() && spared.contains(&true);
+        if is_none { divide(&|_| false) } else { division }
+    }
+
+    /// Of each that was found whether it is spared: it is on flash, and one that is not, and that may be emptied, has about as few in use.
+    fn spared(&self, per_container: u32, may_be_emptied: impl Fn(u32, u16) -> bool) -> Vec<bool> {
+        let margin = per_container / u32::from(TOLERANCE);
+        let mut next: Option<u16> = None;
+        let spared = self.found.iter().rev().map(|&(free, container, is_on_flash)| {
+            if !is_on_flash {
+                next = if may_be_emptied(container, free) { Some(free) } else { next };
+                return false;
+            }
+            next.is_some_and(|other| u32::from(free) <= u32::from(other) + margin)
+        });
+        let mut spared: Vec<bool> = spared.collect();
+        spared.reverse();
+        spared
+    }
+
+    fn divide_by(
+        &self,
+        per_container: u32,
+        containers: usize,
+        blocks: u64,
+        may_be_emptied: impl Fn(usize, u32, u16) -> bool,
+    ) -> Division {
         let mut division = Division::default();
-        let mut holes: u64 = self.found.iter().map(|&(free, _)| u64::from(free)).sum();
+        let mut holes: u64 = self.found.iter().map(|&(free, ..)| u64::from(free)).sum();
         let (mut live, mut taken) = (0, 0);
-        for (at, &(free, container)) in self.found.iter().enumerate() {
+        for (at, &(free, container, _)) in self.found.iter().enumerate() {
             // What is passed over takes nothing: it is emptier than what comes.
             holes -= u64::from(free);
-            if !may_be_emptied(container, free) {
+            if !may_be_emptied(at, container, free) {
                 continue;
             }
             live += u64::from(per_container - u32::from(free));
@@ -197,7 +233,10 @@ impl Survey {
             taken = at + 1;
         }
         if !division.emptied.is_empty() {
-            division.filled.extend(self.found[taken..].iter().map(|&(_, container)| container));
+            for is_filled_last in [false, true] {
+                let filled = self.found[taken..].iter().filter(|&&(.., is_on_flash)| is_on_flash == is_filled_last);
+                division.filled.extend(filled.map(|&(_, container, _)| container));
+            }
         }
         division
     }
@@ -250,7 +289,18 @@ mod tests {
     }
 
     fn divide(found: &[(u16, u32)], containers: usize, blocks: u64, stays: u32) -> (Vec<u32>, Vec<u32>) {
-        let mut survey = Survey { next: 0, found: found.to_vec() };
+        divide_with_flash(found, &[], containers, blocks, stays)
+    }
+
+    fn divide_with_flash(
+        found: &[(u16, u32)],
+        on_flash: &[u32],
+        containers: usize,
+        blocks: u64,
+        stays: u32,
+    ) -> (Vec<u32>, Vec<u32>) {
+        let known = |&(free, container): &(u16, u32)| (free, container, on_flash.contains(&container));
+        let mut survey = Survey { next: 0, found: found.iter().map(known).collect() };
         survey.keep_emptiest();
         let Division { emptied, filled } = survey.divide(4, containers, blocks, |container, _| container != stays);
         (emptied, filled)
@@ -265,5 +315,22 @@ mod tests {
         assert_eq!(divide(&found, 9, 2, none), (vec![11], vec![12, 14, 10, 13]), "two blocks do not empty the next");
         assert_eq!(divide(&found, 9, 99, 11), (vec![12], vec![14, 10, 13]), "what stays takes nothing");
         assert_eq!(divide(&[(1, 1), (1, 2)], 9, 99, none), (vec![], vec![]), "there is no room");
+    }
+
+    #[test]
+    fn what_is_on_flash_is_emptied_last_of_those_that_are_about_as_empty_and_filled_last() {
+        let none = u32::MAX;
+        let found = [(3, 10), (3, 11), (2, 12), (2, 13)];
+        assert_eq!(divide_with_flash(&found, &[10, 12], 1, 99, none), (vec![11], vec![13, 10, 12]));
+        // The only one that may be emptied at all is on flash; and of the one that stays nothing is gained.
+        assert_eq!(divide_with_flash(&[(3, 10), (1, 11)], &[10], 1, 99, none), (vec![10], vec![11]));
+        assert_eq!(divide_with_flash(&found, &[10], 1, 99, 11), (vec![10], vec![12, 13]));
+        // Of 16 slots each, 6 and 7 are in use. The second is not on flash, but there is room for the 6 alone.
+        let found = vec![(10, 1, true), (9, 2, false), (1, 3, false)];
+        let division = Survey { next: 0, found }.divide(16, 1, 99, |_, _| true);
+        assert_eq!((division.emptied, division.filled), (vec![1], vec![2, 3]));
+        let found = vec![(10, 1, true), (9, 2, false), (9, 3, false)];
+        let division = Survey { next: 0, found }.divide(16, 1, 99, |_, _| true);
+        assert_eq!((division.emptied, division.filled), (vec![2], vec![3]));
     }
 }

@@ -11,6 +11,7 @@
 
 pub(crate) mod loans;
 mod rows;
+mod spared;
 mod workspace;
 pub(crate) mod zones;
 
@@ -502,8 +503,8 @@ impl Space {
     }
 
     /// The container to open next, by the `log` placement: an empty one after the last, else the emptiest. Where fresh ones
-    /// can be reserved, one that is more than half full is no choice: its holes make small writes.
-    pub(crate) fn choose(&mut self, fresh: bool) -> Option<u32> {
+    /// can be reserved, one that is more than half full is no choice: its holes make small writes. Those on flash are spared (`spared.rs`).
+    pub(crate) fn choose(&mut self, fresh: bool, is_on_flash: &dyn Fn(u32) -> bool) -> Option<u32> {
         let empty = self.empty_container();
         if empty.is_some() {
             return empty;
@@ -516,7 +517,9 @@ impl Space {
             return None;
         }
         if most > 0 {
-            return self.find(best * GROUP..end(best), most);
+            let emptiest = self.find(best * GROUP..end(best), most);
+            let is_spared = emptiest.is_some_and(is_on_flash);
+            return if is_spared { self.find_unspared(best, most, is_on_flash) } else { None }.or(emptiest);
         }
         // What became free in an open container, after it was opened.
         let grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > open.left;

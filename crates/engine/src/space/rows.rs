@@ -68,7 +68,7 @@ mod tests {
         let mut space = space();
         assert_eq!(space.choose_row(1), Some(0));
         space.open_row(0);
-        assert_eq!((space.choose_row(4), space.choose(false)), (None, Some(1)));
+        assert_eq!((space.choose_row(4), space.choose(false, &|_| false)), (None, Some(1)));
         space.open(1, |_| true);
         space
     }
@@ -105,7 +105,7 @@ mod tests {
         let first = space.allocate(true).unwrap();
         space.retire(first, 0);
         mature(&mut space, 0, false);
-        assert_eq!((space.ready(), space.available(), space.choose(false)), (3, 4, Some(0)));
+        assert_eq!((space.ready(), space.available(), space.choose(false, &|_| false)), (3, 4, Some(0)));
         assert_eq!((space.ready(), space.in_rows, space.available()), (0, 0, 4));
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn geometry(containers: u32) -> Geometry {
 
 /// Opens the next container, as far as the taken slots tell (the space map of these tests is empty).
 fn open_next(space: &mut Space) -> Option<u32> {
-    let container = space.choose(false)?;
+    let container = space.choose(false, &|_| false)?;
     let first = space.slots_of(container).start;
     let free: Vec<_> = (0..4).map(|place| !space.is_taken(Slot(first + place))).collect();
     space.open(container, |place| free[place as usize]);
@@ -97,10 +97,10 @@ fn holes_are_filled_before_fresh_containers_only_where_half_is_free() {
     while allocate(&mut space).is_some() {}
     space.retire(Slot(1), 1);
     mature(&mut space, 1, false);
-    assert_eq!((space.choose(true), space.choose(false)), (None, Some(0)));
+    assert_eq!((space.choose(true, &|_| false), space.choose(false, &|_| false)), (None, Some(0)));
     space.retire(Slot(2), 1);
     mature(&mut space, 1, false);
-    assert_eq!(space.choose(true), Some(0));
+    assert_eq!(space.choose(true, &|_| false), Some(0));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn what_becomes_free_in_an_open_container_is_found_when_nothing_else_is_left() {
     assert_eq!(open_next(&mut space), Some(1));
     assert_eq!((space.ready(), space.generation(Slot(4))), (2, generation + 1));
     assert_eq!(
-        (space.allocate(false), space.allocate(false), space.choose(false)),
+        (space.allocate(false), space.allocate(false), space.choose(false, &|_| false)),
         (Some(Slot(5)), Some(Slot(7)), None)
     );
 }

@@ -180,6 +180,15 @@ impl Disk {
         }
     }
 
+    /// Whether a write waits for a place in the disk's own memory, so that in Linux the thread that submitted it sleeps: of an array, for a
+    /// row of its stripe cache.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Disk::Array(array) => array.is_full(),
+            Disk::Instant(_) | Disk::Ssd(_) | Disk::Hdd(_) | Disk::Flash(_) => false,
+        }
+    }
+
     /// Of an array that was rebuilt: when that was done.
     pub fn rebuilt(&self) -> Option<Nanos> {
         match self {

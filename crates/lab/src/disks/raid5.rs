@@ -154,6 +154,11 @@ impl Array {
         true
     }
 
+    /// Whether a write of a client waits for a row of the stripe cache: its thread sleeps in `get_active_stripe`.
+    pub fn is_full(&self) -> bool {
+        self.blocked.iter().any(|piece| piece.class == Class::Foreground)
+    }
+
     /// The rebuild, if there was one.
     pub fn rebuild(&self) -> Option<&Rebuild> {
         self.rebuild.as_ref()

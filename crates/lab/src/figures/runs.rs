@@ -15,18 +15,22 @@ use crate::disks::Disk;
 use crate::disks::drive::{Drive, WriteCache};
 use crate::disks::hdd::{Hdd, Options};
 use crate::disks::raid5::{Array, Level, STRIPE_CACHE};
-use crate::parallel::in_order;
-use crate::replay::driver::{Fold, Replay, Setup};
+use crate::parallel::{each_takes_all, in_order};
+use crate::replay::driver::{Fold, Replay, Setup, Submitters};
 use crate::replay::in_place::{InPlace, Layout, Warm};
 use crate::replay::onefold::{Onefold, Warmed};
 pub use crate::replay::outcome::Outcome;
+use crate::replay::rebuilds::{Starts, rebuilds};
 use crate::replay::scheme::Scheme;
 use crate::traces::stat::{Figures as Stated, Stat};
 use crate::traces::synthetic::Profile;
 use crate::traces::{BLOCK, Request};
 
 /// In the short form, so much of the day is replayed.
-const QUICK_UNTIL: Nanos = 2 * 3600 * 1_000_000_000;
+const QUICK_UNTIL: Nanos = 3600 * 1_000_000_000;
+/// In the short form, so many rebuilds, and each of a part of the disks: one in so many bytes.
+const QUICK_STARTS: usize = 1;
+const QUICK_REBUILT: u64 = 8;
 /// Linux md's bounds for a rebuild, in KB/s of each disk: POD's 10 MB/s, and md's default.
 const SPEED_MIN: u64 = 10_240;
 const SPEED_MAX: u64 = 200_000;
@@ -47,8 +51,8 @@ pub struct Disks {
     pub write_cache: bool,
     /// Bytes of each disk that are used; none: all.
     pub size: Option<u64>,
-    /// Whether one member is being rebuilt meanwhile.
-    pub rebuilds: bool,
+    /// Whether one member is being rebuilt meanwhile, and when in the day that begins.
+    pub rebuilds: Option<Starts>,
 }
 
 impl Disks {
@@ -59,10 +63,14 @@ impl Disks {
         stripe_cache: STRIPE_CACHE,
         write_cache: false,
         size: None,
-        rebuilds: false,
+        rebuilds: None,
     };
-    /// POD's rebuild: four disks of 10 GB (section 4.4).
-    pub const POD_REBUILD: Disks = Disks { size: Some(10_000_000_000), rebuilds: true, ..Disks::POD };
+
+    /// POD's rebuild: four disks of 10 GB (section 4.4). Their write caches are on, as a disk's are when it leaves the factory: without, the spare
+    /// loses a turn with each write.
+    pub const fn rebuild(starts: Starts) -> Disks {
+        Disks { size: Some(10_000_000_000), rebuilds: Some(starts), write_cache: true, ..Disks::POD }
+    }
 }
 
 /// One replay.
@@ -82,12 +90,23 @@ pub struct Run {
     pub disks: Disks,
     /// Whether addresses that do not fit are squeezed, else wrapped.
     pub squeezes: bool,
+    /// Who submits.
+    pub submitters: Submitters,
 }
 
 impl Run {
     /// As the paper has it.
     pub const fn pod(trace: Profile, scheme: Scheme) -> Run {
-        Run { trace, scheme, onefold: None, memory_percent: 100, digest_micros: 32, disks: Disks::POD, squeezes: false }
+        Run {
+            trace,
+            scheme,
+            onefold: None,
+            memory_percent: 100,
+            digest_micros: 32,
+            disks: Disks::POD,
+            squeezes: false,
+            submitters: Submitters::One,
+        }
     }
 
     /// Bytes of memory.
@@ -177,21 +196,57 @@ pub fn run_all(
     bar.set_style(
         ProgressStyle::with_template("{msg:12} {wide_bar} {pos}/{len} replays, {eta} left").expect("a good template"),
     );
-    for runs in wanted.chunk_by(|one, other| start(one) == start(other)) {
+    for runs in wanted.chunk_by(|one, other| one.trace == other.trace) {
         bar.set_message(runs[0].trace.name());
-        let done = group(runs, &results, threads, stop, &bar)?;
+        let done = of_trace(runs, &results, threads, stop, &bar)?;
         results.outcomes.extend(done);
     }
     bar.finish_and_clear();
     Ok(results)
 }
 
-/// What a replay begins with.
-fn start(run: &Run) -> (Profile, Option<u64>, bool) {
-    (run.trace, run.disks.size, run.squeezes)
+/// What replays begin with that have equal disks and fold addresses in the same way.
+struct Start {
+    capacity: u64,
+    layout: Layout,
+    fold: Fold,
+    warm: Warm,
+    measured: Vec<Request>,
+    /// For Onefold's pool, which is written in order and then has only this: its state is larger than the schemes'.
+    recent: Option<Vec<Request>>,
 }
 
-fn group(
+impl Start {
+    fn new(run: &Run, wants_onefold: bool, results: &Results, stop: &AtomicBool) -> Result<Start, Stopped> {
+        // The same whatever figures are made together: where things are on the disk depends on it.
+        let most_memory = paper_memory(run.trace) * MOST_MEMORY_PERCENT / 100;
+        let disk = disk(&run.disks)?;
+        let capacity = run.disks.size.map_or(disk.capacity(), |size| (run.disks.members as u64 - 1) * size);
+        let layout = Layout::of(capacity / BLOCK, most_memory);
+        let fold = match run.squeezes {
+            true => Fold::Squeeze { span: results.sources.span(run.trace, results.quick, stop)? },
+            false => Fold::Wrap,
+        };
+        let recent = wants_onefold.then(Vec::new);
+        let warm = Warm::new(layout.data, most_memory);
+        Ok(Start { capacity, layout, fold, warm, measured: Vec::new(), recent })
+    }
+
+    fn take(&mut self, when: When, request: &Request) {
+        let mut request = request.clone();
+        self.fold.fold(&mut request, self.layout.data);
+        if when == When::Measured {
+            return self.measured.push(request);
+        }
+        self.warm.request(&request);
+        if let Some(recent) = self.recent.as_mut().filter(|_| when == When::Recent) {
+            recent.push(request);
+        }
+    }
+}
+
+/// All replays of a trace. Its days are made once.
+fn of_trace(
     runs: &[Run],
     results: &Results,
     threads: usize,
@@ -199,43 +254,48 @@ fn group(
     bar: &ProgressBar,
 ) -> Result<Vec<(Run, Outcome)>, Stopped> {
     let (trace, quick) = (runs[0].trace, results.quick);
-    // The same whatever figures are made together: where things are on the disk depends on it.
-    let most_memory = paper_memory(trace) * MOST_MEMORY_PERCENT / 100;
-    let disk = disk(&runs[0].disks)?;
-    let capacity = runs[0].disks.size.map_or(disk.capacity(), |size| (runs[0].disks.members as u64 - 1) * size);
-    let layout = Layout::of(capacity / BLOCK, most_memory);
-    let fold = match runs[0].squeezes {
-        true => Fold::Squeeze { span: results.sources.span(trace, quick, stop)? },
-        false => Fold::Wrap,
-    };
-    let mut start = Warm::new(layout.data, most_memory);
-    let (mut recent, mut measured) = (Vec::new(), Vec::new());
+    let alike = |one: &Run, other: &Run| (one.disks.size, one.squeezes) == (other.disks.size, other.squeezes);
+    let groups: Vec<&[Run]> = runs.chunk_by(alike).collect();
+    let mut starts = Vec::new();
+    for group in &groups {
+        let wants_onefold = group.iter().any(|run| run.onefold.is_some());
+        starts.push(Start::new(&group[0], wants_onefold, results, stop)?);
+    }
     let mut stat = Stat::default();
-    let wants_onefold = runs.iter().any(|run| run.onefold.is_some());
-    results.sources.days(trace, quick, stop, |when, mut request| {
-        if when == When::Measured {
-            stat.add(&request);
-        }
-        fold.fold(&mut request, layout.data);
-        if when == When::Measured {
-            return measured.push(request);
-        }
-        start.request(&request);
-        // Onefold's pool is written in order, and then has only this: its state is larger than the schemes'.
-        if wants_onefold && when == When::Recent {
-            recent.push(request);
-        }
-    })?;
+    let days = |give: &mut dyn FnMut((When, Request))| {
+        results.sources.days(trace, quick, stop, |when, request| {
+            if when == When::Measured {
+                stat.add(&request);
+            }
+            give((when, request));
+        })
+    };
+    each_takes_all(&mut starts, days, |start, (when, request)| start.take(*when, request))?;
     results.has_day(trace, stat.finish(None));
+    let mut outcomes = Vec::new();
+    for (runs, start) in groups.into_iter().zip(starts) {
+        outcomes.extend(group(runs, &start, quick, threads, stop, bar)?);
+    }
+    Ok(outcomes)
+}
+
+fn group(
+    runs: &[Run],
+    start: &Start,
+    quick: bool,
+    threads: usize,
+    stop: &AtomicBool,
+    bar: &ProgressBar,
+) -> Result<Vec<(Run, Outcome)>, Stopped> {
     // Onefold's replays are one piece of work, the longest: its pool is made once, in the thread that uses it.
     let (engines, schemes): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.onefold.is_some());
-    let pieces = u64::from(wants_onefold) + schemes.len() as u64;
-    let outcomes = in_order(threads, pieces, |piece| {
-        let done = match piece.checked_sub(u64::from(wants_onefold)) {
-            None => onefold(&engines, capacity, quick, &recent, &measured, stop)?,
+    let wants_onefold = u64::from(!engines.is_empty());
+    let outcomes = in_order(threads, wants_onefold + schemes.len() as u64, |piece| {
+        let done = match piece.checked_sub(wants_onefold) {
+            None => onefold(&engines, start, quick, stop)?,
             Some(at) => {
                 let run = schemes[at as usize];
-                vec![(*run, one(run, quick, layout, &start, &measured, stop)?)]
+                vec![(*run, one(run, start, quick, stop)?)]
             }
         };
         bar.inc(done.len() as u64);
@@ -244,38 +304,33 @@ fn group(
     Ok(outcomes.into_iter().collect::<Result<Vec<_>, Stopped>>()?.into_iter().flatten().collect())
 }
 
-fn one(
-    run: &Run,
-    quick: bool,
-    layout: Layout,
-    start: &Warm,
-    measured: &[Request],
-    stop: &AtomicBool,
-) -> Result<Outcome, Stopped> {
-    let mut scheme = InPlace::new(run.scheme, layout, run.memory(), start);
-    let mut disk = disk(&run.disks)?;
+fn one(run: &Run, start: &Start, quick: bool, stop: &AtomicBool) -> Result<Outcome, Stopped> {
+    let mut scheme = InPlace::new(run.scheme, start.layout, run.memory(), &start.warm);
     let until = if quick { QUICK_UNTIL } else { Nanos::MAX };
-    let until_rebuilt = run.disks.rebuilds;
-    let setup = Setup { digest: run.digest_micros * 1000, until, until_rebuilt, ..Setup::default() };
-    Replay::new(&mut scheme, layout, &mut disk, setup).run(each(measured, stop))
+    let setup = Setup { digest: run.digest_micros * 1000, until, submitters: run.submitters, ..Setup::default() };
+    let Some(begins) = run.disks.rebuilds else {
+        let mut disk = disk(&run.disks)?;
+        return Replay::new(&mut scheme, start.layout, &mut disk, setup).run(each(&start.measured, stop));
+    };
+    let mut starts = begins.of(&start.measured);
+    starts.truncate(if quick { QUICK_STARTS } else { usize::MAX });
+    let check = || if stop.load(Ordering::Relaxed) { Err(Stopped::Interrupted) } else { Ok(()) };
+    let array = || disk_of(&run.disks, if quick { QUICK_REBUILT } else { 1 });
+    let all = rebuilds(&mut scheme, start.layout, setup, &start.measured, &starts, array, check)?;
+    let all: Vec<Outcome> = all.into_iter().map(|(_, outcome)| outcome).collect();
+    Outcome::of_rebuilds(&all).ok_or_else(|| Stopped::Trace("the day has no request".into()))
 }
 
-fn onefold(
-    runs: &[&Run],
-    capacity: u64,
-    quick: bool,
-    recent: &[Request],
-    measured: &[Request],
-    stop: &AtomicBool,
-) -> Result<Vec<(Run, Outcome)>, Stopped> {
+fn onefold(runs: &[&Run], start: &Start, quick: bool, stop: &AtomicBool) -> Result<Vec<(Run, Outcome)>, Stopped> {
     let until = if quick { QUICK_UNTIL } else { Nanos::MAX };
-    let warmed = Warmed::new(capacity, runs[0].memory(), Setup::default(), each(recent, stop))
+    let recent = start.recent.as_deref().unwrap_or_default();
+    let warmed = Warmed::new(start.capacity, runs[0].memory(), Setup::default(), each(recent, stop))
         .map_err(|why| engine(why, stop))?;
     let mut outcomes = Vec::new();
     for run in runs {
         let Some(how) = run.onefold else { continue };
         let setup = Setup { digest: run.digest_micros * 1000, until, ..Setup::default() };
-        let outcome = warmed.replay(how, disk(&run.disks)?, setup, each(measured, stop));
+        let outcome = warmed.replay(how, disk(&run.disks)?, setup, each(&start.measured, stop));
         outcomes.push((**run, outcome.map_err(|why| engine(why, stop))?));
     }
     Ok(outcomes)
@@ -303,15 +358,20 @@ fn until_stopped<T>(request: T, stop: &AtomicBool) -> Result<T, Stopped> {
 }
 
 fn disk(disks: &Disks) -> Result<Disk, Stopped> {
+    disk_of(disks, 1)
+}
+
+/// The same, of which one byte in so many is rebuilt.
+fn disk_of(disks: &Disks, rebuilt_one_in: u64) -> Result<Disk, Stopped> {
     let drive = Arc::new(Drive::wd1600aajs_like());
     let write_cache = Some(if disks.write_cache { WriteCache::On } else { WriteCache::Off });
     let member = || Disk::Hdd(Box::new(Hdd::new(Arc::clone(&drive), Options { write_cache, ..Options::default() })));
     let members = (0..disks.members).map(|_| member()).collect();
     let array = Array::new(Level::Raid5, members, disks.stripe_unit).map_err(Stopped::Disk)?;
     let mut array = array.with_stripe_cache(disks.stripe_cache);
-    if disks.rebuilds {
+    if disks.rebuilds.is_some() {
         array.fail(0);
-        array.replace(0, member(), disks.size.unwrap_or(u64::MAX), SPEED_MIN, SPEED_MAX);
+        array.replace(0, member(), disks.size.unwrap_or(u64::MAX) / rebuilt_one_in, SPEED_MIN, SPEED_MAX);
     }
     Ok(Disk::Array(Box::new(array)))
 }

@@ -18,7 +18,7 @@ use crate::traces::{Options, Request, open};
 pub const SEED: u64 = 1;
 /// The day of a stand-in that is measured (POD, section 4.1).
 pub const DAY: u32 = 15;
-/// In the short form it is this one: the days before it need not even be made.
+/// In the short form it is this one, after a day that is as small: the days before it need not even be made.
 const QUICK_DAY: u32 = 2;
 /// In the short form, so many of a user's files before the last are read.
 const QUICK_FILES: usize = 1;
@@ -115,7 +115,8 @@ impl Sources {
         let Some((last, before)) = self.files(trace).and_then(<[PathBuf]>::split_last) else {
             let day = if quick { QUICK_DAY } else { DAY };
             let begin = |day: u32| u64::from(day - 1) * DAY_NANOS;
-            return synthetic::days(trace, SEED, 1..=day).try_for_each(|request| {
+            let made = if quick { synthetic::quiet_days } else { synthetic::days };
+            return made(trace, SEED, 1..=day).try_for_each(|request| {
                 let when = match request.at {
                     at if at >= begin(day) => When::Measured,
                     at if at >= begin(day - RECENT_DAYS) => When::Recent,

@@ -9,6 +9,15 @@ use crate::disks::ftl::{Flash, Parameters, Wear};
 use crate::disks::hdd::{Hdd, Options};
 use crate::disks::{Class, Command, Disk, Op};
 
+/// A device of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// The hard disk that has this container. Offsets are within it.
+    Store(u32),
+    /// The flash.
+    Flash,
+}
+
 /// Disks at work.
 pub struct Disks {
     store: [Disk; 2],
@@ -58,6 +67,33 @@ impl Disks {
         let command = |&(offset, bytes): &(u64, u64)| Command { op, offset, bytes, class: Class::Foreground };
         let commands: Vec<Command> = stretches.iter().map(command).collect();
         self.now = submit(flash, self.now, &mut self.tag, &commands, waits);
+    }
+}
+
+impl Disks {
+    /// Begins a command of a reader, who has no other.
+    pub fn begin(&mut self, reader: u64, target: Target, command: Command) {
+        let (disk, offset) = match (target, &mut self.flash) {
+            (Target::Store(container), _) => {
+                let within = u64::from(container / 2) * self.container_bytes;
+                (&mut self.store[container as usize % 2], within + command.offset)
+            }
+            (Target::Flash, Some(flash)) => (flash, command.offset),
+            (Target::Flash, None) => unreachable!("nothing is on a flash that is not there"),
+        };
+        disk.submit(self.now, reader, Command { offset, ..command });
+    }
+
+    /// Lets time pass until a command is done, and says whose it was; none if there are no commands.
+    pub fn wait(&mut self) -> Option<u64> {
+        loop {
+            let now = self.now;
+            let mut all: Vec<&mut Disk> = self.store.iter_mut().chain(&mut self.flash).collect();
+            if let Some(done) = all.iter_mut().find_map(|disk| disk.pop(now)) {
+                return Some(done.tag);
+            }
+            self.now = now.max(all.iter().filter_map(|disk| disk.next()).min()?);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! What must hold: a run is a function of data, reads, policy and sizes alone. Time of disks never changes what a policy decides: its clock
 //! spreads the reads of a run evenly over its days. Called by `figures/plc`; docs/flash-cache.md says what comes out.
 
+mod clients;
 pub mod command;
 mod disks;
 pub mod policies;
@@ -16,7 +17,7 @@ use engine::Nanos;
 use crate::disks::Op;
 use crate::disks::ftl::{Parameters, Wear};
 use disks::Disks;
-use policies::{Access, Cache, Policy, Size};
+use policies::{Access, Cache, Policy, Sar, Size};
 use workload::{Data, EXTENT, Piece};
 
 const DAY: Nanos = 24 * 3600 * 1_000_000_000;
@@ -60,6 +61,10 @@ pub struct Setup {
     pub popular: u32,
     /// Days over which the reads are spread.
     pub days: u64,
+    /// Bytes of a cache in memory in front of all (LRU, of the same things): what it has is not asked of flash.
+    pub memory_bytes: u64,
+    /// Readers at once; more than one only with disks, of containers, and each waits for what it lets in.
+    pub clients: u32,
 }
 
 impl Setup {
@@ -74,6 +79,8 @@ impl Setup {
             flash: (2 << 20, 70),
             popular: 5,
             days: 1,
+            memory_bytes: 0,
+            clients: 1,
         }
     }
 }
@@ -96,6 +103,11 @@ pub struct Outcome {
     pub accesses: u64,
     /// Of these, from flash.
     pub hits: u64,
+    /// Reads after which nothing was written, by the module of PLC-Cache that refused it: popularity filter, delayed eviction, in-out
+    /// comparison. Of the whole run so far.
+    pub refused: [u64; 3],
+    /// Reads that the cache in memory served, and nobody else saw. They are not among `accesses`.
+    pub memory_hits: u64,
     /// Bytes that were asked for and came from flash.
     pub hit_bytes: u64,
     /// Bytes written to flash.
@@ -131,11 +143,15 @@ pub fn run_in_parts(data: &Data, files: &[u32], setup: &Setup, parts: usize) -> 
     let mut outcomes = Vec::new();
     let mut before = Outcome::default();
     for part in files.chunks(files.len().div_ceil(parts).max(1)) {
-        part.iter().for_each(|&file| simulation.read(file));
+        match setup.clients {
+            1 => part.iter().for_each(|&file| simulation.read(file)),
+            _ => simulation.read_together(part),
+        }
         let all = simulation.outcome();
         outcomes.push(Outcome {
             accesses: all.accesses - before.accesses,
             hits: all.hits - before.hits,
+            memory_hits: all.memory_hits - before.memory_hits,
             hit_bytes: all.hit_bytes - before.hit_bytes,
             written_bytes: all.written_bytes - before.written_bytes,
             ..all
@@ -149,6 +165,8 @@ struct Simulation<'a> {
     data: &'a Data,
     setup: &'a Setup,
     cache: Cache,
+    /// In front of it.
+    memory: Cache,
     container_bytes: u64,
     /// Bytes of a thing.
     thing_bytes: u64,
@@ -164,6 +182,10 @@ struct Simulation<'a> {
     /// Stretches of flash to read and to write for what is being read.
     reading: Vec<(u64, u64)>,
     writing: Vec<(u64, u64)>,
+    /// Bytes of it that memory has.
+    from_memory: u64,
+    /// With disks: when the reads began.
+    began: Nanos,
 }
 
 const NO_PLACE: u32 = u32::MAX;
@@ -190,10 +212,15 @@ impl<'a> Simulation<'a> {
             }
         };
         let placed = if disks.is_some() { things as usize } else { 0 };
-        Ok(Simulation {
+        let memory = match (setup.memory_bytes / thing_bytes) as u32 {
+            0 => Cache::None,
+            places => Cache::new(Policy::Lru, Size { places, ..size }),
+        };
+        let mut simulation = Simulation {
             data,
             setup,
             cache: Cache::new(setup.policy, size),
+            memory,
             container_bytes,
             thing_bytes,
             disks,
@@ -206,44 +233,100 @@ impl<'a> Simulation<'a> {
             files: files as u64,
             reading: Vec::new(),
             writing: Vec::new(),
-        })
+            from_memory: 0,
+            began: 0,
+        };
+        if setup.policy == Policy::Sar(Sar::Ingest) {
+            simulation.ingest();
+        }
+        Ok(simulation)
+    }
+
+    /// Files come one after another, and each adds a reference to what it has: what the cache wants of that is written.
+    fn ingest(&mut self) {
+        let data = self.data;
+        let mut references = vec![0u16; self.accesses.len()];
+        for file in 0..data.files() as u32 {
+            let (first, pieces) = data.file(file);
+            for (at, piece) in pieces.iter().enumerate() {
+                let is_fragment = data.is_fragment(file, piece);
+                let address = first + at as u32;
+                let things = match self.setup.level {
+                    Level::Containers => piece.container..piece.container + 1,
+                    Level::Chunks => data.extents_of(piece),
+                };
+                for thing in things {
+                    let known = &mut references[thing as usize];
+                    *known = known.saturating_add(1);
+                    let references = *known;
+                    self.access(Access { now: 0, thing, address, references, is_fragment }, 0, 0);
+                }
+            }
+            self.reading.clear();
+            if let Some(disks) = &mut self.disks {
+                disks.flash(Op::Write, &self.writing, true);
+            }
+            self.writing.clear();
+        }
+        self.cache.close();
+        self.accesses.fill(0);
+        let written_bytes = self.outcome.written_bytes;
+        self.outcome = Outcome { written_bytes, ..Outcome::default() };
+        self.began = self.disks.as_ref().map_or(0, Disks::now);
+    }
+
+    /// When the next file is read, by the clock of policies.
+    fn next_time(&mut self) -> Nanos {
+        let passed = u128::from(DAY * self.setup.days) * u128::from(self.files_read);
+        self.files_read += 1;
+        (passed / u128::from(self.files.max(1))) as Nanos
     }
 
     fn read(&mut self, file: u32) {
         let data = self.data;
+        let now = self.next_time();
+        for (at, piece) in data.file(file).1.iter().enumerate() {
+            self.ask(file, at, now);
+            self.serve(piece);
+        }
+    }
+
+    /// Asks the policy about a piece of a file.
+    fn ask(&mut self, file: u32, at: usize, now: Nanos) {
+        let data = self.data;
         let (first, pieces) = data.file(file);
-        let extents: u32 = pieces.iter().map(|piece| piece.extents).sum();
-        let now =
-            (u128::from(DAY * self.setup.days) * u128::from(self.files_read) / u128::from(self.files.max(1))) as Nanos;
-        self.files_read += 1;
-        for (at, piece) in pieces.iter().enumerate() {
-            // A small part of a larger file, away from the rest of it.
-            let is_fragment = piece.extents * 4 <= data.extents_per_container.min(extents);
-            let address = first + at as u32;
-            match self.setup.level {
-                Level::Containers => {
-                    let references = data.references[piece.container as usize];
-                    let access = Access { now, thing: piece.container, address, references, is_fragment };
-                    self.access(access, u64::from(piece.first) * EXTENT, u64::from(piece.extents) * EXTENT);
-                }
-                Level::Chunks => {
-                    let first = piece.container * data.extents_per_container + piece.first;
-                    for thing in first..first + piece.extents {
-                        let references = data.extent_references.get(thing as usize).copied().unwrap_or(1);
-                        self.access(Access { now, thing, address: thing, references, is_fragment }, 0, EXTENT);
-                    }
+        let piece = &pieces[at];
+        let is_fragment = data.is_fragment(file, piece);
+        match self.setup.level {
+            Level::Containers => {
+                let references = data.references[piece.container as usize];
+                let address = first + at as u32;
+                let access = Access { now, thing: piece.container, address, references, is_fragment };
+                self.access(access, u64::from(piece.first) * EXTENT, u64::from(piece.extents) * EXTENT);
+            }
+            Level::Chunks => {
+                for thing in data.extents_of(piece) {
+                    let references = data.extent_references.get(thing as usize).copied().unwrap_or(1);
+                    self.access(Access { now, thing, address: thing, references, is_fragment }, 0, EXTENT);
                 }
             }
-            self.serve(piece);
         }
     }
 
     /// Asks the policy about a thing, of which these bytes are wanted.
     fn access(&mut self, access: Access, offset: u64, bytes: u64) {
         let thing = access.thing as usize;
+        if self.memory.access(access).hit {
+            self.outcome.memory_hits += 1;
+            self.from_memory += bytes;
+            return;
+        }
         self.outcome.accesses += 1;
         self.accesses[thing] += 1;
-        let policies::Outcome { hit, inserted, evicted } = self.cache.access(access);
+        let policies::Outcome { hit, inserted, evicted, refused } = self.cache.access(access);
+        if let Some(module) = refused {
+            self.outcome.refused[module as usize] += 1;
+        }
         self.outcome.hits += u64::from(hit);
         self.outcome.hit_bytes += if hit { bytes } else { 0 };
         if inserted {
@@ -267,9 +350,11 @@ impl<'a> Simulation<'a> {
 
     /// Lets the disks do what the policy said for a piece of a file.
     fn serve(&mut self, piece: &Piece) {
+        let from_memory = std::mem::take(&mut self.from_memory);
+        let chunk_bytes = self.setup.chunk_bytes;
         let (Some(disks), Some(handling)) = (&mut self.disks, self.setup.disks) else { return };
-        let entries = |bytes: u64| (bytes / self.setup.chunk_bytes * CHUNK_ENTRY).next_multiple_of(512);
-        let asked = u64::from(piece.extents) * EXTENT;
+        let entries = |bytes: u64| entries(bytes, chunk_bytes);
+        let asked = u64::from(piece.extents) * EXTENT - from_memory;
         let from_flash: u64 = self.reading.iter().map(|(_, bytes)| bytes).sum();
         if from_flash > 0 {
             // The entries of the chunks lie beside them.
@@ -299,6 +384,11 @@ impl<'a> Simulation<'a> {
         self.writing.clear();
     }
 
+    /// Bytes of the entries of the chunks of so many bytes.
+    fn entries(&self, bytes: u64) -> u64 {
+        entries(bytes, self.setup.chunk_bytes)
+    }
+
     fn outcome(&self) -> Outcome {
         let mut bytes = [0u64; 3];
         for (&accesses, &writes) in self.accesses.iter().zip(&self.writes) {
@@ -314,9 +404,14 @@ impl<'a> Simulation<'a> {
         let [popular_once, popular_repeatedly, unpopular] = bytes.map(share);
         Outcome {
             quadrants: Quadrants { popular_once, popular_repeatedly, unpopular },
-            nanos: self.disks.as_ref().map_or(0, Disks::now),
+            nanos: self.disks.as_ref().map_or(0, Disks::now) - self.began,
             wear: self.disks.as_ref().map(Disks::wear).unwrap_or_default(),
             ..self.outcome
         }
     }
+}
+
+/// Bytes of the entries of chunks of this size, in so many bytes of them.
+fn entries(bytes: u64, chunk_bytes: u64) -> u64 {
+    (bytes / chunk_bytes * CHUNK_ENTRY).next_multiple_of(512)
 }

@@ -38,6 +38,9 @@ pub struct Shape {
     pub unit: Unit,
     /// The exponent of Zipf's law.
     pub alpha: f64,
+    /// Files that share a container beside its own, in the mean, of [`Unit::Containers`]: drawn for each by an exponential distribution,
+    /// whoever is popular. (In [`Unit::Files`] deduplication says it.)
+    pub others: f64,
     /// What chance begins with.
     pub seed: u64,
 }
@@ -50,6 +53,7 @@ impl Shape {
         read_bytes: 520 << 30,
         unit: Unit::Files,
         alpha: 1.0,
+        others: 0.0,
         seed: 1,
     };
 }
@@ -96,7 +100,10 @@ impl Data {
             extent_references: Vec::new(),
         };
         match shape.unit {
-            Unit::Containers => return Data::of_containers(containers, shape.container_bytes),
+            Unit::Containers => {
+                data = Data::of_containers(containers, shape.container_bytes);
+                data.share(shape.others, &mut Random::new(shape.seed ^ 0x7368_6172_6564));
+            }
             Unit::Files => data.ingest(&mut Random::new(shape.seed)),
         }
         data
@@ -113,6 +120,15 @@ impl Data {
             files: (0..=containers).collect(),
             references: vec![1; containers as usize],
             extent_references: Vec::new(),
+        }
+    }
+
+    /// Other files share containers.
+    fn share(&mut self, others: f64, random: &mut Random) {
+        for references in &mut self.references {
+            // Above 0, up to 1.
+            let chance = (random.below(1 << 32) + 1) as f64 / (1u64 << 32) as f64;
+            *references = 1 + (-others * libm::log(chance)) as u16;
         }
     }
 
@@ -167,6 +183,18 @@ impl Data {
             }
         }
         self.files.push(self.pieces.len() as u32);
+    }
+
+    /// Whether a piece is a small part of a larger file, away from the rest of it.
+    pub fn is_fragment(&self, file: u32, piece: &Piece) -> bool {
+        let extents: u32 = self.file(file).1.iter().map(|piece| piece.extents).sum();
+        piece.extents * 4 <= self.extents_per_container.min(extents)
+    }
+
+    /// The extents of a piece.
+    pub fn extents_of(&self, piece: &Piece) -> std::ops::Range<u32> {
+        let first = piece.container * self.extents_per_container + piece.first;
+        first..first + piece.extents
     }
 
     /// How many files there are.

@@ -564,6 +564,15 @@ impl Model {
         (0..self.volumes.len()).flat_map(|volume| self.non_zero(volume)).collect::<BTreeSet<_>>().len() as u64
     }
 
+    /// Returns the non-zero blocks of a volume whose content other blocks have, too. All blocks must have been read at rest.
+    pub fn repeated(&self, volume: usize) -> u64 {
+        let mut times = BTreeMap::<Cells, u64>::new();
+        for content in (0..self.volumes.len()).flat_map(|volume| self.non_zero(volume)) {
+            *times.entry(content).or_default() += 1;
+        }
+        self.non_zero(volume).filter(|content| times[content] > 1).count() as u64
+    }
+
     fn non_zero(&self, volume: usize) -> impl Iterator<Item = Cells> {
         let contents = self.volumes[volume].blocks.iter().map(|(_, block)| block.only().expect("every block was read"));
         contents.filter(|content| *content != ZERO)
@@ -798,5 +807,6 @@ mod tests {
         write(&mut model, 1, range(0, 16), 7);
         write(&mut model, 2, range(16, 8), 8);
         assert_eq!((model.used(0), model.distinct(), model.blocks_that_may_take_space()), (3, 2, 3));
+        assert_eq!(model.repeated(0), 2);
     }
 }

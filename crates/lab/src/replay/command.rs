@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use engine::policy::IndexCopy;
 use serde::Serialize;
 
-use super::driver::{Fold, Replay, Setup};
+use super::driver::{Fold, Replay, Setup, Submitters};
 use super::in_place::{InPlace, Layout, Warm};
 use super::outcome::{Outcome, Times};
 use super::scheme::{Division, Scheme};
@@ -31,7 +32,7 @@ pub struct Arguments {
     /// The paper's values for a trace: memory, disks, division.
     #[arg(long, value_enum)]
     preset: Option<Preset>,
-    /// What is shared: native, native-half, native-uncached, full, full-free, idedup-2, idedup, idedup-8, select, select-count, select-above, pod or
+    /// What is shared: native, native-half, native-uncached, full, full-bare, full-filter, full-free, idedup-2, idedup, idedup-8, select, select-count, select-above, pod or
     /// curves (select with the engine's own iCache).
     #[arg(long, default_value = "select")]
     scheme: Scheme,
@@ -50,6 +51,12 @@ pub struct Arguments {
     /// How much of it is index, always, in percent; else as the scheme has it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100))]
     partition: Option<u32>,
+    /// Which copy the index names, where a known block is written again: oldest, as POD's section 3.3, sequential or newest.
+    #[arg(long, default_value = "oldest")]
+    index_copy: IndexCopy,
+    /// Who submits: one thread, which sleeps while md has no room for a write; else one for each request.
+    #[arg(long)]
+    one_submitter: bool,
     /// So many times as fast as the trace.
     #[arg(long, default_value_t = 1.0)]
     speed: f64,
@@ -125,10 +132,10 @@ fn replay(arguments: &Arguments) -> Result<(Report, Outcome), String> {
         None => arguments.disk.clone(),
     };
     let mut disk = Disk::from_spec(&spec)?;
-    let scheme = match arguments.partition {
-        Some(percent) => Scheme { division: Division::Fixed(10 * percent), ..arguments.scheme },
-        None => arguments.scheme,
-    };
+    let mut scheme = Scheme { index_copy: arguments.index_copy, ..arguments.scheme };
+    if let Some(percent) = arguments.partition {
+        scheme.division = Division::Fixed(10 * percent);
+    }
     let layout = Layout::of(disk.capacity() / BLOCK, memory);
     let mut start = Warm::new(layout.data, memory);
     let fold = match (arguments.squeeze, profile, arguments.files.is_empty()) {
@@ -147,6 +154,7 @@ fn replay(arguments: &Arguments) -> Result<(Report, Outcome), String> {
         digest: arguments.digest_us * 1000,
         speed: (arguments.speed * 1000.0).round().max(1.0) as u64,
         fold,
+        submitters: if arguments.one_submitter { Submitters::One } else { Submitters::Many },
         ..Setup::default()
     };
     let outcome = Replay::new(&mut in_place, layout, &mut disk, setup).run(measured(arguments, profile)?)?;
@@ -218,8 +226,10 @@ pub struct Report {
     pub blocks_shared: u64,
     pub blocks_known: u64,
     pub index_lookups_on_disk: u64,
+    pub index_lookups_saved: u64,
     pub read_cache_hit_percent: f64,
     pub reads_more_by_splits: u64,
+    pub blocks_written_home_again: u64,
     pub blocks_swapped: u64,
     pub blocks_in_use: u64,
     pub nvram_bytes: u64,
@@ -241,6 +251,7 @@ pub struct OfKind {
     pub p90: f64,
     pub p99: f64,
     pub p999: f64,
+    pub waiting_for_submitter: f64,
     pub processor: f64,
     pub index_lookup: f64,
     pub queue: f64,
@@ -261,6 +272,7 @@ impl OfKind {
             p90: times.percentile_ms(90.0),
             p99: times.percentile_ms(99.0),
             p999: times.percentile_ms(99.9),
+            waiting_for_submitter: times.part_ms(|parts| parts.waiting),
             processor: times.part_ms(|parts| parts.processor),
             index_lookup: times.part_ms(|parts| parts.lookup),
             queue: times.part_ms(|parts| parts.disk.queue),
@@ -290,8 +302,10 @@ impl Report {
             blocks_shared: counts.shared_blocks,
             blocks_known: counts.known_blocks,
             index_lookups_on_disk: counts.lookups,
+            index_lookups_saved: counts.lookups_saved,
             read_cache_hit_percent: outcome.hit_percent(),
             reads_more_by_splits: counts.split_reads,
+            blocks_written_home_again: counts.returned_home,
             blocks_swapped: counts.swapped_blocks,
             blocks_in_use: outcome.used_blocks,
             nvram_bytes: outcome.nvram,
@@ -309,18 +323,19 @@ fn text(report: &Report, outcome: &Outcome) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{:10} {:>9} {:>9} {:>9} {:>9} {:>9}   of the mean: processor, index on disk, queue, seek, rotation, transfer, overhead (splits)",
+        "{:10} {:>9} {:>9} {:>9} {:>9} {:>9}   of the mean: submitter, processor, index on disk, queue, seek, rotation, transfer, overhead (splits)",
         "ms", "requests", "mean", "p50", "p99", "p99.9"
     );
     for (name, of) in [("reads", &report.reads), ("writes", &report.writes)] {
         let _ = writeln!(
             text,
-            "{name:10} {:9} {:9.3} {:9.3} {:9.3} {:9.3}   {:.3}, {:.3}, {:.3}, {:.3}, {:.3}, {:.3}, {:.3} ({:.3})",
+            "{name:10} {:9} {:9.3} {:9.3} {:9.3} {:9.3}   {:.3}, {:.3}, {:.3}, {:.3}, {:.3}, {:.3}, {:.3}, {:.3} ({:.3})",
             of.requests,
             of.mean,
             of.p50,
             of.p99,
             of.p999,
+            of.waiting_for_submitter,
             of.processor,
             of.index_lookup,
             of.queue,
@@ -341,8 +356,11 @@ fn text(report: &Report, outcome: &Outcome) -> String {
         format!("{}, {} of {}", report.blocks_known, report.blocks_shared, outcome.counts.written_blocks)
     });
     line("hits of the read cache", format!("{:.1} % of blocks read", report.read_cache_hit_percent));
-    line("looks at the index on disk", report.index_lookups_on_disk.to_string());
+    line("looks at the index on disk, saved", {
+        format!("{}, {}", report.index_lookups_on_disk, report.index_lookups_saved)
+    });
     line("reads more because blocks are not at home", report.reads_more_by_splits.to_string());
+    line("blocks written home again when idle", report.blocks_written_home_again.to_string());
     line("blocks in use", report.blocks_in_use.to_string());
     line("NVRAM for redirected blocks, at most", format!("{} bytes", report.nvram_bytes));
     line("memory, index at the end", format!("{} bytes, {:.1} %", report.memory, report.index_percent_at_end));

@@ -1,9 +1,11 @@
 //! The event loop: requests come when the trace says, wait for the processor, for looks at the index, for the disk, and are answered.
 //!
 //! The rule of acknowledgement is the papers': a request is answered when its data is on the disk and its metadata in NVRAM.
+//!
+//! Who submits is a choice ([`Submitters`]). When no request was under way for a while, the scheme may write home what reads found in pieces.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use engine::Nanos;
 
@@ -14,6 +16,21 @@ use crate::traces::{BLOCK, Request};
 
 /// What a command is called that nobody waits for.
 const NOBODY: Tag = Tag::MAX;
+/// What commands are called that write the blocks of a split read home.
+const HOME: Tag = Tag::MAX - 1;
+
+/// The disks are idle if no request was under way for so long: what bursts are told apart by (docs/traces.md). [D]
+pub const IDLE: Nanos = 100_000_000;
+
+/// Who gives requests to the scheme.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Submitters {
+    /// One thread, as a replayer of a trace is: it computes the digests of a write, and it sleeps in md while a write waits for a row of the
+    /// stripe cache. Whatever comes next waits for it, reads also.
+    One,
+    /// A thread for each request: only the digests are computed one after the other.
+    Many,
+}
 
 /// How addresses of the trace come to be addresses of a disk that is smaller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +78,8 @@ pub struct Setup {
     pub until: Nanos,
     /// Whether the replay ends when the array is rebuilt.
     pub until_rebuilt: bool,
+    /// Who submits.
+    pub submitters: Submitters,
 }
 
 impl Default for Setup {
@@ -73,6 +92,7 @@ impl Default for Setup {
             stretch: 600_000_000_000,
             until: Nanos::MAX,
             until_rebuilt: false,
+            submitters: Submitters::Many,
         }
     }
 }
@@ -108,6 +128,13 @@ pub struct Replay<'a> {
     processor_free: Nanos,
     /// Requests that the processor has done with then.
     digested: BinaryHeap<Reverse<(Nanos, usize)>>,
+    /// Requests that wait for the one submitter, and whether it computes digests.
+    line: VecDeque<Request>,
+    is_digesting: bool,
+    /// When a request was last answered.
+    answered: Nanos,
+    /// Commands under way that write a split read home, and the writes that follow its reads.
+    home: (usize, Vec<Extent>),
     flights: Vec<Option<Flight>>,
     unused: Vec<usize>,
     outcome: Outcome,
@@ -116,6 +143,8 @@ pub struct Replay<'a> {
 impl<'a> Replay<'a> {
     /// A scheme over an idle disk.
     pub fn new(scheme: &'a mut InPlace, layout: Layout, disk: &'a mut Disk, setup: Setup) -> Replay<'a> {
+        let mut outcome = Outcome::new(setup.stretch);
+        outcome.used_before = scheme.used_blocks();
         Replay {
             scheme,
             layout,
@@ -124,9 +153,13 @@ impl<'a> Replay<'a> {
             now: 0,
             processor_free: 0,
             digested: BinaryHeap::new(),
+            line: VecDeque::new(),
+            is_digesting: false,
+            answered: 0,
+            home: (0, Vec::new()),
             flights: Vec::new(),
             unused: Vec::new(),
-            outcome: Outcome::new(setup.stretch),
+            outcome,
         }
     }
 
@@ -159,41 +192,105 @@ impl<'a> Replay<'a> {
         loop {
             let digested = self.digested.peek().map_or(Nanos::MAX, |Reverse((at, _))| *at);
             let disk = self.disk.next().unwrap_or(Nanos::MAX);
-            let next = digested.min(disk);
+            let idle = if until == Nanos::MAX { Nanos::MAX } else { self.idle_from() };
+            let next = digested.min(disk).min(idle);
             if next > until || next == Nanos::MAX {
                 break;
             }
             self.now = self.now.max(next);
-            if digested <= disk {
+            if digested <= disk.min(idle) {
                 if let Some(Reverse((_, at))) = self.digested.pop() {
+                    self.is_digesting = false;
                     self.enter(at);
                 }
-            } else {
+            } else if disk <= idle {
                 while let Some(done) = self.disk.pop(self.now) {
-                    if done.tag != NOBODY {
-                        self.completed(done.tag as usize, done.breakdown);
+                    match done.tag {
+                        NOBODY => {}
+                        HOME => self.home_step(),
+                        tag => self.completed(tag as usize, done.breakdown),
                     }
                 }
+            } else {
+                self.relinearise();
             }
+            self.serve();
         }
         if until != Nanos::MAX {
             self.now = until;
         }
     }
 
+    /// From when on nothing is under way, and reads are there that were split; never, if that is not so.
+    fn idle_from(&self) -> Nanos {
+        let under_way = self.flights.len() - self.unused.len() + self.line.len() + self.home.0;
+        if under_way > 0 || !self.scheme.has_split() { Nanos::MAX } else { (self.answered + IDLE).max(self.now) }
+    }
+
+    /// Begins to write one split read home.
+    fn relinearise(&mut self) {
+        let (reads, writes) = self.scheme.relinearise();
+        self.home = (0, writes);
+        self.submit_home(Op::Read, &reads);
+        if reads.is_empty() {
+            self.write_home();
+        }
+    }
+
+    fn write_home(&mut self) {
+        let writes = std::mem::take(&mut self.home.1);
+        self.submit_home(Op::Write, &writes);
+    }
+
+    fn submit_home(&mut self, op: Op, extents: &[Extent]) {
+        self.home.0 += extents.len();
+        for &extent in extents {
+            let command = self.command(op, extent, Class::Background);
+            self.disk.submit(self.now, HOME, command);
+        }
+    }
+
+    fn home_step(&mut self) {
+        self.home.0 -= 1;
+        if self.home.0 == 0 {
+            self.write_home();
+        }
+    }
+
     fn arrive(&mut self, request: Request) {
-        let plan = self.scheme.request(self.now, &request);
         self.outcome.arrived(self.now, self.scheme.index_share());
+        match self.setup.submitters {
+            Submitters::Many => self.take(request),
+            Submitters::One => {
+                self.line.push_back(request);
+                self.serve();
+            }
+        }
+    }
+
+    /// Lets the one submitter take requests until it computes digests or sleeps.
+    fn serve(&mut self) {
+        while !self.is_digesting
+            && !self.disk.is_full()
+            && let Some(request) = self.line.pop_front()
+        {
+            self.take(request);
+        }
+    }
+
+    /// Takes a request that came at its time: what is to be done for it, and then the digests.
+    fn take(&mut self, request: Request) {
+        let plan = self.scheme.request(self.now, &request);
         let digests = plan.digests;
         let flight = Flight {
-            at: self.now,
+            at: request.at,
             writes: request.writes,
             plan,
             waits_for: 0,
             since: self.now,
             first: None,
             stage: Stage::Processor,
-            parts: Parts::default(),
+            parts: Parts { waiting: self.now - request.at, ..Parts::default() },
         };
         let at = self.unused.pop().unwrap_or(self.flights.len());
         if at == self.flights.len() {
@@ -204,6 +301,7 @@ impl<'a> Replay<'a> {
         if digests == 0 {
             return self.enter(at);
         }
+        self.is_digesting = self.setup.submitters == Submitters::One;
         self.processor_free = self.processor_free.max(self.now) + digests * self.setup.digest;
         self.digested.push(Reverse((self.processor_free, at)));
     }
@@ -212,7 +310,7 @@ impl<'a> Replay<'a> {
     fn enter(&mut self, at: usize) {
         let Some(flight) = &mut self.flights[at] else { return };
         if flight.stage == Stage::Processor {
-            flight.parts.processor = self.now - flight.at;
+            flight.parts.processor = self.now - flight.since;
             flight.stage = Stage::Lookups;
             let lookups = std::mem::take(&mut flight.plan.lookups);
             if !lookups.is_empty() {
@@ -278,6 +376,7 @@ impl<'a> Replay<'a> {
 
     fn answer(&mut self, at: usize) {
         if let Some(flight) = self.flights[at].take() {
+            self.answered = self.now;
             self.outcome.answered(self.now, flight.at, flight.writes, flight.parts);
             self.unused.push(at);
         }

@@ -156,6 +156,16 @@ impl Lru {
         self.remove(key).map(|value| (key, value))
     }
 
+    /// All keys with their values, the newest first.
+    pub fn newest_first(&self) -> impl Iterator<Item = (u64, u64)> {
+        let mut at = self.newest;
+        std::iter::from_fn(move || {
+            let node = self.nodes.get(at as usize)?;
+            at = node.older;
+            Some((node.key, node.value))
+        })
+    }
+
     /// Allows so many keys from here on. Those that have to go, oldest first.
     pub fn resize(&mut self, most: usize) -> Vec<(u64, u64)> {
         self.most = most.min(NONE as usize - 1);
@@ -212,14 +222,14 @@ impl Ghosted {
         Ghosted { actual: Lru::new(most), ghost: Lru::new(together.saturating_sub(most)), together }
     }
 
-    /// Of a list that is as long as both together or longer: the newest are there, the next are ghosts.
-    pub fn from_lru(mut list: Lru, most: usize, together: usize) -> Ghosted {
-        list.resize(together);
-        let mut ghost = Lru::new(together.saturating_sub(most));
-        for (key, value) in list.resize(most) {
-            ghost.put(key, value);
+    /// Of keys with their values, the newest first: the newest are there, the next are ghosts.
+    pub fn from_newest(keys: impl Iterator<Item = (u64, u64)>, most: usize, together: usize) -> Ghosted {
+        let mut cache = Ghosted::new(most, together);
+        for (at, (key, value)) in keys.take(together).enumerate() {
+            let part = if at < most { &mut cache.actual } else { &mut cache.ghost };
+            part.put_oldest(key, value);
         }
-        Ghosted { actual: list, ghost, together }
+        cache
     }
 
     /// Enters a key, or uses it with another value.
@@ -322,6 +332,15 @@ mod tests {
             }
             prop_assert!(large.is_empty());
         }
+    }
+
+    #[test]
+    fn a_cache_of_a_longer_list_has_its_newest_and_ghosts_of_the_next() {
+        let mut list = Lru::new(100);
+        (0..9).for_each(|key| _ = list.put(key, 10 * key));
+        let cache = Ghosted::from_newest(list.newest_first(), 3, 5);
+        assert_eq!(cache.actual.newest_first().collect::<Vec<_>>(), [(8, 80), (7, 70), (6, 60)]);
+        assert_eq!(cache.ghost.newest_first().collect::<Vec<_>>(), [(5, 50), (4, 40)]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod in_place;
 pub mod lru;
 pub mod onefold;
 pub mod outcome;
+pub mod rebuilds;
 pub mod scheme;
 pub mod sparse;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 
+use engine::policy::IndexCopy;
 use engine::{CacheKey, Command, DeviceKind, Limits, Nanos, Operation, Policy, PoolChange, Submit};
 
 use super::driver::Setup;
@@ -51,6 +52,8 @@ pub struct Pool {
     pub policy: Option<Policy>,
     /// What the read cache finds blocks by.
     pub cache_key: CacheKey,
+    /// Which copy the index names, where a known block is written again; else what a new pool has.
+    pub index_copy: Option<IndexCopy>,
     /// What the disk is said to be.
     pub device: DeviceKind,
     /// Bytes that replicas may take, if it is said.
@@ -95,6 +98,7 @@ impl Warmed {
             machine.command(Command::SetPool(PoolChange {
                 policy: Some(set.policy),
                 cache_key: Some(set.cache_key),
+                index_copy: set.index_copy,
                 device: Some(set.device),
                 replicas: Some(set.replicas),
                 ..PoolChange::default()
@@ -121,9 +125,10 @@ impl Warmed {
         let morning = machine.now + FILLS;
         while !matches!(machine.step(morning)?, Step::Quiet) {}
         let before = machine.disk();
+        let used_before = machine.engine.status().data_blocks_used;
         let (machine, mut outcome) = Clients::new(machine, self.data, setup, how).run(trace)?;
         let status = machine.engine.status();
-        outcome.used_blocks = status.data_blocks_used;
+        (outcome.used_before, outcome.used_blocks) = (used_before, status.data_blocks_used);
         outcome.from_copies = status.reorder.places.copies;
         outcome.disk = machine.disk().since(&before);
         outcome.end = machine.now;

@@ -15,7 +15,7 @@ pub struct Parts {
     pub lookup: Nanos,
     /// Of Onefold: records of its journal, and syncs.
     pub journal: Nanos,
-    /// Of Onefold: a place among the engine's requests, and timers.
+    /// For the one who submits; of Onefold: a place among the engine's requests, and timers.
     pub waiting: Nanos,
     /// The disk, for the data: of the command that completed last.
     pub disk: Breakdown,
@@ -57,6 +57,13 @@ impl Times {
         self.sum += u128::from(time);
         self.parts.add(parts);
         self.histogram.saturating_record(time.max(1));
+    }
+
+    fn merge(&mut self, other: &Times) {
+        self.requests += other.requests;
+        self.sum += other.sum;
+        self.parts.add(&other.parts);
+        self.histogram.add(&other.histogram).expect("all histograms have the same bounds");
     }
 
     /// The mean response time in milliseconds.
@@ -108,7 +115,9 @@ pub struct Outcome {
     under_way: u64,
     /// What the scheme did.
     pub counts: Counts,
-    /// Blocks in use at the end.
+    /// Blocks in use at the beginning,
+    pub used_before: u64,
+    /// and at the end.
     pub used_blocks: u64,
     /// Blocks that were read from copies in scratch zones.
     pub from_copies: u64,
@@ -133,6 +142,7 @@ impl Outcome {
             queue_most: 0,
             under_way: 0,
             counts: Counts::default(),
+            used_before: 0,
             used_blocks: 0,
             from_copies: 0,
             nvram: 0,
@@ -179,6 +189,25 @@ impl Outcome {
         self.nvram = scheme.most_nvram();
         self.disk = disk.statistics();
         self.rebuilt = disk.rebuilt();
+    }
+
+    /// Several rebuilds as one: the requests of all, and the mean time of a rebuild. None of none.
+    pub fn of_rebuilds(all: &[Outcome]) -> Option<Outcome> {
+        let (first, others) = all.split_first()?;
+        let mut sum = first.clone();
+        for other in others {
+            sum.reads.merge(&other.reads);
+            sum.writes.merge(&other.writes);
+        }
+        let times = all.iter().map(|outcome| outcome.rebuilt).collect::<Option<Vec<Nanos>>>();
+        sum.rebuilt = times.map(|times| times.iter().sum::<Nanos>() / all.len() as Nanos);
+        sum.stretches.clear();
+        Some(sum)
+    }
+
+    /// Blocks that are in use at the end and were not at the beginning; below 0 if there are fewer.
+    pub fn taken_blocks(&self) -> i64 {
+        self.used_blocks as i64 - self.used_before as i64
     }
 
     /// Requests of both kinds.

@@ -12,7 +12,33 @@ pub enum Division {
     /// The index has so many thousandths, always.
     Fixed(u32),
     /// iCache moves the boundary, from the middle on.
-    Adaptive(Rule, CacheLimits),
+    Adaptive(Rule, CacheLimits, Counting),
+}
+
+/// What a look at the complete index costs, where the cached entries do not have a digest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookups {
+    /// Nothing.
+    Free,
+    /// Always a read of the disk.
+    Bare,
+    /// A read of the disk if the page of the index is not in memory. Half of the index memory holds pages, the other half entries. POD's
+    /// section 2.2 says it so: "most indices are stored in memory, thus reducing the number of in-disk index-lookup operations".
+    Paged,
+    /// A read of the disk if a Bloom filter says that the digest may be known. The filter takes a quarter of the index memory.
+    Filtered,
+}
+
+/// How iCache's Access Monitor counts, where section 3.4 can be read in two ways.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Counting {
+    /// Requests that hit: "counting the numbers of the read and write requests that hit the corresponding caches". In the caches and their
+    /// ghosts themselves, each of which is one LRU list.
+    Requests,
+    /// Blocks that hit, in the same.
+    Blocks,
+    /// Blocks that hit by depth, with lists of the Monitor's own. The read cache has two, as ARC has. The engine counts so.
+    Depths,
 }
 
 /// What a scheme does when a request is written, and with its memory.
@@ -24,15 +50,18 @@ pub struct Scheme {
     pub policy: Policy,
     /// Whether the index of all digests is on the disk: what memory does not know is looked up there.
     pub complete: bool,
-    /// Whether such a look costs a read of the disk.
-    pub lookups_cost: bool,
-    /// Which copy the index names.
+    /// What such a look costs.
+    pub lookups: Lookups,
+    /// Which copy the index names, where a known block is written again. POD's section 3.3 inserts an entry only where none matches: the oldest.
     pub index_copy: IndexCopy,
+    /// Whether the entry of a content that is overwritten leaves the index at once. POD has a Map_table and an Index_table, and nothing that leads
+    /// from a place to its entry (section 3.3): there it stays until it is the oldest, and a match with it is none.
+    pub drops_stale: bool,
     /// How memory is divided.
     pub division: Division,
     /// Whether there is a read cache at all.
     pub caches: bool,
-    /// Whether what a read found in pieces is written home again when the disk is idle (POD, section 3.4).
+    /// Whether what a read found in pieces is written home again when the disk is idle (POD, section 3.3).
     pub relinearises: bool,
 }
 
@@ -42,8 +71,9 @@ impl Scheme {
         name: "native",
         policy: Policy::Native,
         complete: false,
-        lookups_cost: false,
-        index_copy: IndexCopy::Sequential,
+        lookups: Lookups::Free,
+        index_copy: IndexCopy::Oldest,
+        drops_stale: false,
         division: Division::Fixed(0),
         caches: true,
         relinearises: false,
@@ -52,20 +82,24 @@ impl Scheme {
     pub const NATIVE_HALF: Scheme = Scheme { name: "native-half", division: Division::Fixed(500), ..Scheme::NATIVE };
     /// The bare device.
     pub const NATIVE_UNCACHED: Scheme = Scheme { name: "native-uncached", caches: false, ..Scheme::NATIVE };
-    /// Everything that is known is shared, whoever has to look on the disk for it.
+    /// Everything that is known is shared, whoever has to look on the disk for it. Pages of the index are cached.
     pub const FULL: Scheme = Scheme {
         name: "full",
         policy: Policy::Full,
         complete: true,
-        lookups_cost: true,
+        lookups: Lookups::Paged,
         division: Division::Fixed(500),
         ..Scheme::NATIVE
     };
+    /// The same without a cache of pages: each digest that no cached entry has is looked up on the disk.
+    pub const FULL_BARE: Scheme = Scheme { name: "full-bare", lookups: Lookups::Bare, ..Scheme::FULL };
+    /// The same with a Bloom filter in front of the index on the disk.
+    pub const FULL_FILTER: Scheme = Scheme { name: "full-filter", lookups: Lookups::Filtered, ..Scheme::FULL };
     /// The same, if looks at the index on the disk were free.
-    pub const FULL_FREE: Scheme = Scheme { name: "full-free", lookups_cost: false, ..Scheme::FULL };
+    pub const FULL_FREE: Scheme = Scheme { name: "full-free", lookups: Lookups::Free, ..Scheme::FULL };
     /// iDedup: sequences of a request, index in memory alone.
     pub const IDEDUP: Scheme =
-        Scheme { name: "idedup", policy: Policy::IDEDUP, complete: false, lookups_cost: false, ..Scheme::FULL };
+        Scheme { name: "idedup", policy: Policy::IDEDUP, complete: false, lookups: Lookups::Free, ..Scheme::FULL };
     /// Shortest sequence of two blocks.
     pub const IDEDUP_2: Scheme =
         Scheme { name: "idedup-2", policy: Policy::Idedup { threshold: Threshold::new(2).unwrap() }, ..Scheme::IDEDUP };
@@ -73,7 +107,7 @@ impl Scheme {
     pub const IDEDUP_8: Scheme =
         Scheme { name: "idedup-8", policy: Policy::Idedup { threshold: Threshold::new(8).unwrap() }, ..Scheme::IDEDUP };
     /// Select-Dedupe.
-    pub const SELECT: Scheme = Scheme { name: "select", policy: Policy::SELECT, ..Scheme::IDEDUP };
+    pub const SELECT: Scheme = Scheme { name: "select", policy: Policy::SELECT, relinearises: true, ..Scheme::IDEDUP };
     /// Select-Dedupe as the paper's words have it: the threshold counts known blocks of the request.
     pub const SELECT_COUNT: Scheme = Scheme {
         name: "select-count",
@@ -87,18 +121,26 @@ impl Scheme {
         ..Scheme::SELECT
     };
     /// POD: Select-Dedupe with iCache, Algorithm 1.
-    pub const POD: Scheme =
-        Scheme { name: "pod", division: Division::Adaptive(Rule::Paper, paper_limits()), ..Scheme::SELECT };
+    pub const POD: Scheme = Scheme {
+        name: "pod",
+        division: Division::Adaptive(Rule::Paper, paper_limits(), Counting::Requests),
+        ..Scheme::SELECT
+    };
     /// Onefold's choices in the papers' layout: the division follows what each size would have hit.
-    pub const CURVES: Scheme =
-        Scheme { name: "curves", division: Division::Adaptive(Rule::Curves, default_limits()), ..Scheme::SELECT };
+    pub const CURVES: Scheme = Scheme {
+        name: "curves",
+        division: Division::Adaptive(Rule::Curves, default_limits(), Counting::Depths),
+        ..Scheme::SELECT
+    };
 
     /// All that have a name.
-    pub const ALL: [Scheme; 13] = [
+    pub const ALL: [Scheme; 15] = [
         Scheme::NATIVE,
         Scheme::NATIVE_HALF,
         Scheme::NATIVE_UNCACHED,
         Scheme::FULL,
+        Scheme::FULL_BARE,
+        Scheme::FULL_FILTER,
         Scheme::FULL_FREE,
         Scheme::IDEDUP_2,
         Scheme::IDEDUP,

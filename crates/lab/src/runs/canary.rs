@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All canaries, each with what has to catch it: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, Hunt); 62] = [
+pub const CANARIES: [(Canary, Hunt); 63] = [
     (Canary::SkippedSync, swarm(10)),
     (Canary::UnforcedRecord, swarm(10)),
     (Canary::LoneRecord, swarm(20)),
@@ -105,6 +105,7 @@ pub const CANARIES: [(Canary, Hunt); 62] = [
     (Canary::EndlessChanges, Hunt::Own(hazards::changes_between_syncs)),
     (Canary::ShareWithoutRoom, Hunt::Own(hazards::passes_short_of_metadata)),
     (Canary::WorkspaceInUse, Hunt::Own(hazards::workspaces_that_are_called_in)),
+    (Canary::SingleForShared, swarm(10)),
     (Canary::CopyForData, Hunt::Own(hazards::copies_beside_a_pass)),
     (Canary::UnmarkedOffline, crash(OFFLINE)),
     (Canary::UnprovenContent, crash(23)),

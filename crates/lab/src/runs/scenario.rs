@@ -27,7 +27,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 37;
+pub const FIXED: u64 = 38;
 
 /// The one whose volumes go offline because a goal is missed.
 pub(crate) const OFFLINE: u64 = 33;
@@ -175,6 +175,15 @@ pub fn scenario(number: u64) -> Scenario {
             config.parameters.geometry.metadata_blocks = 160;
             config.offers_growth = true;
             far_apart()
+        }),
+        37 => ("shared containers are on flash by the paper's policy, and are spared", {
+            config.volumes = vec![(48, Policy::Full), (16, Policy::Full)];
+            let geometry = &mut config.parameters.geometry;
+            (geometry.containers, geometry.piece_blocks) = (12, 4);
+            config.limits = Limits { read_ahead: 0, ..config.limits };
+            config.flash = Some(FlashConfig::greedy(2));
+            config.cache_key = CacheKey::Off;
+            by_the_paper()
         }),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
@@ -761,6 +770,35 @@ fn on_flash() -> Vec<Operation> {
         operations.extend(rest());
         operations.extend([read(1 - volume), read(volume), Operation::Drain]);
     }
+    operations
+}
+
+/// A volume fills six containers of twelve, of which another one shares two; a flash has room for two. Half of each container is overwritten, so
+/// writes and garbage collection choose between those that are on flash and others. The policy changes on the way.
+fn by_the_paper() -> Vec<Operation> {
+    let read = |volume, block| Operation::ReadOn { place: place(volume, block, 8), blocks: 2, swapped: false };
+    let policy = |text: &str| {
+        let pool = PoolChange { flash_policy: text.parse().ok(), ..PoolChange::default() };
+        Operation::SetTiming { volume: 0, change: VolumeProperties::default(), pool }
+    };
+    let some = |volume, block: u64, blocks, content: u64| write(volume, block, blocks, content as u32);
+    let crash = || Operation::Crash { cut: Cut::Kept, again: Vec::new(), verify: false };
+    let rest = || [Operation::Drain, Operation::Idle(2 * SECONDS)];
+    let mut operations: Vec<Operation> = (0..12).map(|n| some(0, 4 * n, 4, 1 + 4 * n)).collect();
+    operations.extend((0..4).map(|n| some(1, 4 * n, 4, 17 + 4 * n)));
+    operations.extend([policy("paper:filter=1,delay=1,comparison=1.5"), Operation::Settle]);
+    operations.extend([0, 8, 16, 24].map(|block| read(0, block)));
+    operations.extend(rest());
+    operations.extend([read(1, 0), read(0, 0)]);
+    operations.extend(rest());
+    // Half of each container, and then more of some.
+    operations.extend((0..6).map(|n| some(0, 8 * n, 4, 1000 + 8 * n)));
+    operations.extend([Operation::Flush, crash(), Operation::Settle]);
+    operations.extend((0..3).map(|n| some(0, 16 * n + 4, 2, 1500 + 8 * n)));
+    operations.extend([policy("budget"), read(1, 8), read(0, 16)]);
+    operations.extend(rest());
+    operations.extend([crash(), policy("paper:filter=2,delay=off"), read(0, 0), read(1, 0), read(0, 8), read(0, 8)]);
+    operations.extend([Operation::Idle(2 * SECONDS), some(0, 36, 4, 1600), some(0, 40, 4, 1604), Operation::Settle]);
     operations
 }
 

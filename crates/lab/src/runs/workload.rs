@@ -2,8 +2,8 @@
 //! contents, unaligned pieces, huge discards, crashes.
 
 use engine::{
-    CacheKey, CacheSetting, Controller, DedupCommand, DedupVerify, Goal, IndexCopy, KeepRuns, Limits, Nanos,
-    PassThrottle, Policy, PoolChange, ScrubCommand, Timing, VolumeProperties,
+    CacheKey, CacheSetting, Controller, DedupCommand, DedupVerify, FlashPolicy, Goal, IndexCopy, KeepRuns, Limits,
+    Nanos, PassThrottle, Policy, PoolChange, ScrubCommand, Timing, VolumeProperties,
 };
 
 use crate::content::CELLS;
@@ -661,7 +661,14 @@ impl Generator<'_> {
                     exclusive: Some(keep_runs == KeepRuns::On),
                     ..VolumeProperties::default()
                 };
-                let pool = PoolChange { dedup_verify, throttle, ..PoolChange::default() };
+                // Without draws of its own, too: what is on flash changes no answer.
+                let flash_policy = match (keep_runs, controller) {
+                    (KeepRuns::Auto, _) => None,
+                    (KeepRuns::On, Controller::Paper) => "paper:filter=2,delay=1".parse().ok(),
+                    (KeepRuns::On, Controller::Forecast) => "paper:filter=off,delay=2".parse().ok(),
+                    (KeepRuns::Off, _) => Some(FlashPolicy::Budget),
+                };
+                let pool = PoolChange { dedup_verify, throttle, flash_policy, ..PoolChange::default() };
                 Operation::SetTiming { volume: self.random.below(8), change, pool }
             }
         }

@@ -6,6 +6,7 @@
 mod bench;
 mod beside;
 mod caches;
+mod census;
 mod collect;
 mod content_cache;
 mod copies;

@@ -91,7 +91,9 @@ pub enum Command {
         /// relocate: when the server notes reads, plans and runs 'relocate' by itself: auto (when the pool is idle), hours of the day, such as
         /// 22-06, or off (the default);
         /// throttle: what sets the pace of 'dedup' beside clients: share (of the device, the default), paper (HIODS' delay before each block)
-        /// or paper:0.001 (the same with its other gain)
+        /// or paper:0.001 (the same with its other gain);
+        /// flash-policy: which containers are copied to the flash of 'cache attach': budget (the default: the fewer of the day's writes are left, the
+        /// more often one must have been read), or paper (PLC-Cache's modules, also as paper:filter=5,delay=3,comparison=1.5, each also off)
         #[arg(value_name = "KEY=VALUE", required = true)]
         properties: Vec<String>,
     },
@@ -100,8 +102,8 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key, device, dedup-verify, relocate or
-        /// throttle
+        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key, device, dedup-verify, relocate,
+        /// throttle or flash-policy
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

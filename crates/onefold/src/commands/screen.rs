@@ -13,7 +13,7 @@ use crate::report::health::{Health, Level, findings};
 use crate::report::jobs::jobs;
 use crate::report::latency::show_seconds;
 use crate::report::recent::{Rates, Sample};
-use crate::report::share::{percent, whole_percent};
+use crate::report::share::{percent, shown_percent, whole_percent};
 use crate::report::status::{Report, VolumeReport};
 use crate::report::text::largest_first;
 use crate::size;
@@ -179,7 +179,7 @@ impl Screen<'_> {
         let report = self.report;
         let bytes = |blocks: u64| size::show(blocks.saturating_mul(4096));
         let mut parts = vec![
-            format!("{:.1} % saved", report.saving_percent),
+            format!("{} saved", shown_percent(report.saving_percent)),
             format!("{} held by volumes", bytes(report.logical_blocks_used)),
             format!("{} stored", bytes(report.data_blocks_used)),
             format!("{} % of {} in use", report.data_percent, size::show(report.capacity_bytes)),
@@ -205,6 +205,7 @@ impl Screen<'_> {
         let columns = vec![
             column("volume", 0, &|volume| volume.name.clone()),
             column("holds", 1, &|volume| size::show(volume.logical_blocks_used.saturating_mul(4096))),
+            column("shared", 2, &|volume| volume.shared_text()),
             column("size", 5, &|volume| size::show(volume.size_bytes)),
             column("policy", 3, &|volume| volume.policy.clone()),
             column("remarks", 4, &|volume| volume.remarks()),

@@ -11,7 +11,7 @@ use crate::report::health::{Health, Level, findings};
 use crate::report::jobs::jobs;
 use crate::report::latency::{KindReport, show_seconds};
 use crate::report::recent::{Rate, Sample};
-use crate::report::share::share;
+use crate::report::share::{share, shown_percent};
 use crate::report::status::{Report, VolumeReport};
 use crate::report::text::{VOLUMES_MOST, largest_first};
 use crate::size;
@@ -98,7 +98,7 @@ fn count(path: impl Display, count: u64) -> String {
 fn summary(report: &Report) -> String {
     let (data, metadata) = (report.data_percent, report.metadata_percent);
     let tile = |value: String, words: String| format!("<div><b>{value}</b><span class=\"dim\">{words}</span></div>");
-    let saving = figure("saving_percent", report.saving_percent, format!("{:.1} %", report.saving_percent));
+    let saving = figure("saving_percent", report.saving_percent, shown_percent(report.saving_percent));
     let saved = match (report.saving_is_at_least, report.leaving_blocks) {
         (true, _) => "saved at least: what was deleted is still being freed".into(),
         (false, 0) => "saved: blocks that are stored once for several".into(),
@@ -134,14 +134,13 @@ fn volumes(report: &Report, find: &str) -> String {
     let row = |volume: &&VolumeReport| {
         let path = format!("volumes[{}]", volume.name);
         let VolumeReport { name, policy, clients, writes, .. } = volume;
-        let removed = figure(
-            format_args!("{path}.writes.removed_percent"),
-            writes.removed_percent,
-            format!("{} %", writes.removed_percent),
-        );
+        let shared = match volume.shared_percent {
+            Some(percent) => figure(format_args!("{path}.shared_percent"), percent, volume.shared_text()),
+            None => volume.shared_text(),
+        };
         format!(
-            "<tr><td>{}</td><td>{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td>\
-             <td class=\"wide\">{}</td><td>{}</td><td>{removed}</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{shared}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td>\
+             <td class=\"wide\">{}</td><td>{}</td></tr>",
             escaped(name),
             blocks(format_args!("{path}.logical_blocks_used"), volume.logical_blocks_used),
             bytes(format_args!("{path}.size_bytes"), volume.size_bytes),
@@ -164,9 +163,9 @@ fn volumes(report: &Report, find: &str) -> String {
     };
     let since = report.opened_text();
     format!(
-        "<p class=\"dim\">{shown} Shared of writes: what was not stored again of what was written {since}.</p>\
-         <table><tr><th>volume</th><th>holds</th><th class=\"wide\">size</th><th class=\"wide\">policy</th>\
-         <th class=\"wide\">clients</th><th class=\"wide\">set</th><th>writes</th><th>shared of writes</th></tr>{rows}</table>"
+        "<p class=\"dim\">{shown} Shared: the part of what a volume holds that is stored once for several blocks. Writes: {since}.</p>\
+         <table><tr><th>volume</th><th>holds</th><th>shared</th><th class=\"wide\">size</th><th class=\"wide\">policy</th>\
+         <th class=\"wide\">clients</th><th class=\"wide\">set</th><th>writes</th></tr>{rows}</table>"
     )
 }
 
@@ -371,6 +370,15 @@ mod tests {
         assert!(self::rows(&page(&snapshot(report(8)), "p", "")).len() == 8);
         assert!(page(&snapshot(report(1)), "p", "").contains("All 1;"));
         assert!(page(&snapshot(report(0)), "p", "").contains("No volumes yet"));
+    }
+
+    #[test]
+    fn what_a_volume_shares_is_a_figure_when_it_has_been_counted() {
+        let mut report = report(2);
+        (report.volumes[1].shared_percent, report.volumes[1].shared_error_percent) = (Some(61.5), Some(0.8));
+        let text = page(&snapshot(report), "p", "");
+        assert!(text.contains("<data data-figure=\"volumes[vm001].shared_percent\" value=\"61.5\">about 62 %</data>"));
+        assert!(text.contains("<td>counting</td>"), "{text}");
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, Controller, DedupCommand, DedupVerify, DeviceKind, Engine, Goal, IndexCopy,
-    KeepRuns, PassThrottle, Policy, PoolChange, RelocateCommand, Schedule, ScrubCommand, Tidy, Timing, Volume,
-    VolumeId, VolumeProperties,
+    CacheKey, CacheSetting, Command, Controller, DedupCommand, DedupVerify, DeviceKind, Engine, FlashPolicy, Goal,
+    IndexCopy, KeepRuns, PassThrottle, Policy, PoolChange, RelocateCommand, Schedule, ScrubCommand, Tidy, Timing,
+    Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 
@@ -107,6 +107,7 @@ pub fn wanted<'a>(
             dedup_verify,
             relocate,
             throttle,
+            flash_policy,
         }) => Command::SetPool(PoolChange {
             policy: policy.as_deref().map(inheritable).transpose()?,
             memory: *memory_bytes,
@@ -120,6 +121,7 @@ pub fn wanted<'a>(
             dedup_verify: dedup_verify.as_deref().map(dedup_verify_value).transpose()?,
             relocate: relocate.as_deref().map(relocate_value).transpose()?,
             throttle: throttle.as_deref().map(throttle_value).transpose()?,
+            flash_policy: flash_policy.as_deref().map(flash_policy_value).transpose()?,
         }),
     };
     Ok(Wanted::Command(command, None))
@@ -224,7 +226,7 @@ pub fn done(request: &Request) -> Option<String> {
 /// What is set, as `KEY=VALUE`.
 fn set_of(settings: &PoolSettings) -> Vec<String> {
     let PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, tidy, .. } = settings;
-    let PoolSettings { cache, cache_key, device, dedup_verify, relocate, throttle, .. } = settings;
+    let PoolSettings { cache, cache_key, device, dedup_verify, relocate, throttle, flash_policy, .. } = settings;
     let memory = memory_bytes.map(|bytes| if bytes == 0 { "default".into() } else { size::show(bytes) });
     let set = [
         ("policy", policy.clone()),
@@ -239,6 +241,7 @@ fn set_of(settings: &PoolSettings) -> Vec<String> {
         ("dedup-verify", dedup_verify.clone()),
         ("relocate", relocate.clone()),
         ("throttle", throttle.clone()),
+        ("flash-policy", flash_policy.clone()),
     ];
     set.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?))).collect()
 }
@@ -316,6 +319,11 @@ pub fn dedup_verify_value(text: &str) -> Result<DedupVerify, String> {
 /// Which feedback loop sets the pace of the pass that finds duplicates.
 pub fn throttle_value(text: &str) -> Result<PassThrottle, String> {
     text.parse().map_err(|error| format!("throttle={text} is not possible: {error}"))
+}
+
+/// Which containers are copied to flash.
+pub fn flash_policy_value(text: &str) -> Result<FlashPolicy, String> {
+    text.parse().map_err(|error| format!("flash-policy={text} is not possible: {error}"))
 }
 
 /// How much is moved to put scattered regions in order.

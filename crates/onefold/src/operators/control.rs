@@ -202,6 +202,8 @@ pub struct PoolSettings {
     pub relocate: Option<String>,
     /// Which feedback loop sets the pace of the pass that finds duplicates, as it is written on the command line.
     pub throttle: Option<String>,
+    /// Which containers are copied to flash, as it is written on the command line.
+    pub flash_policy: Option<String>,
 }
 
 /// What to do about the pass that finds all duplicates.

@@ -4,8 +4,8 @@ use engine::DedupVerify;
 use serde::Serialize;
 
 use crate::operators::command::{
-    cache_key_value, cache_setting, controller_value, dedup_verify_value, device_value, goal_value, index_copy_value,
-    inheritable, keep_runs_value, relocate_value, throttle_value, tidy_value, timing_value,
+    cache_key_value, cache_setting, controller_value, dedup_verify_value, device_value, flash_policy_value, goal_value,
+    index_copy_value, inheritable, keep_runs_value, relocate_value, throttle_value, tidy_value, timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -143,6 +143,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             value: report.pace.throttle.clone(),
             source: if report.pace.is_throttle_set() { "pool" } else { DEFAULT },
         },
+        Property {
+            name: name.into(),
+            property: "flash-policy",
+            value: report.flash.policy.clone(),
+            source: if report.flash.policy == engine::FlashPolicy::default().to_string() { DEFAULT } else { "pool" },
+        },
     ]
 }
 
@@ -237,7 +243,7 @@ pub fn volume_request(name: &str, words: &[String]) -> Result<Request, String> {
 const VOLUME_KEYS: [&str; 7] = ["policy", "read-only", "exclusive", "timing", "goal", "keep-runs", "controller"];
 
 /// Properties of a pool.
-const POOL_KEYS: [&str; 12] = [
+const POOL_KEYS: [&str; 13] = [
     "policy",
     "memory",
     "second-copies",
@@ -250,6 +256,7 @@ const POOL_KEYS: [&str; 12] = [
     "dedup-verify",
     "relocate",
     "throttle",
+    "flash-policy",
 ];
 
 /// What `set` asks for.
@@ -313,6 +320,7 @@ fn set_pool(settings: &mut PoolSettings, key: &str, value: &str) -> Result<(), S
             settings.relocate = Some(value.into());
         }
         "throttle" => settings.throttle = Some(throttle_value(value)?.to_string()),
+        "flash-policy" => settings.flash_policy = Some(flash_policy_value(value)?.to_string()),
         _ => return Err(unknown_key(key, &POOL_KEYS)),
     }
     Ok(())
@@ -425,7 +433,7 @@ mod tests {
         let error = pool("size", "1").unwrap_err();
         assert!(
             error.contains(
-                "second-copies or replicas or index-copy or tidy or cache or cache-key or device or dedup-verify or relocate or throttle"
+                "second-copies or replicas or index-copy or tidy or cache or cache-key or device or dedup-verify or relocate or throttle or flash-policy"
             ),
             "{error}"
         );
@@ -457,6 +465,17 @@ mod tests {
         };
         assert_eq!((throttle("paper"), throttle("paper:0.15")), (set_throttle("paper"), set_throttle("paper")));
         assert_eq!((throttle("share"), throttle("paper:0.001")), (set_throttle("share"), set_throttle("paper:0.001")));
+        let policy = |value: &str| {
+            let flash_policy = Some(value.into());
+            Ok(Request::SetPool(PoolSettings { flash_policy, ..PoolSettings::default() }))
+        };
+        assert_eq!(pool("flash-policy", "paper:filter=5"), policy("paper"));
+        assert_eq!(pool("flash-policy", "paper:delay=off"), policy("paper:filter=5,delay=off,comparison=1.5"));
+        assert!(
+            pool("flash-policy", "paper:filter=0")
+                .unwrap_err()
+                .contains("flash-policy=paper:filter=0 is not possible: it is budget, paper")
+        );
         assert!(throttle("paper:1").unwrap_err().contains("throttle=paper:1 is not possible: it is share, paper or"));
         let memory = |memory_bytes| set(Some(memory_bytes), None);
         let copies = |above| pool("second-copies", above);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::{FlashMode, FlashStatus};
+use engine::{FlashMode, FlashPolicy, FlashStatus, Quadrants};
 use serde::{Deserialize, Serialize};
 
 use crate::print::outside;
@@ -16,6 +16,51 @@ pub const STATES: [&str; 7] = ["none", "away", "opening", "attached", "failed", 
 const SHORT: Duration = Duration::from_secs(3600);
 const DAY_SECONDS: f64 = 86_400.0;
 
+/// Copies of containers to flash, in the quadrant in which their containers are by now: docs/flash-cache.md.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(default)]
+pub struct QuadrantsReport {
+    /// QA: popular, copied once.
+    pub popular_once: u64,
+    /// QB: popular, copied again after they were evicted.
+    pub popular_again: u64,
+    /// QC: not popular, copied once.
+    pub unpopular_once: u64,
+    /// QD: not popular, copied again.
+    pub unpopular_again: u64,
+}
+
+impl QuadrantsReport {
+    fn new(quadrants: &Quadrants) -> QuadrantsReport {
+        let Quadrants { popular_once, popular_again, unpopular_once, unpopular_again } = *quadrants;
+        QuadrantsReport { popular_once, popular_again, unpopular_once, unpopular_again }
+    }
+
+    /// The quadrants by the slides' names, in their order.
+    pub fn named(&self) -> [(&'static str, u64); 4] {
+        [
+            ("QA", self.popular_once),
+            ("QB", self.popular_again),
+            ("QC", self.unpopular_once),
+            ("QD", self.unpopular_again),
+        ]
+    }
+
+    /// Shares of all copies in percent; `None` before the first.
+    fn text(&self) -> Option<String> {
+        let all: u64 = self.named().iter().map(|(_, copies)| copies).sum();
+        if all == 0 {
+            return None;
+        }
+        let says =
+            ["popular, copied once", "popular, copied again", "little read, copied once", "little read, copied again"];
+        let shares = self.named().into_iter().zip(says);
+        let shown: Vec<String> =
+            shares.map(|((name, copies), what)| format!("{name} {} % ({what})", whole_percent(copies, all))).collect();
+        Some(shown.join(", "))
+    }
+}
+
 /// The flash: docs/counters.md.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(default)]
@@ -27,6 +72,8 @@ pub struct FlashReport {
     pub reason: Option<String>,
     /// Where it is.
     pub path: Option<String>,
+    /// Which containers are copied to it, as it is written on the command line. Also where there is none.
+    pub policy: String,
     /// Bytes of it that are used.
     pub size_bytes: u64,
     /// Containers that it has room for,
@@ -51,6 +98,8 @@ pub struct FlashReport {
     pub copied_containers: u64,
     /// and those whose copy was given up.
     pub given_up_containers: u64,
+    /// Containers found and copied, by what became of them.
+    pub quadrants: QuadrantsReport,
     /// Bytes written to it: containers,
     pub copied_bytes: u64,
     /// and its log.
@@ -75,6 +124,7 @@ impl Default for FlashReport {
             state: "none".into(),
             reason: None,
             path: None,
+            policy: FlashPolicy::default().to_string(),
             size_bytes: 0,
             places: 0,
             filled_places: 0,
@@ -87,6 +137,7 @@ impl Default for FlashReport {
             bad_blocks: 0,
             copied_containers: 0,
             given_up_containers: 0,
+            quadrants: QuadrantsReport::default(),
             copied_bytes: 0,
             log_bytes: 0,
             budget_bytes_per_day: 0,
@@ -128,6 +179,7 @@ impl FlashReport {
             bad_blocks: flash.bad_blocks,
             copied_containers: flash.copied,
             given_up_containers: flash.given_up,
+            quadrants: QuadrantsReport::new(&flash.quadrants),
             copied_bytes: flash.copied_bytes,
             log_bytes: flash.log_bytes,
             budget_left_bytes: flash.budget_left,
@@ -185,6 +237,10 @@ impl FlashReport {
             let (failed, bad) = (self.failed_reads, self.bad_blocks);
             row("errors", format!("{failed} failed reads, {bad} bad blocks: the store had them"));
         }
+        row("policy", self.policy.clone());
+        if let Some(quadrants) = self.quadrants.text() {
+            row("quadrants", quadrants);
+        }
         let (copies, log) = (size::show(self.copied_bytes), size::show(self.log_bytes));
         row("written", format!("{copies} of containers, {log} of its log"));
         let (used, budget) = (size::show(self.budget_used_bytes), size::show(self.budget_bytes_per_day));
@@ -220,6 +276,7 @@ mod tests {
             copied_bytes: 900,
             log_bytes: 100,
             budget_left: 4000,
+            quadrants: Quadrants { popular_once: 2, popular_again: 0, unpopular_once: 1, unpopular_again: 0 },
         };
         let report =
             FlashReport { budget_bytes_per_day: 5000, endurance_bytes: Some(48_000), ..FlashReport::default() };
@@ -227,5 +284,9 @@ mod tests {
         assert_eq!((after(12).life_days, after(12).life_days_at_budget), (Some(24.0), Some(9.6)));
         assert_eq!((after(0).life_days, after(12).hit_percent(), after(12).budget_used_bytes), (None, 75, 1000));
         assert_eq!((after(12).state.as_str(), after(12).held_bytes), ("attached", 12 << 20));
+        assert_eq!(report.quadrants.text(), None);
+        let shown = "QA 66 % (popular, copied once), QB 0 % (popular, copied again), QC 33 % (little read, copied once), QD 0 % (little read, \
+                     copied again)";
+        assert_eq!(after(12).quadrants.text().as_deref(), Some(shown));
     }
 }

@@ -455,6 +455,11 @@ const METRICS: &[Metric] = &[
     counter("onefold_flash_given_up_containers_total", "Containers whose copy was given up.", |report| {
         one(report.flash.given_up_containers)
     }),
+    gauge(
+        "onefold_flash_quadrant_containers",
+        "Containers found on flash and copied there, by what became of them: PLC-Cache's quadrants.",
+        |report| labelled("quadrant", report.flash.quadrants.named()),
+    ),
     counter("onefold_flash_copied_bytes_total", "Bytes of containers written to flash.", |report| {
         one(report.flash.copied_bytes)
     }),
@@ -537,6 +542,16 @@ const METRICS: &[Metric] = &[
     gauge("onefold_volume_logical_blocks_used", "Mapped blocks of the volume that are not zero.", |report| {
         volumes(report, |volume| one(volume.logical_blocks_used))
     }),
+    gauge(
+        "onefold_volume_shared_percent",
+        "Blocks of these in slots that other blocks have, too, in percent, when it has been counted.",
+        |report| volumes(report, |volume| some(volume.shared_percent)),
+    ),
+    gauge(
+        "onefold_volume_shared_error_percent",
+        "The standard error of that; 0: all blocks were looked at.",
+        |report| volumes(report, |volume| some(volume.shared_error_percent)),
+    ),
     counter("onefold_volume_writes_requests_total", "Writes of the volume.", |report| {
         volumes(report, |volume| one(volume.writes.requests))
     }),

@@ -11,6 +11,11 @@ pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part.min(whole) as f64 / whole as f64 * 100.0 }
 }
 
+/// Returns millionths in percent.
+pub fn ppm_percent(ppm: u32) -> f64 {
+    f64::from(ppm) / 10_000.0
+}
+
 /// Returns a part of a whole in whole percent, rounded down, from 0 to 100; 0 of nothing.
 pub fn whole_percent(part: u64, whole: u64) -> u64 {
     (u128::from(part.min(whole)) * 100).checked_div(u128::from(whole)).unwrap_or(0) as u64
@@ -19,6 +24,11 @@ pub fn whole_percent(part: u64, whole: u64) -> u64 {
 /// Returns what is saved of mapped blocks that are stored in so many slots, in percent, from 0 to 100. More slots than blocks save nothing.
 pub fn saved_percent(mapped: u64, stored: u64) -> f64 {
     percent(mapped.saturating_sub(stored), mapped)
+}
+
+/// Shows a percentage with one digit behind the point. It says 100.0 only of 100: what is a little less is 99.9.
+pub fn shown_percent(percent: f64) -> String {
+    format!("{:.1} %", if percent < 100.0 { percent.min(99.9) } else { percent })
 }
 
 #[cfg(test)]
@@ -37,6 +47,12 @@ mod tests {
     fn nothing_is_saved_where_more_is_stored_than_mapped() {
         assert_eq!(saved_percent(1, 94), 0.0);
         assert_eq!(saved_percent(0, u64::MAX), 0.0);
+    }
+
+    #[test]
+    fn all_is_shown_only_of_all() {
+        let shown = [0.0, 0.04, 50.0, 99.85, 99.94, 99.99, 99.999_999, 100.0].map(shown_percent);
+        assert_eq!(shown, ["0.0 %", "0.0 %", "50.0 %", "99.8 %", "99.9 %", "99.9 %", "99.9 %", "100.0 %"]);
     }
 
     proptest::proptest! {

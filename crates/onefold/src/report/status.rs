@@ -17,7 +17,7 @@ use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
 use crate::report::pace::{PaceReport, VolumePaceReport};
 use crate::report::relocate::RelocateReport;
-use crate::report::share::{saved_percent, whole_percent};
+use crate::report::share::{ppm_percent, saved_percent, whole_percent};
 use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
 use crate::size;
 
@@ -346,7 +346,7 @@ pub fn show_date(seconds: u64) -> String {
 }
 
 /// A volume's figures.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct VolumeReport {
     /// Its name, which is also the name of its export.
     pub name: String,
@@ -383,6 +383,12 @@ pub struct VolumeReport {
     pub clients: usize,
     /// Mapped, non-zero blocks.
     pub logical_blocks_used: u64,
+    /// Blocks of these in slots that other blocks have, too, in percent, as of the last census; none until it is counted.
+    #[serde(default)]
+    pub shared_percent: Option<f64>,
+    /// The standard error of that in points of percent; 0: all blocks were looked at.
+    #[serde(default)]
+    pub shared_error_percent: Option<f64>,
     /// What was done with its writes.
     #[serde(default)]
     pub writes: WritesReport,
@@ -530,6 +536,8 @@ impl Report {
             pace: VolumePaceReport::new(engine, volume),
             clients: clients(volume.id),
             logical_blocks_used: engine.held_by(volume),
+            shared_percent: engine.shared_of(volume).map(|shared| ppm_percent(shared.ppm)),
+            shared_error_percent: engine.shared_of(volume).map(|shared| ppm_percent(shared.error_ppm)),
             writes: WritesReport::new(volume.writes),
         });
         Report {
@@ -581,7 +589,7 @@ impl Report {
             latency: LatencyReport::new(&Latencies::default()),
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
-            flash: FlashReport::default(),
+            flash: FlashReport { policy: engine.flash_policy().to_string(), ..FlashReport::default() },
             addresses: Vec::new(),
             tls: tls::Mode::Off.to_string(),
             ephemeral: false,

@@ -1,7 +1,10 @@
 //! What `status` and `volume list` say to people: about ten lines and the volumes that hold most, or with `--all` every figure.
 
+use std::cmp::Ordering;
+
 use crate::report::health::{Finding, findings};
 use crate::report::jobs::jobs;
+use crate::report::share::shown_percent;
 use crate::report::status::{Report, TidyReport, VolumeReport, show_date};
 use crate::size;
 
@@ -33,7 +36,7 @@ impl Report {
         }
         text.push_str(&self.damages_text(DAMAGES_MOST));
         text.push('\n');
-        text.push_str(&volumes_text(&self.volumes, VOLUMES_MOST));
+        text.push_str(&volumes_text(&self.volumes, VOLUMES_MOST, self.is_served()));
         let more = self.volumes.len().saturating_sub(VOLUMES_MOST);
         if more > 0 {
             let those = format!("these {VOLUMES_MOST} hold most");
@@ -60,7 +63,7 @@ impl Report {
             (false, 0) => String::new(),
             (false, _) => format!(", with {leaving} of deleted volumes that are still to be freed"),
         };
-        format!("{:.1} %{what}", self.saving_percent)
+        format!("{}{what}", shown_percent(self.saving_percent))
     }
 
     /// Since when requests are counted: `since ...`.
@@ -172,7 +175,7 @@ impl Report {
         text.push_str(&self.reads.text());
         text.push_str(&self.latency.text());
         text.push('\n');
-        text.push_str(&volumes_text(&self.volumes, usize::MAX));
+        text.push_str(&volumes_text(&self.volumes, usize::MAX, self.is_served()));
         text
     }
 }
@@ -189,6 +192,18 @@ impl VolumeReport {
         remarks.push(self.settings());
         remarks.retain(|remark| !remark.is_empty());
         remarks.join(", ")
+    }
+
+    /// Says which share of it lies in shared slots: `62 %`, `about 62 %` where not all was looked at, or `counting`. It says 100 and 0 % only of all and
+    /// of nothing.
+    pub fn shared_text(&self) -> String {
+        let Some(percent) = self.shared_percent else { return "counting".into() };
+        let about = if self.shared_error_percent.unwrap_or(0.0) > 0.0 { "about " } else { "" };
+        match percent {
+            0.0 | 100.0 => format!("{about}{percent:.0} %"),
+            ..1.0 => "under 1 %".into(),
+            _ => format!("{about}{:.0} %", percent.min(99.0)),
+        }
     }
 
     /// What is set otherwise than its pool has it, and what a controller has chosen.
@@ -212,32 +227,63 @@ impl VolumeReport {
     }
 }
 
-/// The volumes in the order in which they are shown: those that hold most first, then by name.
+/// Compares names as people do: digits by the number that they are, so `vm2` comes before `vm10`.
+fn natural_order(a: &str, b: &str) -> Ordering {
+    let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
+    let number = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let no_zeroes = |digits: &[u8]| digits.iter().skip_while(|&&digit| digit == b'0').copied().collect::<Vec<u8>>();
+    let names = (a, b);
+    while let (Some(first), Some(second)) = (a.first(), b.first()) {
+        let (long, wide) = match (number(a), number(b)) {
+            (0, _) | (_, 0) => (1, 1),
+            digits => digits,
+        };
+        let order = match long == 1 && wide == 1 {
+            true => first.cmp(second),
+            false => {
+                let (one, other) = (no_zeroes(&a[..long]), no_zeroes(&b[..wide]));
+                one.len().cmp(&other.len()).then_with(|| one.cmp(&other))
+            }
+        };
+        if order.is_ne() {
+            return order;
+        }
+        (a, b) = (&a[long..], &b[wide..]);
+    }
+    a.len().cmp(&b.len()).then_with(|| names.0.cmp(names.1))
+}
+
+/// The volumes in the order in which they are shown: those that hold most first, then by name, numbers in names by what they are.
 pub fn largest_first(volumes: &[VolumeReport]) -> Vec<&VolumeReport> {
     let mut largest: Vec<&VolumeReport> = volumes.iter().collect();
-    largest.sort_by(|a, b| b.logical_blocks_used.cmp(&a.logical_blocks_used).then_with(|| a.name.cmp(&b.name)));
+    largest.sort_by(|a, b| {
+        b.logical_blocks_used.cmp(&a.logical_blocks_used).then_with(|| natural_order(&a.name, &b.name))
+    });
     largest
 }
 
-/// A table of volumes, for people: of those that hold most where there are more than `most`, else in the order of the report.
-pub fn volumes_text(volumes: &[VolumeReport], most: usize) -> String {
+/// A table of volumes, for people: of those that hold most where there are more than `most`, else in the order of the report. What they share is
+/// counted only while the pool is served.
+pub fn volumes_text(volumes: &[VolumeReport], most: usize, is_served: bool) -> String {
     if volumes.is_empty() {
         return "no volumes yet: make one with 'onefold volume create POOL NAME --size SIZE'\n".into();
     }
     let shown = if volumes.len() > most { largest_first(volumes) } else { volumes.iter().collect() };
-    let head = ["volume", "size", "holds", "policy", "remarks"].map(String::from);
+    let head = ["volume", "size", "holds", "shared", "policy", "remarks"].map(String::from);
     let row = |volume: &&VolumeReport| {
         let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
-        [volume.name.clone(), size::show(volume.size_bytes), holds, volume.policy.clone(), volume.remarks()]
+        let VolumeReport { name, policy, size_bytes, .. } = volume;
+        [name.clone(), size::show(*size_bytes), holds, volume.shared_text(), policy.clone(), volume.remarks()]
     };
-    let rows: Vec<[String; 5]> = [head].into_iter().chain(shown.iter().take(most).map(row)).collect();
-    let has_remarks = rows[1..].iter().any(|row| !row[4].is_empty());
-    let columns = if has_remarks { 5 } else { 4 };
-    let widths: Vec<usize> =
-        (0..columns).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0) + 2).collect();
+    let rows: Vec<[String; 6]> = [head].into_iter().chain(shown.iter().take(most).map(row)).collect();
+    let has_remarks = rows[1..].iter().any(|row| !row[5].is_empty());
+    let is_counted = is_served || volumes.iter().any(|volume| volume.shared_percent.is_some());
+    let columns = (0..6).filter(|column| (*column != 3 || is_counted) && (*column != 5 || has_remarks));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0) + 2;
+    let columns: Vec<(usize, usize)> = columns.map(|column| (column, width(column))).collect();
     let mut text = String::new();
     for row in &rows {
-        let line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let line: String = columns.iter().map(|&(column, width)| format!("{:<width$}", row[column])).collect();
         text.push_str(&format!("  {}\n", line.trim_end()));
     }
     text
@@ -266,6 +312,8 @@ pub mod tests {
             pace: VolumePaceReport::default(),
             clients: 0,
             logical_blocks_used: blocks,
+            shared_percent: None,
+            shared_error_percent: None,
             writes: WritesReport::default(),
         }
     }
@@ -301,6 +349,42 @@ pub mod tests {
         assert!((0..200).all(|number| all.contains(&format!("vm{number:03}"))));
     }
 
+    /// Volumes that hold nothing stood in the order of bytes: vol1, vol10, vol2.
+    #[test]
+    fn volumes_that_hold_as_much_stand_in_the_order_of_their_numbers() {
+        let names = [
+            "vol10",
+            "vol2",
+            "vol1",
+            "a-9",
+            "vol2b",
+            "vol02",
+            "vol",
+            "b",
+            "vol1.10",
+            "vol1.9",
+            "vol18446744073709551616",
+        ];
+        let volumes: Vec<VolumeReport> = names.iter().map(|name| volume(name, 0)).collect();
+        let order: Vec<&str> = largest_first(&volumes).iter().map(|volume| volume.name.as_str()).collect();
+        assert_eq!(
+            order,
+            [
+                "a-9",
+                "b",
+                "vol",
+                "vol1",
+                "vol1.9",
+                "vol1.10",
+                "vol02",
+                "vol2",
+                "vol2b",
+                "vol10",
+                "vol18446744073709551616"
+            ]
+        );
+    }
+
     #[test]
     fn a_pool_that_has_failed_says_first_that_writes_are_refused_and_what_to_do() {
         let mut report = report(1);
@@ -334,12 +418,28 @@ pub mod tests {
         assert!(report.saving_text().contains("at least"));
     }
 
+    #[test]
+    fn what_is_shared_is_exact_or_about_or_being_counted() {
+        let mut volume = volume("a", 256);
+        assert_eq!(volume.shared_text(), "counting");
+        let text = |served: bool| volumes_text(std::slice::from_ref(&volume), 20, served);
+        assert!(text(true).contains("counting") && !text(false).contains("shared"));
+        let mut shown = |percent: f64, error: f64| {
+            (volume.shared_percent, volume.shared_error_percent) = (Some(percent), Some(error));
+            volume.shared_text()
+        };
+        let exact = [0.0, 0.2, 1.0, 61.7, 99.2, 99.9, 100.0].map(|percent| shown(percent, 0.0));
+        assert_eq!(exact, ["0 %", "under 1 %", "1 %", "62 %", "99 %", "99 %", "100 %"]);
+        assert_eq!([shown(62.0, 0.8), shown(0.0, 0.8)], ["about 62 %", "about 0 %"]);
+        assert!(volumes_text(&[volume], 20, false).contains("about 0 %"));
+    }
+
     /// Each row said "hybrid, stays inline", which is what every volume does that nobody has set otherwise.
     #[test]
     fn a_row_says_only_what_is_not_so_everywhere() {
         let mut volumes = vec![volume("a", 256), volume("a-long-name", 0)];
         assert_eq!(volumes[0].remarks(), "");
-        let text = volumes_text(&volumes, 20);
+        let text = volumes_text(&volumes, 20, true);
         assert!(!text.contains("remarks") && !text.contains("hybrid"), "{text}");
         let columns: Vec<_> = text.lines().skip(1).map(|line| line.find("10 GiB")).collect();
         assert_eq!(columns[0], columns[1]);
@@ -349,6 +449,6 @@ pub mod tests {
         (volumes[0].timing, volumes[0].timing_source) = ("offline".into(), "volume".into());
         (volumes[0].read_only, volumes[0].clients) = (true, 2);
         assert_eq!(volumes[0].remarks(), "2 clients, offline, read-only");
-        assert!(volumes_text(&volumes, 20).contains("remarks"));
+        assert!(volumes_text(&volumes, 20, true).contains("remarks"));
     }
 }

@@ -510,7 +510,11 @@ impl Engine {
         match checkpoint.stage {
             Stage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
             Stage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
-            Stage::Sort => checkpoint.unsorted.push(0..checkpoint.shared.changes.len()),
+            Stage::Sort => {
+                let changes = checkpoint.shared.changes.len();
+                checkpoint.unsorted.push(0..changes);
+                self.pool.note_changed_references(changes as u64);
+            }
             Stage::Plan => self.pool.begin_plan(&mut checkpoint),
             Stage::Owner => checkpoint.look = self.pool.look_at_owner(),
             Stage::Release => {
@@ -673,6 +677,7 @@ impl Engine {
             index_copy: self.pool.index_copy,
             dedup_verify: self.pool.dedup_verify(),
             throttle: self.pool.throttle(),
+            flash_policy: self.pool.flash_policy(),
             tidy: self.pool.regions().tidy(),
             allowance: self.pool.allowance_to_keep(),
             device: self.pool.device_kind(),
@@ -719,6 +724,7 @@ impl Engine {
         self.pool.room.frozen.reset();
         self.pool.review_room();
         self.pool.checkpoints_done += 1;
+        self.jobs.census_mut().review(&self.pool);
         if self.pool.disk_index_wants_pass() && !self.jobs.dedup().has_begun() {
             self.jobs.dedup_mut().leave(self.pool.now, 0);
         }

@@ -3,20 +3,21 @@
 //! Each read of a container is an [`Admission::access`]. If it is not on flash, [`Admission::offer`] says whether it shall be, and in
 //! which place. Three modules stand in the way of a write, in this order, and each can be left out:
 //!
-//! 1. **Popularity filter**: only who was read often enough goes on.
+//! 1. **Popularity filter**: only who was read often enough goes on; and no one when the write budget of the day is gone, if there is one.
 //! 2. **Delayed eviction**: a clock goes over the places. It takes one from the priority of each that it passes; hits give one. Where none is
 //!    left is the victim; but its delay goes first, one with each offer, and until it is gone the offer is refused and the hand stays.
 //!    Without this module the places are victims in turn.
 //! 3. **In-out comparison**: the offer must be better than the victim. If it is not, the victim gets its delay back and the hand goes on.
 //!
 //! What must hold: a container has at most one place, and a place is free or has one container. While a place is free, no module but
-//! the filter is asked. Memory: 2 bytes a container of the pool; 16 bytes a place, and its
-//! entry of a table of fixed size.
+//! the filter is asked. Memory: 4 bytes a container of the pool; 16 bytes a place, and its
+//! entry of a table of fixed size. Where each copy ended up is counted on the way (`quadrants.rs`).
 
 use alloc::vec::Vec;
 
 use super::budget::Budget;
-use crate::contract::Nanos;
+use super::quadrants::{History, Quadrants};
+use crate::contract::{FlashPolicy, Nanos, PaperModules};
 use crate::sizes::{list_bytes, table_bytes};
 use crate::slot_map::NearMap;
 
@@ -24,6 +25,10 @@ use crate::slot_map::NearMap;
 const HIGHEST_THRESHOLD: u8 = 20;
 /// The priorities that one offer takes at most with bounded steps: see [`Rules::most_steps`].
 const MOST_STEPS: u32 = 4096;
+/// Where reads come block by block: those of a container within so many nanoseconds are one access.
+const TICK: Nanos = 1_000_000_000;
+/// Accesses from which on a container counts as popular in the quadrants, where the filter does not say it: the slides' PF.thr.
+const POPULAR: u8 = 5;
 
 /// Who may pass the popularity filter, by reads so far; the one in question counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -104,11 +109,36 @@ impl Rules {
             delay: 1,
             comparison: Comparison::Counts { margin: 1 },
             ageing: Ageing::WhileFull(300),
-            tick: 1_000_000_000,
+            tick: TICK,
             most_steps: MOST_STEPS,
         }
     }
+
+    /// What a pool's property asks for, before flash whose own rules are `drive`. The paper's modules work in bounded steps, and a file that
+    /// is read block by block has one access.
+    pub fn of_policy(policy: FlashPolicy, drive: Rules) -> Rules {
+        let FlashPolicy::Paper(PaperModules { filter, delay, comparison }) = policy else { return drive };
+        Rules {
+            filter: if filter == 0 { Filter::Off } else { Filter::Threshold(filter) },
+            delay,
+            comparison: if comparison == 0 { Comparison::Off } else { Comparison::Either { tenths: comparison } },
+            tick: TICK,
+            most_steps: MOST_STEPS,
+            ..Rules::PAPER
+        }
+    }
+
+    /// Accesses from which on a container counts as popular.
+    fn popular(&self) -> u8 {
+        match self.filter {
+            Filter::Threshold(threshold) => threshold.max(1),
+            Filter::Off | Filter::Budget { .. } => POPULAR,
+        }
+    }
 }
+
+/// References of a container on flash of which nothing is known yet: no newcomer has more, so it is spared.
+const UNKNOWN: u16 = u16::MAX;
 
 /// What becomes of a container that was read and is not on flash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,15 +161,16 @@ pub enum Verdict {
 #[derive(Clone, Copy, Default, Debug)]
 struct Heat {
     /// Reads, halved by ageing.
-    count: u8,
+    count: u16,
     /// The tick of the last read that counted; its lowest bits.
     tick: u8,
+    history: History,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
     container: Option<u32>,
-    /// Files that refer to it.
+    /// Files that refer to it, as far as is known: at most [`UNKNOWN`].
     references: u16,
     /// The slides' inter_priority.
     priority: u8,
@@ -160,6 +191,9 @@ pub struct Admission {
     /// Accesses that count for ageing, since the last.
     accesses: u64,
     budget: Budget,
+    /// Whether there is one. It stays in force when the rules change.
+    has_budget: bool,
+    quadrants: Quadrants,
 }
 
 impl Admission {
@@ -180,6 +214,25 @@ impl Admission {
             hand: 0,
             accesses: 0,
             budget: Budget::new(bytes_per_day, container_bytes.saturating_mul(u64::from(places))),
+            has_budget: matches!(rules.filter, Filter::Budget { .. }),
+            quadrants: Quadrants::default(),
+        }
+    }
+
+    /// Goes by other rules from here on. What is known of containers and places stays, and so does the budget, if there is one.
+    pub(crate) fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+
+    /// Copies so far, those included that [`Admission::restore`] found, by what became of their containers.
+    pub(crate) fn quadrants(&self) -> Quadrants {
+        self.quadrants
+    }
+
+    /// Counts a copy of a container that is complete.
+    pub(crate) fn note_copied(&mut self, container: u32) {
+        if let Some(heat) = self.heats.get_mut(container as usize) {
+            self.quadrants.note_copied(&mut heat.history);
         }
     }
 
@@ -194,7 +247,10 @@ impl Admission {
         let heat = self.heats.get_mut(container as usize)?;
         let counts = self.rules.tick == 0 || heat.count == 0 || heat.tick != tick;
         if counts {
-            *heat = Heat { count: heat.count.saturating_add(1), tick };
+            (heat.count, heat.tick) = (heat.count.saturating_add(1), tick);
+            if heat.count >= self.rules.popular().into() {
+                self.quadrants.note_popular(&mut heat.history);
+            }
             self.age();
         }
         let place = self.place(container)?;
@@ -205,23 +261,39 @@ impl Admission {
         Some(place)
     }
 
-    /// A container that was just read and is not on flash, with the number of files that refer to it: shall it be?
-    pub fn offer(&mut self, now: Nanos, container: u32, references: u16) -> Verdict {
-        let Some(heat) = self.heats.get(container as usize).copied() else { return Verdict::Filtered };
+    /// Whether the filter lets a container pass that is not on flash: only such a one is worth an [`Admission::offer`].
+    pub fn passes(&mut self, now: Nanos, container: u32) -> bool {
+        let Some(heat) = self.heats.get(container as usize).copied() else { return false };
         self.budget.pass(now);
-        if self.places.is_empty() || self.place(container).is_some() || heat.count < self.threshold() {
+        let is_spent = self.has_budget && self.budget.left() < self.container_bytes;
+        let is_here = self.places.is_empty() || self.place(container).is_some();
+        !is_here && !is_spent && heat.count >= self.threshold().into()
+    }
+
+    /// A container that was just read and is not on flash, with the number of files that refer to it: shall it be? `known` has that number
+    /// for the victim, if it can be had at once; else what it was when the victim came counts.
+    pub fn offer(
+        &mut self,
+        now: Nanos,
+        container: u32,
+        references: u16,
+        known: impl FnOnce(u32) -> Option<u16>,
+    ) -> Verdict {
+        if !self.passes(now, container) {
             return Verdict::Filtered;
         }
         if let Some(place) = self.free.pop() {
             return self.admit(place as usize, container, references, None);
         }
         let Some(victim) = self.victim() else { return Verdict::Delayed };
-        let Place { container: Some(evicted), references: its_references, .. } = self.places[victim] else {
+        let Some(evicted) = self.places[victim].container else {
             unreachable!("no place is free, but place {victim} is empty")
         };
-        let its_count = self.heats[evicted as usize].count;
+        let its_references = known(evicted).unwrap_or(self.places[victim].references);
+        self.places[victim].references = its_references;
+        let (count, its_count) = (self.heats[container as usize].count, self.heats[evicted as usize].count);
         self.step();
-        if !self.rules.comparison.prefers((heat.count, references), (its_count, its_references)) {
+        if !self.rules.comparison.prefers((count, references), (its_count, its_references)) {
             self.places[victim].delay = self.rules.delay;
             return Verdict::NotBetter;
         }
@@ -245,8 +317,9 @@ impl Admission {
         }
         for &(place, container) in held {
             let delay = self.rules.delay;
-            self.places[place as usize] = Place { container: Some(container), references: 0, priority: 1, delay };
+            self.places[place as usize] = Place { container: Some(container), references: UNKNOWN, priority: 1, delay };
             self.place_of.insert(u64::from(container), place);
+            self.note_copied(container);
         }
         let places = &self.places;
         self.free.retain(|&place| places[place as usize].container.is_none());
@@ -259,10 +332,9 @@ impl Admission {
 
     /// Bytes that the budget leaves by now, if there is one.
     pub(crate) fn budget_left(&self, now: Nanos) -> u64 {
-        let Filter::Budget { .. } = self.rules.filter else { return 0 };
         let mut budget = self.budget;
         budget.pass(now);
-        budget.left()
+        if self.has_budget { budget.left() } else { 0 }
     }
 
     /// Bytes of memory.
@@ -270,12 +342,11 @@ impl Admission {
         list_bytes(&self.heats) + list_bytes(&self.places) + list_bytes(&self.free) + table_bytes(&self.place_of)
     }
 
-    /// Reads that the filter asks for now.
+    /// Reads that the filter asks for now. When the budget is gone they do not help.
     pub fn threshold(&self) -> u8 {
         match self.rules.filter {
             Filter::Off => 0,
             Filter::Threshold(threshold) => threshold,
-            Filter::Budget { .. } if self.budget.left() < self.container_bytes => u8::MAX,
             Filter::Budget { .. } if !self.free.is_empty() => 0,
             Filter::Budget { .. } => self.budget.spent(HIGHEST_THRESHOLD).max(1),
         }
@@ -318,7 +389,7 @@ impl Admission {
     }
 
     fn admit(&mut self, place: usize, container: u32, references: u16, evicted: Option<u32>) -> Verdict {
-        // The filter has asked for it.
+        // The filter has seen to it that there is as much, if there is a budget.
         let _ = self.budget.take(self.container_bytes);
         self.places[place] = Place { container: Some(container), references, priority: 1, delay: self.rules.delay };
         self.place_of.insert(u64::from(container), place as u32);
@@ -328,7 +399,7 @@ impl Admission {
 
 impl Comparison {
     /// Whether an offer is better than a victim, by reads and references of both.
-    fn prefers(self, (count, references): (u8, u16), (its_count, its_references): (u8, u16)) -> bool {
+    fn prefers(self, (count, references): (u16, u16), (its_count, its_references): (u16, u16)) -> bool {
         match self {
             Comparison::Off => true,
             Comparison::Either { tenths } => {
@@ -336,7 +407,7 @@ impl Comparison {
             }
             Comparison::Counts { margin } => {
                 let margin = if references > its_references { margin.saturating_sub(1) } else { margin };
-                count >= its_count.saturating_add(margin)
+                count >= its_count.saturating_add(margin.into())
             }
         }
     }

@@ -6,5 +6,6 @@
 pub mod admission;
 mod budget;
 pub(crate) mod places;
+pub mod quadrants;
 #[cfg(test)]
 mod tests;

@@ -43,7 +43,11 @@ const WAYS: [Way; 6] = [
 ];
 
 const fn way(name: &'static str, policy: Policy, cache_key: CacheKey) -> Way {
-    Way { name, pool: Pool { policy: Some(policy), cache_key, device: DeviceKind::Auto, replicas: None }, rests: false }
+    Way {
+        name,
+        pool: Pool { policy: Some(policy), cache_key, index_copy: None, device: DeviceKind::Auto, replicas: None },
+        rests: false,
+    }
 }
 
 /// The engine is told that the drive has heads; with replicas, popular blocks get copies at night.

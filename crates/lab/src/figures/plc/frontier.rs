@@ -6,9 +6,9 @@
 use super::super::plot::{Chart, Line, Scale};
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{PAPER, Workload, ours, percent, sized};
+use super::{CONTAINERS, PAPER, Workload, ours, percent, sized};
 use crate::flash_cache::policies::Policy;
-use crate::flash_cache::workload::{Shape, Unit};
+use crate::flash_cache::workload::Shape;
 use crate::flash_cache::{Outcome, Setup};
 
 const fn entry(name: &'static str, about: &'static str, make: fn(&Results) -> Figure) -> Entry {
@@ -53,7 +53,7 @@ fn policies(cache: u64) -> [Policy; 10] {
 }
 
 fn frontier(results: &Results, name: &'static str, alpha: f64) -> Figure {
-    let shape = sized(Shape { unit: Unit::Containers, alpha, ..Shape::SLIDES }, results.quick);
+    let shape = sized(Shape { alpha, ..CONTAINERS }, results.quick);
     let workload = Workload::new(Shape { read_bytes: 2 * shape.read_bytes, ..shape });
     let sizes: &[u64] = if results.quick { &QUICK_SIZES } else { &SIZES };
     let mut setups = Vec::new();

@@ -1,8 +1,10 @@
 //! PLC-Cache (MSST 2014, slides): its figures and tables, and the frontier of all policies.
 //!
 //! What is the same for all of them: 200 GB of data in containers of 4 MiB and 520 GB of reads (Zipf, exponent 1) in a day; of these sizes
-//! the short form has a 64th. Data and reads are made, as nobody has the slides' ("collected in the laboratory server").
+//! the short form has a 64th. Containers that are read by themselves are shared by other files (1 + an exponential distribution of mean 2),
+//! whoever is popular. Data and reads are made, as nobody has the slides' ("collected in the laboratory server").
 
+mod calibrated;
 pub mod claims;
 mod decisions;
 mod erases;
@@ -17,7 +19,7 @@ use engine::admission::Rules;
 
 use super::Entry;
 use crate::flash_cache::policies::Policy;
-use crate::flash_cache::workload::{Data, Shape, reads};
+use crate::flash_cache::workload::{Data, Shape, Unit, reads};
 use crate::flash_cache::{Outcome, Setup, run, run_in_parts};
 use crate::parallel::{cores, in_order};
 
@@ -47,6 +49,9 @@ pub const FIGURES: &[Entry] = &[
 const QUICK_PART: u64 = 64;
 
 const PAPER: Policy = Policy::Plc(Rules::PAPER);
+
+/// Containers that are read by themselves.
+const CONTAINERS: Shape = Shape { unit: Unit::Containers, others: 2.0, ..Shape::SLIDES };
 
 /// Ours, for a cache of so many bytes.
 fn ours(cache_bytes: u64) -> Policy {

@@ -5,9 +5,10 @@ use engine::admission::{Filter, Rules};
 use super::super::plot::{Chart, Line, Scale};
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{PAPER, Workload, ours, percent, sized};
+use super::calibrated::{Mean, SLIDES};
+use super::{CONTAINERS, PAPER, Workload, ours, percent, sized};
 use crate::flash_cache::policies::Policy;
-use crate::flash_cache::workload::{Shape, Unit};
+use crate::flash_cache::workload::Shape;
 use crate::flash_cache::{Handling, Outcome, Setup};
 
 pub(super) const CACHE_SIZE: Entry = Entry {
@@ -116,8 +117,7 @@ fn figure(
 }
 
 fn cache_size(results: &Results) -> Figure {
-    let shape = Shape { unit: Unit::Containers, ..Shape::SLIDES };
-    let workload = Workload::new(sized(shape, results.quick));
+    let workload = Workload::new(sized(CONTAINERS, results.quick));
     let sizes = [5, 10, 20, 50, 100, 200];
     let of = |permille: u64| {
         point(format!("cache {}", percent(permille)), permille as f64 / 10.0, &workload, permille, 4096)
@@ -143,7 +143,7 @@ fn cache_size(results: &Results) -> Figure {
 
 fn alpha(results: &Results) -> Figure {
     let of = |alpha: f64| {
-        let shape = Shape { unit: Unit::Containers, alpha, ..Shape::SLIDES };
+        let shape = Shape { alpha, ..CONTAINERS };
         point(format!("alpha {alpha}"), alpha, &Workload::new(sized(shape, results.quick)), 10, 4096)
     };
     let points: Vec<Point> = [0.6, 0.8, 1.0, 1.2].into_iter().map(of).collect();
@@ -211,41 +211,52 @@ fn chunk(results: &Results) -> Figure {
     )
 }
 
+/// Readers at once.
+const READERS: [u32; 2] = [1, 8];
+
 fn threshold(results: &Results) -> Figure {
-    let shape = Shape { unit: Unit::Containers, ..Shape::SLIDES };
-    let workload = Workload::new(sized(shape, results.quick));
     let thresholds = [1, 2, 3, 5, 8, 12, 20];
-    let setups = thresholds.map(|threshold| {
-        let rules = Rules { filter: Filter::Threshold(threshold), ..Rules::PAPER };
-        let disks = Some(Handling::Foreground);
-        Setup { disks, ..Setup::new(Policy::Plc(rules), workload.cache(10)) }
-    });
-    let outcomes = workload.run(&setups);
     let mut rows = Vec::new();
-    for (threshold, outcome) in thresholds.into_iter().zip(&outcomes) {
-        let note = format!("hits {:.1} %, not popular {:.1} %", outcome.hit_percent(), outcome.quadrants.unpopular);
-        rows.push(Row::new(format!("threshold {threshold}: time"), "s", seconds(outcome)).note(note));
-        rows.push(Row::new(format!("threshold {threshold}: written"), "GB", outcome.written_gib()));
+    let mut lines: Vec<Vec<Line>> = vec![Vec::new(); 2];
+    for readers in READERS {
+        let cases = thresholds.map(|threshold| {
+            let rules = Rules { filter: Filter::Threshold(threshold), ..SLIDES.rules() };
+            (Policy::Plc(rules), 5, readers)
+        });
+        let means = SLIDES.measure(&cases, Some(Handling::Foreground), results.quick);
+        let who = if readers == 1 { "1 client".to_string() } else { format!("{readers} clients") };
+        for (threshold, mean) in thresholds.into_iter().zip(&means) {
+            let note = format!("hits {:.1} %, not popular {:.1} %", mean.hit_percent, mean.quadrants.unpopular);
+            rows.push(Row::new(format!("threshold {threshold}, {who}: time"), "s", mean.seconds).note(note));
+            rows.push(Row::new(format!("threshold {threshold}, {who}: written"), "GB", mean.written_gib));
+        }
+        let (first, fifth) = (&means[0], &means[3]);
+        if readers > 1 {
+            rows.push(Row::statement("plc-threshold/written", first.written_gib > fifth.written_gib));
+            rows.push(Row::statement("plc-threshold/time", first.seconds > fifth.seconds));
+        }
+        let line = |value: fn(&Mean) -> f64| {
+            Line::new(who.as_str(), thresholds.into_iter().map(f64::from).zip(means.iter().map(value)).collect())
+        };
+        lines[0].push(line(|mean| mean.seconds));
+        lines[1].push(line(|mean| mean.written_gib));
     }
-    let (first, fifth) = (&outcomes[0], &outcomes[3]);
-    rows.push(Row::statement("plc-threshold/written", first.written_bytes > fifth.written_bytes));
-    rows.push(Row::statement("plc-threshold/time", first.nanos > fifth.nanos));
-    let of = |value: fn(&Outcome) -> f64| {
-        thresholds.into_iter().map(f64::from).zip(outcomes.iter().map(value)).collect::<Vec<_>>()
-    };
-    let line = |value: fn(&Outcome) -> f64| vec![Line::new("PLC-Cache", of(value))];
     let x_label = "reads before a container may enter";
+    let written = lines.pop().unwrap_or_default();
     Figure {
         name: "plc-threshold",
         source: "PLC slides, impacts of PF threshold",
         title: "PLC-Cache by the threshold of its filter".into(),
         rows,
         chart: Chart::lines(
-            "Time of all reads and bytes written by the threshold, cache of 1 %",
+            "Time of all reads and bytes written by the threshold, calibrated",
             (x_label, "time in seconds"),
-            line(seconds),
+            lines.pop().unwrap_or_default(),
         )
-        .below(Chart::lines("", (x_label, "GB written"), line(Outcome::written_gib))),
-        notes: Vec::new(),
+        .below(Chart::lines("", (x_label, "GB written"), written)),
+        notes: vec![
+            "The run that is calibrated to the quadrants, by one client that reads one container after another, and by eight at once."
+                .into(),
+        ],
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! What is the same for all of them: four disks of 7,200 rpm as a RAID5 with a stripe unit of 64 KiB, the paper's memory for each trace,
 //! half of it index and half read cache where iCache does not decide, 32 us for the digest of a block, days 1 to 14 gone through before,
-//! day 15 replayed at its own pace (sections 4.1 and 4.2).
+//! day 15 replayed at its own pace (sections 4.1 and 4.2), by one thread as a replayer is.
 
 mod capacity;
 pub mod claims;
 mod division;
+mod energy;
 mod onefold;
 mod parts;
 mod rebuild;
@@ -45,6 +46,7 @@ pub const FIGURES: &[Entry] = &[
     sweeps::DIGEST,
     sweeps::DECISIONS,
     onefold::ONEFOLD,
+    energy::ENERGY,
 ];
 
 /// The paper's traces, in its order.
@@ -71,6 +73,8 @@ fn title(scheme: Scheme) -> &'static str {
         "native-half" => "Native with half the memory",
         "native-uncached" => "Native without cache",
         "full" => "Full-Dedupe",
+        "full-bare" => "Full-Dedupe, no page cached",
+        "full-filter" => "Full-Dedupe, with a filter",
         "full-free" => "Full-Dedupe, free lookups",
         "idedup" => "iDedup",
         "idedup-2" => "iDedup, T = 2",

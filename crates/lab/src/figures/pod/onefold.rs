@@ -25,14 +25,17 @@ const WAYS: [Onefold; 4] = [
 /// What is claimed of each way.
 const CLAIMS: [&str; WAYS.len()] =
     ["pod-onefold/durable-nvram", "pod-onefold/durable-disks", "pod-onefold/memory-nvram", "pod-onefold/memory-disks"];
+/// The schemes of the claims.
 const BESIDE: [Scheme; 3] = [Scheme::NATIVE, Scheme::SELECT, Scheme::POD];
+/// All that stand beside it in the tables.
+const SHOWN: [Scheme; 5] = [Scheme::NATIVE, Scheme::FULL, Scheme::IDEDUP, Scheme::SELECT, Scheme::POD];
 
 fn run(trace: Profile, way: Onefold) -> Run {
     Run { onefold: Some(way), ..Run::pod(trace, Scheme::SELECT) }
 }
 
 fn runs() -> Vec<Run> {
-    let mut runs = each(&BESIDE);
+    let mut runs = each(&SHOWN);
     runs.extend(TRACES.into_iter().flat_map(|trace| WAYS.map(|way| run(trace, way))));
     runs
 }
@@ -67,13 +70,16 @@ fn onefold(results: &Results) -> Figure {
                 outcome.removed_percent(),
             ));
             rows.push(Row::new(label("blocks shared"), "% of blocks written", shared_percent(outcome)));
+            rows.push(Row::new(label("capacity that the day takes"), "blocks", outcome.taken_blocks() as f64));
             rows.push(Row::new(label("reads in several pieces"), "", outcome.counts.split_reads as f64));
             rows.push(Row::new(label("commands to the disks"), "", (outcome.disk.reads + outcome.disk.writes) as f64));
             rows.extend(parts::rows(&format!("{}, {}", trace.name(), way.name()), outcome, true));
         }
-        for scheme in BESIDE {
-            let label = format!("{}, {}: blocks shared", trace.name(), title(scheme));
-            rows.push(Row::new(label, "% of blocks written", shared_percent(of(scheme))));
+        for scheme in SHOWN {
+            let label = |what: &str| format!("{}, {}: {what}", trace.name(), title(scheme));
+            rows.push(Row::new(label("blocks shared"), "% of blocks written", shared_percent(of(scheme))));
+            rows.push(Row::new(label("capacity that the day takes"), "blocks", of(scheme).taken_blocks() as f64));
+            rows.push(Row::new(label("response time"), "ms", value(of(scheme))));
         }
     }
     for (id, points) in CLAIMS.into_iter().zip(points) {
@@ -82,7 +88,7 @@ fn onefold(results: &Results) -> Figure {
     let native = |trace| value(results.of(Run::pod(trace, Scheme::NATIVE)));
     let percent = |trace, outcome: &Outcome| 100.0 * value(outcome) / native(trace);
     let mut series: Vec<Bars> = Vec::new();
-    for scheme in BESIDE {
+    for scheme in SHOWN {
         let heights = TRACES.map(|trace| percent(trace, results.of(Run::pod(trace, scheme)))).to_vec();
         series.push(Bars::new(title(scheme), heights));
     }

@@ -12,7 +12,7 @@ const ALL: [Part; 9] = [
     ("processor", |parts| parts.processor),
     ("index or tables on disk", |parts| parts.lookup),
     ("journal and syncs", |parts| parts.journal),
-    ("waiting for a place or a timer", |parts| parts.waiting),
+    ("waiting for the submitter, a place or a timer", |parts| parts.waiting),
     ("queue", |parts| parts.disk.queue),
     ("seek", |parts| parts.disk.seek),
     ("rotation", |parts| parts.disk.rotation),
@@ -25,7 +25,7 @@ pub(super) fn rows(column: &str, outcome: &Outcome, is_onefold: bool) -> Vec<Row
     let mut rows = Vec::new();
     for (kind, times) in [("writes", &outcome.writes), ("reads", &outcome.reads)] {
         for (name, part) in ALL {
-            if is_onefold || !matches!(name, "journal and syncs" | "waiting for a place or a timer") {
+            if is_onefold || name != "journal and syncs" {
                 rows.push(Row::new(format!("{column}, {kind}: {name}"), "ms", times.part_ms(part)));
             }
         }

@@ -33,8 +33,9 @@ const DISKS: usize = 8;
 /// Bytes of an image that are written and read, in the full and in the short form; images begin so far from each other.
 const SIZE: [u64; 2] = [256 << 20, 16 << 20];
 const APART: u64 = 4 << 30;
-/// Bytes of a request of the restore.
+/// Bytes of a request of the restore: of what is judged, and others.
 const REQUEST: u64 = 1 << 20;
+const REQUESTS: [u64; 4] = [16 << 10, 64 << 10, 256 << 10, 4 << 20];
 /// Blocks of a piece in the mean. The stand-in for web-vm has pieces of 16.
 const PIECES: [u64; 4] = [4, 16, 64, 256];
 const BASE: u64 = 16;
@@ -110,13 +111,13 @@ fn array() -> Disk {
 }
 
 /// Writes all images, and then reads each.
-fn restored(scheme: Scheme, images: &[Vec<ContentId>]) -> Restored {
+fn restored(scheme: Scheme, images: &[Vec<ContentId>], request: u64) -> Restored {
     // The index knows everything, and there is no read cache: an image is read once.
     let scheme = Scheme { caches: false, ..scheme };
     let mut disk = array();
     let layout = Layout::of(disk.capacity() / BLOCK, 0);
     let mut in_place = InPlace::new(scheme, layout, 0, &Warm::new(layout.data, 0));
-    let step = REQUEST / BLOCK;
+    let step = request / BLOCK;
     let begin = |number: usize| number as u64 * APART / BLOCK;
     for (number, image) in images.iter().enumerate() {
         for (block, contents) in (begin(number)..).step_by(step as usize).zip(image.chunks(step as usize)) {
@@ -169,13 +170,13 @@ fn restore(results: &Results) -> Figure {
         let mut heights = [Vec::new(), Vec::new()];
         for &piece in pieces {
             let images = images(origin, piece, blocks);
-            let native = restored(Scheme::NATIVE, &images);
+            let native = restored(Scheme::NATIVE, &images, REQUEST);
             let label = |what: &str| format!("{}, {piece} blocks: {what}", origin.name());
             let seconds = native.times.iter().sum::<u64>() as f64 / 1e9;
             let mebibytes = ((IMAGES * blocks * BLOCK) >> 20) as f64;
             rows.push(Row::new(label("Native"), "MiB/s", mebibytes / seconds));
             for (which, (name, scheme)) in [("Full-Dedupe", full), ("Select-Dedupe", select)].into_iter().enumerate() {
-                let outcome = restored(scheme, &images);
+                let outcome = restored(scheme, &images, REQUEST);
                 let (mean, most) = slowdown(&outcome, &native);
                 rows.push(Row::new(label(&format!("{name}, times as long, mean")), "", mean));
                 rows.push(Row::new(label(&format!("{name}, times as long, most")), "", most));
@@ -190,6 +191,15 @@ fn restore(results: &Results) -> Figure {
                 let share = 100.0 * outcome.used as f64 / native.used.max(1) as f64;
                 rows.push(Row::new(label(&format!("{name}, blocks in use")), "% of Native", share));
                 heights[which].push(mean);
+            }
+            for &request in REQUESTS.iter().filter(|_| piece == BASE && !results.quick) {
+                let [native, full] = [Scheme::NATIVE, full].map(|scheme| restored(scheme, &images, request));
+                let (mean, most) = slowdown(&full, &native);
+                let label = |what: &str| label(&format!("requests of {} KiB, {what}", request >> 10));
+                rows.push(Row::new(label("Full-Dedupe, times as long, mean"), "", mean));
+                rows.push(Row::new(label("Full-Dedupe, times as long, most"), "", most));
+                let seconds = native.times.iter().sum::<u64>() as f64 / 1e9;
+                rows.push(Row::new(label("Native"), "MiB/s", mebibytes / seconds));
             }
         }
         for (heights, name) in heights.into_iter().zip(["Full-Dedupe", "Select-Dedupe"]) {
@@ -236,8 +246,8 @@ mod tests {
         for origin in [Origin::Anywhere, Origin::Parent] {
             let images = images(origin, 16, blocks);
             assert_eq!((images.len() as u64, images[0].len() as u64), (IMAGES, blocks));
-            let native = restored(Scheme::NATIVE, &images);
-            let full = restored(Scheme::FULL_FREE, &images);
+            let native = restored(Scheme::NATIVE, &images, REQUEST);
+            let full = restored(Scheme::FULL_FREE, &images, REQUEST);
             let mut distinct: Vec<_> = images.iter().flatten().collect();
             distinct.sort_unstable();
             distinct.dedup();

@@ -7,7 +7,7 @@ use super::{TRACES, each, gain, title};
 use crate::figures::plot::{Bars, Chart, Line, Scale};
 use crate::figures::runs::{Disks, Outcome, Results, Run};
 use crate::figures::{Entry, Figure, Row};
-use crate::replay::scheme::{Division, Scheme};
+use crate::replay::scheme::{Counting, Division, Scheme};
 use crate::traces::synthetic::Profile;
 
 pub(super) const MEMORY: Entry = Entry {
@@ -126,23 +126,63 @@ fn digest(results: &Results) -> Figure {
 
 const fn adaptive(interval: u32, unit: u32) -> Division {
     let limits = CacheLimits { setting: None, interval, unit, sampled_one_in: 1, hit_costs: [1, 1] };
-    Division::Adaptive(Rule::Paper, limits)
+    Division::Adaptive(Rule::Paper, limits, Counting::Requests)
+}
+
+const fn naming(index_copy: IndexCopy, scheme: Scheme) -> Scheme {
+    Scheme { index_copy, ..scheme }
+}
+
+const fn counting(counting: Counting) -> Scheme {
+    match Scheme::POD.division {
+        Division::Adaptive(rule, limits, _) => {
+            Scheme { division: Division::Adaptive(rule, limits, counting), ..Scheme::POD }
+        }
+        Division::Fixed(_) => Scheme::POD,
+    }
 }
 
 /// What could be read or chosen otherwise, against the scheme that it is a variant of.
-const VARIANTS: [(&str, Scheme, Scheme); 13] = [
+const VARIANTS: [(&str, Scheme, Scheme); 28] = [
+    ("the index names the copy in the longer run", Scheme::FULL, naming(IndexCopy::Sequential, Scheme::FULL)),
+    ("the index names the copy in the longer run", Scheme::IDEDUP, naming(IndexCopy::Sequential, Scheme::IDEDUP)),
+    ("the index names the copy in the longer run", Scheme::SELECT, naming(IndexCopy::Sequential, Scheme::SELECT)),
+    ("the index names the copy in the longer run", Scheme::POD, naming(IndexCopy::Sequential, Scheme::POD)),
+    ("the index names the copy in the longer run", Scheme::CURVES, naming(IndexCopy::Sequential, Scheme::CURVES)),
+    ("the index names the newest copy", Scheme::FULL, naming(IndexCopy::Newest, Scheme::FULL)),
+    ("the index names the newest copy", Scheme::IDEDUP, naming(IndexCopy::Newest, Scheme::IDEDUP)),
+    ("the index names the newest copy", Scheme::SELECT, naming(IndexCopy::Newest, Scheme::SELECT)),
+    ("the index names the newest copy", Scheme::POD, naming(IndexCopy::Newest, Scheme::POD)),
+    ("the index names the newest copy", Scheme::CURVES, naming(IndexCopy::Newest, Scheme::CURVES)),
     ("threshold counts known blocks of the request", Scheme::SELECT, Scheme::SELECT_COUNT),
+    (
+        "threshold counts known blocks of the request",
+        Scheme::POD,
+        Scheme { policy: Scheme::SELECT_COUNT.policy, ..Scheme::POD },
+    ),
     ("threshold must be exceeded", Scheme::SELECT, Scheme::SELECT_ABOVE),
-    ("the index names the oldest copy", Scheme::SELECT, Scheme { index_copy: IndexCopy::Oldest, ..Scheme::SELECT }),
-    ("the index names the newest copy", Scheme::SELECT, Scheme { index_copy: IndexCopy::Newest, ..Scheme::SELECT }),
-    ("split reads go home when idle", Scheme::SELECT, Scheme { relinearises: true, ..Scheme::SELECT }),
+    (
+        "entries of what is overwritten leave the index at once",
+        Scheme::SELECT,
+        Scheme { drops_stale: true, ..Scheme::SELECT },
+    ),
+    (
+        "entries of what is overwritten leave the index at once",
+        Scheme::POD,
+        Scheme { drops_stale: true, ..Scheme::POD },
+    ),
+    ("split reads stay in pieces", Scheme::SELECT, Scheme { relinearises: false, ..Scheme::SELECT }),
+    ("split reads stay in pieces", Scheme::POD, Scheme { relinearises: false, ..Scheme::POD }),
+    ("no page of the index is cached", Scheme::FULL, Scheme::FULL_BARE),
+    ("a filter in front of the index on the disk", Scheme::FULL, Scheme::FULL_FILTER),
     ("lookups on disk are free", Scheme::FULL, Scheme::FULL_FREE),
     ("T = 2", Scheme::IDEDUP, Scheme::IDEDUP_2),
     ("T = 8", Scheme::IDEDUP, Scheme::IDEDUP_8),
     ("Native without a cache", Scheme::NATIVE, Scheme::NATIVE_UNCACHED),
+    ("iCache counts blocks that hit", Scheme::POD, counting(Counting::Blocks)),
+    ("iCache counts blocks, in lists of its own as ARC has them", Scheme::POD, counting(Counting::Depths)),
     ("iCache looks every 256 requests", Scheme::POD, Scheme { division: adaptive(256, 10), ..Scheme::POD }),
     ("iCache looks every 4,000 requests", Scheme::POD, Scheme { division: adaptive(4000, 10), ..Scheme::POD }),
-    ("iCache moves by 0.5 %", Scheme::POD, Scheme { division: adaptive(1000, 5), ..Scheme::POD }),
     ("iCache moves by 2 %", Scheme::POD, Scheme { division: adaptive(1000, 20), ..Scheme::POD }),
 ];
 

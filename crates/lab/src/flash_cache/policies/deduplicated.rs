@@ -94,7 +94,7 @@ impl DArc {
         // What made room may have moved the address itself on.
         let list = if matches!(found, None | Some(STAGED)) { ONCE } else { OFTEN };
         self.enter(list, address, content);
-        Outcome { hit, inserted: !is_cached, evicted }
+        Outcome { hit, inserted: !is_cached, evicted, refused: None }
     }
 
     /// The address is in T1 or T2 now, with this content.

@@ -5,6 +5,7 @@
 mod classic;
 mod deduplicated;
 mod lists;
+mod sar;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,17 @@ pub struct Access {
     pub is_fragment: bool,
 }
 
+/// A module of PLC-Cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Module {
+    /// Popularity filter.
+    Filter,
+    /// Delayed eviction.
+    Delay,
+    /// In-out comparison.
+    Comparison,
+}
+
 /// What a read comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
@@ -38,15 +50,29 @@ pub struct Outcome {
     pub inserted: bool,
     /// What is no longer there.
     pub evicted: Option<u32>,
+    /// The module of PLC-Cache that refused it, if one did.
+    pub refused: Option<Module>,
 }
 
 impl Outcome {
-    const HIT: Outcome = Outcome { hit: true, inserted: false, evicted: None };
-    const PASSED_BY: Outcome = Outcome { hit: false, inserted: false, evicted: None };
+    const HIT: Outcome = Outcome { hit: true, inserted: false, evicted: None, refused: None };
+    const PASSED_BY: Outcome = Outcome { hit: false, ..Outcome::HIT };
 
     fn inserted(evicted: Option<u32>) -> Outcome {
-        Outcome { hit: false, inserted: true, evicted }
+        Outcome { inserted: true, evicted, ..Outcome::PASSED_BY }
     }
+}
+
+/// How SAR is read. Its abstract says what enters: chunks with many references, small and not sequential ones. What goes it leaves open; the slides
+/// of PLC-Cache say that it has "the data chunks related to the most files", taken "during the process of backup".
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Sar {
+    /// What is read may enter; the least recently used goes.
+    Recency,
+    /// What is read may enter; what has the fewest references goes, and only for what has more.
+    References,
+    /// The same when files come; what is read changes nothing any more.
+    Ingest,
 }
 
 /// Every policy.
@@ -60,8 +86,8 @@ pub enum Policy {
     Lru,
     /// Least frequently used.
     Lfu,
-    /// SAR (NAS 2012): what several files share, and fragments; least recently used of these goes. Its papers leave the victim open.
-    Sar,
+    /// SAR (NAS 2012): what several files share, and fragments.
+    Sar(Sar),
     /// LARC (MSST 2013): LRU behind a filter of what was read once.
     Larc,
     /// ARC (FAST 2003).
@@ -84,7 +110,9 @@ impl Policy {
             Policy::Fifo => "FIFO",
             Policy::Lru => "LRU",
             Policy::Lfu => "LFU",
-            Policy::Sar => "SAR",
+            Policy::Sar(Sar::Recency) => "SAR, least recently used goes",
+            Policy::Sar(Sar::References) => "SAR, fewest references go",
+            Policy::Sar(Sar::Ingest) => "SAR, at ingest",
             Policy::Larc => "LARC",
             Policy::Arc => "ARC",
             Policy::DLru => "D-LRU",
@@ -103,6 +131,8 @@ pub enum Cache {
     None,
     /// FIFO, LRU, LARC; whether only what SAR wants is let in.
     Queue(Queue, bool),
+    /// SAR, by references.
+    Sar(sar::Sar),
     /// LFU.
     Lfu(Lfu),
     /// ARC.
@@ -139,7 +169,8 @@ impl Cache {
             Policy::None => Cache::None,
             Policy::Fifo => Cache::Queue(Queue::fifo(things, places), false),
             Policy::Lru => Cache::Queue(Queue::lru(things, places), false),
-            Policy::Sar => Cache::Queue(Queue::lru(things, places), true),
+            Policy::Sar(Sar::Recency) => Cache::Queue(Queue::lru(things, places), true),
+            Policy::Sar(Sar::References | Sar::Ingest) => Cache::Sar(sar::Sar::new(things, places)),
             Policy::Larc => Cache::Queue(Queue::larc(things, places), false),
             Policy::Lfu => Cache::Lfu(Lfu::new(things, places)),
             Policy::Arc => Cache::Arc(Arc::new(things, places)),
@@ -150,12 +181,21 @@ impl Cache {
         }
     }
 
+    /// Nothing enters from here on, where what enters is decided when files come.
+    pub fn close(&mut self) {
+        if let Cache::Sar(sar) = self {
+            sar.close();
+        }
+    }
+
     /// A read.
     pub fn access(&mut self, access: Access) -> Outcome {
         let Access { now, thing, address, references, is_fragment } = access;
+        let is_sars = references > 1 || is_fragment;
         match self {
             Cache::None => Outcome::PASSED_BY,
-            Cache::Queue(queue, true) if !(references > 1 || is_fragment) => queue.access_cached_only(thing),
+            Cache::Queue(queue, true) if !is_sars => queue.access_cached_only(thing),
+            Cache::Sar(sar) => sar.access(thing, references, is_sars),
             Cache::Queue(queue, _) => queue.access(thing),
             Cache::Lfu(lfu) => lfu.access(thing),
             Cache::Arc(arc) => arc.access(thing),
@@ -166,9 +206,11 @@ impl Cache {
                 if admission.access(now, thing).is_some() {
                     return Outcome::HIT;
                 }
-                match admission.offer(now, thing, references) {
+                match admission.offer(now, thing, references, |_| None) {
                     Verdict::Admitted { evicted, .. } => Outcome::inserted(evicted),
-                    Verdict::Filtered | Verdict::Delayed | Verdict::NotBetter => Outcome::PASSED_BY,
+                    Verdict::Filtered => Outcome { refused: Some(Module::Filter), ..Outcome::PASSED_BY },
+                    Verdict::Delayed => Outcome { refused: Some(Module::Delay), ..Outcome::PASSED_BY },
+                    Verdict::NotBetter => Outcome { refused: Some(Module::Comparison), ..Outcome::PASSED_BY },
                 }
             }
         }

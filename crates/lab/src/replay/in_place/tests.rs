@@ -2,16 +2,22 @@
 
 use std::collections::HashMap;
 
+use engine::policy::IndexCopy;
+use engine::{CacheLimits, Rule};
 use proptest::prelude::*;
 
 use super::*;
-use crate::replay::scheme::Scheme;
+use crate::replay::scheme::{Counting, Division, Scheme};
 
 const DATA: u64 = 24;
 const LAYOUT: Layout = Layout { data: DATA, spare: 8, index: 4, swap: 8 };
 
 fn request(writes: bool, block: u64, contents: Vec<ContentId>) -> Request {
     Request { at: 0, writes, block, blocks: contents.len() as u32, contents }
+}
+
+fn blocks_of_idle(request: &Request) -> bool {
+    request.block.is_multiple_of(3)
 }
 
 proptest! {
@@ -22,8 +28,11 @@ proptest! {
         warm_steps in prop::collection::vec((0..DATA, prop::collection::vec(0u64..9, 1..5)), 0..12),
         steps in prop::collection::vec((any::<bool>(), 0..DATA, prop::collection::vec(0u64..9, 1..7)), 0..60),
         relinearises in any::<bool>(),
+        copy in 0..3_usize,
+        drops_stale in any::<bool>(),
     ) {
-        let scheme = Scheme { relinearises, ..Scheme::ALL[scheme] };
+        let index_copy = [IndexCopy::Oldest, IndexCopy::Sequential, IndexCopy::Newest][copy];
+        let scheme = Scheme { relinearises, index_copy, drops_stale, ..Scheme::ALL[scheme] };
         let mut warm = Warm::new(DATA, 8 * BLOCK);
         let mut model = HashMap::new();
         let fit = |block: u64, contents: &[u64]| contents[..contents.len().min((DATA - block) as usize)].to_vec();
@@ -52,6 +61,12 @@ proptest! {
                 }
             } else {
                 prop_assert!(plan.writes.is_empty());
+            }
+            // Once in a while the disks are idle.
+            if relinearises && blocks_of_idle(&request) {
+                let (reads, writes) = in_place.relinearise();
+                let of = |extents: &[Extent]| extents.iter().map(|extent| extent.blocks).sum::<u64>();
+                prop_assert!(of(&reads) <= of(&writes) && of(&writes) <= DATA);
             }
             for (&block, &content) in &model {
                 prop_assert_eq!(in_place.content(block), Some(content), "block {} under {}", block, scheme);
@@ -113,4 +128,106 @@ fn full_dedupe_pays_for_what_memory_does_not_know() {
     assert_eq!((plan.lookups.len(), plan.writes), (3, vec![Extent { block: 10, blocks: 1 }]));
     let read = full.request(0, &request(false, 8, vec![0; 3]));
     assert_eq!((read.reads.len(), read.splits), (3, 2));
+}
+
+/// POD, section 3.3: "If a match is found .. the corresponding Count value is incremented. Otherwise, a new hash index entry is inserted".
+/// So a block that is written although it is known leaves the entry as it is, under each of the paper's schemes.
+#[test]
+fn a_match_leaves_the_entry_of_the_index_as_it_is() {
+    let after_category_ii = |scheme: Scheme| {
+        let mut warm = Warm::new(DATA, 64 * BLOCK);
+        warm.request(&request(true, 0, vec![1]));
+        let mut in_place = InPlace::new(scheme, LAYOUT, 64 * BLOCK, &warm);
+        // One known block among new ones: too few to share, so it is written, to block 5.
+        in_place.request(0, &request(true, 4, vec![50, 1, 51, 52]));
+        in_place.request(0, &request(true, 12, vec![1]));
+        in_place.mapping.resolve(12)
+    };
+    for scheme in [Scheme::SELECT, Scheme::POD, Scheme::CURVES] {
+        assert_eq!(after_category_ii(scheme), 0, "{scheme}");
+        for index_copy in [IndexCopy::Sequential, IndexCopy::Newest] {
+            assert_eq!(after_category_ii(Scheme { index_copy, ..scheme }), 5, "{scheme}, {index_copy}");
+        }
+    }
+}
+
+/// With memory for one page, that of the whole small index: after the first look it is there. Without pages each unknown digest costs a read;
+/// with a filter only those that may be known do.
+#[test]
+fn pages_and_filters_save_looks_at_the_index_on_the_disk() {
+    let looks = |scheme: Scheme, memory: u64, contents: &[u64]| {
+        let mut warm = Warm::new(DATA, 64 * BLOCK);
+        warm.request(&request(true, 0, vec![1, 2, 3]));
+        // A quarter of this memory is one page of the index.
+        let mut full = InPlace::new(scheme, LAYOUT, memory, &warm);
+        let mut lookups = 0;
+        for (at, &content) in contents.iter().enumerate() {
+            lookups += full.request(0, &request(true, 4 + at as u64, vec![content])).lookups.len();
+        }
+        assert_eq!(lookups as u64, full.counts.lookups);
+        (full.counts.lookups, full.counts.lookups_saved)
+    };
+    let new = [20, 21, 22, 23];
+    assert_eq!(looks(Scheme::FULL_BARE, 4 * BLOCK, &new), (4, 0));
+    assert_eq!(looks(Scheme::FULL, 4 * BLOCK, &new), (0, 4), "the page of what was written before is warm");
+    assert_eq!(looks(Scheme::FULL_FILTER, 4 * BLOCK, &new), (0, 4));
+    assert_eq!(looks(Scheme::FULL_FREE, 4 * BLOCK, &new), (0, 4));
+    // No memory: there is neither page nor filter.
+    for scheme in [Scheme::FULL, Scheme::FULL_FILTER, Scheme::FULL_BARE] {
+        assert_eq!(looks(scheme, 0, &new), (4, 0), "{scheme}");
+    }
+}
+
+/// iCache of POD begins with what the days before left in the ghosts: the first use of such a content is a hit.
+#[test]
+fn the_access_monitor_is_warm_and_counts_requests() {
+    let share = |counting: Counting| {
+        let limits = CacheLimits { interval: 1, unit: 10, sampled_one_in: 1, ..CacheLimits::default() };
+        let limits = CacheLimits { hit_costs: [1, 1], ..limits };
+        let scheme = Scheme { division: Division::Adaptive(Rule::Paper, limits, counting), ..Scheme::POD };
+        let mut warm = Warm::new(DATA, 64 * BLOCK);
+        warm.request(&request(true, 0, vec![1, 2, 3, 4]));
+        let mut pod = InPlace::new(scheme, LAYOUT, 64 * BLOCK, &warm);
+        pod.request(0, &request(true, 8, vec![1, 2, 3, 4]));
+        pod.index_share()
+    };
+    // Nothing was read: the ratio is that of dividing by zero, whatever is counted.
+    for counting in [Counting::Requests, Counting::Blocks, Counting::Depths] {
+        assert_eq!(share(counting), 600, "{counting:?}");
+    }
+    let hits = |counting: Counting| {
+        let Division::Adaptive(rule, limits, _) = Scheme::POD.division else { panic!("it adapts") };
+        let limits = CacheLimits { interval: 2, ..limits };
+        let scheme = Scheme { division: Division::Adaptive(rule, limits, counting), ..Scheme::POD };
+        let mut warm = Warm::new(DATA, 64 * BLOCK);
+        warm.request(&request(true, 0, vec![1, 2, 3, 4]));
+        warm.request(&request(false, 20, vec![0]));
+        let mut pod = InPlace::new(scheme, LAYOUT, 64 * BLOCK, &warm);
+        pod.request(0, &request(true, 8, vec![1, 2, 3, 4]));
+        pod.request(0, &request(false, 20, vec![0]));
+        pod.index_share()
+    };
+    // One request that hits on each side: equal benefits go to the read cache. Four blocks against one: four units for the index.
+    assert_eq!([hits(Counting::Requests), hits(Counting::Blocks)], [490, 540]);
+}
+
+/// POD has nothing that leads from a place to its entry of the index: the entry of an overwritten content stays, and takes the room of another.
+#[test]
+fn entries_of_overwritten_contents_stay_until_they_are_the_oldest() {
+    let removed = |drops_stale: bool| {
+        let warm = Warm::new(DATA, 64 * BLOCK);
+        // Two entries of the index, and no block.
+        let scheme = Scheme { drops_stale, division: Division::Fixed(1000), ..Scheme::SELECT };
+        let mut pod = InPlace::new(scheme, LAYOUT, 2 * INDEX_ENTRY, &warm);
+        for (block, content) in [(0, 1), (1, 2), (1, 3)] {
+            pod.request(0, &request(true, block, vec![content]));
+        }
+        // 1 is known only if 2, which is gone, made room for 3. And 2 is never known.
+        pod.request(0, &request(true, 4, vec![1]));
+        let known = pod.counts.removed_requests;
+        pod.request(0, &request(true, 5, vec![2]));
+        assert_eq!(pod.counts.removed_requests, known);
+        known
+    };
+    assert_eq!([removed(true), removed(false)], [1, 0]);
 }

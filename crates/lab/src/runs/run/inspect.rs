@@ -1,7 +1,7 @@
 //! What must hold of an engine at rest: every block reads back, the engine's own audit finds nothing, no buffer is lost,
-//! the figures are exact, and every live slot holds what its digest says.
+//! the figures are exact, every live slot holds what its digest says, and the census says which share of volumes lies in shared slots.
 
-use engine::{Digest, Mode, Nanos, PassState, Policy, Removed, WhatIf, WriteCounts};
+use engine::{Digest, Mode, Nanos, PassState, Policy, Removed, SharedBlocks, WhatIf, WriteCounts};
 
 use crate::content::{CELLS, digest};
 use crate::oracle::model::Range;
@@ -9,6 +9,8 @@ use crate::runs::run::Run;
 use crate::world::{Step, World};
 use crate::{Checked, violated};
 
+/// Times that background work may come between a census and the look at it.
+const CENSUSES: usize = 4;
 /// Volumes of more blocks are not read as a whole.
 const READ_WHOLE: u64 = 1 << 14;
 
@@ -80,7 +82,66 @@ impl Run {
         self.audit()?;
         self.disk_index()?;
         self.buffers_are_all_there()?;
-        self.slots_hold_their_digests()
+        self.slots_hold_their_digests()?;
+        self.census()
+    }
+
+    /// Holds the census against a count of all maps, and whole counts against the contents of the model where each content is stored once.
+    fn census(&mut self) -> Checked {
+        if self.is_unsettled || self.endures || self.has_failed() {
+            return Ok(());
+        }
+        for _ in 0..CENSUSES {
+            while self.world.engine.census_is_due() && self.step(Nanos::MAX)? != Step::Quiet {}
+            if self.world.engine.census_is_due() {
+                return violated("a census is due, and nothing comes of it");
+            }
+            self.rest()?;
+            // Background work may have changed something meanwhile, and a merge is followed by another census.
+            let status = self.world.engine.status();
+            if status.unmerged_entries == 0 && !self.world.engine.census_is_due() {
+                return self.shares();
+            }
+            self.finish_copying()?;
+            self.settle()?;
+            if self.is_unsettled {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn shares(&mut self) -> Checked {
+        let (engine, disk) = (&self.world.engine, &self.world.disk);
+        let Some(counted) = engine.count_shared(&mut |offset, length| World::read_bytes(disk, offset, length)) else {
+            return violated("the blocks in shared slots cannot be counted");
+        };
+        let stores_each_once = self.is_exact
+            && !engine.status().dedup.is_short_of_room
+            && self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
+        for volume in engine.volumes() {
+            let Some(census) = engine.shared_of(volume) else {
+                return violated(format!("no census has counted volume {}", volume.name));
+            };
+            let blocks = counted.iter().find(|blocks| blocks.volume == volume.id).copied();
+            let Some(SharedBlocks { mapped, shared, .. }) = blocks else { continue };
+            let exact = (shared * 1_000_000).checked_div(mapped).unwrap_or(0);
+            if exact.abs_diff(census.ppm.into()) > 6 * u64::from(census.error_ppm) {
+                let name = &volume.name;
+                return violated(format!(
+                    "{shared} of {mapped} blocks of volume {name} are in shared slots, but {census:?}"
+                ));
+            }
+            let at = self.model.volumes().iter().position(|known| known.id == Some(volume.id));
+            let expected = at.map_or(shared, |at| self.model.repeated(at));
+            if stores_each_once && shared != expected {
+                return violated(format!(
+                    "{expected} blocks of volume {} repeat, {shared} are in shared slots",
+                    volume.name
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// After a crash: the passes that are due leave each content once, where nothing but being offline had stored it twice.

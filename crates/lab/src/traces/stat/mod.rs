@@ -169,6 +169,11 @@ impl Stat {
         Stat { places: self.places, contents: self.contents, ..Stat::default() }
     }
 
+    /// Contents that were read or written so far, those before [`Stat::warmed`] also.
+    pub fn distinct_contents(&self) -> u64 {
+        self.contents.len() as u64
+    }
+
     /// One block of a request: whether it is written, and its content was before.
     fn block(&mut self, block: u64, writes: bool, content: Option<ContentId>) -> bool {
         let place = self.places.entry(block).or_default();

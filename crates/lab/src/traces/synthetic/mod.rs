@@ -2,7 +2,9 @@
 //! sizes and shares that are published of the real ones (docs/traces.md), and no byte of them.
 //!
 //! A trace is a pure function of (profile, seed): all days come from one state, and a day that is asked for alone is made after those
-//! before it. Days are equally large: the real days 1 to 14 are not published, and the made ones are there to warm caches up.
+//! before it. Day 15 is POD's, a quiet Saturday. The others are working days: each has a 21st part of what CacheDedup publishes of three weeks,
+//! so that more contents are written in them than POD's memory holds entries of. (For the short form of figures there are days that are
+//! all as small as day 15: [`quiet_days`].)
 //!
 //! How a write is made. Its size is drawn so that the day has the published mean. It is redundant as a whole, in parts, or new. A redundant one
 //! takes what an earlier write's place holds now, and goes to that place again or to another one; in parts, runs of it are replaced by new contents.
@@ -48,12 +50,22 @@ const NEW_FILE: f64 = 0.05;
 /// Of reads: of what was written lately; of a hot place; the rest anywhere. [D]
 const READS: (f64, f64) = (0.4, 0.4);
 
+/// Of redundant writes and of reads of what was written, those that draw any write of all days before, each as likely as another; the others
+/// draw one as long ago as the samples say. One number for all three traces: the one that is there for the slopes of POD's Fig. 3 on mail,
+/// which count as fitted. [D]
+const FAR: f64 = 0.1;
+
 /// Sizes come nearer to their mean over so many requests.
 const STEERED_OVER: u64 = 100;
 
 /// The requests of days in a row, in the order of time, from the first of November 2008 as in the real traces. Days count from 1.
 pub fn days(profile: Profile, seed: u64, days: RangeInclusive<u32>) -> Days {
-    Days::new(profile, seed, days, 1)
+    Days::new(profile, seed, days, 1, true)
+}
+
+/// The same, but all days are as small as day 15.
+pub fn quiet_days(profile: Profile, seed: u64, days: RangeInclusive<u32>) -> Days {
+    Days::new(profile, seed, days, 1, false)
 }
 
 /// One more than the last block that requests go to.
@@ -76,6 +88,8 @@ pub struct Days {
     last_day: u32,
     /// A day has one request in so many of the real one's.
     one_in: u64,
+    /// Whether days before the measured one are working days.
+    has_working_days: bool,
     bursts: std::vec::IntoIter<Burst>,
     /// Requests left of the burst; of the day; writes of the day.
     left: (u64, u64, u64),
@@ -99,7 +113,7 @@ pub struct Days {
 
 impl Days {
     /// `one_in` makes short days, for tests: one request in so many.
-    fn new(profile: Profile, seed: u64, days: RangeInclusive<u32>, one_in: u64) -> Days {
+    fn new(profile: Profile, seed: u64, days: RangeInclusive<u32>, one_in: u64, has_working_days: bool) -> Days {
         let shape = profile.shape();
         let mut made = Days {
             shape,
@@ -109,6 +123,7 @@ impl Days {
             day: 0,
             last_day: *days.end(),
             one_in,
+            has_working_days,
             bursts: Vec::new().into_iter(),
             left: (0, 0, 0),
             blocks_left: [0.0; 2],
@@ -139,8 +154,12 @@ impl Days {
             return false;
         }
         self.day += 1;
-        let requests = (self.shape.requests / self.one_in).max(1);
-        let writes = (requests as f64 * self.shape.write_ratio) as u64;
+        let (requests, write_ratio) = match self.has_working_days && self.day != MEASURED_DAY {
+            true => self.shape.working_day(),
+            false => (self.shape.requests, self.shape.write_ratio),
+        };
+        let requests = (requests / self.one_in).max(1);
+        let writes = (requests as f64 * write_ratio) as u64;
         self.left = (0, requests, writes);
         let mean = |sizes: &Sizes, count: u64| sizes.mean * count as f64;
         self.blocks_left = [mean(&self.shape.read_sizes, requests - writes), mean(&self.shape.write_sizes, writes)];
@@ -209,7 +228,7 @@ impl Days {
             ends.iter().all(|&end| self.held.get(end).is_some_and(|(_, write)| write == place.write))
         };
         let source = match is_whole || in_parts {
-            true => self.places.draw(self.shape, &mut self.random, blocks, is_whole_still),
+            true => self.places.draw(self.shape, FAR, &mut self.random, blocks, is_whole_still),
             false => None,
         };
         let (block, contents) = match source {
@@ -264,7 +283,8 @@ impl Days {
 
     fn read(&mut self, blocks: u32) -> (u64, Vec<ContentId>) {
         let kind = draws::unit(&mut self.random);
-        let recent = if kind < READS.0 { self.places.draw(self.shape, &mut self.random, 1, |_| true) } else { None };
+        let recent =
+            if kind < READS.0 { self.places.draw(self.shape, FAR, &mut self.random, 1, |_| true) } else { None };
         let block = match recent {
             Some(place) => place.block,
             None if kind < READS.0 + READS.1 => {

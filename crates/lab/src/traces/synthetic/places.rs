@@ -1,11 +1,16 @@
 //! Where writes went, so that later ones can have their content, or go there again.
 
-use super::draws::lognormal;
+use super::draws::{chance, lognormal};
 use super::profile::Shape;
 use crate::random::Random;
 
 /// Writes that are remembered of each class.
 const REMEMBERED: usize = 1 << 16;
+
+/// Of all writes of a class, one in so many is remembered for longer,
+const FAR_ONE_IN: usize = 8;
+/// and so many of those: as many as two weeks of mail have.
+const FAR_REMEMBERED: usize = 1 << 21;
 
 /// Classes of sizes by powers of two, up to 256 blocks.
 const CLASSES: usize = 9;
@@ -31,39 +36,58 @@ pub(super) struct Places {
 #[derive(Default)]
 struct Ring {
     places: Vec<Place>,
+    /// One in so many of all writes, for draws from long ago.
+    far: Vec<Place>,
     /// All that were ever put in; the next one goes to this, modulo the ring.
     count: usize,
+}
+
+impl Ring {
+    fn add(&mut self, place: Place) {
+        put(&mut self.places, self.count % REMEMBERED, place);
+        if self.count.is_multiple_of(FAR_ONE_IN) {
+            put(&mut self.far, self.count / FAR_ONE_IN % FAR_REMEMBERED, place);
+        }
+        self.count += 1;
+    }
+}
+
+fn put(places: &mut Vec<Place>, at: usize, place: Place) {
+    match places.get_mut(at) {
+        Some(old) => *old = place,
+        None => places.push(place),
+    }
 }
 
 impl Places {
     /// One more write.
     pub(super) fn add(&mut self, place: Place) {
-        let ring = &mut self.classes[class(place.blocks)];
-        let at = ring.count % REMEMBERED;
-        match ring.places.get_mut(at) {
-            Some(old) => *old = place,
-            None => ring.places.push(place),
-        }
-        ring.count += 1;
+        self.classes[class(place.blocks)].add(place);
     }
 
-    /// A write of at least so many blocks that `is_right`, as long ago as is drawn; any that is large enough, if none is found to be
-    /// right; none if there is none.
+    /// A write of at least so many blocks that `is_right`, as long ago as is drawn: with the probability `far`, any of all days; any that is
+    /// large enough, if none is found to be right; none if there is none.
     pub(super) fn draw(
         &self,
         shape: &Shape,
+        far: f64,
         random: &mut Random,
         blocks: u32,
         is_right: impl Fn(Place) -> bool,
     ) -> Option<Place> {
         let mut any = None;
+        let is_far = chance(random, far);
         for ring in &self.classes[class(blocks)..] {
             if ring.places.is_empty() {
                 continue;
             }
             for _ in 0..TRIES {
-                let back = (lognormal(random, shape.distance) as usize).min(ring.places.len() - 1);
-                let place = ring.places[(ring.count - 1 - back) % REMEMBERED];
+                let place = if is_far {
+                    ring.far[random.below(ring.far.len() as u64) as usize]
+                } else {
+                    let back = (lognormal(random, shape.distance) as usize).min(ring.places.len() - 1);
+                    ring.places[(ring.count - 1 - back) % REMEMBERED]
+                };
                 if place.blocks < blocks {
                     continue;
                 }

@@ -64,6 +64,16 @@ pub(super) struct Sample {
     pub(super) record_variation: f64,
 }
 
+/// What three weeks of the trace have in all, as CacheDedup publishes it (REFERENCE, part 2; not verified). Gigabytes of 10^9 bytes.
+pub(super) struct ThreeWeeks {
+    /// Bytes of all requests.
+    pub(super) total_gb: f64,
+    /// Bytes of distinct contents: the target of those of the made days.
+    pub(super) unique_gb: f64,
+    /// Bytes written for each byte read.
+    pub(super) writes_by_reads: f64,
+}
+
 /// All that a day is drawn from.
 pub(super) struct Shape {
     /// A day's, [P3].
@@ -107,8 +117,20 @@ pub(super) struct Shape {
     /// Microseconds from record to record of a request. [C]
     pub(super) record_gap_us: u64,
     pub(super) image: Image,
+    pub(super) weeks: ThreeWeeks,
     /// What its real sample has, of seconds or minutes, for comparison. [C]
     pub(super) sample: Sample,
+}
+
+impl Shape {
+    /// Requests of a working day, and the share of writes among them: a 21st part of three weeks, in requests of the sizes of day 15.
+    pub(super) fn working_day(&self) -> (u64, f64) {
+        let ThreeWeeks { total_gb, writes_by_reads, .. } = self.weeks;
+        let blocks = total_gb * 1e9 / 21.0 / 4096.0;
+        let writes = blocks * writes_by_reads / (1.0 + writes_by_reads) / self.write_sizes.mean;
+        let reads = blocks / (1.0 + writes_by_reads) / self.read_sizes.mean;
+        ((writes + reads) as u64, writes / (writes + reads))
+    }
 }
 
 /// The journal of ext3: 128 MiB. [D]
@@ -153,6 +175,7 @@ static WEB_VM: Shape = Shape {
     idle: (5.0, 11.8),
     record_gap_us: 35,
     image: Image { pages: 5_242_866, zero: 0.2338, shared: 0.1663, twin: 0.819, similarity: 2.67 },
+    weeks: ThreeWeeks { total_gb: 54.5, unique_gb: 23.4, writes_by_reads: 3.6 },
     sample: Sample { burst_p90: 7.0, burst_most: 18.0, dispersion: 7.0, record_variation: 5.1 },
 };
 
@@ -183,6 +206,7 @@ static HOMES: Shape = Shape {
     idle: (5.4, 29.7),
     record_gap_us: 65,
     image: Image { pages: 183_000_000, zero: 0.30, shared: 0.4769, twin: 0.0, similarity: 2.94 },
+    weeks: ThreeWeeks { total_gb: 67.3, unique_gb: 44.4, writes_by_reads: 31.5 },
     sample: Sample { burst_p90: 13.0, burst_most: 141.0, dispersion: 55.0, record_variation: 6.1 },
 };
 
@@ -221,5 +245,6 @@ static MAIL: Shape = Shape {
     idle: (0.18, 0.5),
     record_gap_us: 38,
     image: Image { pages: 73_000_000, zero: 0.30, shared: 0.4257, twin: 0.0, similarity: 2.64 },
+    weeks: ThreeWeeks { total_gb: 1741.0, unique_gb: 171.3, writes_by_reads: 8.1 },
     sample: Sample { burst_p90: 5.0, burst_most: 622.0, dispersion: 250.0, record_variation: 11.4 },
 };

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::select::Select;
 use super::{Days, MEASURED_DAY, Profile, image};
+use crate::traces::BLOCK;
 use crate::traces::stat::Stat;
 use crate::traces::stat::spread::Spread;
 
@@ -60,7 +61,9 @@ pub fn measure(profile: Profile, seed: u64, one_in: u64) -> Report {
     let mut stat = Stat::default();
     let mut select = Select::default();
     let mut before = (0, 0);
-    let mut made = Days::new(profile, seed, 1..=MEASURED_DAY, one_in);
+    // Blocks of the days before, and their contents.
+    let (mut blocks, mut contents) = (0, 0);
+    let mut made = Days::new(profile, seed, 1..=MEASURED_DAY, one_in, true);
     let mut gaps = Spread::default();
     let mut last = None;
     let mut is_measured = false;
@@ -68,10 +71,12 @@ pub fn measure(profile: Profile, seed: u64, one_in: u64) -> Report {
     while let Some(request) = made.next() {
         if made.day == MEASURED_DAY && !is_measured {
             is_measured = true;
+            contents = stat.distinct_contents();
             stat = stat.warmed();
             before = (select.writes, select.removed);
         }
         stat.add(&request);
+        blocks += if is_measured { 0 } else { u64::from(request.blocks) };
         if request.writes {
             select.write(&request);
         }
@@ -104,6 +109,11 @@ pub fn measure(profile: Profile, seed: u64, one_in: u64) -> Report {
         None => (Predicted, "not published as a number"),
     };
     row("writes removed by Select-Dedupe", label, shape.removed, removed, source);
+    let of_weeks = |gb: f64| Some(gb * f64::from(MEASURED_DAY - 1) / 21.0 / one_in as f64);
+    let gb = |blocks: u64| (blocks * BLOCK) as f64 / 1e9;
+    let source = "CacheDedup, three weeks (not verified), in proportion";
+    row("days 1 to 14, GB", Fitted, of_weeks(shape.weeks.total_gb), gb(blocks), source);
+    row("days 1 to 14, distinct contents, GB", Predicted, of_weeks(shape.weeks.unique_gb), gb(contents), source);
     let source = "I/O Deduplication, slides";
     row(
         "disk pages by distinct contents",

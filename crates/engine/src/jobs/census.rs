@@ -1,0 +1,657 @@
+//! Estimates which share of each volume's mapped blocks lies in shared slots: docs/rfc/0016-census.md. A job that reads and changes nothing.
+//!
+//! ```text
+//! Frame   lists the subtrees of a map that hold something, level by level, while they are few
+//! Leaf    takes a leaf: all of them in order, if they are few; else one that is drawn at random
+//! Slots   looks up the states of the slots that the leaf maps
+//! ```
+//!
+//! What must hold: everything is as of the last merge (map buffer, leaves, space map), and no step is taken while a checkpoint changes these.
+//! A figure without error has seen all leaves. Each leaf that is drawn is as likely as any other.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Steps, Work};
+use crate::canary::Canary;
+use crate::contract::{Nanos, VolumeId};
+use crate::format::entry::{Key, Slot};
+use crate::format::layout::height_for;
+use crate::format::superblock::Pointer;
+use crate::format::volume::{MAX_BLOCKS, Volume};
+use crate::pool::Pool;
+use crate::pool::standing::{Facts, Phase};
+use crate::sizes::list_bytes;
+use crate::space::SlotState;
+use crate::store::pages::{PageKey, Region};
+use crate::store::tree::{LastLeaf, Missing, Place, Walk, locate, lookup};
+
+/// Parts of the work that a step does when nobody else wants something; 1 else.
+const BUDGET: u32 = 8;
+/// Subtrees that a frame lists, at most: so many for each leaf that is drawn.
+const FRAME: u64 = 4;
+/// Leaves that are drawn of a volume, at most and at least, and of all volumes.
+const MOST_LEAVES: u64 = 256;
+const LEAST_LEAVES: u64 = 32;
+const ALL_LEAVES: u64 = 4096;
+/// Slots that are looked up of a leaf that was drawn, at most.
+const SLOTS: usize = 32;
+/// Draws of one part of the work, and of a volume, at most.
+const DRAWS_AT_ONCE: u32 = 64;
+const DRAWS: u32 = 1 << 20;
+/// Pages that are read for a volume, at most.
+const PAGES: u32 = 1 << 14;
+/// So long at least the job rests after opening and after a census, and so many times as long as that took.
+const REST: Nanos = 10_000_000_000;
+const REST_FACTOR: Nanos = 8;
+/// If little has changed, it rests so long.
+const LONG_REST: Nanos = 300_000_000_000;
+/// So long the pool has been idle when a checkpoint is asked for.
+const MERGE_AFTER: Nanos = 10_000_000_000;
+/// One of so many mappings is much.
+const MUCH: u64 = 16;
+const MILLION: u64 = 1_000_000;
+
+/// The share of a volume's mapped blocks that lie in slots with more than one reference, as of a census.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shared {
+    /// The share in millionths; 0 if nothing is mapped.
+    pub ppm: u32,
+    /// Its standard error in millionths; 0: all blocks were looked at.
+    pub error_ppm: u32,
+    /// When it was counted.
+    pub at: Nanos,
+}
+
+/// What was counted of a volume.
+struct Counted {
+    volume: VolumeId,
+    /// `None`: no draw met a leaf.
+    shared: Option<Shared>,
+    /// Blocks that it mapped then.
+    blocks: u64,
+}
+
+/// The results, and the census under way.
+pub(crate) struct Census {
+    /// When the next census begins, 0 while one is under way, the greatest number if nothing has changed.
+    due: Nanos,
+    /// A checkpoint is asked for if so many mappings are unmerged.
+    merge_from: usize,
+    /// In the order of volumes.
+    counted: Vec<Counted>,
+    under_way: Option<Box<UnderWay>>,
+    /// The page that it waits for.
+    waiting: Option<PageKey>,
+    /// The pool's count of changed references when the last census began.
+    seen: u64,
+    /// When the last census ended, and how long the job rests then.
+    ended: Nanos,
+    rest: Nanos,
+    /// No census begins before.
+    not_before: Nanos,
+    random: Option<Random>,
+}
+
+/// A census under way.
+struct UnderWay {
+    began: Nanos,
+    seen: u64,
+    /// Volumes that are still to be counted, the next one last.
+    volumes: Vec<VolumeId>,
+    /// Leaves that are taken of a volume, at most.
+    leaves: u64,
+    volume: Option<Counting>,
+}
+
+/// The volume that is being counted.
+struct Counting {
+    id: VolumeId,
+    task: Task,
+    /// Level of the subtrees in the frame, and their numbers within it.
+    level: u8,
+    frame: Vec<u64>,
+    /// Those one level below that have been found, and how many of the frame have been looked at.
+    below: Vec<u64>,
+    at: usize,
+    /// All leaves are taken.
+    is_whole: bool,
+    /// The leaf that was drawn, while its page is awaited.
+    drawn: Option<u64>,
+    draws: u32,
+    pages: u32,
+    /// The slots of the leaf that are still to be looked up, in order; blocks that it maps; slots looked up, and those that are shared.
+    slots: Vec<Slot>,
+    mapped: u64,
+    looked_up: u64,
+    shared: u64,
+    sums: Sums,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Frame,
+    Leaf,
+    Slots,
+}
+
+/// Sums over leaves: of blocks mapped and of millionths of blocks shared, of their squares and of their products.
+#[derive(Clone, Copy, Default, Debug)]
+struct Sums {
+    leaves: u64,
+    mapped: u128,
+    shared: u128,
+    mapped_squared: u128,
+    shared_squared: u128,
+    product: u128,
+}
+
+impl Sums {
+    /// Adds a leaf: blocks mapped, and shared slots among those that were looked up.
+    fn add(&mut self, mapped: u64, shared: u64, looked_up: u64) {
+        let mapped = u128::from(mapped);
+        let shared = mapped * u128::from(MILLION * shared) / u128::from(looked_up.max(1));
+        self.leaves += 1;
+        self.mapped += mapped;
+        self.shared += shared;
+        self.mapped_squared += mapped * mapped;
+        self.shared_squared += shared * shared;
+        self.product += mapped * shared;
+    }
+
+    /// Returns the share in millionths and its standard error: that of a ratio of sums over clusters (Cochran, Sampling Techniques, 6.4).
+    fn estimate(&self, is_whole: bool) -> (u32, u32) {
+        let Some(ratio) = self.shared.checked_div(self.mapped) else { return (0, 0) };
+        if is_whole {
+            return (ratio as u32, 0);
+        }
+        let squares =
+            (self.shared_squared + ratio * ratio * self.mapped_squared).saturating_sub(2 * ratio * self.product);
+        let leaves = u128::from(self.leaves);
+        let deviation = (squares * leaves / (leaves - 1).max(1)).isqrt() / self.mapped;
+        let least = 2 * u128::from(MILLION) / leaves;
+        (ratio as u32, deviation.max(least).min(MILLION.into()) as u32)
+    }
+}
+
+/// A generator of pseudorandom numbers: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+#[derive(Clone, Copy)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A number below a limit.
+    fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
+    }
+}
+
+impl Census {
+    /// Nothing is counted, and nothing is due.
+    pub(crate) fn new() -> Census {
+        Census {
+            due: Nanos::MAX,
+            merge_from: usize::MAX,
+            counted: Vec::new(),
+            under_way: None,
+            waiting: None,
+            seen: 0,
+            ended: 0,
+            rest: 0,
+            not_before: 0,
+            random: None,
+        }
+    }
+
+    /// The estimate for a volume, with the blocks that it mapped then; `None` until it has been counted.
+    pub(crate) fn of(&self, volume: VolumeId) -> Option<(Shared, u64)> {
+        let counted = &self.counted[self.place(volume).ok()?];
+        Some((counted.shared?, counted.blocks))
+    }
+
+    /// Where a volume is among those that have been counted, or would be.
+    fn place(&self, volume: VolumeId) -> Result<usize, usize> {
+        self.counted.binary_search_by_key(&volume, |counted| counted.volume)
+    }
+
+    /// Whether a census is under way, or will be without any more change.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due < Nanos::MAX
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        let under_way = self.under_way.as_ref().map_or(0, |under_way| {
+            let counting = under_way.volume.as_ref().map_or(0, |counting| {
+                list_bytes(&counting.frame) + list_bytes(&counting.below) + list_bytes(&counting.slots)
+            });
+            size_of::<UnderWay>() as u64 + list_bytes(&under_way.volumes) + counting
+        });
+        list_bytes(&self.counted) + under_way
+    }
+
+    /// The pool has been opened: a while later all volumes are counted.
+    pub(crate) fn open(&mut self, pool: &Pool) {
+        self.not_before = pool.now + REST;
+        self.review(pool);
+    }
+
+    /// Decides when the next census begins: the pool was opened, a checkpoint has merged changes, or a census has ended.
+    pub(crate) fn review(&mut self, pool: &Pool) {
+        if self.under_way.is_some() {
+            return;
+        }
+        let mapped: u64 = pool.volumes.iter().map(|volume| volume.logical_blocks_used).sum();
+        let much = (mapped / MUCH).max(1);
+        let changes = pool.changed_references() - self.seen;
+        self.merge_from = usize::try_from(much).unwrap_or(usize::MAX);
+        self.due = if pool.is_counted_volume_missing(self) {
+            pool.now.max(self.not_before)
+        } else if changes >= much {
+            self.ended + self.rest
+        } else if changes > 0 {
+            self.ended + LONG_REST
+        } else {
+            Nanos::MAX
+        };
+    }
+
+    /// Nothing is counted any more.
+    fn stop(&mut self) {
+        self.under_way = None;
+        (self.due, self.merge_from) = (Nanos::MAX, usize::MAX);
+    }
+
+    fn begin(&mut self, pool: &Pool) {
+        let volumes: Vec<VolumeId> = pool.counted_volumes().map(|volume| volume.id).rev().collect();
+        self.counted.retain(|counted| pool.volume_index(counted.volume).is_some());
+        let most = (u64::from(pool.limits.pages) / 4).clamp(LEAST_LEAVES, MOST_LEAVES);
+        let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
+        let (began, seen) = (pool.now, pool.changed_references());
+        self.random.get_or_insert(Random(pool.store.page_seed));
+        self.under_way = Some(Box::new(UnderWay { began, seen, volumes, leaves, volume: None }));
+        self.due = 0;
+    }
+
+    fn end(&mut self, pool: &Pool) {
+        let Some(under_way) = self.under_way.take() else { return };
+        self.seen = under_way.seen;
+        self.ended = pool.now;
+        self.rest = REST.max((pool.now - under_way.began).saturating_mul(REST_FACTOR));
+        self.review(pool);
+    }
+
+    fn note(&mut self, counted: Counted) {
+        match self.place(counted.volume) {
+            Ok(at) => self.counted[at] = counted,
+            Err(at) => self.counted.insert(at, counted),
+        }
+    }
+
+    /// One part of the work; false at the end of the census.
+    fn advance_census(&mut self, pool: &mut Pool) -> Result<bool, Missing> {
+        let Census { under_way: Some(under_way), random: Some(random), .. } = self else { return Ok(false) };
+        let leaves = under_way.leaves;
+        let Some(counting) = &mut under_way.volume else {
+            let Some(next) = under_way.volumes.pop() else { return Ok(false) };
+            under_way.volume = pool.volume_index(next).map(|at| Counting::new(pool, at));
+            return Ok(true);
+        };
+        let done = match pool.volume_index(counting.id) {
+            None => true,
+            Some(at) => counting.step(pool, at, leaves, random)?,
+        };
+        if done {
+            let (id, sums, is_whole) = (counting.id, counting.sums, counting.is_whole);
+            under_way.volume = None;
+            if let Some(at) = pool.volume_index(id) {
+                let (ppm, error_ppm) = sums.estimate(is_whole);
+                let shared = (is_whole || sums.leaves > 0).then_some(Shared { ppm, error_ppm, at: pool.now });
+                self.note(Counted { volume: id, shared, blocks: pool.volumes[at].logical_blocks_used });
+            }
+        }
+        Ok(true)
+    }
+
+    /// A page is missing: it is loaded, or nothing more is read for this volume.
+    fn load(&mut self, pool: &mut Pool, missing: Missing) {
+        if let Some(counting) = self.under_way.as_mut().and_then(|under_way| under_way.volume.as_mut()) {
+            counting.pages += 1;
+        }
+        self.waiting = Some(missing.key);
+        pool.store.load(missing, None);
+    }
+}
+
+impl Counting {
+    fn new(pool: &Pool, at: usize) -> Counting {
+        let (volume, geometry) = (&pool.volumes[at], &pool.store.geometry);
+        let leaves = volume.size.div_ceil(geometry.block()).div_ceil(geometry.map_leaf_entries());
+        Counting {
+            id: volume.id,
+            task: Task::Frame,
+            level: height_for(leaves, geometry.fanout()).max(pool.maps[at].height),
+            frame: vec![0],
+            below: Vec::new(),
+            at: 0,
+            is_whole: false,
+            drawn: None,
+            draws: 0,
+            pages: 0,
+            slots: Vec::new(),
+            mapped: 0,
+            looked_up: 0,
+            shared: 0,
+            sums: Sums::default(),
+        }
+    }
+
+    /// One part of the work; true when the volume has been counted.
+    fn step(&mut self, pool: &mut Pool, at: usize, leaves: u64, random: &mut Random) -> Result<bool, Missing> {
+        match self.task {
+            Task::Frame => {
+                self.extend_frame(pool, at, leaves)?;
+                Ok(false)
+            }
+            Task::Leaf if self.is_whole => self.take_next(pool, at),
+            Task::Leaf => self.draw(pool, at, leaves, random),
+            Task::Slots => {
+                self.look_up(pool)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Looks into one subtree of the frame for those below it.
+    fn extend_frame(&mut self, pool: &mut Pool, at: usize, leaves: u64) -> Result<(), Missing> {
+        if self.level > 0
+            && let Some(&subtree) = self.frame.get(self.at)
+        {
+            pool.subtrees_below(at, self.level, subtree, &mut self.below)?;
+            self.at += 1;
+            if self.below.len() as u64 <= FRAME * leaves {
+                return Ok(());
+            }
+            // Too many: what is above them is the frame.
+        } else if self.level > 0 {
+            self.frame = core::mem::take(&mut self.below);
+            (self.level, self.at) = (self.level - 1, 0);
+            return Ok(());
+        }
+        self.below = Vec::new();
+        self.is_whole = self.level == 0 && self.frame.len() as u64 <= leaves;
+        (self.task, self.at) = (Task::Leaf, 0);
+        Ok(())
+    }
+
+    /// Takes the next leaf of all; true if there is none.
+    fn take_next(&mut self, pool: &mut Pool, at: usize) -> Result<bool, Missing> {
+        let Some(&leaf) = self.frame.get(self.at) else { return Ok(true) };
+        if pool.slots_of_leaf(at, leaf, &mut self.slots)? {
+            self.begin_slots(None);
+        }
+        self.at += 1;
+        Ok(false)
+    }
+
+    /// Draws leaves until one is there; true if enough have been taken.
+    fn draw(&mut self, pool: &mut Pool, at: usize, leaves: u64, random: &mut Random) -> Result<bool, Missing> {
+        let span = pool.store.geometry.fanout().saturating_pow(self.level.into());
+        for _ in 0..DRAWS_AT_ONCE {
+            let is_over = self.sums.leaves >= leaves || self.draws >= DRAWS || self.pages >= PAGES;
+            if is_over || self.frame.is_empty() {
+                return Ok(true);
+            }
+            let leaf = match self.drawn {
+                Some(leaf) => leaf,
+                None => {
+                    self.draws += 1;
+                    let subtree = self.frame[random.below(self.frame.len() as u64) as usize];
+                    subtree.saturating_mul(span).saturating_add(random.below(span))
+                }
+            };
+            self.drawn = Some(leaf);
+            let is_there = pool.slots_of_leaf(at, leaf, &mut self.slots)?;
+            self.drawn = None;
+            if is_there {
+                self.begin_slots(Some(random));
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    /// The slots of a leaf have been found: all of them are looked up, or some, evenly spaced.
+    fn begin_slots(&mut self, random: Option<&mut Random>) {
+        let mapped = self.slots.len();
+        (self.mapped, self.looked_up, self.shared) = (mapped as u64, 0, 0);
+        if let Some(random) = random.filter(|_| mapped > SLOTS) {
+            let first = random.below(mapped as u64) as usize;
+            for number in 0..SLOTS {
+                // Each goes to the place of one that has been passed, or is not taken.
+                self.slots.push(self.slots[(first + number * mapped / SLOTS) % mapped]);
+            }
+            self.slots.drain(..mapped);
+        }
+        self.slots.sort_unstable();
+        self.task = Task::Slots;
+    }
+
+    /// Looks up the slots of the leaf, the greatest first.
+    fn look_up(&mut self, pool: &mut Pool) -> Result<(), Missing> {
+        let mut last = LastLeaf::default();
+        while let Some(&slot) = self.slots.last() {
+            let state = match pool.slot_state_after(slot, &mut last) {
+                Ok(state) => state,
+                Err(missing) if pool.is_unreadable(&missing) => SlotState::Free,
+                Err(missing) => return Err(missing),
+            };
+            let is_shared =
+                state == SlotState::Shared || state == SlotState::Single && pool.canary(Canary::SingleForShared);
+            self.looked_up += 1;
+            self.shared += u64::from(is_shared);
+            self.slots.pop();
+        }
+        self.sums.add(self.mapped, self.shared, self.looked_up);
+        self.task = Task::Leaf;
+        Ok(())
+    }
+}
+
+impl Steps for Census {
+    fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    #[inline(always)]
+    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
+        pool.now >= self.due
+            || facts.is_idle && pool.delta.len() >= self.merge_from && pool.now >= facts.idle_from + MERGE_AFTER
+    }
+
+    #[inline(always)]
+    fn begins_at(&self, pool: &Pool, facts: &Facts) -> Option<Nanos> {
+        if !facts.are_active && pool.delta.len() >= self.merge_from {
+            return Some(self.due.min(facts.idle_from + MERGE_AFTER));
+        }
+        (self.due < Nanos::MAX).then_some(self.due)
+    }
+
+    fn can_advance(&self) -> bool {
+        false
+    }
+
+    fn is_stuck(&self, pool: &Pool) -> bool {
+        self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+    }
+
+    fn step(&mut self, work: &mut Work<'_>) {
+        let pool = &mut *work.pool;
+        if pool.phase != Phase::Serving || pool.read_only {
+            return self.stop();
+        }
+        if pool.now < self.due {
+            // The checkpoint says what comes of it.
+            self.merge_from = usize::MAX;
+            if pool.takes_changes() {
+                pool.ask_for_checkpoint();
+            }
+            return;
+        }
+        if self.under_way.is_none() {
+            self.begin(pool);
+        }
+        if self.is_stuck(pool) {
+            return;
+        }
+        self.waiting = None;
+        for _ in 0..if pool.is_at_full_speed(&work.facts) { BUDGET } else { 1 } {
+            match self.advance_census(pool) {
+                Ok(true) => {}
+                Ok(false) => return self.end(pool),
+                Err(missing) => return self.load(pool, missing),
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// Volumes that the census counts.
+    fn counted_volumes(&self) -> impl DoubleEndedIterator<Item = &Volume> {
+        self.volumes.iter().filter(|volume| volume.keeps.is_none() && self.is_visible(volume))
+    }
+
+    fn is_counted_volume_missing(&self, census: &Census) -> bool {
+        self.counted_volumes().any(|volume| census.place(volume.id).is_err())
+    }
+
+    /// Whether a page will not come: it has failed, or was given up.
+    fn is_unreadable(&self, missing: &Missing) -> bool {
+        missing.pointer.is_lost() || self.failed_pages.contains(&missing.key)
+    }
+
+    /// Adds the subtrees one level below this one that have pages or buffered mappings.
+    fn subtrees_below(&mut self, volume: usize, level: u8, subtree: u64, found: &mut Vec<u64>) -> Result<(), Missing> {
+        let (root, fanout) = (self.maps[volume], self.store.geometry.fanout());
+        let place = match level > root.height {
+            true => None,
+            false => Some(locate(&mut self.store, Region::Metadata, root, level, subtree)),
+        };
+        let page = match place {
+            Some(Place::At(pointer)) => {
+                let missing = Missing {
+                    key: PageKey { region: Region::Metadata, location: pointer.location },
+                    pointer,
+                    parent: None,
+                };
+                match self.store.pages.get(missing.key) {
+                    None if self.is_unreadable(&missing) => None,
+                    None => return Err(missing),
+                    page => page,
+                }
+            }
+            Some(Place::Missing(_, missing)) if !self.is_unreadable(&missing) => return Err(missing),
+            _ => None,
+        };
+        let span = fanout.saturating_pow((level - 1).into()).saturating_mul(self.store.geometry.map_leaf_entries());
+        let id = self.volumes[volume].id;
+        let key = |child: u64| Key::new(id, child.saturating_mul(span).min(MAX_BLOCKS));
+        let (first, end) = (subtree * fanout, (subtree + 1).saturating_mul(fanout));
+        let buffered = |from: u64| Some(self.buffer.next_key(key(from), key(end))?.lba() / span);
+        let mut next_buffered = buffered(first);
+        for child in first..end {
+            let is_buffered = next_buffered == Some(child);
+            let has_page = match page {
+                Some(page) => {
+                    let pointer = Pointer::read(self.store.pages.bytes(page), (child - first) as usize * 16);
+                    !pointer.is_none() && !pointer.is_lost()
+                }
+                // The root lies lower.
+                None => child == 0 && level == root.height + 1 && !root.pointer.is_none(),
+            };
+            if is_buffered {
+                next_buffered = buffered(child + 1);
+            }
+            if is_buffered || has_page || child == 0 && level > root.height + 1 {
+                found.push(child);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the slots that the blocks of a leaf map, as of the last merge; false if there is no leaf, and nothing buffered.
+    fn slots_of_leaf(&mut self, volume: usize, leaf: u64, slots: &mut Vec<Slot>) -> Result<bool, Missing> {
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let page = match lookup(&mut self.store, Region::Metadata, self.maps[volume], leaf) {
+            Walk::Leaf(page) => Some(page),
+            Walk::Absent(_) => None,
+            Walk::Missing(missing) if self.is_unreadable(&missing) => None,
+            Walk::Missing(missing) => return Err(missing),
+        };
+        let id = self.volumes[volume].id;
+        let first = leaf.saturating_mul(per_leaf).min(MAX_BLOCKS);
+        let end = (first + per_leaf).min(MAX_BLOCKS);
+        let mut buffered = self.buffer.next_key(Key::new(id, first), Key::new(id, end));
+        slots.clear();
+        if page.is_none() && buffered.is_none() {
+            return Ok(false);
+        }
+        for key in (first..end).map(|block| Key::new(id, block)) {
+            let entry = if buffered == Some(key) {
+                buffered = self.buffer.next_key(Key(key.0 + 1), Key::new(id, end));
+                self.buffer.get(key)
+            } else {
+                page.and_then(|page| self.entry_in(page, key))
+            };
+            slots.extend(entry.and_then(|entry| entry.slot()));
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_of_equal_leaves_has_the_least_error_and_a_whole_count_has_none() {
+        let mut sums = Sums::default();
+        (0..100).for_each(|_| sums.add(512, 8, 32));
+        assert_eq!(sums.estimate(false), (250_000, 20_000));
+        assert_eq!(sums.estimate(true), (250_000, 0));
+        assert_eq!(Sums::default().estimate(true), (0, 0));
+    }
+
+    /// Half of the leaves are shared, half are not: the error of the mean is 0.5 / sqrt(n - 1).
+    #[test]
+    fn the_error_is_that_of_a_ratio_over_clusters() {
+        let mut sums = Sums::default();
+        (0..1601).for_each(|leaf| sums.add(512, leaf % 2 * 32, 32));
+        let (share, error) = sums.estimate(false);
+        assert!(share.abs_diff(500_000) < 400 && error.abs_diff(12_500) < 20, "{share} {error}");
+    }
+
+    /// Leaves of few blocks weigh little.
+    #[test]
+    fn a_share_is_one_of_blocks() {
+        let mut sums = Sums::default();
+        sums.add(300, 0, 300);
+        sums.add(100, 100, 100);
+        assert_eq!(sums.estimate(true), (250_000, 0));
+    }
+
+    #[test]
+    fn numbers_are_drawn_evenly() {
+        let mut random = Random(7);
+        let mut drawn = [0u32; 10];
+        (0..100_000).for_each(|_| drawn[random.below(10) as usize] += 1);
+        assert!(drawn.iter().all(|&count| count.abs_diff(10_000) < 500), "{drawn:?}");
+    }
+}
