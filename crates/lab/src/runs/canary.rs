@@ -112,7 +112,7 @@ pub const CANARIES: [(Canary, Hunt); 63] = [
     (Canary::UncheckedPlace, crash(27)),
     (Canary::UnprovenReplica, crash(29)),
     (Canary::KeptReplica, crash(29)),
-    (Canary::ReplayedOnFlash, crash(25)),
+    (Canary::ReplayedOnFlash, Hunt::Own(hazards::replay_into_containers_on_flash)),
     (Canary::AnyStamp, crash(25)),
     (Canary::EarlyPlace, crash(28)),
     (Canary::CopyOfDirty, crash(25)),

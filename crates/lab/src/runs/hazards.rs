@@ -1,13 +1,17 @@
-//! Hazards of the pass that finds duplicates which chance does not bring about in a small pool: a word of its own for each. A sound engine
-//! passes; the canaries of the same names have to be caught by them.
+//! Hazards of the pass that finds duplicates, and of the flash, which chance does not bring about in a small pool: a word of its own for each. A
+//! sound engine passes; the canaries of the same names have to be caught by them.
 
-use engine::{DedupCommand, DedupVerify, IoOp, Limits, Policy, PoolChange, ScrubCommand, Segment, VolumeProperties};
+use engine::{
+    CacheKey, DedupCommand, DedupVerify, IoOp, Limits, Policy, PoolChange, ScrubCommand, Segment, VolumeProperties,
+};
 
 use crate::runs::config::Config;
 use crate::runs::run::Run;
-use crate::runs::words::{SECONDS, write};
-use crate::runs::workload::{Operation, policy};
+use crate::runs::words::{SECONDS, place, write};
+use crate::runs::workload::{Fronting, Operation, policy};
 use crate::transcript::Trace;
+use crate::world::disk::Cut;
+use crate::world::flash::FlashConfig;
 use crate::{Checked, violated};
 
 /// Changes that a job makes between two syncs, at most: recovery verifies each of them (docs/performance.md).
@@ -183,4 +187,42 @@ pub fn copies_beside_a_pass() -> Checked {
         ));
     }
     run.settle_and_audit()
+}
+
+/// Containers on flash are free in part, and what is written fills them. The power fails before that is merged, or the log on flash says so: what
+/// was written is read, not what the flash has of those slots.
+pub fn replay_into_containers_on_flash() -> Checked {
+    const CONTAINERS: u32 = 12;
+    const BLOCKS: u64 = 8 * (CONTAINERS as u64 - 1);
+    // Less than half, so that none of them is emptied.
+    const FREE: u64 = 3;
+    let mut written_to = 0;
+    for pieces in 1..=6 {
+        let mut config = Config::small(1);
+        (config.parameters.geometry.containers, config.parameters.geometry.piece_blocks) = (CONTAINERS, 4);
+        (config.volumes, config.cache_key) = (vec![(BLOCKS, Policy::Native)], CacheKey::Off);
+        config.limits.read_ahead = 0;
+        config.flash = Some(FlashConfig::greedy(CONTAINERS));
+        let mut run = Run::start(config, Trace::new(false), false)?;
+        let whole = || Operation::ReadOn { place: place(0, 0, BLOCKS), blocks: 4, swapped: false };
+        let part = |n: u64| Operation::Trim { place: place(0, 8 * n + 8 - FREE, FREE), fua: false };
+        let mut word: Vec<Operation> = (0..BLOCKS / 4).map(|n| write(0, 4 * n, 4, 1 + 4 * n as u32)).collect();
+        word.extend((0..BLOCKS / 8).map(part).chain([Operation::Settle, whole(), Operation::Idle(SECONDS)]));
+        run.perform(&word)?;
+        let on_flash = |run: &Run| run.world.engine.status().flash.map_or((0, 0), |flash| (flash.filled, flash.found));
+        let (filled, _) = on_flash(&run);
+        let crash = Operation::Crash { cut: Cut::Lost, again: Vec::new(), verify: false };
+        let mut word = vec![Operation::Flash(Fronting::Hang { one_in: 1 })];
+        word.extend((0..pieces).map(|n| write(0, 8 * n, 4, 1000 + 4 * n as u32)));
+        word.extend([Operation::Drain, Operation::Flush, Operation::Drain, crash, Operation::Idle(SECONDS / 1000)]);
+        run.perform(&word)?;
+        let (_, found) = on_flash(&run);
+        run.perform(&[whole(), Operation::Drain])?;
+        written_to += filled.saturating_sub(found);
+        run.settle_and_audit()?;
+    }
+    if written_to == 0 {
+        return violated("nothing was written to containers on flash");
+    }
+    Ok(())
 }
