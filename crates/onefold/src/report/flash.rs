@@ -36,13 +36,13 @@ impl QuadrantsReport {
         QuadrantsReport { popular_once, popular_again, unpopular_once, unpopular_again }
     }
 
-    /// The quadrants by the slides' names, in their order.
+    /// The quadrants from QA to QD, by the names of the fields.
     pub fn named(&self) -> [(&'static str, u64); 4] {
         [
-            ("QA", self.popular_once),
-            ("QB", self.popular_again),
-            ("QC", self.unpopular_once),
-            ("QD", self.unpopular_again),
+            ("popular_once", self.popular_once),
+            ("popular_again", self.popular_again),
+            ("unpopular_once", self.unpopular_once),
+            ("unpopular_again", self.unpopular_again),
         ]
     }
 
@@ -52,11 +52,16 @@ impl QuadrantsReport {
         if all == 0 {
             return None;
         }
-        let says =
-            ["popular, copied once", "popular, copied again", "little read, copied once", "little read, copied again"];
+        let says = [
+            ("QA", "popular, copied once"),
+            ("QB", "popular, copied again"),
+            ("QC", "little read, copied once"),
+            ("QD", "little read, copied again"),
+        ];
         let shares = self.named().into_iter().zip(says);
-        let shown: Vec<String> =
-            shares.map(|((name, copies), what)| format!("{name} {} % ({what})", whole_percent(copies, all))).collect();
+        let shown: Vec<String> = shares
+            .map(|((_, copies), (name, what))| format!("{name} {} % ({what})", whole_percent(copies, all)))
+            .collect();
         Some(shown.join(", "))
     }
 }
