@@ -104,8 +104,6 @@ def expected(report, pool):
             values = [((), report["failure"] is not None)]
         else:
             values = [(names, value) for names, value in figures(report, path) if value is not None]
-            if path.endswith("_ns"):
-                values = [(names, value / 1e9) for names, value in values]
         for names, value in values:
             assert len(names) == len(labels), (name, names, labels)
             # Prometheus has times in seconds.
