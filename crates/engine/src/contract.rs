@@ -205,7 +205,7 @@ pub struct PoolChange {
     pub relocate: Option<Schedule>,
     /// Which feedback loop sets the pace of the pass that finds duplicates.
     pub throttle: Option<PassThrottle>,
-    /// Which containers are copied to a flash in front of the store.
+    /// Policy of which containers are copied to a flash in front of the store.
     pub flash_policy: Option<FlashPolicy>,
 }
 

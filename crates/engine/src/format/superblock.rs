@@ -38,7 +38,7 @@ pub const SUPERBLOCK_SIZE: usize = 512;
 const FLAGS_AT: usize = 12;
 const DEVICE_AT: usize = FLAGS_AT + 1;
 const RELOCATE_AT: usize = FLAGS_AT + 2;
-/// Which containers are copied to flash: behind the compatible features, for who does not know it may ignore it.
+/// Offset of the flash policy: behind the compatible features, for who does not know it may ignore it.
 const FLASH_POLICY_AT: usize = 36;
 const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
@@ -222,7 +222,7 @@ pub struct Superblock {
     pub dedup_verify: DedupVerify,
     /// Which feedback loop sets its pace.
     pub throttle: PassThrottle,
-    /// Which containers are copied to a flash in front of the store.
+    /// Policy of which containers are copied to a flash in front of the store.
     pub flash_policy: FlashPolicy,
     /// How index and read cache share memory, if that has been set.
     pub cache: Option<CacheSetting>,

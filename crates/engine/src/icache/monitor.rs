@@ -89,7 +89,7 @@ mod tests {
         Digest((u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).to_le_bytes())
     }
 
-    /// What was used before the Monitor began is known to it, and only what comes after counts.
+    /// Tests that a Monitor knows what was used before it began, and counts only what comes after.
     #[test]
     fn a_warm_monitor_counts_the_first_use_as_a_hit() {
         let limits = CacheLimits { sampled_one_in: 1, interval: 100, hit_costs: [1, 1], ..CacheLimits::default() };

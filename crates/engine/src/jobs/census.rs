@@ -60,7 +60,7 @@ pub struct Shared {
     pub ppm: u32,
     /// Its standard error in millionths; 0: all blocks were looked at.
     pub error_ppm: u32,
-    /// When it was counted.
+    /// Time at which it was counted.
     pub at: Nanos,
 }
 
@@ -530,11 +530,6 @@ impl Pool {
 
     fn is_counted_volume_missing(&self, census: &Census) -> bool {
         self.counted_volumes().any(|volume| census.place(volume.id).is_err())
-    }
-
-    /// Whether a page will not come: it has failed, or was given up.
-    fn is_unreadable(&self, missing: &Missing) -> bool {
-        missing.pointer.is_lost() || self.failed_pages.contains(&missing.key)
     }
 
     /// Adds the subtrees one level below this one that have pages or buffered mappings.

@@ -96,7 +96,7 @@ impl Maps {
                 self.next = Some(buffered.unwrap_or(stop));
                 Ok(buffered.map(|buffered| Key(buffered.0 + 1)))
             }
-            Walk::Missing(missing) if missing.pointer.is_lost() || pool.failed_pages.contains(&missing.key) => {
+            Walk::Missing(missing) if pool.is_unreadable(&missing) => {
                 // All leaves below a page that cannot be read: in a huge volume nobody could pass them one by one.
                 let span = pool.leaves_below(volume, number, missing);
                 self.next = Some(of_leaf((number / span).saturating_add(1).saturating_mul(span)));

@@ -331,7 +331,7 @@ impl Pool {
     }
 
     /// Files that use a container after deduplication, as far as a block device can tell: the most blocks that lead to one of its slots; 1
-    /// if nothing in it is shared. From one page of the reference counts, as of the newest merge; what cannot be read counts as not shared.
+    /// if nothing in it is shared. From the pages of the reference counts, as of the newest merge; what cannot be read counts as not shared.
     fn files_in(&mut self, container: u32) -> Result<u16, Missing> {
         let per_leaf = self.store.geometry.block() / 4;
         let slots = self.space.slots_of(container);

@@ -124,7 +124,7 @@ pub(crate) struct Pool {
     dedup_verify: DedupVerify,
     /// Which feedback loop sets its pace.
     throttle: PassThrottle,
-    /// Which containers are copied to flash.
+    /// Policy of which containers are copied to flash.
     flash_policy: FlashPolicy,
     /// When a plan of relocation is made and run unasked.
     relocate: Schedule,

@@ -37,6 +37,11 @@ impl Pool {
         }
     }
 
+    /// Returns whether a page of a map will not come: it has failed, or a repair gave it up.
+    pub(crate) fn is_unreadable(&self, missing: &Missing) -> bool {
+        missing.pointer.is_lost() || self.failed_pages.contains(&missing.key)
+    }
+
     /// Whether a block reads as zeroes, as far as that can be said without its leaf: a block whose leaf is on the device and not in memory counts
     /// as one that does not. `Err`: a page above the leaf has to be loaded first.
     pub(crate) fn reads_as_zeroes(&mut self, volume: usize, key: Key, last: &mut LastLeaf) -> Result<bool, Missing> {
@@ -49,9 +54,7 @@ impl Pool {
         match last.lookup(&mut self.store, root, leaf) {
             Walk::Leaf(page) => Ok(self.entry_in(page, key).is_some_and(is_zero)),
             Walk::Absent(_) => Ok(true),
-            Walk::Missing(missing) if missing.pointer.is_lost() || self.failed_pages.contains(&missing.key) => {
-                Ok(false)
-            }
+            Walk::Missing(missing) if self.is_unreadable(&missing) => Ok(false),
             Walk::Missing(missing) => match locate(&mut self.store, Region::Metadata, root, 0, leaf) {
                 Place::At(_) | Place::Absent(_) => Ok(false),
                 Place::Missing(..) => Err(missing),

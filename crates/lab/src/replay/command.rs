@@ -51,7 +51,7 @@ pub struct Arguments {
     /// How much of it is index, always, in percent; else as the scheme has it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100))]
     partition: Option<u32>,
-    /// Which copy the index names, where a known block is written again: oldest, as POD's section 3.3, sequential or newest.
+    /// Copy that the index names, where a known block is written again: oldest, as POD's section 3.3, sequential or newest.
     #[arg(long, default_value = "oldest")]
     index_copy: IndexCopy,
     /// Who submits: one thread, which sleeps while md has no room for a write; else one for each request.

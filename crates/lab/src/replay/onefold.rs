@@ -52,7 +52,7 @@ pub struct Pool {
     pub policy: Option<Policy>,
     /// What the read cache finds blocks by.
     pub cache_key: CacheKey,
-    /// Which copy the index names, where a known block is written again; else what a new pool has.
+    /// Copy that the index names, where a known block is written again; else what a new pool has.
     pub index_copy: Option<IndexCopy>,
     /// What the disk is said to be.
     pub device: DeviceKind,

@@ -52,7 +52,7 @@ pub struct Scheme {
     pub complete: bool,
     /// What such a look costs.
     pub lookups: Lookups,
-    /// Which copy the index names, where a known block is written again. POD's section 3.3 inserts an entry only where none matches: the oldest.
+    /// Copy that the index names, where a known block is written again. POD's section 3.3 inserts an entry only where none matches: the oldest.
     pub index_copy: IndexCopy,
     /// Whether the entry of a content that is overwritten leaves the index at once. POD has a Map_table and an Index_table, and nothing that leads
     /// from a place to its entry (section 3.3): there it stays until it is the oldest, and a match with it is none.

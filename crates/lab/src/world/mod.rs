@@ -252,8 +252,8 @@ impl World {
         &self.parameters
     }
 
-    /// From here on, I/O that begins and is chosen does not complete, until [`World::let_go`]. It replaces the choice
-    /// before; what is held already stays so.
+    /// From here on, I/O of the store that begins and is chosen does not complete, until [`World::let_go`]. It replaces the choice
+    /// before; what is held already stays so. I/O of the flash hangs by `Fronting::Hang`.
     pub fn hold_back(&mut self, choice: impl Fn(&Io) -> bool + 'static) {
         self.choice = Box::new(choice);
     }

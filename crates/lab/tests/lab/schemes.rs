@@ -90,7 +90,7 @@ struct Counted {
 struct Slow {
     rule: Rule,
     is_complete: bool,
-    /// Which copy the index names, and whether entries of what is gone leave it at once.
+    /// Copy that the index names, and whether entries of what is gone leave it at once.
     copy: IndexCopy,
     drops_stale: bool,
     /// Where the content of each block is that was written: block and place, the block that was pointed there last at the end.

@@ -321,7 +321,7 @@ pub fn throttle_value(text: &str) -> Result<PassThrottle, String> {
     text.parse().map_err(|error| format!("throttle={text} is not possible: {error}"))
 }
 
-/// Which containers are copied to flash.
+/// Policy of which containers are copied to flash.
 pub fn flash_policy_value(text: &str) -> Result<FlashPolicy, String> {
     text.parse().map_err(|error| format!("flash-policy={text} is not possible: {error}"))
 }

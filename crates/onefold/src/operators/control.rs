@@ -202,7 +202,7 @@ pub struct PoolSettings {
     pub relocate: Option<String>,
     /// Which feedback loop sets the pace of the pass that finds duplicates, as it is written on the command line.
     pub throttle: Option<String>,
-    /// Which containers are copied to flash, as it is written on the command line.
+    /// Policy of which containers are copied to flash, as it is written on the command line.
     pub flash_policy: Option<String>,
 }
 

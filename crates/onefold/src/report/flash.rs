@@ -77,7 +77,7 @@ pub struct FlashReport {
     pub reason: Option<String>,
     /// Where it is.
     pub path: Option<String>,
-    /// Which containers are copied to it, as it is written on the command line. Also where there is none.
+    /// Policy of which containers are copied to it, as it is written on the command line. Also where there is none.
     pub policy: String,
     /// Bytes of it that are used.
     pub size_bytes: u64,
