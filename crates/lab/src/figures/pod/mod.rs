@@ -66,6 +66,16 @@ fn gain(results: &Results, trace: Profile, scheme: Scheme, base: Scheme, value: 
     100.0 * (1.0 - of(scheme) / of(base))
 }
 
+/// The largest of the traces' gains.
+fn most_of(gains: [f64; 3]) -> f64 {
+    gains.into_iter().fold(f64::MIN, f64::max)
+}
+
+/// The mean of the traces' gains.
+fn mean_of(gains: [f64; 3]) -> f64 {
+    gains.iter().sum::<f64>() / gains.len() as f64
+}
+
 /// What papers call a scheme.
 fn title(scheme: Scheme) -> &'static str {
     match scheme.name {
