@@ -7,8 +7,8 @@ use super::reads::Request;
 
 /// Blocks of a region with a home, as the engine has it: 7/8 of a container.
 const REGION: usize = 896;
-/// A region goes home if at least so many of its blocks are elsewhere, in percent.
-const DISPLACED_PERCENT: usize = 6;
+/// A region goes home if at least one of so many of its blocks is elsewhere (RFC 0012: what costs its readers one more device read for 128).
+const DISPLACED_ONE_IN: usize = 128;
 const NOWHERE: u32 = u32::MAX;
 
 /// A layout.
@@ -20,6 +20,8 @@ pub struct Layout {
     pub free: u32,
     /// Blocks that were written to make it of another layout.
     pub moved: u64,
+    /// For each block of all files, where it lay before it was overwritten.
+    first_places: Vec<u32>,
     /// From here on lies what was overwritten, up to what was moved.
     overwritten_from: u32,
 }
@@ -28,7 +30,8 @@ impl Layout {
     /// Nothing is shared, and blocks are overwritten where they are.
     pub fn native(population: &Population) -> Layout {
         let blocks = population.content.len() as u32;
-        Layout { places: (0..blocks).collect(), free: blocks, moved: 0, overwritten_from: blocks }
+        let places: Vec<u32> = (0..blocks).collect();
+        Layout { first_places: places.clone(), places, free: blocks, moved: 0, overwritten_from: blocks }
     }
 
     /// The oldest copy of each content is kept: the paper's basic deduplication.
@@ -36,7 +39,8 @@ impl Layout {
         Layout::shared_from(population, 1)
     }
 
-    /// iDedup: only stretches of so many blocks are shared that lie one after another on disk, too. All else is written again.
+    /// iDedup: only stretches of so many blocks are shared that lie one after another on disk, too. All else is written again. What was
+    /// overwritten later lies behind all else, and left a hole if nobody else had it.
     pub fn shared_from(population: &Population, threshold: usize) -> Layout {
         let mut first_place = vec![NOWHERE; population.contents as usize];
         let mut places = vec![NOWHERE; population.content.len()];
@@ -45,14 +49,13 @@ impl Layout {
             let blocks = population.blocks(file);
             let mut at = blocks.start;
             while at < blocks.end {
-                let run = shared_run(&population.content[at..blocks.end], &first_place);
-                let is_late = population.content[at] >= population.overwritten_from;
+                let run = shared_run(&population.first_content[at..blocks.end], &first_place);
                 if run >= threshold {
-                    (at..at + run).for_each(|at| places[at] = first_place[population.content[at] as usize]);
-                } else if !is_late {
+                    (at..at + run).for_each(|at| places[at] = first_place[population.first_content[at] as usize]);
+                } else {
                     // All of a run that is too short is written again.
                     for at in at..at + run.max(1) {
-                        let first = &mut first_place[population.content[at] as usize];
+                        let first = &mut first_place[population.first_content[at] as usize];
                         *first = if *first == NOWHERE { free } else { *first };
                         places[at] = free;
                         free += 1;
@@ -61,14 +64,14 @@ impl Layout {
                 at += run.max(1);
             }
         }
-        let overwritten_from = free;
+        let (overwritten_from, first_places) = (free, places.clone());
         for (place, &content) in places.iter_mut().zip(&population.content) {
             if content >= population.overwritten_from {
                 *place = overwritten_from + (content - population.overwritten_from);
             }
         }
         free += population.contents - population.overwritten_from;
-        Layout { places, free, moved: 0, overwritten_from }
+        Layout { places, free, moved: 0, first_places, overwritten_from }
     }
 
     /// Stretches of places for a read: the first, and how many.
@@ -77,7 +80,8 @@ impl Layout {
         stretches(&self.places[first..first + request.blocks as usize])
     }
 
-    /// Regions with homes: the blocks of a region that no one else has lie together again, if enough of them are elsewhere and it was read.
+    /// Regions with homes (RFC 0012): blocks of a region that were overwritten, and that no one else has, go back to where they were first, if
+    /// enough of the region is elsewhere and it was read. Where somebody has what was there first, they stay.
     pub fn homes(&self, population: &Population, day: &[Request]) -> Layout {
         let mut made = self.clone();
         let regions = self.places.len().div_ceil(REGION);
@@ -88,15 +92,19 @@ impl Layout {
         }
         let mut holders = vec![0u8; self.free as usize];
         self.places.iter().for_each(|&place| holders[place as usize] = holders[place as usize].saturating_add(1));
-        for (region, places) in made.places.chunks_mut(REGION).enumerate() {
+        let regions = made.places.chunks_mut(REGION).zip(self.first_places.chunks(REGION));
+        for ((places, homes), _) in regions.zip(is_read).filter(|(_, is_read)| *is_read) {
             let displaced = places.iter().filter(|&&place| place >= self.overwritten_from).count();
-            if !is_read[region] || displaced * 100 < DISPLACED_PERCENT * places.len() {
+            if displaced * DISPLACED_ONE_IN < places.len() {
                 continue;
             }
-            for place in places.iter_mut().filter(|place| holders[**place as usize] == 1) {
-                *place = made.free;
-                made.free += 1;
-                made.moved += 1;
+            for (place, &home) in places.iter_mut().zip(homes) {
+                let is_own = *place >= self.overwritten_from && holders[*place as usize] == 1;
+                if is_own && holders[home as usize] == 0 {
+                    holders[home as usize] = 1;
+                    *place = home;
+                    made.moved += 1;
+                }
             }
         }
         made

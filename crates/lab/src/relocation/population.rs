@@ -1,7 +1,8 @@
 //! Files and the content of their blocks.
 //!
-//! Files come one after another. Some are derived from an earlier file: they copy stretches of it, at the same places within the file, and have
-//! stretches of their own in between. Later a small part of all blocks is overwritten; those have new content, which was written last.
+//! Files come one after another. Some are derived from an earlier file: they are as long, copy stretches of it, at the same places within the file,
+//! and have stretches of their own in between. So no file has a content twice. Later a small part of all blocks is overwritten; those have new
+//! content, which was written last.
 
 use crate::random::Random;
 
@@ -30,6 +31,8 @@ pub struct Shape {
     pub parents: u64,
     /// Blocks that were overwritten later, in percent.
     pub overwritten_percent: u64,
+    /// Files, in percent, whose popularity follows their age: the newest are read most. The others are read as chance has it.
+    pub newest_percent: u64,
     /// Files that are read at the same time.
     pub streams: usize,
     /// What chance begins with.
@@ -50,6 +53,7 @@ impl Shape {
         stretch_blocks: 8,
         parents: 0,
         overwritten_percent: 3,
+        newest_percent: 100,
         streams: 4,
         seed: 1,
     };
@@ -79,6 +83,8 @@ pub struct Population {
     pub firsts: Vec<u32>,
     /// The content of each block, numbered in the order in which it was first written.
     pub content: Vec<u32>,
+    /// The same before any was overwritten.
+    pub first_content: Vec<u32>,
     /// From this content on, blocks were overwritten.
     pub overwritten_from: u32,
     /// Contents.
@@ -90,25 +96,34 @@ impl Population {
     pub fn new(shape: &Shape) -> Population {
         let mut random = Random::new(shape.seed);
         let all = (shape.blocks / shape.part).max(1024) as usize;
-        let mut made = Population { firsts: vec![0], content: Vec::new(), overwritten_from: 0, contents: 0 };
+        let mut made = Population {
+            firsts: vec![0],
+            content: Vec::new(),
+            first_content: Vec::new(),
+            overwritten_from: 0,
+            contents: 0,
+        };
         let mut copies = 0u64;
         while made.content.len() < all {
-            let blocks = file_blocks(&mut random, shape.median_blocks);
-            copies += made.add(shape, blocks, copies, &mut random);
+            copies += made.add(shape, copies, &mut random);
             made.firsts.push(made.content.len() as u32);
         }
         made.overwritten_from = made.contents;
+        made.first_content = made.content.clone();
         made.overwrite(shape, &mut random);
         made
     }
 
     /// Adds a file. Says how many of its blocks are copies.
-    fn add(&mut self, shape: &Shape, blocks: u64, copies: u64, random: &mut Random) -> u64 {
+    fn add(&mut self, shape: &Shape, copies: u64, random: &mut Random) -> u64 {
         let is_derived = self.files() > 0 && random.below(100) < shape.derived_percent;
-        let parent = match shape.parents {
-            _ if !is_derived => 0,
-            0 => random.below(self.files() as u64) as usize,
-            parents => random.below((self.files() as u64).min(parents)) as usize,
+        let parent = is_derived.then(|| {
+            let parents = if shape.parents == 0 { u64::MAX } else { shape.parents };
+            self.blocks(random.below(parents.min(self.files() as u64)) as u32)
+        });
+        let blocks = match &parent {
+            Some(parent) => parent.len() as u64,
+            None => file_blocks(random, shape.median_blocks),
         };
         // What is missing to the share of copies so far is made up for.
         let wanted = (self.content.len() as u64 + blocks) * shape.copies_percent / 100;
@@ -117,18 +132,18 @@ impl Population {
         let (mut done, mut copied) = (0, 0);
         while done < blocks {
             let stretch = random.between(1, 2 * shape.stretch_blocks - 1).min(blocks - done);
-            let copies = is_derived && random.below(1000) < chance;
+            let copied_from = parent.as_ref().filter(|_| random.below(1000) < chance);
             for at in done..done + stretch {
-                let content = if copies {
-                    let (first, length) = (self.firsts[parent], self.firsts[parent + 1] - self.firsts[parent]);
-                    self.content[(first + at as u32 % length) as usize]
-                } else {
-                    self.contents += 1;
-                    self.contents - 1
+                let content = match copied_from {
+                    Some(parent) => self.content[parent.start + at as usize],
+                    None => {
+                        self.contents += 1;
+                        self.contents - 1
+                    }
                 };
                 self.content.push(content);
             }
-            copied += if copies { stretch } else { 0 };
+            copied += if copied_from.is_some() { stretch } else { 0 };
             done += stretch;
         }
         copied

@@ -1,7 +1,7 @@
 //! What is read on each day: files by Zipf's law, several at the same time.
 //!
 //! Most reads are of whole files, three in ten of a part. A file is read in requests of 8 blocks, up to 4 of them before another stream has its turn.
-//! From day to day a twentieth of the files changes places in popularity.
+//! The newest files are read most, as far as the shape says so. From day to day a twentieth of the files changes places in popularity.
 
 use super::population::{Population, Shape};
 use crate::random::{Random, mix};
@@ -33,6 +33,7 @@ pub fn days(shape: &Shape, population: &Population, count: usize) -> Vec<Vec<Req
     for at in (1..by_rank.len()).rev() {
         by_rank.swap(at, random.below(at as u64 + 1) as usize);
     }
+    newest_first(shape, &mut by_rank, &mut random);
     let mut sum = 0.0;
     let sums: Vec<f64> = (1..=by_rank.len())
         .map(|rank| {
@@ -51,6 +52,14 @@ pub fn days(shape: &Shape, population: &Population, count: usize) -> Vec<Vec<Req
             day(shape, population, wanted, &by_rank, &sums, &mut random)
         })
         .collect()
+}
+
+/// Files whose popularity follows their age share the ranks that chance gave them by age.
+fn newest_first(shape: &Shape, by_rank: &mut [u32], random: &mut Random) {
+    let ranks: Vec<usize> = (0..by_rank.len()).filter(|_| random.below(100) < shape.newest_percent).collect();
+    let mut files: Vec<u32> = ranks.iter().map(|&rank| by_rank[rank]).collect();
+    files.sort_unstable_by_key(|&file| std::cmp::Reverse(file));
+    ranks.into_iter().zip(files).for_each(|(rank, file)| by_rank[rank] = file);
 }
 
 fn day(

@@ -2,7 +2,7 @@
 
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{Bars, Basis, Chart, SHAPES, less, sized};
+use super::{Bars, Basis, Chart, Reads, SHAPES, less, sized};
 use crate::relocation::layouts::Layout;
 use crate::relocation::planning::Planner;
 
@@ -32,7 +32,7 @@ fn baselines(results: &Results) -> Figure {
     let mut heights = vec![Vec::new(); NAMES.len()];
     for shape in SHAPES {
         let basis = Basis::new(sized(shape, results.quick));
-        let (population, day) = (&basis.world.population, &basis.world.days[0]);
+        let (population, day, basic) = (&basis.world.population, &basis.world.days[0], basis.basic(Reads::Planned));
         let printed = basis.relocate(&basis.oldest, Planner::PRINTED).layout;
         let ours = basis.relocate(&basis.oldest, Planner::OURS).layout;
         let homes = basis.oldest.homes(population, day);
@@ -51,14 +51,14 @@ fn baselines(results: &Results) -> Figure {
         ];
         let mut gains = Vec::new();
         for (layout, name) in layouts.iter().zip(NAMES) {
-            let outcome = basis.measure(layout);
-            let gain = less(outcome.latency(), basis.basic.latency());
+            let outcome = basis.measure(layout, Reads::Planned);
+            let gain = less(outcome.latency(), basic.latency());
             let room = 100.0 * (f64::from(distinct(layout)) / f64::from(distinct(&basis.oldest)) - 1.0);
             let note = format!(
                 "{} blocks moved, {room:.1} % more room; {:.2} device reads for 128 KiB; seeks {:.1} % shorter in sum",
                 layout.moved,
                 outcome.reads_per_128_kib(),
-                less(outcome.sectors as f64, basis.basic.sectors as f64)
+                less(outcome.sectors as f64, basic.sectors as f64)
             );
             rows.push(Row::new(format!("{}: time less, {name}", shape.name), "%", gain).note(note));
             gains.push(gain);

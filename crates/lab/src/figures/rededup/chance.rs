@@ -3,8 +3,9 @@
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::latency::PLANNERS;
-use super::{Bars, Basis, Chart, SHAPES, sized};
+use super::{Bars, Basis, Chart, Reads, SHAPES, groups, sized};
 use crate::parallel::{cores, in_order};
+use crate::relocation::planning::Planner;
 use crate::relocation::population::Shape;
 
 pub(super) const CHANCE: Entry = Entry {
@@ -26,37 +27,61 @@ fn median(sorted: &[f64]) -> f64 {
     sorted[(sorted.len() - 1) / 2]
 }
 
+/// What is done to the basic layout: a plan, homes, or both.
+const WAYS: [&str; 5] = ["as printed", "normalised", "ours", "homes alone", "homes, then ours"];
+/// Of these, the ones that are compared: one with another.
+const COMPARED: [(usize, usize); 5] = [(1, 0), (2, 0), (2, 1), (4, 2), (4, 3)];
+
+/// How much shorter reads are with each way, of the reads that were planned by and of the next day's.
+fn gains(basis: &Basis) -> [[f64; WAYS.len()]; 2] {
+    let [printed, normalised, ours] = PLANNERS.map(|(_, planner)| basis.relocate(&basis.oldest, planner).layout);
+    let homes = basis.oldest.homes(&basis.world.population, &basis.world.days[0]);
+    let both = basis.relocate(&homes, Planner::OURS).layout;
+    let layouts = [printed, normalised, ours, homes, both];
+    Reads::ALL.map(|reads| std::array::from_fn(|at| basis.less(&layouts[at], reads)))
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
 fn chance(results: &Results) -> Figure {
     let quick = results.quick;
     let seeds = if quick { SEEDS_QUICK } else { SEEDS };
+    let made = SHAPES.map(|shape| {
+        in_order(cores(), seeds, |at| gains(&Basis::new(sized(Shape { seed: shape.seed + at * STEP, ..shape }, quick))))
+    });
     let mut rows = Vec::new();
-    let mut heights = vec![Vec::new(); PLANNERS.len()];
-    let mut ends = vec![Vec::new(); PLANNERS.len()];
-    for shape in SHAPES {
-        let gains = in_order(cores(), seeds, |at| {
-            let shape = Shape { seed: shape.seed + at * STEP, ..shape };
-            let basis = Basis::new(sized(shape, quick));
-            PLANNERS.map(|(_, planner)| basis.gain(planner))
-        });
-        let sorted = |value: &dyn Fn(&[f64; 3]) -> f64| {
-            let mut values: Vec<f64> = gains.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
-            values
-        };
-        for (at, (name, _)) in PLANNERS.into_iter().enumerate() {
-            let values = sorted(&|gain| gain[at]);
-            let label = format!("{}: less with ReDedup, {name}, median", shape.name);
-            rows.push(Row::new(label, "%", median(&values)).note(spread(&values)));
-            heights[at].push(median(&values));
-            ends[at].push((values[0], values[values.len() - 1]));
-        }
-        for (one, other) in [(1, 0), (2, 0), (2, 1)] {
-            let values = sorted(&|gain| gain[one] - gain[other]);
-            let (name, than) = (PLANNERS[one].0, PLANNERS[other].0);
-            let label = format!("{}: {name} more than {than}, median", shape.name);
-            let better = values.iter().filter(|&&value| value > 0.0).count();
-            let note = format!("{}; better in {better} of {seeds}", spread(&values));
-            rows.push(Row::new(label, "points", median(&values)).note(note));
+    let mut heights = vec![Vec::new(); WAYS.len()];
+    let mut ends = vec![Vec::new(); WAYS.len()];
+    for reads in Reads::ALL {
+        for (shape, gains) in SHAPES.iter().zip(&made) {
+            let of = format!("{}{}", shape.name, reads.suffix());
+            let sorted = |value: &dyn Fn(&[f64; WAYS.len()]) -> f64| {
+                let mut values: Vec<f64> = gains.iter().map(|gains| value(&gains[reads as usize])).collect();
+                values.sort_by(f64::total_cmp);
+                values
+            };
+            let mut means = Vec::new();
+            for (at, name) in WAYS.into_iter().enumerate() {
+                let values = sorted(&|gain| gain[at]);
+                let note = format!("mean {:.1}; {}", mean(&values), spread(&values));
+                rows.push(Row::new(format!("{of}: less, {name}, median"), "%", median(&values)).note(note));
+                heights[at].push(median(&values));
+                ends[at].push((values[0], values[values.len() - 1]));
+                means.push(mean(&values));
+            }
+            for (one, other) in COMPARED {
+                let values = sorted(&|gain| gain[one] - gain[other]);
+                let label = format!("{of}: {} more than {}, median", WAYS[one], WAYS[other]);
+                let better = values.iter().filter(|&&value| value > 0.0).count();
+                let note = format!("{}; better in {better} of {seeds}", spread(&values));
+                rows.push(Row::new(label, "points", median(&values)).note(note));
+            }
+            if reads == Reads::Planned {
+                let is_best = means[4] > means[2].max(means[3]);
+                rows.push(Row::statement(&format!("rededup-chance/both-{}", shape.name), is_best));
+            }
         }
     }
     Figure {
@@ -67,12 +92,11 @@ fn chance(results: &Results) -> Figure {
         chart: Chart::bars(
             "Time of a read less than basic: median, lowest and highest",
             "% less",
-            SHAPES.map(|shape| shape.name.to_string()).to_vec(),
-            PLANNERS
-                .iter()
+            groups(),
+            WAYS.into_iter()
                 .zip(heights)
                 .zip(ends)
-                .map(|(((name, _), heights), ends)| Bars::new(*name, heights).spread(ends))
+                .map(|((name, heights), ends)| Bars::new(name, heights).spread(ends))
                 .collect(),
         ),
         notes: vec!["Each population has files, copies and two days of reads of its own; the numbers that they are made of are the same.".into()],

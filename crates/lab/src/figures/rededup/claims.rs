@@ -48,11 +48,16 @@ const FIG_2: &[Claim] = &[
 ];
 
 const FIG_5: &[Claim] = &[
-    gain("rededup-latency/mail", "Fig. 5", "mail: time of a read with ReDedup, against basic deduplication", 28.0),
+    gain(
+        "rededup-latency/mail",
+        "Fig. 5",
+        "mail: time of a read less with ReDedup than with basic deduplication",
+        28.0,
+    ),
     gain(
         "rededup-latency/research",
         "Fig. 5",
-        "research: time of a read with ReDedup, against basic deduplication",
+        "research: time of a read less with ReDedup than with basic deduplication",
         40.0,
     ),
 ];
@@ -65,13 +70,13 @@ const SEEKS: &[Claim] = &[
     gain(
         "rededup-seek-mean/mail",
         "Fig. 8",
-        "mail: mean distance of seeks with ReDedup, against basic deduplication",
+        "mail: mean distance of seeks less with ReDedup than with basic deduplication",
         19.0,
     ),
     gain(
         "rededup-seek-mean/research",
         "Fig. 8",
-        "research: mean distance of seeks with ReDedup, against basic deduplication",
+        "research: mean distance of seeks less with ReDedup than with basic deduplication",
         41.0,
     ),
 ];
@@ -93,6 +98,16 @@ const BEYOND: &[Claim] = &[
         "rededup-assess/research-tenth",
         "beyond section IV.B",
         "research, a tenth moved: normalised is better than printed",
+    ),
+    ours(
+        "rededup-chance/both-mail",
+        "beyond ReDedup",
+        "mail, mean of all populations: ours on top of homes is faster than ours and than homes",
+    ),
+    ours(
+        "rededup-chance/both-research",
+        "beyond ReDedup",
+        "research, mean of all populations: ours on top of homes is faster than ours and than homes",
     ),
     ours("rededup-baselines/native-mail", "beyond ReDedup", "mail: native is faster than basic"),
     ours("rededup-baselines/idedup-mail", "beyond ReDedup", "mail: iDedup 16 is faster than basic"),

@@ -3,7 +3,7 @@
 use super::super::claims::find;
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{Bars, Basis, Chart, Line, SHAPES, less, sized};
+use super::{Bars, Basis, Chart, Line, Reads, SHAPES, groups, less, sized};
 use crate::relocation::measure::Outcome;
 use crate::relocation::planning::Planner;
 use crate::relocation::population::Shape;
@@ -25,16 +25,16 @@ pub(super) const MEAN: Entry =
 
 fn over_time(name: &'static str, source: &'static str, shape: Shape, results: &Results) -> Figure {
     let basis = Basis::new(sized(shape, results.quick));
-    let printed = basis.measure(&basis.relocate(&basis.oldest, Planner::PRINTED).layout);
-    let ours = basis.measure(&basis.relocate(&basis.oldest, Planner::OURS).layout);
-    let all = [("basic", &basis.basic), ("ReDedup as printed", &printed), ("ReDedup, ours", &ours)];
+    let with = |planner| basis.measure(&basis.relocate(&basis.oldest, planner).layout, Reads::Planned);
+    let (basic, printed, ours) = (basis.basic(Reads::Planned), with(Planner::PRINTED), with(Planner::OURS));
+    let all = [("basic", basic), ("ReDedup as printed", &printed), ("ReDedup, ours", &ours)];
     let mut rows = Vec::new();
     for (name, outcome) in all {
         rows.push(Row::new(format!("{}, {name}: seeks of 1 GiB or more", shape.name), "", outcome.long as f64));
         rows.push(Row::new(format!("{}, {name}: shorter ones", shape.name), "", outcome.short as f64));
     }
-    rows.push(Row::statement(&format!("{name}/long"), printed.long < basis.basic.long));
-    rows.push(Row::statement(&format!("{name}/short"), printed.short > basis.basic.short));
+    rows.push(Row::statement(&format!("{name}/long"), printed.long < basic.long));
+    rows.push(Row::statement(&format!("{name}/short"), printed.short > basic.short));
     let points = |outcome: &Outcome| {
         let parts = outcome.by_part.len().max(1) as f64;
         outcome.by_part.iter().enumerate().map(|(at, sectors)| (at as f64 / parts, sectors / 1e6)).collect()
@@ -58,21 +58,24 @@ fn mean(results: &Results) -> Figure {
     let mut rows = Vec::new();
     let mut heights = vec![Vec::new(); planners.len()];
     let mut papers = Vec::new();
-    for shape in SHAPES {
-        let id = format!("rededup-seek-mean/{}", shape.name);
-        papers.push(find(&id).value);
-        let basis = Basis::new(sized(shape, results.quick));
-        rows.push(Row::new(format!("{}: basic deduplication", shape.name), "sectors", basis.basic.seek()));
-        for (at, ((name, planner), heights)) in planners.into_iter().zip(&mut heights).enumerate() {
-            let ours = basis.measure(&basis.relocate(&basis.oldest, planner).layout);
-            let gain = less(ours.seek(), basis.basic.seek());
-            let of_day = less(ours.sectors as f64, basis.basic.sectors as f64);
-            let row = match at {
-                0 => Row::claim(&id, gain),
-                _ => Row::new(format!("{}: less with ReDedup, {name}", shape.name), "%", gain),
-            };
-            rows.push(row.note(format!("the sum of the day is {of_day:.1} % less")));
-            heights.push(gain);
+    let bases = SHAPES.map(|shape| Basis::new(sized(shape, results.quick)));
+    for reads in Reads::ALL {
+        for (shape, basis) in SHAPES.iter().zip(&bases) {
+            let (of, basic) = (format!("{}{}", shape.name, reads.suffix()), basis.basic(reads));
+            let id = format!("rededup-seek-mean/{}", shape.name);
+            papers.push(find(&id).value.filter(|_| reads == Reads::Planned));
+            rows.push(Row::new(format!("{of}: basic deduplication"), "sectors", basic.seek()));
+            for (at, ((name, planner), heights)) in planners.into_iter().zip(&mut heights).enumerate() {
+                let ours = basis.measure(&basis.relocate(&basis.oldest, planner).layout, reads);
+                let gain = less(ours.seek(), basic.seek());
+                let of_day = less(ours.sectors as f64, basic.sectors as f64);
+                let row = match (at, reads) {
+                    (0, Reads::Planned) => Row::claim(&id, gain),
+                    _ => Row::new(format!("{of}: less with ReDedup, {name}"), "%", gain),
+                };
+                rows.push(row.note(format!("the sum of the day is {of_day:.1} % less")));
+                heights.push(gain);
+            }
         }
     }
     let mut papers = vec![papers, Vec::new()].into_iter();
@@ -84,7 +87,7 @@ fn mean(results: &Results) -> Figure {
         chart: Chart::bars(
             "Mean distance of seeks less than basic",
             "% less",
-            SHAPES.map(|shape| shape.name.to_string()).to_vec(),
+            groups(),
             planners
                 .into_iter()
                 .zip(heights)

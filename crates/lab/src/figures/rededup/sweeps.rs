@@ -39,6 +39,10 @@ fn variants(shape: Shape) -> Vec<Variant> {
     {
         variants.push(("sharing", format!("copied {what}"), Shape { parents, ..shape }));
     }
+    for newest_percent in [0, 50, 100] {
+        let label = format!("popularity of {newest_percent} % of the files by age");
+        variants.push(("age", label, Shape { newest_percent, ..shape }));
+    }
     for stretch_blocks in [2, 4, 8, 16, 32] {
         variants.push((
             "stretch",
@@ -94,7 +98,7 @@ fn by_days(shape: Shape) -> Vec<(String, f64)> {
         .map(|days| {
             let planned = relocate(&world.population, &oldest, &world.days[DAYS - days..DAYS], Planner::OURS);
             let gain = less(measure(&world, &planned.layout, &world.days[DAYS]).latency(), basic);
-            (format!("profile of {days} days"), gain)
+            (format!("profile of {days} days, next day"), gain)
         })
         .collect()
 }
