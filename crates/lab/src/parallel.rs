@@ -53,7 +53,10 @@ impl Progress {
     /// The same of pieces of work.
     fn say_done(&mut self, done: u64, count: u64) {
         let left = self.left(done as f64 / count as f64);
-        self.say(|| format!("{done} of {count}; about {left:?} left"));
+        self.say(|| match done {
+            0 => format!("0 of {count}"),
+            _ => format!("{done} of {count}; about {left:?} left"),
+        });
     }
 
     /// The time that is left when this part of all (0 to 1) is done.
