@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::Nanos;
+use engine::policy::IndexCopy;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::sources::{Sources, When};
@@ -18,7 +19,7 @@ use crate::disks::raid5::{Array, Level, STRIPE_CACHE};
 use crate::parallel::{each_takes_all, in_order};
 use crate::replay::driver::{Fold, Replay, Setup, Submitters};
 use crate::replay::in_place::{InPlace, Layout, Warm};
-use crate::replay::onefold::{Onefold, Warmed};
+use crate::replay::onefold::{Onefold, Pool, Warmed};
 pub use crate::replay::outcome::Outcome;
 use crate::replay::rebuilds::{Starts, rebuilds};
 use crate::replay::scheme::Scheme;
@@ -82,6 +83,8 @@ pub struct Run {
     pub scheme: Scheme,
     /// Or by Onefold itself, whatever the scheme.
     pub onefold: Option<Onefold>,
+    /// Copy that Onefold's index names. Schemes have theirs.
+    pub index_copy: IndexCopy,
     /// The paper's memory for this trace, times so many percent.
     pub memory_percent: u64,
     /// Time of the processor for a digest, in microseconds.
@@ -101,6 +104,7 @@ impl Run {
             trace,
             scheme,
             onefold: None,
+            index_copy: IndexCopy::Sequential,
             memory_percent: 100,
             digest_micros: 32,
             disks: Disks::POD,
@@ -287,14 +291,15 @@ fn group(
     stop: &AtomicBool,
     bar: &ProgressBar,
 ) -> Result<Vec<(Run, Outcome)>, Stopped> {
-    // Onefold's replays are one piece of work, the longest: its pool is made once, in the thread that uses it.
-    let (engines, schemes): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.onefold.is_some());
-    let wants_onefold = u64::from(!engines.is_empty());
-    let outcomes = in_order(threads, wants_onefold + schemes.len() as u64, |piece| {
-        let done = match piece.checked_sub(wants_onefold) {
-            None => onefold(&engines, start, quick, stop)?,
-            Some(at) => {
-                let run = schemes[at as usize];
+    // Onefold's replays of a pool are one piece of work, the longest: the pool is made once, in the thread that uses it.
+    let (mut engines, schemes): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.onefold.is_some());
+    engines.sort_by_key(|run| run.index_copy as u8);
+    let pools: Vec<&[&Run]> = engines.chunk_by(|one, other| one.index_copy == other.index_copy).collect();
+    let outcomes = in_order(threads, (pools.len() + schemes.len()) as u64, |piece| {
+        let done = match pools.get(piece as usize) {
+            Some(pool) => onefold(pool, start, quick, stop)?,
+            None => {
+                let run = schemes[piece as usize - pools.len()];
                 vec![(*run, one(run, start, quick, stop)?)]
             }
         };
@@ -324,7 +329,9 @@ fn one(run: &Run, start: &Start, quick: bool, stop: &AtomicBool) -> Result<Outco
 fn onefold(runs: &[&Run], start: &Start, quick: bool, stop: &AtomicBool) -> Result<Vec<(Run, Outcome)>, Stopped> {
     let until = if quick { QUICK_UNTIL } else { Nanos::MAX };
     let recent = start.recent.as_deref().unwrap_or_default();
-    let warmed = Warmed::new(start.capacity, runs[0].memory(), Setup::default(), each(recent, stop))
+    let index_copy = Some(runs[0].index_copy).filter(|&copy| copy != IndexCopy::default());
+    let pool = Pool { index_copy, ..Pool::default() };
+    let warmed = Warmed::new(start.capacity, runs[0].memory(), Setup::default(), pool, each(recent, stop))
         .map_err(|why| engine(why, stop))?;
     let mut outcomes = Vec::new();
     for run in runs {

@@ -73,16 +73,6 @@ impl Warmed {
         capacity: u64,
         memory: u64,
         setup: Setup,
-        trace: impl Iterator<Item = Result<Request, E>>,
-    ) -> Checked<Warmed> {
-        Warmed::of(capacity, memory, setup, Pool::default(), trace)
-    }
-
-    /// The same of a pool that is set otherwise.
-    pub fn of<E: ToString>(
-        capacity: u64,
-        memory: u64,
-        setup: Setup,
         set: Pool,
         trace: impl Iterator<Item = Result<Request, E>>,
     ) -> Checked<Warmed> {

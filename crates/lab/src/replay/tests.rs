@@ -2,7 +2,7 @@
 
 use super::driver::{Fold, Replay, Setup, Submitters};
 use super::in_place::{InPlace, Layout, Warm};
-use super::onefold::{Onefold, Warmed};
+use super::onefold::{Onefold, Pool, Warmed};
 use super::outcome::Outcome;
 use super::rebuilds::{Starts, rebuilds};
 use super::scheme::Scheme;
@@ -237,7 +237,8 @@ fn parts_of_a_response_of_onefold_add_up_to_it() {
     fn each(requests: &[Request]) -> impl Iterator<Item = Result<Request, String>> {
         requests.iter().cloned().map(Ok)
     }
-    let warmed = Warmed::new(4 << 30, 64 << 20, Setup::default(), each(&trace[..50])).expect("a small pool");
+    let warmed =
+        Warmed::new(4 << 30, 64 << 20, Setup::default(), Pool::default(), each(&trace[..50])).expect("a small pool");
     for (through, nvram) in [(true, false), (true, true), (false, false)] {
         let disk = Disk::from_spec("raid5:4:65536:hdd:wd1600aajs,write-cache=off").expect("such a disk");
         let how = Onefold { through, nvram };

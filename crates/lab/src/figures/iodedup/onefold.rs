@@ -103,7 +103,7 @@ fn run(week: &[Request], shape: Shape, &Way { pool, rests, .. }: &Way) -> Result
     let memory = memory(shape);
     let drive = Drive::wd1600aajs_like();
     let setup = Setup { digest: DIGEST, speed: PACE * 1000, ..Setup::default() };
-    let warmed = Warmed::of(drive.capacity(), memory, setup, pool, before(week).into_iter().map(Ok::<_, String>))
+    let warmed = Warmed::new(drive.capacity(), memory, setup, pool, before(week).into_iter().map(Ok::<_, String>))
         .map_err(|why| why.0)?;
     let disk = Disk::from_spec("hdd:wd1600aajs")?;
     let requests = week.iter().map(|request| if rests { with_night(request, shape.part) } else { request.clone() });

@@ -46,6 +46,7 @@ pub const FIGURES: &[Entry] = &[
     sweeps::DIGEST,
     sweeps::DECISIONS,
     onefold::ONEFOLD,
+    onefold::INDEX_COPY,
     energy::ENERGY,
 ];
 
