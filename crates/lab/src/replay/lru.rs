@@ -257,25 +257,24 @@ impl Ghosted {
         self.actual.peek(key).or_else(|| self.ghost.peek(key))
     }
 
-    /// Allows so many keys from here on. A smaller cache makes ghosts of the oldest; a larger one takes its newest ghosts back
-    /// (POD's Swap Module). How many went out or came in.
-    pub fn resize(&mut self, most: usize) -> usize {
-        let shrinks = most < self.actual.most();
+    /// Allows so many keys from here on. A smaller cache makes ghosts of the oldest. A larger one is filled by use, or, if it `swaps`, takes its
+    /// newest ghosts back (POD's Swap Module). How many went out or came in.
+    pub fn resize(&mut self, most: usize, swaps: bool) -> usize {
+        let grows = most > self.actual.most();
         let gone = self.actual.resize(most);
         let mut moved = gone.len();
+        while swaps
+            && grows
+            && self.actual.len() < most
+            && let Some((key, value)) = self.ghost.pop_newest()
+        {
+            // It is older than all that is there.
+            self.actual.put_oldest(key, value);
+            moved += 1;
+        }
         self.ghost.resize(self.together.saturating_sub(most));
         for (key, value) in gone {
             self.ghost.put(key, value);
-        }
-        if !shrinks {
-            // They are older than all that is there.
-            moved = 0;
-            while self.actual.len() < most
-                && let Some((key, value)) = self.ghost.pop_newest()
-            {
-                self.actual.put_oldest(key, value);
-                moved += 1;
-            }
         }
         moved
     }
@@ -349,9 +348,17 @@ mod tests {
         for key in 0..8 {
             cache.put(key, 10 * key);
         }
-        assert_eq!(cache.resize(3), 3);
+        assert_eq!(cache.resize(3, true), 3);
         assert_eq!((cache.actual.len(), cache.actual.peek(4), cache.peek(4)), (3, None, Some(40)));
-        assert_eq!(cache.resize(6), 3);
+        let mut dropped = cache.clone();
+        assert_eq!(cache.resize(6, true), 3);
+        // Together they have what they had: a cache that grew dropped as many of its oldest ghosts as it took back of the newest.
+        assert_eq!(
+            (0..8).map(|key| cache.peek(key)).collect::<Vec<_>>(),
+            (0..8).map(|key| Some(10 * key)).collect::<Vec<_>>()
+        );
         assert_eq!(cache.actual.pop_oldest(), Some((2, 20)), "the order of their last use stays");
+        assert_eq!(dropped.resize(6, false), 0);
+        assert_eq!((dropped.actual.len(), dropped.actual.peek(4), dropped.peek(4)), (3, None, Some(40)));
     }
 }

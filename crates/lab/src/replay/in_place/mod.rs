@@ -563,8 +563,12 @@ impl InPlace {
     fn divide(&mut self, share: u32, plan: &mut Plan) {
         let (entries, blocks) = self.sizes(share);
         let index_grows = entries > self.index.actual.most();
-        let entries = (self.index.resize(entries) as u64 * INDEX_ENTRY).div_ceil(BLOCK);
-        let blocks = self.reads.resize(blocks) as u64;
+        let swaps = self.scheme.swaps;
+        let entries = (self.index.resize(entries, swaps) as u64 * INDEX_ENTRY).div_ceil(BLOCK);
+        let blocks = self.reads.resize(blocks, swaps) as u64;
+        if !swaps {
+            return;
+        }
         let (index_op, read_op) = if index_grows { (Op::Read, Op::Write) } else { (Op::Write, Op::Read) };
         let area = self.layout.data + self.layout.spare + self.layout.index;
         for (op, count) in [(index_op, entries), (read_op, blocks)] {
