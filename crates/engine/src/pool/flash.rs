@@ -24,7 +24,7 @@ use crate::format::entry::{Slot, check_bits};
 use crate::format::flash::{Owner, Shape, Stamp};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::TreeId;
-use crate::payload::flash::admission::{Admission, Rules, Verdict};
+use crate::payload::flash::admission::{Admission, Rules, UNKNOWN, Verdict};
 use crate::payload::flash::places::Places;
 use crate::payload::flash::quadrants::Quadrants;
 use crate::sizes::{list_bytes, table_bytes};
@@ -309,19 +309,19 @@ impl Pool {
     /// Asks whether a container shall be copied, and where.
     pub(crate) fn offer_to_flash(&mut self, container: u32) -> Result<Option<u32>, Missing> {
         let now = self.now;
-        let is_worth_it = self.flash.as_mut().is_some_and(|flash| flash.admission.passes(now, container));
-        if !is_worth_it {
+        let Some(flash) = self.flash.as_mut() else { return Ok(None) };
+        if !flash.admission.passes(now, container) {
             return Ok(None);
         }
-        let references = self.files_in(container)?;
+        let asks = flash.admission.asks_for_references();
+        let references = if asks { self.files_in(container)? } else { UNKNOWN };
         let Some(mut flash) = self.flash.take() else { return Ok(None) };
-        let verdict = flash.admission.offer(now, container, references, |victim| match self.files_in(victim) {
-            Ok(references) => Some(references),
-            Err(missing) => {
-                // For the next time.
-                self.store.load(missing, None);
-                None
+        let verdict = flash.admission.offer(now, container, references, |victim| {
+            if !asks {
+                return None;
             }
+            // For the next time, what is missing.
+            self.files_in(victim).map_err(|missing| self.store.load(missing, None)).ok()
         });
         self.flash = Some(flash);
         match verdict {

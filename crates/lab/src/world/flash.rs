@@ -35,7 +35,7 @@ impl FlashConfig {
         let rules = Rules {
             filter: random.pick(&[Filter::Off, Filter::Off, Filter::Threshold(2)]),
             delay: random.pick(&[0, 0, 1, 3]),
-            comparison: random.pick(&[Comparison::Off, Comparison::Counts { margin: 1 }]),
+            comparison: random.pick(&[Comparison::Off, Comparison::Counts { margin: 1, references: true }]),
             tick: random.pick(&[0, 1_000_000_000]),
             ..Rules::NONE
         };

@@ -54,10 +54,12 @@ pub enum Comparison {
         /// The slides' IOC.m, in tenths.
         tenths: u16,
     },
-    /// If it was read more often, by `margin` at least; one less is enough if more files refer to it.
+    /// If it was read more often, by `margin` at least.
     Counts {
         /// At least 1.
         margin: u8,
+        /// Whether one less is enough for an offer to which more files refer.
+        references: bool,
     },
 }
 
@@ -107,7 +109,7 @@ impl Rules {
         Rules {
             filter: Filter::Budget { bytes_per_day: bytes },
             delay: 1,
-            comparison: Comparison::Counts { margin: 1 },
+            comparison: Comparison::Counts { margin: 1, references: false },
             ageing: Ageing::WhileFull(300),
             tick: TICK,
             most_steps: MOST_STEPS,
@@ -128,6 +130,11 @@ impl Rules {
         }
     }
 
+    /// Whether references decide anything.
+    fn asks_for_references(&self) -> bool {
+        matches!(self.comparison, Comparison::Either { .. } | Comparison::Counts { references: true, .. })
+    }
+
     /// Accesses from which on a container counts as popular.
     fn popular(&self) -> u8 {
         match self.filter {
@@ -137,8 +144,8 @@ impl Rules {
     }
 }
 
-/// References of a container on flash of which nothing is known yet: no newcomer has more, so it is spared.
-const UNKNOWN: u16 = u16::MAX;
+/// References of a container of which nothing is known yet. On flash it is spared by rules that ask for them: no newcomer has more.
+pub(crate) const UNKNOWN: u16 = u16::MAX;
 
 /// What becomes of a container that was read and is not on flash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -268,6 +275,11 @@ impl Admission {
         let is_spent = self.has_budget && self.budget.left() < self.container_bytes;
         let is_here = self.places.is_empty() || self.place(container).is_some();
         !is_here && !is_spent && heat.count >= self.threshold().into()
+    }
+
+    /// Whether [`Admission::offer`] wants to know how many files refer to a container.
+    pub(crate) fn asks_for_references(&self) -> bool {
+        self.rules.asks_for_references()
     }
 
     /// A container that was just read and is not on flash, with the number of files that refer to it: shall it be? `known` has that number
@@ -405,8 +417,8 @@ impl Comparison {
             Comparison::Either { tenths } => {
                 references > its_references || u32::from(count) * 10 > u32::from(tenths) * u32::from(its_count)
             }
-            Comparison::Counts { margin } => {
-                let margin = if references > its_references { margin.saturating_sub(1) } else { margin };
+            Comparison::Counts { margin, references: decide } => {
+                let margin = if decide && references > its_references { margin.saturating_sub(1) } else { margin };
                 count >= its_count.saturating_add(margin.into())
             }
         }

@@ -45,7 +45,7 @@ fn the_example_of_the_slides() {
     assert_eq!(filled(Rules::PAPER.comparison).offer(0, b, 20, |_| None), Verdict::NotBetter);
     // Ours: more reads are enough.
     assert_eq!(
-        filled(Comparison::Counts { margin: 1 }).offer(0, b, 1, |_| None),
+        filled(Comparison::Counts { margin: 1, references: true }).offer(0, b, 1, |_| None),
         Verdict::Admitted { place: 0, evicted: Some(a) }
     );
 }
@@ -90,9 +90,17 @@ fn a_refused_offer_gives_the_victim_its_delay_back() {
 
 #[test]
 fn references_break_ties_and_no_more() {
-    let rules = Rules { delay: 1, ..Rules::for_drive(CONTAINER) };
-    for (reads, references, admitted) in [(1, 9, true), (1, 5, false), (2, 1, true)] {
-        let mut admission = Admission::new(Rules { tick: 0, ..rules }, 4, 1, CONTAINER);
+    let rules = |references| {
+        let comparison = Comparison::Counts { margin: 1, references };
+        Rules { tick: 0, delay: 1, comparison, ..Rules::for_drive(CONTAINER) }
+    };
+    let tried = [(1, 9, true), (1, 5, false), (2, 1, true)].map(|one| (true, one));
+    // Or they do not, as in our own rules.
+    for (asked, (reads, references, admitted)) in
+        tried.into_iter().chain([(false, (1, 9, false)), (false, (2, 1, true))])
+    {
+        let mut admission = Admission::new(rules(asked), 4, 1, CONTAINER);
+        assert_eq!(admission.asks_for_references(), asked);
         read(&mut admission, 0, 1, 5);
         for _ in 1..reads {
             admission.access(0, 1);
@@ -295,7 +303,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
     let comparison = prop_oneof![
         Just(Comparison::Off),
         (10u16..40).prop_map(|tenths| Comparison::Either { tenths }),
-        (1u8..4).prop_map(|margin| Comparison::Counts { margin }),
+        (1u8..4, any::<bool>()).prop_map(|(margin, references)| Comparison::Counts { margin, references }),
     ];
     let ageing =
         prop_oneof![Just(Ageing::Never), (0u32..10).prop_map(Ageing::Always), (0u32..10).prop_map(Ageing::WhileFull),];

@@ -82,8 +82,8 @@ fn decisions(results: &Results) -> Figure {
         let comparison = Comparison::Either { tenths };
         cases.push((format!("m = {}", f64::from(tenths) / 10.0), Rules { comparison, ..base }));
     }
-    let counts = Comparison::Counts { margin: 1 };
-    cases.push(("references break ties only".into(), Rules { comparison: counts, ..base }));
+    let counts = |references| Comparison::Counts { margin: 1, references };
+    cases.push(("references break ties only".into(), Rules { comparison: counts(true), ..base }));
     let ageings = [Ageing::Never, Ageing::Always(10), Ageing::WhileFull(10), Ageing::WhileFull(300)];
     for ageing in ageings {
         cases.push((format!("PLC-Cache, ageing {}", title(ageing)), Rules { ageing, ..base }));
@@ -91,6 +91,7 @@ fn decisions(results: &Results) -> Figure {
     for ageing in ageings {
         cases.push((format!("ours, ageing {}", title(ageing)), Rules { ageing, ..own }));
     }
+    cases.push(("ours, references break ties".into(), Rules { comparison: counts(true), ..own }));
     // The second day other files are popular.
     let mut shifting = Workload::new(workload.shape);
     let last = shifting.data.files() as u32 - 1;
