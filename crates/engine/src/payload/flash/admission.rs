@@ -58,7 +58,7 @@ pub enum Comparison {
     Counts {
         /// At least 1.
         margin: u8,
-        /// Whether one less is enough for an offer to which more files refer.
+        /// Lets one less be enough for an offer to which more files refer.
         references: bool,
     },
 }
@@ -128,11 +128,6 @@ impl Rules {
             most_steps: MOST_STEPS,
             ..Rules::PAPER
         }
-    }
-
-    /// Whether references decide anything.
-    fn asks_for_references(&self) -> bool {
-        matches!(self.comparison, Comparison::Either { .. } | Comparison::Counts { references: true, .. })
     }
 
     /// Accesses from which on a container counts as popular.
@@ -277,9 +272,9 @@ impl Admission {
         !is_here && !is_spent && heat.count >= self.threshold().into()
     }
 
-    /// Whether [`Admission::offer`] wants to know how many files refer to a container.
+    /// Tells if [`Admission::offer`] wants to know how many files refer to a container.
     pub(crate) fn asks_for_references(&self) -> bool {
-        self.rules.asks_for_references()
+        matches!(self.rules.comparison, Comparison::Either { .. } | Comparison::Counts { references: true, .. })
     }
 
     /// A container that was just read and is not on flash, with the number of files that refer to it: shall it be? `known` has that number

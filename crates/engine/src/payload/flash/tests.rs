@@ -45,7 +45,7 @@ fn the_example_of_the_slides() {
     assert_eq!(filled(Rules::PAPER.comparison).offer(0, b, 20, |_| None), Verdict::NotBetter);
     // Ours: more reads are enough.
     assert_eq!(
-        filled(Comparison::Counts { margin: 1, references: true }).offer(0, b, 1, |_| None),
+        filled(Rules::for_drive(CONTAINER).comparison).offer(0, b, 1, |_| None),
         Verdict::Admitted { place: 0, evicted: Some(a) }
     );
 }

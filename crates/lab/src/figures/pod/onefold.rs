@@ -131,7 +131,7 @@ fn onefold(results: &Results) -> Figure {
     }
 }
 
-/// What is compared.
+/// Value of an outcome.
 type Value = fn(&Outcome) -> f64;
 
 fn index_copy(results: &Results) -> Figure {

@@ -27,12 +27,12 @@ fn median(sorted: &[f64]) -> f64 {
     sorted[(sorted.len() - 1) / 2]
 }
 
-/// What is done to the basic layout: a plan, homes, or both.
+/// Changes of the basic layout: a plan, homes, or both.
 const WAYS: [&str; 5] = ["as printed", "normalised", "ours", "homes alone", "homes, then ours"];
 /// Of these, the ones that are compared: one with another.
 const COMPARED: [(usize, usize); 5] = [(1, 0), (2, 0), (2, 1), (4, 2), (4, 3)];
 
-/// How much shorter reads are with each way, of the reads that were planned by and of the next day's.
+/// Gains of each change in percent, of the reads that were planned by and of the next day's.
 fn gains(basis: &Basis) -> [[f64; WAYS.len()]; 2] {
     let [printed, normalised, ours] = PLANNERS.map(|(_, planner)| basis.relocate(&basis.oldest, planner).layout);
     let homes = basis.oldest.homes(&basis.world.population, &basis.world.days[0]);
@@ -41,6 +41,7 @@ fn gains(basis: &Basis) -> [[f64; WAYS.len()]; 2] {
     Reads::ALL.map(|reads| std::array::from_fn(|at| basis.less(&layouts[at], reads)))
 }
 
+/// Mean of some values; 0 of none.
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }

@@ -30,14 +30,14 @@ fn latency(results: &Results) -> Figure {
     let mut rows = Vec::new();
     let (mut heights, mut papers) = (vec![Vec::new(); PLANNERS.len()], Vec::new());
     let bases = SHAPES.map(|shape| Basis::new(sized(shape, results.quick)));
+    let plans = bases.each_ref().map(|basis| PLANNERS.map(|(_, planner)| basis.relocate(&basis.oldest, planner)));
     for reads in Reads::ALL {
-        for (shape, basis) in SHAPES.iter().zip(&bases) {
+        for ((shape, basis), plans) in SHAPES.iter().zip(&bases).zip(&plans) {
             let (of, basic) = (format!("{}{}", shape.name, reads.suffix()), basis.basic(reads));
             rows.push(Row::new(format!("{of}: basic deduplication"), "ms", basic.latency()));
             let id = format!("rededup-latency/{}", shape.name);
             papers.push(find(&id).value.filter(|_| reads == Reads::Planned));
-            for (at, (name, planner)) in PLANNERS.into_iter().enumerate() {
-                let planned = basis.relocate(&basis.oldest, planner);
+            for (at, ((name, _), planned)) in PLANNERS.into_iter().zip(plans).enumerate() {
                 let ours = basis.measure(&planned.layout, reads);
                 let gain = less(ours.latency(), basic.latency());
                 let note = format!(

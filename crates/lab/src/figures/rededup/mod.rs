@@ -61,7 +61,7 @@ enum Reads {
 impl Reads {
     const ALL: [Reads; 2] = [Reads::Planned, Reads::Next];
 
-    /// What a label has behind the name of a server.
+    /// End of a label, behind the name of a server.
     fn suffix(self) -> &'static str {
         match self {
             Reads::Planned => "",
@@ -100,7 +100,7 @@ impl Basis {
         relocate(&self.world.population, layout, &self.world.days[..1], planner)
     }
 
-    /// How much shorter requests are with a layout than with the basic one, in percent.
+    /// Measures how much shorter requests are with a layout than with the basic one, in percent.
     fn less(&self, layout: &Layout, reads: Reads) -> f64 {
         less(self.measure(layout, reads).latency(), self.basic(reads).latency())
     }

@@ -59,14 +59,17 @@ fn mean(results: &Results) -> Figure {
     let mut heights = vec![Vec::new(); planners.len()];
     let mut papers = Vec::new();
     let bases = SHAPES.map(|shape| Basis::new(sized(shape, results.quick)));
+    let layouts =
+        bases.each_ref().map(|basis| planners.map(|(_, planner)| basis.relocate(&basis.oldest, planner).layout));
     for reads in Reads::ALL {
-        for (shape, basis) in SHAPES.iter().zip(&bases) {
+        for ((shape, basis), layouts) in SHAPES.iter().zip(&bases).zip(&layouts) {
             let (of, basic) = (format!("{}{}", shape.name, reads.suffix()), basis.basic(reads));
             let id = format!("rededup-seek-mean/{}", shape.name);
             papers.push(find(&id).value.filter(|_| reads == Reads::Planned));
             rows.push(Row::new(format!("{of}: basic deduplication"), "sectors", basic.seek()));
-            for (at, ((name, planner), heights)) in planners.into_iter().zip(&mut heights).enumerate() {
-                let ours = basis.measure(&basis.relocate(&basis.oldest, planner).layout, reads);
+            for (at, (((name, _), layout), heights)) in planners.into_iter().zip(layouts).zip(&mut heights).enumerate()
+            {
+                let ours = basis.measure(layout, reads);
                 let gain = less(ours.seek(), basic.seek());
                 let of_day = less(ours.sectors as f64, basic.sectors as f64);
                 let row = match (at, reads) {
