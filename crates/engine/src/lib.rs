@@ -85,5 +85,6 @@ pub use requests::request::Stage;
 pub use schedule::{BadSchedule, Hours, Schedule};
 pub use settings::{Division, Replacement, Rule};
 pub use sharing::{policy, timing};
+pub use space::zones::ZONES;
 pub use store::io::Io;
 pub use store::pages::ReadMetadata;

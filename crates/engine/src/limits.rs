@@ -66,6 +66,8 @@ const MOST_INDEX: u64 = 1 << 31;
 const INDEX_ENTRY_BYTES: u64 = 16;
 /// The read cache remembers one block more for so many that it can hold at most.
 const REMEMBERED: u64 = 1;
+/// Where popular blocks get copies, what is known of them has one part of so many of what index and read cache share.
+const POPULAR: u64 = 6;
 /// The most mappings in a delta: more would not make a checkpoint cheaper.
 const MOST_DELTA: u64 = 1 << 20;
 /// The most mappings in a map buffer.
@@ -109,6 +111,20 @@ fn delta_bytes(entries: u64) -> u64 {
     let checkpoint = entries * (16 + 8 + 6 * 16 + 4 * 8 + 24);
     let replicas = busy_table(entries / 8, 16) + entries / 8 * 16;
     tables + checkpoint + busy_table(4 * entries, 8) + 4 * entries * 16 + replicas + regions(entries) * REGION_BYTES
+}
+
+/// Runs of slots whose reads are counted, to find so many popular blocks.
+pub(crate) fn counted_runs(blocks: u64) -> u64 {
+    2 * blocks
+}
+
+/// What is known of so many popular blocks with copies in scratch zones: the entry of each (`pool/replicas/columns.rs`), those that are to
+/// go, counts of reads to find them, and what was chosen by these.
+pub(crate) fn popular_bytes(blocks: u64, width: u32) -> u64 {
+    let columns = blocks.next_multiple_of(width.into());
+    let rows = columns / u64::from(width);
+    let known = columns * (8 + 2 + 4) + busy_table(blocks, 4) + rows * 40 + busy_table(10 * rows, 16);
+    if blocks == 0 { 0 } else { known + 2 * blocks * 8 + busy_table(counted_runs(blocks), 16) + 2 * blocks * 16 }
 }
 
 /// The most regions that are noted.
@@ -298,14 +314,16 @@ impl Limits {
         regions(self.delta_entries.into()) as usize
     }
 
-    /// The most replicas of blocks. Where popular blocks get copies, half of their memory is for counts, to find them.
-    pub(crate) fn replicas(&self, with_counts: bool) -> u64 {
-        u64::from(self.delta_entries / if with_counts { 16 } else { 8 })
+    /// The most replicas of blocks that are in order with others.
+    pub(crate) fn replicas(&self) -> u64 {
+        u64::from(self.delta_entries / 8)
     }
 
-    /// The most runs of slots whose reads are counted.
-    pub(crate) fn popular(&self) -> usize {
-        (self.delta_entries / 12) as usize
+    /// The most blocks that can have copies in scratch zones, of so many that are wanted: what is known of them has a part of what index and
+    /// read cache share.
+    pub(crate) fn popular(&self, geometry: &Geometry, wanted: u64) -> u64 {
+        let room = self.shared_bytes(geometry.block()) / POPULAR;
+        greatest(room, wanted + 1, |blocks| popular_bytes(blocks, geometry.slots_per_container))
     }
 
     /// Copies of shared blocks that a run of a plan makes before it walks all maps for those who refer to them (`jobs/relocate/`).
@@ -341,6 +359,25 @@ mod tests {
             for memory in (needed..needed + 2048 * MIB).step_by(64 << 20) {
                 Limits::for_memory(memory, &geometry).unwrap();
             }
+        }
+    }
+
+    /// The table had room for 76 popular blocks of a pool of 50 GiB with 64 MiB of memory: an entry for each of their copies, and a part of
+    /// what deltas have.
+    #[test]
+    fn a_little_memory_knows_ten_thousand_popular_blocks() {
+        let geometry = Geometry::for_capacity(50 << 30).unwrap();
+        let (wanted, blocks) = ((8u64 << 30) / geometry.block() / 10, |memory, wanted| {
+            Limits::for_memory(memory, &geometry).unwrap().popular(&geometry, wanted)
+        });
+        assert!(blocks(56 * MIB, wanted) >= 10_000, "{}", blocks(56 * MIB, wanted));
+        assert_eq!(blocks(1024 * MIB, wanted), wanted);
+        assert_eq!(blocks(64 * MIB, 100), 100);
+        assert_eq!(blocks(64 * MIB, 0), 0);
+        for blocks in [1, 100, 10_000, 300_000] {
+            let limits = Limits::for_memory(4096 * MIB, &geometry).unwrap();
+            assert_eq!(limits.popular(&geometry, blocks), blocks);
+            assert!(popular_bytes(blocks, 512) <= limits.shared_bytes(geometry.block()) / POPULAR);
         }
     }
 }

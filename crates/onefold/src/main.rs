@@ -141,7 +141,15 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             Ok(show_properties(properties::select(properties::of_volume(volume), key.as_deref()), &report, *json))
         }
         Command::Set { target, properties } => match properties::pool_request(properties) {
-            Ok(request) => offline::request(target, &request).map(|_| ExitCode::SUCCESS),
+            Ok(request) => {
+                offline::request(target, &request)?;
+                if properties::sets_replicas(&request)
+                    && let Some(fit) = properties::replicas_fit(&look(target)?)
+                {
+                    println!("{fit}");
+                }
+                Ok(ExitCode::SUCCESS)
+            }
             Err(problem) => Ok(wrong_usage(&problem)),
         },
         Command::Get { target, key, json } => {

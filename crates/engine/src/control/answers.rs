@@ -7,6 +7,7 @@ use crate::format::volume::Volume;
 use crate::icache::rule::DivisionChange;
 use crate::jobs::boundary::CacheStatus;
 use crate::jobs::neighbours::NeighbourCounts;
+use crate::limits::Limits;
 use crate::pool::disk_index::DiskIndexStatus;
 use crate::pool::standing::Phase;
 use crate::schedule::Schedule;
@@ -95,6 +96,11 @@ impl Engine {
     /// Bytes that replicas may take, if somebody said so.
     pub fn replicas_budget(&self) -> Option<u64> {
         self.pool.replicas.budget
+    }
+
+    /// Bytes that replicas may take in a server with these limits, and popular blocks that get copies there.
+    pub fn replicas_room(&self, limits: &Limits) -> (u64, u64) {
+        self.pool.replicas_room(limits)
     }
 
     /// Figures of the index on disk.

@@ -86,6 +86,8 @@ pub(crate) struct Boundary {
     setting: Option<CacheSetting>,
     /// What the read cache finds blocks by, as its size follows it.
     key: CacheKey,
+    /// Popular blocks that get copies, as the buffers were counted for last.
+    most_copied: u64,
     /// Nothing has been aimed at yet.
     is_new: bool,
     /// Chunks of the index that there are to be.
@@ -108,6 +110,7 @@ impl Boundary {
         Boundary {
             setting: None,
             key: CacheKey::default(),
+            most_copied: 0,
             is_new: true,
             goal: 0,
             share: limits.index_share(block),
@@ -151,9 +154,14 @@ impl Pool {
         let block = self.store.geometry.block();
         let index = chunks * self.index.chunk_entries() * 16;
         let least = self.limits.least_read_buffers(&self.store.geometry);
-        // What finds blocks by content is paid for by the read cache.
+        (self.divided_bytes().saturating_sub(index) / block).max(u64::from(least)) as u32
+    }
+
+    /// What index and read cache divide. What finds blocks by content, and what is known of copies of popular blocks, is paid for by them.
+    fn divided_bytes(&self) -> u64 {
+        let block = self.store.geometry.block();
         let contents = if self.cache.is_by_content() { self.limits.content_bytes(block) } else { 0 };
-        (self.limits.shared_bytes(block).saturating_sub(index + contents) / block).max(u64::from(least)) as u32
+        self.limits.shared_bytes(block).saturating_sub(contents + self.columns_bytes())
     }
 
     /// Chunks of an index with so many thousandths of what is shared. The buffers that reads need are left.
@@ -161,10 +169,10 @@ impl Pool {
         let block = self.store.geometry.block();
         let shared = self.limits.shared_bytes(block);
         let for_reads = u64::from(self.limits.least_read_buffers(&self.store.geometry)) * block;
-        let bytes = (shared * u64::from(share) / 1000).min(shared.saturating_sub(for_reads));
-        let chunks = self.index.chunks_for(bytes / 16);
+        let most = self.divided_bytes().saturating_sub(for_reads);
+        let chunks = self.index.chunks_for((shared * u64::from(share) / 1000).min(most) / 16);
         // The smallest table there is may be too large.
-        if chunks * self.index.chunk_entries() * 16 > shared.saturating_sub(for_reads) { 0 } else { chunks }
+        if chunks * self.index.chunk_entries() * 16 > most { 0 } else { chunks }
     }
 }
 
@@ -285,7 +293,8 @@ impl Boundary {
     #[inline]
     fn step(&mut self, pool: &mut Pool, rebuild: &mut Rebuild, fetch: &mut Fetch) {
         self.work_left = false;
-        if self.is_new || pool.cache_setting() != self.setting || pool.cache.key() != self.key {
+        let is_same = pool.cache_setting() == self.setting && pool.cache.key() == self.key;
+        if self.is_new || !is_same || pool.columns_budget() != self.most_copied {
             self.follow_setting(pool, rebuild);
         }
         if pool.buffers.count() < pool.buffers.numbers() {
@@ -305,7 +314,8 @@ impl Boundary {
         let before = pool.index.chunks();
         self.aim(pool);
         let same_key = core::mem::replace(&mut self.key, pool.cache.key()) == self.key;
-        let reads = match same_key {
+        let same_copies = core::mem::replace(&mut self.most_copied, pool.columns_budget()) == self.most_copied;
+        let reads = match same_key && same_copies {
             true => pool.buffers.count().saturating_sub(pool.limits.write_buffers),
             false => pool.read_buffers_beside(before),
         };

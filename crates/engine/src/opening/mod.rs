@@ -731,7 +731,8 @@ impl Engine {
                             self.care.found_copies();
                         }
                         Some(Keeps::Replicas) => {
-                            self.pool.replicas.set_volume(Some((volume.id, volume.size / geometry.block())));
+                            let found = (volume.id, volume.size / geometry.block());
+                            self.pool.replicas.set_volume(Some(found), geometry.slots_per_container);
                         }
                         None => {}
                     }

@@ -153,7 +153,7 @@ impl Pool {
         };
         let (copies, replicas) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
         self.copies = copies.map(|(id, _)| id);
-        self.replicas.set_volume(replicas);
+        self.replicas.set_volume(replicas, self.store.geometry.slots_per_container);
     }
 
     /// Does what record `sequence` says again.

@@ -444,7 +444,10 @@ impl Space {
         // What is kept for copies, or lent to write into, is given up only when there is nothing more to reserve.
         let scratch = || self.scratch.iter().map(|&container| u64::from(self.free_in(container))).sum::<u64>();
         let kept = || scratch() + self.workspace_slots();
-        (left > 0 && self.available.saturating_sub(kept()) < ahead).then_some((self.reserved, left.min(at_once)))
+        // Most of the time there is enough even if all of that is free.
+        let most_kept = self.scratch.len() as u64 * u64::from(self.per_container) + self.workspace_slots();
+        let is_short = |kept: u64| self.available.saturating_sub(kept) < ahead;
+        (left > 0 && is_short(most_kept) && is_short(kept())).then_some((self.reserved, left.min(at_once)))
     }
 
     /// Space is reserved for `count` more containers.

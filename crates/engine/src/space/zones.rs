@@ -4,10 +4,12 @@
 //! A zone is a part of the containers that follow each other. One of them, near the middle, is *scratch*: closed to all but the job that makes
 //! copies. Where writes find no other free slot, it is given up first.
 
+use alloc::vec::Vec;
+
 use super::Space;
 
-/// How many there are.
-pub(crate) const ZONES: u32 = 10;
+/// Scratch zones of a pool: copies of a popular block, one in each ("I/O Deduplication"; REFERENCE 1.6).
+pub const ZONES: u32 = 10;
 /// Nothing is kept in a pool of fewer containers.
 const LEAST_CONTAINERS: u32 = 4 * ZONES;
 
@@ -38,23 +40,46 @@ impl Space {
         }
     }
 
-    /// The container of a zone that is kept for copies. If there is none, one is from here on: an empty one near the middle, or else the
-    /// emptiest, if half of it is free.
-    pub(crate) fn scratch_in(&mut self, zone: u32) -> Option<u32> {
-        let kept = self.scratch.iter().copied().find(|&container| self.zone(zone).contains(&container));
-        if let Some(full) = kept.filter(|&container| self.free_in(container) == 0) {
-            self.scratch.retain(|&container| container != full);
-            self.closed(full);
-        } else if kept.is_some() {
-            return kept;
+    /// A container of a zone that is kept for copies, and is none of those that have some. If there is none, one is from here on: an empty
+    /// one near the middle, or else the emptiest, if half of it is free.
+    pub(crate) fn scratch_in(&mut self, zone: u32, has_copies: impl Fn(u32) -> bool) -> Option<u32> {
+        let of_zone = self.zone(zone);
+        let is_new = |container: &u32| of_zone.contains(container) && !has_copies(*container);
+        if let Some(kept) = self.scratch.iter().copied().find(is_new) {
+            return Some(kept);
         }
         let middle = self.middle(zone);
-        let containers = self.zone(zone).filter(|&container| self.has_zones() && self.is_to_be_kept(container));
-        let nearest = |container: &u32| (core::cmp::Reverse(self.free_in(*container)), container.abs_diff(middle));
-        let found =
-            containers.min_by_key(nearest).filter(|&found| 2 * u32::from(self.free_in(found)) >= self.per_container);
+        let farthest = of_zone.len() as u32;
+        let may_be = |container: u32| self.has_zones() && self.is_to_be_kept(container) && is_new(&container);
+        let outwards = (0..=farthest).flat_map(|far| [middle.checked_sub(far), Some(middle + far)]).flatten();
+        let mut outwards = outwards.filter(|container| of_zone.contains(container));
+        let found = outwards.find(|&container| self.is_empty(container) && may_be(container)).or_else(|| {
+            let nearest = |container: &u32| (core::cmp::Reverse(self.free_in(*container)), container.abs_diff(middle));
+            let emptiest = of_zone.clone().filter(|&container| may_be(container)).min_by_key(nearest);
+            emptiest.filter(|&found| 2 * u32::from(self.free_in(found)) >= self.per_container)
+        });
         found.into_iter().for_each(|found| self.set_aside(found));
         found
+    }
+
+    /// Keeps a container for copies from here on, if it is to be had: whether it is kept.
+    pub(crate) fn keep_for_copies(&mut self, container: u32) -> bool {
+        if self.scratch.contains(&container) {
+            return true;
+        }
+        let is_to_be_kept = self.is_to_be_kept(container);
+        if is_to_be_kept {
+            self.set_aside(container);
+        }
+        is_to_be_kept
+    }
+
+    /// What is full needs not be kept.
+    pub(crate) fn end_full_scratch(&mut self) {
+        let (kept, full): (Vec<u32>, Vec<u32>) =
+            self.scratch.iter().partition(|&&container| self.free_in(container) > 0);
+        self.scratch = kept;
+        full.into_iter().for_each(|container| self.closed(container));
     }
 
     fn middle(&self, zone: u32) -> u32 {
@@ -91,7 +116,6 @@ mod tests {
     use super::super::tests::{allocate, geometry, mature, space};
     use super::*;
     use crate::format::entry::Slot;
-    use alloc::vec::Vec;
 
     #[test]
     fn each_container_is_in_one_zone() {
@@ -110,7 +134,7 @@ mod tests {
         space.set_reserved(20);
         space.keep_middles(0);
         assert_eq!(space.scratch, [2, 6, 10, 14, 18]);
-        assert_eq!((0..6).map(|zone| space.scratch_in(zone)).collect::<Vec<_>>()[4..], [Some(18), None]);
+        assert_eq!((0..6).map(|zone| space.scratch_in(zone, |_| false)).collect::<Vec<_>>()[4..], [Some(18), None]);
         assert!(!space.may_claim(Slot(8)));
         let all: Vec<Slot> = core::iter::from_fn(|| allocate(&mut space)).collect();
         assert_eq!((all.len(), all[..60].contains(&Slot(8)), space.scratch.len()), (80, false, 0));
@@ -118,7 +142,10 @@ mod tests {
             space.retire(Slot(slot), 0);
         }
         mature(&mut space, 0, false);
-        assert_eq!((space.scratch_in(1), space.scratch_in(1), space.scratch_in(0)), (Some(5), Some(5), None));
+        let found = [1, 1, 0].map(|zone| space.scratch_in(zone, |_| false));
+        assert_eq!(found, [Some(5), Some(5), None]);
+        assert_eq!(space.scratch_in(1, |container| container == 5), Some(7));
+        assert!(space.keep_for_copies(5) && !space.keep_for_copies(6));
         space.keep_none();
         assert!(space.may_claim(Slot(20)));
     }

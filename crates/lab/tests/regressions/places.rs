@@ -1,6 +1,6 @@
 //! On a disk with heads a block is read where they are nearest to it: in its slot, in its replica, or in another slot that the index names.
 
-use engine::{Command, DeviceTraits, Limits, PlaceCounts, Policy, PoolChange, VolumeProperties};
+use engine::{Command, DeviceTraits, Geometry, Limits, PlaceCounts, Policy, PoolChange, VolumeProperties};
 use lab::content::{CELLS, Content, TWINS};
 use lab::runs::config::Config;
 use lab::world::Answer;
@@ -160,10 +160,13 @@ fn popular() -> Bench {
         bench.write(block, &[100 + block as u32]);
     }
     bench.settle();
+    // The first writes have filled all of the first zone: a container of it is given back.
+    bench.trim_blocks(16, 8);
+    bench.settle();
     bench
 }
 
-/// Blocks 5 and 6 are read often, so each zone but their own gets a copy of both; block 50 once.
+/// Blocks 5 and 6 are read often, so each zone gets a copy of both; block 50 once.
 fn with_copies() -> Bench {
     let mut bench = popular();
     for block in [5, 6, 50, 6, 5] {
@@ -171,7 +174,8 @@ fn with_copies() -> Bench {
     }
     bench.pass(DAY + SECOND);
     bench.settle();
-    assert_eq!(bench.world.engine.status().reorder.made, 2 * 9, "{:?}", bench.world.engine.status().reorder);
+    let status = bench.world.engine.status().reorder;
+    assert_eq!((status.made, status.copied, status.fully_copied), (2 * 10, 2, 2), "{status:?}");
     bench.audit();
     bench
 }
@@ -198,7 +202,7 @@ fn what_is_read_often_has_a_copy_in_each_zone_and_is_read_where_the_heads_are() 
 #[test]
 fn what_is_not_popular_or_has_no_heads_above_it_gets_no_copies() {
     let mut bench = popular();
-    (0..3 * BLOCKS).for_each(|block| bench.read_there(block, 100 + block as u32));
+    (24..3 * BLOCKS).for_each(|block| bench.read_there(block, 100 + block as u32));
     bench.pass(DAY + SECOND);
     assert_eq!(bench.world.engine.status().reorder.made, 0);
     let mut config = config(DeviceTraits::SSD);
@@ -217,7 +221,7 @@ fn copies_are_found_again_after_a_crash() {
     let mut bench = with_copies();
     bench.crash(Cut::Lost).expect("it opens");
     bench.pass(SECOND);
-    assert_eq!(bench.world.engine.status().reorder.replicas, 18);
+    assert_eq!((bench.reorder().replicas, bench.reorder().fully_copied), (20, 2));
     for _ in 0..2 {
         bench.read_there(191, 291);
         bench.read_there(6, 106);
@@ -242,20 +246,111 @@ fn copies_go_with_their_slot() {
     bench.audit();
 }
 
-/// The budget holds for copies and replicas together, and what was not read goes first.
+/// A smaller budget takes the copies of blocks away whole, and first of those that nobody reads; what it leaves are ten copies of a block.
 #[test]
 fn copies_that_nobody_reads_give_way_first() {
     let mut bench = with_copies();
     bench.read_there(191, 291);
     bench.read_there(5, 105);
     assert_eq!(bench.place_counts().copies, 1);
-    let block = bench.geometry().block();
-    bench.command(Command::SetPool(PoolChange { replicas: Some(Some(block)), ..PoolChange::default() }));
+    bench.set_replicas(20);
     bench.pass(SECOND);
     bench.settle();
-    assert_eq!(bench.world.engine.status().reorder.replicas, 1);
+    assert_eq!((bench.reorder().replicas, bench.reorder().fully_copied), (10, 1));
     bench.read_there(191, 291);
     bench.read_there(5, 105);
     assert_eq!(bench.place_counts().copies, 2, "that one is still there");
+    bench.audit();
+    bench.set_replicas(0);
+    bench.pass(SECOND);
+    bench.settle();
+    assert_eq!((bench.reorder().replicas, bench.reorder().copied), (0, 0));
+    bench.audit();
+}
+
+/// With room for one row of columns, what was popular gives its columns up to what is: their places become free, and get the copies of the
+/// others.
+#[test]
+fn what_becomes_popular_takes_the_place_of_what_was() {
+    let mut bench = popular();
+    bench.set_replicas(2 * 80);
+    for first in [24, 90, 40] {
+        let blocks = first..first + 8;
+        let read_all = |bench: &mut Bench| {
+            for block in blocks.clone() {
+                bench.read_there(if first > 80 { 0 } else { 191 }, if first > 80 { 100 } else { 291 });
+                bench.read_there(block, 100 + block as u32);
+            }
+        };
+        // Copies that were read stay for one day more.
+        for _ in 0..2 {
+            (0..4).for_each(|_| read_all(&mut bench));
+            bench.pass(DAY + 300 * SECOND);
+            bench.settle();
+        }
+        assert_eq!((bench.reorder().replicas, bench.reorder().fully_copied), (80, 8), "blocks from {first}");
+        let before = bench.place_counts().copies;
+        read_all(&mut bench);
+        assert!(bench.place_counts().copies > before, "blocks from {first}: {:?}", bench.place_counts());
+        bench.audit();
+    }
+}
+
+/// Memory holds the copies of so many blocks only: with less of it, the rest is given back, and the tables, too.
+#[test]
+fn less_memory_takes_copies_away() {
+    let mut bench = popular();
+    let limits = bench.config.limits;
+    for block in 24..56 {
+        (0..2).for_each(|_| bench.read_there(block, 100 + block as u32));
+    }
+    bench.pass(DAY + SECOND);
+    bench.settle();
+    let before = bench.reorder();
+    assert!(before.fully_copied >= 8, "{before:?}");
+    let less = Limits { index_entries: limits.index_entries / 8, buffers: limits.write_buffers + 1, ..limits };
+    bench.world.set_limits(less).unwrap();
+    bench.pass(SECOND);
+    bench.settle();
+    let after = bench.reorder();
+    assert!(after.most_copied < before.copied && after.copied <= after.most_copied, "{before:?}\n{after:?}");
+    bench.audit();
+}
+
+/// With 64 MiB of memory 76 popular blocks had copies in a pool of 50 GiB: each copy had an entry of its own, of the little that deltas have.
+#[test]
+fn ten_thousand_popular_blocks_have_ten_copies_with_64_mib() {
+    const POPULAR: u64 = 10_752;
+    let mut config = config(heads());
+    config.parameters.geometry = Geometry { piece_blocks: 64, ..Geometry::for_capacity(1 << 30).unwrap() };
+    let limits = Limits::for_memory(48 << 20, &config.parameters.geometry).unwrap();
+    config.limits = Limits { read_ahead: 0, device: heads(), ..limits };
+    // All parts of the disk have been in use, since copies lie where the pool has reserved space.
+    let blocks = (1 << 18) - 1024;
+    let mut bench = Bench::new(config, blocks);
+    let volume = bench.volume;
+    let change = VolumeProperties { policy: Some(Some(Policy::Native)), ..VolumeProperties::default() };
+    bench.command(Command::SetVolume { volume, change });
+    bench.command(Command::SetPool(PoolChange { replicas: Some(Some(8 << 30)), ..PoolChange::default() }));
+    for first in (0..blocks).step_by(64) {
+        bench.write(first, &(0..64).map(|i| 100 + (first + i) as u32).collect::<Vec<u32>>());
+    }
+    bench.settle();
+    bench.trim_blocks(POPULAR, blocks - POPULAR);
+    bench.settle();
+    for _ in 0..2 {
+        for first in (0..POPULAR).step_by(64) {
+            bench.cool();
+            let token = bench.begin_read(first, 64);
+            bench.wait(token).unwrap();
+        }
+    }
+    bench.pass(DAY + 600 * SECOND);
+    bench.settle();
+    let status = bench.reorder();
+    assert!(status.fully_copied >= 10_000, "{status:?}");
+    bench.crash(Cut::Lost).expect("it opens");
+    bench.pass(600 * SECOND);
+    assert_eq!(bench.reorder().fully_copied, status.fully_copied, "{:?}", bench.reorder());
     bench.audit();
 }

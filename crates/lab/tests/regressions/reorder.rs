@@ -16,12 +16,12 @@ const BLOCKS: u64 = 64;
 const SCATTERED: u64 = 8;
 
 impl Bench {
-    fn reorder(&self) -> ReorderStatus {
+    pub(crate) fn reorder(&self) -> ReorderStatus {
         self.world.engine.status().reorder
     }
 
     /// Budget: so many blocks.
-    fn set_replicas(&mut self, blocks: u64) {
+    pub(crate) fn set_replicas(&mut self, blocks: u64) {
         let replicas = Some(Some(blocks * self.geometry().block()));
         self.command(Command::SetPool(PoolChange { replicas, ..PoolChange::default() }));
     }

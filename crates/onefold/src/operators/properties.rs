@@ -157,6 +157,33 @@ pub fn second_copies_text(above: u32) -> String {
     if above == 0 { "off".into() } else { above.to_string() }
 }
 
+/// Whether a request sets the budget of replicas.
+pub fn sets_replicas(request: &Request) -> bool {
+    matches!(request, Request::SetPool(PoolSettings { replicas: Some(_), .. }))
+}
+
+/// Tells what a budget of replicas comes to: what there is memory for. `None` without one.
+pub fn replicas_fit(report: &Report) -> Option<String> {
+    let replicas = &report.replicas;
+    let set = replicas.set_bytes.filter(|&bytes| bytes > 0)?;
+    let copies = replicas.popular_blocks_most * u64::from(engine::ZONES) * 4096;
+    let (in_order, least) = (replicas.budget_bytes.saturating_sub(copies), set.min(replicas.budget_bytes));
+    let copied = match replicas.popular_blocks_most {
+        0 => "no copies of popular blocks (these are for device=hdd)".into(),
+        blocks => format!("ten copies each of {blocks} popular blocks ({})", size::show(copies)),
+    };
+    let memory = if least < set {
+        format!("; with memory={} there is room for no more", memory_text(report))
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "replicas take at most {}: {copied}, and {} in order{memory}",
+        size::show(least),
+        size::show(in_order)
+    ))
+}
+
 /// Bytes that replicas may take.
 pub fn replicas_text(bytes: Option<u64>) -> String {
     match bytes {

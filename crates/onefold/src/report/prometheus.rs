@@ -377,11 +377,18 @@ const METRICS: &[Metric] = &[
     gauge("onefold_replicas_noted_reads", "Reads whose blocks are to be put in order.", |report| {
         one(report.replicas.noted_reads)
     }),
-    gauge(
-        "onefold_replicas_popular_runs",
-        "Runs of blocks whose reads are counted, or that are to be copied.",
-        |report| one(report.replicas.popular_runs),
-    ),
+    gauge("onefold_replicas_popular_runs", "Runs of blocks whose reads are counted, to find popular ones.", |report| {
+        one(report.replicas.popular_runs)
+    }),
+    gauge("onefold_replicas_popular_blocks_most", "Popular blocks that get ten copies, at most.", |report| {
+        one(report.replicas.popular_blocks_most)
+    }),
+    gauge("onefold_replicas_popular_blocks", "Popular blocks that have copies, or are to have them.", |report| {
+        one(report.replicas.popular_blocks)
+    }),
+    gauge("onefold_replicas_popular_blocks_copied", "Popular blocks that have ten copies.", |report| {
+        one(report.replicas.popular_blocks_copied)
+    }),
     counter("onefold_replicas_made_blocks_total", "Replicas written.", |report| one(report.replicas.made_blocks)),
     counter("onefold_replicas_dropped_blocks_total", "Replicas dropped.", |report| one(report.replicas.dropped_blocks)),
     counter("onefold_replicas_read_blocks_total", "Blocks that reads got from replicas.", |report| {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::latency::Latencies;
 use crate::clients::tls;
-use crate::memory::Source;
+use crate::memory::{Division, Source};
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
 use crate::report::device::DeviceReport;
@@ -405,9 +405,18 @@ pub struct ReplicasReport {
     pub blocks: u64,
     /// Reads that are noted, to be put in order when the pool is idle.
     pub noted_reads: u64,
-    /// Runs of blocks whose reads are counted, to find popular ones, or of which copies are to be made.
+    /// Runs of blocks whose reads are counted, to find popular ones.
     #[serde(default)]
     pub popular_runs: u64,
+    /// Popular blocks that get ten copies, at most: as many as budget and memory have room for,
+    #[serde(default)]
+    pub popular_blocks_most: u64,
+    /// those that have copies, or are to have them,
+    #[serde(default)]
+    pub popular_blocks: u64,
+    /// and those that have all ten.
+    #[serde(default)]
+    pub popular_blocks_copied: u64,
     /// Since the pool was opened: blocks that replicas were made of,
     pub made_blocks: u64,
     /// replicas dropped,
@@ -435,13 +444,21 @@ pub struct ReplicasReport {
 }
 
 impl ReplicasReport {
-    fn new(engine: &Engine, status: &ReorderStatus) -> ReplicasReport {
+    /// The engine's figures. What there is room for is what a server has with so many bytes of memory, whatever this command has.
+    fn new(engine: &Engine, status: &ReorderStatus, memory: u64) -> ReplicasReport {
+        let served = Division::new(memory, engine.geometry(), u32::MAX);
+        let known = (status.budget_bytes, status.most_copied);
+        let (budget_bytes, popular_blocks_most) =
+            served.map_or(known, |division| engine.replicas_room(&division.limits));
         ReplicasReport {
-            budget_bytes: status.budget_bytes,
+            budget_bytes,
             set_bytes: engine.replicas_budget(),
             blocks: status.replicas,
             noted_reads: status.noted,
             popular_runs: status.popular,
+            popular_blocks_most,
+            popular_blocks: status.copied,
+            popular_blocks_copied: status.fully_copied,
             made_blocks: status.made,
             dropped_blocks: status.dropped,
             read_blocks: status.read,
@@ -565,7 +582,7 @@ impl Report {
             second_copies_above: engine.second_copies_above(),
             second_copies: status.second_copies,
             index_copy: engine.index_copy().to_string(),
-            replicas: ReplicasReport::new(engine, &status.reorder),
+            replicas: ReplicasReport::new(engine, &status.reorder, memory.0),
             tidy: TidyReport::new(&status.home, &status.collect),
             device: DeviceReport::new(&status),
             memory_source: memory.1.name().into(),

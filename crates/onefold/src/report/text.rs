@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::report::health::{Finding, findings};
 use crate::report::jobs::jobs;
 use crate::report::share::shown_percent;
-use crate::report::status::{Report, TidyReport, VolumeReport, show_date};
+use crate::report::status::{ReplicasReport, Report, TidyReport, VolumeReport, show_date};
 use crate::size;
 
 /// Volumes that `status` shows without `--all`.
@@ -122,6 +122,13 @@ impl Report {
             let budget = size::show(self.replicas.budget_bytes);
             let what = format!("of it once more, in the order in which it is read; at most {budget}");
             row("replicas", format!("{:<12}{what}", blocks(self.replicas.blocks)));
+        }
+        if self.replicas.popular_blocks_most > 0 {
+            let ReplicasReport { popular_blocks, popular_blocks_copied, popular_blocks_most, .. } = self.replicas;
+            let what = format!(
+                "blocks, read often, of at most {popular_blocks_most}; {popular_blocks_copied} with ten copies"
+            );
+            row("popular", format!("{popular_blocks:<12}{what}"));
         }
         if self.tidy.noted_regions > 0 || self.tidy.moved_blocks > 0 {
             let TidyReport { noted_regions, regions, .. } = self.tidy;

@@ -3,13 +3,15 @@
 //!
 //! ```text
 //! Count     runs of slots that reads fetched, for an epoch (popular.rs)
-//! Choose    at its end: the most frequent ones, as far as the budget goes for a copy in each zone
-//! Copy      when the pool is idle, zone by zone: slots of the container that the zone keeps, and batches of the mover, which proves all bits and
-//!           makes them durable. Nothing leads to a copy but the volume of replicas
+//! Choose    at its end: the most frequent ones get columns (pool/replicas/columns.rs), as far as budget and memory go; what was not read since
+//!           its last turn gives its own up
+//! Copy      when the pool is idle, zone by zone: free places of the columns, and batches of the mover, which proves all bits and makes
+//!           them durable. Nothing leads to a copy but the volume of replicas
+//! Wait      for places that were not free yet, since what was there has just been dropped: then once more
 //! ```
 //!
-//! A copy is a replica like any other: one budget, one table, one way to be given back (`pool/replicas.rs`). It owns the counts, what was chosen,
-//! and the places that it has claimed and not filled; where writes wait for room, these go back. A restart forgets all three.
+//! A copy is a replica like any other: one budget, one way to be given back (`pool/replicas/`). It owns the counts, what was chosen,
+//! and how far it is. A restart forgets all three; columns of which a copy was made are found again.
 
 use alloc::vec::Vec;
 
@@ -26,27 +28,48 @@ use crate::pool::room::{Asked, Room};
 use crate::pool::standing::Facts;
 use crate::space::SlotState;
 use crate::space::zones::ZONES;
+use crate::store::tree::Missing;
 
 /// Popular is what is read often within so long.
 const EPOCH: Nanos = 86_400_000_000_000;
 
-/// What comes next: a block of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct Next {
-    run: usize,
-    block: u32,
+/// Places that were not free are looked at again after so long,
+const AGAIN: Nanos = 60_000_000_000;
+/// so many times.
+const ROUNDS: u32 = 8;
+/// Blocks that get a column in one step, and columns that are looked at.
+const AT_ONCE: u32 = 1024;
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Count,
+    /// The next block that gets a column: of this run, this one. Turns are left until all columns had one.
+    Choose {
+        run: usize,
+        block: u32,
+        turns: u64,
+    },
+    /// The next column, in this zone.
+    Copy {
+        zone: u32,
+        column: u32,
+    },
+    Wait {
+        until: Nanos,
+    },
 }
 
 /// See above.
 pub(super) struct Duplicate {
     popular: Popular,
     epoch_ends: Nanos,
-    /// Runs whose copies are being made: first slot and length, the most frequent first.
+    /// Runs that are to have copies: first slot and length, the most frequent first.
     chosen: Vec<(Slot, u32)>,
-    zone: u32,
-    next: Next,
-    /// Claimed in the zone, and not filled; the next one last.
-    places: Vec<Slot>,
+    stage: Stage,
+    /// Some places were not free in this round, and so many more may come.
+    has_missed: bool,
+    rounds_left: u32,
     mover: Mover,
     made: u64,
 }
@@ -57,9 +80,9 @@ impl Duplicate {
             popular: Popular::default(),
             epoch_ends: now + EPOCH,
             chosen: Vec::new(),
-            zone: 0,
-            next: Next::default(),
-            places: Vec::new(),
+            stage: Stage::Count,
+            has_missed: false,
+            rounds_left: 0,
             mover: Mover::for_shared(Job::Reorder),
             made: 0,
         }
@@ -68,13 +91,13 @@ impl Duplicate {
     /// A run was read from the device, in its slots.
     pub(super) fn note(&mut self, pool: &Pool, first: Slot, length: usize) {
         if pool.takes_changes() {
-            self.popular.note(first, length, pool.limits.popular());
+            self.popular.note(first, length, pool.counted_runs());
         }
     }
 
-    /// Runs that are counted, or of which copies are to be made.
+    /// Runs that are counted.
     pub(super) fn popular(&self) -> u64 {
-        (self.popular.len() + self.chosen.len()) as u64
+        self.popular.len() as u64
     }
 
     /// Copies made since the pool was opened.
@@ -92,38 +115,43 @@ impl Duplicate {
 
     /// Slots that it has claimed and that nothing leads to.
     pub(super) fn claimed(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.places.iter().copied().chain(self.mover.places())
+        self.mover.places()
     }
 
     /// Bytes of memory.
     pub(super) fn memory(&self) -> u64 {
-        self.popular.memory() + crate::sizes::list_bytes(&self.chosen) + crate::sizes::list_bytes(&self.places)
+        self.popular.memory() + crate::sizes::list_bytes(&self.chosen)
     }
 
-    /// When the epoch ends, if something has been counted.
+    /// When there is something to do: the epoch ends, if something has been counted, or places may be free.
     pub(super) fn begins_at(&self) -> Option<Nanos> {
-        (self.popular.len() > 0).then_some(self.epoch_ends)
+        match self.stage {
+            Stage::Count => (self.popular.len() > 0).then_some(self.epoch_ends),
+            Stage::Wait { until } => Some(until),
+            Stage::Choose { .. } | Stage::Copy { .. } => None,
+        }
     }
 
     /// Whether there are copies to be made.
     pub(super) fn can_step(&self, pool: &Pool) -> bool {
-        let is_due = || self.begins_at().is_some_and(|ends| ends <= pool.now);
-        (!self.chosen.is_empty() || is_due()) && !self.mover.is_loading(pool)
+        let is_due = || self.begins_at().is_some_and(|begins| begins <= pool.now);
+        (self.is_busy() || is_due()) && !self.mover.is_loading(pool)
+    }
+
+    fn is_busy(&self) -> bool {
+        matches!(self.stage, Stage::Choose { .. } | Stage::Copy { .. })
     }
 
     /// Whether a pump has something to do for it, turn or not.
     pub(super) fn can_advance(&self) -> bool {
-        self.mover.is_under_way() || !self.places.is_empty()
+        self.mover.is_under_way()
     }
 
-    /// A batch comes to its end. Where writes wait for room, they get what is claimed.
+    /// A batch comes to its end.
     pub(super) fn advance(&mut self, pool: &mut Pool, facts: &Facts) {
         if self.mover.is_under_way() {
             self.mover.go_on(pool, facts);
             self.take_in(pool, facts);
-        }
-        if facts.writes_wait || !pool.takes_changes() || self.chosen.is_empty() {
-            self.give_back_places(pool);
         }
     }
 
@@ -137,95 +165,110 @@ impl Duplicate {
         self.mover.done(pool, part, segments, result);
     }
 
-    /// The next batch, zone, or epoch.
+    /// The next batch, zone, round, or epoch.
     pub(super) fn step(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) {
-        if self.chosen.is_empty() {
-            self.epoch_ends = pool.now + EPOCH;
-            (self.chosen, self.zone) = (self.popular.take(pool.replica_budget() / u64::from(ZONES)), 0);
-            self.next = Next::default();
-        }
         let has_room = pool.has_slots_to_claim() && pool.space.free() >= pool.slots_to_spare(ROOM_TO_MAKE);
         let is_possible = pool.makes_copies() && has_room && pool.replicas.stride() == pool.store.geometry.slots();
         if !is_possible {
+            self.popular.take(0);
             return self.end(pool);
         }
-        match self.begin(pool, care, facts) {
-            Ok(true) => self.advance(pool, facts),
-            Ok(false) => self.end_zone(pool),
-            Err(Stop::Waits) => {}
-            Err(Stop::GivenUp) => self.end(pool),
+        match self.stage {
+            Stage::Count => {
+                self.epoch_ends = pool.now + EPOCH;
+                self.chosen = self.popular.take(pool.columns_budget());
+                self.begin_to_choose(pool);
+            }
+            Stage::Choose { run, block, turns } => self.choose(pool, run, block, turns),
+            Stage::Wait { .. } => self.stage = Stage::Copy { zone: 0, column: 0 },
+            Stage::Copy { zone, .. } if zone == ZONES => self.end_round(pool),
+            Stage::Copy { zone, column } => match self.begin(pool, care, zone, column) {
+                Ok(()) => self.advance(pool, facts),
+                Err(Stop::Waits) => {}
+                Err(Stop::GivenUp) => self.end(pool),
+            },
         }
-        pool.needs_pump |= !self.chosen.is_empty() && !self.mover.is_loading(pool);
+        pool.needs_pump |= self.is_busy() && !self.mover.is_loading(pool);
     }
 
-    /// Begins a batch; false if there is nothing left for this zone, or no room in it.
-    fn begin(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<bool, Stop> {
-        if self.places.is_empty() && !self.claim(pool)? {
-            return Ok(false);
+    /// What is still popular keeps its column. Each other one has one turn to go.
+    fn begin_to_choose(&mut self, pool: &mut Pool) {
+        let columns = &mut pool.replicas.columns;
+        columns.choose_anew(blocks(&self.chosen));
+        columns.find_free();
+        self.rounds_left = ROUNDS;
+        self.stage = Stage::Choose { run: 0, block: 0, turns: columns.width_of_all() };
+    }
+
+    /// Gives columns to some of what was chosen.
+    fn choose(&mut self, pool: &mut Pool, mut run: usize, mut block: u32, mut turns: u64) {
+        for _ in 0..AT_ONCE {
+            let Some(&(first, length)) = self.chosen.get(run) else { break };
+            let slot = Slot(first.0 + u64::from(block));
+            if pool.replicas.columns.of(slot).is_none() && !assign(pool, slot, &mut turns) {
+                run = self.chosen.len();
+                break;
+            }
+            (run, block) = if block + 1 < length { (run, block + 1) } else { (run + 1, 0) };
         }
-        let most = Mover::at_once(pool).min(self.places.len()).max(1);
-        let (mut next, mut blocks, mut missing) = (self.next, Vec::<Moved>::new(), Missings::default());
-        while blocks.len() < most
-            && let Some(&(first, length)) = self.chosen.get(next.run)
+        self.stage = Stage::Choose { run, block, turns };
+        if run >= self.chosen.len() {
+            self.chosen = Vec::new();
+            self.stage = Stage::Copy { zone: 0, column: 0 };
+        }
+    }
+
+    /// Looks at columns from this one on for what has no copy in the zone, and begins a batch of that.
+    fn begin(&mut self, pool: &mut Pool, care: &Care, zone: u32, first: u32) -> Result<(), Stop> {
+        // What was dropped goes first: its places are to be free.
+        if pool.replicas.stale().is_some() {
+            return Err(Stop::Waits);
+        }
+        let most = Mover::at_once(pool);
+        let (mut column, mut batch, mut missing) = (first, Vec::<Moved>::new(), Missings::default());
+        let row = |pool: &Pool, column: u32| pool.replicas.columns.row(column);
+        let mut has_missed = false;
+        while batch.len() < most
+            && u64::from(column) < pool.replicas.columns.width_of_all()
+            && column - first < AT_ONCE
+            && (batch.is_empty() || row(pool, column) == row(pool, first))
         {
-            let slot = Slot(first.0 + u64::from(next.block));
-            next = if next.block + 1 < length {
-                Next { block: next.block + 1, ..next }
-            } else {
-                Next { run: next.run + 1, block: 0 }
-            };
-            let is_there = pool.replicas.has(pool.replicas.number(slot, self.place()));
-            let is_chosen = blocks.iter().any(|block| block.from == slot);
-            let is_near = || pool.space.zone_of(pool.space.container_of(slot)) == self.zone;
-            if is_there || is_chosen || is_near() || is_busy(pool, care, slot) {
+            column += 1;
+            let Some(slot) = pool.replicas.columns.owner(column - 1) else { continue };
+            let Some(to) = pool.replicas.columns.place(column - 1, zone) else { continue };
+            if pool.replicas.columns.has(column - 1, zone) {
                 continue;
             }
+            match missing.or(may_take(pool, to)) {
+                Some(true) if !is_busy(pool, care, slot) => {}
+                Some(_) => {
+                    has_missed = true;
+                    continue;
+                }
+                None => continue,
+            }
             if let Some(Some((digest, _))) = missing.or(pool.proven_digest(slot)) {
-                let to = self.places[self.places.len() - 1 - blocks.len()];
                 // No block is led there.
-                blocks.push(Moved { key: Key(0), seen: Entry::UNMAPPED, from: slot, digest, to });
+                batch.push(Moved { key: Key(0), seen: Entry::UNMAPPED, from: slot, digest, to });
             }
         }
         self.mover.load(pool, missing)?;
-        if blocks.is_empty() {
-            return Ok(false);
-        }
-        pool.replicas.drop_beyond(pool.replica_budget().saturating_sub(blocks.len() as u64));
-        pool.drop_stale_replicas(facts);
-        if pool.replicas.stale().is_some() {
+        let places: Vec<Slot> = batch.iter().map(|block| block.to).collect();
+        if !places.is_empty() && pool.space.claim(&places).is_none() {
             return Err(Stop::GivenUp);
         }
-        let count = blocks.len();
-        if !self.mover.begin(pool, &mut blocks) {
+        if !places.is_empty() {
+            pool.forget_wrapped();
+        }
+        if !batch.is_empty() && !self.mover.begin(pool, &mut batch) {
             // There are no buffers: clients have them.
+            places.into_iter().for_each(|place| pool.space.retire(place, 0));
             return Err(Stop::GivenUp);
         }
-        self.places.truncate(self.places.len() - count);
-        self.next = next;
-        Ok(true)
-    }
-
-    /// The place of replicas in the zone.
-    fn place(&self) -> u64 {
-        1 + u64::from(self.zone)
-    }
-
-    /// Claims slots of the container that is kept in the zone, as many as are needed; false if there are none.
-    fn claim(&mut self, pool: &mut Pool) -> Result<bool, Stop> {
-        let left = self.chosen.iter().skip(self.next.run).map(|&(_, length)| u64::from(length)).sum::<u64>();
-        let Some(container) = pool.space.scratch_in(self.zone).filter(|_| left > 0) else { return Ok(false) };
-        let mut missing = Missings::default();
-        let mut slots: Vec<Slot> = pool.space.slots_of(container).map(Slot).collect();
-        slots.retain(|&slot| missing.or(pool.slot_state(slot)) == Some(SlotState::Free) && !pool.space.is_taken(slot));
-        self.mover.load(pool, missing)?;
-        slots.truncate(left as usize);
-        if slots.is_empty() || pool.space.claim(&slots).is_none() {
-            return Ok(false);
-        }
-        pool.forget_wrapped();
-        self.places = slots;
-        self.places.reverse();
-        Ok(true)
+        self.has_missed |= has_missed;
+        let is_end = u64::from(column) >= pool.replicas.columns.width_of_all();
+        self.stage = if is_end { Stage::Copy { zone: zone + 1, column: 0 } } else { Stage::Copy { zone, column } };
+        Ok(())
     }
 
     /// What has been copied becomes a replica.
@@ -238,15 +281,20 @@ impl Duplicate {
         let volume = pool.replicas.volume.filter(|_| has_room);
         let volume = volume.filter(|&volume| pool.volume_index(volume).is_some());
         for &Moved { from, digest, to, .. } in copied() {
-            let number = pool.replicas.number(from, self.place());
-            // A slot that was freed meanwhile needs none.
+            let zone = pool.space.zone_of(pool.space.container_of(to));
+            let columns = &pool.replicas.columns;
+            // A slot that was freed, or gave its column up, needs none.
+            let column = columns.of(from).filter(|&column| columns.place(column, zone) == Some(to));
+            let number = pool.replicas.number(from, 1 + u64::from(zone));
             let put = volume
+                .filter(|_| column.is_some())
                 .and_then(|volume| pool.remap(Key::new(volume, number.0), Seen(from, digest), Put::Placed(to, digest)));
-            if put.is_some() {
-                pool.replicas.add_written(number, to);
-                self.made += 1;
-            } else {
-                pool.space.retire(to, 0);
+            match (put, column) {
+                (Some(_), Some(column)) => {
+                    pool.replicas.columns.add(column, zone);
+                    self.made += 1;
+                }
+                _ => pool.space.retire(to, 0),
             }
         }
     }
@@ -257,21 +305,49 @@ impl Duplicate {
         self.end(pool);
     }
 
-    fn end_zone(&mut self, pool: &mut Pool) {
-        self.give_back_places(pool);
-        (self.zone, self.next) = (self.zone + 1, Next::default());
-        if self.zone == ZONES {
-            self.end(pool);
+    /// All zones have been looked at. What was missed may be free later.
+    fn end_round(&mut self, pool: &mut Pool) {
+        pool.space.end_full_scratch();
+        if core::mem::take(&mut self.has_missed) && self.rounds_left > 0 {
+            self.rounds_left -= 1;
+            self.stage = Stage::Wait { until: pool.now + AGAIN };
+            // What was dropped is free when that is merged, and in its leaves.
+            pool.ask_to_flush();
+            return;
+        }
+        self.stage = Stage::Count;
+    }
+
+    /// This epoch's copies cannot be made.
+    fn end(&mut self, pool: &mut Pool) {
+        pool.space.end_full_scratch();
+        self.chosen = Vec::new();
+        self.has_missed = false;
+        self.stage = Stage::Count;
+    }
+}
+
+/// Whether a copy can be written to a place: it is free, and its container is kept for copies.
+fn may_take(pool: &mut Pool, place: Slot) -> Result<bool, Missing> {
+    let is_kept = pool.space.keep_for_copies(pool.space.container_of(place));
+    Ok(is_kept && !pool.space.is_taken(place) && pool.slot_state(place)? == SlotState::Free)
+}
+
+/// Blocks of runs.
+fn blocks(runs: &[(Slot, u32)]) -> impl Iterator<Item = Slot> + '_ {
+    runs.iter().flat_map(|&(first, length)| (0..u64::from(length)).map(move |i| Slot(first.0 + i)))
+}
+
+/// Gives a block a column: a free one, one of a new row, or that of a block whose turn it is to go; false if none is to be had.
+fn assign(pool: &mut Pool, slot: Slot, turns: &mut u64) -> bool {
+    let most = pool.columns_budget();
+    let Pool { space, replicas, .. } = pool;
+    if !replicas.columns.has_free() && replicas.columns.width_of_all() < most {
+        let row = core::array::from_fn(|zone| space.scratch_in(zone as u32, |it| replicas.columns.has_container(it)));
+        if row.iter().any(|container| container.is_some()) {
+            replicas.columns.add_row(row);
         }
     }
-
-    /// This epoch's copies are made, or cannot be.
-    fn end(&mut self, pool: &mut Pool) {
-        self.give_back_places(pool);
-        self.chosen.clear();
-    }
-
-    fn give_back_places(&mut self, pool: &mut Pool) {
-        self.places.drain(..).for_each(|place| pool.space.retire(place, 0));
-    }
+    let has_room = replicas.columns.len() < most && replicas.columns.has_free();
+    (has_room || replicas.free_column(turns)) && replicas.columns.assign(slot).is_some()
 }

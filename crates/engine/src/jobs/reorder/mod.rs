@@ -68,8 +68,14 @@ pub struct ReorderStatus {
     pub replicas: u64,
     /// Reads that are noted, or being put in order.
     pub noted: u64,
-    /// Runs of blocks of which reads are counted, to find what is popular, or of which copies are to be made.
+    /// Runs of blocks of which reads are counted, to find what is popular.
     pub popular: u64,
+    /// Popular blocks that get copies in scratch zones, at most,
+    pub most_copied: u64,
+    /// those that are to have them or do,
+    pub copied: u64,
+    /// and those that have one in each zone.
+    pub fully_copied: u64,
     /// Blocks that replicas were made of since the pool was opened.
     pub made: u64,
     /// Replicas dropped since then: for newer ones, with their slots, or because slots ran short.
@@ -132,10 +138,13 @@ impl Reorder {
     pub(crate) fn status(&self, pool: &Pool) -> ReorderStatus {
         let (dropped, read) = pool.replicas.counts();
         ReorderStatus {
-            budget_bytes: pool.replica_budget() * pool.store.geometry.block(),
+            budget_bytes: pool.replicas_room(&pool.limits).0,
             replicas: pool.hidden_blocks_used(Keeps::Replicas),
             noted: self.noted.len() as u64 + u64::from(self.work.is_some()),
             popular: self.duplicate.popular(),
+            most_copied: pool.columns_budget(),
+            copied: pool.replicas.columns.len(),
+            fully_copied: pool.replicas.columns.complete(),
             made: self.made + self.duplicate.made(),
             dropped,
             read,
@@ -150,7 +159,7 @@ impl Reorder {
         if pays && pool.notes_regions() {
             pool.regions_mut().read(request.blocks[0].key, reads as u32 - 1);
         }
-        if !pays || pool.replica_budget() == 0 || !pool.takes_changes() {
+        if !pays || pool.in_order_budget() == 0 || !pool.takes_changes() {
             return;
         }
         let noted = Noted { first: request.blocks[0].key, blocks: blocks as u64 };
@@ -219,10 +228,9 @@ impl Pool {
             (Some((must, _)), Some((has, _))) => must == has || self.canary(Canary::UnprovenReplica),
             _ => false,
         };
-        if !is_right || self.replicas.len() >= self.replica_budget() {
+        let (in_order, columns) = (self.in_order_budget(), self.columns_budget());
+        if !is_right || !self.replicas.adopt(number, at, in_order, columns) {
             self.replicas.note_stale(number);
-        } else if !self.replicas.has(number) {
-            self.replicas.add_written(number, at);
         }
         Ok(())
     }
@@ -259,7 +267,7 @@ impl Pool {
             return false;
         };
         let volume = self.volumes[at].id;
-        self.replicas.drop_beyond(self.replica_budget().saturating_sub(count as u64));
+        self.replicas.drop_beyond(self.in_order_budget().saturating_sub(count as u64), self.columns_budget());
         self.drop_stale_replicas(facts);
         let room = self.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.replicas.stale().is_none();
         room && self.space.ready() >= count as u64
@@ -306,7 +314,7 @@ impl Reorder {
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
         // What is left of the open container is used up first; one slot is not worth a stop.
         let run = if pool.space.run() > 1 { pool.space.run() as usize } else { AT_ONCE };
-        let most = AT_ONCE.min(pool.replica_budget() as usize).min(run);
+        let most = AT_ONCE.min(pool.in_order_budget() as usize).min(run);
         let (mut end, mut leaf) = (noted.blocks, LastLeaf::default());
         for i in 0..noted.blocks {
             if blocks.len() == most {
@@ -379,7 +387,7 @@ impl Reorder {
                 pool.buffers.release(buffer);
                 continue;
             };
-            pool.replicas.add(pool.replicas.number(slot, 0), replica);
+            pool.replicas.add(slot, replica);
             self.made += 1;
         }
         pool.needs_pump = true;
@@ -396,7 +404,7 @@ impl Steps for Reorder {
         let is_wanted = !self.noted.is_empty()
             || pool.replicas.stale().is_some()
             || pool.replicas.are_left()
-            || pool.replicas.len() > 0 && pool.replicas.len() > pool.replica_budget()
+            || pool.replicas.are_beyond(pool.in_order_budget(), pool.columns_budget())
             || self.duplicate.can_step(pool);
         is_wanted && pool.takes_changes() && !self.is_under_way()
     }
@@ -456,7 +464,7 @@ impl Steps for Reorder {
             None => return,
             Some(_) => {}
         }
-        pool.replicas.drop_beyond(pool.replica_budget());
+        pool.replicas.drop_beyond(pool.in_order_budget(), pool.columns_budget());
         pool.drop_stale_replicas(facts);
         self.is_stuck = pool.replicas.stale().is_some();
         if pool.space.free() < pool.slots_to_spare(ROOM_TO_KEEP) {

@@ -4,21 +4,27 @@
 //! places    a slot has one replica at most that is in order with others, and on a store with heads one more in each scratch zone: its
 //!           copies. Block p * stride + n of a volume that nobody sees is the replica of slot n at place p
 //! good      until the slot is free: the content of a slot never changes while it is in use
-//! table     in memory, what reads go by. After a restart it is made anew from the map of that volume, in the background. What that has is
-//!           proven first, by the digests of both: a slot may have been freed, and used again, without the map saying so
-//! budget    for all of them. What was not read since it was made, or since its turn came last, goes first; of that the oldest
+//! tables    in memory, what reads go by: one of replicas in order, and one of blocks with copies, an entry for those of all zones
+//!           (columns.rs). After a restart both are made anew from the map of that volume, in the background. What that has is proven
+//!           first, by the digests of both: a slot may have been freed, and used again, without the map saying so
+//! budget    for all of them. Replicas in order take half of it at most where there are copies. What was not read since it was made, or
+//!           since its turn came last, goes first; of that the oldest
 //! ```
 //!
 //! On a store with heads a read goes to the place that is cheapest from where they are, of the slot, its replica, and another slot that
 //! the index names for the same content ("I/O Deduplication", dynamic replica retrieval; docs/io-deduplication.md).
 
+mod columns;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+pub(crate) use self::columns::Columns;
 use super::Pool;
 use crate::contract::{Digest, VolumeId};
 use crate::counters::PlaceCounts;
 use crate::format::entry::Slot;
+use crate::limits::{Limits, counted_runs, popular_bytes};
 use crate::sizes::{list_bytes, table_bytes};
 use crate::slot_map::{NearMap, NearSet};
 use crate::space::zones::ZONES;
@@ -41,13 +47,16 @@ pub(crate) struct Replicas {
     pub budget: Option<u64>,
     /// Slots of the pool when the volume was made: how far places of a slot lie apart in it.
     stride: u64,
-    table: NearMap<Number, Replica>,
-    /// How many of them are copies in zones.
-    copies: u64,
-    /// Replicas with their slots, the oldest first; those that are gone are passed over.
-    order: VecDeque<(Number, Slot)>,
+    /// Replicas in order, by the slots whose they are.
+    table: NearMap<Slot, Replica>,
+    /// Slots with their replicas in order, the oldest first; those that are gone are passed over.
+    order: VecDeque<(Slot, Slot)>,
+    /// Copies in zones.
+    pub columns: Columns,
+    /// The most blocks that get copies in zones ([`Pool::review_zones`]).
+    most_columns: u64,
     /// Blocks of the volume that are to go: their slots are free again, or they gave way.
-    stale: Vec<Number>,
+    stale: Vec<Stale>,
     /// Reads from other places than the slots that are in flight: place, what is read there.
     reading: NearMap<Slot, Elsewhere>,
     /// Replicas that are on their way to their slots.
@@ -62,6 +71,33 @@ pub(crate) struct Replicas {
 /// A block of the volume of replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Number(pub u64);
+
+/// Places at which a slot's replicas are to go: the slot, and above it a flag for each place.
+#[derive(Clone, Copy)]
+struct Stale(u64);
+
+/// Bits of the slot. No pool has so many.
+const STALE_SLOT_BITS: u32 = u64::BITS - PLACES as u32;
+
+impl Stale {
+    fn new(slot: Slot, places: u16) -> Stale {
+        Stale(slot.0 | u64::from(places) << STALE_SLOT_BITS)
+    }
+
+    fn slot(self) -> Slot {
+        Slot(self.0 & ((1 << STALE_SLOT_BITS) - 1))
+    }
+
+    /// One of the places, if there is one left.
+    fn place(self) -> Option<u64> {
+        let places = self.0 >> STALE_SLOT_BITS;
+        (places > 0).then(|| places.trailing_zeros().into())
+    }
+
+    fn end(&mut self, place: u64) {
+        self.0 &= !(1 << (STALE_SLOT_BITS + place as u32));
+    }
+}
 
 /// A replica: its slot, and a flag below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,10 +132,11 @@ pub(crate) struct Elsewhere {
 }
 
 impl Replicas {
-    /// The volume that nobody sees, of so many blocks.
-    pub(crate) fn set_volume(&mut self, volume: Option<(VolumeId, u64)>) {
+    /// The volume that nobody sees, of so many blocks; and slots of a container.
+    pub(crate) fn set_volume(&mut self, volume: Option<(VolumeId, u64)>, width: u32) {
         self.volume = volume.map(|(id, _)| id);
         self.stride = volume.map_or(0, |(_, blocks)| blocks / PLACES);
+        self.columns.set_width(width);
     }
 
     /// Slots that may have replicas: the first ones.
@@ -117,27 +154,29 @@ impl Replicas {
         Slot(number.0.checked_rem(self.stride).unwrap_or(number.0))
     }
 
+    /// The zone in which a block of the volume is a copy; `None`: it is in order with others.
+    fn zone_of(&self, number: Number) -> Option<u32> {
+        number.0.checked_div(self.stride)?.checked_sub(1).map(|zone| zone as u32)
+    }
+
     /// The replica of a slot that is in order with others.
     #[inline]
     pub(crate) fn of(&self, slot: Slot) -> Option<Slot> {
-        if self.table.is_empty() || slot.0 >= self.stride {
+        if self.table.is_empty() {
             return None;
         }
-        self.table.get(&self.number(slot, 0)).map(|replica| replica.at())
+        self.table.get(&slot).map(|replica| replica.at())
     }
 
     /// Whether there are copies in zones.
     #[inline]
     pub(crate) fn has_copies(&self) -> bool {
-        self.copies > 0
+        self.columns.copies() > 0
     }
 
     /// Copies of a slot in zones.
     pub(crate) fn copies_of(&self, slot: Slot) -> impl Iterator<Item = (Number, Slot)> + '_ {
-        let numbers = (1..PLACES)
-            .filter(move |_| self.copies > 0 && slot.0 < self.stride)
-            .map(move |place| self.number(slot, place));
-        numbers.filter_map(|number| Some((number, self.table.get(&number)?.at())))
+        self.columns.copies_of(slot).map(move |(zone, at)| (self.number(slot, 1 + u64::from(zone)), at))
     }
 
     /// Whether a slot has a replica at any place.
@@ -146,12 +185,22 @@ impl Replicas {
     }
 
     /// Whether there is one of this number.
-    pub(crate) fn has(&self, number: Number) -> bool {
-        self.table.contains_key(&number)
+    fn has(&self, number: Number) -> bool {
+        let slot = self.slot_of(number);
+        match self.zone_of(number) {
+            None => self.table.contains_key(&slot),
+            Some(zone) => self.columns.of(slot).is_some_and(|column| self.columns.has(column, zone)),
+        }
     }
 
+    /// Replicas in order, and copies.
     pub(crate) fn len(&self) -> u64 {
-        self.table.len() as u64
+        self.table.len() as u64 + self.columns.copies()
+    }
+
+    /// Whether there are more replicas in order, or blocks with copies, than so many.
+    pub(crate) fn are_beyond(&self, in_order: u64, columns: u64) -> bool {
+        self.table.len() as u64 > in_order || self.columns.len() > columns
     }
 
     /// Whether an earlier run has left some.
@@ -164,22 +213,36 @@ impl Replicas {
         self.is_fresh = true;
     }
 
-    /// A slot has one more. It is on its way there.
-    pub(crate) fn add(&mut self, number: Number, at: Slot) {
+    /// A slot has one in order. It is on its way there.
+    pub(crate) fn add(&mut self, slot: Slot, at: Slot) {
         self.writing.insert(at);
-        self.add_written(number, at);
+        self.add_written(slot, at);
     }
 
-    /// A slot has one more, which is there.
-    pub(crate) fn add_written(&mut self, number: Number, at: Slot) {
-        if self.table.insert(number, Replica::new(at)).is_none() {
-            self.copies += u64::from(number.0 >= self.stride);
-        }
+    /// A slot has one in order, which is there.
+    fn add_written(&mut self, slot: Slot, at: Slot) {
+        self.table.insert(slot, Replica::new(at));
         if self.order.len() > 2 * self.table.len() + FEW {
             let table = &self.table;
-            self.order.retain(|(number, at)| table.get(number).is_some_and(|replica| replica.at() == *at));
+            self.order.retain(|(slot, at)| table.get(slot).is_some_and(|replica| replica.at() == *at));
         }
-        self.order.push_back((number, at));
+        self.order.push_back((slot, at));
+    }
+
+    /// An earlier run has left one, which is there: whether it is kept, with so many in order and so many blocks with copies at most.
+    pub(crate) fn adopt(&mut self, number: Number, at: Slot, in_order: u64, columns: u64) -> bool {
+        let slot = self.slot_of(number);
+        if self.has(number) {
+            return true;
+        }
+        match self.zone_of(number) {
+            Some(zone) => self.columns.adopt(slot, zone, at, columns),
+            None if (self.table.len() as u64) < in_order => {
+                self.add_written(slot, at);
+                true
+            }
+            None => false,
+        }
     }
 
     /// A slot has been written: whether it is a replica. The read cache knows contents by the slots that maps lead to.
@@ -189,71 +252,105 @@ impl Replicas {
 
     /// A slot is free: it has no replicas any more.
     pub(crate) fn forget(&mut self, slot: Slot) {
-        if slot.0 >= self.stride {
+        if self.table.is_empty() && self.columns.len() == 0 {
             return;
         }
-        self.forget_one(self.number(slot, 0));
-        for place in 1..PLACES {
-            if self.copies == 0 {
-                break;
-            }
-            self.forget_one(self.number(slot, place));
+        let in_order = self.table.remove(&slot).is_some();
+        let zones = self.columns.remove(slot);
+        self.drop(slot, u16::from(in_order) | zones << 1);
+    }
+
+    /// A slot has no replicas any more at some places.
+    fn drop(&mut self, slot: Slot, places: u16) {
+        self.dropped += u64::from(places.count_ones());
+        if places > 0 {
+            self.stale.push(Stale::new(slot, places));
         }
     }
 
     fn forget_one(&mut self, number: Number) {
-        if self.table.remove(&number).is_some() {
-            self.copies -= u64::from(number.0 >= self.stride);
-            self.stale.push(number);
-            self.dropped += 1;
-        }
+        let slot = self.slot_of(number);
+        let (had, place) = match self.zone_of(number) {
+            None => (self.table.remove(&slot).is_some(), 0),
+            Some(zone) => (self.columns.remove_one(slot, zone), 1 + zone),
+        };
+        self.drop(slot, u16::from(had) << place);
     }
 
     /// What the volume has of this number is to go.
     pub(crate) fn note_stale(&mut self, number: Number) {
-        self.stale.push(number);
+        let place = self.zone_of(number).map_or(0, |zone| 1 + zone);
+        self.stale.push(Stale::new(self.slot_of(number), 1 << place));
     }
 
-    /// Forgets some where there are more than so many: what has not been read goes first, and of that the oldest.
-    pub(crate) fn drop_beyond(&mut self, most: u64) {
-        while self.len() > most {
-            let Some((number, at)) = self.order.pop_front() else { break };
-            match self.table.get_mut(&number).filter(|replica| replica.at() == at) {
+    /// Forgets some where there are more in order, or more blocks with copies, than so many: what has not been read goes first, and of
+    /// that the oldest.
+    pub(crate) fn drop_beyond(&mut self, in_order: u64, columns: u64) {
+        while self.table.len() as u64 > in_order {
+            let Some((slot, at)) = self.order.pop_front() else { break };
+            match self.table.get_mut(&slot).filter(|replica| replica.at() == at) {
                 Some(replica) if replica.was_read() => {
                     replica.0 &= !WAS_READ;
-                    self.order.push_back((number, at));
+                    self.order.push_back((slot, at));
                 }
-                Some(_) => self.forget_one(number),
+                Some(_) => {
+                    self.table.remove(&slot);
+                    self.drop(slot, 1);
+                }
                 None => {}
             }
         }
+        while let Some((slot, zones)) = self.columns.shrink(columns) {
+            self.drop(slot, zones << 1);
+        }
+    }
+
+    /// Takes a column from a block whose copies were not read, in so many turns; false if none is to be had.
+    pub(crate) fn free_column(&mut self, turns: &mut u64) -> bool {
+        let evicted = self.columns.evict(turns);
+        evicted.into_iter().for_each(|(slot, zones)| self.drop(slot, zones << 1));
+        evicted.is_some()
     }
 
     /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
         self.dropped += self.len();
-        (self.table, self.copies) = (NearMap::default(), 0);
+        self.table = NearMap::default();
+        let width = self.columns.width();
+        self.columns = Columns::default();
+        self.columns.set_width(width);
         self.order.clear();
         self.stale.clear();
     }
 
     /// A block of the volume that is to go.
     pub(crate) fn stale(&self) -> Option<Number> {
-        self.stale.last().copied()
+        let last = self.stale.last()?;
+        Some(self.number(last.slot(), last.place()?))
     }
 
     /// That one is to be dropped; whether there is none of it that is newer.
     pub(crate) fn end_stale(&mut self) -> bool {
-        self.stale.pop().is_some_and(|number| !self.has(number))
+        let Some(number) = self.stale() else { return false };
+        let last = self.stale.last_mut().expect("it is the one");
+        last.end(number.0 / self.stride);
+        if last.place().is_none() {
+            self.stale.pop();
+        }
+        !self.has(number)
     }
 
     /// Content of slots is read at other places, which follow each other.
     pub(crate) fn begin_read(&mut self, first: Slot, slots: &[Elsewhere]) {
         for (i, &of) in slots.iter().enumerate() {
             self.reading.insert(Slot(first.0 + i as u64), of);
-            let replica = of.replica.and_then(|number| self.table.get_mut(&number));
-            replica.into_iter().for_each(|replica| replica.0 |= WAS_READ);
-            self.places.copies += u64::from(of.replica.is_some_and(|number| number.0 >= self.stride));
+            let Some(number) = of.replica else { continue };
+            if self.zone_of(number).is_some() {
+                self.columns.mark_read(of.slot);
+                self.places.copies += 1;
+            } else if let Some(replica) = self.table.get_mut(&of.slot) {
+                replica.0 |= WAS_READ;
+            }
         }
         let hinted = slots.iter().filter(|of| of.replica.is_none()).count() as u64;
         self.places.hinted += hinted;
@@ -268,8 +365,17 @@ impl Replicas {
     /// What was read at another place is not what it must be: if it is a replica, there is none of this number any more.
     pub(crate) fn was_wrong(&mut self, number: Option<Number>, at: Slot) {
         self.places.wrong += 1;
-        if let Some(number) = number.filter(|number| self.table.get(number).is_some_and(|replica| replica.at() == at)) {
+        if let Some(number) = number.filter(|&number| self.place(number) == Some(at)) {
             self.forget_one(number);
+        }
+    }
+
+    /// Where the replica of a number is.
+    fn place(&self, number: Number) -> Option<Slot> {
+        let slot = self.slot_of(number);
+        match self.zone_of(number) {
+            None => self.of(slot),
+            Some(zone) => self.columns.copies_of(slot).find(|&(in_zone, _)| in_zone == zone).map(|(_, at)| at),
         }
     }
 
@@ -291,21 +397,69 @@ impl Replicas {
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
         let tables = table_bytes(&self.table) + table_bytes(&self.reading);
-        tables + self.order.capacity() as u64 * 16 + list_bytes(&self.stale)
+        tables + self.columns.memory() + self.order.capacity() as u64 * 16 + list_bytes(&self.stale)
     }
 }
 
 impl Pool {
-    /// Blocks that replicas may take: as many as was said, as long as there is memory for the table.
-    pub(crate) fn replica_budget(&self) -> u64 {
+    /// Blocks that replicas may take, as far as somebody or the pool's size says.
+    fn replicas_wanted(&self) -> u64 {
         let block = self.store.geometry.block();
-        let wanted = self.replicas.budget.map_or(self.store.geometry.slots() / SHARE, |bytes| bytes / block);
-        wanted.min(self.limits.replicas(self.device().has_heads && self.replicas.budget.is_some()))
+        self.replicas.budget.map_or(self.store.geometry.slots() / SHARE, |bytes| bytes / block)
+    }
+
+    /// Whether popular blocks are to get copies.
+    fn wants_copies(&self) -> bool {
+        self.device().has_heads && self.replicas.budget.is_some()
+    }
+
+    /// Blocks that replicas in order may take within these limits: as many as was said, or half of that beside copies, as long as there is
+    /// memory for the table.
+    fn in_order_within(&self, limits: &Limits) -> u64 {
+        let wanted = self.replicas_wanted();
+        let most = if self.wants_copies() { wanted / 2 } else { wanted };
+        most.min(limits.replicas())
+    }
+
+    /// Popular blocks that get copies within these limits: as many as the rest of the budget has room for, as long as there is memory for
+    /// what is known of them.
+    fn columns_within(&self, limits: &Limits) -> u64 {
+        let left = self.replicas_wanted() - self.in_order_within(limits);
+        let wanted = if self.wants_copies() { left / u64::from(ZONES) } else { 0 };
+        limits.popular(&self.store.geometry, wanted)
+    }
+
+    /// Bytes of all replicas within these limits, and popular blocks that get copies.
+    pub(crate) fn replicas_room(&self, limits: &Limits) -> (u64, u64) {
+        let (in_order, popular) = (self.in_order_within(limits), self.columns_within(limits));
+        ((in_order + popular * u64::from(ZONES)) * self.store.geometry.block(), popular)
+    }
+
+    /// Blocks that replicas in order may take.
+    pub(crate) fn in_order_budget(&self) -> u64 {
+        self.in_order_within(&self.limits)
+    }
+
+    /// Popular blocks that get copies.
+    #[inline]
+    pub(crate) fn columns_budget(&self) -> u64 {
+        self.replicas.most_columns
+    }
+
+    /// Runs of slots whose reads are counted at most, to find popular blocks: some more than these, since what is read once takes a place.
+    pub(crate) fn counted_runs(&self) -> usize {
+        counted_runs(self.columns_budget()) as usize
+    }
+
+    /// Bytes of memory that the read cache leaves to copies of popular blocks.
+    pub(crate) fn columns_bytes(&self) -> u64 {
+        popular_bytes(self.columns_budget(), self.store.geometry.slots_per_container)
     }
 
     /// Whether popular blocks get copies: on a store with heads, if somebody has said what replicas may take.
+    #[inline]
     pub(crate) fn makes_copies(&self) -> bool {
-        self.device().has_heads && self.replicas.budget.is_some() && self.replica_budget() >= u64::from(ZONES)
+        self.columns_budget() > 0
     }
 
     /// Space has been reserved for containers from this one on: some are kept for copies.
@@ -315,8 +469,9 @@ impl Pool {
         }
     }
 
-    /// What the disk is, or the budget, may have changed.
+    /// What the disk is, the budget, or the memory may have changed.
     pub(crate) fn review_zones(&mut self) {
+        self.replicas.most_columns = self.columns_within(&self.limits);
         if self.makes_copies() {
             self.space.keep_middles(0);
         } else {

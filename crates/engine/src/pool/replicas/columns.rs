@@ -1,0 +1,428 @@
+//! Copies of popular blocks in scratch zones: one entry of memory for the copies in all zones ("I/O Deduplication"; REFERENCE 1.6).
+//!
+//! ```text
+//! row       one container in each zone that is kept for copies (space/zones.rs)
+//! column    the same offset in each container of a row: the copies of one block, one in each zone
+//! ```
+//!
+//! So an entry is the slot of the block, and a flag for each zone. It owns rows and columns; which blocks are popular, and when copies are
+//! written, is the job's (`jobs/reorder/duplicate.rs`).
+//!
+//! What must hold: a slot has one column at most. A copy leads to a place only from when it is durable until it is dropped. What is dropped
+//! is to be taken out of the map of replicas by the owner.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use hashbrown::HashTable;
+
+use crate::format::entry::Slot;
+use crate::sizes::{list_bytes, table_bytes};
+use crate::slot_map::{NearMap, near_hash};
+use crate::space::zones::ZONES;
+
+/// No container, or no block.
+const NO_CONTAINER: u32 = u32::MAX;
+const NO_SLOT: Slot = Slot(u64::MAX);
+/// Flags beside those of the zones: a copy was read since the block got its column, or since its turn to go came last,
+const WAS_READ: u16 = 1 << 15;
+/// and it is one of those that were chosen last.
+const IS_CHOSEN: u16 = 1 << 14;
+/// Flags of all zones.
+pub(crate) const ALL_ZONES: u16 = (1 << ZONES) - 1;
+
+/// Containers of a row, by zone.
+type Row = [u32; ZONES as usize];
+
+/// Blocks with copies, and where these are.
+#[derive(Default)]
+pub(crate) struct Columns {
+    /// Slots of a container.
+    width: u32,
+    rows: Vec<Row>,
+    /// The row of a container.
+    row_of: NearMap<u64, u32>,
+    /// By column: the slot whose copies it has, and its flags.
+    owners: Vec<Slot>,
+    flags: Vec<u16>,
+    by_owner: HashTable<u32>,
+    /// Columns without an owner, as far as they have been found; the next one to be given out last. Those that were given up come first:
+    /// their places are not free at once.
+    free: VecDeque<u32>,
+    /// The column whose turn to go comes next.
+    hand: u32,
+    copies: u64,
+}
+
+impl Columns {
+    /// Containers have so many slots.
+    pub(super) fn set_width(&mut self, width: u32) {
+        self.width = width;
+    }
+
+    pub(super) fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// Blocks that have a column.
+    pub(crate) fn len(&self) -> u64 {
+        self.by_owner.len() as u64
+    }
+
+    /// Columns of all rows.
+    pub(crate) fn width_of_all(&self) -> u64 {
+        self.owners.len() as u64
+    }
+
+    /// Copies of all blocks.
+    pub(crate) fn copies(&self) -> u64 {
+        self.copies
+    }
+
+    /// Blocks with a copy in each zone.
+    pub(crate) fn complete(&self) -> u64 {
+        self.flags.iter().filter(|&&flags| flags & ALL_ZONES == ALL_ZONES).count() as u64
+    }
+
+    /// The column of a block.
+    pub(crate) fn of(&self, slot: Slot) -> Option<u32> {
+        let owners = &self.owners;
+        self.by_owner.find(near_hash(slot.0), |&column| owners[column as usize] == slot).copied()
+    }
+
+    /// The block whose column this is.
+    pub(crate) fn owner(&self, column: u32) -> Option<Slot> {
+        self.owners.get(column as usize).copied().filter(|&owner| owner != NO_SLOT)
+    }
+
+    /// The row in which a column is.
+    pub(crate) fn row(&self, column: u32) -> u32 {
+        column / self.width.max(1)
+    }
+
+    /// Where the copy of a column in a zone is, or would be.
+    pub(crate) fn place(&self, column: u32, zone: u32) -> Option<Slot> {
+        let container = *self.rows.get(self.row(column) as usize)?.get(zone as usize)?;
+        let offset = column % self.width;
+        (container != NO_CONTAINER).then(|| Slot(u64::from(container) * u64::from(self.width) + u64::from(offset)))
+    }
+
+    /// Whether there is a copy in a zone.
+    pub(crate) fn has(&self, column: u32, zone: u32) -> bool {
+        self.flags.get(column as usize).is_some_and(|flags| flags & (1 << zone) > 0)
+    }
+
+    /// Zones and places of a block's copies.
+    pub(crate) fn copies_of(&self, slot: Slot) -> impl Iterator<Item = (u32, Slot)> + '_ {
+        let column = self.of(slot);
+        let zones = (0..ZONES).filter_map(move |zone| Some((zone, column.filter(|&column| self.has(column, zone))?)));
+        zones.filter_map(|(zone, column)| Some((zone, self.place(column, zone)?)))
+    }
+
+    /// Whether a container belongs to a row.
+    pub(crate) fn has_container(&self, container: u32) -> bool {
+        self.row_of.contains_key(&u64::from(container))
+    }
+
+    /// Adds a row of these containers; some zones may have none.
+    pub(crate) fn add_row(&mut self, containers: [Option<u32>; ZONES as usize]) {
+        let row = self.rows.len() as u32;
+        let first = self.owners.len() as u32;
+        self.rows.push(containers.map(|container| container.unwrap_or(NO_CONTAINER)));
+        containers.into_iter().flatten().for_each(|container| {
+            self.row_of.insert(container.into(), row);
+        });
+        self.owners.reserve_exact(self.width as usize);
+        self.flags.reserve_exact(self.width as usize);
+        self.owners.extend((0..self.width).map(|_| NO_SLOT));
+        self.flags.extend((0..self.width).map(|_| 0));
+        // The lowest ones are taken first, so that runs of blocks lie together.
+        (first..first + self.width).for_each(|column| self.free.push_front(column));
+    }
+
+    /// Finds the columns without an owner, to be given out in their order: before the first of them is assigned.
+    pub(crate) fn find_free(&mut self) {
+        self.free.clear();
+        self.free.extend((0..self.owners.len() as u32).rev().filter(|&column| self.owners[column as usize] == NO_SLOT));
+    }
+
+    /// Whether there is a column for one more block.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// These blocks are chosen, and those that were before are not any more.
+    pub(crate) fn choose_anew(&mut self, slots: impl Iterator<Item = Slot>) {
+        self.flags.iter_mut().for_each(|flags| *flags &= !IS_CHOSEN);
+        for slot in slots {
+            if let Some(column) = self.of(slot) {
+                self.flags[column as usize] |= IS_CHOSEN;
+            }
+        }
+    }
+
+    /// Gives a block that is chosen, and has none, a column; `None` if none is free.
+    pub(crate) fn assign(&mut self, slot: Slot) -> Option<u32> {
+        let column = self.free.pop_back()?;
+        self.own(column, slot);
+        self.flags[column as usize] = IS_CHOSEN;
+        Some(column)
+    }
+
+    fn own(&mut self, column: u32, slot: Slot) {
+        self.owners[column as usize] = slot;
+        self.flags[column as usize] = 0;
+        let owners = &self.owners;
+        self.by_owner.insert_unique(near_hash(slot.0), column, |&column| near_hash(owners[column as usize].0));
+    }
+
+    /// There is a copy in a zone.
+    pub(crate) fn add(&mut self, column: u32, zone: u32) {
+        self.copies += u64::from(!self.has(column, zone));
+        self.flags[column as usize] |= 1 << zone;
+    }
+
+    /// A map of an earlier run has a copy of a block: whether it is where those of its column are. Zones are asked for one after another.
+    pub(crate) fn adopt(&mut self, slot: Slot, zone: u32, at: Slot, most: u64) -> bool {
+        let container = (at.0 / u64::from(self.width)) as u32;
+        let offset = (at.0 % u64::from(self.width)) as u32;
+        let known = self.of(slot);
+        if !self.has_container(container) {
+            let row = known.filter(|&column| column % self.width == offset).map(|column| self.row(column));
+            match row.filter(|&row| self.rows[row as usize][zone as usize] == NO_CONTAINER) {
+                Some(row) => {
+                    self.rows[row as usize][zone as usize] = container;
+                    self.row_of.insert(container.into(), row);
+                }
+                // A row is found by its first zone. Where another zone has the first of its copies, there must be no doubt.
+                None if known.is_none() && self.rows.iter().all(|row| row[zone as usize] != NO_CONTAINER) => {
+                    if self.width_of_all() >= most {
+                        return false;
+                    }
+                    let mut row = [None; ZONES as usize];
+                    row[zone as usize] = Some(container);
+                    self.add_row(row);
+                }
+                None => return false,
+            }
+        }
+        let column = self.row_of[&u64::from(container)] * self.width + offset;
+        let is_of_it = match (known, self.owner(column)) {
+            (Some(known), _) => known == column,
+            (None, Some(_)) => false,
+            (None, None) if self.len() < most => {
+                self.own(column, slot);
+                true
+            }
+            (None, None) => false,
+        };
+        let is_its = is_of_it && self.place(column, zone) == Some(at);
+        if is_its {
+            self.add(column, zone);
+        }
+        is_its
+    }
+
+    /// A copy is read.
+    pub(crate) fn mark_read(&mut self, slot: Slot) {
+        if let Some(column) = self.of(slot) {
+            self.flags[column as usize] |= WAS_READ;
+        }
+    }
+
+    /// A block has one copy less, in this zone: whether it had it.
+    pub(crate) fn remove_one(&mut self, slot: Slot, zone: u32) -> bool {
+        let Some(column) = self.of(slot).filter(|&column| self.has(column, zone)) else { return false };
+        self.flags[column as usize] &= !(1 << zone);
+        self.copies -= 1;
+        true
+    }
+
+    /// A block has no column any more: in which zones it had copies.
+    pub(crate) fn remove(&mut self, slot: Slot) -> u16 {
+        self.of(slot).map_or(0, |column| self.release(column))
+    }
+
+    fn release(&mut self, column: u32) -> u16 {
+        let owners = &self.owners;
+        let hash = near_hash(owners[column as usize].0);
+        if let Ok(found) = self.by_owner.find_entry(hash, |&found| found == column) {
+            found.remove();
+        }
+        self.owners[column as usize] = NO_SLOT;
+        self.free.push_front(column);
+        let zones = core::mem::take(&mut self.flags[column as usize]) & ALL_ZONES;
+        self.copies -= u64::from(zones.count_ones());
+        zones
+    }
+
+    /// Takes the column of a block that is not chosen and whose copies were not read, of at most so many whose turn it is. Gives the slot, and
+    /// the zones in which it had copies.
+    pub(crate) fn evict(&mut self, turns: &mut u64) -> Option<(Slot, u16)> {
+        self.evict_but(IS_CHOSEN, turns)
+    }
+
+    /// The same with other flags that keep a column. One that was read stays this time.
+    fn evict_but(&mut self, kept: u16, turns: &mut u64) -> Option<(Slot, u16)> {
+        while *turns > 0 && self.len() > 0 {
+            *turns -= 1;
+            let column = if self.hand < self.owners.len() as u32 { self.hand } else { 0 };
+            self.hand = column + 1;
+            let flags = &mut self.flags[column as usize];
+            if *flags & kept > 0 {
+                continue;
+            }
+            if *flags & WAS_READ > 0 {
+                *flags &= !WAS_READ;
+            } else if let Some(owner) = self.owner(column) {
+                return Some((owner, self.release(column)));
+            }
+        }
+        None
+    }
+
+    /// Takes away rows until there are at most so many columns beyond a part of one; gives what was dropped, one after another.
+    pub(crate) fn shrink(&mut self, most: u64) -> Option<(Slot, u16)> {
+        let rows = most.div_ceil(u64::from(self.width.max(1)));
+        while (self.rows.len() as u64) > rows {
+            let first = (self.rows.len() as u32 - 1) * self.width;
+            let mut owned = (first..self.owners.len() as u32).rev();
+            if let Some((column, owner)) = owned.find_map(|column| Some((column, self.owner(column)?))) {
+                return Some((owner, self.release(column)));
+            }
+            self.owners.truncate(first as usize);
+            self.flags.truncate(first as usize);
+            self.free.retain(|&column| column < first);
+            let row = self.rows.pop().into_iter().flatten();
+            row.for_each(|container| {
+                self.row_of.remove(&u64::from(container));
+            });
+            if self.rows.len() as u64 == rows {
+                self.fit();
+            }
+        }
+        let mut turns = 2 * self.width_of_all();
+        if self.len() > most { self.evict_but(0, &mut turns) } else { None }
+    }
+
+    /// Gives memory back that is no longer needed.
+    fn fit(&mut self) {
+        self.owners.shrink_to_fit();
+        self.flags.shrink_to_fit();
+        self.free.shrink_to_fit();
+        self.rows.shrink_to_fit();
+        self.row_of.shrink_to_fit();
+        let owners = &self.owners;
+        self.by_owner.shrink_to_fit(|&column| near_hash(owners[column as usize].0));
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> u64 {
+        list_bytes(&self.rows)
+            + table_bytes(&self.row_of)
+            + list_bytes(&self.owners)
+            + list_bytes(&self.flags)
+            + self.by_owner.allocation_size() as u64
+            + self.free.capacity() as u64 * 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::{BTreeMap, BTreeSet};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WIDTH: u32 = 4;
+
+    /// Row `row` has these containers, one in each zone.
+    fn row(row: u32) -> [Option<u32>; ZONES as usize] {
+        core::array::from_fn(|zone| Some(zone as u32 * 100 + row))
+    }
+
+    fn columns(rows: u32) -> Columns {
+        let mut columns = Columns::default();
+        columns.set_width(WIDTH);
+        (0..rows).for_each(|at| columns.add_row(row(at)));
+        columns
+    }
+
+    /// What it must be: by slot, the zones with a copy.
+    type Model = BTreeMap<u64, BTreeSet<u32>>;
+
+    fn compare(columns: &Columns, model: &Model) {
+        let mut places = BTreeSet::new();
+        for (&slot, zones) in model {
+            let found: Vec<(u32, Slot)> = columns.copies_of(Slot(slot)).collect();
+            assert_eq!(found.iter().map(|&(zone, _)| zone).collect::<BTreeSet<_>>(), *zones, "slot {slot}");
+            for (zone, at) in found {
+                assert_eq!(at.0 / u64::from(WIDTH) / 100, u64::from(zone), "in its zone");
+                assert!(places.insert(at), "two copies at {at:?}");
+            }
+        }
+        assert_eq!(columns.len(), model.len() as u64);
+        assert_eq!(columns.copies(), places.len() as u64);
+    }
+
+    proptest! {
+        /// Columns are given, filled, emptied and taken away as a map of sets says, and what is found after a restart is what was there.
+        #[test]
+        fn copies_are_where_a_map_of_sets_says(steps in proptest::collection::vec((0u8..6, 0u64..24, 0..ZONES), 0..200)) {
+            let (mut columns, mut model) = (columns(2), Model::new());
+            for (step, slot, zone) in steps {
+                let known = columns.of(Slot(slot));
+                prop_assert_eq!(known.is_some(), model.contains_key(&slot));
+                match (step, known) {
+                    (0 | 1, None) if columns.has_free() => {
+                        columns.assign(Slot(slot)).unwrap();
+                        model.insert(slot, BTreeSet::new());
+                    }
+                    (0..=2, Some(column)) => {
+                        columns.add(column, zone);
+                        model.get_mut(&slot).unwrap().insert(zone);
+                    }
+                    (3, _) => {
+                        let had = model.get_mut(&slot).is_some_and(|zones| zones.remove(&zone));
+                        prop_assert_eq!(columns.remove_one(Slot(slot), zone), had);
+                    }
+                    (4, _) => {
+                        let had = model.remove(&slot).unwrap_or_default();
+                        prop_assert_eq!(columns.remove(Slot(slot)), had.iter().map(|zone| 1u16 << zone).sum::<u16>());
+                    }
+                    (5, _) => {
+                        columns.choose_anew([Slot(slot)].into_iter());
+                        columns.mark_read(Slot(slot + 1));
+                        let mut turns = columns.width_of_all();
+                        if let Some((gone, zones)) = columns.evict(&mut turns) {
+                            prop_assert!(gone != Slot(slot) && gone != Slot(slot + 1));
+                            let had = model.remove(&gone.0).unwrap();
+                            prop_assert_eq!(zones, had.iter().map(|zone| 1u16 << zone).sum::<u16>());
+                        }
+                    }
+                    _ => {}
+                }
+                compare(&columns, &model);
+            }
+            let mut again = super::tests::columns(0);
+            let mut found = Model::new();
+            for zone in 0..ZONES {
+                for (&slot, _) in model.iter().filter(|(_, zones)| zones.contains(&zone)) {
+                    let at = columns.place(columns.of(Slot(slot)).unwrap(), zone).unwrap();
+                    if again.adopt(Slot(slot), zone, at, 2 * u64::from(WIDTH)) {
+                        found.entry(slot).or_default().insert(zone);
+                    }
+                }
+            }
+            compare(&again, &found);
+            if model.values().all(|zones| zones.contains(&0)) {
+                prop_assert_eq!(&found, &model, "all of a block whose first zone has a copy");
+            }
+            while let Some((gone, _)) = columns.shrink(3) {
+                prop_assert!(model.remove(&gone.0).is_some());
+            }
+            compare(&columns, &model);
+            prop_assert!(columns.len() <= 3 && columns.width_of_all() <= u64::from(WIDTH));
+        }
+    }
+}
