@@ -1,58 +1,33 @@
-//! What a cache finds, by sector or by content, with the same memory. Reads and writes fill it, as in the slides; a write that finds its block is
+//! Hits of a cache by sector or by content, with the same memory. Reads and writes fill it, as in the slides; a write that finds its block is
 //! counted and written all the same.
 
-use crate::flash_cache::policies::{Access, Cache, Policy, Size};
-use crate::replay::lru::Numbers;
-use crate::traces::{BLOCK, Request};
+use super::cache::{Block, Counts, Key, Knowledge, Names, SecondLevel};
+use crate::flash_cache::policies::Policy;
+use crate::traces::Request;
 
-/// By what a cache knows its blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Key {
-    /// By address.
-    Sector,
-    /// By content.
-    Content,
-}
-
-/// Addresses and contents as small numbers.
-#[derive(Clone, Debug, Default)]
-pub struct Names {
-    numbers: Numbers<u32>,
-}
-
-impl Names {
-    /// The number of a name.
-    pub fn number(&mut self, name: u64) -> u32 {
-        let next = self.numbers.len() as u32;
-        *self.numbers.entry(name).or_insert(next)
-    }
-
-    /// How many names there are.
-    pub fn count(&self) -> u32 {
-        self.numbers.len() as u32
-    }
-}
-
-/// The blocks of a trace as a cache sees them: whether it is written, and its name.
+/// Blocks of a trace as a cache sees them.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     /// In order.
-    pub accesses: Vec<(bool, u32)>,
-    /// Different names.
-    pub names: u32,
+    pub blocks: Vec<Block>,
+    /// Different addresses and contents.
+    pub counts: Counts,
 }
 
 impl Stream {
-    /// Of a trace whose contents are known.
-    pub fn of(requests: &[Request], key: Key) -> Stream {
-        let (mut names, mut accesses) = (Names::default(), Vec::new());
+    /// Lists the blocks of a trace whose contents are known.
+    pub fn of(requests: &[Request]) -> Stream {
+        let (mut sectors, mut contents, mut blocks) = (Names::default(), Names::default(), Vec::new());
         for request in requests {
             for (at, &content) in request.contents.iter().enumerate() {
-                let name = if key == Key::Sector { request.block + at as u64 } else { content };
-                accesses.push((request.writes, names.number(name)));
+                blocks.push(Block {
+                    is_written: request.writes,
+                    sector: sectors.number(request.block + at as u64),
+                    content: contents.number(content),
+                });
             }
         }
-        Stream { accesses, names: names.count() }
+        Stream { blocks, counts: Counts { sectors: sectors.count(), contents: contents.count() } }
     }
 }
 
@@ -66,42 +41,39 @@ pub struct Hits {
 }
 
 impl Hits {
-    /// Percent of the reads, or of the writes.
+    fn add(&mut self, is_written: bool, is_hit: bool) {
+        self.all[usize::from(is_written)] += 1;
+        self.found[usize::from(is_written)] += u64::from(is_hit);
+    }
+
+    /// Returns the percentage of the reads, or of the writes.
     pub fn percent(&self, writes: bool) -> f64 {
         let at = usize::from(writes);
         100.0 * self.found[at] as f64 / self.all[at].max(1) as f64
     }
+
+    /// Returns the percentage of both together.
+    pub fn percent_of_all(&self) -> f64 {
+        100.0 * self.found.iter().sum::<u64>() as f64 / self.all.iter().sum::<u64>().max(1) as f64
+    }
 }
 
-/// A cache for so many different names, by the lab's own policies, which were checked against public ones (docs/flash-cache.md).
-pub fn cache(policy: Policy, names: u32, blocks: u64) -> Cache {
-    let places = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
-    Cache::new(policy, Size { things: names, addresses: names, places, bytes: BLOCK })
-}
-
-/// An access of a cache: whether it hits.
-pub fn access(cache: &mut Cache, name: u32) -> bool {
-    cache.access(Access { now: 0, thing: name, address: name, references: 1, is_fragment: false }).hit
-}
-
-/// Counts, in a cache of so many blocks.
-pub fn count(stream: &Stream, policy: Policy, blocks: u64) -> Hits {
-    let mut cache = cache(policy, stream.names, blocks);
+/// Counts the hits of a cache of `blocks` blocks.
+pub fn count(stream: &Stream, key: Key, knowledge: Knowledge, policy: Policy, blocks: u64) -> Hits {
+    let mut cache = SecondLevel::new(key, knowledge, policy, stream.counts, blocks);
     let mut hits = Hits::default();
-    for &(writes, name) in &stream.accesses {
-        hits.all[usize::from(writes)] += 1;
-        hits.found[usize::from(writes)] += u64::from(access(&mut cache, name));
+    for &block in &stream.blocks {
+        hits.add(block.is_written, cache.access(block));
     }
     hits
 }
 
-/// Counts in a cache without end.
-pub fn oracle(stream: &Stream) -> Hits {
-    let mut seen = vec![false; stream.names as usize];
+/// Counts the hits of a cache without end. By content it knows all sectors: with only those that went by, it has the hits of reads by sector.
+pub fn oracle(stream: &Stream, key: Key) -> Hits {
+    let mut seen = vec![false; stream.counts.by(key) as usize];
     let mut hits = Hits::default();
-    for &(writes, name) in &stream.accesses {
-        hits.all[usize::from(writes)] += 1;
-        hits.found[usize::from(writes)] += u64::from(std::mem::replace(&mut seen[name as usize], true));
+    for block in &stream.blocks {
+        hits.add(block.is_written, std::mem::replace(&mut seen[block.name(key) as usize], true));
     }
     hits
 }

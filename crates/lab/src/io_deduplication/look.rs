@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::hits::{Key, Stream};
+use super::cache::Key;
+use super::hits::Stream;
 use crate::replay::lru::Numbers;
 use crate::traces::Request;
 
@@ -41,10 +42,10 @@ pub fn both(requests: &[Request]) -> u64 {
 
 /// How often each thing is read, most often first.
 pub fn frequencies(requests: &[Request], key: Key) -> Vec<u64> {
-    let stream = Stream::of(requests, key);
-    let mut counts = vec![0; stream.names as usize];
-    for &(writes, name) in &stream.accesses {
-        counts[name as usize] += u64::from(!writes);
+    let stream = Stream::of(requests);
+    let mut counts = vec![0; stream.counts.by(key) as usize];
+    for block in &stream.blocks {
+        counts[block.name(key) as usize] += u64::from(!block.is_written);
     }
     counts.retain(|count| *count > 0);
     counts.sort_unstable_by_key(|&count| std::cmp::Reverse(count));
@@ -53,13 +54,13 @@ pub fn frequencies(requests: &[Request], key: Key) -> Vec<u64> {
 
 /// Between a read of a block and the use of the same thing before it: how many other things were used. One entry for each read that has a use before it.
 pub fn distances(requests: &[Request], key: Key) -> Vec<u64> {
-    let stream = Stream::of(requests, key);
-    let mut marks = Marks(vec![0; stream.accesses.len() + 1]);
-    let mut last: Vec<Option<usize>> = vec![None; stream.names as usize];
+    let stream = Stream::of(requests);
+    let mut marks = Marks(vec![0; stream.blocks.len() + 1]);
+    let mut last: Vec<Option<usize>> = vec![None; stream.counts.by(key) as usize];
     let mut distances = Vec::new();
-    for (at, &(writes, name)) in stream.accesses.iter().enumerate() {
-        if let Some(before) = last[name as usize].replace(at) {
-            if !writes {
+    for (at, block) in stream.blocks.iter().enumerate() {
+        if let Some(before) = last[block.name(key) as usize].replace(at) {
+            if !block.is_written {
                 distances.push(marks.up_to(at) - marks.up_to(before + 1));
             }
             marks.add(before, -1);

@@ -1,13 +1,14 @@
 //! I/O Deduplication (Koller and Rangaswami, FAST 2010) in place: blocks lie where their addresses say, and equal content saves reads.
 //!
 //! Three techniques, each of which can be left out: a cache by content, the choice of the copy that is nearest to the head, and copies of
-//! popular blocks in scratch zones across the disk. [`workload`] makes the traces, [`hits`] counts what caches find, [`replay`] gives a trace to a disk,
+//! popular blocks in scratch zones across the disk. [`workload`] makes the traces, [`cache`] is the cache, [`hits`] counts what it finds, [`replay`] gives a trace to a disk,
 //! [`copies`] measures one disk with many copies of each block, and [`look`] says what a trace has. Called by `figures/iodedup`; docs/io-deduplication.md says
 //! what came out.
 //!
 //! What must hold: all is a function of shape and set-up alone. A read gets the content that its address holds, from wherever it comes: places are known by
 //! the layer through which every write goes.
 
+pub mod cache;
 pub mod copies;
 pub mod hits;
 pub mod look;

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use engine::Nanos;
 
-use super::hits::{Key, Names, access, cache};
+use super::cache::{Block, Counts, Key, Knowledge, Names, SecondLevel};
 use super::places::Places;
 use super::zones::{Task, ZONES, Zones};
 use super::{PLACES_EACH, content_blocks};
 use crate::disks::drive::Drive;
 use crate::disks::hdd::{Hdd, Options};
 use crate::disks::{Class, Command, Disk, Done, Op, Tag};
-use crate::flash_cache::policies::{Cache, Policy};
+use crate::flash_cache::policies::Policy;
 use crate::replay::lru::Numbers;
 use crate::traces::{BLOCK, ContentId, Request};
 
@@ -31,6 +31,8 @@ const DIGEST: Nanos = 50_000;
 pub struct Setup {
     /// A cache by this, if there is one.
     pub cache: Option<Key>,
+    /// Sectors of which a cache by content knows the content.
+    pub knowledge: Knowledge,
     /// Whether the nearest copy is read.
     pub retrieval: bool,
     /// Whether popular runs are copied.
@@ -106,10 +108,37 @@ struct Waiting {
     digests: Nanos,
 }
 
+/// A cache, and the numbers of addresses and of contents.
+struct Cached {
+    cache: SecondLevel,
+    sectors: Names,
+    contents: Names,
+}
+
+impl Cached {
+    fn new(requests: &[Request], setup: &Setup, key: Key) -> Cached {
+        let (mut sectors, mut contents) = (Names::default(), Names::default());
+        for request in requests {
+            for (at, &content) in request.contents.iter().enumerate() {
+                sectors.number(request.block + at as u64);
+                contents.number(content);
+            }
+        }
+        let blocks = if key == Key::Sector { setup.memory / BLOCK } else { content_blocks(setup.memory) };
+        let counts = Counts { sectors: sectors.count(), contents: contents.count() };
+        Cached { cache: SecondLevel::new(key, setup.knowledge, Policy::Arc, counts, blocks), sectors, contents }
+    }
+
+    fn access(&mut self, is_written: bool, block: u64, content: ContentId) -> bool {
+        let (sector, content) = (self.sectors.number(block), self.contents.number(content));
+        self.cache.access(Block { is_written, sector, content })
+    }
+}
+
 struct Replay<'a> {
     setup: &'a Setup,
     disk: Disk,
-    cache: Option<(Cache, Names)>,
+    cache: Option<Cached>,
     places: Places,
     zones: Zones,
     pending: Numbers<Pending>,
@@ -128,22 +157,10 @@ struct Replay<'a> {
 pub fn replay(requests: &[Request], setup: &Setup) -> Outcome {
     let drive = Drive::wd1600aajs_like();
     let disk_blocks = drive.capacity() / BLOCK;
-    // How many names there will be: caches of the lab have tables by number.
-    let mut names = Names::default();
-    let by_sector = setup.cache == Some(Key::Sector);
-    let blocks = if by_sector { setup.memory / BLOCK } else { content_blocks(setup.memory) };
-    let cache = setup.cache.map(|key| {
-        for request in requests {
-            for (at, &content) in request.contents.iter().enumerate() {
-                names.number(if key == Key::Sector { request.block + at as u64 } else { content });
-            }
-        }
-        (cache(Policy::Arc, names.count(), blocks), names)
-    });
     let mut replay = Replay {
         setup,
         disk: Disk::Hdd(Box::new(Hdd::new(Arc::new(drive), Options::default()))),
-        cache,
+        cache: setup.cache.map(|key| Cached::new(requests, setup, key)),
         places: Places::new((content_blocks(setup.memory) * PLACES_EACH) as usize),
         zones: Zones::new(disk_blocks, setup.part),
         pending: Numbers::default(),
@@ -226,12 +243,9 @@ impl Replay<'_> {
         }
     }
 
-    /// Whether the cache has a block. It has it from here on.
-    fn is_cached(&mut self, block: u64, content: ContentId) -> bool {
-        let key = self.setup.cache;
-        let Some((cache, names)) = &mut self.cache else { return false };
-        let name = names.number(if key == Some(Key::Sector) { block } else { content });
-        access(cache, name)
+    /// Reads or writes a block of the cache, and returns whether it answers. It has the block afterwards.
+    fn is_cached(&mut self, is_written: bool, block: u64, content: ContentId) -> bool {
+        self.cache.as_mut().is_some_and(|cached| cached.access(is_written, block, content))
     }
 
     fn knows(&self) -> bool {
@@ -241,7 +255,7 @@ impl Replay<'_> {
     fn write(&mut self, now: Nanos, request: &Request) {
         for (at, &content) in request.contents.iter().enumerate() {
             let block = request.block + at as u64;
-            self.is_cached(block, content);
+            self.is_cached(true, block, content);
             if self.knows() {
                 self.places.learn(block, content);
             }
@@ -257,7 +271,7 @@ impl Replay<'_> {
             .contents
             .iter()
             .enumerate()
-            .map(|(at, &content)| !self.is_cached(request.block + at as u64, content))
+            .map(|(at, &content)| !self.is_cached(false, request.block + at as u64, content))
             .collect();
         let misses = missed.iter().filter(|missed| **missed).count() as u64;
         self.outcome.hits += u64::from(request.blocks) - misses;

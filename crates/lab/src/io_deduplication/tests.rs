@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
+use super::cache::{Key, Knowledge, SecondLevel};
 use super::copies::{expected, nearest_of, short_stroked};
-use super::hits::{Key, Stream, access, cache, count, oracle};
+use super::hits::{Stream, count, oracle};
 use super::look::{both, working_set};
 use super::replay::{Setup, replay};
 use super::workload::{DAY, Shape, week};
@@ -36,16 +37,17 @@ proptest! {
         places in 1u64..16,
     ) {
         let trace = reads(&blocks, &contents);
-        let [sector, content] = [Key::Sector, Key::Content].map(|key| Stream::of(&trace, key));
-        let mut caches = [&sector, &content].map(|stream| cache(Policy::Lru, stream.names, places));
-        for (&(_, block), &(_, content)) in sector.accesses.iter().zip(&content.accesses) {
-            let [by_sector, by_content] = &mut caches;
-            let found = (access(by_sector, block), access(by_content, content));
+        let stream = Stream::of(&trace);
+        let [mut sector, mut content] = [Key::Sector, Key::Content]
+            .map(|key| SecondLevel::new(key, Knowledge::Seen, Policy::Lru, stream.counts, places));
+        for &block in &stream.blocks {
+            let found = (sector.access(block), content.access(block));
             prop_assert!(found.1 || !found.0, "found by sector and not by content");
         }
-        let most = oracle(&content).found[0];
-        let of = |stream: &Stream| count(stream, Policy::Lru, places).found[0];
-        prop_assert!(of(&sector) <= of(&content) && of(&content) <= most && oracle(&sector).found[0] <= most);
+        let most = oracle(&stream, Key::Content).found[0];
+        let of = |key| count(&stream, key, Knowledge::Seen, Policy::Lru, places).found[0];
+        let (sector, content) = (of(Key::Sector), of(Key::Content));
+        prop_assert!(sector <= content && content <= oracle(&stream, Key::Sector).found[0] && content <= most);
     }
 
     /// The techniques change where blocks are read and how often, never how many are asked for; without duplicates they change nothing.
@@ -53,7 +55,7 @@ proptest! {
     fn without_duplicates_retrieval_changes_nothing(blocks in prop::collection::vec(0u64..4000, 1..100)) {
         let trace = reads(&blocks, &(0..4000).collect::<Vec<_>>());
         let plain = Setup {
-            cache: None, retrieval: false, duplication: false, memory: 1 << 20, speed: 1, part: 1, epoch: DAY,
+            cache: None, knowledge: Knowledge::Seen, retrieval: false, duplication: false, memory: 1 << 20, speed: 1, part: 1, epoch: DAY,
         };
         let nearest = replay(&trace, &Setup { retrieval: true, ..plain });
         let vanilla = replay(&trace, &plain);
@@ -66,7 +68,8 @@ proptest! {
 fn with_writes_the_cache_by_sector_can_find_more() {
     let request = |writes, block, content| Request { at: 0, writes, block, blocks: 1, contents: vec![content] };
     let trace = [request(true, 1, 1), request(true, 2, 2), request(true, 2, 3), request(false, 1, 1)];
-    let found = [Key::Sector, Key::Content].map(|key| count(&Stream::of(&trace, key), Policy::Lru, 2).found[0]);
+    let stream = Stream::of(&trace);
+    let found = [Key::Sector, Key::Content].map(|key| count(&stream, key, Knowledge::Seen, Policy::Lru, 2).found[0]);
     assert_eq!(found, [1, 0]);
 }
 
@@ -112,8 +115,16 @@ fn the_nearer_copy_is_read_once_it_is_known() {
     // Both places become known; then the head is at the far one's neighbour, and the near one is asked for.
     let trace = [(0, 5, 1), (1, far, 1), (2, far + 100, 2), (3, 5, 1)];
     let trace = trace.map(|(second, block, content)| read(second * 1_000_000_000, block, content));
-    let setup =
-        Setup { cache: None, retrieval: true, duplication: false, memory: 1 << 20, speed: 1, part: 1, epoch: DAY };
+    let setup = Setup {
+        cache: None,
+        knowledge: Knowledge::Seen,
+        retrieval: true,
+        duplication: false,
+        memory: 1 << 20,
+        speed: 1,
+        part: 1,
+        epoch: DAY,
+    };
     assert_eq!(replay(&trace, &setup).redirected, 1);
 }
 
@@ -130,6 +141,7 @@ fn what_is_popular_is_copied_and_read_there() {
     }
     let setup = Setup {
         cache: None,
+        knowledge: Knowledge::Seen,
         retrieval: false,
         duplication: true,
         memory: 1 << 20,

@@ -6,8 +6,9 @@ use super::super::runs::Results;
 use super::super::{Data, Entry, Figure, Row};
 use super::{Chart, Line, Scale, sized, trace};
 use crate::flash_cache::policies::Policy;
+use crate::io_deduplication::cache::{Key, Knowledge};
 use crate::io_deduplication::content_blocks;
-use crate::io_deduplication::hits::{Hits, Key, Stream, count, oracle};
+use crate::io_deduplication::hits::{Hits, Stream, count, oracle};
 use crate::io_deduplication::look::working_set;
 use crate::io_deduplication::workload::Shape;
 use crate::parallel::{cores, in_order};
@@ -23,7 +24,12 @@ pub(super) const HITS: Entry = Entry {
 /// Sizes of the paper's memory, in MiB.
 const SIZES: [u64; 6] = [64, 128, 256, 512, 1024, 2048];
 const POLICIES: [(Policy, &str); 2] = [(Policy::Lru, "LRU"), (Policy::Arc, "ARC")];
-const KEYS: [(Key, &str); 2] = [(Key::Sector, "sector"), (Key::Content, "content")];
+/// The third is what Onefold's own map knows: an ablation.
+const KEYS: [(Key, Knowledge, &str); 3] = [
+    (Key::Sector, Knowledge::Seen, "sector"),
+    (Key::Content, Knowledge::Seen, "content"),
+    (Key::Content, Knowledge::All, "content, all sectors known"),
+];
 /// The real sample, below `shared/data`.
 const SAMPLE: &str = "fiu/mail_day1_first10000.csv";
 
@@ -33,12 +39,13 @@ fn blocks(key: Key, bytes: u64) -> u64 {
 }
 
 /// Of each size, policy and key.
-fn all(streams: &[Stream; 2], part: u64) -> Vec<Hits> {
+fn all(stream: &Stream, part: u64) -> Vec<Hits> {
     let each = (POLICIES.len() * KEYS.len()) as u64;
     in_order(cores(), SIZES.len() as u64 * each, |at| {
-        let (size, policy, key) = (at / each, at % each / 2, (at % 2) as usize);
+        let keys = KEYS.len() as u64;
+        let (size, policy, (key, knowledge, _)) = (at / each, at % each / keys, KEYS[(at % keys) as usize]);
         let bytes = (SIZES[size as usize] << 20) / part;
-        count(&streams[key], POLICIES[policy as usize].0, blocks(KEYS[key].0, bytes))
+        count(stream, key, knowledge, POLICIES[policy as usize].0, blocks(key, bytes))
     })
 }
 
@@ -46,10 +53,10 @@ fn hits(results: &Results) -> Figure {
     let (mut rows, mut series) = (Vec::new(), Vec::new());
     for shape in Shape::ALL.map(|shape| sized(shape, results.quick)) {
         let (week, name) = (trace(shape), shape.name());
-        let streams = KEYS.map(|(key, _)| Stream::of(&week, key));
-        let found = all(&streams, shape.part);
+        let stream = Stream::of(&week);
+        let found = all(&stream, shape.part);
         for (policy, (_, policy_name)) in POLICIES.into_iter().enumerate() {
-            for (key, (_, by)) in KEYS.into_iter().enumerate() {
+            for (key, (_, knowledge, by)) in KEYS.into_iter().enumerate() {
                 let mut points = Vec::new();
                 for (size, mib) in SIZES.into_iter().enumerate() {
                     let hits = found[(size * POLICIES.len() + policy) * KEYS.len() + key];
@@ -59,7 +66,7 @@ fn hits(results: &Results) -> Figure {
                     }
                     points.push((mib as f64, hits.percent(false)));
                 }
-                if policy == 1 {
+                if policy == 1 && knowledge == Knowledge::Seen {
                     series.push(Line::new(format!("{name}, {by}"), points).dashed(key == 0));
                 }
             }
@@ -70,11 +77,11 @@ fn hits(results: &Results) -> Figure {
             (format!("{mib} MiB"), found[at + 1].found[0] >= found[at].found[0])
         };
         rows.push(Row::every(&format!("iodedup-hits/{name}"), SIZES.into_iter().enumerate().map(more)));
-        for (stream, (_, by)) in streams.iter().zip(KEYS) {
+        for (key, by) in [(Key::Sector, "sector"), (Key::Content, "content, all sectors known")] {
             rows.push(Row::new(
                 format!("{name}, without end, by {by}: hits of reads"),
                 "%",
-                oracle(stream).percent(false),
+                oracle(&stream, key).percent(false),
             ));
         }
     }
@@ -109,21 +116,24 @@ fn sample() -> Option<Result<Vec<Request>, String>> {
 }
 
 fn of_sample(sample: &[Request], rows: &mut Vec<Row>) {
-    let (read, streams) = (working_set(sample, false), KEYS.map(|(key, _)| Stream::of(sample, key)));
-    let names = [read.sectors, read.contents];
-    for ((stream, (key, by)), names) in streams.iter().zip(KEYS).zip(names) {
+    let (read, stream) = (working_set(sample, false), Stream::of(sample));
+    for (by, names) in [("sector", read.sectors), ("content", read.contents)] {
         let row = Row::new(format!("mail, real sample: different blocks read, by {by}"), "", names as f64);
         rows.push(row.of(Data::Real));
+    }
+    for (key, knowledge, by) in KEYS {
         for mib in [1, 4, 16, 64] {
-            let hits = count(stream, Policy::Lru, blocks(key, mib << 20));
+            let hits = count(&stream, key, knowledge, Policy::Lru, blocks(key, mib << 20));
             let label = format!("mail, real sample, {mib} MiB, LRU by {by}: hits of reads");
             rows.push(Row::new(label, "%", hits.percent(false)).of(Data::Real));
         }
-        let most = oracle(stream).percent(false);
+    }
+    // Even a cache that knows all sectors finds no more.
+    let [sector, content] = [Key::Sector, Key::Content].map(|key| oracle(&stream, key).percent(false));
+    for (by, most) in [("sector", sector), ("content, all sectors known", content)] {
         rows.push(
             Row::new(format!("mail, real sample, without end, by {by}: hits of reads"), "%", most).of(Data::Real),
         );
     }
-    let [sector, content] = [&streams[0], &streams[1]].map(|stream| oracle(stream).percent(false));
     rows.push(Row::statement("iodedup-hits/sample", content - sector < 0.1).of(Data::Real));
 }

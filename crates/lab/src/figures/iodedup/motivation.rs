@@ -3,7 +3,7 @@
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::{Chart, Line, SEED, sized, trace};
-use crate::io_deduplication::hits::Key;
+use crate::io_deduplication::cache::Key;
 use crate::io_deduplication::look::{both, distances, frequencies, overlap, working_set};
 use crate::io_deduplication::workload::Shape;
 use crate::traces::synthetic::similarity;

@@ -4,7 +4,7 @@ use super::super::claims::find;
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::{Bars, Chart, sized, trace};
-use crate::io_deduplication::hits::Key;
+use crate::io_deduplication::cache::{Key, Knowledge};
 use crate::io_deduplication::replay::{Outcome, Setup, replay};
 use crate::io_deduplication::workload::{DAY, Shape};
 use crate::parallel::{cores, in_order};
@@ -22,22 +22,45 @@ const HELPS: f64 = 1.0;
 pub(super) const MEMORY: u64 = 1 << 30;
 pub(super) const SPEED: u64 = 100;
 
-/// Cache, retrieval, duplication.
-const WAYS: [(&str, Option<Key>, bool, bool); 8] = [
-    ("vanilla", None, false, false),
-    ("+ content cache", Some(Key::Content), false, false),
-    ("+ replica retrieval", Some(Key::Content), true, false),
-    ("all", Some(Key::Content), true, true),
-    ("retrieval alone", None, true, false),
-    ("duplication without cache", None, true, true),
-    ("sector cache alone", Some(Key::Sector), false, false),
-    ("cache and duplication", Some(Key::Content), false, true),
+/// Techniques of a row.
+struct Way {
+    name: &'static str,
+    cache: Option<(Key, Knowledge)>,
+    retrieval: bool,
+    duplication: bool,
+}
+
+const fn way(name: &'static str, cache: Option<(Key, Knowledge)>, retrieval: bool, duplication: bool) -> Way {
+    Way { name, cache, retrieval, duplication }
+}
+
+const CONTENT: Option<(Key, Knowledge)> = Some((Key::Content, Knowledge::Seen));
+
+const WAYS: [Way; 9] = [
+    way("vanilla", None, false, false),
+    way("+ content cache", CONTENT, false, false),
+    way("+ replica retrieval", CONTENT, true, false),
+    way("all", CONTENT, true, true),
+    way("retrieval alone", None, true, false),
+    way("duplication without cache", None, true, true),
+    way("sector cache alone", Some((Key::Sector, Knowledge::Seen)), false, false),
+    way("cache and duplication", CONTENT, false, true),
+    // What Onefold's map would give.
+    way("content cache, all sectors known", Some((Key::Content, Knowledge::All)), false, false),
 ];
 
 pub(super) fn setup(shape: Shape, way: usize) -> Setup {
-    let (_, cache, retrieval, duplication) = WAYS[way];
-    let memory = MEMORY / shape.part;
-    Setup { cache, retrieval, duplication, memory, speed: SPEED, part: shape.part, epoch: DAY / shape.part }
+    let Way { cache, retrieval, duplication, .. } = WAYS[way];
+    Setup {
+        cache: cache.map(|cache| cache.0),
+        knowledge: cache.map_or(Knowledge::Seen, |cache| cache.1),
+        retrieval,
+        duplication,
+        memory: MEMORY / shape.part,
+        speed: SPEED,
+        part: shape.part,
+        epoch: DAY / shape.part,
+    }
 }
 
 /// How much less one value is than another, in percent of that.
@@ -70,7 +93,7 @@ fn table(results: &Results) -> Figure {
             "Time in which the disk works on reads",
             "% of vanilla",
             shapes.map(|shape| shape.name().to_string()).to_vec(),
-            WAYS.iter().zip(heights).map(|((name, ..), heights)| with_paper(name, heights, &shapes)).collect(),
+            WAYS.iter().zip(heights).map(|(way, heights)| with_paper(way.name, heights, &shapes)).collect(),
         ),
         notes: vec![
             "One drive of 7,200 rpm (docs/disks.md) with its write cache; at most 128 commands under way; C-LOOK. The slides' seconds are of blktrace and do not say whether with the queue: both are here. \
@@ -101,13 +124,13 @@ fn of_shape(shape: Shape, outcomes: &[Outcome], seconds: &[f64], rows: &mut Vec<
             outcome.distance as f64 * 4096.0 / 1e9 / outcome.commands.max(1) as f64,
             outcome.copied
         );
-        let row = match way.0 {
+        let row = match way.name {
             "vanilla" => Row::claim(&id("vanilla"), seconds),
             "all" => Row::claim(&id("all"), seconds),
-            _ => Row::new(format!("{name}, {}: service of all reads, scaled", way.0), "s", seconds),
+            _ => Row::new(format!("{name}, {}: service of all reads, scaled", way.name), "s", seconds),
         };
         rows.push(row.note(note));
-        rows.push(Row::new(format!("{name}, {}: response of a read", way.0), "ms", outcome.response_ms()));
+        rows.push(Row::new(format!("{name}, {}: response of a read", way.name), "ms", outcome.response_ms()));
     }
     let response: Vec<f64> = outcomes.iter().map(|outcome| outcome.response as f64).collect();
     for (what, times) in [("service", seconds), ("response", &response)] {

@@ -4,7 +4,7 @@
 
 mod classic;
 mod deduplicated;
-mod lists;
+pub mod lists;
 mod sar;
 #[cfg(test)]
 mod tests;
