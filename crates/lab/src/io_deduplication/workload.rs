@@ -134,10 +134,21 @@ impl Shape {
         (self.reads.sectors + self.writes.sectors - self.accessed).max(0.0)
     }
 
+    /// Returns the blocks of the journal, of the stand-in.
+    pub fn journal_blocks(&self) -> u64 {
+        let rewritten = self.size(self.writes.sectors).saturating_sub(self.size(self.both()));
+        (rewritten as f64 * self.journal) as u64
+    }
+
     /// GiB of the paper as blocks of the stand-in.
     pub fn size(&self, gib: f64) -> u64 {
         (gib * GIB / self.part as f64) as u64
     }
+}
+
+/// Returns the first block of the journal.
+pub fn journal_start(disk_blocks: u64) -> u64 {
+    disk_blocks / GROUP * 9 / 20 * GROUP
 }
 
 /// Blocks that are read or written together.
@@ -252,7 +263,7 @@ impl Maker {
             blocks += u64::from(read[at].blocks);
         }
         let rewritten = shape.size(shape.writes.sectors).saturating_sub(both);
-        let journal = (rewritten as f64 * shape.journal) as u64;
+        let journal = shape.journal_blocks();
         let mut written = maker.cut(rewritten - journal, shape.blocks[1]);
         maker.place(&mut read, &mut written, journal, disk_blocks);
         maker.above = Lru::new(read.len() / PAGE_CACHE_PART as usize);
@@ -303,7 +314,7 @@ impl Maker {
     /// Gives extents their places: groups anywhere, the journal in one piece in the middle.
     fn place(&mut self, read: &mut [Extent], written: &mut [Extent], journal: u64, disk_blocks: u64) {
         let places = disk_blocks / GROUP;
-        let first = places * 9 / 20 * GROUP;
+        let first = journal_start(disk_blocks);
         self.journal = (first, journal.max(LONGEST), 0);
         let mut taken = std::collections::BTreeSet::new();
         let (part, random) = (self.shape.part, &mut self.random);

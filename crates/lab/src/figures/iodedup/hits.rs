@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use super::super::runs::Results;
 use super::super::{Data, Entry, Figure, Row};
-use super::{Chart, Line, Scale, sized, trace};
+use super::{Chart, Line, Scale, is_at_most, sized, trace};
+use crate::disks::drive::Drive;
 use crate::flash_cache::policies::Policy;
 use crate::io_deduplication::cache::{Key, Knowledge};
 use crate::io_deduplication::content_blocks;
 use crate::io_deduplication::hits::{Hits, Stream, count, oracle};
 use crate::io_deduplication::look::working_set;
-use crate::io_deduplication::workload::Shape;
+use crate::io_deduplication::workload::{Shape, journal_start};
 use crate::parallel::{cores, in_order};
 use crate::traces::{BLOCK, Options, Request, open};
 
@@ -74,9 +75,12 @@ fn hits(results: &Results) -> Figure {
         // The slides' cache is ARC.
         let more = |(size, mib): (usize, u64)| {
             let at = (size * POLICIES.len() + 1) * KEYS.len();
-            (format!("{mib} MiB"), found[at + 1].found[0] >= found[at].found[0])
+            (format!("{mib} MiB"), is_at_most(found[at].percent(false), found[at + 1].percent(false)))
         };
         rows.push(Row::every(&format!("iodedup-hits/{name}"), SIZES.into_iter().enumerate().map(more)));
+        let by_sector: Vec<f64> =
+            (0..SIZES.len()).map(|size| found[(size * POLICIES.len() + 1) * KEYS.len()].percent(false)).collect();
+        of_journal(&week, shape, &by_sector, &mut rows);
         for (key, by) in [(Key::Sector, "sector"), (Key::Content, "content, all sectors known")] {
             rows.push(Row::new(
                 format!("{name}, without end, by {by}: hits of reads"),
@@ -103,6 +107,40 @@ fn hits(results: &Results) -> Figure {
         chart: Chart::lines("Hits of reads, ARC", ("cache in MiB", "hits in % of blocks read"), series)
             .scale_x(Scale::Binary),
         notes,
+    }
+}
+
+/// Experiments on ARC by sector, whose hits of reads fall as memory grows: where they fall, by the size of the journal, and what is left of it when the
+/// journal, or all writes, pass the cache by.
+fn of_journal(week: &[Request], shape: Shape, all: &[f64], rows: &mut Vec<Row>) {
+    let name = shape.name();
+    let journal = shape.journal_blocks() as f64 / shape.size(1.0) as f64 * 1024.0;
+    rows.push(Row::new(format!("{name}: journal, scaled"), "MiB", journal));
+    let falls = |hits: &[f64]| {
+        let pairs = hits.windows(2).zip(&SIZES[1..]);
+        pairs.map(|(pair, mib)| (format!("{mib} MiB"), is_at_most(pair[0], pair[1]))).collect::<Vec<_>>()
+    };
+    // Falls where it begins to fit, and nowhere else.
+    let first = SIZES.iter().find(|&&mib| mib as f64 >= journal);
+    let expected =
+        falls(all).into_iter().zip(&SIZES[1..]).map(|((label, rises), mib)| (label, rises || first == Some(mib)));
+    rows.push(Row::every(&format!("iodedup-hits/falls-{name}"), expected));
+    let start = journal_start(Drive::wd1600aajs_like().capacity() / BLOCK);
+    let of_journal = |request: &Request| (start..start + shape.journal_blocks()).contains(&request.block);
+    let without = |passes: &dyn Fn(&Request) -> bool| {
+        Stream::of(&week.iter().filter(|request| !request.writes || !passes(request)).cloned().collect::<Vec<_>>())
+    };
+    let streams = [("journal", without(&of_journal)), ("writes", without(&|_| true))];
+    for (what, stream) in streams {
+        let found = in_order(cores(), SIZES.len() as u64, |size| {
+            let blocks = (SIZES[size as usize] << 20) / shape.part / BLOCK;
+            count(&stream, Key::Sector, Knowledge::Seen, Policy::Arc, blocks).percent(false)
+        });
+        for (mib, hits) in SIZES.into_iter().zip(&found) {
+            let label = format!("{name}, {mib} MiB, ARC by sector, {what} past the cache: hits of reads");
+            rows.push(Row::new(label, "%", *hits));
+        }
+        rows.push(Row::every(&format!("iodedup-hits/without-{what}-{name}"), falls(&found)));
     }
 }
 

@@ -24,12 +24,24 @@ pub const FIGURES: &[Entry] =
 
 /// Of the sizes, the short form has one part in so many.
 const QUICK_PART: u64 = 8;
+/// Part of a value by which two may differ and count as equal: less is chance.
+const TOLERANCE: f64 = 0.01;
 /// What chance begins with.
 const SEED: u64 = 1;
 
 /// A shape, or its short form.
 fn sized(shape: Shape, quick: bool) -> Shape {
     if quick { shape.shortened(QUICK_PART) } else { shape }
+}
+
+/// Returns whether the first value is greater, by more than chance.
+fn is_more(value: f64, than: f64) -> bool {
+    value > than * (1.0 + TOLERANCE)
+}
+
+/// Returns whether the first value is less or equal, but for chance.
+fn is_at_most(value: f64, than: f64) -> bool {
+    value <= than * (1.0 + TOLERANCE)
 }
 
 /// A week of it.
