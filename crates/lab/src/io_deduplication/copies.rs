@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use super::dispatch::Sweep;
+use super::replay::Choice;
 use crate::disks::drive::Drive;
 use crate::disks::hdd::{Hdd, Options};
 use crate::disks::{Class, Command, Disk, Op};
@@ -46,6 +48,40 @@ pub fn nearest_of(copies: u64, reads: u64) -> f64 {
         },
         reads,
     )
+}
+
+/// Mean milliseconds of service of a read where `waiting` requests are always under way: each has `copies` copies, anywhere, of which one is
+/// chosen when it comes, the nearest to the end of the last read that has completed, or when it is dispatched. C-LOOK.
+pub fn queued(copies: u64, waiting: u64, choice: Choice, reads: u64) -> f64 {
+    let (mut random, blocks) = (Random::new(SEED), blocks());
+    let mut disk = Disk::Hdd(Box::new(Hdd::new(Arc::new(Drive::wd1600aajs_like()), Options::default())));
+    let mut sweep = Sweep::default();
+    let (mut now, mut head, mut served) = (0, 0, 0);
+    let mut add = |sweep: &mut Sweep<()>, head: u64| {
+        let mut places: Vec<u64> = (0..copies.max(1)).map(|_| random.below(blocks)).collect();
+        if choice == Choice::Arrival {
+            let nearest = places.iter().copied().min_by_key(|place| place.abs_diff(head));
+            places = nearest.into_iter().collect();
+        }
+        sweep.push(Op::Read, 1, places, ());
+    };
+    for _ in 0..waiting.max(1) {
+        add(&mut sweep, head);
+    }
+    while served < reads {
+        let Some(next) = sweep.take() else { break };
+        let (offset, bytes) = (next.block * BLOCK, next.blocks * BLOCK);
+        disk.submit(now, 0, Command { op: Op::Read, offset, bytes, class: Class::Foreground });
+        while disk.pop(now).is_none() {
+            now = now.max(disk.next().expect("a read is under way"));
+        }
+        head = next.block + next.blocks;
+        served += next.parts.len() as u64;
+        for _ in &next.parts {
+            add(&mut sweep, head);
+        }
+    }
+    now as f64 / 1e6 / served.max(1) as f64
 }
 
 /// On the first part of the disk alone, one in so many.

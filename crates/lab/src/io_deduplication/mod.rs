@@ -2,7 +2,8 @@
 //!
 //! Three techniques, each of which can be left out: a cache by content, the choice of the copy that is nearest to the head, and copies of
 //! popular blocks in scratch zones across the disk. [`workload`] makes the traces, [`cache`] is the cache, [`hits`] counts what it finds, [`replay`] gives a trace to a disk,
-//! [`copies`] measures one disk with many copies of each block, and [`look`] says what a trace has. Called by `figures/iodedup`; docs/io-deduplication.md says
+//! [`copies`] measures one disk with many copies of each block, and [`look`] says what a trace has.
+//! [`image`] is the disk before a trace, [`dispatch`] a scheduler that knows copies. Called by `figures/iodedup`; docs/io-deduplication.md says
 //! what came out.
 //!
 //! What must hold: all is a function of shape and set-up alone. A read gets the content that its address holds, from wherever it comes: places are known by
@@ -10,7 +11,9 @@
 
 pub mod cache;
 pub mod copies;
+pub mod dispatch;
 pub mod hits;
+pub mod image;
 pub mod look;
 pub mod places;
 pub mod replay;

@@ -52,6 +52,15 @@ impl Places {
         self.contents.peek(block)
     }
 
+    /// Places where these contents are known to lie in order, `most` at most.
+    pub fn all(&self, contents: &[ContentId], most: usize) -> Vec<u64> {
+        let places = contents.first().and_then(|first| self.by_content.get(first));
+        let matching = |place: &u64| {
+            contents.iter().enumerate().all(|(at, &content)| self.contents.peek(place + at as u64) == Some(content))
+        };
+        places.into_iter().flatten().copied().filter(matching).take(most).collect()
+    }
+
     /// The place nearest to `head`, upwards and downwards, where these contents are known to lie in order.
     pub fn nearest(&self, contents: &[ContentId], head: u64) -> impl Iterator<Item = u64> + use<'_> {
         let places = contents.first().and_then(|first| self.by_content.get(first));

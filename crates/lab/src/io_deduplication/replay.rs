@@ -11,8 +11,10 @@ use std::sync::Arc;
 use engine::Nanos;
 
 use super::cache::{Block, Counts, Key, Knowledge, Names, SecondLevel};
+use super::dispatch::Sweep;
+use super::image::Image;
 use super::places::Places;
-use super::zones::{Task, ZONES, Zones};
+use super::zones::{Task, ZONES, Zones, is_scratch};
 use super::{PLACES_EACH, content_blocks};
 use crate::disks::drive::Drive;
 use crate::disks::hdd::{Hdd, Options};
@@ -26,6 +28,27 @@ const DEPTH: usize = 128;
 /// A digest on the paper's machine: 100,000 cycles at 2 GHz.
 const DIGEST: Nanos = 50_000;
 
+/// Places near enough to be asked for, of each request that is chosen a place for when it is dispatched. [D]
+const MOST_PLACES: usize = 16;
+
+/// Places that retrieval knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tracker {
+    /// Those that went by, as many as the tables hold.
+    Seen,
+    /// All of the disk, as after a scan, without bound. An ablation.
+    Disk,
+}
+
+/// Moment at which the place of a read is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Choice {
+    /// When it comes, by the end of the last read that has completed: the slides'.
+    Arrival,
+    /// When the scheduler dispatches it: the slides' future work. An ablation.
+    Dispatch,
+}
+
 /// What is done with a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setup {
@@ -35,6 +58,10 @@ pub struct Setup {
     pub knowledge: Knowledge,
     /// Whether the nearest copy is read.
     pub retrieval: bool,
+    /// Places that retrieval knows.
+    pub tracker: Tracker,
+    /// When it chooses.
+    pub choice: Choice,
     /// Whether popular runs are copied.
     pub duplication: bool,
     /// Bytes of the cache; the tables of known places are as large without one.
@@ -66,6 +93,18 @@ pub struct Outcome {
     pub distance: u64,
     /// Blocks written to scratch zones.
     pub copied: u64,
+    /// Commands that waited or were served when a read of the disk came: the sum.
+    pub depth: u64,
+    /// Of the service of reads, with the arm in motion, and waiting for the platter to turn.
+    pub seek: Nanos,
+    /// See `seek`.
+    pub rotation: Nanos,
+    /// Reads of the disk that neither moved the arm nor waited for the platter: the drive had read ahead, or reads were merged.
+    pub buffered: u64,
+    /// Time in which the disk worked on anything, reading ahead left out.
+    pub busy: Nanos,
+    /// When the last request was answered.
+    pub end: Nanos,
     /// Time in which the disk worked on reads.
     pub service: Nanos,
     /// Time from request to answer, summed over reads.
@@ -78,6 +117,21 @@ impl Outcome {
         self.service as f64 / 1e9 * part as f64
     }
 
+    /// Returns the mean milliseconds of service of a read of the disk.
+    pub fn service_ms(&self) -> f64 {
+        self.service as f64 / 1e6 / self.commands.max(1) as f64
+    }
+
+    /// Returns the mean number of commands that a read of the disk found there.
+    pub fn mean_depth(&self) -> f64 {
+        self.depth as f64 / self.commands.max(1) as f64
+    }
+
+    /// Returns the percentage of the time in which the disk worked.
+    pub fn busy_percent(&self) -> f64 {
+        100.0 * self.busy as f64 / self.end.max(1) as f64
+    }
+
     /// Milliseconds of an answer, in the mean.
     pub fn response_ms(&self) -> f64 {
         self.response as f64 / 1e6 / self.requests.max(1) as f64
@@ -87,8 +141,8 @@ impl Outcome {
 /// Why a command is under way.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
-    /// A read: of which request, and the block after its last one.
-    Read { request: usize, end: u64 },
+    /// A read: of which request.
+    Read { request: usize },
     /// A write of the trace.
     Write,
 }
@@ -96,8 +150,10 @@ enum Cause {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     cause: Cause,
+    /// Where it is read or written: at home until it is dispatched elsewhere.
     first: u64,
     end: u64,
+    home: u64,
 }
 
 /// A read that is not answered yet.
@@ -141,10 +197,14 @@ struct Replay<'a> {
     cache: Option<Cached>,
     places: Places,
     zones: Zones,
+    disk_blocks: u64,
+    /// Requests to the disk under way, by number.
     pending: Numbers<Pending>,
-    /// Commands of the trace under way.
+    /// Those that wait for a scheduler of their own, and those that it has given to the disk together.
+    sweep: Sweep<u64>,
+    given: Vec<u64>,
     depth: usize,
-    next_tag: Tag,
+    next: Tag,
     waiting: Numbers<Waiting>,
     /// The block after the last read that has completed, and after the last command that was given.
     head: u64,
@@ -153,19 +213,22 @@ struct Replay<'a> {
     outcome: Outcome,
 }
 
-/// Replays requests, which say what they read and write.
-pub fn replay(requests: &[Request], setup: &Setup) -> Outcome {
+/// Replays requests, which say what they read and write, on a disk with an image before them.
+pub fn replay(requests: &[Request], image: &Image, setup: &Setup) -> Outcome {
     let drive = Drive::wd1600aajs_like();
     let disk_blocks = drive.capacity() / BLOCK;
     let mut replay = Replay {
         setup,
         disk: Disk::Hdd(Box::new(Hdd::new(Arc::new(drive), Options::default()))),
         cache: setup.cache.map(|key| Cached::new(requests, setup, key)),
-        places: Places::new((content_blocks(setup.memory) * PLACES_EACH) as usize),
+        places: places(image, setup),
         zones: Zones::new(disk_blocks, setup.part),
+        disk_blocks,
         pending: Numbers::default(),
+        sweep: Sweep::default(),
+        given: Vec::new(),
         depth: 0,
-        next_tag: 0,
+        next: 0,
         waiting: Numbers::default(),
         head: 0,
         last_end: 0,
@@ -174,6 +237,17 @@ pub fn replay(requests: &[Request], setup: &Setup) -> Outcome {
     };
     replay.run(requests);
     replay.outcome
+}
+
+fn places(image: &Image, setup: &Setup) -> Places {
+    if setup.tracker == Tracker::Seen {
+        return Places::new((content_blocks(setup.memory) * PLACES_EACH) as usize);
+    }
+    let mut places = Places::new(usize::MAX);
+    for (block, contents) in image {
+        (*block..).zip(contents).for_each(|(block, &content)| places.learn(block, content));
+    }
+    places
 }
 
 impl Replay<'_> {
@@ -196,41 +270,82 @@ impl Replay<'_> {
             now = now.max(at);
             self.complete_until(now);
         }
+        (self.outcome.busy, self.outcome.end) = (self.disk.statistics().busy, now);
     }
 
-    fn submit(&mut self, now: Nanos, op: Op, (block, blocks): (u64, u64), cause: Cause) {
+    /// Asks the disk to read or write blocks at one of some places, the first of which is home.
+    fn submit(&mut self, now: Nanos, op: Op, blocks: u64, places: Vec<u64>, cause: Cause) {
         self.depth += 1;
-        self.next_tag += 1;
-        self.pending.insert(self.next_tag, Pending { cause, first: block, end: block + blocks });
+        self.next += 1;
+        let (home, number) = (places[0], self.next);
+        self.pending.insert(number, Pending { cause, first: home, end: home + blocks, home });
+        if self.setup.choice == Choice::Dispatch {
+            self.sweep.push(op, blocks, places, number);
+            self.dispatch(now);
+        } else {
+            self.give(now, number, op, home, blocks);
+        }
+    }
+
+    fn give(&mut self, now: Nanos, tag: Tag, op: Op, block: u64, blocks: u64) {
         let command = Command { op, offset: block * BLOCK, bytes: blocks * BLOCK, class: Class::Foreground };
-        self.disk.submit(now, self.next_tag, command);
+        self.disk.submit(now, tag, command);
+    }
+
+    /// Gives the disk the next command of the scheduler, if it has none.
+    fn dispatch(&mut self, now: Nanos) {
+        if !self.given.is_empty() {
+            return;
+        }
+        let Some(next) = self.sweep.take() else { return };
+        for &(first, blocks, number) in &next.parts {
+            self.given.push(number);
+            if let Some(pending) = self.pending.get_mut(&number) {
+                (pending.first, pending.end) = (first, first + blocks);
+                if matches!(pending.cause, Cause::Read { .. }) {
+                    self.outcome.distance += first.abs_diff(self.head);
+                    self.outcome.redirected += u64::from(first != pending.home);
+                    self.outcome.from_scratch += u64::from(is_scratch(self.disk_blocks, self.setup.part, first, 1));
+                }
+            }
+        }
+        let tag = next.parts[0].2;
+        self.give(now, tag, next.op, next.block, next.blocks);
     }
 
     fn complete_until(&mut self, now: Nanos) {
         while let Some(done) = self.disk.pop(now) {
-            self.complete(done);
+            if self.setup.choice == Choice::Arrival {
+                self.complete(done.tag, done);
+                continue;
+            }
+            for number in std::mem::take(&mut self.given) {
+                self.complete(number, done);
+            }
+            self.dispatch(done.at);
         }
     }
 
-    fn complete(&mut self, done: Done) {
-        let Some(pending) = self.pending.remove(&done.tag) else { return };
-        match pending.cause {
-            Cause::Write => self.depth -= 1,
-            Cause::Read { request, end } => {
-                self.depth -= 1;
-                self.head = end;
-                // Commands that the disk served as one complete together.
-                if done.at != self.last_served {
-                    self.outcome.service += done.breakdown.total() - done.breakdown.queue;
-                }
-                self.last_served = done.at;
-                if let Some(waiting) = self.waiting.get_mut(&(request as u64)) {
-                    waiting.commands -= 1;
-                    if waiting.commands == 0 {
-                        self.outcome.response += done.at - waiting.since + waiting.digests;
-                        self.waiting.remove(&(request as u64));
-                    }
-                }
+    /// Ends a request, with the command that served it.
+    fn complete(&mut self, number: u64, done: Done) {
+        let Some(pending) = self.pending.remove(&number) else { return };
+        self.depth -= 1;
+        let Cause::Read { request } = pending.cause else { return };
+        self.head = pending.end;
+        // Commands that the disk served as one complete together.
+        let is_alone = done.at != self.last_served;
+        if is_alone {
+            self.outcome.service += done.breakdown.total() - done.breakdown.queue;
+            self.outcome.seek += done.breakdown.seek;
+            self.outcome.rotation += done.breakdown.rotation;
+        }
+        self.outcome.buffered += u64::from(!is_alone || done.breakdown.seek + done.breakdown.rotation == 0);
+        self.last_served = done.at;
+        if let Some(waiting) = self.waiting.get_mut(&(request as u64)) {
+            waiting.commands -= 1;
+            if waiting.commands == 0 {
+                self.outcome.response += done.at - waiting.since + waiting.digests;
+                self.waiting.remove(&(request as u64));
             }
         }
     }
@@ -261,7 +376,7 @@ impl Replay<'_> {
             }
         }
         self.last_end = request.block + u64::from(request.blocks);
-        self.submit(now, Op::Write, (request.block, u64::from(request.blocks)), Cause::Write);
+        self.submit(now, Op::Write, u64::from(request.blocks), vec![request.block], Cause::Write);
     }
 
     fn read(&mut self, now: Nanos, number: usize, request: &Request) {
@@ -284,12 +399,14 @@ impl Replay<'_> {
             }
             let to = missed[from..].iter().position(|missed| !missed).map_or(missed.len(), |length| from + length);
             let (home, contents) = (request.block + from as u64, &request.contents[from..to]);
-            let place = self.place(home, contents);
+            let places = self.places_of(home, contents);
             self.outcome.commands += 1;
-            self.outcome.distance += place.abs_diff(self.head);
-            self.last_end = place + contents.len() as u64;
-            let cause = Cause::Read { request: number, end: self.last_end };
-            self.submit(now, Op::Read, (place, contents.len() as u64), cause);
+            self.outcome.depth += self.depth as u64;
+            if self.setup.choice == Choice::Arrival {
+                self.outcome.distance += places[0].abs_diff(self.head);
+            }
+            self.last_end = places[0] + contents.len() as u64;
+            self.submit(now, Op::Read, contents.len() as u64, places, Cause::Read { request: number });
             commands += 1;
             if self.setup.duplication {
                 self.zones.read(home, contents);
@@ -307,16 +424,27 @@ impl Replay<'_> {
         }
     }
 
-    /// Where a run is read: what is adjacent to something under way or given last stays there; else the place nearest to the head.
-    fn place(&mut self, home: u64, contents: &[ContentId]) -> u64 {
+    /// Returns the place where a run is read, or those of which the scheduler takes one. What is adjacent to something under way or given last
+    /// stays at home; else it is the place nearest to the head.
+    fn places_of(&mut self, home: u64, contents: &[ContentId]) -> Vec<u64> {
         let end = home + contents.len() as u64;
-        // Before its first read nobody knows what a block holds.
+        // Before its first read nobody knows what a block holds, unless the disk was scanned.
         let is_known =
             || contents.iter().enumerate().all(|(at, content)| self.places.content(home + at as u64) == Some(*content));
         let is_adjacent =
             || self.last_end == home || self.pending.values().any(|other| other.end == home || other.first == end);
         if !self.knows() || is_adjacent() || !is_known() {
-            return home;
+            return vec![home];
+        }
+        if self.setup.choice == Choice::Dispatch {
+            let mut places = vec![home];
+            if self.setup.retrieval {
+                places.extend(self.places.all(contents, MOST_PLACES).into_iter().filter(|&place| place != home));
+            }
+            if self.setup.duplication {
+                places.extend(self.zones.places(contents));
+            }
+            return places;
         }
         let mut best = home;
         if self.setup.retrieval {
@@ -336,6 +464,6 @@ impl Replay<'_> {
         }
         self.outcome.redirected += u64::from(best != home);
         self.outcome.from_scratch += u64::from(is_scratch);
-        best
+        vec![best]
     }
 }

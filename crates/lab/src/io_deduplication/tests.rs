@@ -6,7 +6,7 @@ use super::cache::{Key, Knowledge, SecondLevel};
 use super::copies::{expected, nearest_of, short_stroked};
 use super::hits::{Stream, count, oracle};
 use super::look::{both, working_set};
-use super::replay::{Setup, replay};
+use super::replay::{Choice, Setup, Tracker, replay};
 use super::workload::{DAY, Shape, week};
 use super::*;
 use crate::disks::drive::Drive;
@@ -27,6 +27,19 @@ fn reads(blocks: &[u64], contents: &[u64]) -> Vec<Request> {
     };
     blocks.iter().map(read).collect()
 }
+
+const PLAIN: Setup = Setup {
+    cache: None,
+    knowledge: Knowledge::Seen,
+    retrieval: false,
+    tracker: Tracker::Seen,
+    choice: Choice::Arrival,
+    duplication: false,
+    memory: 1 << 20,
+    speed: 1,
+    part: 1,
+    epoch: DAY,
+};
 
 proptest! {
     /// On any trace of reads LRU by content has at least the hits of LRU by sector, block for block, and a cache without end bounds both.
@@ -54,12 +67,27 @@ proptest! {
     #[test]
     fn without_duplicates_retrieval_changes_nothing(blocks in prop::collection::vec(0u64..4000, 1..100)) {
         let trace = reads(&blocks, &(0..4000).collect::<Vec<_>>());
-        let plain = Setup {
-            cache: None, knowledge: Knowledge::Seen, retrieval: false, duplication: false, memory: 1 << 20, speed: 1, part: 1, epoch: DAY,
-        };
-        let nearest = replay(&trace, &Setup { retrieval: true, ..plain });
-        let vanilla = replay(&trace, &plain);
+        let nearest = replay(&trace, &Vec::new(), &Setup { retrieval: true, ..PLAIN });
+        let vanilla = replay(&trace, &Vec::new(), &PLAIN);
         prop_assert_eq!((nearest.service, nearest.redirected, vanilla.hits), (vanilla.service, 0, 0));
+    }
+
+    /// A scheduler that could choose, and has no choice, is the disk's own elevator.
+    #[test]
+    fn without_duplicates_the_scheduler_is_the_elevator(
+        requests in prop::collection::vec((0u64..100_000, prop::bool::weighted(0.4), 0u64..4000, 1u32..20), 1..200),
+    ) {
+        let mut at = 0;
+        let trace: Vec<Request> = requests.into_iter().map(|(pause, writes, place, blocks)| {
+            at += pause * 100;
+            let block = place * 9_000;
+            let contents = (block..block + u64::from(blocks)).map(|block| block + 1).collect();
+            Request { at, writes, block, blocks, contents }
+        }).collect();
+        let arrival = replay(&trace, &Vec::new(), &Setup { retrieval: true, ..PLAIN });
+        let dispatch = replay(&trace, &Vec::new(), &Setup { retrieval: true, choice: Choice::Dispatch, ..PLAIN });
+        let times = |outcome: super::replay::Outcome| (outcome.service, outcome.response, outcome.busy, outcome.end);
+        prop_assert_eq!(times(arrival), times(dispatch));
     }
 }
 
@@ -115,17 +143,52 @@ fn the_nearer_copy_is_read_once_it_is_known() {
     // Both places become known; then the head is at the far one's neighbour, and the near one is asked for.
     let trace = [(0, 5, 1), (1, far, 1), (2, far + 100, 2), (3, 5, 1)];
     let trace = trace.map(|(second, block, content)| read(second * 1_000_000_000, block, content));
-    let setup = Setup {
-        cache: None,
-        knowledge: Knowledge::Seen,
-        retrieval: true,
-        duplication: false,
-        memory: 1 << 20,
-        speed: 1,
-        part: 1,
-        epoch: DAY,
+    assert_eq!(replay(&trace, &Vec::new(), &Setup { retrieval: true, ..PLAIN }).redirected, 1);
+}
+
+/// A tracker that has scanned the disk reads a copy that nobody has read before; the tables of the paper do not know it. A scheduler that chooses
+/// takes it on its way up, although the head was at home when the request came.
+#[test]
+fn a_scan_of_the_disk_tells_copies_that_never_went_by() {
+    let far = 30_000_000;
+    let read = |at: u64, block, content| Request { at, writes: false, block, blocks: 1, contents: vec![content] };
+    let redirected = |trace: &[Request], image: &[(u64, u64)], tracker, choice| {
+        let image = image.iter().map(|&(block, content)| (block, vec![content])).collect();
+        replay(trace, &image, &Setup { retrieval: true, tracker, choice, ..PLAIN }).redirected
     };
-    assert_eq!(replay(&trace, &setup).redirected, 1);
+    let trace = [read(0, far, 1), read(1_000_000_000, 5, 2)];
+    let image = [(far, 1), (5, 2), (far + 1000, 2)];
+    assert_eq!(redirected(&trace, &image, Tracker::Seen, Choice::Arrival), 0);
+    assert_eq!(redirected(&trace, &image, Tracker::Disk, Choice::Arrival), 1);
+    assert_eq!(redirected(&trace, &image, Tracker::Disk, Choice::Dispatch), 1);
+    // All come at once, the head at the beginning of the disk.
+    let trace = [read(0, 500, 3), read(0, far, 1), read(0, 100, 2)];
+    let image = [(500, 3), (far, 1), (100, 2), (far + 1000, 2)];
+    assert_eq!(redirected(&trace, &image, Tracker::Disk, Choice::Arrival), 0);
+    assert_eq!(redirected(&trace, &image, Tracker::Disk, Choice::Dispatch), 1);
+}
+
+/// The disk before a week holds what is read before it is written, and as many places of each content as it is told.
+#[test]
+fn the_disk_has_the_similarity_that_it_is_told() {
+    for shape in Shape::ALL.map(|shape| shape.shortened(16)) {
+        let trace = week(shape, disk_blocks(), 1);
+        let image = super::image::before(&trace, shape, disk_blocks(), 2.7, 1);
+        let found = super::image::similarity(&image);
+        assert!((2.5..=2.9).contains(&found), "{}: {found}", shape.name());
+        let mut held = std::collections::HashMap::new();
+        for (block, contents) in &image {
+            for (block, content) in (*block..).zip(contents) {
+                assert!(held.insert(block, *content).is_none(), "{}: {block} twice", shape.name());
+            }
+        }
+        for request in &trace {
+            for (block, &content) in (request.block..).zip(&request.contents) {
+                let before = held.insert(block, content);
+                assert!(request.writes || before == Some(content), "{}: {block}", shape.name());
+            }
+        }
+    }
 }
 
 /// A run that was read twice in an epoch has copies in the next one, and a read from far away goes to the nearest.
@@ -139,17 +202,8 @@ fn what_is_popular_is_copied_and_read_there() {
         let at = second * 1_000_000_000;
         trace.push(Request { at, writes: false, block, blocks: 1, contents: vec![content] });
     }
-    let setup = Setup {
-        cache: None,
-        knowledge: Knowledge::Seen,
-        retrieval: false,
-        duplication: true,
-        memory: 1 << 20,
-        speed: 1,
-        part: 1,
-        epoch: 10_000_000_000,
-    };
-    let outcome = replay(&trace, &setup);
+    let setup = Setup { duplication: true, epoch: 10_000_000_000, ..PLAIN };
+    let outcome = replay(&trace, &Vec::new(), &setup);
     assert!(outcome.from_scratch > 5 && outcome.copied == zones::ZONES, "{outcome:?}");
 }
 

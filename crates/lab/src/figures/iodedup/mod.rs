@@ -10,17 +10,26 @@ mod hits;
 mod memory;
 mod motivation;
 mod onefold;
+mod retrieval;
 mod table;
 
 use super::Entry;
 use super::plot::{Bars, Chart, Line, Scale};
 use crate::disks::drive::Drive;
+use crate::io_deduplication::image::{Image, before};
 use crate::io_deduplication::workload::{Shape, week};
 use crate::traces::{BLOCK, Request};
 
 /// All of them, in the order of the slides.
-pub const FIGURES: &[Entry] =
-    &[motivation::MOTIVATION, hits::HITS, copies::COPIES, table::TABLE, onefold::ONEFOLD, memory::MEMORY];
+pub const FIGURES: &[Entry] = &[
+    motivation::MOTIVATION,
+    hits::HITS,
+    copies::COPIES,
+    retrieval::RETRIEVAL,
+    table::TABLE,
+    onefold::ONEFOLD,
+    memory::MEMORY,
+];
 
 /// Of the sizes, the short form has one part in so many.
 const QUICK_PART: u64 = 8;
@@ -42,6 +51,12 @@ fn is_more(value: f64, than: f64) -> bool {
 /// Returns whether the first value is less or equal, but for chance.
 fn is_at_most(value: f64, than: f64) -> bool {
     value <= than * (1.0 + TOLERANCE)
+}
+
+/// The disk before a week, with the slides' static similarity.
+fn image(shape: Shape, week: &[Request]) -> Image {
+    let stated = claims::static_similarity(shape);
+    before(week, shape, Drive::wd1600aajs_like().capacity() / BLOCK, stated, SEED)
 }
 
 /// A week of it.

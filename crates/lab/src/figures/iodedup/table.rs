@@ -3,9 +3,9 @@
 use super::super::claims::find;
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
-use super::{Bars, Chart, sized, trace};
+use super::{Bars, Chart, image, sized, trace};
 use crate::io_deduplication::cache::{Key, Knowledge};
-use crate::io_deduplication::replay::{Outcome, Setup, replay};
+use crate::io_deduplication::replay::{Choice, Outcome, Setup, Tracker, replay};
 use crate::io_deduplication::workload::{DAY, Shape};
 use crate::parallel::{cores, in_order};
 
@@ -26,35 +26,47 @@ pub(super) const SPEED: u64 = 100;
 struct Way {
     name: &'static str,
     cache: Option<(Key, Knowledge)>,
-    retrieval: bool,
+    retrieval: Option<(Tracker, Choice)>,
     duplication: bool,
 }
 
-const fn way(name: &'static str, cache: Option<(Key, Knowledge)>, retrieval: bool, duplication: bool) -> Way {
+type Cached = Option<(Key, Knowledge)>;
+type Retrieval = Option<(Tracker, Choice)>;
+
+const fn way(name: &'static str, cache: Cached, retrieval: Retrieval, duplication: bool) -> Way {
     Way { name, cache, retrieval, duplication }
 }
 
-const CONTENT: Option<(Key, Knowledge)> = Some((Key::Content, Knowledge::Seen));
+const CONTENT: Cached = Some((Key::Content, Knowledge::Seen));
+/// What Onefold's map knows, or a scan of the disk.
+const KNOWN: Cached = Some((Key::Content, Knowledge::All));
+const SEEN: Retrieval = Some((Tracker::Seen, Choice::Arrival));
 
-const WAYS: [Way; 9] = [
-    way("vanilla", None, false, false),
-    way("+ content cache", CONTENT, false, false),
-    way("+ replica retrieval", CONTENT, true, false),
-    way("all", CONTENT, true, true),
-    way("retrieval alone", None, true, false),
-    way("duplication without cache", None, true, true),
-    way("sector cache alone", Some((Key::Sector, Knowledge::Seen)), false, false),
-    way("cache and duplication", CONTENT, false, true),
-    // What Onefold's map would give.
-    way("content cache, all sectors known", Some((Key::Content, Knowledge::All)), false, false),
+/// The first eight are the slides'; the others are ablations.
+const WAYS: [Way; 12] = [
+    way("vanilla", None, None, false),
+    way("+ content cache", CONTENT, None, false),
+    way("+ replica retrieval", CONTENT, SEEN, false),
+    way("all", CONTENT, SEEN, true),
+    way("retrieval alone", None, SEEN, false),
+    way("duplication without cache", None, SEEN, true),
+    way("sector cache alone", Some((Key::Sector, Knowledge::Seen)), None, false),
+    way("cache and duplication", CONTENT, None, true),
+    way("content cache, all sectors known", KNOWN, None, false),
+    way("all, the disk known", KNOWN, Some((Tracker::Disk, Choice::Arrival)), true),
+    way("all, the disk known, chosen at dispatch", KNOWN, Some((Tracker::Disk, Choice::Dispatch)), true),
+    way("all, chosen at dispatch", CONTENT, Some((Tracker::Seen, Choice::Dispatch)), true),
 ];
 
 pub(super) fn setup(shape: Shape, way: usize) -> Setup {
     let Way { cache, retrieval, duplication, .. } = WAYS[way];
+    let (tracker, choice) = retrieval.unwrap_or((Tracker::Seen, Choice::Arrival));
     Setup {
         cache: cache.map(|cache| cache.0),
         knowledge: cache.map_or(Knowledge::Seen, |cache| cache.1),
-        retrieval,
+        retrieval: retrieval.is_some(),
+        tracker,
+        choice,
         duplication,
         memory: MEMORY / shape.part,
         speed: SPEED,
@@ -71,10 +83,11 @@ fn less(value: f64, than: f64) -> f64 {
 fn table(results: &Results) -> Figure {
     let shapes = Shape::ALL.map(|shape| sized(shape, results.quick));
     let weeks = shapes.map(trace);
+    let images = std::array::from_fn::<_, 3, _>(|at| image(shapes[at], &weeks[at]));
     let count = WAYS.len() as u64;
     let outcomes = in_order(cores(), shapes.len() as u64 * count, |at| {
         let (shape, way) = ((at / count) as usize, (at % count) as usize);
-        replay(&weeks[shape], &setup(shapes[shape], way))
+        replay(&weeks[shape], &images[shape], &setup(shapes[shape], way))
     });
     let mut rows = Vec::new();
     let mut heights = vec![Vec::new(); WAYS.len()];
@@ -116,13 +129,14 @@ fn of_shape(shape: Shape, outcomes: &[Outcome], seconds: &[f64], rows: &mut Vec<
     let id = |claim: &str| format!("iodedup-table/{claim}-{name}");
     for ((way, outcome), &seconds) in WAYS.iter().zip(outcomes).zip(seconds) {
         let note = format!(
-            "{:.1} % of blocks found in the cache, {} reads of the disk, {} elsewhere than at home, {} of them in scratch zones; mean distance {:.1} GB; {} blocks copied",
+            "{:.1} % of blocks found in the cache, {} reads of the disk, {} elsewhere than at home, {} of them in scratch zones; mean distance {:.1} GB; {} blocks copied; {:.1} commands there when a read came",
             100.0 * outcome.hits as f64 / outcome.blocks.max(1) as f64,
             outcome.commands,
             outcome.redirected,
             outcome.from_scratch,
             outcome.distance as f64 * 4096.0 / 1e9 / outcome.commands.max(1) as f64,
-            outcome.copied
+            outcome.copied,
+            outcome.mean_depth(),
         );
         let row = match way.name {
             "vanilla" => Row::claim(&id("vanilla"), seconds),
