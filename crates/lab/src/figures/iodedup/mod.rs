@@ -10,6 +10,7 @@ mod hits;
 mod memory;
 mod motivation;
 mod onefold;
+mod replicas;
 mod retrieval;
 mod table;
 
@@ -28,6 +29,7 @@ pub const FIGURES: &[Entry] = &[
     retrieval::RETRIEVAL,
     table::TABLE,
     onefold::ONEFOLD,
+    replicas::REPLICAS,
     memory::MEMORY,
 ];
 
@@ -61,5 +63,10 @@ fn image(shape: Shape, week: &[Request]) -> Image {
 
 /// A week of it.
 fn trace(shape: Shape) -> Vec<Request> {
-    week(shape, Drive::wd1600aajs_like().capacity() / BLOCK, SEED)
+    trace_of(shape, SEED)
+}
+
+/// A week of it that begins with other chances.
+fn trace_of(shape: Shape, seed: u64) -> Vec<Request> {
+    week(shape, Drive::wd1600aajs_like().capacity() / BLOCK, seed)
 }
