@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use engine::Nanos;
 
-use super::cache::{Block, Counts, Key, Knowledge, Names, SecondLevel};
+use super::cache::{Block, Counts, Fill, Key, Knowledge, Names, SecondLevel};
 use super::dispatch::Sweep;
 use super::image::Image;
 use super::places::Places;
@@ -56,6 +56,8 @@ pub struct Setup {
     pub cache: Option<Key>,
     /// Sectors of which a cache by content knows the content.
     pub knowledge: Knowledge,
+    /// Requests whose blocks enter the cache.
+    pub fill: Fill,
     /// Whether the nearest copy is read.
     pub retrieval: bool,
     /// Places that retrieval knows.
@@ -182,7 +184,8 @@ impl Cached {
         }
         let blocks = if key == Key::Sector { setup.memory / BLOCK } else { content_blocks(setup.memory) };
         let counts = Counts { sectors: sectors.count(), contents: contents.count() };
-        Cached { cache: SecondLevel::new(key, setup.knowledge, Policy::Arc, counts, blocks), sectors, contents }
+        let cache = SecondLevel::new(key, setup.knowledge, Policy::Arc, counts, blocks).filled_by(setup.fill);
+        Cached { cache, sectors, contents }
     }
 
     fn access(&mut self, is_written: bool, block: u64, content: ContentId) -> bool {

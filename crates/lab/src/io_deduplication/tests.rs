@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::cache::{Key, Knowledge, SecondLevel};
+use super::cache::{Fill, Key, Knowledge, SecondLevel};
 use super::copies::{expected, nearest_of, short_stroked};
 use super::hits::{Stream, count, oracle};
 use super::look::{both, working_set};
@@ -31,6 +31,7 @@ fn reads(blocks: &[u64], contents: &[u64]) -> Vec<Request> {
 const PLAIN: Setup = Setup {
     cache: None,
     knowledge: Knowledge::Seen,
+    fill: Fill::All,
     retrieval: false,
     tracker: Tracker::Seen,
     choice: Choice::Arrival,

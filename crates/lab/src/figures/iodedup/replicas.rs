@@ -1,4 +1,4 @@
-//! Copies of popular blocks in the product, apart from all that is done with them: five weeks of each shape, a drive that is half busy,
+//! Copies of popular blocks in the product, apart from all that is done with them: five weeks of each shape, a drive that rests by day,
 //! memory for the tables, and no read cache that would keep popular blocks from the drive.
 
 use engine::CacheKey;
@@ -12,7 +12,7 @@ use crate::parallel::{cores, in_order};
 
 pub(super) const REPLICAS: Entry = Entry {
     name: "iodedup-replicas",
-    about: "beyond I/O Deduplication: Onefold's replicas in order and copies of popular blocks, five seeds, a half-busy drive",
+    about: "beyond I/O Deduplication: Onefold's replicas in order and copies of popular blocks, five seeds, a drive that is not busy all day",
     runs: Vec::new,
     make: replicas,
 };
@@ -25,7 +25,8 @@ const WAYS: [Way; 3] = [
     with_nights("replicas in order", None, CacheKey::Off),
     with_nights("replicas in order and copies", Some(COPIES), CacheKey::Off),
 ];
-/// Pace in thousandths at which it is tried how busy the drive is by day; and how busy it shall be, in percent.
+/// Pace in thousandths at which it is tried how busy the drive is by day; and how busy it is to be, in percent, if that grows with the pace. It grows less: a part of
+/// what the drive does by day is the pool's upkeep, which goes by time.
 const TRIAL: u64 = 1000;
 const HALF: f64 = 50.0;
 
@@ -37,8 +38,9 @@ fn mean(sample: &[f64]) -> (f64, f64) {
     (mean, libm::sqrt(squares / (count - 1.0).max(1.0) / count))
 }
 
-fn replicas(results: &Results) -> Figure {
-    let shapes = Shape::ALL.map(|shape| sized(shape, results.quick));
+fn replicas(_: &Results) -> Figure {
+    // The sizes of the short form, in both forms: there are 51 runs of the engine.
+    let shapes = Shape::ALL.map(|shape| sized(shape, true));
     // Without nights the drive has nothing to do but what it is asked for.
     let by_day = Way { rests: false, ..WAYS[0] };
     let busy = |at: usize, pace: u64| -> Result<f64, String> {
@@ -72,7 +74,7 @@ fn replicas(results: &Results) -> Figure {
             WAYS.iter().zip(heights).map(|(way, heights)| Bars::new(way.name, heights)).collect(),
         ),
         notes: vec![
-            "The policy is native, the drive is said to have heads, and it rests after each day until the engine's epoch is over. 1 GiB of memory, and no read cache: at 1 GiB it would hold all that these parts of a \
+            "An eighth of the table's sizes, in both forms. The policy is native, the drive is said to have heads, and it rests after each day until the engine's epoch is over. 1 GiB of memory, and no read cache: at 1 GiB it would hold all that these parts of a \
              week read, and nothing popular would reach the drive. So this is what copies can gain at most. Service is that of the command that completed last."
                 .into(),
             "Errors are standard errors of the mean of five weeks, made of seeds 1 to 5; gains are of the same week.".into(),
@@ -88,7 +90,7 @@ fn of_shape(shape: Shape, (pace, busy): (u64, f64), seeds: &[Outcomes], rows: &m
         seeds.iter().map(|seed| seed[way].as_ref().map_or(f64::NAN, value)).collect()
     };
     let pace = pace as f64 / 1000.0;
-    rows.push(Row::new(format!("{name}: pace at which the drive is half busy by day"), "", pace));
+    rows.push(Row::new(format!("{name}: pace, so that the drive is at most half busy by day"), "", pace));
     rows.push(Row::new(format!("{name}: drive busy by day at that pace"), "%", busy));
     let why = seeds.iter().flat_map(|seed| seed.iter()).find_map(|outcome| outcome.as_ref().err());
     let response = [0, 1, 2].map(|way| of(way, &|outcome| outcome.response_ms));

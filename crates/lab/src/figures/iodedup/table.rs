@@ -4,7 +4,7 @@ use super::super::claims::find;
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
 use super::{Bars, Chart, image, sized, trace};
-use crate::io_deduplication::cache::{Key, Knowledge};
+use crate::io_deduplication::cache::{Fill, Key, Knowledge};
 use crate::io_deduplication::replay::{Choice, Outcome, Setup, Tracker, replay};
 use crate::io_deduplication::workload::{DAY, Shape};
 use crate::parallel::{cores, in_order};
@@ -42,8 +42,12 @@ const CONTENT: Cached = Some((Key::Content, Knowledge::Seen));
 const KNOWN: Cached = Some((Key::Content, Knowledge::All));
 const SEEN: Retrieval = Some((Tracker::Seen, Choice::Arrival));
 
+/// Rows whose cache is filled by reads alone.
+const READS_FILL: &str = "content cache, writes past it";
+const ALL_READS_FILL: &str = "all, writes past the cache";
+
 /// The first eight are the slides'; the others are ablations.
-const WAYS: [Way; 12] = [
+const WAYS: [Way; 14] = [
     way("vanilla", None, None, false),
     way("+ content cache", CONTENT, None, false),
     way("+ replica retrieval", CONTENT, SEEN, false),
@@ -55,15 +59,18 @@ const WAYS: [Way; 12] = [
     way("content cache, all sectors known", KNOWN, None, false),
     way("all, the disk known", KNOWN, Some((Tracker::Disk, Choice::Arrival)), true),
     way("all, the disk known, chosen at dispatch", KNOWN, Some((Tracker::Disk, Choice::Dispatch)), true),
+    way(READS_FILL, CONTENT, None, false),
+    way(ALL_READS_FILL, CONTENT, SEEN, true),
     way("all, chosen at dispatch", CONTENT, Some((Tracker::Seen, Choice::Dispatch)), true),
 ];
 
 pub(super) fn setup(shape: Shape, way: usize) -> Setup {
-    let Way { cache, retrieval, duplication, .. } = WAYS[way];
+    let Way { name, cache, retrieval, duplication } = WAYS[way];
     let (tracker, choice) = retrieval.unwrap_or((Tracker::Seen, Choice::Arrival));
     Setup {
         cache: cache.map(|cache| cache.0),
         knowledge: cache.map_or(Knowledge::Seen, |cache| cache.1),
+        fill: if [READS_FILL, ALL_READS_FILL].contains(&name) { Fill::Reads } else { Fill::All },
         retrieval: retrieval.is_some(),
         tracker,
         choice,
