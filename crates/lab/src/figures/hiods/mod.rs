@@ -10,13 +10,14 @@ mod model;
 mod phases;
 mod rates;
 mod tables;
+mod unit;
 mod ways;
 
 use super::Entry;
 
 /// All of them: the tables, the experiments, ours at other rates.
 pub fn figures() -> impl Iterator<Item = &'static Entry> {
-    tables::FIGURES.iter().chain(phases::FIGURES).chain([&rates::CONTROLLER])
+    tables::FIGURES.iter().chain(phases::FIGURES).chain([&rates::CONTROLLER, &unit::UNIT])
 }
 
 /// What every figure says.

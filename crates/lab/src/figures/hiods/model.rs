@@ -73,6 +73,28 @@ const DIRTY_TENTH: u64 = 16_000_000_000 / 10 / 4096;
 const EXPIRES: u64 = 30 * TICKS;
 const AT_ONCE: u64 = 64 << 8;
 
+/// Unit of the error of the paper's loop, which its text never names ([`super::unit`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Requests a second, as goals are stated.
+    Requests,
+    /// KiB a second.
+    Kibibytes,
+    /// MiB a second, as tables are printed.
+    Mebibytes,
+}
+
+impl Unit {
+    /// Requests of 4 KiB a second in this unit, rounded down.
+    pub fn of(self, requests: u64) -> u64 {
+        match self {
+            Unit::Requests => requests,
+            Unit::Kibibytes => requests * 4,
+            Unit::Mebibytes => requests / 256,
+        }
+    }
+}
+
 /// Who is in charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
@@ -82,6 +104,8 @@ pub enum How {
     Offline,
     /// The paper's controller and feedback loop, in a mode to begin with.
     Preset(Mode),
+    /// The same with the error of the loop in another unit.
+    PresetIn(Mode, Unit),
     /// Ours, from inline on.
     Ours,
 }
@@ -117,7 +141,7 @@ impl Second {
 /// Who is in charge, and what it has come to.
 enum Control {
     Fixed(Mode),
-    Preset(Paper, Loop),
+    Preset(Paper, Loop, Unit),
     Ours(Forecast, Throttle),
 }
 
@@ -126,7 +150,8 @@ impl Control {
         match how {
             How::Inline => Control::Fixed(Mode::Inline),
             How::Offline => Control::Fixed(Mode::Offline),
-            How::Preset(mode) => Control::Preset(Paper::new(mode), Loop::new(LISTING)),
+            How::Preset(mode) => Control::new(How::PresetIn(mode, Unit::Requests)),
+            How::PresetIn(mode, unit) => Control::Preset(Paper::new(mode), Loop::new(LISTING), unit),
             How::Ours => Control::Ours(Forecast::default(), Throttle::default()),
         }
     }
@@ -134,7 +159,7 @@ impl Control {
     fn mode(&self) -> Mode {
         match self {
             Control::Fixed(mode) => *mode,
-            Control::Preset(controller, _) => controller.mode,
+            Control::Preset(controller, ..) => controller.mode,
             Control::Ours(controller, _) => controller.mode,
         }
     }
@@ -144,11 +169,11 @@ impl Control {
         let stated = if goal == 0 { Goal::None } else { Goal::Operations(goal) };
         match self {
             Control::Fixed(_) => {}
-            Control::Preset(controller, feedback) => {
+            Control::Preset(controller, feedback, unit) => {
                 *controller = controller.next(stated, measured);
                 // While inline, the loop is off (section 4.3).
                 if controller.mode == Mode::Offline {
-                    *feedback = feedback.next(goal, measured.operations(), measured.time);
+                    *feedback = feedback.next(unit.of(goal), unit.of(measured.operations()), measured.time);
                 }
             }
             Control::Ours(controller, throttle) => {
@@ -165,8 +190,8 @@ impl Control {
     fn background(&self, block: u64, sleep: u64) -> Nanos {
         match self {
             Control::Fixed(_) => TICK,
-            Control::Preset(controller, _) if controller.mode == Mode::Inline => TICK,
-            Control::Preset(_, feedback) => TICK * block / (block + sleep + feedback.delay),
+            Control::Preset(controller, ..) if controller.mode == Mode::Inline => TICK,
+            Control::Preset(_, feedback, _) => TICK * block / (block + sleep + feedback.delay),
             Control::Ours(_, throttle) => TICK * throttle.share as u64 / MILLIONTHS,
         }
     }

@@ -8,7 +8,7 @@
 //! may differ by 5 %. What is claimed of ours holds through a page cache and without one.
 
 use super::NOTE;
-use super::model::{Account, Costs, How, PAPER, PHASE, Path, Second, account, return_to_inline, run};
+use super::model::{Account, Costs, How, PAPER, PHASE, Path, Second, Unit, account, return_to_inline, run};
 use super::ways;
 use crate::figures::plot::{Band, Chart, Line, SHADES};
 use crate::figures::{Data, Entry, Figure, Row};
@@ -163,14 +163,17 @@ impl At {
     }
 }
 
+/// Mode in which the paper begins: the one that suits its first rate (section 5.4).
+fn begins(rates: [u64; 3]) -> Mode {
+    if rates[0] > lowest(rates) { Mode::Offline } else { Mode::Inline }
+}
+
 /// The four that are compared.
 fn contestants(rates: [u64; 3]) -> [(&'static str, How); 4] {
-    // The paper begins in the mode that suits its first rate (section 5.4).
-    let begins = if rates[0] > lowest(rates) { Mode::Offline } else { Mode::Inline };
     [
         ("static inline", How::Inline),
         ("static offline", How::Offline),
-        ("hybrid, preset", How::Preset(begins)),
+        ("hybrid, preset", How::Preset(begins(rates))),
         ("hybrid, ours", How::Ours),
     ]
 }
@@ -297,11 +300,25 @@ fn of_phase(seconds: &[Second], phase: usize) -> &[Second] {
 }
 
 fn beside_the_paper(seconds: &[Second], experiment: &Experiment) -> Vec<Row> {
-    let row = |paper: &Paper| {
+    rates_of_the_paper(seconds, experiment).iter().map(|(id, rate)| Row::claim(id, *rate)).collect()
+}
+
+/// The background in the places for which the paper states a rate: id of the claim, blocks a second.
+fn rates_of_the_paper(seconds: &[Second], experiment: &Experiment) -> Vec<(String, f64)> {
+    let rate = |paper: &Paper| {
         let id = format!("{}/phase-{}-{}", experiment.names[0], paper.phase + 1, paper.at.slug());
-        Row::claim(&id, paper.at.of(of_phase(seconds, paper.phase)))
+        (id, paper.at.of(of_phase(seconds, paper.phase)))
     };
-    experiment.papers.iter().map(row).collect()
+    experiment.papers.iter().map(rate).collect()
+}
+
+/// The same of all four experiments, with the error of the paper's loop in a unit.
+pub(super) fn rates_in(unit: Unit) -> Vec<(String, f64)> {
+    let of = |experiment: &&Experiment| {
+        let how = How::PresetIn(begins(experiment.rates), unit);
+        rates_of_the_paper(&run(PAPER, &experiment.rates, PHASE, Path::PageCache, how), experiment)
+    };
+    [&MOUNTAIN, &VALLEY, &ASCENDING, &DESCENDING].iter().flat_map(of).collect()
 }
 
 /// The paper's modes at the ends of the phases: offline above 4,000 requests a second, inline in the others.
