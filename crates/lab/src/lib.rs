@@ -14,6 +14,7 @@ pub mod disks;
 pub mod figures;
 pub mod flash_cache;
 pub mod fuzz;
+pub mod hiods_store;
 pub mod io_deduplication;
 pub mod oracle;
 pub mod parallel;

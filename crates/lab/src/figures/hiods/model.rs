@@ -23,6 +23,8 @@ use engine::timing::forecast::Forecast;
 use engine::timing::paper::Paper;
 use engine::timing::{Goal, Measurement, Mode};
 
+use crate::hiods_store::Unit;
+
 const TICK: Nanos = 10_000_000;
 const SECOND: Nanos = 1_000_000_000;
 const TICKS: u64 = SECOND / TICK;
@@ -72,28 +74,6 @@ pub enum Path {
 const DIRTY_TENTH: u64 = 16_000_000_000 / 10 / 4096;
 const EXPIRES: u64 = 30 * TICKS;
 const AT_ONCE: u64 = 64 << 8;
-
-/// Unit of the error of the paper's loop, which its text never names ([`super::unit`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unit {
-    /// Requests a second, as goals are stated.
-    Requests,
-    /// KiB a second.
-    Kibibytes,
-    /// MiB a second, as tables are printed.
-    Mebibytes,
-}
-
-impl Unit {
-    /// Requests of 4 KiB a second in this unit, rounded down.
-    pub fn of(self, requests: u64) -> u64 {
-        match self {
-            Unit::Requests => requests,
-            Unit::Kibibytes => requests * 4,
-            Unit::Mebibytes => requests / 256,
-        }
-    }
-}
 
 /// Who is in charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

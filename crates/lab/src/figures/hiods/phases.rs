@@ -8,10 +8,11 @@
 //! may differ by 5 %. What is claimed of ours holds through a page cache and without one.
 
 use super::NOTE;
-use super::model::{Account, Costs, How, PAPER, PHASE, Path, Second, Unit, account, return_to_inline, run};
+use super::model::{Account, Costs, How, PAPER, PHASE, Path, Second, account, return_to_inline, run};
 use super::ways;
 use crate::figures::plot::{Band, Chart, Line, SHADES};
 use crate::figures::{Data, Entry, Figure, Row};
+use crate::hiods_store::Unit;
 use engine::timing::Mode;
 
 /// One of the four.

@@ -10,11 +10,11 @@
 //!
 //! Rates of the background speak for KiB: more of them are near the paper's. That is a fit to them, so no row here counts.
 
-use super::model::Unit;
 use super::phases::rates_in;
 use crate::figures::claims::find;
 use crate::figures::plot::{Bars, Chart};
 use crate::figures::{Data, Entry, Figure, Row};
+use crate::hiods_store::Unit;
 
 pub(super) static UNIT: Entry = Entry {
     name: "hiods-unit",
