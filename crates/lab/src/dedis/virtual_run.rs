@@ -4,6 +4,8 @@
 //! processor takes a stated time for each block that is written, one after the other; how much real time the engine took is reported beside
 //! it.
 
+pub mod phases;
+
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -12,6 +14,7 @@ use engine::{
     VolumeProperties,
 };
 
+use self::phases::Watch;
 use super::BLOCK;
 use super::distribution::Distribution;
 use super::load::{ContentId, Load, Request, Stop, Stream, Turn};
@@ -121,38 +124,7 @@ impl Setup {
 
 /// Does it.
 pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(u64)) -> Checked<Outcome> {
-    setup.load.check(setup.volume_blocks).map_err(Violation)?;
-    let bytes = setup.volume_blocks * BLOCK;
-    let pool = Pool::new(BEFORE, bytes + bytes / 8 + (256 << 20));
-    let pool = pool.map_err(|why| Violation(format!("no pool for {bytes} bytes: {why}")))?;
-    let limits = setup.limits(&pool)?;
-    let mut machine = Machine::on(setup.disk.clone(), setup.volatile, Store::new(Rc::new(pool)), limits, 0);
-    machine.opened()?;
-    machine.command(Command::CreateVolume { name: "load", size: bytes, policy: Some(setup.policy) })?;
-    machine.command(Command::Settle)?;
-    let volume = machine.engine.volumes().find(|volume| volume.name == "load").map(|volume| volume.id);
-    let volume = volume.ok_or(Violation("the volume is not there".into()))?;
-    // A pass leaves it alone, too: what it holds says nothing about the load.
-    let change = VolumeProperties { read_only: Some(true), ..VolumeProperties::default() };
-    machine.command(Command::SetVolume { volume: BEFORE_VOLUME, change })?;
-    let (timing, goal) = (Some(setup.timing), Some(setup.goal));
-    let change = VolumeProperties { timing, goal, ..VolumeProperties::default() };
-    machine.command(Command::SetVolume { volume, change })?;
-    let before = machine.engine.status().data_blocks_used;
-    let streams = setup.load.streams(setup.volume_blocks);
-    let written = Written::new(0, setup.volume_blocks, distribution.shared_contents());
-    let mut workers = Workers {
-        machine,
-        volume,
-        durable: setup.durable,
-        processor: setup.processor,
-        processor_free: 0,
-        streams,
-        written,
-        distribution,
-        flights: HashMap::new(),
-        has_passes: false,
-    };
+    let (mut workers, before) = prepare(setup, distribution)?;
     if setup.fills {
         let filling = setup.load.filling(setup.volume_blocks).streams(setup.volume_blocks);
         let measured = std::mem::replace(&mut workers.streams, filling);
@@ -193,6 +165,44 @@ pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(
     })
 }
 
+/// A pool with the volume, and who works on it; and the blocks that the pool had stored before.
+fn prepare<'a>(setup: &Setup, distribution: &'a Distribution) -> Checked<(Workers<'a>, u64)> {
+    setup.load.check(setup.volume_blocks).map_err(Violation)?;
+    let bytes = setup.volume_blocks * BLOCK;
+    let pool = Pool::new(BEFORE, bytes + bytes / 8 + (256 << 20));
+    let pool = pool.map_err(|why| Violation(format!("no pool for {bytes} bytes: {why}")))?;
+    let limits = setup.limits(&pool)?;
+    let mut machine = Machine::on(setup.disk.clone(), setup.volatile, Store::new(Rc::new(pool)), limits, 0);
+    machine.opened()?;
+    machine.command(Command::CreateVolume { name: "load", size: bytes, policy: Some(setup.policy) })?;
+    machine.command(Command::Settle)?;
+    let volume = machine.engine.volumes().find(|volume| volume.name == "load").map(|volume| volume.id);
+    let volume = volume.ok_or(Violation("the volume is not there".into()))?;
+    // A pass leaves it alone, too: what it holds says nothing about the load.
+    let change = VolumeProperties { read_only: Some(true), ..VolumeProperties::default() };
+    machine.command(Command::SetVolume { volume: BEFORE_VOLUME, change })?;
+    let (timing, goal) = (Some(setup.timing), Some(setup.goal));
+    let change = VolumeProperties { timing, goal, ..VolumeProperties::default() };
+    machine.command(Command::SetVolume { volume, change })?;
+    let before = machine.engine.status().data_blocks_used;
+    let streams = setup.load.streams(setup.volume_blocks);
+    let written = Written::new(0, setup.volume_blocks, distribution.shared_contents());
+    let workers = Workers {
+        machine,
+        volume,
+        durable: setup.durable,
+        processor: setup.processor,
+        processor_free: 0,
+        streams,
+        written,
+        distribution,
+        flights: HashMap::new(),
+        has_passes: false,
+        watch: None,
+    };
+    Ok((workers, before))
+}
+
 struct Workers<'a> {
     machine: Machine,
     volume: VolumeId,
@@ -207,6 +217,8 @@ struct Workers<'a> {
     flights: HashMap<u64, Flight>,
     /// Whether a pass begins whenever none is under way.
     has_passes: bool,
+    /// What is looked at every second, if anything.
+    watch: Option<Watch>,
 }
 
 /// A request under way.
@@ -258,6 +270,7 @@ impl Workers<'_> {
                         requests += 1;
                         blocks += flight.blocks;
                         progress(requests);
+                        self.look();
                         if self.has_passes && requests % LOOK_AT_PASS == 1 {
                             self.keep_passing();
                         }
@@ -275,9 +288,12 @@ impl Workers<'_> {
         }
     }
 
-    /// Begins another pass if there is none.
+    /// Begins another pass if there is none under way.
     fn keep_passing(&mut self) {
-        if self.machine.engine.status().dedup.state != PassState::Running {
+        let dedup = self.machine.engine.status().dedup;
+        // In phases inline writes leave nothing to it.
+        let has_work = self.watch.is_none() || dedup.is_undone;
+        if dedup.state != PassState::Running && has_work {
             self.machine.begin_command(Command::Dedup { command: DedupCommand::Start });
         }
     }

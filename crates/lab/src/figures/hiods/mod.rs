@@ -13,6 +13,7 @@ mod phases;
 mod rates;
 mod store;
 mod tables;
+mod through_engine;
 mod unit;
 mod ways;
 
@@ -20,7 +21,11 @@ use super::Entry;
 
 /// All of them: the tables, the experiments, ours at other rates.
 pub fn figures() -> impl Iterator<Item = &'static Entry> {
-    store::FIGURES.iter().chain(tables::FIGURES).chain(phases::FIGURES).chain([&rates::CONTROLLER, &unit::UNIT])
+    store::FIGURES.iter().chain(tables::FIGURES).chain(phases::FIGURES).chain([
+        &rates::CONTROLLER,
+        &unit::UNIT,
+        &through_engine::ENGINE,
+    ])
 }
 
 /// What every figure says.

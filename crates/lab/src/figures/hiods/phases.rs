@@ -16,11 +16,12 @@ use crate::hiods_store::Unit;
 use engine::timing::Mode;
 
 /// One of the four.
-struct Experiment {
+pub(super) struct Experiment {
     /// Its name, and that of the figure with our costs.
     names: [&'static str; 2],
     source: &'static str,
-    what: &'static str,
+    /// For readers.
+    pub(super) what: &'static str,
     /// The paper's requests a second, by phase.
     rates: [u64; 3],
     /// Thousandths of what our engine can do inline, in their place.
@@ -66,6 +67,9 @@ const DESCENDING: Experiment = Experiment {
     tiers: [HIGH, MIDDLE, LOW],
     papers: &[Paper { phase: 0, at: At::Begin }, Paper { phase: 0, at: At::End }, Paper { phase: 1, at: At::Mean }],
 };
+
+/// All four, in the order of the paper.
+pub(super) const ALL: [&Experiment; 4] = [&MOUNTAIN, &VALLEY, &ASCENDING, &DESCENDING];
 
 /// With the paper's costs, in its order; then with ours.
 pub(super) const FIGURES: &[Entry] = &[
@@ -165,7 +169,7 @@ impl At {
 }
 
 /// Mode in which the paper begins: the one that suits its first rate (section 5.4).
-fn begins(rates: [u64; 3]) -> Mode {
+pub(super) fn begins(rates: [u64; 3]) -> Mode {
     if rates[0] > lowest(rates) { Mode::Offline } else { Mode::Inline }
 }
 
@@ -231,7 +235,8 @@ fn on_our_costs(experiment: &Experiment, quick: bool) -> Figure {
     figure
 }
 
-fn our_rates(experiment: &Experiment, costs: Costs) -> [u64; 3] {
+/// Requests a second that the tiers of an experiment are on some costs.
+pub(super) fn our_rates(experiment: &Experiment, costs: Costs) -> [u64; 3] {
     experiment.tiers.map(|tier| 1_000_000 * tier / costs.inline)
 }
 
@@ -319,7 +324,7 @@ pub(super) fn rates_in(unit: Unit) -> Vec<(String, f64)> {
         let how = How::PresetIn(begins(experiment.rates), unit);
         rates_of_the_paper(&run(PAPER, &experiment.rates, PHASE, Path::PageCache, how), experiment)
     };
-    [&MOUNTAIN, &VALLEY, &ASCENDING, &DESCENDING].iter().flat_map(of).collect()
+    ALL.iter().flat_map(of).collect()
 }
 
 /// The paper's modes at the ends of the phases: offline above 4,000 requests a second, inline in the others.
@@ -465,7 +470,6 @@ fn stretches(seconds: &[Second]) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
 
-    const ALL: [&Experiment; 4] = [&MOUNTAIN, &VALLEY, &ASCENDING, &DESCENDING];
     const PATHS: [Path; 2] = [Path::PageCache, Path::Direct];
 
     /// What ours must show, on the paper's costs.

@@ -80,8 +80,18 @@ fn directory() -> Option<PathBuf> {
 
 /// One load, one way. `in_memory`: metadata takes no time, and there is memory for all contents; else there is little of it.
 pub fn measure(case: Case, way: Way, in_memory: bool, distribution: &Distribution) -> Result<Outcome, String> {
+    measure_with(case, way, (!in_memory).then_some(LITTLE), distribution)
+}
+
+/// The same with so many bytes of memory; none: metadata takes no time, and there is memory for all contents.
+pub fn measure_with(case: Case, way: Way, memory: Option<u64>, distribution: &Distribution) -> Result<Outcome, String> {
+    run(&setup(case, way, memory), distribution, &mut |_| {}).map_err(|Violation(why)| why)
+}
+
+/// What runs in one load, one way.
+pub fn setup(case: Case, way: Way, memory: Option<u64>) -> Setup {
     let blocks = case.bytes / BLOCK;
-    let setup = Setup {
+    Setup {
         policy: if way == Way::Native { Policy::Native } else { Policy::Full },
         timing: if matches!(way, Way::Native | Way::Inline) { Timing::Inline } else { Timing::Offline },
         goal: if let Way::Goal(goal) = way { Goal::Operations(goal) } else { Goal::None },
@@ -90,9 +100,9 @@ pub fn measure(case: Case, way: Way, in_memory: bool, distribution: &Distributio
             Way::Offline => Passes::After,
             Way::Beside | Way::Goal(_) => Passes::Beside,
         },
-        volatile: in_memory,
+        volatile: memory.is_none(),
         volume_blocks: blocks,
-        memory: (!in_memory).then_some(LITTLE),
+        memory,
         disk: Disk::Ssd(Queue::new(case.drive)),
         processor: 0,
         durable: false,
@@ -106,8 +116,7 @@ pub fn measure(case: Case, way: Way, in_memory: bool, distribution: &Distributio
             stop: Stop::Requests(blocks),
             seed: 1,
         },
-    };
-    run(&setup, distribution, &mut |_| {}).map_err(|Violation(why)| why)
+    }
 }
 
 /// Requests a second.
