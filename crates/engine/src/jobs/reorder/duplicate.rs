@@ -181,11 +181,12 @@ impl Duplicate {
             }
             Stage::Choose { run, block, turns } => self.choose(pool, run, block, turns),
             Stage::Wait { .. } => self.stage = Stage::Copy { zone: 0, column: 0 },
-            Stage::Copy { zone, .. } if zone == ZONES => self.end_round(pool),
+            Stage::Copy { zone, .. } if zone == ZONES => self.end_round(pool, false),
             Stage::Copy { zone, column } => match self.begin(pool, care, zone, column) {
                 Ok(()) => self.advance(pool, facts),
-                Err(Stop::Waits) => {}
-                Err(Stop::GivenUp) => self.end(pool),
+                // What it waits for moves the engine on.
+                Err(Stop::Waits) => return,
+                Err(Stop::GivenUp) => self.end_round(pool, true),
             },
         }
         pool.needs_pump |= self.is_busy() && !self.mover.is_loading(pool);
@@ -254,16 +255,14 @@ impl Duplicate {
         }
         self.mover.load(pool, missing)?;
         let places: Vec<Slot> = batch.iter().map(|block| block.to).collect();
-        if !places.is_empty() && pool.space.claim(&places).is_none() {
-            return Err(Stop::GivenUp);
-        }
-        if !places.is_empty() {
+        if !batch.is_empty() {
+            pool.space.claim(&places).ok_or(Stop::GivenUp)?;
             pool.forget_wrapped();
-        }
-        if !batch.is_empty() && !self.mover.begin(pool, &mut batch) {
-            // There are no buffers: clients have them.
-            places.into_iter().for_each(|place| pool.space.retire(place, 0));
-            return Err(Stop::GivenUp);
+            if !self.mover.begin(pool, &mut batch) {
+                // There are no buffers: clients have them.
+                places.into_iter().for_each(|place| pool.space.retire(place, 0));
+                return Err(Stop::GivenUp);
+            }
         }
         self.has_missed |= has_missed;
         let is_end = u64::from(column) >= pool.replicas.columns.width_of_all();
@@ -294,9 +293,13 @@ impl Duplicate {
                     pool.replicas.columns.add(column, zone);
                     self.made += 1;
                 }
-                _ => pool.space.retire(to, 0),
+                _ => {
+                    self.has_missed = true;
+                    pool.space.retire(to, 0);
+                }
             }
         }
+        self.has_missed |= count < came.len();
     }
 
     /// There is no room for copies: what was counted is forgotten.
@@ -305,10 +308,11 @@ impl Duplicate {
         self.end(pool);
     }
 
-    /// All zones have been looked at. What was missed may be free later.
-    fn end_round(&mut self, pool: &mut Pool) {
+    /// All zones have been looked at, or clients have the buffers. What was missed may be free later.
+    fn end_round(&mut self, pool: &mut Pool, was_stopped: bool) {
         pool.space.end_full_scratch();
-        if core::mem::take(&mut self.has_missed) && self.rounds_left > 0 {
+        let has_missed = core::mem::take(&mut self.has_missed) || was_stopped;
+        if has_missed && self.rounds_left > 0 {
             self.rounds_left -= 1;
             self.stage = Stage::Wait { until: pool.now + AGAIN };
             // What was dropped is free when that is merged, and in its leaves.
