@@ -602,13 +602,15 @@ fn popular() -> Vec<Operation> {
         fua: false,
     };
     let read = |volume, block| Operation::Read(place(volume, block, 4));
-    let from_afar = |volume, block| [read(0, 20), Operation::Drain, read(volume, block), Operation::Drain];
-    let often = |volume, block| from_afar(volume, block).into_iter().chain(from_afar(volume, block));
+    let after = |far, volume, block| [read(0, far), Operation::Drain, read(volume, block), Operation::Drain];
+    // What is read in between is read once each: it is not popular.
+    let often = |far, block| after(far, 1, block).into_iter().chain(after(far + 4, 1, block));
+    let from_afar = |volume, block| after(20, volume, block);
     let a_day = || [Operation::Idle(86_401 * SECONDS), Operation::Settle];
     let mut operations = vec![Operation::Replicas(Some(1 << 40)), alike(1, 0, 0), alike(1, 4, 0)];
     operations.extend((0..24).step_by(8).map(|block| write(0, block, 8, 50 + block as u32)));
     operations.push(Operation::Settle);
-    operations.extend(often(1, 0).chain(often(1, 4)).chain(a_day()));
+    operations.extend(often(8, 0).chain(often(16, 4)).chain(a_day()));
     // Empty containers are taken in turn: those that were given up are among the next.
     operations.extend([write(1, 0, 8, 100), Operation::Reopen, alike(2, 0, 1), alike(2, 4, 1), alike(2, 8, 1)]);
     operations.extend([Operation::Drain, Operation::Idle(SECONDS / 2)]);
