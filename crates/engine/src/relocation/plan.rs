@@ -20,6 +20,8 @@ pub enum Order {
     Value,
     /// The highest value for each block that the object has.
     ValuePerBlock,
+    /// The most runs for each block that the object has, whoever shares it.
+    RunsPerBlock,
 }
 
 /// How to plan.
@@ -135,6 +137,10 @@ fn ranked<'a>(
             Order::ValuePerBlock => {
                 let weight = |value: i64, blocks: u64| i128::from(value) * i128::from(blocks);
                 weight(other.value(), *one_blocks).cmp(&weight(one.value(), *other_blocks))
+            }
+            Order::RunsPerBlock => {
+                let weight = |runs: u64, blocks: u64| u128::from(runs) * u128::from(blocks);
+                weight(other.randomness, *one_blocks).cmp(&weight(one.randomness, *other_blocks))
             }
         };
         by_value.then(other.randomness.cmp(&one.randomness)).then(one.object.cmp(&other.object))

@@ -1,5 +1,8 @@
 //! ReDedup on a layout: the engine's profile, assessment and plan, of some days' reads.
 
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
 use engine::relocation::assess::{Sharing, assess};
 use engine::relocation::forecast::{Forecast, Moved, Reads};
 use engine::relocation::plan::{Plan, Rules, plan};
@@ -74,4 +77,47 @@ pub fn relocate(population: &Population, layout: &Layout, days: &[Vec<Request>],
     after.moved += plan.blocks();
     let expected = Forecast::new(&runs, &moved).all();
     Planned { layout: after, runs: runs.len() as u64, expected, plan }
+}
+
+/// Lays all that was read behind all else, in an order in which what was read next lies next, as often as it can: the most frequent pairs
+/// first, each block in two of them at most, and no circles. The paths that come of it lie in the order in which they were read first.
+pub fn follow(population: &Population, layout: &Layout, days: &[Vec<Request>]) -> Layout {
+    let mut pairs: HashMap<(u32, u32), u32> = HashMap::new();
+    let mut read: Vec<u32> = Vec::new();
+    for &request in days.iter().flatten() {
+        let places = layout.stretches(population, request).into_iter();
+        let places: Vec<u32> = places.flat_map(|(place, blocks)| place..place + blocks).collect();
+        places.windows(2).for_each(|pair| *pairs.entry((pair[0], pair[1])).or_default() += 1);
+        read.extend(places);
+    }
+    let mut pairs: Vec<((u32, u32), u32)> = pairs.into_iter().filter(|((one, next), _)| one != next).collect();
+    pairs.sort_unstable_by_key(|&(pair, times)| (Reverse(times), pair));
+    let mut next: HashMap<u32, u32> = HashMap::new();
+    // From the last block of a path to the first, and back.
+    let (mut first_of, mut last_of): (HashMap<u32, u32>, HashMap<u32, u32>) = (HashMap::new(), HashMap::new());
+    for ((one, other), _) in pairs {
+        let first = *first_of.get(&one).unwrap_or(&one);
+        let last = *last_of.get(&other).unwrap_or(&other);
+        let ends_a_path = !next.contains_key(&one);
+        let begins_a_path = first_of.get(&last).is_none_or(|&begins| begins == other);
+        if ends_a_path && begins_a_path && first != other {
+            next.insert(one, other);
+            first_of.insert(last, first);
+            last_of.insert(first, last);
+        }
+    }
+    let has_before: HashSet<u32> = next.values().copied().collect();
+    let mut moved: HashMap<u32, u32> = HashMap::new();
+    let mut after = layout.clone();
+    for begins in read.into_iter().filter(|place| !has_before.contains(place)) {
+        let mut at = Some(begins);
+        while let Some(place) = at.filter(|place| !moved.contains_key(place)) {
+            moved.insert(place, after.free);
+            after.free += 1;
+            at = next.get(&place).copied();
+        }
+    }
+    after.places.iter_mut().for_each(|place| *place = moved.get(place).copied().unwrap_or(*place));
+    after.moved += moved.len() as u64;
+    after
 }

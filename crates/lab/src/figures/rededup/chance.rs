@@ -22,8 +22,18 @@ const SEEDS_QUICK: u64 = 3;
 /// From one seed of a shape to the next.
 const STEP: u64 = 1000;
 
+/// How many there are.
+pub(super) fn seeds(quick: bool) -> u64 {
+    if quick { SEEDS_QUICK } else { SEEDS }
+}
+
+/// One of the populations of a shape.
+pub(super) fn shape_of(shape: Shape, at: u64, quick: bool) -> Shape {
+    sized(Shape { seed: shape.seed + at * STEP, ..shape }, quick)
+}
+
 /// The value in the middle of some that are sorted; the lower one of two.
-fn median(sorted: &[f64]) -> f64 {
+pub(super) fn median(sorted: &[f64]) -> f64 {
     sorted[(sorted.len() - 1) / 2]
 }
 
@@ -42,16 +52,14 @@ fn gains(basis: &Basis) -> [[f64; WAYS.len()]; 2] {
 }
 
 /// Mean of some values; 0 of none.
-fn mean(values: &[f64]) -> f64 {
+pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
 fn chance(results: &Results) -> Figure {
     let quick = results.quick;
-    let seeds = if quick { SEEDS_QUICK } else { SEEDS };
-    let made = SHAPES.map(|shape| {
-        in_order(cores(), seeds, |at| gains(&Basis::new(sized(Shape { seed: shape.seed + at * STEP, ..shape }, quick))))
-    });
+    let seeds = seeds(quick);
+    let made = SHAPES.map(|shape| in_order(cores(), seeds, |at| gains(&Basis::new(shape_of(shape, at, quick)))));
     let mut rows = Vec::new();
     let mut heights = vec![Vec::new(); WAYS.len()];
     let mut ends = vec![Vec::new(); WAYS.len()];
@@ -105,7 +113,7 @@ fn chance(results: &Results) -> Figure {
 }
 
 /// The lowest and the highest of some that are sorted, and the middle half of them.
-fn spread(sorted: &[f64]) -> String {
+pub(super) fn spread(sorted: &[f64]) -> String {
     let at = |part: usize| sorted[(sorted.len() - 1) * part / 4];
     format!("{:.1} to {:.1}, half of them {:.1} to {:.1}", at(0), at(4), at(1), at(3))
 }

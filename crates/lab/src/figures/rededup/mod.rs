@@ -9,6 +9,7 @@ mod challenge;
 mod chance;
 pub mod claims;
 mod latency;
+mod orders;
 mod planner;
 mod seeks;
 mod sweeps;
@@ -37,6 +38,7 @@ pub const FIGURES: &[Entry] = &[
     baselines::BASELINES,
     sweeps::SWEEPS,
     chance::CHANCE,
+    orders::ORDERS,
 ];
 
 /// Of the sizes, the short form has one part in so many.
