@@ -66,7 +66,7 @@ const MOST_INDEX: u64 = 1 << 31;
 const INDEX_ENTRY_BYTES: u64 = 16;
 /// The read cache remembers one block more for so many that it can hold at most.
 const REMEMBERED: u64 = 1;
-/// Where popular blocks get copies, what is known of them has one part of so many of what index and read cache share.
+/// Parts of what index and read cache share, of which one is for what is known of copies of popular blocks, where these are made.
 const POPULAR: u64 = 6;
 /// The most mappings in a delta: more would not make a checkpoint cheaper.
 const MOST_DELTA: u64 = 1 << 20;
@@ -118,7 +118,7 @@ pub(crate) fn counted_runs(blocks: u64) -> u64 {
     2 * blocks
 }
 
-/// What is known of so many popular blocks with copies in scratch zones: the entry of each (`pool/replicas/columns.rs`), those that are to
+/// Bytes of what is known of so many popular blocks with copies in scratch zones: the entry of each (`pool/replicas/columns.rs`), those that are to
 /// go, counts of reads to find them, and what was chosen by these.
 pub(crate) fn popular_bytes(blocks: u64, width: u32) -> u64 {
     let columns = blocks.next_multiple_of(width.into());

@@ -157,7 +157,7 @@ impl Pool {
         (self.divided_bytes().saturating_sub(index) / block).max(u64::from(least)) as u32
     }
 
-    /// What index and read cache divide. What finds blocks by content, and what is known of copies of popular blocks, is paid for by them.
+    /// Bytes that index and read cache divide: less what finds blocks by content, and what is known of copies of popular blocks.
     fn divided_bytes(&self) -> u64 {
         let block = self.store.geometry.block();
         let contents = if self.cache.is_by_content() { self.limits.content_bytes(block) } else { 0 };

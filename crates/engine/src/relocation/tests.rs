@@ -352,3 +352,19 @@ proptest! {
         }
     }
 }
+
+/// By runs for each block the small object that is read half as often comes first, however much it shares; by value the large one does.
+#[test]
+fn the_most_runs_for_a_block_come_first() {
+    let assessments = [
+        Assessment { object: Object(1), randomness: 10, sharing: 0 },
+        Assessment { object: Object(2), randomness: 5, sharing: 50 },
+    ];
+    let contents = [
+        Content { object: Object(1), extents: vec![Extent { slot: 0, blocks: 100 }] },
+        Content { object: Object(2), extents: vec![Extent { slot: 95, blocks: 10 }] },
+    ];
+    let first = |order| plan(&assessments, &contents, Rules { order, ..Rules::PAPER }).moves[0].assessment.object;
+    let orders = [Order::RunsPerBlock, Order::ValuePerBlock, Order::Value];
+    assert_eq!(orders.map(first), [Object(2), Object(1), Object(1)]);
+}

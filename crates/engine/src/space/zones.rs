@@ -74,7 +74,7 @@ impl Space {
         is_to_be_kept
     }
 
-    /// What is full needs not be kept.
+    /// Ends the keeping of what is full.
     pub(crate) fn end_full_scratch(&mut self) {
         let (kept, full): (Vec<u32>, Vec<u32>) =
             self.scratch.iter().partition(|&&container| self.free_in(container) > 0);

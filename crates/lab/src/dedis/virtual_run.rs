@@ -217,7 +217,7 @@ struct Workers<'a> {
     flights: HashMap<u64, Flight>,
     /// Whether a pass begins whenever none is under way.
     has_passes: bool,
-    /// What is looked at every second, if anything.
+    /// Observation of every second, if any.
     watch: Option<Watch>,
 }
 

@@ -26,15 +26,15 @@ const READ: Nanos = 2_000;
 /// A load, as the tables have them.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Where requests go.
+    /// Addresses of requests.
     pub pattern: Pattern,
-    /// Who makes them.
+    /// Workers that make them.
     pub workers: u64,
-    /// Where the maps are.
+    /// Place of the maps.
     pub keeping: Keeping,
     /// By how much all is smaller than the paper's.
     pub scale: Scale,
-    /// What chance begins with.
+    /// Seed.
     pub seed: u64,
 }
 
@@ -81,7 +81,7 @@ impl Contents {
         Contents { distribution: distribution.clone(), next_unique: distribution.shared_contents() as Content }
     }
 
-    /// How many there may be, of so many draws.
+    /// The most there may be, of so many draws.
     fn bound(distribution: &Distribution, draws: u64) -> u64 {
         distribution.shared_contents() + draws + 1
     }
@@ -154,7 +154,7 @@ pub fn writes(case: &Case, way: Way, parameters: &Parameters, distribution: &Dis
 /// The dirty pages.
 struct WriteBack {
     dirty: Bits,
-    /// What each page holds.
+    /// Content of each page.
     contents: Vec<Content>,
     background: u64,
     most: u64,
@@ -257,9 +257,9 @@ pub fn reads(case: &Case, parameters: &Parameters, distribution: &Distribution) 
 struct Reader {
     store: Store,
     is_native: bool,
-    /// What a request takes of the processor, and with deduplication each of its blocks.
+    /// Time of the processor for a request, and with deduplication each of its blocks.
     each: Nanos,
-    /// When the processor is free.
+    /// Time at which the processor is free.
     free: Nanos,
     drive: Device,
     /// The block behind the last one that the drive read.
@@ -268,7 +268,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// When so many blocks from one on have come that are asked for at some time.
+    /// Gives the time at which so many blocks from one on have come that are asked for at some time.
     fn fetch(&mut self, first: u64, count: u64, now: Nanos) -> Nanos {
         let mut begun = self.free.max(now);
         if self.is_native {
@@ -290,7 +290,7 @@ impl Reader {
         last
     }
 
-    /// Where the drive reads on it needs no time but that of the transfer.
+    /// Reads from the drive. Where it reads on, it needs no time but that of the transfer.
     fn read_drive(&mut self, first: u64, count: u64, now: Nanos) -> Nanos {
         let bytes = count * BLOCK;
         let reads_on = first == self.behind;

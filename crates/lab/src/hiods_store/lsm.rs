@@ -66,7 +66,7 @@ impl Order {
     }
 }
 
-/// Where the newest version of an entry is: nowhere, in the table in memory, in a level from 1 on, or in the table of level 0 with a number.
+/// Place of the newest version of an entry: nowhere, in the table in memory, in a level from 1 on, or in the table of level 0 with a number.
 const ABSENT: u32 = 0;
 const MEMORY: u32 = 100;
 const LEVEL_0: u32 = 1000;
@@ -306,11 +306,11 @@ fn merged(above: &[u32], below: &[u32]) -> Table {
 #[derive(Clone, Debug)]
 pub struct Databases {
     databases: Vec<Lsm>,
-    /// What an entry of a merge takes.
+    /// Time of an entry of a merge.
     entry: Nanos,
     /// The merge under way: of which database, and when it ends.
     under_way: Option<(usize, Merge, Nanos)>,
-    /// Which one is looked at first next.
+    /// The one that is looked at first next.
     turn: usize,
     /// Time that writers waited for merges.
     pub waited: Nanos,

@@ -52,7 +52,7 @@ pub const WAKES: Nanos = 60_000_000_000;
 /// The goal of table 16, in requests a second.
 pub const GOAL: u64 = 35_000;
 
-/// What was calibrated, in nanoseconds.
+/// Calibrated times, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameters {
     /// Table 9: a block that is written back without deduplication, to where it belongs: sequential, uniform, hotspot.
@@ -87,7 +87,7 @@ impl Scale {
     }
 }
 
-/// Where the three maps are.
+/// Place of the three maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keeping {
     /// There are none: no deduplication.

@@ -14,7 +14,7 @@ use super::{DRIVE, GOAL, Parameters, TIMER_SLACK, Unit, WAKES};
 use crate::dedis::BLOCK;
 use crate::disks::ssd::{Command, Device};
 
-/// How duplicates are found.
+/// Ways to find duplicates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// They are not: blocks go to where they belong, each in so much time.
@@ -36,7 +36,7 @@ const EVERY: Nanos = 1_000_000_000;
 
 /// The server.
 pub struct Server {
-    /// When its processor is free.
+    /// Time at which its processor is free.
     pub now: Nanos,
     /// The store behind it; unused by [`Way::Native`].
     pub store: Store,
@@ -44,7 +44,7 @@ pub struct Server {
     request: Nanos,
     drive: Device,
     writes: VecDeque<Nanos>,
-    /// When the background may go on.
+    /// Time at which the background may go on.
     background_at: Nanos,
     is_background_turn: bool,
     wakes: Nanos,

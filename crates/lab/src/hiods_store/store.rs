@@ -37,7 +37,7 @@ struct Mapped {
 /// Outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done {
-    /// When the maps are done with.
+    /// Time at which the maps are done with.
     pub at: Nanos,
     /// Block that has to be written to the drive, if any.
     pub writes: Option<Physical>,
@@ -46,7 +46,7 @@ pub struct Done {
 /// The store.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// What looks and changes take.
+    /// Costs of looks and changes.
     pub maps: Maps,
     index: Vec<Indexed>,
     reverse: Vec<Content>,
@@ -59,7 +59,7 @@ pub struct Store {
     is_on_device: bool,
     dirty: Bits,
     dirty_blocks: Vec<(Content, Physical)>,
-    /// Where the background goes on.
+    /// Address at which the background goes on.
     cursor: u64,
 }
 

@@ -43,9 +43,9 @@ pub enum Tracker {
 /// Moment at which the place of a read is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// When it comes, by the end of the last read that has completed: the slides'.
+    /// At its arrival, by the end of the last read that has completed: the slides'.
     Arrival,
-    /// When the scheduler dispatches it: the slides' future work. An ablation.
+    /// At its dispatch by the scheduler: the slides' future work. An ablation.
     Dispatch,
 }
 
@@ -62,7 +62,7 @@ pub struct Setup {
     pub retrieval: bool,
     /// Places that retrieval knows.
     pub tracker: Tracker,
-    /// When it chooses.
+    /// Time at which it chooses.
     pub choice: Choice,
     /// Whether popular runs are copied.
     pub duplication: bool,
@@ -152,7 +152,7 @@ enum Cause {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     cause: Cause,
-    /// Where it is read or written: at home until it is dispatched elsewhere.
+    /// Place where it is read or written: at home until it is dispatched elsewhere.
     first: u64,
     end: u64,
     home: u64,

@@ -157,7 +157,7 @@ pub fn second_copies_text(above: u32) -> String {
     if above == 0 { "off".into() } else { above.to_string() }
 }
 
-/// Whether a request sets the budget of replicas.
+/// Says if a request sets the budget of replicas.
 pub fn sets_replicas(request: &Request) -> bool {
     matches!(request, Request::SetPool(PoolSettings { replicas: Some(_), .. }))
 }

@@ -40,7 +40,7 @@ const ROUNDS: u32 = 8;
 /// Blocks that get a column in one step, and columns that are looked at.
 const AT_ONCE: u32 = 1024;
 
-/// How far it is.
+/// Progress of the job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Count,
@@ -123,7 +123,7 @@ impl Duplicate {
         self.popular.memory() + crate::sizes::list_bytes(&self.chosen)
     }
 
-    /// When there is something to do: the epoch ends, if something has been counted, or places may be free.
+    /// The time from which on there is something to do: the epoch ends, if something has been counted, or places may be free.
     pub(super) fn begins_at(&self) -> Option<Nanos> {
         match self.stage {
             Stage::Count => (self.popular.len() > 0).then_some(self.epoch_ends),
@@ -192,7 +192,7 @@ impl Duplicate {
         pool.needs_pump |= self.is_busy() && !self.mover.is_loading(pool);
     }
 
-    /// What is still popular keeps its column. Each other one has one turn to go.
+    /// Begins to give columns to what was chosen. A block that still is keeps its own; each other one has one turn to go.
     fn begin_to_choose(&mut self, pool: &mut Pool) {
         let columns = &mut pool.replicas.columns;
         columns.choose_anew(blocks(&self.chosen));
@@ -212,8 +212,9 @@ impl Duplicate {
             }
             (run, block) = if block + 1 < length { (run, block + 1) } else { (run + 1, 0) };
         }
-        self.stage = Stage::Choose { run, block, turns };
-        if run >= self.chosen.len() {
+        if run < self.chosen.len() {
+            self.stage = Stage::Choose { run, block, turns };
+        } else {
             self.chosen = Vec::new();
             self.stage = Stage::Copy { zone: 0, column: 0 };
         }
@@ -266,7 +267,8 @@ impl Duplicate {
         }
         self.has_missed |= has_missed;
         let is_end = u64::from(column) >= pool.replicas.columns.width_of_all();
-        self.stage = if is_end { Stage::Copy { zone: zone + 1, column: 0 } } else { Stage::Copy { zone, column } };
+        let (zone, column) = if is_end { (zone + 1, 0) } else { (zone, column) };
+        self.stage = Stage::Copy { zone, column };
         Ok(())
     }
 
@@ -331,7 +333,7 @@ impl Duplicate {
     }
 }
 
-/// Whether a copy can be written to a place: it is free, and its container is kept for copies.
+/// Says if a copy can be written to a place: it is free, and its container is kept for copies.
 fn may_take(pool: &mut Pool, place: Slot) -> Result<bool, Missing> {
     let is_kept = pool.space.keep_for_copies(pool.space.container_of(place));
     Ok(is_kept && !pool.space.is_taken(place) && pool.slot_state(place)? == SlotState::Free)

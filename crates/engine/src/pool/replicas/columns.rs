@@ -60,6 +60,7 @@ impl Columns {
         self.width = width;
     }
 
+    /// Slots of a container.
     pub(super) fn width(&self) -> u32 {
         self.width
     }
@@ -100,14 +101,14 @@ impl Columns {
         column / self.width.max(1)
     }
 
-    /// Where the copy of a column in a zone is, or would be.
+    /// The place at which the copy of a column in a zone is, or would be.
     pub(crate) fn place(&self, column: u32, zone: u32) -> Option<Slot> {
         let container = *self.rows.get(self.row(column) as usize)?.get(zone as usize)?;
         let offset = column % self.width;
         (container != NO_CONTAINER).then(|| Slot(u64::from(container) * u64::from(self.width) + u64::from(offset)))
     }
 
-    /// Whether there is a copy in a zone.
+    /// Says if there is a copy in a zone.
     pub(crate) fn has(&self, column: u32, zone: u32) -> bool {
         self.flags.get(column as usize).is_some_and(|flags| flags & (1 << zone) > 0)
     }
@@ -119,7 +120,7 @@ impl Columns {
         zones.filter_map(|(zone, column)| Some((zone, self.place(column, zone)?)))
     }
 
-    /// Whether a container belongs to a row.
+    /// Says if a container belongs to a row.
     pub(crate) fn has_container(&self, container: u32) -> bool {
         self.row_of.contains_key(&u64::from(container))
     }
@@ -146,7 +147,7 @@ impl Columns {
         self.free.extend((0..self.owners.len() as u32).rev().filter(|&column| self.owners[column as usize] == NO_SLOT));
     }
 
-    /// Whether there is a column for one more block.
+    /// Says if there is a column for one more block.
     pub(crate) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
@@ -348,7 +349,7 @@ mod tests {
         columns
     }
 
-    /// What it must be: by slot, the zones with a copy.
+    /// The expected copies: by slot, the zones with one.
     type Model = BTreeMap<u64, BTreeSet<u32>>;
 
     fn compare(columns: &Columns, model: &Model) {

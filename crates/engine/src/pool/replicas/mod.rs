@@ -135,7 +135,8 @@ impl Replicas {
     /// The volume that nobody sees, of so many blocks; and slots of a container.
     pub(crate) fn set_volume(&mut self, volume: Option<(VolumeId, u64)>, width: u32) {
         self.volume = volume.map(|(id, _)| id);
-        self.stride = volume.map_or(0, |(_, blocks)| blocks / PLACES);
+        // One of another size is made anew: no number has more places than there are.
+        self.stride = volume.map_or(0, |(_, blocks)| if blocks % PLACES == 0 { blocks / PLACES } else { 0 });
         self.columns.set_width(width);
     }
 
@@ -198,7 +199,7 @@ impl Replicas {
         self.table.len() as u64 + self.columns.copies()
     }
 
-    /// Whether there are more replicas in order, or blocks with copies, than so many.
+    /// Says if there are more replicas in order, or blocks with copies, than so many.
     pub(crate) fn are_beyond(&self, in_order: u64, columns: u64) -> bool {
         self.table.len() as u64 > in_order || self.columns.len() > columns
     }
@@ -331,11 +332,12 @@ impl Replicas {
 
     /// That one is to be dropped; whether there is none of it that is newer.
     pub(crate) fn end_stale(&mut self) -> bool {
-        let Some(number) = self.stale() else { return false };
-        let last = self.stale.last_mut().expect("it is the one");
-        last.end(number.0 / self.stride);
-        if last.place().is_none() {
-            self.stale.pop();
+        let Some(mut last) = self.stale.pop() else { return false };
+        let Some(place) = last.place() else { return false };
+        let number = self.number(last.slot(), place);
+        last.end(place);
+        if last.place().is_some() {
+            self.stale.push(last);
         }
         !self.has(number)
     }
@@ -370,7 +372,7 @@ impl Replicas {
         }
     }
 
-    /// Where the replica of a number is.
+    /// The place of the replica of a number.
     fn place(&self, number: Number) -> Option<Slot> {
         let slot = self.slot_of(number);
         match self.zone_of(number) {
@@ -408,7 +410,7 @@ impl Pool {
         self.replicas.budget.map_or(self.store.geometry.slots() / SHARE, |bytes| bytes / block)
     }
 
-    /// Whether popular blocks are to get copies.
+    /// Says if popular blocks are to get copies.
     fn wants_copies(&self) -> bool {
         self.device().has_heads && self.replicas.budget.is_some()
     }
@@ -469,7 +471,7 @@ impl Pool {
         }
     }
 
-    /// What the disk is, the budget, or the memory may have changed.
+    /// Follows what the disk is, the budget, and the memory, which may have changed.
     pub(crate) fn review_zones(&mut self) {
         self.replicas.most_columns = self.columns_within(&self.limits);
         if self.makes_copies() {
@@ -519,5 +521,35 @@ impl Pool {
         self.replicas.places.beside += u64::from(is_beside);
         self.replicas.places.nearer += u64::from(is_nearer);
         is_beside || is_nearer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A volume of 11 n + 3 blocks, as only a damaged disk has it, would have numbers of a twelfth place, which no zone has.
+    #[test]
+    fn a_volume_of_another_size_has_no_places() {
+        let mut replicas = Replicas::default();
+        replicas.set_volume(Some((VolumeId(1), PLACES * 100)), 4);
+        assert_eq!((replicas.stride(), replicas.zone_of(Number(1_099))), (100, Some(ZONES - 1)));
+        replicas.set_volume(Some((VolumeId(1), PLACES * 100 + 3)), 4);
+        assert_eq!((replicas.stride(), replicas.zone_of(Number(1_102))), (0, None));
+    }
+
+    /// Each place is given once, and one that has a newer replica is not to be dropped.
+    #[test]
+    fn what_is_stale_is_dropped_place_by_place() {
+        let mut replicas = Replicas::default();
+        replicas.set_volume(Some((VolumeId(1), PLACES * 100)), 4);
+        replicas.drop(Slot(7), 0b100_0000_0101);
+        replicas.add(Slot(7), Slot(50));
+        let mut dropped = Vec::new();
+        while let Some(number) = replicas.stale() {
+            dropped.push((number.0, replicas.end_stale()));
+        }
+        assert_eq!(dropped, [(7, false), (207, true), (1_007, true)]);
+        assert!(!replicas.end_stale());
     }
 }

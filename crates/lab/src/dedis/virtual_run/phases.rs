@@ -16,7 +16,7 @@ const SECOND: Nanos = 1_000_000_000;
 /// Looks at what waits for a pass, after the load, at most.
 const PATIENCE: u64 = 4;
 
-/// Who is in charge.
+/// Control of the volume's timing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Charge {
     /// The paper's controller and feedback loop, in their gains of listing 4.1.
@@ -25,7 +25,7 @@ pub enum Charge {
     Ours,
 }
 
-/// What happened in a second.
+/// Counts of a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Second {
     /// The phase that it ended in.
@@ -45,7 +45,7 @@ pub struct Second {
 pub struct Phases {
     /// All whole seconds of them.
     pub seconds: Vec<Second>,
-    /// Whether the volume was inline in the end, after a pass.
+    /// True if the volume was inline in the end, after a pass.
     pub ends_inline: bool,
     /// Blocks that the pool stores, and different contents that were written and not overwritten.
     pub stored_blocks: u64,
@@ -53,7 +53,7 @@ pub struct Phases {
     pub distinct_blocks: u64,
 }
 
-/// What is looked at.
+/// Counts of the second that is under way, and of those before.
 pub(super) struct Watch {
     phase: usize,
     goal: u64,

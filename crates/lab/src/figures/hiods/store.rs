@@ -146,7 +146,7 @@ fn mean(values: &[f64]) -> (f64, f64) {
     (mean, if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 })
 }
 
-/// What was measured of a table: of each load, one outcome a seed.
+/// Measurements of a table: of each load, one outcome a seed.
 type Measured = Vec<Vec<Outcome>>;
 
 fn measured(table: &Table, scale: Scale, seeds: u64) -> Measured {
@@ -322,7 +322,7 @@ mod tests {
         assert!((mean - 2.0).abs() < 1e-9 && (deviation - 1.0).abs() < 1e-9);
     }
 
-    /// What was calibrated comes out in the cells that it was calibrated from, and the band of no row there holds no change.
+    /// Calibrated parameters come out in the cells that it was calibrated from, and the band of no row there holds no change.
     #[test]
     fn calibrated_cells_are_the_paper_s() {
         let case = |keeping, pattern| Case { pattern, workers: 1, keeping, scale: Scale(64), seed: 1 };

@@ -66,7 +66,7 @@ struct Tables {
     orderings: &'static [Ordering],
 }
 
-/// What the paper says of two tables, in its words: the values of the first are above those of the second. Judged of its own system
+/// A statement of the paper about two tables, in its words: the values of the first are above those of the second. Judged of its own system
 /// ([`super::store`]); here it is shown.
 struct Ordering(u32, u32, &'static str);
 

@@ -4,9 +4,9 @@
 //! and the complete index on the device. Rates are 0.2, 0.9 and 1.1 of what the engine does inline in such a phase, measured first. Passes
 //! begin whenever there is work for one, as the model's background goes on all the time. Bands were stated before the first run: those of the model.
 
-use super::model::{Costs, How, PAPER, Path, Second as Modelled, account, run as model};
+use super::model::{How, Path, Second as Modelled, account, run as model};
 use super::phases::{ALL, begins, our_rates};
-use super::ways::{Case, Way, contents, measure_with, setup};
+use super::ways::{Case, Way, contents, measure_costs, setup};
 use crate::Violation;
 use crate::dedis::BLOCK;
 use crate::dedis::addresses::Pattern;
@@ -29,23 +29,6 @@ const QUICK: u64 = 32 << 20;
 const MEMORY: u64 = 40 << 20;
 const CHARGES: [(&str, Charge); 2] = [("preset", Charge::Paper), ("ours", Charge::Ours)];
 
-fn costs(case: Case) -> Result<Costs, String> {
-    let [(highperf, _), _] = contents(case.bytes);
-    let both = [Way::Inline, Way::Offline];
-    let mut found =
-        in_order(cores(), 2, |at| measure_with(case, both[at as usize], Some(MEMORY), &highperf)).into_iter();
-    let mut next = || found.next().unwrap_or_else(|| Err("nothing was measured".into()));
-    let (inline, offline) = (next()?, next()?);
-    let each = |time: u64, count: u64| time.div_ceil(count.max(1)).max(1);
-    Ok(Costs {
-        inline: each(inline.time, inline.requests),
-        offline: each(offline.time, offline.requests),
-        background: each(offline.pass, offline.requests),
-        sleep: PAPER.sleep,
-        ageing: 0,
-    })
-}
-
 /// Seconds in which the client made less than 98 % of its rate; the first and the last of a phase do not count, as in them the rate changes.
 fn missed(seconds: &[Second]) -> u64 {
     let inner = seconds.windows(3).filter(|three| three[0].phase == three[2].phase);
@@ -65,7 +48,7 @@ fn figure(quick: bool) -> Figure {
     let mut rows = Vec::new();
     let (mut misses, mut ends) = (Vec::new(), Vec::new());
     let mut chart: Option<Chart> = None;
-    match costs(case) {
+    match measure_costs(case, MEMORY) {
         Err(why) => notes.push(why),
         Ok(costs) => {
             notes.push(format!(

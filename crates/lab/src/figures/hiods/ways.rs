@@ -88,7 +88,7 @@ pub fn measure_with(case: Case, way: Way, memory: Option<u64>, distribution: &Di
     run(&setup(case, way, memory), distribution, &mut |_| {}).map_err(|Violation(why)| why)
 }
 
-/// What runs in one load, one way.
+/// Makes the run of one load, one way.
 pub fn setup(case: Case, way: Way, memory: Option<u64>) -> Setup {
     let blocks = case.bytes / BLOCK;
     Setup {
@@ -137,9 +137,15 @@ pub fn costs(quick: bool) -> Result<Costs, String> {
 
 fn measured_costs(bytes: u64) -> Result<Costs, String> {
     let case = Case { pattern: Pattern::Uniform, workers: 1, drive: SSD, reads: false, bytes };
-    let [(highperf, _), _] = contents(bytes);
+    measure_costs(case, LITTLE)
+}
+
+/// Measures what requests of a load take inline and offline, and the pass behind these, with so many bytes of memory.
+pub fn measure_costs(case: Case, memory: u64) -> Result<Costs, String> {
+    let [(highperf, _), _] = contents(case.bytes);
     let both = [Way::Inline, Way::Offline];
-    let mut found = in_order(cores(), 2, |at| measure(case, both[at as usize], false, &highperf)).into_iter();
+    let mut found =
+        in_order(cores(), 2, |at| measure_with(case, both[at as usize], Some(memory), &highperf)).into_iter();
     let mut next = || found.next().unwrap_or_else(|| Err("nothing was measured".into()));
     let (inline, offline) = (next()?, next()?);
     let each = |time: u64, count: u64| time.div_ceil(count.max(1)).max(1);

@@ -30,7 +30,7 @@ const CHOICES: [(&str, u64, Choice); 5] = [
 
 /// So many times as fast as the week.
 const PACES: [u64; 3] = [1, 10, 100];
-/// What retrieval knows and when it chooses; the first has none. No cache, no duplication.
+/// Places that retrieval knows, and the time at which it chooses; the first has none. No cache, no duplication.
 const WAYS: [(&str, Option<(Tracker, Choice)>); 5] = [
     ("vanilla", None),
     ("places that went by", Some((Tracker::Seen, Choice::Arrival))),

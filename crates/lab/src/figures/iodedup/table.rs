@@ -38,7 +38,7 @@ const fn way(name: &'static str, cache: Cached, retrieval: Retrieval, duplicatio
 }
 
 const CONTENT: Cached = Some((Key::Content, Knowledge::Seen));
-/// What Onefold's map knows, or a scan of the disk.
+/// Contents that Onefold's map knows, or a scan of the disk.
 const KNOWN: Cached = Some((Key::Content, Knowledge::All));
 const SEEN: Retrieval = Some((Tracker::Seen, Choice::Arrival));
 

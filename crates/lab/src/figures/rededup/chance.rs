@@ -22,7 +22,7 @@ const SEEDS_QUICK: u64 = 3;
 /// From one seed of a shape to the next.
 const STEP: u64 = 1000;
 
-/// How many there are.
+/// Number of populations.
 pub(super) fn seeds(quick: bool) -> u64 {
     if quick { SEEDS_QUICK } else { SEEDS }
 }

@@ -1,4 +1,4 @@
-//! Who moves first, and in which order: ways to plan, on many made populations.
+//! Ways to plan on many made populations: the object that moves first, and the order of its blocks.
 
 use engine::relocation::assess::Sharing;
 use engine::relocation::plan::{Order, Rules};
