@@ -4,8 +4,9 @@
 //! nobody read has nothing to lose. An object labels its slots and moves those that no earlier one has labelled;
 //! they are to lie one after another in the order in which the object is read. So an earlier object is never taken apart by a later one.
 //!
-//! As printed ([`Rules::PAPER`]) that goes on until there are no candidates. Ours ([`Rules::OURS`]) ranks by value for each block, and leaves an object where it
-//! is if its slots lie in one piece. Either can stop where the value is no longer above 0, and have a budget.
+//! As printed ([`Rules::PAPER`]) candidates are ranked by value. Ours ([`Rules::OURS`]) ranks by runs for each block, whoever shares: the order that saved most
+//! on 21 made populations of two servers each (docs/relocation.md). Either goes on until there are no candidates; either can stop where the value is no longer
+//! above 0, leave objects that lie in one piece where they are, and have a budget.
 
 use alloc::vec::Vec;
 
@@ -41,9 +42,8 @@ impl Rules {
     /// As printed.
     pub const PAPER: Rules =
         Rules { order: Order::Value, gains_only: false, keeps_whole: false, most_blocks: u64::MAX };
-    /// Ours.
-    pub const OURS: Rules =
-        Rules { order: Order::ValuePerBlock, gains_only: false, keeps_whole: true, most_blocks: u64::MAX };
+    /// Ours. Objects in one piece move, too: so all that is read often lies together, and the arm goes less far.
+    pub const OURS: Rules = Rules { order: Order::RunsPerBlock, ..Rules::PAPER };
 }
 
 /// Slots that shall lie one after another.

@@ -38,12 +38,12 @@ fn figure_1(reads_of_1: usize, reads_of_2: usize) -> Vec<Run> {
     profile.runs().to_vec()
 }
 
-/// Nine clones of a file in three pieces, which are read as often as the file that has its middle in one piece with its own. Each clone alone has three
-/// runs, and eight clones that touch them: so none of them moved before the other file had taken the middle.
+/// Nine clones of a file in three pieces are read once each. Another file, with the middle of it behind four blocks of its own, is read three times: it has
+/// more runs for each block than one clone, and fewer than all of them together.
 #[test]
 fn a_file_that_many_clones_read_comes_before_one_that_one_reads() {
     let of_clone = |clone| [run(clone, 0, 1), run(clone, 10, 1), run(clone, 20, 1)];
-    let others = [run(100, 50, 4), run(100, 10, 1), run(100, 50, 4), run(100, 10, 1)];
+    let others = (0..3).flat_map(|_| [run(100, 50, 4), run(100, 10, 1)]);
     let runs: Vec<Run> = (1..10).flat_map(of_clone).chain(others).collect();
     let contents = contents(&runs);
     let best = |assessments: &[Assessment]| plan(assessments, &contents, Rules::OURS).moves[0].assessment.object;
@@ -100,12 +100,17 @@ fn figure_1_with_a_hot_file_keeps_the_blocks_with_it() {
     // By runs of others it is the hot file that comes first.
     let [one, two, _] = assess(&figure_1(20, 2), Sharing::OthersRuns)[..] else { panic!("three objects") };
     assert_eq!((one.value(), two.value()), (20 - 2, 4 - 20));
-    // It lies in one piece: it stays and keeps the shared block.
-    let stays = plan(&[one, two], &figure_1_contents(), Rules { gains_only: true, ..Rules::OURS });
+    // It lies in one piece: where such objects stay, it stays and keeps the shared block.
+    let whole_ones_stay = Rules { keeps_whole: true, ..Rules::OURS };
+    let stays = plan(&[one, two], &figure_1_contents(), Rules { gains_only: true, ..whole_ones_stay });
     assert_eq!((stays.moves.len(), stays.whole, stays.worthless), (0, 1, 1));
-    // Without that, what is left of the cold file lies in one piece, too.
-    let stays = plan(&[one, two], &figure_1_contents(), Rules::OURS);
+    // Without a bound by value, what is left of the cold file lies in one piece, too.
+    let stays = plan(&[one, two], &figure_1_contents(), whole_ones_stay);
     assert_eq!((stays.moves.len(), stays.whole, stays.worthless), (0, 2, 0));
+    // By the product's rules both move, the hot one first and with the shared block.
+    let all = plan(&[one, two], &figure_1_contents(), Rules::OURS);
+    assert_eq!(all.moves[0].extents, [extent(0, 3)]);
+    assert_eq!(all.moves[1].extents, [extent(103, 2)]);
 }
 
 #[test]

@@ -79,6 +79,33 @@ pub fn relocate(population: &Population, layout: &Layout, days: &[Vec<Request>],
     Planned { layout: after, runs: runs.len() as u64, expected, plan }
 }
 
+/// The layout after a plan, with each object's blocks where the longest piece of them was, and all behind that farther on: not together behind all else.
+pub fn insert(layout: &Layout, plan: &Plan) -> Layout {
+    let longest =
+        |extents: &[Extent]| extents.iter().max_by_key(|extent| extent.blocks).map_or(0, |extent| extent.slot);
+    let mut moves: Vec<(u64, &[Extent])> =
+        plan.moves.iter().map(|one| (longest(&one.extents), &one.extents[..])).collect();
+    moves.sort_by_key(|&(before, _)| before);
+    // How far what lies from a place on has gone; and where blocks that moved are.
+    let (mut shifts, mut moved, mut shift) = (vec![(0, 0)], HashMap::new(), 0);
+    for (before, extents) in moves {
+        for slot in extents.iter().flat_map(|extent| extent.slot..extent.end()) {
+            moved.insert(slot, before + shift);
+            shift += 1;
+        }
+        shifts.push((before, shift));
+    }
+    let shifted = |place: u64| place + shifts[shifts.partition_point(|&(before, _)| before <= place) - 1].1;
+    let mut after = layout.clone();
+    for place in &mut after.places {
+        let was = u64::from(*place);
+        *place = moved.get(&was).copied().unwrap_or_else(|| shifted(was)) as u32;
+    }
+    after.free += plan.blocks() as u32;
+    after.moved += plan.blocks();
+    after
+}
+
 /// Lays all that was read behind all else, in an order in which what was read next lies next, as often as it can: the most frequent pairs
 /// first, each block in two of them at most, and no circles. The paths that come of it lie in the order in which they were read first.
 pub fn follow(population: &Population, layout: &Layout, days: &[Vec<Request>]) -> Layout {

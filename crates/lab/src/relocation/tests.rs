@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use super::World;
 use super::layouts::Layout;
 use super::measure::measure;
-use super::planning::{Planner, relocate};
+use super::planning::{Planner, insert, relocate};
 use super::population::{Population, Shape};
 use super::reads::Request;
 
@@ -34,6 +34,7 @@ fn no_layout_changes_what_a_file_contains() {
         oldest.copies(population, day, 1000),
         plan(Planner::PRINTED),
         plan(Planner::OURS),
+        insert(&oldest, &relocate(population, &oldest, &world.days[..1], Planner::OURS).plan),
         oldest.clone(),
     ];
     for layout in layouts {
@@ -64,6 +65,7 @@ fn a_plan_makes_the_reads_that_it_was_made_of_fewer() {
     let commands = |layout| measure(&world, layout, &world.days[0]).commands;
     assert!(planned.expected.after < planned.expected.before);
     assert!(commands(&planned.layout) < commands(&oldest));
+    assert!(commands(&insert(&oldest, &planned.plan)) < commands(&oldest));
 }
 
 /// Files that are derived from a shorter one had copied it again and again: a third of all blocks read came more than once in their own file, and

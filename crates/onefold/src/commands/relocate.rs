@@ -189,7 +189,7 @@ fn show_plan(taken: &Taken, json: bool) {
             })
             .collect();
         return print_json(&json!({
-            "version": VERSION, "objects": objects, "candidates": plan.candidates, "in_one_piece": plan.whole,
+            "version": VERSION, "objects": objects, "candidates": plan.candidates,
             "taken": plan.taken, "moves": moves, "bytes": bytes, "reads_before": before, "reads_after": after,
             "reads_lost": harm,
         }));
