@@ -148,6 +148,19 @@ const DAY: u64 = 86_400 * SECOND;
 
 /// A disk with heads and room for copies; blocks are read one by one, from the device.
 fn popular() -> Bench {
+    let mut bench = empty();
+    for block in 0..3 * BLOCKS {
+        bench.write(block, &[100 + block as u32]);
+    }
+    bench.settle();
+    // The first writes have filled all of the first zone: a container of it is given back.
+    bench.trim_blocks(16, 8);
+    bench.settle();
+    bench
+}
+
+/// The same, with nothing written.
+fn empty() -> Bench {
     let mut config = config(heads());
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (40, 8);
     config.limits.delta_entries = 2048;
@@ -156,13 +169,6 @@ fn popular() -> Bench {
     let change = VolumeProperties { policy: Some(Some(Policy::Native)), ..VolumeProperties::default() };
     bench.command(Command::SetVolume { volume, change });
     bench.command(Command::SetPool(PoolChange { replicas: Some(Some(1 << 30)), ..PoolChange::default() }));
-    for block in 0..3 * BLOCKS {
-        bench.write(block, &[100 + block as u32]);
-    }
-    bench.settle();
-    // The first writes have filled all of the first zone: a container of it is given back.
-    bench.trim_blocks(16, 8);
-    bench.settle();
     bench
 }
 
@@ -195,6 +201,37 @@ fn what_is_read_often_has_a_copy_in_each_zone_and_is_read_where_the_heads_are() 
     bench.pass(2 * DAY);
     bench.settle();
     assert_eq!(bench.world.engine.next_timer(), None, "it rests");
+    bench.audit();
+}
+
+/// Copies lie where space has been reserved: a row of a pool that was nearly empty had containers in its first zones, and no more for ever. Zones join
+/// it when there is space of theirs.
+#[test]
+fn zones_whose_space_is_reserved_later_join_the_rows() {
+    let mut bench = empty();
+    (0..16).for_each(|block| bench.write(block, &[100 + block as u32]));
+    bench.settle();
+    let read_twice = |bench: &mut Bench| {
+        for block in [5, 6, 12, 6, 5] {
+            bench.read_there(block, 100 + block as u32);
+        }
+        bench.pass(DAY + 300 * SECOND);
+        bench.settle();
+    };
+    read_twice(&mut bench);
+    let few = bench.reorder();
+    assert!(few.copied == 2 && few.fully_copied == 0, "{few:?}");
+    (16..3 * BLOCKS).for_each(|block| bench.write(block, &[100 + block as u32]));
+    bench.settle();
+    // The first zone is full but for this.
+    bench.trim_blocks(16, 8);
+    bench.settle();
+    read_twice(&mut bench);
+    let all = bench.reorder();
+    assert_eq!((all.copied, all.fully_copied), (2, 2), "{few:?}\n{all:?}");
+    bench.crash(Cut::Lost).expect("it opens");
+    bench.pass(SECOND);
+    assert_eq!(bench.reorder().fully_copied, 2);
     bench.audit();
 }
 

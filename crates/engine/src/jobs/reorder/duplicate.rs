@@ -235,6 +235,7 @@ impl Duplicate {
             && column - first < AT_ONCE
             && (batch.is_empty() || row(pool, column) == row(pool, first))
         {
+            join_row(pool, column, zone);
             column += 1;
             let Some(slot) = pool.replicas.columns.owner(column - 1) else { continue };
             let Some(to) = pool.replicas.columns.place(column - 1, zone) else { continue };
@@ -342,6 +343,17 @@ fn may_take(pool: &mut Pool, place: Slot) -> Result<bool, Missing> {
 /// Blocks of runs.
 fn blocks(runs: &[(Slot, u32)]) -> impl Iterator<Item = Slot> + '_ {
     runs.iter().flat_map(|&(first, length)| (0..u64::from(length)).map(move |i| Slot(first.0 + i)))
+}
+
+/// Gives the row that begins with a column a container in a zone where it has none: its space has been reserved, or became free, since the row was made.
+fn join_row(pool: &mut Pool, column: u32, zone: u32) {
+    let Pool { space, replicas, .. } = pool;
+    let columns = &mut replicas.columns;
+    if columns.begins_row_without(column, zone)
+        && let Some(container) = space.scratch_in(zone, |it| columns.has_container(it))
+    {
+        columns.complete_row(column, zone, container);
+    }
 }
 
 /// Gives a block a column: a free one, one of a new row, or that of a block whose turn it is to go; false if none is to be had.

@@ -141,6 +141,20 @@ impl Columns {
         (first..first + self.width).for_each(|column| self.free.push_front(column));
     }
 
+    /// Says if a column is the first of a row that has no container in a zone.
+    pub(crate) fn begins_row_without(&self, column: u32, zone: u32) -> bool {
+        column.is_multiple_of(self.width.max(1)) && self.place(column, zone).is_none()
+    }
+
+    /// Adds a container to the row of a column, which has none in this zone.
+    pub(crate) fn complete_row(&mut self, column: u32, zone: u32, container: u32) {
+        let row = self.row(column);
+        let Some(place) = self.rows.get_mut(row as usize).map(|row| &mut row[zone as usize]) else { return };
+        debug_assert!(*place == NO_CONTAINER);
+        *place = container;
+        self.row_of.insert(container.into(), row);
+    }
+
     /// Finds the columns without an owner, to be given out in their order: before the first of them is assigned.
     pub(crate) fn find_free(&mut self) {
         self.free.clear();
@@ -191,10 +205,7 @@ impl Columns {
         if !self.has_container(container) {
             let row = known.filter(|&column| column % self.width == offset).map(|column| self.row(column));
             match row.filter(|&row| self.rows[row as usize][zone as usize] == NO_CONTAINER) {
-                Some(row) => {
-                    self.rows[row as usize][zone as usize] = container;
-                    self.row_of.insert(container.into(), row);
-                }
+                Some(row) => self.complete_row(row * self.width, zone, container),
                 // A row is found by its first zone. Where another zone has the first of its copies, there must be no doubt.
                 None if known.is_none() && self.rows.iter().all(|row| row[zone as usize] != NO_CONTAINER) => {
                     if self.width_of_all() >= most {
@@ -369,8 +380,10 @@ mod tests {
     proptest! {
         /// Columns are given, filled, emptied and taken away as a map of sets says, and what is found after a restart is what was there.
         #[test]
-        fn copies_are_where_a_map_of_sets_says(steps in proptest::collection::vec((0u8..6, 0u64..24, 0..ZONES), 0..200)) {
-            let (mut columns, mut model) = (columns(2), Model::new());
+        fn copies_are_where_a_map_of_sets_says(steps in proptest::collection::vec((0u8..7, 0u64..24, 0..ZONES), 0..200)) {
+            let (mut columns, mut model) = (columns(1), Model::new());
+            // The second row has none in odd zones.
+            columns.add_row(core::array::from_fn(|zone| row(1)[zone].filter(|_| zone % 2 == 0)));
             for (step, slot, zone) in steps {
                 let known = columns.of(Slot(slot));
                 prop_assert_eq!(known.is_some(), model.contains_key(&slot));
@@ -379,7 +392,7 @@ mod tests {
                         columns.assign(Slot(slot)).unwrap();
                         model.insert(slot, BTreeSet::new());
                     }
-                    (0..=2, Some(column)) => {
+                    (0..=2, Some(column)) if columns.place(column, zone).is_some() => {
                         columns.add(column, zone);
                         model.get_mut(&slot).unwrap().insert(zone);
                     }
@@ -400,6 +413,9 @@ mod tests {
                             let had = model.remove(&gone.0).unwrap();
                             prop_assert_eq!(zones, had.iter().map(|zone| 1u16 << zone).sum::<u16>());
                         }
+                    }
+                    (6, _) if columns.begins_row_without(WIDTH, zone) => {
+                        columns.complete_row(WIDTH + slot as u32 % WIDTH, zone, row(1)[zone as usize].unwrap());
                     }
                     _ => {}
                 }
