@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "steps.toml"
 INTEROP = ROOT / "tests" / "interop"
-LAB = "target/release/lab"
+PROGRAMS = ("sim", "repro")
 SHIPPED, FAULTY = "target/release/onefold", "target/faults/onefold"
 
 
@@ -30,8 +30,9 @@ class Step:
     pinned: bool = False
     # Cargo builds one thing at a time.
     is_build: bool = False
-    # Arguments of the lab's runs among the commands.
-    lab: list[str] = field(default_factory=list)
+    # What is run of one of the programs that test and measure, and with which arguments, each a command.
+    program: str = ""
+    arguments: list[str] = field(default_factory=list)
     # How many lines at the end of what it prints are shown.
     shows: int = 1
 
@@ -42,12 +43,14 @@ def named_step(entry, which):
     if entry.pop("only_all", False) and which != "all":
         return None
     longer = entry.pop("all", None)
-    lab = entry.pop("lab", [])
+    program = next((name for name in PROGRAMS if name in entry), "")
+    arguments = entry.pop(program, [])
     if which == "all" and longer is not None:
-        lab = longer
-    if lab:
-        entry = {"commands": [f"{LAB} {arguments}" for arguments in lab], "needs": ["build/lab"], "pinned": True, **entry}
-    return Step(lab=lab, **entry)
+        arguments = longer
+    if program:
+        commands = [f"target/release/{program} {one}" for one in arguments]
+        entry = {"commands": commands, "needs": ["build/sim"], "pinned": True, **entry}
+    return Step(program=program, arguments=arguments, **entry)
 
 
 def interop_steps(rules, which):
@@ -65,7 +68,7 @@ def interop_steps(rules, which):
             name=f"interop/{name}",
             about=path.read_text(encoding="utf-8").split('"""')[1].split(".")[0].split(":")[0].replace("\n", " "),
             commands=[f"/usr/bin/python3 -W error::SyntaxWarning {path.relative_to(ROOT)} -v"],
-            needs=["build/lab", "build/onefold"],
+            needs=["build/sim", "build/onefold"],
             environment={"ONEFOLD": str(ROOT / program), "ONEFOLD_FAULTY": str(ROOT / FAULTY)},
             # Those that look at the clock or the processor go alone.
             cores=1000 if name in rules["alone"] else 1,

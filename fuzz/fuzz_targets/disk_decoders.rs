@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lab::fuzz::disk::decoders(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sim::fuzz::disk::decoders(data));

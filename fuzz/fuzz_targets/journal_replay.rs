@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    lab::fuzz::disk::journal(data);
+    sim::fuzz::disk::journal(data);
 });

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lab::fuzz::protocol::wire(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sim::fuzz::protocol::wire(data));

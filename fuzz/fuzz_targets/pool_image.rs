@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    lab::fuzz::disk::image(data);
+    sim::fuzz::disk::image(data);
 });

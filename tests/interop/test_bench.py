@@ -1,4 +1,4 @@
-"""`lab bench` against a served pool: what it wrote reads back, and the pool saves what was generated as duplicate."""
+"""`repro bench` against a served pool: what it wrote reads back, and the pool saves what was generated as duplicate."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 from server import ROOT, Pool, run
 
-LAB = os.environ.get("LAB", os.path.join(ROOT, "target", "release", "lab"))
+REPRO = os.environ.get("REPRO", os.path.join(ROOT, "target", "release", "repro"))
 # Our own: half of all blocks are of 212 contents.
 DISTRIBUTION = "0 3000\n1 10\n9 200\n499 2\n"
 
@@ -23,7 +23,7 @@ def distribution(pool):
 
 
 def bench(pool, *arguments, check=True):
-    done = run(LAB, "bench", pool.uri(), distribution(pool), *arguments, check=check)
+    done = run(REPRO, "bench", pool.uri(), distribution(pool), *arguments, check=check)
     return json.loads(done.stdout) if check else done
 
 
@@ -78,7 +78,7 @@ class Bench(unittest.TestCase):
                 out.write(DISTRIBUTION)
             for uri, words in ((f"nbd+unix:///default?socket={socket}", socket), ("nbd://127.0.0.1:1/x", "127.0.0.1:1"),
                                ("http://x", "is no device")):
-                done = subprocess.run([LAB, "bench", uri, file], capture_output=True, text=True, timeout=60)
+                done = subprocess.run([REPRO, "bench", uri, file], capture_output=True, text=True, timeout=60)
                 self.assertNotEqual(done.returncode, 0)
                 self.assertIn(words, done.stderr)
 

@@ -17,7 +17,7 @@ FIELDS = {
 
 class Commands(unittest.TestCase):
     def test_the_version_says_what_only_a_build_for_tests_has(self):
-        """Cargo unifies features: built beside the lab, the program gets an engine that can be broken. What is shipped is built by itself."""
+        """Cargo unifies features: built beside the simulator, the program gets an engine that can be broken. What is shipped is built by itself."""
         with open(os.path.join(ROOT, "Cargo.toml"), "rb") as file:
             version = tomllib.load(file)["workspace"]["package"]["version"]
         self.assertEqual(run(SHIPPED, "--version").stdout, f"onefold {version}\n")

@@ -1,4 +1,4 @@
-"""serve --record: what a server did runs again in the lab, and takes the same course."""
+"""serve --record: what a server did runs again in the simulator, and takes the same course."""
 
 import os
 import re
@@ -12,14 +12,14 @@ import nbd
 
 from server import BLOCK, PATIENCE, ROOT, Pool, onefold, run
 
-LAB = os.environ.get("LAB", os.path.join(ROOT, "target", "release", "lab"))
+SIM = os.environ.get("SIM", os.path.join(ROOT, "target", "release", "sim"))
 KEY_BYTES = 32
 MIB = 1 << 20
 
 
 def rerun(path, *arguments):
     """Runs a recording again: exit status, all that was said, the counts of the last line."""
-    done = run(LAB, "rerun", path, *arguments, check=False)
+    done = run(SIM, "rerun", path, *arguments, check=False)
     last = done.stdout.splitlines()[-1] if done.stdout else ""
     counts = {name: int(count) for count, name in re.findall(r"(\d+) (calls|requests|I/Os|divergences|violations)", last)}
     counts.update({"checked": int(found.group(1)) for found in re.finditer(r"(\d+) blocks read and checked", last)})

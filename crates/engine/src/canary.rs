@@ -1,9 +1,9 @@
-//! Behaviours that are broken on purpose, for the lab to catch: a check that cannot fail is no check.
+//! Behaviours that are broken on purpose, for the simulator to catch: a check that cannot fail is no check.
 //!
-//! Only a build with the feature `canaries` can be broken, at run time, by `Engine::break_on_purpose`; the lab is always one. In all others
+//! Only a build with the feature `canaries` can be broken, at run time, by `Engine::break_on_purpose`; the simulator is always one. In all others
 //! `Pool::canary` is false at compile time, and nothing of this is left.
 
-/// True in builds that can be broken. Cargo unifies features: a program that is built together with the lab has the lab's engine.
+/// True in builds that can be broken. Cargo unifies features: a program that is built together with the simulator has the simulator's engine.
 pub const CAN_BE_BROKEN: bool = cfg!(feature = "canaries");
 
 /// What is broken.

@@ -1,5 +1,5 @@
 //! Numbers from outside, whatever they are: what is computed of them before anything is changed is a result or a refusal, never a panic.
-//! (What commands with such numbers come to is `every_number_of_a_command...` of the lab's regressions.)
+//! (What commands with such numbers come to is `every_number_of_a_command...` of the simulator's regressions.)
 
 use engine::{DigestFunction, Parameters};
 use engine::{Geometry, Limits, Superblock};

@@ -1,5 +1,5 @@
 //! Numbers and words from the command line, the control socket and the environment, whatever they are: what reads and judges them gives a
-//! value or a refusal. (What commands come to in the engine: the lab's `every_number_of_a_command_is_refused_or_carried_out_and_kept`.)
+//! value or a refusal. (What commands come to in the engine: the simulator's `every_number_of_a_command_is_refused_or_carried_out_and_kept`.)
 
 use clap::Parser;
 use engine::{DigestFunction, Engine, Geometry, Limits, Parameters};

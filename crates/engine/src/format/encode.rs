@@ -1,4 +1,4 @@
-//! The entries of the tables on disk, for whoever makes a pool without running the engine: the lab's generator of huge pools.
+//! The entries of the tables on disk, for whoever makes a pool without running the engine: the simulator's generator of huge pools.
 
 use crate::contract::{Controller, Digest, Goal, KeepRuns, VolumeId};
 use crate::counters::WriteCounts;

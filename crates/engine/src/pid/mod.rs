@@ -7,7 +7,7 @@
 //! - [`throttle::Throttle`]: ours: the background's share of the device. It has bounds, a limit on how fast it changes, and an integral
 //!   that stops at the bounds.
 //!
-//! Who calls it: the throttle of jobs (`jobs/throttle.rs`), for all of them that go in bursts; and the lab (`lab figure hiods-*`).
+//! Who calls it: the throttle of jobs (`jobs/throttle.rs`), for all of them that go in bursts; and the simulator (`repro figure hiods-*`).
 
 pub mod paper;
 pub mod throttle;

@@ -14,8 +14,8 @@
 //! It owns no state of the pool and moves nothing. All of it is a pure function of what it is given, in integers alone; nothing here is quadratic.
 //! What must hold: a plan moves each slot once at most; every slot that it moves is in the contents it was given.
 //!
-//! Who calls it: the engine notes reads in a [`profiling::Profiling`] while it is told to, the program makes plans of them (`onefold relocate`), and the lab
-//! measures plans (`lab figure rededup-*`): docs/relocation.md. The job that runs a plan knows only slots in an order (`jobs/relocate/`).
+//! Who calls it: the engine notes reads in a [`profiling::Profiling`] while it is told to, the program makes plans of them (`onefold relocate`), and the simulator
+//! measures plans (`repro figure rededup-*`): docs/relocation.md. The job that runs a plan knows only slots in an order (`jobs/relocate/`).
 
 pub mod assess;
 pub mod clones;

@@ -513,7 +513,7 @@ pub struct ServeArgs {
     /// be written; one that was not is recovered first, which writes to it
     #[arg(long, conflicts_with = "create")]
     pub read_only: bool,
-    /// Record every call of the engine from the start on, for 'lab rerun': addresses, lengths, digests, names of volumes and
+    /// Record every call of the engine from the start on, for 'sim rerun': addresses, lengths, digests, names of volumes and
     /// metadata, no data and not the pool's key. Earlier recordings are kept as FILE.1 to FILE.3
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,

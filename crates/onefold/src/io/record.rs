@@ -1,4 +1,4 @@
-//! `--record`: the calls of the engine go to a file, so that what happened can run again in the lab. The format is the engine's
+//! `--record`: the calls of the engine go to a file, so that what happened can run again in the simulator. The format is the engine's
 //! ([`engine::recording`]).
 //!
 //! [`Recorded`] is the engine as the reactor has it: what changes the engine goes through here, and is recorded if a recording

@@ -10,7 +10,7 @@
 //!
 //! What must hold: a controller never asks for a burst. The pace of the background is the throttle's (`pid`), whatever the mode.
 //!
-//! Who calls it: `requests/foreground.rs`, with what clients get; and the lab, with a model of what both modes cost (`lab figure hiods-*`).
+//! Who calls it: `requests/foreground.rs`, with what clients get; and the simulator, with a model of what both modes cost (`repro figure hiods-*`).
 
 pub mod forecast;
 pub mod meter;

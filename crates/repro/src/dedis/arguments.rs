@@ -1,0 +1,95 @@
+//! The load, as the command line says it: the same words for `repro workload run` and `repro bench`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::BLOCK;
+use super::addresses::Pattern;
+use super::distribution::Distribution;
+use super::load::{Load, Stop};
+use sim::disks::spec::size;
+
+/// Where the distribution files are, seen from the root of the project.
+const DIRECTORY: &str = "../shared/data/dedisbench";
+
+/// Which contents.
+#[derive(Args, Clone)]
+pub struct Contents {
+    /// A distribution file of DEDISbench, or NAME for the file dist_NAME in the directory of --data, such as highperf or kernels.
+    pub distribution: String,
+    /// The directory of distribution files.
+    #[arg(long, default_value = DIRECTORY)]
+    pub data: PathBuf,
+}
+
+impl Contents {
+    /// Reads the file.
+    pub fn open(&self) -> Result<Distribution, String> {
+        Distribution::open(&self.distribution, &self.data)
+    }
+}
+
+/// Which requests.
+#[derive(Args, Clone)]
+pub struct Requests {
+    /// Where requests go: sequential, uniform, hotspot (NURand), zipf or zipf:EXPONENT.
+    #[arg(long, default_value = "sequential")]
+    pub pattern: Pattern,
+    /// Bytes of a request, a multiple of 4K.
+    #[arg(long, default_value = "4K", value_parser = whole_blocks)]
+    pub request: u64,
+    /// Reads of a hundred requests: 0 writes only, 100 reads only.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub reads: u32,
+    /// Workers, each with a region of its own.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub workers: u64,
+    /// Requests a second of all workers together (nominal load). Not given: as many as are answered (peak load).
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub rate: Option<u64>,
+    /// Stop after so many bytes: a number with K, M, G or T.
+    #[arg(long, value_parser = whole_blocks, conflicts_with = "seconds")]
+    pub size: Option<u64>,
+    /// Stop after so many seconds.
+    #[arg(long)]
+    pub seconds: Option<f64>,
+    /// Write every block once before, in order. This is not measured. Reads need it, else they find nothing.
+    #[arg(long)]
+    pub fill: bool,
+    /// What chance begins with.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Requests {
+    /// The load of the run of this number, the first one being 0, where nothing is said of its end stopping after `otherwise` bytes.
+    pub fn load(&self, run: u64, otherwise: u64) -> Result<Load, String> {
+        let stop = match self.seconds {
+            Some(seconds) if !(seconds > 0.0 && seconds <= 1e7) => {
+                return Err(format!("--seconds {seconds}: a number above 0, at most 10000000"));
+            }
+            Some(seconds) => Stop::After((seconds * 1e9) as u64),
+            None => Stop::Requests(self.size.unwrap_or(otherwise) / self.request),
+        };
+        if stop == Stop::Requests(0) {
+            return Err("this is less than one request: --size must be at least --request".into());
+        }
+        Ok(Load {
+            pattern: self.pattern,
+            request_blocks: self.request / BLOCK,
+            reads_percent: self.reads,
+            workers: self.workers,
+            rate: self.rate,
+            stop,
+            seed: self.seed.wrapping_add(run),
+        })
+    }
+}
+
+/// A number of bytes that is a number of blocks, at least one.
+pub fn whole_blocks(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    let is_good = bytes > 0 && bytes.is_multiple_of(BLOCK) && bytes <= 1 << 46;
+    is_good.then_some(bytes).ok_or_else(|| format!("'{text}': at least 4K, a multiple of 4K, at most 64T"))
+}

@@ -1,0 +1,72 @@
+//! I/O Deduplication (FAST 2010, slides): its figures and table.
+//!
+//! What is the same for all of them: made weeks of web-vm, mail and homes, fitted to the published working sets (`io_deduplication/workload.rs`). Web-vm has an eighth of the
+//! paper's amounts, mail and homes a 32nd, and as much of its memory and time; the short form has an eighth of that. All lie across a whole drive, so that arms
+//! go as far as the paper's.
+
+pub mod claims;
+mod copies;
+mod hits;
+mod memory;
+mod motivation;
+mod onefold;
+mod replicas;
+mod retrieval;
+mod table;
+
+use super::Entry;
+use super::plot::{Bars, Chart, Line, Scale};
+use crate::io_deduplication::image::{Image, before};
+use crate::io_deduplication::workload::{Shape, week};
+use crate::traces::{BLOCK, Request};
+use sim::disks::drive::Drive;
+
+/// All of them, in the order of the slides.
+pub const FIGURES: &[Entry] = &[
+    motivation::MOTIVATION,
+    hits::HITS,
+    copies::COPIES,
+    retrieval::RETRIEVAL,
+    table::TABLE,
+    onefold::ONEFOLD,
+    replicas::REPLICAS,
+    memory::MEMORY,
+];
+
+/// Of the sizes, the short form has one part in so many.
+const QUICK_PART: u64 = 8;
+/// Part of a value by which two may differ and count as equal: less is chance.
+const TOLERANCE: f64 = 0.01;
+/// What chance begins with.
+const SEED: u64 = 1;
+
+/// A shape, or its short form.
+fn sized(shape: Shape, quick: bool) -> Shape {
+    if quick { shape.shortened(QUICK_PART) } else { shape }
+}
+
+/// Returns whether the first value is greater, by more than chance.
+fn is_more(value: f64, than: f64) -> bool {
+    value > than * (1.0 + TOLERANCE)
+}
+
+/// Returns whether the first value is less or equal, but for chance.
+fn is_at_most(value: f64, than: f64) -> bool {
+    value <= than * (1.0 + TOLERANCE)
+}
+
+/// The disk before a week, with the slides' static similarity.
+fn image(shape: Shape, week: &[Request]) -> Image {
+    let stated = claims::static_similarity(shape);
+    before(week, shape, Drive::wd1600aajs_like().capacity() / BLOCK, stated, SEED)
+}
+
+/// A week of it.
+fn trace(shape: Shape) -> Vec<Request> {
+    trace_of(shape, SEED)
+}
+
+/// A week of it that begins with other chances.
+fn trace_of(shape: Shape, seed: u64) -> Vec<Request> {
+    week(shape, Drive::wd1600aajs_like().capacity() / BLOCK, seed)
+}

@@ -1,0 +1,405 @@
+//! What becomes of one amount of memory that index and read cache compete for: fixed divisions of it, and those that the engine
+//! makes as it goes (iCache).
+//!
+//! The engine serves a pool that nobody wrote (`scale::pool`) from a simulated SSD (`scale::device`) in virtual time. [`load`]
+//! has the workloads; this module runs them with one [`Division`] after the other and counts what was saved; [`report`] makes
+//! tables and figures of that.
+//!
+//! **What is counted.** A read that is answered without the device saves a read of a block; a block that is not written
+//! because its content is known saves a write of a block. Each counts as long as the device takes for it when it has nothing else
+//! to do: [`READ_NANOS`] and [`WRITE_NANOS`]. What could be saved at best is the time of all reads, and of all blocks written whose
+//! content had been written before.
+
+pub mod load;
+pub mod report;
+
+use std::rc::Rc;
+
+use engine::{CacheCounts, CacheLimits, CacheSetting, CacheStatus, Limits, Nanos, Rule};
+
+use crate::icache::load::{Burst, Client, Shape};
+use crate::icache::report::Results;
+use sim::disks::ssd::{Command, Device, SSD};
+use sim::parallel::in_order;
+use sim::timed::machine::{Machine, Store};
+use sim::timed::pool::Pool;
+use sim::{Checked, Violation, guarded};
+
+/// Bytes of an index entry, and of a buffer.
+const ENTRY_BYTES: u64 = 16;
+const BLOCK_BYTES: u64 = 4096;
+/// Of the memory that is not divided: what the engine needs beside, and buffers for what comes in.
+const OTHER_MEMORY: u64 = 64 << 20;
+const WRITE_BUFFERS: u32 = 1024;
+/// Room in the pool beyond what is mapped.
+const SPARE_BYTES: u64 = 4 << 30;
+/// After opening: until the background has nothing to do.
+const REST: Nanos = 20_000_000_000;
+/// What is swept: requests between two looks, and the least that the boundary moves in thousandths.
+pub const INTERVALS: [u32; 3] = [256, 1000, 4000];
+/// The other one.
+pub const UNITS: [u32; 3] = [5, 10, 20];
+/// Samples of a phase.
+const SAMPLES: u64 = 100;
+/// Blocks that are read at the end and compared.
+const VERIFIED: u64 = 500;
+
+/// What chance begins with, if nothing else is said.
+pub const SEED: u64 = 5;
+
+/// How the memory is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Division {
+    /// So many percent of it are index, the rest read cache.
+    Fixed(u32),
+    /// The engine divides it.
+    Adaptive(Adaptive),
+}
+
+/// How the engine divides it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Adaptive {
+    /// By what.
+    pub rule: Rule,
+    /// Requests between two looks at the hits: N_int.
+    pub interval: u32,
+    /// The least that the boundary moves, in thousandths: S_unit.
+    pub unit: u32,
+    /// Whether the engine knows what hits are worth; otherwise all are worth the same.
+    pub knows_costs: bool,
+    /// One digest in so many is in the ghosts of the index.
+    pub sampled_one_in: u32,
+    /// So many percent are the index at first.
+    pub begins_with: u32,
+}
+
+impl Adaptive {
+    /// As a server has it, but for the worth of hits.
+    pub const DEFAULT: Adaptive = Adaptive {
+        rule: Rule::Curves,
+        interval: 1000,
+        unit: 10,
+        knows_costs: true,
+        sampled_one_in: 64,
+        begins_with: 50,
+    };
+}
+
+impl Division {
+    /// As tables name it.
+    pub fn name(self) -> String {
+        match self {
+            Division::Fixed(percent) => format!("{percent} %"),
+            Division::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in, begins_with }) => {
+                let rule = if rule == Rule::Paper { "adaptive:paper" } else { "adaptive" };
+                let costs = if knows_costs { "" } else { ", all hits alike" };
+                let sizes = match (interval, unit) {
+                    (1000, 10) => String::new(),
+                    _ => format!(", N {interval}, S {} %", f64::from(unit) / 10.0),
+                };
+                let sampled = match sampled_one_in {
+                    64 => String::new(),
+                    _ => format!(", 1 digest in {sampled_one_in}"),
+                };
+                let begins = match begins_with {
+                    50 => String::new(),
+                    _ => format!(", from {begins_with} %"),
+                };
+                format!("{rule}{costs}{sizes}{sampled}{begins}")
+            }
+        }
+    }
+}
+
+/// A stretch of time in which the clients do one thing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Phase {
+    /// What they do.
+    pub burst: Burst,
+    /// For so many requests.
+    pub requests: u64,
+}
+
+/// A workload, and the memory for it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// As tables and files name it.
+    pub name: &'static str,
+    /// Bytes that are divided.
+    pub memory: u64,
+    /// What is read and written.
+    pub shape: Shape,
+    /// What comes after what.
+    pub phases: Vec<Phase>,
+    /// The first ones of them, which do not count.
+    pub warm_up: usize,
+    /// What chance begins with.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// Bursts of reads and of writes in turn, `rounds` of each that count, after one of each that does not.
+    pub fn alternating(memory: u64, rounds: usize) -> Plan {
+        let shape = Shape::for_memory(memory);
+        let reads = Phase { burst: Burst::Reads, requests: shape.read_requests() };
+        let writes = Phase { burst: Burst::Writes, requests: shape.write_requests() };
+        let phases = [writes, reads].repeat(rounds + 1);
+        Plan { name: "alternating", memory, shape, phases, warm_up: 2, seed: SEED }
+    }
+
+    /// A mix that stays the same: as many requests as in the alternating workload.
+    pub fn steady(memory: u64, rounds: usize) -> Plan {
+        let shape = Shape::for_memory(memory);
+        let requests = shape.read_requests() + shape.write_requests();
+        let phases = vec![Phase { burst: Burst::Mixed, requests }; rounds + 1];
+        Plan { name: "steady", memory, shape, phases, warm_up: 1, seed: SEED }
+    }
+
+    fn blocks_written(&self) -> u64 {
+        self.phases.iter().map(|phase| phase.requests * self.shape.extent_blocks).sum()
+    }
+}
+
+/// What was asked for, and what of it the device was spared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Blocks read.
+    pub reads: u64,
+    /// Those of them that came from memory.
+    pub read_hits: u64,
+    /// Blocks written whose content had been written before.
+    pub known: u64,
+    /// Blocks that were not written, because their content was known.
+    pub removed: u64,
+}
+
+impl Counts {
+    fn since(self, then: Counts) -> Counts {
+        Counts {
+            reads: self.reads - then.reads,
+            read_hits: self.read_hits - then.read_hits,
+            known: self.known - then.known,
+            removed: self.removed - then.removed,
+        }
+    }
+
+    /// Time of the device that was saved.
+    pub fn saved(&self) -> Nanos {
+        self.read_hits * read_nanos() + self.removed * write_nanos()
+    }
+
+    /// Time of the device that could have been saved at best.
+    pub fn savable(&self) -> Nanos {
+        self.reads * read_nanos() + self.known * write_nanos()
+    }
+
+    /// The share that was saved, in percent.
+    pub fn saved_percent(&self) -> f64 {
+        percent(self.saved(), self.savable())
+    }
+}
+
+/// A share, in percent.
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole.max(1) as f64
+}
+
+/// What a read of one block takes on an idle device.
+pub fn read_nanos() -> Nanos {
+    Device::new(SSD).submit(0, Command::Read(BLOCK_BYTES))
+}
+
+/// What a write of one block takes on an idle device.
+pub fn write_nanos() -> Nanos {
+    Device::new(SSD).submit(0, Command::Write(BLOCK_BYTES))
+}
+
+/// How things stood at some moment, and what happened since the sample before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Requests answered so far.
+    pub requests: u64,
+    /// The number of the phase.
+    pub phase: usize,
+    /// Bytes of the index,
+    pub index_bytes: u64,
+    /// and of the read cache.
+    pub read_bytes: u64,
+    /// Since the last sample.
+    pub counts: Counts,
+}
+
+impl Sample {
+    /// The share of the divided memory that is index, in percent.
+    pub fn index_percent(&self) -> f64 {
+        percent(self.index_bytes, self.index_bytes + self.read_bytes)
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The division.
+    pub division: Division,
+    /// Of the phases that count.
+    pub counts: Counts,
+    /// Requests in them,
+    pub requests: u64,
+    /// the sum of their latencies,
+    pub latency: Nanos,
+    /// and the same of the reads among them.
+    pub read_latency: Nanos,
+    /// Virtual time that they took.
+    pub nanos: Nanos,
+    /// What the engine counted, from the beginning on.
+    pub engine: CacheCounts,
+    /// Of all phases.
+    pub samples: Vec<Sample>,
+}
+
+impl Outcome {
+    /// The mean latency of a request, in microseconds.
+    pub fn mean_latency_us(&self) -> f64 {
+        self.latency as f64 / 1000.0 / self.requests.max(1) as f64
+    }
+
+    /// The mean latency of a read, in microseconds.
+    pub fn mean_read_latency_us(&self) -> f64 {
+        self.read_latency as f64 / 1000.0 / self.counts.reads.max(1) as f64
+    }
+}
+
+/// Runs a workload with a division of its memory.
+pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
+    let mapped = (plan.shape.read_blocks + plan.blocks_written()) * BLOCK_BYTES;
+    let pool = Pool::new(mapped.next_multiple_of(1 << 30), SPARE_BYTES);
+    let pool = pool.map_err(|why| Violation(format!("no pool of {mapped} bytes: {why}")))?;
+    // The read cache always has room for two of the longest reads: with so little memory as here, short ones.
+    let pool = pool.with_pieces(plan.shape.extent_blocks as u32);
+    let limits = limits(plan, division, &pool)?;
+    let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
+    machine.opened()?;
+    while machine.now < REST {
+        machine.step(REST)?;
+    }
+    let mut client = Client::new(plan.shape, plan.seed);
+    let mut outcome = Outcome {
+        division,
+        counts: Counts::default(),
+        requests: 0,
+        latency: 0,
+        read_latency: 0,
+        nanos: 0,
+        engine: CacheCounts::default(),
+        samples: Vec::new(),
+    };
+    let mut begun = client.tally(&machine);
+    let mut before = begun.counts;
+    for (number, phase) in plan.phases.iter().enumerate() {
+        if number == plan.warm_up {
+            begun = client.tally(&machine);
+        }
+        for part in 0..SAMPLES {
+            let requests = (part + 1) * phase.requests / SAMPLES - part * phase.requests / SAMPLES;
+            client.work(&mut machine, phase.burst, requests)?;
+            let tally = client.tally(&machine);
+            let CacheStatus { index_bytes, read_bytes, .. } = machine.engine.cache_status();
+            let counts = tally.counts.since(before);
+            let sample = Sample { requests: tally.requests, phase: number, index_bytes, read_bytes, counts };
+            outcome.samples.push(sample);
+            before = tally.counts;
+        }
+    }
+    let ended = client.tally(&machine);
+    outcome.engine = machine.engine.cache_status().counts;
+    client.verify(&mut machine, VERIFIED)?;
+    outcome.counts = ended.counts.since(begun.counts);
+    outcome.requests = ended.requests - begun.requests;
+    outcome.latency = ended.latency - begun.latency;
+    outcome.read_latency = ended.read_latency - begun.read_latency;
+    outcome.nanos = ended.now - begun.now;
+    Ok(outcome)
+}
+
+/// The fixed divisions, in percent of the index, and those that the engine makes, with other intervals and units, too.
+pub fn divisions() -> Vec<Division> {
+    let fixed = (0..=100).step_by(10).map(Division::Fixed);
+    let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
+    let alike = Adaptive { knows_costs: false, ..Adaptive::DEFAULT };
+    let finer = Adaptive { sampled_one_in: 4, ..Adaptive::DEFAULT };
+    let from = |begins_with| Adaptive { begins_with, ..Adaptive::DEFAULT };
+    let mut adaptive = vec![Adaptive::DEFAULT, from(10), from(90), finer, alike, paper];
+    for rule in [Rule::Curves, Rule::Paper] {
+        let swept = INTERVALS.into_iter().flat_map(|interval| UNITS.map(|unit| (interval, unit)));
+        let others = swept.map(|(interval, unit)| Adaptive { rule, interval, unit, ..Adaptive::DEFAULT });
+        adaptive.extend(others.filter(|other| (other.interval, other.unit) != (1000, 10)));
+    }
+    fixed.chain(adaptive.into_iter().map(Division::Adaptive)).collect()
+}
+
+/// All workloads with all divisions, or with those whose names have `only` in them.
+pub fn run_all(memory: u64, rounds: usize, seed: u64, threads: usize, only: &str) -> Checked<Vec<Results>> {
+    let mut plans = [(Plan::alternating(memory, rounds), divisions()), (Plan::steady(memory, rounds), divisions())];
+    for (plan, divisions) in &mut plans {
+        plan.seed = seed;
+        divisions.retain(|division| division.name().contains(only));
+    }
+    let runs: Vec<(&Plan, Division)> =
+        plans.iter().flat_map(|(plan, divisions)| divisions.iter().map(move |&division| (plan, division))).collect();
+    let outcomes = in_order(threads, runs.len() as u64, |number| {
+        let (plan, division) = runs[number as usize];
+        guarded(|| run(plan, division))
+    });
+    let mut outcomes = outcomes.into_iter();
+    plans
+        .iter()
+        .map(|(plan, divisions)| {
+            let outcomes = outcomes.by_ref().take(divisions.len()).collect::<Checked<_>>()?;
+            Ok(Results { plan: plan.clone(), outcomes })
+        })
+        .collect()
+}
+
+/// The engine's limits: the same in every run, but for what is divided.
+fn limits(plan: &Plan, division: Division, pool: &Pool) -> Checked<Limits> {
+    let other = Limits::for_memory(OTHER_MEMORY, &pool.parameters.geometry)
+        .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory beside what is divided")))?;
+    let (percent, cache) = match division {
+        Division::Fixed(percent) => (percent, CacheLimits { setting: None, ..other.cache }),
+        Division::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in, begins_with }) => {
+            let division = engine::Division::Adaptive(rule);
+            let setting = Some(CacheSetting { division, ..CacheSetting::default() });
+            let costs = [write_nanos() as u32, read_nanos() as u32];
+            let hit_costs = if knows_costs { costs } else { [1, 1] };
+            (begins_with, CacheLimits { setting, interval, unit, sampled_one_in, hit_costs })
+        }
+    };
+    let index = plan.memory * u64::from(percent) / 100;
+    Ok(Limits {
+        cache,
+        write_buffers: WRITE_BUFFERS,
+        buffers: WRITE_BUFFERS + ((plan.memory - index) / BLOCK_BYTES) as u32,
+        index_entries: (index / ENTRY_BYTES) as u32,
+        // A thousandth of the memory.
+        index_chunk: ((plan.memory / 1024 / ENTRY_BYTES) as u32).next_power_of_two().max(16),
+        // POD's question is what a division saves by itself: what is read ahead makes a small read cache look better.
+        read_ahead: 0,
+        ..other
+    })
+}
+
+/// Requests of a phase until something has come to where it stays: until it is within `tolerance` of its mean over the phase's
+/// last quarter, at this sample and the next. `None`: there is nothing to measure.
+pub fn settling(
+    samples: &[Sample],
+    value: impl Fn(&Sample) -> Option<f64>,
+    tolerance: impl Fn(f64) -> f64,
+) -> Option<u64> {
+    let values: Vec<f64> = samples.iter().map(&value).collect::<Option<_>>()?;
+    let last = &values[values.len() * 3 / 4..];
+    let settled = last.iter().sum::<f64>() / last.len().max(1) as f64;
+    let is_near = |at: usize| values.get(at).is_none_or(|value| (value - settled).abs() <= tolerance(settled));
+    let at = (0..values.len()).find(|&at| is_near(at) && is_near(at + 1))?;
+    let each = samples.get(1)?.requests - samples[0].requests;
+    Some((at as u64 + 1) * each)
+}

@@ -1,0 +1,78 @@
+//! When the requests of a day come: bursts, and idle time between them, which the day's hours stretch.
+
+use engine::Nanos;
+
+use super::draws::{chance, exponential, lognormal, unit};
+use super::profile::Shape;
+use sim::random::Random;
+
+/// A day.
+pub(super) const DAY: Nanos = 86_400_000_000_000;
+
+/// Pauses are at least this: what is shorter is in a burst.
+const IDLE: f64 = 0.1;
+
+/// So much of it is planned: the rest is for bursts that last longer than foreseen.
+const FILL: f64 = 0.99;
+
+/// Of bursts, those after which nothing comes for long, where bursts as close as the sample's would be over before the day is.
+const LULLS: f64 = 0.02;
+
+/// Seconds from the end of a request to the next one of the burst: median, 90th percentile, and most. [D]
+const NEXT: (f64, f64) = (0.000_4, 0.003);
+const NEXT_MOST: f64 = 0.05;
+
+/// A burst: how long nothing comes before it, and its requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Burst {
+    pub(super) idle: Nanos,
+    pub(super) requests: u64,
+}
+
+/// The bursts of a day with so many requests, of such a mean size.
+pub(super) fn plan(shape: &Shape, random: &mut Random, requests: u64) -> Vec<Burst> {
+    let mut bursts: Vec<(f64, bool, u64)> = Vec::new();
+    let mut left = requests;
+    while left > 0 {
+        let length = match shape.long {
+            (share, low, high) if chance(random, share) => low * libm::pow(high / low, unit(random)),
+            _ => lognormal(random, shape.burst),
+        };
+        let length = (libm::round(length) as u64).clamp(1, left);
+        left -= length;
+        bursts.push((lognormal(random, (shape.idle.0 - IDLE, shape.idle.1 - IDLE)), chance(random, LULLS), length));
+    }
+    let blocks = shape.mean_kib / 4.0;
+    let busy = requests as f64 * (blocks * shape.record_gap_us as f64 / 1e6 + mean_next());
+    let room = (DAY as f64 / 1e9 * FILL - busy - IDLE * bursts.len() as f64).max(1.0);
+    let sum: f64 = bursts.iter().map(|(idle, _, _)| idle).sum();
+    if sum < room {
+        // Long lulls fill the day; the other times stay as they are in the sample.
+        let lulls: Vec<f64> =
+            bursts.iter().map(|&(_, is_lull, _)| if is_lull { exponential(random) } else { 0.0 }).collect();
+        let all: f64 = lulls.iter().sum::<f64>().max(1e-9);
+        bursts.iter_mut().zip(lulls).for_each(|((idle, _, _), lull)| *idle += lull * (room - sum) / all);
+    }
+    // Nights are quieter; then all is made to fit the day.
+    let mut at = 0.0;
+    for (idle, _, _) in &mut bursts {
+        let hour = at / room * 24.0;
+        at += *idle * room / sum.max(room);
+        *idle *= 1.0 + 0.4 * libm::cos(2.0 * std::f64::consts::PI * (hour - 3.0) / 24.0);
+    }
+    let sum: f64 = bursts.iter().map(|(idle, _, _)| idle).sum();
+    let fit = room / sum;
+    let nanos = |seconds: f64| (seconds * 1e9) as Nanos;
+    bursts.iter().map(|&(idle, _, requests)| Burst { idle: nanos(IDLE + idle * fit) + 1, requests }).collect()
+}
+
+/// From the end of a request to the next one of its burst.
+pub(super) fn next(random: &mut Random) -> Nanos {
+    (lognormal(random, NEXT).min(NEXT_MOST) * 1e9) as Nanos
+}
+
+/// The mean of that, nearly: of a lognormal distribution.
+fn mean_next() -> f64 {
+    let deviation = libm::log(NEXT.1 / NEXT.0) / 1.2816;
+    NEXT.0 * libm::exp(deviation * deviation / 2.0)
+}

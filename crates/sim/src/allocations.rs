@@ -1,0 +1,53 @@
+//! Counts allocations of memory, so that it can be told what each request allocates.
+//!
+//! A program that wants to know installs [`Counting`] as its global allocator: the simulator does, and the test that holds what it counts.
+//! Elsewhere the count stands still.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread has asked for memory, or for more of it.
+pub fn count() -> u64 {
+    COUNT.get()
+}
+
+fn counted() {
+    // A thread that ends may free and allocate when its cells are gone.
+    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+}
+
+/// The system's allocator, with a count beside it.
+pub struct Counting;
+
+// Each call goes on to the system's allocator as it came, so what that one promises holds. The count is a cell without a destructor,
+// made at compile time: it takes no memory of its own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        counted();
+        // Safety: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        counted();
+        // Safety: the caller's.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        counted();
+        // Safety: the caller's.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // Safety: the caller's.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}

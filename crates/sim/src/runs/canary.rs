@@ -1,0 +1,312 @@
+//! The simulator's own test: engines that are broken on purpose ([`engine::Canary`]) have to be caught, each by the harness that does so in the
+//! least time. Which that is, a study of all harnesses says.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use engine::{Canary, Engine, Mode, Policy};
+
+use crate::content::CELLS;
+use crate::parallel::in_order;
+use crate::random::Random;
+use crate::runs::config::Config;
+use crate::runs::crash::{Plan, enumerate};
+use crate::runs::run::{Run, Snapshot};
+use crate::runs::scenario::{FIXED, OFFLINE};
+use crate::runs::soak::{OPERATIONS, run_seed};
+use crate::runs::workload::{Operation, Place};
+use crate::runs::{exhaustive, faulty, hazards, repair};
+use crate::transcript::Trace;
+use crate::world::disk::Cut;
+use crate::{Checked, Violation, violated};
+
+/// Runs that have to catch a canary: those that do so in the least time (`sim canary --study` measures it).
+#[derive(Clone, Copy, Debug)]
+pub enum Hunt {
+    /// Seeds of a harness, from 0 to this, not included.
+    Seeds(Harness, u64),
+    /// The crashes of a scenario.
+    Scenario(u64),
+    /// A word of its own.
+    Own(fn() -> Checked),
+}
+
+impl fmt::Display for Hunt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Hunt::Seeds(harness, seeds) => write!(f, "{seeds} seeds, {harness:?}"),
+            Hunt::Scenario(scenario) => write!(f, "the crashes of scenario {scenario}"),
+            Hunt::Own(_) => write!(f, "a word of its own"),
+        }
+    }
+}
+
+const fn swarm(seeds: u64) -> Hunt {
+    Hunt::Seeds(Harness::Swarm, seeds)
+}
+
+const fn faults(seeds: u64) -> Hunt {
+    Hunt::Seeds(Harness::Faults, seeds)
+}
+
+const fn crash(scenario: u64) -> Hunt {
+    Hunt::Scenario(scenario)
+}
+
+/// All canaries, each with what has to catch it: docs/fault-model.md says the same.
+pub const CANARIES: [(Canary, Hunt); 63] = [
+    (Canary::SkippedSync, swarm(10)),
+    (Canary::UnforcedRecord, swarm(10)),
+    (Canary::LoneRecord, swarm(20)),
+    (Canary::LoneSuccess, faults(1500)),
+    (Canary::UnseenCompletion, swarm(10)),
+    (Canary::EarlyReuse, crash(34)),
+    (Canary::StaleHint, swarm(10)),
+    (Canary::ForgottenReference, swarm(10)),
+    (Canary::EarlyFua, swarm(10)),
+    (Canary::EarlyFlush, swarm(10)),
+    (Canary::UnprovenRecord, swarm(10)),
+    (Canary::StaleRecord, crash(16)),
+    (Canary::OldSuperblock, swarm(10)),
+    (Canary::MissingSeal, swarm(10)),
+    (Canary::UnsyncedSeal, swarm(10)),
+    (Canary::EarlyWatermark, crash(9)),
+    (Canary::SkippedRedo, swarm(10)),
+    (Canary::LostClears, swarm(10)),
+    (Canary::UnsyncedPages, crash(0)),
+    (Canary::UnsyncedSuperblock, swarm(10)),
+    (Canary::ForgottenCarried, crash(10)),
+    (Canary::EarlyPages, swarm(10)),
+    (Canary::LostSubtree, swarm(10)),
+    (Canary::FreedWhileHeld, swarm(10)),
+    (Canary::FreedAtMerge, swarm(100)),
+    (Canary::StaleBase, swarm(10)),
+    (Canary::ForgottenRemoval, swarm(10)),
+    (Canary::LostFromBuffer, swarm(10)),
+    (Canary::StaleLog, swarm(10)),
+    (Canary::ReleasedTwice, swarm(10)),
+    (Canary::CarriedRecord, faults(250)),
+    (Canary::PublicSeed, swarm(100)),
+    (Canary::ForgottenWrite, faults(10)),
+    (Canary::RoomCountedLow, swarm(10)),
+    (Canary::UnawaitedGrowth, crash(36)),
+    (Canary::OwnerNotLookedAt, swarm(10)),
+    (Canary::UnsyncedMove, crash(26)),
+    (Canary::BlindMove, swarm(100)),
+    (Canary::MoveIntoOpen, crash(24)),
+    (Canary::MoveIntoLent, crash(24)),
+    (Canary::EmptiedUnseen, swarm(10)),
+    (Canary::ForgottenReferrer, swarm(40)),
+    (Canary::BlindShare, swarm(10)),
+    (Canary::ShareWithFreed, crash(22)),
+    (Canary::OldGeneration, Hunt::Own(hazards::slots_that_get_other_contents)),
+    (Canary::EndlessChanges, Hunt::Own(hazards::changes_between_syncs)),
+    (Canary::ShareWithoutRoom, Hunt::Own(hazards::passes_short_of_metadata)),
+    (Canary::WorkspaceInUse, Hunt::Own(hazards::workspaces_that_are_called_in)),
+    (Canary::SingleForShared, swarm(10)),
+    (Canary::CopyForData, Hunt::Own(hazards::copies_beside_a_pass)),
+    (Canary::UnmarkedOffline, crash(OFFLINE)),
+    (Canary::UnprovenContent, crash(23)),
+    (Canary::UncheckedPlace, crash(27)),
+    (Canary::UnprovenReplica, crash(29)),
+    (Canary::KeptReplica, crash(29)),
+    (Canary::ReplayedOnFlash, Hunt::Own(hazards::replay_into_containers_on_flash)),
+    (Canary::AnyStamp, crash(25)),
+    (Canary::EarlyPlace, crash(28)),
+    (Canary::CopyOfDirty, crash(25)),
+    (Canary::CopyOfOpened, crash(25)),
+    (Canary::ReusedWhileLate, crash(25)),
+    (Canary::SameMark, crash(28)),
+    (Canary::EndlessTurn, crash(0)),
+];
+
+thread_local! {
+    /// What is broken in the engines that this thread makes.
+    static BROKEN: Cell<Option<Canary>> = const { Cell::new(None) };
+}
+
+/// What is broken in all engines of this process.
+static BROKEN_EVERYWHERE: OnceLock<Canary> = OnceLock::new();
+
+/// Breaks an engine as this thread or this process wants it.
+pub(crate) fn broken(mut engine: Engine) -> Engine {
+    engine.break_on_purpose(BROKEN.get().or(BROKEN_EVERYWHERE.get().copied()));
+    engine
+}
+
+/// From here on this is broken in all engines that the process makes. Only the first call counts.
+pub fn break_everywhere(canary: Canary) {
+    BROKEN_EVERYWHERE.get_or_init(|| canary);
+}
+
+/// The canary of a name.
+pub fn named(name: &str) -> Option<Canary> {
+    CANARIES.into_iter().map(|(canary, _)| canary).find(|canary| format!("{canary:?}") == name)
+}
+
+/// How a canary was caught.
+#[derive(Clone, Debug)]
+pub struct Catch {
+    /// By which command.
+    pub by: String,
+    /// The violation.
+    pub violation: String,
+}
+
+/// What became of a canary.
+#[derive(Clone, Debug)]
+pub struct Hunted {
+    /// Which.
+    pub canary: Canary,
+    /// Runs that had to catch it.
+    pub hunt: Hunt,
+    /// How it was caught, if it was.
+    pub catch: Option<Catch>,
+}
+
+/// Hunts all canaries.
+pub fn hunt_all(threads: usize) -> Vec<Hunted> {
+    in_order(threads, CANARIES.len() as u64, |number| {
+        let (canary, hunt) = CANARIES[number as usize];
+        BROKEN.set(Some(canary));
+        let catch = match hunt {
+            Hunt::Seeds(harness, seeds) => (0..seeds).find_map(|seed| harness.run(canary, seed)),
+            Hunt::Scenario(scenario) => Harness::Crash.run(canary, scenario),
+            Hunt::Own(word) => word().err().map(|violation| Catch {
+                by: format!("sim canary, the word of {canary:?}"),
+                violation: violation.to_string(),
+            }),
+        };
+        BROKEN.set(None);
+        Hunted { canary, hunt, catch }
+    })
+}
+
+/// A harness of the simulator, by its numbered runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Harness {
+    /// Runs of the swarm, by their seeds.
+    Swarm,
+    /// All crashes of a scenario, by its number.
+    Crash,
+    /// The same on a host that is full.
+    FullHost,
+    /// Runs under faults, by their seeds.
+    Faults,
+    /// All crashes of a word of at most two operations, by its number.
+    Words,
+}
+
+impl Harness {
+    /// All of them.
+    pub const ALL: [Harness; 5] = [Harness::Swarm, Harness::Crash, Harness::FullHost, Harness::Faults, Harness::Words];
+
+    /// Returns the number of its runs, which has no end where they are drawn from seeds.
+    fn runs(self) -> u64 {
+        match self {
+            Harness::Swarm | Harness::Faults => u64::MAX,
+            Harness::Crash | Harness::FullHost => FIXED,
+            Harness::Words => exhaustive::SHORT_WORDS,
+        }
+    }
+
+    /// Does one run and returns the violation that it finds.
+    fn run(self, canary: Canary, number: u64) -> Option<Catch> {
+        let (by, violation) = match self {
+            Harness::Swarm => {
+                let violation = run_seed(number, OPERATIONS, Trace::new(false)).err()?;
+                (format!("sim seed {number}"), violation)
+            }
+            Harness::Faults => (format!("sim faults --seed {number}"), faulty::run_seed(number, false).err()?),
+            Harness::Crash | Harness::FullHost => {
+                let full_host = self == Harness::FullHost;
+                let plan = Plan { seed: Some(number), first: true, full_host, ..Plan::all(0, 1) };
+                enumerate(&plan).violations.into_iter().next()?
+            }
+            Harness::Words => exhaustive::look_at_short(number).violations.into_iter().next()?,
+        };
+        let by = format!("{} --canary {canary:?}", by.trim_end_matches(" --trace"));
+        Some(Catch { by, violation: violation.to_string() })
+    }
+}
+
+/// Result of one harness that looked for one canary.
+#[derive(Clone, Debug)]
+pub struct Studied {
+    /// The harness.
+    pub harness: Harness,
+    /// The catch in the last of its runs, if there was one.
+    pub catch: Option<Catch>,
+    /// Time until then, or until the harness had no more runs or no more time.
+    pub until: Duration,
+    /// Time of the last run.
+    pub alone: Duration,
+    /// Number of runs until then.
+    pub runs: u64,
+}
+
+/// Has every harness look for a canary, each for so much time.
+pub fn study(canary: Canary, time: Duration) -> Vec<Studied> {
+    BROKEN.set(Some(canary));
+    let studied = Harness::ALL.map(|harness| {
+        let begun = Instant::now();
+        let (mut catch, mut runs, mut alone) = (None, 0, Duration::ZERO);
+        while catch.is_none() && runs < harness.runs() && begun.elapsed() < time {
+            let this = Instant::now();
+            catch = harness.run(canary, runs);
+            alone = this.elapsed();
+            runs += 1;
+        }
+        Studied { harness, catch, until: begun.elapsed(), alone, runs }
+    });
+    BROKEN.set(None);
+    studied.into()
+}
+
+/// A pool that an engine broke which counted its room too low, as the engine once did: a checkpoint has run out of metadata. A sound
+/// repair has room, loses nothing that was flushed, and what it leaves is served and audited.
+pub fn repair_of_what_was_counted_low() -> Checked {
+    let mut config = Config::small(1);
+    config.parameters.geometry.containers = 64;
+    config.limits.delta_entries = 512;
+    config.limits.map_buffer = 0;
+    config.depth = 1;
+    config.volumes = vec![(config.parameters.geometry.most_volume_blocks(), Policy::Native)];
+    let span = 64 * 32 * 32 * 32 * CELLS as u64;
+    let write = |number: u64| Operation::Write {
+        place: Place { volume: 0, first: number * span, count: CELLS as u64 },
+        contents: vec![number as u32 + 1],
+        fua: false,
+    };
+    // All of them come into one checkpoint: what is kept in reserve is more than a few of them take.
+    let word: Vec<Operation> =
+        (0..120).map(write).chain([Operation::Flush, Operation::Drain, Operation::Settle]).collect();
+    BROKEN.set(Some(Canary::RoomCountedLow));
+    let broken = Run::start(config.clone(), Trace::new(false), false).map(|mut run| {
+        // It ends when the pool has failed.
+        let _ = run.perform(&word);
+        run
+    });
+    BROKEN.set(None);
+    let run = broken?;
+    if run.world.engine.status().mode != Mode::ReadOnly {
+        return violated("120 blocks far apart do not break an engine that counts its room too low");
+    }
+    let mut disk = run.world.disk.clone();
+    disk.crash(Cut::Lost, &mut Random::new(1));
+    let plan = repair::plan(&disk, &config, true).map_err(|error| Violation(format!("no repair: {error}")))?;
+    if !plan.lost.is_empty() {
+        return violated(format!("the repair loses {:?}", plan.lost));
+    }
+    repair::carry_out(&mut disk, &plan);
+    let geometry = (config.parameters.geometry, None);
+    let (model, now) = (run.model, run.world.now);
+    let snapshot =
+        Snapshot { point: 0, disk, flash: None, model, now, epoch: 0, geometry, was_offline: false, is_exact: false };
+    let mut run = Run::resume(config, &snapshot, Cut::Lost, 1, false, Trace::new(false))?;
+    run.verify_all()?;
+    run.perform(&[Operation::Trim { place: Place { volume: 0, first: 0, count: 90 * span }, fua: false }])?;
+    run.settle_and_audit()
+}

@@ -1,0 +1,405 @@
+//! Exhaustive small scopes: all words of up to three letters on a tiny pool that is nearly full, a crash at every I/O, and
+//! after each of them all that the disk may then hold.
+//!
+//! Each word is performed twice: with each operation begun when the one before is answered, and with all of them begun at
+//! once. At a crash point each block that no sync has covered has, independently, its durable content or any later
+//! version; where these come to more than [`MOST_STATES`] states, as many random ones take their place, which is counted.
+//! From each state the pool is opened, every block is verified, and everything is audited.
+//!
+//! The same state is verified once: a word that begins like another one goes the same way, and the completion of a write
+//! changes nothing of what a crash may leave. States are known by hashes of 128 bits over the whole disk and the model.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::AddAssign;
+
+use engine::Policy;
+
+use crate::content::CELLS;
+use crate::parallel::in_order;
+use crate::random::{Random, mix};
+use crate::runs::config::Config;
+use crate::runs::forged;
+use crate::runs::run::{Run, Snapshot};
+use crate::runs::workload::{Operation, Place, Relocating};
+use crate::transcript::Trace;
+use crate::world::disk::Cut;
+use crate::{Checked, Violation, guarded};
+
+/// The most states of one crash point.
+const MOST_STATES: u64 = 256;
+/// After the last operation: time for the engine to sync and publish by itself.
+const AFTERMATH_NANOS: u64 = 3_000_000_000;
+/// After a move has begun: time until its blocks have been copied, and nothing leads to the copies yet.
+const IN_THE_MIDDLE_NANOS: u64 = 200_000;
+/// Blocks of the volume that no letter touches: they fill the pool.
+const FILLED: u64 = 4;
+
+/// A letter: one thing that a client or fate may do. Blocks 0 and 1 hold contents 1 and 2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Letter {
+    /// Block 0 becomes a content that nobody has.
+    New,
+    /// Block 0 is written with what it was at first.
+    Same,
+    /// Block 1 becomes what block 0 was at first.
+    Duplicate,
+    /// Blocks 0 and 1 are overwritten in one write.
+    Overwrite,
+    /// Block 0 is written with zeroes.
+    Zeroes,
+    /// Some of block 0 is written.
+    Part,
+    /// Both blocks are discarded.
+    Trim,
+    /// Flush.
+    Flush,
+    /// Block 1 becomes a content that nobody has, durably.
+    Durable,
+    /// All is merged: a checkpoint.
+    Checkpoint,
+    /// The power fails, and the pool is opened again.
+    Crash,
+    /// The pool is closed and opened again.
+    Reopen,
+    /// The volume shares by `select` from here on.
+    Select,
+    /// The volume shares nothing from here on.
+    Native,
+    /// Block 0 becomes, durably, what looks like a record of the journal that lies in its block of the ring.
+    Imitate,
+    /// All blocks are moved, with all that leads to them. What follows comes in the middle of that.
+    Move,
+}
+
+/// The alphabet, each letter with its name in words.
+const ALPHABET: [(char, Letter); 16] = [
+    ('n', Letter::New),
+    ('s', Letter::Same),
+    ('d', Letter::Duplicate),
+    ('o', Letter::Overwrite),
+    ('z', Letter::Zeroes),
+    ('p', Letter::Part),
+    ('t', Letter::Trim),
+    ('f', Letter::Flush),
+    ('u', Letter::Durable),
+    ('c', Letter::Checkpoint),
+    ('k', Letter::Crash),
+    ('r', Letter::Reopen),
+    ('l', Letter::Select),
+    ('v', Letter::Native),
+    ('i', Letter::Imitate),
+    ('m', Letter::Move),
+];
+
+/// The letter of a name.
+pub fn letter(name: char) -> Option<Letter> {
+    ALPHABET.iter().find(|(known, _)| *known == name).map(|&(_, letter)| letter)
+}
+
+fn name(word: &[Letter]) -> String {
+    let name = |letter: &Letter| ALPHABET.iter().find(|(_, known)| known == letter).map(|&(name, _)| name);
+    word.iter().filter_map(name).collect()
+}
+
+impl Letter {
+    /// The operation that a letter means at a place of a word.
+    fn operation(self, at: usize) -> Operation {
+        let blocks =
+            |first: u64, count: u64| Place { volume: 0, first: first * CELLS as u64, count: count * CELLS as u64 };
+        let write = |place, contents: &[u32], fua| Operation::Write { place, contents: contents.to_vec(), fua };
+        let policy = |policy| Operation::SetVolume { volume: 0, policy: Some(Some(policy)), read_only: None };
+        let new = 100 + 10 * at as u32;
+        match self {
+            Letter::New => write(blocks(0, 1), &[new], false),
+            Letter::Same => write(blocks(0, 1), &[1], false),
+            Letter::Duplicate => write(blocks(1, 1), &[1], false),
+            Letter::Overwrite => write(blocks(0, 2), &[new + 1, new + 2], false),
+            Letter::Zeroes => write(blocks(0, 1), &[0], false),
+            Letter::Part => write(Place { volume: 0, first: 2, count: 3 }, &[new + 3], false),
+            Letter::Trim => Operation::Trim { place: blocks(0, 2), fua: false },
+            Letter::Flush => Operation::Flush,
+            Letter::Durable => write(blocks(1, 1), &[new + 4], true),
+            Letter::Checkpoint => Operation::Settle,
+            Letter::Crash => Operation::Crash { cut: Cut::Mixed, again: Vec::new(), verify: false },
+            Letter::Reopen => Operation::Reopen,
+            Letter::Select => policy(Policy::SELECT),
+            Letter::Native => policy(Policy::Native),
+            Letter::Move => Operation::Relocate(Relocating::All),
+            Letter::Imitate => write(blocks(0, 1), &[forged::record_for(at as u64)], true),
+        }
+    }
+}
+
+/// What to enumerate.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Letters of the longest words.
+    pub operations: usize,
+    /// One part of so many (the first is 1).
+    pub part: (u64, u64),
+    /// Threads.
+    pub threads: usize,
+}
+
+/// One word, for a closer look.
+#[derive(Clone, Debug)]
+pub struct Only {
+    /// The word.
+    pub word: Vec<Letter>,
+    /// All operations at once.
+    pub together: bool,
+    /// Only this crash point.
+    pub point: Option<u64>,
+    /// Only this state.
+    pub state: Option<u64>,
+    /// Print everything that happens.
+    pub trace: bool,
+}
+
+/// What an enumeration did.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Words performed, each in two ways.
+    pub words: u64,
+    /// Crash points.
+    pub points: u64,
+    /// Crash points with too many states for all of them.
+    pub sampled: u64,
+    /// States from which the pool was opened and verified.
+    pub states: u64,
+    /// States that had been verified before.
+    pub known: u64,
+    /// What was found: how to see it again, and the violation.
+    pub violations: Vec<(String, Violation)>,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.words += other.words;
+        self.points += other.points;
+        self.sampled += other.sampled;
+        self.states += other.states;
+        self.known += other.known;
+        self.violations.extend(other.violations);
+    }
+}
+
+impl Tally {
+    /// The last line of `sim exhaustive`.
+    pub fn line(&self) -> String {
+        format!(
+            "words: {}, crash points: {} ({} of them with {MOST_STATES} random states of more), states verified: {} \
+             (and {} that were the same), violations: {}",
+            self.words,
+            self.points,
+            self.sampled,
+            self.states,
+            self.known,
+            self.violations.len()
+        )
+    }
+}
+
+/// Enumerates. The work is divided by the first letter and by how operations are begun, so that words which begin alike share
+/// what they know.
+pub fn enumerate(plan: &Plan) -> Tally {
+    let pieces = 2 * ALPHABET.len() as u64;
+    let mine: Vec<u64> = (0..pieces).filter(|piece| piece % plan.part.1 == plan.part.0 - 1).collect();
+    let results = in_order(plan.threads, mine.len() as u64, |number| {
+        let piece = mine[number as usize];
+        let mut search = Search::new(piece % 2 == 1);
+        search.extend(&mut vec![ALPHABET[piece as usize / 2].1], plan.operations);
+        search.tally
+    });
+    let mut tally = Tally::default();
+    results.into_iter().for_each(|result| tally += result);
+    tally
+}
+
+/// One word alone.
+pub fn look(only: &Only) -> Tally {
+    let mut search = Search::new(only.together);
+    search.perform(&only.word, Some(only));
+    search.tally
+}
+
+/// Number of words of at most two letters, each performed in both ways.
+pub const SHORT_WORDS: u64 = 2 * (ALPHABET.len() + ALPHABET.len() * ALPHABET.len()) as u64;
+
+/// Performs one of the words of at most two letters, by its number: the shorter ones come first.
+pub fn look_at_short(number: u64) -> Tally {
+    let letters = ALPHABET.len();
+    let (word, together) = ((number / 2) as usize, number % 2 == 1);
+    let letter = |at: usize| ALPHABET[at].1;
+    let word = match word.checked_sub(letters) {
+        None => vec![letter(word)],
+        Some(word) => vec![letter(word / letters % letters), letter(word % letters)],
+    };
+    look(&Only { word, together, point: None, state: None, trace: false })
+}
+
+struct Search {
+    together: bool,
+    known: HashSet<[u64; 2]>,
+    tally: Tally,
+}
+
+impl Search {
+    fn new(together: bool) -> Search {
+        Search { together, known: HashSet::new(), tally: Tally::default() }
+    }
+
+    /// The word, and all that begin with it.
+    fn extend(&mut self, word: &mut Vec<Letter>, longest: usize) {
+        self.perform(word, None);
+        if word.len() < longest {
+            for (_, letter) in ALPHABET {
+                word.push(letter);
+                self.extend(word, longest);
+                word.pop();
+            }
+        }
+    }
+
+    fn perform(&mut self, word: &[Letter], only: Option<&Only>) {
+        self.tally.words += 1;
+        let together = if self.together { " --together" } else { "" };
+        let again = format!("sim exhaustive --word {}{together}", name(word));
+        let config = config(self.together, word.contains(&Letter::Move));
+        let mut snapshots = Vec::new();
+        let print = only.is_some_and(|only| only.trace && only.point.is_none());
+        let outcome = guarded(|| {
+            let mut run = Run::start(config.clone(), Trace::new(print), false)?;
+            run.perform(&preparation())?;
+            run.snapshots = Some(Vec::new());
+            let mut operations = Vec::new();
+            for (at, &letter) in word.iter().enumerate() {
+                operations.push(letter.operation(at));
+                if letter == Letter::Move {
+                    operations.push(Operation::Idle(IN_THE_MIDDLE_NANOS));
+                }
+            }
+            operations.push(Operation::Idle(AFTERMATH_NANOS));
+            let result = run.perform(&operations);
+            snapshots = run.take_snapshots();
+            result
+        });
+        if let Err(violation) = outcome {
+            self.tally.violations.push((format!("{again} --trace"), violation));
+        }
+        for snapshot in &snapshots {
+            if only.and_then(|only| only.point).is_none_or(|point| point == snapshot.point) {
+                self.crash(&config, snapshot, &again, only);
+            }
+        }
+    }
+
+    /// Crashes at one point, in all ways.
+    fn crash(&mut self, config: &Config, snapshot: &Snapshot, again: &str, only: Option<&Only>) {
+        self.tally.points += 1;
+        let unsynced = snapshot.disk.unsynced();
+        let all = unsynced.iter().try_fold(1u64, |states, (_, versions)| states.checked_mul(1 + versions.len() as u64));
+        let sampled = all.is_none_or(|all| all > MOST_STATES);
+        self.tally.sampled += u64::from(sampled);
+        let mut random = Random::new(snapshot.point);
+        let mut model = snapshot.model.clone();
+        model.crash();
+        let model = hash(&format!("{model:?} {} {:?}", snapshot.epoch, snapshot.geometry));
+        let base = snapshot.disk.durable_hash();
+        for state in 0..all.unwrap_or(u64::MAX).min(MOST_STATES) {
+            let mut rest = state;
+            let mut choices = Vec::with_capacity(unsynced.len());
+            let mut disk = base;
+            for &(durable, ref versions) in &unsynced {
+                let options = 1 + versions.len() as u64;
+                let choice = match state {
+                    // All that can be kept, and all that can be lost, are always among them.
+                    0 => 0,
+                    1 if sampled => options - 1,
+                    _ if sampled => random.below(options),
+                    _ => rest % options,
+                };
+                rest /= options;
+                if choice > 0 {
+                    let new = versions[choice as usize - 1];
+                    disk = [0, 1].map(|half| disk[half].wrapping_sub(durable[half]).wrapping_add(new[half]));
+                }
+                choices.push(choice as usize);
+            }
+            let is_wanted = only.and_then(|only| only.state).is_none_or(|wanted| wanted == state);
+            if !is_wanted || !self.known.insert(disk.map(|half| mix(half ^ model))) {
+                self.tally.known += u64::from(is_wanted);
+                continue;
+            }
+            self.tally.states += 1;
+            let print = only.is_some_and(|only| only.trace && only.point.is_some());
+            if let Err(violation) = open_and_verify(config, snapshot, &choices, print) {
+                let again = format!("{again} --point {} --state {state} --trace", snapshot.point);
+                self.tally.violations.push((again, violation));
+            }
+        }
+    }
+}
+
+fn open_and_verify(config: &Config, snapshot: &Snapshot, choices: &[usize], print: bool) -> Checked {
+    guarded(|| {
+        let mut snapshot = snapshot.clone();
+        snapshot.disk.crash_choosing(choices);
+        let trace = Trace::new(print);
+        trace.say(|| format!("======== crash at point {}: versions {choices:?}", snapshot.point));
+        let seed = config.seed;
+        // There is nothing left to be lost.
+        let mut run = Run::resume(config.clone(), &snapshot, Cut::Lost, seed, false, trace)?;
+        run.verify_all()?;
+        run.audit()
+    })
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A pool of eight slots, of which six are in use when a word begins; of thirty-two where blocks are moved, which takes empty containers.
+fn config(together: bool, moves: bool) -> Config {
+    let mut config = Config::small(1);
+    let geometry = &mut config.parameters.geometry;
+    (geometry.containers, geometry.slots_per_container) = if moves { (8, 4) } else { (2, 4) };
+    config.volumes = vec![(2 + FILLED, Policy::Full)];
+    config.pace = 0;
+    config.depth = if together { 4 } else { 1 };
+    config
+}
+
+/// Blocks 0 and 1, and what fills the pool, all merged.
+fn preparation() -> Vec<Operation> {
+    let blocks = 2 + FILLED;
+    let place = Place { volume: 0, first: 0, count: blocks * CELLS as u64 };
+    let contents = (1..=blocks as u32).collect();
+    vec![Operation::Write { place, contents, fua: false }, Operation::Settle]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_letter_has_one_name() {
+        let names: HashSet<char> = ALPHABET.iter().map(|&(name, _)| name).collect();
+        assert_eq!(names.len(), ALPHABET.len());
+        assert!(ALPHABET.iter().all(|&(name, known)| letter(name) == Some(known)));
+    }
+
+    #[test]
+    fn parts_make_up_the_whole() {
+        let plan = |part| Plan { operations: 1, part, threads: 2 };
+        let whole = enumerate(&plan((1, 1)));
+        let mut parts = enumerate(&plan((1, 2)));
+        parts += enumerate(&plan((2, 2)));
+        assert_eq!((whole.words, whole.points, whole.states), (parts.words, parts.points, parts.states));
+        assert!(whole.violations.is_empty(), "{:?}", whole.violations.first());
+        assert!(whole.words == 2 * ALPHABET.len() as u64 && whole.states > 100, "{}", whole.line());
+    }
+}

@@ -1,0 +1,428 @@
+//! Every byte of a pool flipped, one at a time: the pool must refuse to open, answer with an error, repair the byte or not need
+//! it; it must never answer with wrong data, and never panic. A scrub afterwards must find whatever the audit finds, and nothing is
+//! left of what it says that it has repaired.
+//!
+//! A pool is written once and left in a [`State`]. A pristine opening, a read of every block and an audit tell what every block
+//! reads as, which blocks of the disk are read at all, and which must be sound. Then each byte of the blocks that are read
+//! is inverted in its turn and all of that done again. A run is deterministic, so a byte that the pristine run does not read
+//! cannot change it: such bytes are counted and not tried.
+//!
+//! Not every slot that is in use can be read. A mapping in the map buffer hides what its leaf says, which keeps its slot until the leaf is
+//! written (docs/rfc/0010); second copies and what was cut off with a discard are in no volume either. No read notices damage there,
+//! and none can be wrong because of it: it is the scrub that must find it.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use engine::{
+    Command, Geometry, IoOp, Limits, Nanos, Operation as EngineOperation, PassState, Policy, ScrubCommand, Submit,
+    VolumeId,
+};
+
+use crate::content::Content;
+use crate::random::Random;
+use crate::runs::config::Config;
+use crate::runs::run::{Pending, Run};
+use crate::runs::workload::{Generator, Operation};
+use crate::transcript::Trace;
+use crate::world::disk::{Cut, Disk};
+use crate::world::{Answer, Step, World};
+use crate::{Checked, guarded, violated};
+
+/// Virtual time in which an opened pool comes to rest.
+const REST: Nanos = 20_000_000_000;
+/// Virtual time after the last write of a pool that crashes: its watermark is published by then.
+pub(crate) const PUBLISHED: Nanos = 1_600_000_000;
+
+/// How the pool was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Closed cleanly.
+    Closed,
+    /// The power was cut some time after a flush: there is a journal to replay.
+    Crashed,
+}
+
+/// A pool to flip bytes in.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How it was left.
+    pub state: State,
+    /// The product's block and container sizes instead of the simulator's.
+    pub product: bool,
+    /// One byte in so many.
+    pub stride: u64,
+    /// Of the bytes to try, those whose number leaves this rest divided by the number of parts.
+    pub part: (u64, u64),
+}
+
+/// What came of the flips.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Bytes of the pool.
+    pub bytes: u64,
+    /// Bytes that were flipped.
+    pub flips: u64,
+    /// Bytes that nothing reads (of those that the stride chose).
+    pub unread: u64,
+    /// The pool did not open.
+    pub refused: u64,
+    /// A block could not be read.
+    pub errors: u64,
+    /// Only the audit noticed.
+    pub audited: u64,
+    /// Only the scrub noticed.
+    pub scrubbed: u64,
+    /// The byte was right again afterwards.
+    pub repaired: u64,
+    /// Nothing noticed, and nothing needed to.
+    pub unneeded: u64,
+    /// Violations: the byte's offset, and what happened.
+    pub violations: Vec<(u64, String)>,
+}
+
+impl Tally {
+    /// Both together.
+    pub fn add(&mut self, other: Tally) {
+        self.bytes = self.bytes.max(other.bytes);
+        for (sum, more) in [
+            (&mut self.flips, other.flips),
+            (&mut self.unread, other.unread),
+            (&mut self.refused, other.refused),
+            (&mut self.errors, other.errors),
+            (&mut self.audited, other.audited),
+            (&mut self.scrubbed, other.scrubbed),
+            (&mut self.repaired, other.repaired),
+            (&mut self.unneeded, other.unneeded),
+        ] {
+            *sum += more;
+        }
+        self.violations.extend(other.violations);
+    }
+
+    /// One line of figures.
+    pub fn line(&self) -> String {
+        format!(
+            "{} bytes, {} flipped, {} that nothing reads: {} refused to open, {} gave errors, {} found by the audit, {} by the \
+             scrub, {} repaired, {} not needed; violations: {}",
+            self.bytes,
+            self.flips,
+            self.unread,
+            self.refused,
+            self.errors,
+            self.audited,
+            self.scrubbed,
+            self.repaired,
+            self.unneeded,
+            self.violations.len()
+        )
+    }
+}
+
+/// The pool, and what a sound opening of it finds.
+struct Pristine {
+    config: Config,
+    disk: Disk,
+    now: Nanos,
+    contents: Vec<Answer>,
+    /// Blocks of the disk that are read.
+    read: BTreeSet<u64>,
+    /// Blocks of the disk in which every byte counts for reads, or for the audit.
+    needed: BTreeSet<u64>,
+    /// Slots in use that no block of a volume leads to.
+    hidden: BTreeSet<u64>,
+    /// Slots in use, these and others.
+    live: BTreeSet<u64>,
+}
+
+fn config(product: bool) -> Config {
+    let mut config = Config::small(7);
+    if product {
+        let geometry =
+            Geometry { journal_blocks: 256, ..Geometry::for_capacity(8 << 20).expect("a possible capacity") };
+        config.parameters.geometry = geometry;
+        let piece = geometry.piece_blocks + 1;
+        // The longest request fits, also one of several that arrive together.
+        let (write_buffers, buffers, delta_entries) = (4 * piece, 8 * piece, 4 * piece);
+        config.limits = Limits { write_buffers, buffers, delta_entries, ..config.limits };
+    } else {
+        let geometry = &mut config.parameters.geometry;
+        (geometry.containers, geometry.journal_blocks, geometry.metadata_blocks) = (12, 48, 192);
+    }
+    config
+}
+
+impl Pristine {
+    fn new(state: State, product: bool) -> Checked<Pristine> {
+        let config = config(product);
+        let mut run = Run::start(config.clone(), Trace::new(false), false)?;
+        let operations = Generator::new(&config, 5, false).operations(60);
+        run.perform(&operations)?;
+        let full = Some(Some(Policy::Full));
+        run.perform(&[Operation::SetVolume { volume: 0, policy: full, read_only: Some(false) }])?;
+        run.settle_and_audit()?;
+        if !run.world.engine.disk_index_status().is_complete {
+            return violated("the pool to flip bytes in has no index on disk");
+        }
+        match state {
+            State::Closed => {
+                let token = run.token(Pending::Close { early: false });
+                run.world.control(token, Command::Close);
+                run.drain()?;
+            }
+            State::Crashed => {
+                // A last word that no checkpoint includes, but the journal.
+                run.perform(&Generator::new(&config, 6, false).operations(8))?;
+                run.perform(&[Operation::Flush])?;
+                let until = run.world.now + PUBLISHED;
+                while run.step(until)? != Step::Quiet {}
+            }
+        }
+        let mut disk = run.world.disk.clone();
+        disk.crash(Cut::Lost, &mut Random::new(1));
+        let mut config = config;
+        config.parameters.geometry = run.config.parameters.geometry;
+        let mut pristine = Pristine {
+            config,
+            disk,
+            now: run.world.now,
+            contents: Vec::new(),
+            read: BTreeSet::new(),
+            needed: BTreeSet::new(),
+            hidden: BTreeSet::new(),
+            live: BTreeSet::new(),
+        };
+        pristine.look()?;
+        Ok(pristine)
+    }
+
+    /// The pristine opening.
+    fn look(&mut self) -> Checked {
+        let geometry = self.config.parameters.geometry;
+        let block = geometry.block();
+        let limits = self.config.limits;
+        let (world, contents, read) = self.watch(limits)?;
+        // What is read only when it is asked for: no block that a read-ahead goes over.
+        let (_, _, asked_for) = self.watch(Limits { read_ahead: 0, ..limits })?;
+        let mut needed = BTreeSet::new();
+        let mut note = |offset: u64, length: u32| {
+            needed.extend(offset / block..(offset + u64::from(length)) / block);
+            World::read_bytes(&world.disk, offset, length)
+        };
+        world.engine.check(&mut note, &mut |_| {});
+        let mut live = BTreeSet::new();
+        world.engine.live_slots(&mut note, &mut |offset, _| {
+            live.insert(offset / block);
+        });
+        self.live.clone_from(&live);
+        let (asked_for, mut hidden): (BTreeSet<u64>, BTreeSet<u64>) =
+            live.into_iter().partition(|at| asked_for.contains(at));
+        needed.extend(asked_for);
+        // Pages of before the crash: what recovery wrote since is not on the disk that is damaged.
+        let is_as_before = |at: &u64| world.disk.read(*at) == self.disk.read(*at);
+        needed.retain(is_as_before);
+        hidden.retain(is_as_before);
+        self.read = read;
+        self.read.extend(needed.iter().chain(&hidden));
+        for place in 0..4 {
+            self.read.insert(geometry.superblock_block(place / 2, place as u64 % 2));
+        }
+        (self.contents, self.needed, self.hidden) = (contents, needed, hidden);
+        Ok(())
+    }
+
+    /// Opens the pristine pool and reads every block: the world, what they read as, and which blocks of the disk were read.
+    fn watch(&self, limits: Limits) -> Checked<(World, Vec<Answer>, BTreeSet<u64>)> {
+        let block = self.config.parameters.geometry.block();
+        let read = Rc::new(RefCell::new(BTreeSet::new()));
+        let mut world = self.world(self.disk.clone(), limits)?;
+        let noted = read.clone();
+        world.hold_back(move |io| {
+            if matches!(io.op, IoOp::ReadBlocks | IoOp::ReadPages) {
+                noted.borrow_mut().extend(io.offset / block..(io.offset + io.length) / block);
+            }
+            false
+        });
+        let Outcome::Sound(contents) = examine(&mut world)? else {
+            return violated("a pool that nobody has touched is not sound");
+        };
+        Ok((world, contents, read.take()))
+    }
+
+    fn world(&self, disk: Disk, limits: Limits) -> Checked<World> {
+        World::open(self.config.parameters, limits, disk, self.now, Random::new(3), Trace::new(false))
+    }
+
+    /// Flips one byte.
+    fn flip(&self, block: u64, at: usize, tally: &mut Tally) -> Checked {
+        let size = self.disk.block_size();
+        let before = self.disk.read(block).to_bytes(size);
+        let mut bytes = before.to_vec();
+        bytes[at] ^= 0xff;
+        let mut disk = self.disk.clone();
+        disk.put(block, Content::Metadata(bytes.into()));
+        let mut world = self.world(disk, self.config.limits)?;
+        let outcome = examine(&mut world)?;
+        let repaired = world.disk.read(block).to_bytes(size) == before;
+        let found = if matches!(outcome, Outcome::Refused) { 0 } else { self.scrub(&mut world)? };
+        match outcome {
+            Outcome::Refused => tally.refused += 1,
+            Outcome::Sound(contents) | Outcome::Audited(contents) if contents != self.contents => {
+                return violated("a block reads as something else");
+            }
+            Outcome::Errors(answers) => {
+                for (found, expected) in answers.iter().zip(&self.contents) {
+                    if found.as_ref().is_some_and(|found| found != expected) {
+                        return violated("a block reads as something else");
+                    }
+                }
+                tally.errors += 1;
+            }
+            _ if repaired => tally.repaired += 1,
+            Outcome::Audited(_) => tally.audited += 1,
+            // Recovery reads what it replays. What it did not find as it should be has its content elsewhere now, and nothing leads here.
+            Outcome::Sound(_) if self.live.contains(&block) && !is_live(&world, block) => tally.unneeded += 1,
+            Outcome::Sound(_) if self.needed.contains(&block) => return violated("nothing has noticed"),
+            Outcome::Sound(_) if found > 0 => tally.scrubbed += 1,
+            Outcome::Sound(_) if self.hidden.contains(&block) => return violated("the scrub has not noticed"),
+            Outcome::Sound(_) => tally.unneeded += 1,
+        }
+        Ok(())
+    }
+}
+
+/// Whether anything in the pool leads to a block of the disk as a slot.
+fn is_live(world: &World, block: u64) -> bool {
+    let (size, mut found) = (world.geometry().block(), false);
+    let mut read = |offset: u64, length: u32| World::read_bytes(&world.disk, offset, length);
+    world.engine.live_slots(&mut read, &mut |offset, _| found |= offset / size == block);
+    found
+}
+
+impl Pristine {
+    /// Scrubs a pool that has been opened, and reads all of it again. How much damage the scrub has found.
+    fn scrub(&self, world: &mut World) -> Checked<u64> {
+        world.control(0, Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
+        let until = world.now + REST;
+        while world.step(until)? != Step::Quiet {}
+        let status = world.engine.status();
+        if status.failure.is_some() {
+            return Ok(status.scrub.found);
+        }
+        if status.scrub.state != PassState::Finished {
+            return violated("the scrub does not come to an end");
+        }
+        match after_opening(world)? {
+            Outcome::Sound(contents) if contents == self.contents => Ok(status.scrub.found),
+            Outcome::Sound(_) => violated("after the scrub a block reads as something else"),
+            _ if status.scrub.found > status.scrub.repaired => Ok(status.scrub.found),
+            _ => violated("the scrub has not found what is damaged"),
+        }
+    }
+}
+
+/// What an opening, a read of every block, and an audit came to.
+enum Outcome {
+    Refused,
+    /// Some block could not be read; the others read so.
+    Errors(Vec<Option<Answer>>),
+    /// All can be read, and the audit has something to report.
+    Audited(Vec<Answer>),
+    Sound(Vec<Answer>),
+}
+
+fn examine(world: &mut World) -> Checked<Outcome> {
+    let opened = loop {
+        match world.step(Nanos::MAX)? {
+            Step::Opened(result) => break result,
+            Step::Quiet => return violated("opening does not come to an end"),
+            _ => {}
+        }
+    };
+    if opened.is_err() {
+        return Ok(Outcome::Refused);
+    }
+    after_opening(world)
+}
+
+fn after_opening(world: &mut World) -> Checked<Outcome> {
+    let block = world.geometry().block();
+    let volumes: Vec<(VolumeId, u64)> = world.engine.volumes().map(|volume| (volume.id, volume.size / block)).collect();
+    let mut answers = Vec::new();
+    for (volume, blocks) in volumes {
+        for lba in 0..blocks {
+            answers.push(read(world, volume, lba * block)?);
+        }
+    }
+    let until = world.now + REST;
+    while world.step(until)? != Step::Quiet {}
+    if answers.iter().any(Option::is_none) {
+        return Ok(Outcome::Errors(answers));
+    }
+    let answers = answers.into_iter().flatten().collect();
+    let disk = &world.disk;
+    let sound = world.engine.check(&mut |offset, length| World::read_bytes(disk, offset, length), &mut |_| {});
+    Ok(if sound { Outcome::Sound(answers) } else { Outcome::Audited(answers) })
+}
+
+fn read(world: &mut World, volume: VolumeId, offset: u64) -> Checked<Option<Answer>> {
+    while !world.engine.can_submit() {
+        if world.step(Nanos::MAX)? == Step::Quiet {
+            return violated("the engine takes no requests");
+        }
+    }
+    let length = world.geometry().block();
+    let operation = EngineOperation::Read { object: 0 };
+    world.submit(Submit { token: offset, volume, offset, length, fua: false, operation });
+    loop {
+        match world.step(Nanos::MAX)? {
+            Step::Reply { result, .. } => return Ok(result.ok()),
+            Step::Quiet => return violated("a read is never answered"),
+            _ => {}
+        }
+    }
+}
+
+/// Flips bytes.
+pub fn flip_all(plan: &Plan, mut progress: impl FnMut(u64)) -> Checked<Tally> {
+    let pristine = Pristine::new(plan.state, plan.product)?;
+    let size = u64::from(pristine.disk.block_size());
+    let mut tally = Tally { bytes: pristine.disk.blocks() * size, ..Tally::default() };
+    for (number, byte) in (0..tally.bytes).step_by(plan.stride as usize).enumerate() {
+        if number as u64 % plan.part.1 != plan.part.0 {
+            continue;
+        }
+        let (block, at) = (byte / size, (byte % size) as usize);
+        if !pristine.read.contains(&block) {
+            tally.unread += 1;
+            continue;
+        }
+        tally.flips += 1;
+        if let Err(violation) = guarded(|| pristine.flip(block, at, &mut tally)) {
+            tally.violations.push((byte, violation.0));
+        }
+        progress(tally.flips);
+    }
+    Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The check of this check: a byte that matters is noticed by reading, one that only the audit sees by the audit.
+    #[test]
+    fn a_flipped_byte_of_a_block_and_one_of_a_summary_are_told_apart() {
+        let mut repaired = 0;
+        for state in [State::Closed, State::Crashed] {
+            let tally = flip_all(&Plan { state, product: false, stride: 61, part: (0, 1) }, |_| {}).unwrap();
+            assert_eq!(tally.violations, []);
+            assert!(tally.refused > 0 && tally.errors > 0 && tally.audited > 0, "{}", tally.line());
+            assert_eq!(tally.flips + tally.unread, tally.bytes.div_ceil(61));
+            assert!(tally.bytes <= 256 << 10);
+            repaired += tally.repaired;
+        }
+        assert!(repaired > 0, "no superblock is repaired");
+    }
+}

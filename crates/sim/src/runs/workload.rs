@@ -1,0 +1,738 @@
+//! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
+//! contents, unaligned pieces, huge discards, crashes.
+
+use engine::{
+    CacheKey, CacheSetting, Controller, DedupCommand, DedupVerify, FlashPolicy, Goal, IndexCopy, KeepRuns, Limits,
+    Nanos, PassThrottle, Policy, PoolChange, ScrubCommand, Timing, VolumeProperties,
+};
+
+use crate::content::CELLS;
+use crate::random::Random;
+use crate::runs::config::Config;
+use crate::runs::forged;
+use crate::world::disk::Cut;
+
+/// A run of cells, in whichever volume has this number modulo the number of volumes; cut at the volume's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Number of the volume.
+    pub volume: u64,
+    /// First cell.
+    pub first: u64,
+    /// Number of cells.
+    pub count: u64,
+}
+
+/// What is done about a plan of relocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relocating {
+    /// Note reads that go to the device, from now on. What was noted before is forgotten.
+    Note,
+    /// Make a plan of what was noted, in which each volume is an object, and begin to run it.
+    Run {
+        /// Blocks that it may move.
+        most_blocks: u64,
+    },
+    /// Begin to move all that is in use, in the order in which it lies.
+    All,
+    /// Let the run rest.
+    Rest,
+    /// Go on with it.
+    GoOn,
+    /// End it.
+    End,
+}
+
+/// What happens to the flash in front of the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fronting {
+    /// It is away for the next opening.
+    Away,
+    /// It is taken away while the pool serves.
+    Detach,
+    /// If it is away, it is put in front of the pool, which serves.
+    Attach,
+    /// From here on one of its I/Os in so many hangs, until it is attached again or the pool is opened again.
+    Hang {
+        /// 0: none.
+        one_in: u64,
+    },
+    /// What hangs completes now.
+    Answer,
+}
+
+/// A letter of the alphabet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Write one number per touched block; 0 writes zeroes.
+    Write {
+        /// Where.
+        place: Place,
+        /// The content of each block; the last is repeated.
+        contents: Vec<u32>,
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Writes of so many whole blocks each, one behind the other, submitted at one moment: the engine may take them as one.
+    WriteTogether {
+        /// Where.
+        place: Place,
+        /// The blocks of each write; beyond that, one.
+        lengths: Vec<u64>,
+        /// The content of each block; the last is repeated.
+        contents: Vec<u32>,
+        /// In which order: the last first.
+        backwards: bool,
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Read and verify.
+    Read(Place),
+    /// Reads of so many blocks each, one behind the other, as of a sequential reader.
+    ReadOn {
+        /// Where.
+        place: Place,
+        /// The blocks of each read.
+        blocks: u64,
+        /// Each second one comes before the one before it.
+        swapped: bool,
+    },
+    /// Writes of one block of so many each, from the first to the last: a dense range, or one that alternates.
+    Fill {
+        /// Where.
+        place: Place,
+        /// From one of these blocks to the next; 1: all of them.
+        apart: u64,
+        /// The content of all of them.
+        content: u32,
+    },
+    /// Write zeroes.
+    WriteZeroes {
+        /// Where.
+        place: Place,
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Discard.
+    Trim {
+        /// Where.
+        place: Place,
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Make durable what was answered.
+    Flush,
+    /// Ask for extents and verify them.
+    Extents {
+        /// Where.
+        place: Place,
+        /// The most extents.
+        limit: u32,
+    },
+    /// Create a volume.
+    CreateVolume {
+        /// Blocks.
+        size_blocks: u64,
+        /// Its own policy.
+        policy: Option<Policy>,
+    },
+    /// Delete a volume, whatever is in flight.
+    DeleteVolume {
+        /// Number of the volume.
+        volume: u64,
+    },
+    /// Resize a volume; shrinks it whatever is in flight.
+    ResizeVolume {
+        /// Number of the volume.
+        volume: u64,
+        /// Blocks.
+        size_blocks: u64,
+    },
+    /// Change properties of a volume.
+    SetVolume {
+        /// Number of the volume.
+        volume: u64,
+        /// Its own policy.
+        policy: Option<Option<Policy>>,
+        /// Whether writes are refused.
+        read_only: Option<bool>,
+    },
+    /// Say when duplicates of a volume are found, and how a pass finds them.
+    SetTiming {
+        /// Number of the volume.
+        volume: u64,
+        /// What of it.
+        change: VolumeProperties,
+        /// What of all of the pool.
+        pool: PoolChange,
+    },
+    /// Change the policy of the pool.
+    SetPool {
+        /// The policy.
+        policy: Option<Policy>,
+    },
+    /// Make the pool larger.
+    Grow {
+        /// By so many containers,
+        containers: u64,
+        /// and so many blocks of metadata.
+        metadata: u64,
+    },
+    /// Begin, rest or end a scrub, whatever is in flight.
+    Scrub(ScrubCommand),
+    /// Begin, rest or end a pass that finds all duplicates, whatever is in flight.
+    Dedup(DedupCommand),
+    /// About a plan of relocation, whatever is in flight.
+    Relocate(Relocating),
+    /// Blocks with more references than that get a second copy; 0: none.
+    SecondCopies(u32),
+    /// Which copy the index names of a block that is written again.
+    IndexCopy(IndexCopy),
+    /// Change how index and read cache share memory, whatever is in flight; `None`: as the limits have it.
+    SetCache(Option<CacheSetting>),
+    /// What the read cache finds blocks by, whatever is in flight.
+    CacheKey(CacheKey),
+    /// Replicas of blocks that reads found scattered may take so many bytes; `None`: the default.
+    Replicas(Option<u64>),
+    /// Divide the memory anew, whatever is in flight.
+    SetLimits(Limits),
+    /// Wait for all answers.
+    Drain,
+    /// Let virtual time pass.
+    Idle(Nanos),
+    /// Wait for all answers, settle, and audit everything.
+    Settle,
+    /// Close cleanly, cut the power, open again.
+    Reopen,
+    /// Begin to close, after so many steps give the checkpoint up; then cut the power, open again.
+    CloseEarly {
+        /// Steps of the world.
+        after: u64,
+    },
+    /// Crash now, whatever is in flight, and open again; perhaps crash again some steps into the opening.
+    Crash {
+        /// What happens to unsynced writes.
+        cut: Cut,
+        /// Further crashes, each after a number of steps of the opening.
+        again: Vec<(u64, Cut)>,
+        /// Verify everything at once, or let later reads find out.
+        verify: bool,
+    },
+    /// After some steps another takes the pool over; when the engine has noticed, cut the power, open again.
+    TakeOver {
+        /// Steps of the world.
+        after: u64,
+        /// What happens to unsynced writes.
+        cut: Cut,
+    },
+    /// Something happens to the flash in front of the store, whatever is in flight.
+    Flash(Fronting),
+}
+
+impl Operation {
+    /// Whether the engine ends with it, and another one begins.
+    pub(crate) fn ends_engine(&self) -> bool {
+        matches!(
+            self,
+            Operation::Reopen | Operation::CloseEarly { .. } | Operation::Crash { .. } | Operation::TakeOver { .. }
+        )
+    }
+}
+
+/// Volumes of more blocks are huge.
+pub const HUGE: u64 = 4096;
+/// Blocks that are read one behind the other, at most.
+const READ_ON: u64 = 4096;
+
+/// Policies of every kind, as users write them; requests of the simulator reach most of the thresholds.
+const POLICIES: [&str; 16] = [
+    "native",
+    "observe",
+    "full",
+    "select",
+    "select",
+    "select:1",
+    "select:2",
+    "select:4",
+    "select:255",
+    "select:1,request",
+    "select:3,request",
+    "select:5,request",
+    "idedup:1",
+    "idedup:2",
+    "idedup",
+    "idedup:8",
+];
+
+/// Kinds of letters, by their weights.
+const LETTERS: usize = 30;
+/// Blocks of a volume that are read for a plan, at most.
+const MOST_READ: u64 = 96;
+/// The most blocks of a volume that are filled at once: more than the pools of the swarm hold.
+const MOST_FILLED: u64 = 1024;
+
+/// The policy that is written so.
+pub fn policy(text: &str) -> Policy {
+    text.parse().unwrap_or_else(|error| panic!("'{text}' is no policy: {error}"))
+}
+
+/// Any of the policies.
+pub fn any_policy(random: &mut Random) -> Policy {
+    policy(random.pick(&POLICIES))
+}
+
+/// Ways of sharing memory, as users write them.
+const CACHES: [&str; 8] =
+    ["adaptive", "adaptive", "adaptive,lru", "adaptive:paper", "fixed:10", "fixed:70,lru", "index", "read"];
+
+/// The setting that is written so.
+pub fn cache(text: &str) -> CacheSetting {
+    text.parse().unwrap_or_else(|error| panic!("'{text}' is no way of sharing memory: {error}"))
+}
+
+/// Any of the settings.
+pub fn any_cache(random: &mut Random) -> CacheSetting {
+    cache(random.pick(&CACHES))
+}
+
+/// Writes words.
+pub struct Generator<'a> {
+    config: &'a Config,
+    random: Random,
+    /// A stream of its own, for the policies.
+    policies: Random,
+    /// One for the sharing of memory.
+    caches: Random,
+    keys: Random,
+    /// One for what passes keep.
+    runs: Random,
+    /// One for the pace of passes.
+    throttles: Random,
+    /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
+    forgers: Random,
+    forged_one_in: u64,
+    weights: [u32; LETTERS],
+    fresh: u32,
+    /// A stream of its own, for what is filled, and what follows that, the last first.
+    fills: Random,
+    upcoming: Vec<Operation>,
+    /// And one for plans of relocation.
+    plans: Random,
+    /// The engine may end, and another one begin.
+    may_end: bool,
+}
+
+impl Generator<'_> {
+    /// A generator for a config: which letters are frequent is drawn from the seed, too. Without `crashes`, neither crash
+    /// nor reopening is written.
+    pub fn new(config: &Config, seed: u64, crashes: bool) -> Generator<'_> {
+        let mut random = Random::new(seed ^ 0x776f_726b);
+        let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
+        let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
+        let mut weights = [0; LETTERS];
+        weights[..16].copy_from_slice(&drawn);
+        if config.changes_volumes {
+            // What is deleted has to be made again.
+            weights[6] = weights[6].max(8);
+        } else {
+            weights[12..16].fill(0);
+        }
+        weights[16] = if config.grows { 8 } else { 0 };
+        weights[17] = 6 * random.pick(&[0, 1, 1, 2, 4]);
+        // A stream of its own: the other letters stay what they are.
+        weights[18] = 5 * Random::new(seed ^ 0x7363_7275).pick(&[0, 1, 2, 4]);
+        weights[19] = weights[18] / 2;
+        weights[20] = 40 * Random::new(seed ^ 0x6a6f_696e).pick(&[0, 1, 2, 4]);
+        weights[21] = if weights[20] > 0 { 2 } else { 0 };
+        let caches = &mut Random::new(seed ^ 0x6361_6368_6573);
+        weights[22] = 6 * caches.pick(&[0, 0, 1, 4]);
+        weights[23] = 4 * Random::new(seed ^ 0x7265_6f72).pick(&[0, 1, 2, 4]);
+        weights[24] = 10 * Random::new(seed ^ 0x6168_6561).pick(&[0, 1, 2, 4]);
+        weights[26] = Random::new(seed ^ 0x6669_6c6c).pick(&[0, 2, 4]);
+        weights[27] = 10 * Random::new(seed ^ 0x7469_6d65).pick(&[0, 0, 1, 3]);
+        let mut plans = Random::new(seed ^ 0x706c_616e);
+        weights[28] = 12 * plans.pick(&[0, 0, 1, 3]);
+        if config.flash.is_some() {
+            weights[29] = 10 * Random::new(seed ^ 0x6672_6f6e).pick(&[0, 1, 2, 4]);
+        }
+        weights[0] = weights[0].max(200);
+        weights[1] = weights[1].max(30);
+        if !crashes {
+            weights[10] = 0;
+            weights[11] = 0;
+        }
+        weights[25] = if crashes && config.owned { 6 } else { 0 };
+        let policies = Random::new(seed ^ 0x706f_6c69_6379);
+        let caches = caches.clone();
+        let mut forgers = Random::new(seed ^ 0x666f_7267);
+        let forged_one_in = forgers.pick(&[0, 0, 4, 40]);
+        let fills = Random::new(seed ^ 0x6669_6c6d);
+        Generator {
+            config,
+            random,
+            policies,
+            caches,
+            keys: Random::new(seed ^ 0x6b65_7973),
+            runs: Random::new(seed ^ 0x7275_6e73),
+            throttles: Random::new(seed ^ 0x7468_726f),
+            forgers,
+            forged_one_in,
+            weights,
+            fresh: 1 << 20,
+            fills,
+            upcoming: Vec::new(),
+            plans,
+            may_end: crashes,
+        }
+    }
+
+    /// The next `count` operations.
+    pub fn operations(&mut self, count: usize) -> Vec<Operation> {
+        (0..count).map(|_| self.operation()).collect()
+    }
+
+    fn operation(&mut self) -> Operation {
+        if let Some(next) = self.upcoming.pop() {
+            return next;
+        }
+        let fua = self.random.one_in(8);
+        match self.random.weighted(&self.weights.clone()) {
+            0 => self.write(fua),
+            1 => Operation::Read(self.piece()),
+            2 => Operation::WriteZeroes { place: self.any_length(), fua },
+            3 => Operation::Trim { place: self.any_length(), fua },
+            4 => Operation::Flush,
+            5 => Operation::Extents { place: self.any_length(), limit: self.random.pick(&[1, 2, 8, 1000]) },
+            6 => Operation::CreateVolume { size_blocks: self.created_blocks(), policy: self.policy() },
+            7 => Operation::Drain,
+            8 => Operation::Idle(self.random.pick(&[100_000, 10_000_000, 1_500_000_000, 10_000_000_000])),
+            9 => Operation::Settle,
+            10 if self.random.one_in(2) => Operation::CloseEarly { after: self.random.below(300) },
+            10 => Operation::Reopen,
+            11 => self.crash(),
+            12 => Operation::DeleteVolume { volume: self.random.below(8) },
+            13 => Operation::ResizeVolume { volume: self.random.below(8), size_blocks: self.size_blocks() },
+            14 => self.set_volume(),
+            15 => Operation::SetPool { policy: self.policy() },
+            16 => {
+                let containers = self.random.pick(&[0, 1, 1, 2, 5, 20, 700]);
+                // Alone, with few containers, and none.
+                let metadata = [(0, 16), (5, 200)].into_iter().find(|(with, _)| *with == containers);
+                Operation::Grow { containers, metadata: metadata.map_or(0, |(_, metadata)| metadata) }
+            }
+            17 => Operation::SetLimits(self.limits()),
+            18 => {
+                let start = ScrubCommand::Start;
+                Operation::Scrub(self.random.pick(&[start, start, start, ScrubCommand::Pause, ScrubCommand::Stop]))
+            }
+            19 => Operation::SecondCopies(self.random.pick(&[1, 1, 2, 5, 0])),
+            20 => self.write_together(fua),
+            21 => {
+                let copies = [IndexCopy::Sequential, IndexCopy::Oldest, IndexCopy::Newest];
+                Operation::IndexCopy(self.policies.pick(&copies))
+            }
+            22 if self.keys.one_in(4) => Operation::CacheKey(self.keys.pick(&CacheKey::ALL)),
+            22 => Operation::SetCache((!self.caches.one_in(5)).then(|| any_cache(&mut self.caches))),
+            25 => Operation::TakeOver { after: self.random.below(100), cut: self.cut() },
+            24 => {
+                let most = u64::from(self.config.parameters.geometry.piece_blocks);
+                let blocks = self.random.between(1, most.min(4));
+                let mut place = self.any_length();
+                place.count = place.count.min(READ_ON * CELLS as u64);
+                Operation::ReadOn { place, blocks, swapped: self.random.one_in(3) }
+            }
+            26 => self.fill(),
+            27 => self.timing(),
+            28 => self.relocating(),
+            29 => {
+                let (attach, detach, answer) = (Fronting::Attach, Fronting::Detach, Fronting::Answer);
+                let hang = Fronting::Hang { one_in: self.random.pick(&[1, 8, 40]) };
+                let all = [attach, attach, attach, detach, detach, Fronting::Away, hang, answer];
+                Operation::Flash(self.random.pick(&all))
+            }
+            _ => {
+                let block = self.config.parameters.geometry.block();
+                Operation::Replicas(self.random.pick(&[None, Some(0), Some(4 * block), Some(1 << 40), Some(1 << 40)]))
+            }
+        }
+    }
+
+    /// All of a volume, or each second or third block of it; then questions and clears of all of it.
+    fn fill(&mut self) -> Operation {
+        let random = &mut self.fills;
+        let volume = random.below(8);
+        let blocks = self.config.volumes[volume as usize % self.config.volumes.len()].0;
+        let place = Place { volume, first: 0, count: blocks * CELLS as u64 };
+        for _ in 0..random.between(1, 6) {
+            let fua = random.one_in(4);
+            self.upcoming.push(match random.below(6) {
+                0 => Operation::Trim { place, fua },
+                1 => Operation::WriteZeroes { place, fua },
+                _ => Operation::Extents { place, limit: random.pick(&[1, 8, 1000, 1000]) },
+            });
+        }
+        let content = random.between(1, u64::from(self.config.contents)) as u32;
+        // Volumes may be a million times the pool.
+        let place = Place { count: blocks.min(MOST_FILLED) * CELLS as u64, ..place };
+        Operation::Fill { place, apart: random.pick(&[1, 1, 2, 3]), content }
+    }
+
+    /// Something about a plan; or all of it: volumes are read from the device, one after another, and a plan of that is run. Somebody writes
+    /// meanwhile, and it may rest, or end.
+    fn relocating(&mut self) -> Operation {
+        use Relocating::*;
+        let most_blocks = self.plans.pick(&[u64::MAX, u64::MAX, u64::MAX, 8]);
+        if self.plans.one_in(3) {
+            return Operation::Relocate(self.plans.pick(&[Rest, GoOn, GoOn, End, Note, Run { most_blocks }]));
+        }
+        let mut all = Vec::new();
+        if self.may_end && self.plans.one_in(2) {
+            // The cache of what is opened anew has nothing.
+            all.push(Operation::Reopen);
+        }
+        all.extend([Operation::Flush, Operation::Idle(1_500_000_000), Operation::Relocate(Note)]);
+        let first = self.plans.below(8);
+        for number in 0..self.plans.between(2, 4) {
+            let volume = first + number % 3;
+            let blocks = self.config.volumes[volume as usize % self.config.volumes.len()].0;
+            let place = Place { volume, first: 0, count: blocks.min(MOST_READ) * CELLS as u64 };
+            let blocks = u64::from(self.config.parameters.geometry.piece_blocks).min(4);
+            all.push(Operation::ReadOn { place, blocks, swapped: self.plans.one_in(4) });
+        }
+        all.extend([Operation::Drain, Operation::Relocate(Run { most_blocks })]);
+        for _ in 0..self.plans.below(4) {
+            all.push(match self.plans.below(8) {
+                0 => Operation::Relocate(Rest),
+                1 | 2 => Operation::Relocate(GoOn),
+                3 => Operation::Relocate(End),
+                4 | 5 => Operation::Idle(self.plans.pick(&[100_000, 1_000_000, 1_500_000_000])),
+                _ => self.write(false),
+            });
+        }
+        if self.plans.one_in(2) {
+            all.extend([Operation::Relocate(GoOn), Operation::Idle(10_000_000_000)]);
+        }
+        all.reverse();
+        let next = all.pop().unwrap_or(Operation::Drain);
+        self.upcoming.extend(all);
+        next
+    }
+
+    fn write(&mut self, fua: bool) -> Operation {
+        let place = self.piece();
+        let blocks = place.count.div_ceil(CELLS as u64) + 1;
+        let kind = self.random.below(10);
+        let start = self.random.between(1, u64::from(self.config.contents)) as u32;
+        let contents = (0..blocks as u32).map(|index| match kind {
+            0 => 0,
+            1 => (self.random.draw() & 1) as u32 * start,
+            // A run of consecutive numbers: the same again is a sequential duplicate.
+            2..=4 => (start + index - 1) % self.config.contents + 1,
+            5..=7 => self.random.between(1, u64::from(self.config.contents)) as u32,
+            _ => {
+                self.fresh += 1;
+                self.fresh
+            }
+        });
+        let mut contents: Vec<u32> = contents.collect();
+        if self.forged_one_in > 0 {
+            for content in &mut contents {
+                if self.forgers.one_in(self.forged_one_in) {
+                    *content = forged::any(&mut self.forgers);
+                }
+            }
+        }
+        Operation::Write { place, contents, fua }
+    }
+
+    /// The blocks of a write, cut into several.
+    fn write_together(&mut self, fua: bool) -> Operation {
+        let Operation::Write { mut place, contents, .. } = self.write(fua) else { unreachable!("it writes a write") };
+        let cells = CELLS as u64;
+        place.first -= place.first % cells;
+        place.count = place.count.next_multiple_of(cells) + self.random.below(4) * cells;
+        let lengths = (0..self.random.below(4)).map(|_| self.random.between(1, 3)).collect();
+        Operation::WriteTogether { place, lengths, contents, backwards: self.random.one_in(3), fua }
+    }
+
+    fn first_block(&mut self, blocks: u64) -> u64 {
+        if blocks > HUGE {
+            return self.far_block(blocks);
+        }
+        match self.random.below(4) {
+            0 => self.random.below(blocks),
+            1 => self.random.below(blocks.min(4)),
+            _ => self.random.below(blocks.min(24)),
+        }
+    }
+
+    /// A block of a huge volume: one of a few, which are overwritten and trimmed again and again, or one that nobody has come
+    /// near. Each has pages of the map to itself, from the leaf up to some height: all heights occur.
+    fn far_block(&mut self, blocks: u64) -> u64 {
+        let geometry = &self.config.parameters.geometry;
+        let mut span = geometry.map_leaf_entries();
+        for _ in 0..self.random.below(8) {
+            span = span.saturating_mul(geometry.fanout());
+        }
+        let spans = blocks.div_ceil(span);
+        let few = self.random.pick(&[4, 32, u64::MAX]);
+        (self.random.below(spans.min(few)) * span + self.random.below(span.min(3))).min(blocks - 1)
+    }
+
+    /// A place of at most a piece; one in four is not aligned to blocks.
+    fn piece(&mut self) -> Place {
+        let cells = CELLS as u64;
+        let volume = self.random.below(8);
+        let size = self.config.volumes[volume as usize % self.config.volumes.len()].0;
+        let most = u64::from(self.config.parameters.geometry.piece_blocks);
+        let first = self.first_block(size) * cells;
+        let blocks = if self.random.one_in(2) { 1 } else { self.random.between(1, most) };
+        if self.random.one_in(4) {
+            let count = self.random.between(1, (blocks * cells).min(most * cells));
+            return Place { volume, first: first + self.random.below(cells), count };
+        }
+        Place { volume, first, count: blocks * cells }
+    }
+
+    /// A place of any length, up to the whole volume.
+    fn any_length(&mut self) -> Place {
+        let cells = CELLS as u64;
+        let volume = self.random.below(8);
+        let size = self.config.volumes[volume as usize % self.config.volumes.len()].0;
+        match self.random.below(8) {
+            0 => Place { volume, first: 0, count: size * cells },
+            1 | 2 => {
+                let first = self.random.below(size * cells);
+                Place { volume, first, count: self.random.between(1, size * cells - first) }
+            }
+            3 => {
+                let first = self.first_block(size) * cells;
+                Place { volume, first, count: self.random.between(1, size) * cells }
+            }
+            _ => self.piece(),
+        }
+    }
+
+    /// Mostly small; where a volume is huge, of the same size half of the time.
+    fn created_blocks(&mut self) -> u64 {
+        let huge = self.config.volumes.iter().map(|&(blocks, _)| blocks).find(|&blocks| blocks > HUGE);
+        match huge {
+            Some(blocks) if self.random.one_in(2) => blocks,
+            _ => self.random.between(1, 96),
+        }
+    }
+
+    /// Mostly small; sometimes so large that the map gets higher.
+    fn size_blocks(&mut self) -> u64 {
+        if self.random.one_in(10) { self.random.between(1000, 4000) } else { self.random.between(1, 200) }
+    }
+
+    /// None, or one of the policies; `full` is the most frequent, because only with it the number of blocks is exact.
+    fn policy(&mut self) -> Option<Policy> {
+        match self.random.below(3) {
+            0 => None,
+            1 => Some(Policy::Full),
+            _ => Some(any_policy(&mut self.policies)),
+        }
+    }
+
+    /// When duplicates are found, and a pass that finds those which were left.
+    fn timing(&mut self) -> Operation {
+        let (start, pause, stop) = (DedupCommand::Start, DedupCommand::Pause, DedupCommand::Stop);
+        match self.random.below(6) {
+            0 => Operation::Dedup(self.random.pick(&[start, start, start, pause, stop])),
+            1 => Operation::Idle(10_000_000_000),
+            _ => {
+                let timing = self.random.pick(&[Timing::Offline, Timing::Hybrid, Timing::Hybrid, Timing::Inline]);
+                let goal = self.random.pick(&[Goal::None, Goal::P99(1), Goal::Operations(1 << 40), Goal::Bytes(1)]);
+                let keep_runs = self.runs.pick(&[KeepRuns::Auto, KeepRuns::On, KeepRuns::On, KeepRuns::Off]);
+                let verifies = [None, Some(DedupVerify::Both), Some(DedupVerify::Kept), Some(DedupVerify::Off)];
+                let dedup_verify = self.runs.pick(&verifies);
+                let controller = self.runs.pick(&[Controller::Forecast, Controller::Paper]);
+                let (paper, other) = (PassThrottle::Listing, PassThrottle::Experiment);
+                let throttle = self.throttles.pick(&[None, None, Some(PassThrottle::Share), Some(paper), Some(other)]);
+                let change = VolumeProperties {
+                    // What goes without saying, if nobody has said anything.
+                    timing: self.throttles.pick(&[Some(timing), Some(timing), None]),
+                    goal: Some(goal),
+                    keep_runs: Some(keep_runs),
+                    controller: Some(controller),
+                    // Without a draw of its own: the engine only keeps it, and seeds lead to the runs that they led to.
+                    exclusive: Some(keep_runs == KeepRuns::On),
+                    ..VolumeProperties::default()
+                };
+                // Without draws of its own, too: what is on flash changes no answer.
+                let flash_policy = match (keep_runs, controller) {
+                    (KeepRuns::Auto, _) => None,
+                    (KeepRuns::On, Controller::Paper) => "paper:filter=2,delay=1".parse().ok(),
+                    (KeepRuns::On, Controller::Forecast) => "paper:filter=off,delay=2".parse().ok(),
+                    (KeepRuns::Off, _) => Some(FlashPolicy::Budget),
+                };
+                let pool = PoolChange { dedup_verify, throttle, flash_policy, ..PoolChange::default() };
+                Operation::SetTiming { volume: self.random.below(8), change, pool }
+            }
+        }
+    }
+
+    /// Volumes are writable most of the time.
+    fn set_volume(&mut self) -> Operation {
+        Operation::SetVolume {
+            volume: self.random.below(8),
+            policy: if self.random.one_in(4) { None } else { Some(self.policy()) },
+            read_only: self.random.pick(&[None, Some(false), Some(false), Some(true)]),
+        }
+    }
+
+    /// Other limits: never a larger delta, so that a pool can always be opened with the limits of the config.
+    fn limits(&mut self) -> Limits {
+        let ours = self.config.limits;
+        let piece = self.config.parameters.geometry.piece_blocks + 1;
+        let write_buffers = piece * self.random.between(2, 6) as u32;
+        Limits {
+            buffers: write_buffers + piece * self.random.between(2, 6) as u32 + self.random.below(64) as u32,
+            write_buffers,
+            pages: self.random.pick(&[64, 96, 128, 256, 600]),
+            index_entries: self.random.pick(&[ours.index_entries, ours.index_entries, 16, 256]),
+            // The longest request fits.
+            delta_entries: self.random.pick(&[64, 128, 256, 1024]).min(ours.delta_entries).max(2 * piece),
+            discard_pages: self.random.pick(&[1, 2, ours.discard_pages]),
+            discards: self.random.pick(&[64, ours.discards]),
+            requests: self.random.between(2, 20) as u32,
+            map_buffer: Random::new(u64::from(write_buffers) ^ self.config.seed).pick(&[0, 2, 8, ours.map_buffer]),
+            ..ours
+        }
+    }
+
+    fn crash(&mut self) -> Operation {
+        let again = if self.random.one_in(3) { self.random.between(1, 3) } else { 0 };
+        Operation::Crash {
+            cut: self.cut(),
+            again: (0..again).map(|_| (self.random.below(60), self.cut())).collect(),
+            verify: !self.random.one_in(4),
+        }
+    }
+
+    fn cut(&mut self) -> Cut {
+        if self.random.one_in(4) { self.random.pick(&Cut::MASKS) } else { self.random.pick(&Cut::ALL) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_one_word_and_the_swarm_uses_every_letter() {
+        let mut letters = std::collections::BTreeSet::new();
+        for seed in 0..100 {
+            let config = Config::swarm(seed);
+            let word = Generator::new(&config, seed, true).operations(300);
+            assert_eq!(word, Generator::new(&config, seed, true).operations(300));
+            letters.extend(word.iter().map(|operation| {
+                let text = format!("{operation:?}");
+                text.split([' ', '(']).next().unwrap_or_default().to_string()
+            }));
+        }
+        assert_eq!(letters.len(), 33, "{letters:?}");
+    }
+}

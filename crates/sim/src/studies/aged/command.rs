@@ -1,0 +1,138 @@
+//! `sim aged`: a table, a line each day.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use engine::{DeviceKind, DeviceTraits, Tidy};
+
+use super::{Month, Setup, measure};
+use crate::disks::Disk;
+use crate::disks::spec::size;
+
+/// From the second day on the reader gets so many thousandths of what the first one got, or more,
+const LEAST_PERMILLE: u64 = 800;
+/// and so many blocks are moved for a thousand that are written, or fewer.
+const MOST_MOVED_PERMILLE: u64 = 1000;
+
+/// What is moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Moves {
+    /// As a pool does by itself.
+    Auto,
+    /// Nothing.
+    Off,
+}
+
+/// What ages, and on what.
+#[derive(Args)]
+pub struct Arguments {
+    /// The disks: docs/disks.md has the names.
+    #[arg(long, value_delimiter = ';', default_value = "ssd;hdd:wd1600aajs")]
+    disks: Vec<String>,
+    /// Bytes of the volume: a number with M, G or T.
+    #[arg(long, default_value = "1G", value_parser = size)]
+    data: u64,
+    /// Bytes of the pool beyond that.
+    #[arg(long, default_value = "256M", value_parser = size)]
+    room: u64,
+    /// Memory of the engine.
+    #[arg(long, default_value = "64M", value_parser = size)]
+    memory: u64,
+    /// Days.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    days: u64,
+    /// Blocks overwritten each day, of a thousand.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    permille: u64,
+    /// What is moved.
+    #[arg(long, value_enum, default_value = "auto")]
+    tidy: Moves,
+    /// Blocks overwritten in order at first and at last, of a thousand.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    in_order: u64,
+    /// Nobody reads the volume from end to end.
+    #[arg(long)]
+    unread: bool,
+    /// Times that it is read each day, without a rest in between. The last one counts.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
+    passes: u64,
+    /// Seconds that the pool rests after the overwrites, and after the readers.
+    #[arg(long, default_value_t = 4 * 3600)]
+    rest: u64,
+    /// What the engine is told that the disk is: ssd or hdd; auto: what it is.
+    #[arg(long, default_value = "auto")]
+    device: DeviceKind,
+    /// Unwanted blocks that one read goes over, in place of what such a disk has.
+    #[arg(long)]
+    gap: Option<u32>,
+}
+
+/// Runs it.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let &Arguments {
+        data,
+        room,
+        memory,
+        days,
+        permille,
+        tidy,
+        in_order,
+        unread: is_unread,
+        passes,
+        rest,
+        device: told,
+        ..
+    } = arguments;
+    let tidy = if tidy == Moves::Off { Tidy::Off } else { Tidy::Auto };
+    let mut good = true;
+    for spec in &arguments.disks {
+        let disk = match Disk::from_spec(spec) {
+            Ok(disk) => disk,
+            Err(error) => {
+                eprintln!("sim aged: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        let mut device = DeviceTraits::of(told).unwrap_or(disk.traits());
+        device.gap_blocks = arguments.gap.unwrap_or(device.gap_blocks);
+        let setup = Setup { data, room, memory, days, permille, tidy, in_order, is_unread, passes, rest, device };
+        println!(
+            "{spec}\n{:>4} {:>12} {:>9} {:>10} {:>9} {:>15}",
+            "day", "read MB/s", "of fresh", "writes/s", "moved", "moved/written"
+        );
+        let month = match measure(setup, disk, show_last) {
+            Ok(month) => month,
+            Err(violation) => {
+                eprintln!("sim aged: {violation}");
+                return ExitCode::FAILURE;
+            }
+        };
+        if let Some(permille) = month.in_order_permille() {
+            let [new, aged] = month.in_order.map(|speed| speed as f64 / 1e6);
+            println!("written in order: {aged:.1} MB/s, {:.3} of the {new:.1} over a new pool", permille as f64 / 1e3);
+        }
+        good &= tidy == Tidy::Off || is_unread || is_good(&month);
+    }
+    if !good {
+        println!("too much: a reader got less than 0.8 of the first one's speed, or more was moved than written");
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn show_last(month: &Month) {
+    let number = month.days.len();
+    if number == 1 {
+        println!("{:>4} {:>12.1} {:>9.3}", 0, month.fresh as f64 / 1e6, 1.0);
+    }
+    let day = &month.days[number - 1];
+    let (of_fresh, moved) = (month.permille(day) as f64 / 1e3, day.moved as f64 / day.written.max(1) as f64);
+    let read = day.read as f64 / 1e6;
+    println!("{number:>4} {read:>12.1} {of_fresh:>9.3} {:>10} {:>9} {moved:>15.2}", day.writes, day.moved);
+}
+
+fn is_good(month: &Month) -> bool {
+    let is_read = |day| month.permille(day) >= LEAST_PERMILLE;
+    let last = month.days.last();
+    month.days.iter().skip(1).all(is_read)
+        && last.is_none_or(|day| day.moved * 1000 <= day.written * MOST_MOVED_PERMILLE)
+}

@@ -1,0 +1,34 @@
+//! What requests allocate in the engine, in the steady state: next to nothing. docs/performance.md has the figures.
+
+use sim::allocations;
+use sim::studies::cost;
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
+
+/// At most so many allocations for each request. There come to be as many lists of I/Os as are ever in use together; nothing else
+/// allocates but trims, whose ranges are in a tree until the next checkpoint.
+fn allowed(name: &str) -> f64 {
+    if name == "4 KiB trim" { 0.15 } else { 0.005 }
+}
+
+/// And at most so many for a checkpoint of up to 8,192 blocks: its lists, which grow with it, and one for every six pages that it
+/// frees.
+const FOR_A_CHECKPOINT: u64 = 400;
+
+#[test]
+fn requests_allocate_nothing_in_the_steady_state() {
+    let before = allocations::count();
+    drop(std::hint::black_box(Box::new(7)));
+    assert_eq!(allocations::count(), before + 1, "allocations are not counted");
+
+    let counts = cost::paths::count("").unwrap();
+    assert!(counts.len() > 20);
+    for count in counts {
+        if count.name.ends_with("its checkpoint") {
+            assert!(count.allocations <= FOR_A_CHECKPOINT, "{count:?}");
+        } else {
+            assert!(count.allocations_per_request() <= allowed(&count.name), "{count:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The map buffer (docs/rfc/0010): what is in it is as durable as what is in leaves, and comes out of it when it has to.
+
+use engine::{Command, Limits, VolumeProperties};
+use sim::content::Content;
+use sim::runs::config::Config;
+use sim::runs::repair;
+use sim::world::World;
+use sim::world::disk::Cut;
+
+use crate::bench::Bench;
+
+/// Entries of a leaf of a map.
+const LEAF: u64 = 64;
+
+/// A pool with a buffer for all that is written, and one block in each of so many leaves in it.
+fn buffered(leaves: u64) -> Bench {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (256, 2_000);
+    config.limits = Limits { delta_entries: 64, map_buffer: 512, pages: 512, ..config.limits };
+    let mut bench = Bench::new(config, LEAF * (leaves + 1));
+    for leaf in 0..leaves {
+        bench.write(LEAF * leaf, &[100 + leaf as u32]);
+    }
+    checkpoint(&mut bench);
+    assert_eq!(bench.world.engine.status().buffered_entries, leaves);
+    bench
+}
+
+/// A checkpoint, and nothing else.
+fn checkpoint(bench: &mut Bench) {
+    let volume = bench.volume;
+    bench.command(Command::SetVolume {
+        volume,
+        change: VolumeProperties { read_only: Some(false), ..VolumeProperties::default() },
+    });
+}
+
+fn assert_reads(bench: &mut Bench, leaves: u64) {
+    (0..leaves).for_each(|leaf| bench.assert_holds(LEAF * leaf, 100 + leaf as u32));
+}
+
+#[test]
+fn what_is_buffered_is_there_after_a_crash_and_goes_into_its_leaves_when_there_is_less_memory() {
+    let mut bench = buffered(100);
+    bench.crash(Cut::Lost).expect("it opens");
+    assert_eq!(bench.world.engine.status().buffered_entries, 100);
+    assert_reads(&mut bench, 100);
+    let limits = Limits { map_buffer: 10, ..bench.config.limits };
+    bench.world.set_limits(limits).unwrap();
+    checkpoint(&mut bench);
+    bench.pass(20_000_000_000);
+    let status = bench.world.engine.status();
+    assert!(status.buffered_entries <= 10 && !bench.world.engine.is_resizing(), "{status:?}");
+    assert_reads(&mut bench, 100);
+    bench.audit();
+}
+
+/// A clear counts what is buffered of its blocks against the slots that one checkpoint may release. One that covers more than that waited
+/// for a checkpoint that would change nothing about it.
+#[test]
+fn a_trim_of_more_than_a_checkpoint_may_release_waits_until_enough_is_flushed() {
+    let mut bench = buffered(400);
+    bench.trim_blocks(0, LEAF * 400);
+    assert!(bench.world.engine.status().buffered_entries < 400);
+    (0..400).for_each(|leaf| bench.assert_holds(LEAF * leaf, 0));
+    bench.settle();
+    assert_eq!(bench.world.engine.status().data_blocks_used, 0);
+    bench.audit();
+}
+
+/// A leaf with many new mappings takes along what is buffered for it.
+#[test]
+fn a_leaf_that_is_written_anyway_leaves_nothing_in_the_buffer() {
+    let mut bench = buffered(20);
+    let contents: Vec<u32> = (1_000..1_008).collect();
+    bench.write(LEAF * 3 + 8, &contents);
+    checkpoint(&mut bench);
+    assert_eq!(bench.world.engine.status().buffered_entries, 19);
+    assert_reads(&mut bench, 20);
+    for (block, content) in (LEAF * 3 + 8..).zip(contents) {
+        bench.assert_holds(block, content);
+    }
+    bench.audit();
+}
+
+/// What is buffered hides the mapping in its leaf, and that keeps its slot until the leaf is written. Reads do not get there: a scrub does, and
+/// the flip of every byte took it for damage that nothing noticed.
+#[test]
+fn rot_in_a_slot_that_only_a_leaf_not_yet_written_leads_to_is_found_by_a_scrub_and_costs_nothing() {
+    let mut bench = buffered(20);
+    bench.settle();
+    bench.write(LEAF * 3, &[900]);
+    checkpoint(&mut bench);
+    let hidden = bench.places(103)[0];
+    let (offset, mut is_live) = (hidden * bench.geometry().block(), false);
+    let world = &bench.world;
+    let mut read = |offset, length| World::read_bytes(&world.disk, offset, length);
+    world.engine.live_slots(&mut read, &mut |at, _| is_live |= at == offset);
+    assert!(is_live && world.engine.status().buffered_entries == 1);
+    bench.rot(hidden);
+    bench.assert_holds(LEAF * 3, 900);
+    assert_eq!(bench.world.engine.status().damaged_blocks_found, 0);
+    assert_eq!(bench.scrub().found, 1);
+    bench.assert_holds(LEAF * 3, 900);
+    // The leaf is written, and the slot free.
+    bench.settle();
+    assert_eq!(bench.world.engine.status().data_blocks_used, 20);
+    assert_eq!(bench.scrub().found, 0);
+    bench.audit();
+}
+
+/// A damaged page of the log: it is said how many blocks are older than they were, and all others are what they were.
+#[test]
+fn a_damaged_page_of_the_log_is_named_and_costs_what_was_in_it_at_most() {
+    let mut bench = buffered(100);
+    let config = bench.config.clone();
+    let geometry = bench.geometry();
+    bench.reopen();
+    let mut closed = bench.world.disk.clone();
+    closed.crash(Cut::Lost, &mut sim::random::Random::new(1));
+    let mut pages = 0;
+    for block in geometry.metadata_start()..geometry.data_start() {
+        let Content::Metadata(page) = closed.read(block) else { continue };
+        let mut disk = closed.clone();
+        let mut bytes = page.to_vec();
+        bytes[9] ^= 0x40;
+        disk.put(block, Content::Metadata(bytes.into()));
+        let plan = repair::plan(&disk, &config, false).unwrap();
+        if !plan.problems.iter().any(|problem| problem.starts_with("the map buffer")) {
+            continue;
+        }
+        pages += 1;
+        repair::carry_out(&mut disk, &plan);
+        let mut bench = Bench::on_disk(config.clone(), disk, "repaired");
+        bench.volume = bench.world.engine.volumes().next().unwrap().id;
+        let kept = bench.world.engine.status().buffered_entries;
+        assert!(kept < 100 && plan.lost.is_empty(), "{kept}: {:?}", plan.lost);
+        let mut older = 0;
+        for leaf in 0..100 {
+            match bench.read(LEAF * leaf) {
+                Ok(sim::world::Answer::Data(cells)) if cells[0] == 0 => older += 1,
+                _ => bench.assert_holds(LEAF * leaf, 100 + leaf as u32),
+            }
+        }
+        assert_eq!(older, 100 - kept);
+        bench.audit();
+    }
+    // Four leaves of 32 records, and what leads to them.
+    assert!(pages > 4, "{pages}");
+}

@@ -1,0 +1,174 @@
+//! Two openings of one pool. A server of the pool's file, and one of a loop device over that file, were both let in: the lock is on
+//! what was opened. Both wrote, and blocks were lost. Since then the pool says on the disk who has it, and the engine looks.
+
+use crate::bench::{Bench, SECOND, superblocks};
+use engine::{Command, ControlError, Error, Failure, IoOp};
+use sim::content::{Content, ZERO};
+use sim::random::Random;
+use sim::runs::config::Config;
+use sim::world::Answer;
+use sim::world::disk::Cut;
+
+/// A pool with an owner. Blocks 0 and 1 are durable.
+fn owned() -> Bench {
+    let mut bench = Bench::new(Config { owned: true, ..Config::small(1) }, 64);
+    bench.write(0, &[5, 6]);
+    bench.settle();
+    bench
+}
+
+fn hash_after(bench: &mut Bench) -> u64 {
+    bench.pass(60 * SECOND);
+    bench.world.disk.hash()
+}
+
+#[test]
+fn who_was_taken_over_notices_at_the_next_checkpoint_and_writes_nothing_more() {
+    let mut bench = owned();
+    bench.write_durably(2, 7);
+    bench.world.take_over().unwrap();
+    bench.write_durably(3, 8);
+    let token = bench.begin_command(Command::Settle);
+    assert_eq!(bench.command_result(token), Err(ControlError::ReadOnly));
+    assert_eq!(bench.world.engine.status().failure, Some(Failure::TakenOver));
+    // Not even that it has failed: the superblocks are the other's. (The world watches over every write.)
+    let before = bench.world.disk.hash();
+    for (token, error) in [
+        (bench.begin_flush(), Error::Io),
+        (bench.begin_read(0, 1), Error::Io),
+        (bench.begin_write(4, &[9], true), Error::ReadOnly),
+    ] {
+        assert_eq!(bench.wait(token), Err(error));
+    }
+    assert_eq!(hash_after(&mut bench), before);
+    let token = bench.begin_command(Command::Close);
+    assert_eq!(bench.command_result(token), Err(ControlError::ReadOnly), "it is not closed cleanly, and it ends");
+    // Whoever has it now finds all that was flushed, and a pool that has not failed.
+    let recovered = bench.crash(Cut::Lost).unwrap();
+    assert_eq!(recovered.failed, None);
+    for (block, content) in [(0, 5), (1, 6), (2, 7), (3, 8)] {
+        bench.assert_holds(block, content);
+    }
+}
+
+#[test]
+fn a_failure_is_not_written_to_a_pool_that_another_has_taken_over() {
+    let mut bench = owned();
+    bench.world.take_over().unwrap();
+    bench.world.fail(|io| io.op == IoOp::Sync);
+    // More blocks than a record carries: they are durable with a sync.
+    bench.write(20, &[20, 21, 22, 23, 24, 25, 26, 27]);
+    let token = bench.begin_write(3, &[8], true);
+    assert_eq!(bench.wait(token), Err(Error::Io));
+    let before = hash_after(&mut bench);
+    bench.world.fail(|_| false);
+    assert_eq!(bench.world.engine.status().failure, Some(Failure::TakenOver));
+    assert_eq!(hash_after(&mut bench), before);
+    assert_eq!(bench.crash(Cut::Kept).unwrap().failed, None);
+}
+
+/// The first look was on its way, and another took the pool over before its answer was read. The next checkpoint sees it.
+#[test]
+fn a_look_that_began_before_serves_one_superblock_and_no_other() {
+    let mut bench = owned();
+    let geometry = bench.geometry();
+    let change = Command::SetPool(engine::PoolChange { memory: Some(0), ..Default::default() });
+    bench.world.hold_back(superblocks(geometry));
+    bench.write(4, &[9]);
+    let token = bench.begin_command(change);
+    bench.until_held(2);
+    bench.world.take_over().unwrap();
+    bench.let_all_go();
+    bench.command_result(token).unwrap();
+    bench.write(5, &[10]);
+    let token = bench.begin_command(change);
+    assert_eq!(bench.command_result(token), Err(ControlError::ReadOnly));
+    assert!(bench.world.engine.is_taken_over());
+}
+
+/// A record that cannot be read, or holds nothing, says nothing of another: it is a page of metadata that has failed. But nothing is
+/// written without it.
+#[test]
+fn a_record_that_cannot_be_read_is_a_failed_page_and_no_take_over() {
+    let at = owned().geometry().owner_block().unwrap();
+    for is_gone in [false, true] {
+        let mut bench = owned();
+        let offset = at * bench.geometry().block();
+        if is_gone {
+            bench.world.disk.put(at, Content::Payload(ZERO));
+        } else {
+            bench.world.fail(move |io| io.op == IoOp::ReadPages && io.offset == offset);
+        }
+        bench.write(4, &[9]);
+        let token = bench.begin_command(Command::Settle);
+        assert_eq!(bench.command_result(token), Err(ControlError::ReadOnly));
+        assert_eq!(bench.world.engine.status().failure, Some(Failure::Page));
+        bench.assert_holds(0, 5);
+        let before = bench.world.disk.hash();
+        assert_eq!(hash_after(&mut bench), before);
+        assert_eq!(bench.crash(Cut::Kept).unwrap().failed, None, "who comes next looks for itself");
+    }
+}
+
+/// What fails in a pool that another has may be what the other has written: a repair would undo it.
+#[test]
+fn a_block_that_another_has_written_is_not_repaired_in_place() {
+    let mut bench = owned();
+    let slot = bench.geometry().data_start();
+    let block = (slot..bench.world.disk.blocks())
+        .find(|&block| *bench.world.disk.read(block) != Content::Payload(ZERO))
+        .expect("a block is in its slot");
+    bench.command(Command::SetPool(engine::PoolChange { second_copies: Some(1), ..Default::default() }));
+    // Known twice.
+    bench.write(10, &[5, 6, 5, 6]);
+    bench.settle();
+    bench.command(Command::Scrub { command: engine::ScrubCommand::Start, seconds: 0 });
+    bench.pass(10 * SECOND);
+    assert!(bench.world.engine.status().second_copies > 0, "there is something to repair it from");
+    bench.reopen();
+    let theirs = Content::Payload([77; sim::content::CELLS]);
+    for is_taken in [false, true] {
+        bench.world.disk.put(block, theirs.clone());
+        if is_taken {
+            bench.world.take_over().unwrap();
+        }
+        let _ = bench.read(0);
+        bench.pass(10 * SECOND);
+        assert_eq!(*bench.world.disk.read(block) == theirs, is_taken, "ours is repaired");
+        assert_eq!(bench.world.engine.is_taken_over(), is_taken);
+        if !is_taken {
+            bench.reopen();
+        }
+    }
+}
+
+/// Another may come while the journal is being replayed, which can take long.
+#[test]
+fn an_opening_that_is_overtaken_writes_no_seal() {
+    let mut bench = owned();
+    bench.write_durably(2, 7);
+    let (parameters, limits) = (bench.config.parameters, bench.config.limits);
+    let mut disk = bench.world.disk.clone();
+    disk.crash(Cut::Kept, &mut Random::new(1));
+    let trace = sim::transcript::Trace::new(false);
+    let world = sim::world::World::open(parameters, limits, disk, bench.world.now, Random::new(1), trace);
+    bench.world = world.unwrap();
+    bench.world.acquire(99).unwrap();
+    bench.world.take_over().unwrap();
+    let before = bench.world.disk.hash();
+    assert_eq!(bench.finish_opening(), Err(engine::OpenError::TakenOver));
+    assert_eq!(bench.world.disk.hash(), before);
+}
+
+#[test]
+fn who_was_not_taken_over_goes_on() {
+    let mut bench = owned();
+    for round in 0..5 {
+        bench.write(2, &[10 + round, 20 + round]);
+        bench.settle();
+    }
+    bench.audit();
+    bench.reopen();
+    bench.assert_holds(2, 14);
+    assert_eq!(bench.read(3), Ok(Answer::Data(vec![24; sim::content::CELLS])));
+}

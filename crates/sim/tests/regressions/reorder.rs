@@ -1,0 +1,197 @@
+//! What reads find scattered is put in order when the pool is idle, as replicas: one device read where there were many; and given
+//! back before anybody misses the space.
+
+use engine::{Command, Error, PoolChange, ReadCounts, ReorderStatus};
+use sim::content::{CELLS, Content};
+use sim::world::Answer;
+use sim::world::disk::Cut;
+
+use sim::runs::config::Config;
+use sim::runs::soak::{OPERATIONS, run_seed};
+use sim::transcript::Trace;
+
+use crate::bench::{Bench, SECOND};
+
+const BLOCKS: u64 = 64;
+const SCATTERED: u64 = 8;
+
+impl Bench {
+    pub(crate) fn reorder(&self) -> ReorderStatus {
+        self.world.engine.status().reorder
+    }
+
+    /// Budget: so many blocks.
+    pub(crate) fn set_replicas(&mut self, blocks: u64) {
+        let replicas = Some(Some(blocks * self.geometry().block()));
+        self.command(Command::SetPool(PoolChange { replicas, ..PoolChange::default() }));
+    }
+
+    /// Device reads that a read of the scattered blocks takes, from a cold cache.
+    fn reads(&mut self, expected: impl Fn(u64) -> u32) -> u64 {
+        let ReadCounts { device_reads: before, .. } = self.world.engine.read_counts();
+        let token = self.begin_read(0, SCATTERED);
+        let Ok(Answer::Data(cells)) = self.wait(token) else { panic!("it can be read") };
+        for (block, cells) in (0..SCATTERED).zip(cells.chunks(CELLS)) {
+            assert_eq!(cells, [expected(block); CELLS], "block {block}");
+        }
+        self.world.engine.read_counts().device_reads - before
+    }
+
+    /// Reads so much else that nothing of the blocks is cached.
+    pub fn cool(&mut self) {
+        let limits = self.config.limits;
+        let small = engine::Limits { buffers: limits.write_buffers + 1, ..limits };
+        self.world.set_limits(small).unwrap();
+        self.world.set_limits(limits).unwrap();
+        self.pass(SECOND / 1000);
+    }
+}
+
+/// Containers of 64 slots.
+fn roomy() -> Config {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, 64);
+    config
+}
+
+/// Blocks 0 to 7 are written one by one with others in between: no two of them are neighbours on the device.
+fn scattered() -> Bench {
+    let mut bench = Bench::new(roomy(), BLOCKS);
+    bench.set_replicas(32);
+    for block in 0..SCATTERED {
+        bench.write(block, &[100 + block as u32]);
+        bench.write(20 + block, &[200 + block as u32]);
+    }
+    bench.settle();
+    bench.cool();
+    bench
+}
+
+#[test]
+fn a_read_that_was_split_takes_one_device_read_when_the_pool_was_idle_in_between() {
+    let mut bench = scattered();
+    assert_eq!(bench.reads(|block| 100 + block as u32), SCATTERED);
+    assert_eq!(bench.reorder().noted, 1);
+    bench.pass(5 * SECOND);
+    let status = bench.reorder();
+    assert_eq!((status.noted, status.made), (0, SCATTERED));
+    bench.settle();
+    assert_eq!(bench.reorder().replicas, SCATTERED);
+    bench.cool();
+    assert_eq!(bench.reads(|block| 100 + block as u32), 1);
+    assert_eq!(bench.reorder().read, SCATTERED);
+    bench.audit();
+}
+
+/// A replica is of a slot: what is written to the block afterwards is in another slot.
+#[test]
+fn a_block_that_is_written_again_is_read_as_it_was_written_and_its_replica_goes() {
+    let mut bench = scattered();
+    bench.reads(|block| 100 + block as u32);
+    bench.pass(5 * SECOND);
+    bench.write(3, &[999]);
+    bench.settle();
+    bench.pass(5 * SECOND);
+    bench.settle();
+    bench.cool();
+    bench.reads(|block| if block == 3 { 999 } else { 100 + block as u32 });
+    assert!(bench.reorder().dropped > 0);
+    bench.pass(5 * SECOND);
+    bench.settle();
+    bench.audit();
+}
+
+/// Nothing that is true depends on a replica: one that rots is given up, and the block is read from its slot.
+#[test]
+fn a_replica_that_rots_costs_a_read_and_nothing_else() {
+    let mut bench = scattered();
+    bench.reads(|block| 100 + block as u32);
+    bench.pass(5 * SECOND);
+    bench.settle();
+    let geometry = bench.geometry();
+    let copies = |bench: &Bench, content: u32| {
+        let slots = (0..geometry.slots()).map(|slot| geometry.slot_block(slot));
+        let is = |block: &u64| *bench.world.disk.read(*block) == Content::Payload([content; CELLS]);
+        slots.filter(is).collect::<Vec<_>>()
+    };
+    let replica = *copies(&bench, 104).last().unwrap();
+    assert_eq!(copies(&bench, 104).len(), 2);
+    bench.world.disk.put(replica, Content::Payload([7; CELLS]));
+    bench.cool();
+    bench.reads(|block| 100 + block as u32);
+    assert_eq!(bench.reorder().dropped, 1);
+}
+
+#[test]
+fn replicas_keep_to_their_budget_and_off_gives_them_back() {
+    let mut bench = scattered();
+    bench.set_replicas(4);
+    bench.reads(|block| 100 + block as u32);
+    bench.pass(5 * SECOND);
+    bench.settle();
+    assert!(bench.reorder().replicas <= 4, "{:?}", bench.reorder());
+    bench.set_replicas(0);
+    bench.pass(5 * SECOND);
+    bench.settle();
+    assert_eq!(bench.reorder().replicas, 0);
+    bench.audit();
+}
+
+/// A pool that is full of data and replicas takes as much data as one without them.
+#[test]
+fn replicas_are_given_back_before_a_write_gets_no_space() {
+    let fill = |bench: &mut Bench| {
+        let written = (0..).find(|&n| {
+            let token = bench.begin_write(n, &[10_000 + n as u32], false);
+            bench.wait(token) == Err(Error::NoSpace)
+        });
+        written.unwrap()
+    };
+    let full = |with: bool| {
+        let mut bench = Bench::new(roomy(), 1 << 12);
+        bench.set_replicas(if with { 32 } else { 0 });
+        for block in 0..SCATTERED {
+            bench.write(2000 + block, &[100 + block as u32]);
+            bench.write(3000 + block, &[200 + block as u32]);
+        }
+        bench.settle();
+        bench.cool();
+        let token = bench.begin_read(2000, SCATTERED);
+        bench.wait(token).unwrap();
+        bench.pass(5 * SECOND);
+        bench.settle();
+        assert_eq!(bench.reorder().replicas > 0, with, "{:?}", bench.reorder());
+        let written = fill(&mut bench);
+        assert_eq!(bench.reorder().replicas, 0);
+        bench.audit();
+        written
+    };
+    assert_eq!(full(true), full(false));
+}
+
+/// The table of replicas is in memory: it is made anew from the map of their volume. Where that was not durable, they are made again.
+#[test]
+fn a_restart_finds_the_replicas_again() {
+    let mut bench = scattered();
+    bench.reads(|block| 100 + block as u32);
+    bench.pass(5 * SECOND);
+    bench.settle();
+    assert_eq!(bench.reorder().replicas, SCATTERED);
+    for cut in [Cut::Lost, Cut::Kept] {
+        bench.crash(cut).unwrap();
+        bench.pass(5 * SECOND);
+        bench.settle();
+        bench.audit();
+        assert_eq!((bench.reorder().replicas, bench.reorder().made), (SCATTERED, 0));
+        bench.cool();
+        assert_eq!(bench.reads(|block| 100 + block as u32), 1);
+        assert!(bench.reorder().read >= SCATTERED);
+    }
+}
+
+/// Whoever puts blocks in order asks for room when jobs have had their turn. The checkpoint that makes it was asked for, and nobody came
+/// back to begin it: a settle that came meanwhile waited for ever. (The soak found it; shorter words have 186 operations.)
+#[test]
+fn a_checkpoint_that_is_asked_for_last_begins() {
+    run_seed(1795547225185, OPERATIONS, Trace::new(false)).unwrap();
+}

@@ -1,0 +1,189 @@
+//! Sweeps of the exact pass: with many ranges it goes through the summaries once, and keeps what it finds in empty containers for a while.
+
+use engine::{Command, DedupStatus, KeepRuns, PassState, Policy, PoolChange, Tidy, VolumeId, VolumeProperties};
+use sim::content::Content;
+use sim::random::Random;
+use sim::runs::config::Config;
+use sim::runs::run::Run;
+use sim::runs::scenario::{Scenario, scenario};
+use sim::transcript::Trace;
+
+use crate::bench::{Bench, SECOND};
+use crate::dedup::{BLOCKS, config, fill_with};
+
+/// A pool with so little memory that a pass has many ranges, and with empty containers: it sweeps.
+fn config_of_many_ranges(random: &mut Random) -> Config {
+    let mut config = config(random);
+    config.limits.delta_entries = 12;
+    config
+}
+
+/// A pass with many ranges goes through the summaries once, and is as exact as one that does so for each.
+#[test]
+fn a_pass_with_many_ranges_sweeps_and_leaves_each_content_once() {
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new(config_of_many_ranges(&mut random), BLOCKS);
+        let mut contents = vec![0; BLOCKS as usize];
+        for round in 0..3 {
+            fill_with(140, &mut bench, &mut random, &mut contents, 80);
+            bench.share_by(Policy::Full);
+            let scans = bench.dedup().scans;
+            bench.start_pass();
+            bench.run_pass(SECOND);
+            let dedup = bench.dedup();
+            assert!(dedup.shared_blocks > 0 && dedup.workspace_written > 0, "seed {seed}, round {round}: {dedup:?}");
+            assert!(dedup.workspace_read >= dedup.workspace_written / 2 && dedup.workspace_blocks == 0, "{dedup:?}");
+            assert_eq!(dedup.scans, scans + 1, "seed {seed}, round {round}: {dedup:?}");
+            bench.assert_exact(&contents);
+        }
+    }
+}
+
+/// Where a pass finds more than there is room for beside the ranges that are left, it shares that in between, and what comes then takes its
+/// place.
+#[test]
+fn what_finds_no_room_beside_the_ranges_is_shared_in_between() {
+    const MANY: u64 = 4 * BLOCKS;
+    let mut in_between = 0;
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let mut config = config_of_many_ranges(&mut random);
+        // Forty of them are in use.
+        config.parameters.geometry.containers = 45 + (seed % 6) as u32;
+        let mut bench = Bench::new(config, MANY);
+        let contents: Vec<u32> = (0..MANY).map(|_| 1 + random.below(40) as u32).collect();
+        let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+        bench.command(Command::SetPool(change));
+        bench.share_by(Policy::Native);
+        for (first, values) in (0..).step_by(8).zip(contents.chunks(8)) {
+            bench.write(first, values);
+        }
+        bench.share_by(Policy::Full);
+        bench.start_pass();
+        let (mut before, mut is_in_between) = (None, false);
+        while bench.dedup().state == PassState::Running {
+            bench.step_once();
+            let dedup = bench.dedup();
+            if dedup.shared_blocks > 0 && dedup.workspace_blocks > 0 {
+                // Not by another sweep.
+                let (written, scans) = *before.get_or_insert((dedup.workspace_written, dedup.scans));
+                is_in_between |= written < dedup.workspace_written && scans == dedup.scans;
+            }
+        }
+        in_between += u32::from(is_in_between);
+        bench.assert_exact(&contents);
+    }
+    assert!(in_between > 3, "{in_between}");
+}
+
+/// The blocks of a run are led elsewhere together, and each of them was noted. What the space map does not say before a checkpoint is no work
+/// for a walk of all maps.
+#[test]
+fn runs_that_are_shared_as_a_whole_need_no_walk_of_the_maps() {
+    const MANY: u64 = 1024;
+    for keep_runs in [KeepRuns::On, KeepRuns::Off] {
+        let mut config = config(&mut Random::new(1));
+        // Room for a run of 16 blocks among what goes before a checkpoint.
+        (config.parameters.geometry.containers, config.limits.delta_entries) = (96, 64);
+        let mut bench = Bench::new(config, MANY);
+        let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+        bench.command(Command::SetPool(change));
+        bench.share_by(Policy::Native);
+        let contents: Vec<u32> = (0..MANY).map(|block| 1 + (block % (MANY / 2)) as u32).collect();
+        for (first, values) in (0..).step_by(8).zip(contents.chunks(8)) {
+            bench.write(first, values);
+        }
+        bench.share_by(Policy::Full);
+        let change = VolumeProperties { keep_runs: Some(keep_runs), ..VolumeProperties::default() };
+        bench.command(Command::SetVolume { volume: VolumeId(1), change });
+        bench.settle();
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        let dedup = bench.dedup();
+        assert_eq!((dedup.shared_blocks, dedup.map_walks, dedup.scans), (MANY / 2, 0, 1), "{keep_runs:?}: {dedup:?}");
+        bench.assert_exact(&contents);
+    }
+}
+
+/// Writes that need the containers into which a pass writes get them, and what the pass has not shared by then it finds without.
+#[test]
+fn a_workspace_goes_to_writes_that_need_it() {
+    let mut lost = 0;
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let mut config = config_of_many_ranges(&mut random);
+        config.parameters.geometry.containers = 24;
+        let mut bench = Bench::new(config, 3 * BLOCKS);
+        let mut contents = vec![0; 3 * BLOCKS as usize];
+        fill_with(140, &mut bench, &mut random, &mut contents[..BLOCKS as usize], 80);
+        bench.share_by(Policy::Full);
+        bench.settle();
+        bench.start_pass();
+        while bench.dedup().workspace_blocks == 0 && bench.dedup().state == PassState::Running {
+            bench.step_once();
+        }
+        for _ in 0..random.below(24) {
+            bench.step_once();
+        }
+        let before = bench.dedup().workspace_blocks;
+        // As much as there is room for.
+        for first in (BLOCKS..3 * BLOCKS).step_by(8) {
+            if bench.world.engine.status().data_blocks_used + 24 > 24 * 16 {
+                break;
+            }
+            let values: Vec<u32> = (0..8).map(|block| 1000 + (first + block) as u32).collect();
+            contents[first as usize..first as usize + 8].copy_from_slice(&values);
+            bench.write(first, &values);
+        }
+        lost += u32::from(before > 0);
+        bench.run_pass(SECOND);
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        bench.assert_exact(&contents);
+    }
+    assert!(lost > 3, "{lost}");
+}
+
+/// A page of the workspace does not come back as it was written: the pass does without, and is as exact.
+#[test]
+fn a_workspace_that_is_damaged_is_not_believed() {
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new(config_of_many_ranges(&mut random), BLOCKS);
+        let mut contents = vec![0; BLOCKS as usize];
+        fill_with(140, &mut bench, &mut random, &mut contents, 80);
+        bench.share_by(Policy::Full);
+        bench.settle();
+        bench.start_pass();
+        while bench.dedup().workspace_read == 0 {
+            bench.step_once();
+        }
+        let geometry = bench.geometry();
+        let is_page = |block: u64| matches!(bench.world.disk.read(block), Content::Metadata(_));
+        let pages: Vec<u64> =
+            (0..geometry.slots()).map(|slot| geometry.slot_block(slot)).filter(|&b| is_page(b)).collect();
+        assert!(!pages.is_empty());
+        for block in pages {
+            bench.world.disk.rot(block, &mut random);
+        }
+        bench.run_pass(SECOND);
+        bench.assert_exact(&contents);
+    }
+}
+
+/// The scenario that is crashed everywhere has what it is about: sweeps that come to their end, and one whose workspace is called in.
+#[test]
+fn the_scenario_of_sweeps_sweeps() {
+    let Scenario { config, operations, .. } = scenario(32);
+    let mut run = Run::start(config, Trace::new(false), false).unwrap();
+    let (mut sweeps, mut lost, mut before) = (0, 0, DedupStatus::default());
+    for operation in operations {
+        run.perform(&[operation]).unwrap();
+        let dedup = run.world.engine.status().dedup;
+        sweeps += u32::from(dedup.workspace_written > before.workspace_written);
+        lost += u32::from(before.workspace_blocks > 0 && dedup.workspace_blocks == 0 && dedup.passes == before.passes);
+        before = dedup;
+    }
+    assert_eq!((sweeps, lost, before.passes), (3, 1, 3), "{before:?}");
+}

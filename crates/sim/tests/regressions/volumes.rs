@@ -1,0 +1,109 @@
+//! Volumes that change while a checkpoint is under way that began before: what it writes must not know of the change, whose
+//! record may be lost.
+
+use crate::bench::{Bench, SECOND, metadata_reservations, page_reads, records};
+use engine::{Command, Error, PoolChange};
+use sim::runs::config::Config;
+use sim::world::disk::Cut;
+
+/// A pool with a checkpoint that has begun and not written anything yet: blocks 0 and 40 of 64 hold 5 and 6. Records that are
+/// closed from here on stay on their way. Gives the command that ends with the checkpoint.
+fn with_a_checkpoint() -> (Bench, u64) {
+    let mut bench = Bench::new(Config::small(1), 64);
+    bench.write(0, &[1]);
+    bench.reopen();
+    bench.write(0, &[5]);
+    bench.write(40, &[6]);
+    let geometry = bench.geometry();
+    bench.world.hold_back(metadata_reservations(geometry));
+    let command = bench.begin_command(Command::SetPool(PoolChange { policy: Some(None), ..PoolChange::default() }));
+    bench.until_held(1);
+    // The last record that belongs to it gets to the disk.
+    bench.pass(SECOND / 10);
+    bench.world.hold_back(records(geometry));
+    // More than a record carries: so the next one is not written durably, and no sync of the checkpoint waits for it.
+    for block in [24, 30] {
+        let contents: Vec<u32> = (100 + block as u32..).take(6).collect();
+        let token = bench.begin_write(block, &contents, false);
+        assert!(bench.wait(token).is_ok());
+    }
+    (bench, command)
+}
+
+/// The checkpoint goes on and ends, without any record that came after it.
+fn end_without_more_records(bench: &mut Bench, checkpoint: u64) {
+    bench.world.let_go(1);
+    bench.await_command(checkpoint);
+}
+
+fn listed(bench: &Bench) -> Vec<(String, u64)> {
+    let block = bench.geometry().block();
+    bench.world.engine.volumes().map(|volume| (volume.name.clone(), volume.size / block)).collect()
+}
+
+#[test]
+fn a_name_is_never_that_of_two_volumes_though_the_deletion_of_the_first_is_lost() {
+    let (mut bench, checkpoint) = with_a_checkpoint();
+    let size = 8 * bench.geometry().block();
+    bench.begin_command(Command::DeleteVolume { volume: bench.volume });
+    bench.pass(SECOND / 1000);
+    assert_eq!(listed(&bench), []);
+    bench.begin_command(Command::CreateVolume { name: "disk", size, policy: None });
+    end_without_more_records(&mut bench, checkpoint);
+    bench.crash(Cut::Lost).expect("the pool opens");
+    assert_eq!(listed(&bench), [("disk".to_string(), 64)]);
+    bench.assert_holds(40, 6);
+    bench.audit();
+}
+
+#[test]
+fn a_volume_keeps_its_size_and_data_when_its_shrinking_is_lost() {
+    let (mut bench, checkpoint) = with_a_checkpoint();
+    let size = 8 * bench.geometry().block();
+    bench.begin_command(Command::ResizeVolume { volume: bench.volume, size });
+    end_without_more_records(&mut bench, checkpoint);
+    bench.crash(Cut::Lost).expect("the pool opens");
+    assert_eq!(listed(&bench), [("disk".to_string(), 64)]);
+    bench.assert_holds(40, 6);
+    bench.audit();
+}
+
+#[test]
+fn records_that_a_later_shrinking_made_impossible_are_still_replayed() {
+    let (mut bench, checkpoint) = with_a_checkpoint();
+    let block = bench.geometry().block();
+    bench.write(20, &[7]);
+    let shrinking = bench.begin_command(Command::ResizeVolume { volume: bench.volume, size: 8 * block });
+    bench.let_all_go();
+    bench.await_command(checkpoint);
+    bench.await_command(shrinking);
+    bench.crash(Cut::Lost).expect("a write beyond the new end was inside the old one");
+    assert_eq!(listed(&bench), [("disk".to_string(), 8)]);
+    bench.assert_holds(0, 5);
+    assert_eq!(bench.read(20), Err(Error::Invalid));
+    bench.command(Command::ResizeVolume { volume: bench.volume, size: 64 * block });
+    for cut_off in [20, 40] {
+        bench.assert_holds(cut_off, 0);
+    }
+    bench.audit();
+}
+
+#[test]
+fn requests_in_flight_fail_when_their_volume_goes() {
+    let mut bench = Bench::new(Config::small(1), 64);
+    bench.write(0, &[1, 2, 3]);
+    bench.reopen();
+    bench.world.hold_back(page_reads);
+    let read = bench.begin_read(0, 3);
+    let patch = bench.begin_cells(3, &[9], true);
+    bench.until_held(1);
+    bench.command(Command::DeleteVolume { volume: bench.volume });
+    let late = bench.begin_read(0, 1);
+    bench.let_all_go();
+    for token in [read, patch, late] {
+        assert_eq!(bench.wait(token), Err(Error::Invalid));
+    }
+    bench.audit();
+    assert_eq!(bench.world.engine.status().data_blocks_used, 0);
+    assert_eq!(listed(&bench), []);
+}

@@ -1,0 +1,255 @@
+//! Pools that mean harm, one test for each mistake that fuzzing (or reading the code for it) found.
+
+use engine::encode::checksum;
+use engine::superblock::TreeId;
+use engine::{Engine, Error, Limits, OpenError, VolumeId};
+use sim::fuzz::disk::{Fate, Use, survive};
+use sim::fuzz::driver::{Driver, Task, probe};
+use sim::fuzz::pool::{BLOCK, Kind, LIMITS, Structure, make, reseal, structures};
+
+/// The bytes at which the pages of a structure begin.
+fn places(image: &[u8], structure: Structure) -> Vec<usize> {
+    structures(image).into_iter().filter(|(_, what)| *what == structure).map(|(place, _)| place).collect()
+}
+
+fn table(tree: TreeId) -> Structure {
+    Structure::Table(tree as usize)
+}
+
+/// The leaves of a table: its pages that do not lead to others.
+fn leaves(image: &[u8], tree: TreeId) -> Vec<usize> {
+    let pages = places(image, table(tree));
+    let parameters = probe(image).expect("a pool").parameters;
+    let child = |pointer: &[u8]| {
+        let location = u64::from(u32::from_le_bytes([pointer[0], pointer[1], pointer[2], pointer[3]]));
+        let child = (parameters.geometry.metadata_start() + location.checked_sub(1)?) as usize * BLOCK;
+        // Entries of a leaf may look like locations, but hardly like checksums.
+        let sum = |child: usize| checksum(parameters.seed(), &image[child..child + BLOCK]).to_le_bytes();
+        (pages.contains(&child) && sum(child) == pointer[8..16]).then_some(child)
+    };
+    let leads_on = |page: usize| image[page..page + BLOCK].chunks_exact(16).filter_map(child).next().is_some();
+    let leaves: Vec<usize> = pages.iter().copied().filter(|&page| !leads_on(page)).collect();
+    assert!(!leaves.is_empty());
+    leaves
+}
+
+/// The superblocks' roots, and the entries of the volume table, held pointers beyond the metadata. Looking for such a block was
+/// an assertion, which any read of the volume met.
+#[test]
+fn a_pointer_that_leads_nowhere_is_a_damaged_page() {
+    for location in [500_000_u32, u32::MAX] {
+        for tree in 0..engine::superblock::TREES {
+            let mut image = make(Kind::Closed);
+            for superblock in places(&image, Structure::Superblock) {
+                image[superblock + 256 + tree * 17..][..4].copy_from_slice(&location.to_le_bytes());
+            }
+            reseal(&mut image);
+            for how in 0..4 {
+                survive(image.clone(), Use(how));
+            }
+            if [TreeId::MetaMap, TreeId::Containers, TreeId::Volumes, TreeId::Discards]
+                .map(|tree| tree as usize)
+                .contains(&tree)
+            {
+                let fate = survive(image, Use(0));
+                assert!(matches!(fate, Fate::Refused(Some(OpenError::DamagedPage { .. }))), "{tree}: {fate:?}");
+            }
+        }
+        let mut image = make(Kind::Closed);
+        for table in places(&image, table(TreeId::Volumes)) {
+            image[table + 24..table + 28].copy_from_slice(&location.to_le_bytes());
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)), "other volumes are");
+        }
+    }
+}
+
+/// The meta map said that pages of the maps were free. They were freed again, or given out while the page cache had them: two
+/// assertions in the first checkpoint. Now it fails, and the pool is read-only.
+#[test]
+fn pages_that_the_meta_map_says_are_free_fail_the_checkpoint() {
+    let mut image = make(Kind::Closed);
+    for page in places(&image, table(TreeId::MetaMap)) {
+        image[page..page + BLOCK].fill(0);
+        image[page] = 1;
+    }
+    reseal(&mut image);
+    for how in 0..4 {
+        assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)));
+    }
+}
+
+/// A subtree of 200 levels was on the discard list: the audit counted addresses below it until they overflowed.
+#[test]
+fn a_discarded_subtree_higher_than_any_map_is_damage() {
+    for level in [10, 200] {
+        let mut image = make(Kind::Crashed);
+        for page in leaves(&image, TreeId::Discards) {
+            image[page + 18] = level;
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            let fate = survive(image.clone(), Use(how));
+            assert!(
+                matches!(fate, Fate::Refused(Some(OpenError::DamagedPage { what: "the discard list", .. }))),
+                "{fate:?}"
+            );
+        }
+    }
+}
+
+/// Numbers near the end of their 64 bits, in a superblock whose checksum is right: recovery counts on from them.
+#[test]
+fn a_superblock_that_has_counted_further_than_any_pool_is_refused() {
+    for at in [120, 128, 144, 152, 160] {
+        let mut image = make(Kind::Crashed);
+        for superblock in places(&image, Structure::Superblock) {
+            image[superblock + at..superblock + at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            assert_eq!(survive(image.clone(), Use(how)), Fate::Refused(None), "the field at {at}");
+        }
+    }
+}
+
+/// Sizes of the index on disk were taken as they were found: levels of its tree, pages that a checkpoint may take.
+#[test]
+fn an_index_on_disk_that_no_pool_of_the_size_has_is_refused() {
+    for fields in [[u32::MAX, 0], [1 << 20, u32::MAX], [1, u32::MAX - 2], [0, 1]] {
+        let mut image = make(Kind::Crashed);
+        for superblock in places(&image, Structure::Superblock) {
+            for (at, value) in fields.into_iter().enumerate() {
+                image[superblock + 416 + at * 4..][..4].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            assert_eq!(survive(image.clone(), Use(how)), Fate::Refused(None), "{fields:?}");
+        }
+    }
+}
+
+/// The volume table claimed sizes and numbers of blocks that no volume has: offsets, and counting on, overflowed.
+#[test]
+fn a_volume_larger_than_any_is_damage() {
+    for (at, value) in [(8, u64::MAX), (8, i64::MAX as u64 + 1), (8, (1 << 56) + 512), (16, u64::MAX)] {
+        let mut image = make(Kind::Crashed);
+        for page in leaves(&image, TreeId::Volumes) {
+            image[page + at..page + at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            let fate = survive(image.clone(), Use(how));
+            assert!(
+                matches!(fate, Fate::Refused(Some(OpenError::DamagedPage { what: "the volume table", .. }))),
+                "{fate:?}"
+            );
+        }
+    }
+}
+
+/// Puts a tree of eight levels into free blocks, in which each page leads to the one below with all its pointers. Gives the location
+/// of its root.
+fn make_ladder(image: &mut [u8]) -> u32 {
+    let geometry = probe(image).expect("a pool").parameters.geometry;
+    let first = geometry.metadata_start() as usize;
+    let is_free = |location: &u32| {
+        let at = (first + *location as usize - 1) * BLOCK;
+        image[at..at + BLOCK].iter().all(|&byte| byte == 0)
+    };
+    let free: Vec<u32> = (1..=geometry.metadata_blocks).filter(is_free).take(8).collect();
+    for (level, &location) in free.iter().enumerate() {
+        let at = (first + location as usize - 1) * BLOCK;
+        for pointer in image[at..at + BLOCK].chunks_exact_mut(16) {
+            pointer[..4].copy_from_slice(&level.checked_sub(1).map_or(0, |below| free[below]).to_le_bytes());
+        }
+    }
+    free[7]
+}
+
+/// Each page of a subtree led 32 times to the next one: a repair walked what discards had cut off for 34 billion pages, and so did the
+/// search for flawed blocks with a map.
+#[test]
+fn a_page_that_many_pointers_lead_to_is_visited_once() {
+    let mut image = make(Kind::Closed);
+    let root = make_ladder(&mut image);
+    for page in leaves(&image, TreeId::Discards) {
+        image[page..page + 4].copy_from_slice(&root.to_le_bytes());
+        image[page + 18] = 7;
+    }
+    reseal(&mut image);
+    survive(image, Use(1));
+    let mut image = make(Kind::Closed);
+    let root = make_ladder(&mut image);
+    for page in leaves(&image, TreeId::Volumes) {
+        image[page + 4] = 7;
+        image[page + 24..page + 28].copy_from_slice(&root.to_le_bytes());
+    }
+    reseal(&mut image);
+    assert!(matches!(survive(image, Use(1)), Fate::Served(_)));
+}
+
+/// Two blocks refer to one slot, and only one of them has its check: what is in memory for the one is not given to the other.
+#[test]
+fn what_is_in_memory_is_held_against_the_map_too() {
+    let mut image = make(Kind::Closed);
+    let volumes = leaves(&image, TreeId::Volumes)[0];
+    let location = u32::from_le_bytes(image[volumes + 24..volumes + 28].try_into().expect("four bytes"));
+    assert_eq!(image[volumes + 4], 0, "the map is one leaf");
+    let leaf =
+        (probe(&image).expect("a pool").parameters.geometry.metadata_start() as usize + location as usize - 1) * BLOCK;
+    image.copy_within(leaf..leaf + 8, leaf + 8);
+    image[leaf + 8 + 6] ^= 1;
+    reseal(&mut image);
+    let Ok(mut driver) = Driver::open(image, LIMITS, Engine::open) else { panic!("it opens") };
+    let block = BLOCK as u64;
+    let good = driver.request(VolumeId(1), 0, block, Task::Read).expect("answered");
+    assert!(good.is_ok());
+    assert_eq!(driver.request(VolumeId(1), block, block, Task::Read), Some(Err(Error::Io)));
+    assert_eq!(driver.request(VolumeId(1), block + 7, 90, Task::Write(&[204; 90])), Some(Err(Error::Io)));
+    assert_eq!(driver.request(VolumeId(1), 0, block, Task::Read), Some(good));
+}
+
+/// Entries of the index on disk that name the slots of others: what they name is proven before it is shared, and nothing else depends
+/// on them.
+#[test]
+fn an_index_on_disk_that_lies_shares_nothing_that_is_not_equal() {
+    const SLOT: u64 = (1 << 37) - 1;
+    let lies: [fn(u64, u64) -> u64; 4] =
+        [|_, other| other & SLOT, |_, _| SLOT, |_, _| 80, |slot, _| if slot & SLOT > 1 { slot - 1 } else { slot + 1 }];
+    for lie in lies {
+        let mut image = make(Kind::Closed);
+        let (mut sound, mut before) = (Driver::open(image.clone(), LIMITS, Engine::open).expect("it opens"), 1);
+        for page in leaves(&image, TreeId::DiskIndex) {
+            for entry in image[page..page + BLOCK].chunks_exact_mut(8) {
+                let number = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
+                if number != 0 {
+                    entry.copy_from_slice(&(number & !SLOT | lie(number, before) & SLOT).to_le_bytes());
+                    before = number;
+                }
+            }
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)));
+        }
+        // The index in memory knows next to nothing.
+        let limits = Limits { index_entries: 1, ..LIMITS };
+        let mut driver = Driver::open(image, limits, Engine::open).expect("it opens");
+        for lba in 0..6 {
+            let known = sound.request(VolumeId(2), lba * 500 * BLOCK as u64, BLOCK as u64, Task::Read);
+            let known = known.expect("answered").expect("served");
+            let (offset, length) = ((30 + lba) * BLOCK as u64, BLOCK as u64);
+            driver.request(VolumeId(1), offset, length, Task::Write(&known)).expect("answered").expect("served");
+            let read = driver.request(VolumeId(1), offset, length, Task::Read);
+            assert_eq!(read, Some(Ok(known)));
+        }
+        let audit = driver.engine.check_disk_index(&mut |offset, length| {
+            Some(driver.image[offset as usize..offset as usize + length as usize].to_vec())
+        });
+        assert!(audit.is_some_and(|audit| audit.stale > 0), "{audit:?}");
+    }
+}
