@@ -21,7 +21,7 @@ class Commands(unittest.TestCase):
         with open(os.path.join(ROOT, "Cargo.toml"), "rb") as file:
             version = tomllib.load(file)["workspace"]["package"]["version"]
         self.assertEqual(run(SHIPPED, "--version").stdout, f"onefold {version}\n")
-        self.assertEqual(run(faulty(), "--version").stdout, f"onefold {version} (for tests: built with canaries and faults)\n")
+        self.assertEqual(run(faulty(), "--version").stdout, f"onefold {version} (for tests: built with mutants and faults)\n")
 
     def test_pools_and_volumes_without_a_server(self):
         with Pool() as pool:

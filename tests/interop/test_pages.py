@@ -186,7 +186,7 @@ class Statements(unittest.TestCase):
         self.assertEqual(said.groups(), (f"{length(10 * GIB) / GIB:.1f}", f"{length(1024 * GIB) / (1024 * GIB):.2f}"))
 
     def test_the_number_of_mutants_is_not_exaggerated(self):
-        enum = re.search(r"pub enum Canary \{(.*?)^\}", read("crates/engine/src/canary.rs"), re.S | re.M)[1]
+        enum = re.search(r"pub enum Mutant \{(.*?)^\}", read("crates/engine/src/mutant.rs"), re.S | re.M)[1]
         count = len(re.findall(r"^    \w+,", enum, re.M))
         self.assertIn("in more than fifty ways", read("README.md"))
         self.assertGreater(count, 50)

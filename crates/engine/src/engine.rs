@@ -9,8 +9,6 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-#[cfg(feature = "canaries")]
-use crate::canary::Canary;
 use crate::care::Care;
 use crate::contract::*;
 use crate::control::commands::Pending;
@@ -22,6 +20,8 @@ use crate::format::superblock::Parameters;
 use crate::jobs::throttle::IDLE_AFTER;
 use crate::jobs::{Jobs, Place};
 use crate::limits::Limits;
+#[cfg(feature = "mutants")]
+use crate::mutant::Mutant;
 use crate::opening::Recovery;
 use crate::pool::Pool;
 use crate::pool::flash::FlashParameters;
@@ -381,12 +381,12 @@ impl Engine {
     }
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "mutants")]
 impl Engine {
     /// Breaks a behaviour, or nothing. To be called before the first event.
-    pub fn break_on_purpose(&mut self, canary: Option<Canary>) {
-        self.pool.broken = canary;
-        if canary == Some(Canary::PublicSeed) {
+    pub fn break_on_purpose(&mut self, mutant: Option<Mutant>) {
+        self.pool.broken = mutant;
+        if mutant == Some(Mutant::PublicSeed) {
             self.pool.store.journal_seed = self.pool.superblock.parameters.public_seed();
         }
     }

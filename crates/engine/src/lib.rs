@@ -11,7 +11,6 @@ mod audit;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod bench;
-mod canary;
 mod care;
 pub mod contract;
 mod control;
@@ -25,6 +24,7 @@ mod jobs;
 mod journal;
 mod limits;
 mod map;
+mod mutant;
 mod opening;
 mod payload;
 pub mod pid;
@@ -44,9 +44,6 @@ pub use audit::check::Flaw;
 pub use audit::disk_index::DiskIndexAudit;
 pub use audit::repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
 pub use audit::shares::SharedBlocks;
-pub use canary::CAN_BE_BROKEN;
-#[cfg(feature = "canaries")]
-pub use canary::Canary;
 pub use care::mend::{Damage, Damaged};
 pub use contract::*;
 pub use control::status::{Mode, Status};
@@ -73,6 +70,9 @@ pub use jobs::relocate::{Kept, MOST_EXTENTS, RelocateStatus};
 pub use jobs::reorder::ReorderStatus;
 pub use jobs::scrub::ScrubStatus;
 pub use limits::Limits;
+pub use mutant::CAN_BE_BROKEN;
+#[cfg(feature = "mutants")]
+pub use mutant::Mutant;
 pub use payload::flash::admission;
 pub use payload::flash::quadrants::Quadrants;
 pub use pool::disk_index::DiskIndexStatus;

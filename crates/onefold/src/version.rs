@@ -4,7 +4,7 @@
 /// simulator), or faults of the store (the feature `faults`).
 pub const VERSION: &str = match (engine::CAN_BE_BROKEN, cfg!(feature = "faults")) {
     (false, false) => env!("CARGO_PKG_VERSION"),
-    (true, false) => concat!(env!("CARGO_PKG_VERSION"), " (for tests: built with canaries)"),
+    (true, false) => concat!(env!("CARGO_PKG_VERSION"), " (for tests: built with mutants)"),
     (false, true) => concat!(env!("CARGO_PKG_VERSION"), " (for tests: built with faults)"),
-    (true, true) => concat!(env!("CARGO_PKG_VERSION"), " (for tests: built with canaries and faults)"),
+    (true, true) => concat!(env!("CARGO_PKG_VERSION"), " (for tests: built with mutants and faults)"),
 };

@@ -12,10 +12,10 @@ use sim::document::publish;
 use sim::fuzz::seeds;
 use sim::parallel::{cores, silence_panics};
 use sim::rerun::{Options, rerun};
-use sim::runs::canary;
 use sim::runs::config::Config;
 use sim::runs::crash::{Plan, enumerate};
 use sim::runs::faulty;
+use sim::runs::mutants;
 use sim::runs::scenario::FIXED;
 use sim::runs::soak::{self, OPERATIONS};
 use sim::runs::{exhaustive, flip};
@@ -35,8 +35,8 @@ struct Arguments {
     #[command(subcommand)]
     command: Command,
     /// Break this in every engine.
-    #[arg(long, global = true, value_parser = |name: &str| canary::named(name).ok_or("there is no such canary"))]
-    canary: Option<engine::Canary>,
+    #[arg(long, global = true, value_parser = |name: &str| mutants::named(name).ok_or("there is no such mutant"))]
+    mutant: Option<engine::Mutant>,
 }
 
 #[derive(Subcommand)]
@@ -163,11 +163,11 @@ enum Command {
         directory: PathBuf,
     },
     /// Engines that are broken on purpose, each until it is caught. Fails if one is not caught by what docs/fault-model.md states.
-    Canary {
+    Mutants {
         /// How many threads. As many as there are cores, if not given.
         #[arg(long)]
         threads: Option<usize>,
-        /// Instead: have every harness look for every canary, for so many seconds each, and say which caught it and how long that took.
+        /// Instead: have every harness look for every mutant, for so many seconds each, and say which caught it and how long that took.
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
         study: Option<u64>,
     },
@@ -306,7 +306,7 @@ fn main() -> ExitCode {
         eprintln!("signals cannot be caught: {error}");
     }
     let arguments = Arguments::parse();
-    arguments.canary.into_iter().for_each(canary::break_everywhere);
+    arguments.mutant.into_iter().for_each(mutants::break_everywhere);
     match arguments.command {
         Command::Corpus { directory } => write_corpus(&directory),
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
@@ -349,8 +349,8 @@ fn main() -> ExitCode {
             });
             finish_enumeration(&tally.violations, &tally.line())
         }
-        Command::Canary { study: Some(seconds), threads } => study_canaries(seconds, threads.unwrap_or_else(cores)),
-        Command::Canary { study: None, threads } => run_canary(threads.unwrap_or_else(cores)),
+        Command::Mutants { study: Some(seconds), threads } => study_mutants(seconds, threads.unwrap_or_else(cores)),
+        Command::Mutants { study: None, threads } => run_mutant(threads.unwrap_or_else(cores)),
         Command::Exhaustive { operations, part, threads, word, together, point, state, trace } => {
             silence_panics();
             let tally = match word {
@@ -480,39 +480,39 @@ fn finish_enumeration(violations: &[(String, Violation)], line: &str) -> ExitCod
     if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run_canary(threads: usize) -> ExitCode {
+fn run_mutant(threads: usize) -> ExitCode {
     silence_panics();
-    let hunts = canary::hunt_all(threads);
+    let hunts = mutants::hunt_all(threads);
     for hunted in &hunts {
-        let (name, hunt) = (format!("{:?}", hunted.canary), hunted.hunt);
+        let (name, hunt) = (format!("{:?}", hunted.mutant), hunted.hunt);
         match &hunted.catch {
             Some(catch) => {
                 // Whole states are long.
                 let violation: String = catch.violation.chars().take(100).collect();
                 println!("{name:<19} within {hunt}, by {}: {violation}", catch.by);
             }
-            None => println!("{name:<19} not caught by {hunt}: sim canary --study 60 finds what catches it"),
+            None => println!("{name:<19} not caught by {hunt}: sim mutants --study 60 finds what catches it"),
         }
     }
     let caught = hunts.iter().filter(|hunted| hunted.catch.is_some()).count();
-    let repaired = canary::repair_of_what_was_counted_low();
+    let repaired = mutants::repair_of_what_was_counted_low();
     if let Err(violation) = &repaired {
         println!("repair of what RoomCountedLow breaks: {violation}");
     }
-    println!("canaries: {}, caught: {caught}", hunts.len());
+    println!("mutants: {}, caught: {caught}", hunts.len());
     if caught == hunts.len() && repaired.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn study_canaries(seconds: u64, threads: usize) -> ExitCode {
+fn study_mutants(seconds: u64, threads: usize) -> ExitCode {
     silence_panics();
     let time = Duration::from_secs(seconds);
-    println!("canary\tharness\tcaught\truns\tseconds\tseconds of the last run\tby");
-    sim::parallel::in_order(threads, canary::CANARIES.len() as u64, |number| {
-        let (canary, _) = canary::CANARIES[number as usize];
-        for found in canary::study(canary, time) {
+    println!("mutant\tharness\tcaught\truns\tseconds\tseconds of the last run\tby");
+    sim::parallel::in_order(threads, mutants::MUTANTS.len() as u64, |number| {
+        let (mutant, _) = mutants::MUTANTS[number as usize];
+        for found in mutants::study(mutant, time) {
             let by = found.catch.map_or(String::new(), |catch| catch.by);
             println!(
-                "{canary:?}\t{:?}\t{}\t{}\t{:.3}\t{:.3}\t{by}",
+                "{mutant:?}\t{:?}\t{}\t{}\t{:.3}\t{:.3}\t{by}",
                 found.harness,
                 u8::from(!by.is_empty()),
                 found.runs,

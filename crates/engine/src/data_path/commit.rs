@@ -10,11 +10,11 @@
 //! of it: the next fsync of a file succeeds again. So a sync and a durable write that overlap are believed together, when both have
 //! ended well, and neither after a failure.
 
-use crate::canary::Canary;
 use crate::contract::Failure;
 use crate::contract::*;
 use crate::data_path::write::SCATTERED_CARRIED;
 use crate::engine::Engine;
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::records::are_enough;
 use crate::pool::room::{Asked, Who};
@@ -44,7 +44,7 @@ impl Engine {
         }
         self.pool.journal.note_flush();
         let last = self.pool.journal.last();
-        if last <= self.pool.journal.durable || self.pool.canary(Canary::EarlyFlush) {
+        if last <= self.pool.journal.durable || self.pool.mutant(Mutant::EarlyFlush) {
             return self.answer_done(id);
         }
         self.requests.get_mut(id).stage = Stage::Commit;
@@ -78,7 +78,7 @@ impl Engine {
             self.pool.syncs.covers_batches = self.pool.carried_copies.landed();
             self.pool.syncs.submitted += 1;
             self.pool.journal.unsynced_bytes = 0;
-            if self.pool.canary(Canary::SkippedSync) {
+            if self.pool.mutant(Mutant::SkippedSync) {
                 return self.synced(Ok(Outcome::Complete));
             }
             self.pool.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
@@ -96,7 +96,7 @@ impl Engine {
 
     /// A sync that has ended well counts, once no durable write is beside it that may still fail.
     pub(crate) fn believe_sync(&mut self) {
-        let waits = self.pool.store.io.makes_durable() && !self.pool.canary(Canary::LoneSuccess);
+        let waits = self.pool.store.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess);
         if !self.pool.syncs.ended || waits {
             return;
         }
@@ -112,7 +112,7 @@ impl Engine {
 
     /// A record is there that was written durably: so it counts as durable, or with the sync beside it.
     pub(crate) fn record_forced(&mut self, sequence: u64) {
-        let alone = self.pool.canary(Canary::LoneSuccess);
+        let alone = self.pool.mutant(Mutant::LoneSuccess);
         match &mut self.pool.syncs.covers {
             Some(covers) if !alone => *covers = sequence.max(*covers),
             _ if self.pool.read_only && !alone => {}
@@ -135,7 +135,7 @@ impl Engine {
 
     /// Gives back what a crash can no longer bring back: some of it, and the rest when the jobs go on.
     pub(crate) fn mature(&mut self) {
-        let early = self.pool.canary(Canary::EarlyReuse);
+        let early = self.pool.mutant(Mutant::EarlyReuse);
         let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
         let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, care, jobs, .. } = self;
         let busy = |slot| {
@@ -149,7 +149,7 @@ impl Engine {
         self.pool.forget_wrapped();
         while let Some(slot) = self.pool.dead.pop() {
             self.jobs.boundary.forget(slot);
-            if !self.pool.canary(Canary::KeptReplica) {
+            if !self.pool.mutant(Mutant::KeptReplica) {
                 self.pool.replicas.forget(slot);
             }
             if let Some(buffer) = self.pool.cache.remove(slot) {
@@ -160,7 +160,7 @@ impl Engine {
 
     /// Whether blocks that look like records travel in the journal, too: only where that is broken on purpose.
     pub(crate) fn carries_records(&self) -> bool {
-        self.pool.canary(Canary::CarriedRecord) || self.pool.canary(Canary::PublicSeed)
+        self.pool.mutant(Mutant::CarriedRecord) || self.pool.mutant(Mutant::PublicSeed)
     }
 
     // ---- room ----

@@ -7,12 +7,12 @@
 
 use alloc::vec::Vec;
 
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::data_path::places::Run;
 use crate::data_path::read::FlashRun;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
+use crate::mutant::Mutant;
 use crate::store::io::Purpose;
 
 impl Engine {
@@ -88,7 +88,7 @@ impl Engine {
                     Some(fill) => core::mem::replace(&mut fill.buffer, spare),
                     None => unreachable!("a read has its fills"),
                 };
-                if self.pool.canary(Canary::ReusedWhileLate) {
+                if self.pool.mutant(Mutant::ReusedWhileLate) {
                     self.pool.buffers.release(late);
                 }
                 self.add_to_run(&mut run, slot);
@@ -99,7 +99,7 @@ impl Engine {
 
     /// An I/O that nobody waits for has completed at last.
     pub(crate) fn abandoned_ends(&mut self, segments: &[Segment]) {
-        if self.pool.canary(Canary::ReusedWhileLate) {
+        if self.pool.mutant(Mutant::ReusedWhileLate) {
             return;
         }
         for &segment in segments {

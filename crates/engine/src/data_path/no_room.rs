@@ -23,9 +23,9 @@
 use alloc::vec::Vec;
 use core::mem::take;
 
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::Engine;
+use crate::mutant::Mutant;
 use crate::pool::standing::Phase;
 use crate::requests::request::Kind;
 use crate::sizes::list_bytes;
@@ -121,7 +121,7 @@ impl Engine {
         if result != Err(IoError::NoSpace) || !must_succeed || !serves {
             return false;
         }
-        if self.pool.canary(Canary::ForgottenWrite) {
+        if self.pool.mutant(Mutant::ForgottenWrite) {
             self.done(io, Ok(Outcome::Complete));
             return true;
         }

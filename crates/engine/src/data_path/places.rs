@@ -9,10 +9,10 @@
 
 use alloc::vec::Vec;
 
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
+use crate::mutant::Mutant;
 use crate::pool::replicas::{Elsewhere, Number};
 use crate::store::io::Purpose;
 
@@ -158,6 +158,6 @@ impl Engine {
     fn is_right(&self, slot: Slot, hinted: Option<Digest>, content: BlockContent) -> bool {
         let is_proven = hinted.is_none_or(|digest| digest == content.digest);
         let is_like = self.passes(slot, self.pool.fills[&slot].check, content);
-        is_like && (is_proven || self.pool.canary(Canary::UncheckedPlace))
+        is_like && (is_proven || self.pool.mutant(Mutant::UncheckedPlace))
     }
 }

@@ -1,7 +1,6 @@
 //! Reads and extents: LoadMap, Read (from dirty blocks, cache or device, with the check of every block that the device
 //! gives), Reply. See docs/read-path.md.
 
-use crate::canary::Canary;
 use crate::care::Arrived;
 use crate::contract::*;
 use crate::counters::ReadCounts;
@@ -9,6 +8,7 @@ use crate::data_path::places::Run;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
+use crate::mutant::Mutant;
 use crate::payload::fills::Fill;
 use crate::pool::Pool;
 use crate::requests::request::{Block, Kind, Stage};
@@ -500,7 +500,7 @@ impl Engine {
 
     /// The most steps that one question for extents takes at a time, and the most extents; what it is answered may end there.
     fn extent_steps(&self) -> u64 {
-        let turns = if self.pool.canary(Canary::EndlessTurn) { 64 } else { 1 };
+        let turns = if self.pool.mutant(Mutant::EndlessTurn) { 64 } else { 1 };
         turns * self.pool.limits.turn_steps()
     }
 }

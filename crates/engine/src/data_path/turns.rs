@@ -10,11 +10,11 @@
 
 use alloc::collections::VecDeque;
 
-use crate::canary::Canary;
 use crate::contract::RequestId;
 use crate::engine::Engine;
 use crate::format::entry::Key;
 use crate::limits::Limits;
+use crate::mutant::Mutant;
 use crate::requests::request::{Kind, Stage};
 
 /// What a long request takes whatever it is: to be parsed, to be found, to be answered.
@@ -92,7 +92,7 @@ impl Engine {
     pub(crate) fn run_turns(&mut self) {
         // Broken on purpose, a turn goes on far beyond its end, but not for ever.
         let mut more = 100;
-        while self.turns.left > 0 || self.pool.canary(Canary::EndlessTurn) && more > 0 {
+        while self.turns.left > 0 || self.pool.mutant(Mutant::EndlessTurn) && more > 0 {
             more -= 1;
             let Some(Client { number, first, last }) = self.turns.clients.pop_front() else { break };
             if let Some(next) = self.requests.get_mut(first).next.take() {
@@ -150,7 +150,7 @@ impl Engine {
         let part = self.pool.part_steps();
         if self.pool.can_clear_at_once()
             || end.0 <= start.0.saturating_add(part)
-            || self.pool.canary(Canary::EndlessTurn)
+            || self.pool.mutant(Mutant::EndlessTurn)
         {
             return (start, end);
         }
@@ -164,7 +164,7 @@ impl Engine {
         if self.requests.get(id).kind != Kind::Clear || !self.is_long(id) {
             return false;
         }
-        if self.turns.left == 0 && !self.pool.canary(Canary::EndlessTurn) {
+        if self.turns.left == 0 && !self.pool.mutant(Mutant::EndlessTurn) {
             // Room has come, and the turn is over. It keeps its place.
             self.turns.wanted = true;
             self.block(id);

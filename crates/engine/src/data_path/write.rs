@@ -1,12 +1,12 @@
 //! Writes, write-zeroes and trims: LoadMap, Read and Merge (partial blocks), Verify, then everything else at once: decide,
 //! allocate, change the map, append to the open record, answer. See docs/write-path.md.
 
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::data_path::read::push_blocks;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
+use crate::mutant::Mutant;
 use crate::pool::change::Put;
 use crate::pool::contents::Known;
 use crate::pool::records::are_enough;
@@ -187,7 +187,7 @@ impl Engine {
                     continue;
                 }
             };
-            if block.content.is_some() && (block.base == Some(entry) || self.pool.canary(Canary::StaleBase)) {
+            if block.content.is_some() && (block.base == Some(entry) || self.pool.mutant(Mutant::StaleBase)) {
                 continue;
             }
             if !self.complete_block(id, at, entry) {
@@ -422,7 +422,7 @@ impl Engine {
         }
         let generation = self.pool.space.generation(slot);
         let proves = hint.proves && hint.generation == generation && self.digests_prove();
-        if proves || self.pool.canary(Canary::StaleHint) {
+        if proves || self.pool.mutant(Mutant::StaleHint) {
             return Known::Yes(slot, digest);
         }
         match self.pool.summary(slot) {
@@ -461,7 +461,7 @@ impl Engine {
             self.pool.write_slots();
         }
         let is_durable = self.pool.journal.last() <= self.pool.journal.durable;
-        if self.requests.get(id).fua && !is_durable && !self.pool.canary(Canary::EarlyFua) {
+        if self.requests.get(id).fua && !is_durable && !self.pool.mutant(Mutant::EarlyFua) {
             self.requests.get_mut(id).stage = Stage::Commit;
             // Of a request that changed nothing, an earlier record has what it found.
             self.committing.push_back((self.pool.journal.last(), id));
@@ -521,7 +521,7 @@ impl Engine {
             let is_missed = looked.misses && block.twin.is_none() && block.lookup == Lookup::Nothing;
             let is_left = looked.offline || is_missed;
             let fresh = |offline| Put::Fresh { digest, buffer, may_travel, in_row, offline };
-            let entry = self.pool.put(block.key, fresh(is_left && !self.pool.canary(Canary::UnmarkedOffline)));
+            let entry = self.pool.put(block.key, fresh(is_left && !self.pool.mutant(Mutant::UnmarkedOffline)));
             if is_left {
                 self.jobs.dedup_mut().leave(self.pool.now, 1);
             }

@@ -14,12 +14,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Steps, Work};
-use crate::canary::Canary;
 use crate::contract::{Nanos, VolumeId};
 use crate::format::entry::{Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::superblock::Pointer;
 use crate::format::volume::{MAX_BLOCKS, Volume};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::sizes::list_bytes;
@@ -454,7 +454,7 @@ impl Counting {
                 Err(missing) => return Err(missing),
             };
             let is_shared =
-                state == SlotState::Shared || state == SlotState::Single && pool.canary(Canary::SingleForShared);
+                state == SlotState::Shared || state == SlotState::Single && pool.mutant(Mutant::SingleForShared);
             self.looked_up += 1;
             self.shared += u64::from(is_shared);
             self.slots.pop();

@@ -1,7 +1,7 @@
 //! How many changes a job makes before it waits: for a sync, so that recovery stays short; for a checkpoint, so that background work does
 //! not press the foreground; for room.
 
-use crate::canary::Canary;
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::room::{Asked, Room};
 use crate::pool::standing::Facts;
@@ -87,7 +87,7 @@ impl Changes {
     /// Whether so many changes, which ask for this, may be made now, together: if so, they are counted.
     pub(super) fn admit(&mut self, pool: &mut Pool, facts: &Facts, asked: &Asked, changes: usize) -> Result<(), Stop> {
         let are_many = self.count > 0 && self.count as usize + changes > CHANGES_PER_SYNC as usize;
-        if are_many && !pool.canary(Canary::EndlessChanges) {
+        if are_many && !pool.mutant(Mutant::EndlessChanges) {
             self.count = 0;
             self.durable = pool.journal.last();
             pool.want_durable = pool.want_durable.max(self.durable);
@@ -97,7 +97,7 @@ impl Changes {
         if self.has_filled_part(pool, changes) {
             return Err(Stop::Waits);
         }
-        let has_metadata = pool.has_metadata(asked) || pool.canary(Canary::ShareWithoutRoom);
+        let has_metadata = pool.has_metadata(asked) || pool.mutant(Mutant::ShareWithoutRoom);
         match pool.room_where(asked, has_metadata, facts.clears_left) {
             Room::Enough => {
                 self.waits_since = None;

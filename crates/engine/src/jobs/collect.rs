@@ -29,10 +29,10 @@ use alloc::vec::Vec;
 
 use super::moving::{Missings, Moved, Mover, Stop, is_alone};
 use super::{Job, Steps, Work};
-use crate::canary::Canary;
 use crate::care::Care;
 use crate::contract::*;
 use crate::format::entry::{Entry, Slot};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
 use crate::space::SlotState;
@@ -256,7 +256,7 @@ impl Collect {
         self.settled_at = self.mover.moved();
         let mut emptied = 0;
         for container in self.moved_out.drain(..) {
-            if pool.canary(Canary::EmptiedUnseen) && !pool.space.is_empty(container) {
+            if pool.mutant(Mutant::EmptiedUnseen) && !pool.space.is_empty(container) {
                 pool.space.open_as_if_empty(container);
             } else if pool.space.end_loan(container) && pool.space.is_empty(container) {
                 emptied += 1;

@@ -17,10 +17,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Job, Jobs, Steps, Work};
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::entry::Slot;
 use crate::format::flash::{Head, Record};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::store::tree::Missing;
@@ -190,7 +190,7 @@ impl FlashCopies {
         let (half, within) = (page / log.shape.half, page % log.shape.half);
         for (number, bytes) in (within..).zip(bytes.chunks_exact(pool.store.geometry.block() as usize)) {
             let page = log.read(bytes).filter(|(head, _)| {
-                let is_named = head.stamp == found && found.mark != 0 || pool.canary(Canary::AnyStamp);
+                let is_named = head.stamp == found && found.mark != 0 || pool.mutant(Mutant::AnyStamp);
                 is_named && head.page == number
             });
             let Some((head, records)) = page else { continue };
@@ -332,7 +332,7 @@ impl FlashCopies {
     fn is_still_so(&mut self, pool: &Pool) -> bool {
         let Some(copy) = &mut self.copy else { return false };
         let now = pool.space.containers[copy.container as usize].generation;
-        if pool.canary(Canary::CopyOfOpened) {
+        if pool.mutant(Mutant::CopyOfOpened) {
             copy.generation = now;
         }
         copy.generation == now
@@ -351,7 +351,7 @@ impl FlashCopies {
                     return pool.store.load(missing, None);
                 }
             };
-            let at_once = pool.canary(Canary::EarlyPlace);
+            let at_once = pool.mutant(Mutant::EarlyPlace);
             let generation = pool.space.containers[container as usize].generation;
             let Some(flash) = pool.flash_mut() else { return };
             flash.drop_wanted();
@@ -382,7 +382,7 @@ impl FlashCopies {
         let slots = pool.space.slots_of(copy.container);
         let first = slots.start + u64::from(copy.done);
         let is_settled = pool.may_be_copied(copy.container);
-        if copy.generation != pool.space.generation(Slot(first)) && !pool.canary(Canary::CopyOfOpened) || !is_settled {
+        if copy.generation != pool.space.generation(Slot(first)) && !pool.mutant(Mutant::CopyOfOpened) || !is_settled {
             return self.give_up(pool);
         }
         let spare = (pool.buffers.free() + pool.cache.len()) / 4;
@@ -419,7 +419,7 @@ impl FlashCopies {
             proof.is_none_or(|digest| !content.zero && content.digest == digest)
         };
         let is_right = contents.len() == copy.proofs.len() && contents.iter().zip(&copy.proofs).all(is_right);
-        is_right || pool.canary(Canary::CopyOfDirty)
+        is_right || pool.mutant(Mutant::CopyOfDirty)
     }
 
     fn write_part(&mut self, pool: &mut Pool) {
@@ -458,7 +458,7 @@ impl Pool {
     /// Whether the content of a container is as it stays until it is opened again, and all of it in its slots.
     fn may_be_copied(&self, container: u32) -> bool {
         let is_dirty = || self.space.slots_of(container).any(|slot| self.dirty.contains_key(&Slot(slot)));
-        self.canary(Canary::CopyOfDirty) || self.space.is_settled(container) && !is_dirty()
+        self.mutant(Mutant::CopyOfDirty) || self.space.is_settled(container) && !is_dirty()
     }
 
     /// What slots must hold, those that are in use.

@@ -26,10 +26,10 @@
 use alloc::vec::Vec;
 
 use super::Job;
-use crate::canary::Canary;
 use crate::care::Care;
 use crate::contract::*;
 use crate::format::entry::{Entry, Key, Slot};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
 use crate::pool::room::{Asked, Room};
@@ -309,7 +309,7 @@ impl Mover {
             At::Read => self.write(pool),
             At::Write => {
                 // It covers what is complete when it is submitted.
-                let barrier = if pool.canary(Canary::UnsyncedMove) { 0 } else { pool.syncs.submitted + 1 };
+                let barrier = if pool.mutant(Mutant::UnsyncedMove) { 0 } else { pool.syncs.submitted + 1 };
                 pool.syncs.wanted = pool.syncs.wanted.max(barrier);
                 batch.at = At::Sync(barrier);
                 pool.needs_pump = true;

@@ -22,7 +22,6 @@ mod walk;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::canary::Canary;
 use crate::contract::Failure;
 use crate::contract::*;
 use crate::engine::Engine;
@@ -34,6 +33,7 @@ use crate::format::volume::{self, Keeps, MAX_VOLUMES, VOLUME_BYTES, most_blocks}
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::map::map_buffer::{self, MapBuffer};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::pool::volumes::VolumeChange;
@@ -218,7 +218,7 @@ impl Pool {
         mark: u64,
     ) -> (Vec<Check>, bool) {
         let header = &walked.header;
-        let proven = header.sequence <= mark || self.canary(Canary::UnprovenRecord);
+        let proven = header.sequence <= mark || self.mutant(Mutant::UnprovenRecord);
         let ring = u64::from(self.store.geometry.journal_blocks);
         let first_block = u64::from(header.position) + u64::from(header.pages);
         let mut checks = Vec::new();
@@ -311,7 +311,7 @@ impl Pool {
 
     /// What loses its last reference here is found when all has been replayed.
     pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
-        if self.canary(Canary::LostClears) {
+        if self.mutant(Mutant::LostClears) {
             return;
         }
         self.cover_keys(start, stop);
@@ -325,7 +325,7 @@ impl Pool {
             self.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
             return Ok(self.rest(recovery));
         }
-        if recovery.check_at < recovery.checks.len() && !self.canary(Canary::SkippedRedo) {
+        if recovery.check_at < recovery.checks.len() && !self.mutant(Mutant::SkippedRedo) {
             self.read_checks(recovery);
             return Ok(Progress::Wait);
         }
@@ -361,7 +361,7 @@ impl Pool {
         let last = journal.last();
         let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.superblock };
         let seal = Superblock { version: VERSION, clean: false, flash: 0, ..numbers };
-        if !self.canary(Canary::MissingSeal) {
+        if !self.mutant(Mutant::MissingSeal) {
             recovery.outstanding += 2;
             self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
         }
@@ -537,7 +537,7 @@ impl Engine {
                 Ok(Progress::Next(Step::MendSync))
             }
             Step::MendSync => self.pool.seal(recovery),
-            Step::Seal if self.pool.canary(Canary::UnsyncedSeal) => Ok(Progress::Done),
+            Step::Seal if self.pool.mutant(Mutant::UnsyncedSeal) => Ok(Progress::Done),
             Step::Seal => {
                 self.pool.recovery_sync(recovery);
                 Ok(Progress::Next(Step::SealSync))
@@ -609,7 +609,7 @@ impl Engine {
         }
         let ours = self.pool.superblock.parameters;
         let valid = recovery.found.iter().flatten().filter(|found| found.parameters == ours);
-        let oldest = self.pool.canary(Canary::OldSuperblock);
+        let oldest = self.pool.mutant(Mutant::OldSuperblock);
         let age = |found: &&Superblock| if oldest { u64::MAX - found.epoch } else { found.epoch };
         self.pool.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
         if self.pool.superblock.objection().is_some() {

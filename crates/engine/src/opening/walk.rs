@@ -7,9 +7,9 @@
 use alloc::vec::Vec;
 
 use super::{Progress, Recovery, Step};
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::record::{self, Change, Header};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::store::io::Purpose;
 
@@ -142,7 +142,7 @@ impl Pool {
         let Some(header) = record::decode_header(&recovery.window[..block]) else { return Next::End };
         let blocks = u32::from(header.pages) + u32::from(header.blocks);
         let is_old = sequence > self.superblock.sealed && header.epoch < self.superblock.seal_epoch;
-        let stale = is_old && !self.canary(Canary::StaleRecord);
+        let stale = is_old && !self.mutant(Mutant::StaleRecord);
         if header.sequence != sequence
             || header.previous != previous
             || header.position != recovery.position

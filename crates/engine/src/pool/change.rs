@@ -4,11 +4,11 @@
 //! [`Pool::retire_dead`]; a job changes one at a time, and goes by what it has seen before its I/O.
 
 use super::Pool;
-use crate::canary::Canary;
 use crate::contract::{BufferId, Digest};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
 use crate::journal::Unwritten;
+use crate::mutant::Mutant;
 use crate::pool::room::Cleared;
 use crate::store::tree::{Missing, Unresolved, subtrees};
 
@@ -95,7 +95,7 @@ impl Pool {
         let (Some(volume), Some(slot)) = (self.volume_index(key.volume()), seen.slot()) else { return Ok(false) };
         match self.resolve(volume, key) {
             Ok(entry) if entry == seen => {}
-            Ok(_) if self.canary(Canary::BlindMove) => {}
+            Ok(_) if self.mutant(Mutant::BlindMove) => {}
             Ok(_) | Err(Unresolved::Damaged) => return Ok(false),
             Err(Unresolved::Missing(missing)) => return Err(missing),
         }

@@ -2,12 +2,12 @@
 //! says, and of slots that are new the delta knows it.
 
 use super::Pool;
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::layout::{SUMMARY_BYTES, read_summary};
 use crate::format::superblock::TreeId;
 use crate::map::delta::Recent;
+use crate::mutant::Mutant;
 use crate::sharing::index::first_bits;
 use crate::space::SlotState;
 use crate::store::pages::Region;
@@ -67,7 +67,7 @@ impl Pool {
     #[inline(never)]
     pub(crate) fn find_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
         let candidate = self.cache.candidate(check)?;
-        if self.canary(Canary::UnprovenContent) {
+        if self.mutant(Mutant::UnprovenContent) {
             return Some(candidate);
         }
         let digest = match self.recent(slot) {
@@ -125,7 +125,7 @@ impl Pool {
             };
             let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
             let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
-            if self.copied_from(owner).is_none() || self.canary(Canary::CopyForData) {
+            if self.copied_from(owner).is_none() || self.mutant(Mutant::CopyForData) {
                 visit(self, slot, state, digest, owner);
             }
         }

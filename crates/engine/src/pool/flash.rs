@@ -17,13 +17,13 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 
 use super::Pool;
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::bytes::u32_at;
 use crate::format::entry::{Slot, check_bits};
 use crate::format::flash::{Owner, Shape, Stamp};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::TreeId;
+use crate::mutant::Mutant;
 use crate::payload::flash::admission::{Admission, Rules, UNKNOWN, Verdict};
 use crate::payload::flash::places::Places;
 use crate::payload::flash::quadrants::Quadrants;
@@ -258,7 +258,7 @@ impl Pool {
         let before = u64::from(self.flash_mark);
         let is_first = before == 0;
         let drawn = (1 + if is_first { nonce % most } else { before % most }) as u16;
-        let mark = if self.canary(Canary::SameMark) && !is_first { self.flash_mark } else { drawn };
+        let mark = if self.mutant(Mutant::SameMark) && !is_first { self.flash_mark } else { drawn };
         self.flash_mark = mark;
         let none = Stamp { epoch: 0, mark: 0 };
         self.space.watch();
@@ -363,7 +363,7 @@ impl Pool {
 
     /// Replay took a slot: its container was opened before, and its generation may not say so.
     pub(crate) fn note_replayed(&mut self, slot: Slot) {
-        if !self.canary(Canary::ReplayedOnFlash) {
+        if !self.mutant(Mutant::ReplayedOnFlash) {
             self.space.note_replayed(slot);
         }
     }

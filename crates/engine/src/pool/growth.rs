@@ -11,9 +11,9 @@
 //! about containers and metadata blocks that it never held is right for new ones.
 
 use super::Pool;
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::geometry::Geometry;
+use crate::mutant::Mutant;
 use crate::store::io::Purpose;
 
 /// A growth under way.
@@ -44,7 +44,7 @@ impl Pool {
 
     /// Lets somebody who found no metadata wait for a growth, if the driver offers one.
     pub(crate) fn await_growth(&mut self) -> bool {
-        if self.canary(Canary::UnawaitedGrowth) {
+        if self.mutant(Mutant::UnawaitedGrowth) {
             return false;
         }
         self.growth_offer.is_awaited |= self.growth_offer.stands;

@@ -44,7 +44,6 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::device::DeviceTraits;
@@ -58,6 +57,7 @@ use crate::limits::Limits;
 use crate::map::delta::Delta;
 use crate::map::discards::Discard;
 use crate::map::map_buffer::MapBuffer;
+use crate::mutant::Mutant;
 use crate::payload::buffers::Buffers;
 use crate::payload::cache::ReadCache;
 use crate::payload::fills::Fill;
@@ -231,8 +231,8 @@ pub(crate) struct Pool {
     record_segments: Vec<Segment>,
     free_slots: Vec<bool>,
     /// What is broken on purpose.
-    #[cfg(feature = "canaries")]
-    pub(crate) broken: Option<Canary>,
+    #[cfg(feature = "mutants")]
+    pub(crate) broken: Option<Mutant>,
 }
 
 impl Pool {
@@ -344,7 +344,7 @@ impl Pool {
             scratch: Vec::new(),
             record_segments: Vec::new(),
             free_slots: Vec::new(),
-            #[cfg(feature = "canaries")]
+            #[cfg(feature = "mutants")]
             broken: None,
         }
     }
@@ -362,19 +362,19 @@ impl Pool {
     }
 }
 
-#[cfg(feature = "canaries")]
+#[cfg(feature = "mutants")]
 impl Pool {
     /// Whether this is broken.
-    pub(crate) fn canary(&self, canary: Canary) -> bool {
-        self.broken == Some(canary)
+    pub(crate) fn mutant(&self, mutant: Mutant) -> bool {
+        self.broken == Some(mutant)
     }
 }
 
-#[cfg(not(feature = "canaries"))]
+#[cfg(not(feature = "mutants"))]
 impl Pool {
     /// Whether this is broken: never.
     #[inline(always)]
-    pub(crate) fn canary(&self, _canary: Canary) -> bool {
+    pub(crate) fn mutant(&self, _mutant: Mutant) -> bool {
         false
     }
 }

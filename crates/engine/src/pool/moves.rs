@@ -11,10 +11,10 @@
 //! ```
 
 use super::Pool;
-use crate::canary::Canary;
 use crate::contract::{Nanos, Tidy};
 use crate::format::entry::Slot;
 use crate::format::superblock::ALLOWANCE_PARTS;
+use crate::mutant::Mutant;
 
 /// Blocks that are moved at a time.
 pub(crate) const MOVED_AT_ONCE: usize = 256;
@@ -111,8 +111,8 @@ impl Pool {
         let is_free = self.space.contains(slot) && !self.space.is_taken(slot);
         let is_lent = is_free && self.space.is_lent(self.space.container_of(slot));
         self.space.may_claim(slot)
-            || is_free && !is_lent && self.canary(Canary::MoveIntoOpen)
-            || is_lent && self.canary(Canary::MoveIntoLent)
+            || is_free && !is_lent && self.mutant(Mutant::MoveIntoOpen)
+            || is_lent && self.mutant(Mutant::MoveIntoLent)
     }
 
     /// Whether nobody misses the slots that a batch takes until the old ones are free.

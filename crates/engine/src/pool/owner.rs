@@ -14,11 +14,11 @@ use crate::pool::standing::Look;
 use alloc::string::String;
 
 use super::Pool;
-use crate::canary::Canary;
 use crate::contract::Failure;
 use crate::contract::*;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::superblock::Parameters;
+use crate::mutant::Mutant;
 use crate::store::io::Purpose;
 
 /// First eight bytes of a record of the owner.
@@ -174,7 +174,7 @@ impl Pool {
         let Some(block) = self.store.geometry.owner_block().filter(|_| self.owner.nonce.is_some()) else {
             return Look(0);
         };
-        if self.canary(Canary::OwnerNotLookedAt) {
+        if self.mutant(Mutant::OwnerNotLookedAt) {
             return Look(0);
         }
         self.owner.begun += 1;

@@ -1,11 +1,11 @@
 //! Records: closing one, what it carries, and the way of blocks to their slots.
 
 use super::Pool;
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::entry::Slot;
 use crate::format::record::{self, Change, Header};
 use crate::journal::Unwritten;
+use crate::mutant::Mutant;
 use crate::store::io::Purpose;
 
 /// The most blocks of one device write: 1 MiB of 4 KiB blocks.
@@ -27,9 +27,9 @@ impl Pool {
             self.write_slots();
         }
         let blocks = self.journal.unwritten.len();
-        let early = self.canary(Canary::EarlyWatermark);
+        let early = self.mutant(Mutant::EarlyWatermark);
         let watermark = if early { self.journal.complete } else { self.journal.durable };
-        let durable = carries && (self.journal.needs_no_sync() || self.canary(Canary::LoneRecord));
+        let durable = carries && (self.journal.needs_no_sync() || self.mutant(Mutant::LoneRecord));
         let header = Header {
             pages: page_count as u16,
             blocks: blocks as u16,
@@ -93,7 +93,7 @@ impl Pool {
             let offset = (start + position) * block_size as u64;
             let length = (part.len() * block_size) as u64;
             let purpose = Purpose::WriteRecord { sequence, durable };
-            let forced = durable && !self.canary(Canary::UnforcedRecord);
+            let forced = durable && !self.mutant(Mutant::UnforcedRecord);
             let op = if forced { IoOp::WriteDurable } else { IoOp::Write };
             self.store.io.begin(op, offset, length, part.iter().copied(), purpose);
             self.journal.unsynced_bytes += if durable { 0 } else { length };
@@ -158,7 +158,7 @@ impl Pool {
 
     fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, carried: bool) {
         // What counts as carried, no record waits for.
-        let carried = carried || self.canary(Canary::UnseenCompletion);
+        let carried = carried || self.mutant(Mutant::UnseenCompletion);
         let block_size = self.store.geometry.block();
         let mut rest = blocks;
         while let Some(first) = rest.first() {

@@ -30,7 +30,6 @@
 //! ```
 
 use super::Pool;
-use crate::canary::Canary;
 use crate::contract::Full;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::geometry::Geometry;
@@ -39,6 +38,7 @@ use crate::format::superblock::{Root, TreeId};
 use crate::format::volume::{MAX_HEIGHT, VOLUME_BYTES, Volume};
 use crate::map::delta::Delta;
 use crate::map::discards::DISCARD_BYTES;
+use crate::mutant::Mutant;
 use crate::pool::standing::Phase;
 use crate::pool::under_way::UnderWay;
 
@@ -264,7 +264,7 @@ impl Pool {
         for (&wanted, &all) in merged.paths.iter().zip(&capacity) {
             pages += wanted.min(all) + (2 * merged.clears).min(all);
         }
-        if self.canary(Canary::RoomCountedLow) {
+        if self.mutant(Mutant::RoomCountedLow) {
             pages = merged.paths[0].min(capacity[0]) + 2 * merged.clears;
         }
         // Partly cleared leaves, walked ones, and what a clear or a leaf takes out of the map buffer release slots that no delta names.
@@ -347,7 +347,7 @@ impl Pool {
         let capacity = self.map_capacity();
         let buffered = self.room.buffered.of_at_most(self.buffer.len() as u64);
         let kept = self.room.frozen.of_at_most(self.frozen.points.len() as u64);
-        if self.canary(Canary::RoomCountedLow) {
+        if self.mutant(Mutant::RoomCountedLow) {
             return (buffered[0] + kept[0]).min(capacity[0]);
         }
         capacity.iter().enumerate().map(|(level, all)| (buffered[level] + kept[level]).min(*all)).sum()
@@ -496,7 +496,7 @@ impl Pool {
 
     /// Whether the leaves of all that is new find no room: a journal was left behind by a server that had more, or counted less.
     pub(crate) fn lacks_room_for_leaves(&self, under_way: &UnderWay) -> bool {
-        under_way.promised > u64::from(self.store.meta.free()) && !self.canary(Canary::RoomCountedLow)
+        under_way.promised > u64::from(self.store.meta.free()) && !self.mutant(Mutant::RoomCountedLow)
     }
 
     /// A checkpoint has ended: it must not have taken more than was counted.

@@ -1,5 +1,5 @@
 //! Hazards of the pass that finds duplicates, and of the flash, which chance does not bring about in a small pool: a word of its own for each. A
-//! sound engine passes; the canaries of the same names have to be caught by them.
+//! sound engine passes; the mutants of the same names have to be caught by them.
 
 use engine::{
     CacheKey, DedupCommand, DedupVerify, IoOp, Limits, Policy, PoolChange, ScrubCommand, Segment, VolumeProperties,

@@ -1,7 +1,6 @@
 //! Runs of the world, each held against the oracle: the swarm, crashes at every I/O, faults, all short words, flipped bytes, repair, and
 //! engines that are broken on purpose.
 
-pub mod canary;
 mod coming_and_going;
 pub mod config;
 pub mod crash;
@@ -10,6 +9,7 @@ pub mod faulty;
 pub mod flip;
 pub mod forged;
 pub mod hazards;
+pub mod mutants;
 pub mod repair;
 pub mod run;
 pub mod scenario;

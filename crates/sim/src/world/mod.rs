@@ -216,7 +216,7 @@ impl World {
             return violated(format!("{parameters:?} on a disk of {} blocks", disk.blocks()));
         }
         let engine = Engine::open(parameters, limits, now);
-        let engine = crate::runs::canary::broken(engine);
+        let engine = crate::runs::mutants::broken(engine);
         Ok(World {
             engine,
             disk,

@@ -1,7 +1,6 @@
 //! What a checkpoint merges: maps, discarded subtrees, counts, summaries, tables. All steps are restartable: one that stops
 //! for a page has changed nothing that it would change again.
 
-use crate::canary::Canary;
 use crate::contract::PageId;
 use crate::format::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
@@ -11,6 +10,7 @@ use crate::format::volume::{self, VOLUME_BYTES};
 use crate::jobs::checkpoint::{Checkpoint, Progress, Stage, TABLES};
 use crate::map::discards::{DISCARD_BYTES, Discard};
 use crate::map::map_buffer::Leaf;
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::space::SlotState;
@@ -187,7 +187,7 @@ impl Pool {
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
                 let before = self.put_entry(checkpoint, page, key, entry);
                 self.release(checkpoint, key, before);
-                if self.canary(Canary::ReleasedTwice) && key.0.is_multiple_of(7) {
+                if self.mutant(Mutant::ReleasedTwice) && key.0.is_multiple_of(7) {
                     self.release(checkpoint, key, before);
                 }
                 self.note_same_place(checkpoint, before, entry);
@@ -234,7 +234,7 @@ impl Pool {
             let writer = writer_of(checkpoint, Region::Metadata, root);
             let result = writer.cut(&mut self.store, &mut from, end / per_leaf, &mut cut_off);
             let volume = first.volume();
-            let lost = usize::from(self.canary(Canary::LostSubtree));
+            let lost = usize::from(self.mutant(Mutant::LostSubtree));
             self.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
                 pointer,
                 volume,
@@ -456,7 +456,7 @@ impl Pool {
         }
         let after = match new.unwrap_or(0) {
             // Records of the active delta refer to it, or did: the merge of that delta settles it.
-            0 if self.delta.slots.contains_key(&slot) && !self.canary(Canary::FreedWhileHeld) => SlotState::Held,
+            0 if self.delta.slots.contains_key(&slot) && !self.mutant(Mutant::FreedWhileHeld) => SlotState::Held,
             0 => SlotState::Free,
             1 => SlotState::Single,
             2.. => SlotState::Shared,
@@ -471,7 +471,7 @@ impl Pool {
             // It is not free before the checkpoint is durable: a superblock before it has the slot in its trees, and replay
             // from there must not find it new.
             SlotState::Free => {
-                if self.canary(Canary::FreedAtMerge) {
+                if self.mutant(Mutant::FreedAtMerge) {
                     self.space.retire(slot, 0);
                 }
                 checkpoint.freed.push(slot);

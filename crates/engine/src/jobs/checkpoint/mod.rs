@@ -35,7 +35,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::canary::Canary;
 use crate::contract::Failure;
 use crate::contract::*;
 use crate::engine::Engine;
@@ -46,6 +45,7 @@ use crate::jobs::Steps;
 use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::throttle::Who;
 use crate::map::map_buffer::{Leaf, Pass};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::disk_index::Update;
 use crate::pool::disk_index::behind::Part;
@@ -251,7 +251,7 @@ impl Pool {
 
     fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let records = checkpoint.upto.max(checkpoint.held_by);
-        let carried = checkpoint.carried > 0 && !self.canary(Canary::ForgottenCarried);
+        let carried = checkpoint.carried > 0 && !self.mutant(Mutant::ForgottenCarried);
         if self.store.pages.writes > 0 || carried || self.journal.durable < records {
             return Progress::Wait;
         }
@@ -287,7 +287,7 @@ impl Pool {
             return Progress::Pause;
         }
         let freed = checkpoint.freed.len().min(checkpoint.released + RETIRED_AT_ONCE);
-        if !self.canary(Canary::FreedAtMerge) {
+        if !self.mutant(Mutant::FreedAtMerge) {
             for &slot in &checkpoint.freed[checkpoint.released..freed] {
                 self.space.retire(slot, checkpoint.upto);
             }
@@ -413,7 +413,7 @@ impl Engine {
                 }
                 Ok(Progress::Next) if checkpoint.stage == Stage::Release => return self.checkpoint_done(*checkpoint),
                 Ok(Progress::Next) => {
-                    if self.pool.canary(Canary::EarlyPages) {
+                    if self.pool.mutant(Mutant::EarlyPages) {
                         self.pool.store.free_replaced(usize::MAX);
                     }
                     checkpoint.stage = next_stage(checkpoint.stage);
@@ -625,9 +625,9 @@ impl Engine {
             Stage::Tables(at) => self.pool.write_table(checkpoint, TABLES[at]),
             Stage::Drain => Ok(self.pool.drain(checkpoint)),
             Stage::Sync | Stage::Commit => {
-                let before_pages = checkpoint.stage == Stage::Sync && self.pool.canary(Canary::UnsyncedPages);
+                let before_pages = checkpoint.stage == Stage::Sync && self.pool.mutant(Mutant::UnsyncedPages);
                 let before_superblock =
-                    checkpoint.stage == Stage::Commit && self.pool.canary(Canary::UnsyncedSuperblock);
+                    checkpoint.stage == Stage::Commit && self.pool.mutant(Mutant::UnsyncedSuperblock);
                 let done = self.pool.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }

@@ -13,11 +13,11 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::canary::Canary;
 use crate::format::entry::{Entry, Key};
 use crate::format::superblock::TreeId;
 use crate::jobs::checkpoint::{Checkpoint, Progress};
 use crate::map::map_buffer::{Leaf, RECORD_BYTES, write_record};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::room::Paths;
 use crate::store::pages::Region;
@@ -174,7 +174,7 @@ impl Pool {
                 self.note_same_place(checkpoint, before, entry);
             }
             self.refer(checkpoint, entry);
-            if !self.canary(Canary::LostFromBuffer) || !key.0.is_multiple_of(7) {
+            if !self.mutant(Mutant::LostFromBuffer) || !key.0.is_multiple_of(7) {
                 checkpoint.points[checkpoint.kept] = (key, entry);
                 checkpoint.kept += 1;
             }
@@ -184,7 +184,7 @@ impl Pool {
 
     /// A block maps to an entry from here on.
     pub(crate) fn refer(&mut self, checkpoint: &mut Checkpoint, entry: Entry) {
-        let forgets = self.canary(Canary::ForgottenReference);
+        let forgets = self.mutant(Mutant::ForgottenReference);
         if let Some(slot) = entry.slot() {
             if !forgets || self.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
                 checkpoint.shared.changes.push((slot, 1));
@@ -232,7 +232,7 @@ impl Pool {
                 None => self.room.buffered.add(&stays),
             }
         }
-        if self.canary(Canary::StaleLog) {
+        if self.mutant(Mutant::StaleLog) {
             checkpoint.pass.removed.clear();
             checkpoint.pass.anew = false;
         }

@@ -7,12 +7,12 @@ use super::range::{Found, Spare};
 use super::runs::{Around, Run, WINDOW};
 use super::verify::{PAIRS, Pair};
 use super::{Dedup, LOOK_AGAIN, SPARES};
-use crate::canary::Canary;
 use crate::care::Care;
 use crate::contract::{DedupVerify, Digest, Policy};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::changes::{Changes, Stop};
 use crate::jobs::moving::is_alone;
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::change::Put;
 use crate::pool::room::Asked;
@@ -181,7 +181,7 @@ impl Dedup {
         };
         match pool.resolve(volume, key) {
             Ok(entry) if entry == Entry::whole(spare, digest) => {}
-            Ok(_) if pool.canary(Canary::BlindShare) => {}
+            Ok(_) if pool.mutant(Mutant::BlindShare) => {}
             Ok(_) | Err(Unresolved::Damaged) => return Ok(Shared::NotThere),
             Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => {
                 return Ok(Shared::NotThere);
@@ -190,10 +190,10 @@ impl Dedup {
         }
         // It may have been found damaged since.
         let is_lost = care.is_lost(stays, digest);
-        if !pool.canary(Canary::ShareWithFreed) && (is_lost || !pool.holds_since(stays, digest, seen.stays)?) {
+        if !pool.mutant(Mutant::ShareWithFreed) && (is_lost || !pool.holds_since(stays, digest, seen.stays)?) {
             return Ok(Shared::Gone);
         }
-        if !pool.holds_since(spare, digest, seen.spare)? && !pool.canary(Canary::BlindShare) {
+        if !pool.holds_since(spare, digest, seen.spare)? && !pool.mutant(Mutant::BlindShare) {
             return Ok(Shared::NotThere);
         }
         let keeps_runs = pool.keeps_runs(volume);
@@ -343,7 +343,7 @@ impl Pool {
     /// Whether a slot holds a content that it held when its container had this generation. If it still has, the slot's summary is not asked.
     fn holds_since(&mut self, slot: Slot, digest: Digest, generation: Option<u16>) -> Result<bool, Missing> {
         let is_same = self.space.contains(slot)
-            && generation.is_some_and(|seen| self.space.generation(slot) == seen || self.canary(Canary::OldGeneration));
+            && generation.is_some_and(|seen| self.space.generation(slot) == seen || self.mutant(Mutant::OldGeneration));
         if is_same && self.recent(slot).is_none() {
             return Ok(self.slot_state(slot)?.is_used());
         }
@@ -355,7 +355,7 @@ impl Pool {
         let Some(at) = self.volume_index(owner.volume()) else { return true };
         let volume = &self.volumes[at];
         if volume.keeps.is_some() {
-            return self.canary(Canary::CopyForData);
+            return self.mutant(Mutant::CopyForData);
         }
         !volume.read_only && self.policy_of(volume) != Policy::Native
     }

@@ -12,10 +12,10 @@ use alloc::vec::Vec;
 
 use super::partitions::{Name, Page, Partitions, Record, Stored, read_page};
 use super::range::{Spare, place};
-use crate::canary::Canary;
 use crate::contract::{IoError, IoOp, Outcome, PageId, Segment};
 use crate::format::entry::{Key, Slot};
 use crate::jobs::Job;
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::sizes::list_bytes;
 
@@ -463,7 +463,7 @@ impl Workspace {
 
     /// What is on its way comes to its end first.
     fn give_back(&mut self, pool: &mut Pool) {
-        if self.containers.is_empty() || self.writes > 0 && !pool.canary(Canary::WorkspaceInUse) {
+        if self.containers.is_empty() || self.writes > 0 && !pool.mutant(Mutant::WorkspaceInUse) {
             return;
         }
         for container in core::mem::take(&mut self.containers) {

@@ -1,9 +1,9 @@
 //! Who else leads to the old slots of what has been copied: a walk of all maps, and what it has left over.
 
 use super::{At, Copied, Relocate, Stop};
-use crate::canary::Canary;
 use crate::format::entry::{Entry, Key};
 use crate::jobs::maps::LEAVES;
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
 use crate::pool::room::Asked;
@@ -35,7 +35,7 @@ impl Relocate {
             let mut gone = None;
             let walked = maps.step(pool, Pool::may_lead_elsewhere, |pool, key, slot| {
                 let Ok(at) = self.copies.binary_search_by_key(&slot, |copy| copy.from) else { return Ok(false) };
-                if pool.canary(Canary::ForgottenReferrer) && key.lba() % 2 == 1 {
+                if pool.mutant(Mutant::ForgottenReferrer) && key.lba() % 2 == 1 {
                     return Ok(false);
                 }
                 match self.lead(pool, facts, key, at)? {
@@ -107,7 +107,7 @@ impl Relocate {
                 Err(missing) if !pool.failed_pages.contains(&missing.key) => return Err(missing.into()),
                 held => held.unwrap_or(true),
             };
-            if is_used && pool.canary(Canary::ForgottenReferrer) {
+            if is_used && pool.mutant(Mutant::ForgottenReferrer) {
                 pool.space.give_out_as_if_free(from);
             }
             if is_used && self.again < WALKS {

@@ -31,12 +31,12 @@ use alloc::vec::Vec;
 
 use super::maps::{LEAVES, Maps};
 use super::{Job, Steps, Work};
-use crate::canary::Canary;
 use crate::care::Care;
 use crate::contract::*;
 use crate::counters::PlaceCounts;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
 use crate::pool::replicas::Number;
@@ -225,7 +225,7 @@ impl Pool {
         let slot = self.replicas.slot_of(number);
         let digests = (self.proven_digest(slot)?, self.proven_digest(at)?);
         let is_right = match digests {
-            (Some((must, _)), Some((has, _))) => must == has || self.canary(Canary::UnprovenReplica),
+            (Some((must, _)), Some((has, _))) => must == has || self.mutant(Mutant::UnprovenReplica),
             _ => false,
         };
         let (in_order, columns) = (self.in_order_budget(), self.columns_budget());

@@ -13,7 +13,6 @@ use core::ops::Range;
 use super::behind::{LeftOut, Part};
 use super::bucket::{Change, bucket_of};
 use super::{DiskIndex, NO_VOLUME, UNREADABLE};
-use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::disk_index::pages_for;
 use crate::format::layout::SUMMARY_BYTES;
@@ -21,6 +20,7 @@ use crate::format::layout::read_summary;
 use crate::format::superblock::{DiskIndexRecord, TreeId};
 use crate::jobs::checkpoint::{Checkpoint, Progress};
 use crate::map::discards::Discard;
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::sizes::list_bytes;
@@ -203,7 +203,7 @@ impl Pool {
             if let Some(page) = page {
                 let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
                 let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
-                if self.copied_from(owner).is_none() && !self.canary(Canary::ForgottenRemoval) {
+                if self.copied_from(owner).is_none() && !self.mutant(Mutant::ForgottenRemoval) {
                     let change = Change::remove(digest, slot);
                     self.disk_index.behind.note(&[change]);
                     update.changes.push(change);

@@ -1,4 +1,4 @@
-//! The simulator's own test: engines that are broken on purpose ([`engine::Canary`]) have to be caught, each by the harness that does so in the
+//! The simulator's own test: engines that are broken on purpose ([`engine::Mutant`]) have to be caught, each by the harness that does so in the
 //! least time. Which that is, a study of all harnesses says.
 
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use engine::{Canary, Engine, Mode, Policy};
+use engine::{Engine, Mode, Mutant, Policy};
 
 use crate::content::CELLS;
 use crate::parallel::in_order;
@@ -22,7 +22,7 @@ use crate::transcript::Trace;
 use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
-/// Runs that have to catch a canary: those that do so in the least time (`sim canary --study` measures it).
+/// Runs that have to catch a mutant: those that do so in the least time (`sim mutants --study` measures it).
 #[derive(Clone, Copy, Debug)]
 pub enum Hunt {
     /// Seeds of a harness, from 0 to this, not included.
@@ -55,80 +55,80 @@ const fn crash(scenario: u64) -> Hunt {
     Hunt::Scenario(scenario)
 }
 
-/// All canaries, each with what has to catch it: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, Hunt); 63] = [
-    (Canary::SkippedSync, swarm(10)),
-    (Canary::UnforcedRecord, swarm(10)),
-    (Canary::LoneRecord, swarm(20)),
-    (Canary::LoneSuccess, faults(1500)),
-    (Canary::UnseenCompletion, swarm(10)),
-    (Canary::EarlyReuse, crash(34)),
-    (Canary::StaleHint, swarm(10)),
-    (Canary::ForgottenReference, swarm(10)),
-    (Canary::EarlyFua, swarm(10)),
-    (Canary::EarlyFlush, swarm(10)),
-    (Canary::UnprovenRecord, swarm(10)),
-    (Canary::StaleRecord, crash(16)),
-    (Canary::OldSuperblock, swarm(10)),
-    (Canary::MissingSeal, swarm(10)),
-    (Canary::UnsyncedSeal, swarm(10)),
-    (Canary::EarlyWatermark, crash(9)),
-    (Canary::SkippedRedo, swarm(10)),
-    (Canary::LostClears, swarm(10)),
-    (Canary::UnsyncedPages, crash(0)),
-    (Canary::UnsyncedSuperblock, swarm(10)),
-    (Canary::ForgottenCarried, crash(10)),
-    (Canary::EarlyPages, swarm(10)),
-    (Canary::LostSubtree, swarm(10)),
-    (Canary::FreedWhileHeld, swarm(10)),
-    (Canary::FreedAtMerge, swarm(100)),
-    (Canary::StaleBase, swarm(10)),
-    (Canary::ForgottenRemoval, swarm(10)),
-    (Canary::LostFromBuffer, swarm(10)),
-    (Canary::StaleLog, swarm(10)),
-    (Canary::ReleasedTwice, swarm(10)),
-    (Canary::CarriedRecord, faults(250)),
-    (Canary::PublicSeed, swarm(100)),
-    (Canary::ForgottenWrite, faults(10)),
-    (Canary::RoomCountedLow, swarm(10)),
-    (Canary::UnawaitedGrowth, crash(36)),
-    (Canary::OwnerNotLookedAt, swarm(10)),
-    (Canary::UnsyncedMove, crash(26)),
-    (Canary::BlindMove, swarm(100)),
-    (Canary::MoveIntoOpen, crash(24)),
-    (Canary::MoveIntoLent, crash(24)),
-    (Canary::EmptiedUnseen, swarm(10)),
-    (Canary::ForgottenReferrer, swarm(40)),
-    (Canary::BlindShare, swarm(10)),
-    (Canary::ShareWithFreed, crash(22)),
-    (Canary::OldGeneration, Hunt::Own(hazards::slots_that_get_other_contents)),
-    (Canary::EndlessChanges, Hunt::Own(hazards::changes_between_syncs)),
-    (Canary::ShareWithoutRoom, Hunt::Own(hazards::passes_short_of_metadata)),
-    (Canary::WorkspaceInUse, Hunt::Own(hazards::workspaces_that_are_called_in)),
-    (Canary::SingleForShared, swarm(10)),
-    (Canary::CopyForData, Hunt::Own(hazards::copies_beside_a_pass)),
-    (Canary::UnmarkedOffline, crash(OFFLINE)),
-    (Canary::UnprovenContent, crash(23)),
-    (Canary::UncheckedPlace, crash(27)),
-    (Canary::UnprovenReplica, crash(29)),
-    (Canary::KeptReplica, crash(29)),
-    (Canary::ReplayedOnFlash, Hunt::Own(hazards::replay_into_containers_on_flash)),
-    (Canary::AnyStamp, crash(25)),
-    (Canary::EarlyPlace, crash(28)),
-    (Canary::CopyOfDirty, crash(25)),
-    (Canary::CopyOfOpened, crash(25)),
-    (Canary::ReusedWhileLate, crash(25)),
-    (Canary::SameMark, crash(28)),
-    (Canary::EndlessTurn, crash(0)),
+/// All mutants, each with what has to catch it: docs/fault-model.md says the same.
+pub const MUTANTS: [(Mutant, Hunt); 63] = [
+    (Mutant::SkippedSync, swarm(10)),
+    (Mutant::UnforcedRecord, swarm(10)),
+    (Mutant::LoneRecord, swarm(20)),
+    (Mutant::LoneSuccess, faults(1500)),
+    (Mutant::UnseenCompletion, swarm(10)),
+    (Mutant::EarlyReuse, crash(34)),
+    (Mutant::StaleHint, swarm(10)),
+    (Mutant::ForgottenReference, swarm(10)),
+    (Mutant::EarlyFua, swarm(10)),
+    (Mutant::EarlyFlush, swarm(10)),
+    (Mutant::UnprovenRecord, swarm(10)),
+    (Mutant::StaleRecord, crash(16)),
+    (Mutant::OldSuperblock, swarm(10)),
+    (Mutant::MissingSeal, swarm(10)),
+    (Mutant::UnsyncedSeal, swarm(10)),
+    (Mutant::EarlyWatermark, crash(9)),
+    (Mutant::SkippedRedo, swarm(10)),
+    (Mutant::LostClears, swarm(10)),
+    (Mutant::UnsyncedPages, crash(0)),
+    (Mutant::UnsyncedSuperblock, swarm(10)),
+    (Mutant::ForgottenCarried, crash(10)),
+    (Mutant::EarlyPages, swarm(10)),
+    (Mutant::LostSubtree, swarm(10)),
+    (Mutant::FreedWhileHeld, swarm(10)),
+    (Mutant::FreedAtMerge, swarm(100)),
+    (Mutant::StaleBase, swarm(10)),
+    (Mutant::ForgottenRemoval, swarm(10)),
+    (Mutant::LostFromBuffer, swarm(10)),
+    (Mutant::StaleLog, swarm(10)),
+    (Mutant::ReleasedTwice, swarm(10)),
+    (Mutant::CarriedRecord, faults(250)),
+    (Mutant::PublicSeed, swarm(100)),
+    (Mutant::ForgottenWrite, faults(10)),
+    (Mutant::RoomCountedLow, swarm(10)),
+    (Mutant::UnawaitedGrowth, crash(36)),
+    (Mutant::OwnerNotLookedAt, swarm(10)),
+    (Mutant::UnsyncedMove, crash(26)),
+    (Mutant::BlindMove, swarm(100)),
+    (Mutant::MoveIntoOpen, crash(24)),
+    (Mutant::MoveIntoLent, crash(24)),
+    (Mutant::EmptiedUnseen, swarm(10)),
+    (Mutant::ForgottenReferrer, swarm(40)),
+    (Mutant::BlindShare, swarm(10)),
+    (Mutant::ShareWithFreed, crash(22)),
+    (Mutant::OldGeneration, Hunt::Own(hazards::slots_that_get_other_contents)),
+    (Mutant::EndlessChanges, Hunt::Own(hazards::changes_between_syncs)),
+    (Mutant::ShareWithoutRoom, Hunt::Own(hazards::passes_short_of_metadata)),
+    (Mutant::WorkspaceInUse, Hunt::Own(hazards::workspaces_that_are_called_in)),
+    (Mutant::SingleForShared, swarm(10)),
+    (Mutant::CopyForData, Hunt::Own(hazards::copies_beside_a_pass)),
+    (Mutant::UnmarkedOffline, crash(OFFLINE)),
+    (Mutant::UnprovenContent, crash(23)),
+    (Mutant::UncheckedPlace, crash(27)),
+    (Mutant::UnprovenReplica, crash(29)),
+    (Mutant::KeptReplica, crash(29)),
+    (Mutant::ReplayedOnFlash, Hunt::Own(hazards::replay_into_containers_on_flash)),
+    (Mutant::AnyStamp, crash(25)),
+    (Mutant::EarlyPlace, crash(28)),
+    (Mutant::CopyOfDirty, crash(25)),
+    (Mutant::CopyOfOpened, crash(25)),
+    (Mutant::ReusedWhileLate, crash(25)),
+    (Mutant::SameMark, crash(28)),
+    (Mutant::EndlessTurn, crash(0)),
 ];
 
 thread_local! {
     /// What is broken in the engines that this thread makes.
-    static BROKEN: Cell<Option<Canary>> = const { Cell::new(None) };
+    static BROKEN: Cell<Option<Mutant>> = const { Cell::new(None) };
 }
 
 /// What is broken in all engines of this process.
-static BROKEN_EVERYWHERE: OnceLock<Canary> = OnceLock::new();
+static BROKEN_EVERYWHERE: OnceLock<Mutant> = OnceLock::new();
 
 /// Breaks an engine as this thread or this process wants it.
 pub(crate) fn broken(mut engine: Engine) -> Engine {
@@ -137,16 +137,16 @@ pub(crate) fn broken(mut engine: Engine) -> Engine {
 }
 
 /// From here on this is broken in all engines that the process makes. Only the first call counts.
-pub fn break_everywhere(canary: Canary) {
-    BROKEN_EVERYWHERE.get_or_init(|| canary);
+pub fn break_everywhere(mutant: Mutant) {
+    BROKEN_EVERYWHERE.get_or_init(|| mutant);
 }
 
-/// The canary of a name.
-pub fn named(name: &str) -> Option<Canary> {
-    CANARIES.into_iter().map(|(canary, _)| canary).find(|canary| format!("{canary:?}") == name)
+/// The mutant of a name.
+pub fn named(name: &str) -> Option<Mutant> {
+    MUTANTS.into_iter().map(|(mutant, _)| mutant).find(|mutant| format!("{mutant:?}") == name)
 }
 
-/// How a canary was caught.
+/// How a mutant was caught.
 #[derive(Clone, Debug)]
 pub struct Catch {
     /// By which command.
@@ -155,32 +155,32 @@ pub struct Catch {
     pub violation: String,
 }
 
-/// What became of a canary.
+/// What became of a mutant.
 #[derive(Clone, Debug)]
 pub struct Hunted {
     /// Which.
-    pub canary: Canary,
+    pub mutant: Mutant,
     /// Runs that had to catch it.
     pub hunt: Hunt,
     /// How it was caught, if it was.
     pub catch: Option<Catch>,
 }
 
-/// Hunts all canaries.
+/// Hunts all mutants.
 pub fn hunt_all(threads: usize) -> Vec<Hunted> {
-    in_order(threads, CANARIES.len() as u64, |number| {
-        let (canary, hunt) = CANARIES[number as usize];
-        BROKEN.set(Some(canary));
+    in_order(threads, MUTANTS.len() as u64, |number| {
+        let (mutant, hunt) = MUTANTS[number as usize];
+        BROKEN.set(Some(mutant));
         let catch = match hunt {
-            Hunt::Seeds(harness, seeds) => (0..seeds).find_map(|seed| harness.run(canary, seed)),
-            Hunt::Scenario(scenario) => Harness::Crash.run(canary, scenario),
+            Hunt::Seeds(harness, seeds) => (0..seeds).find_map(|seed| harness.run(mutant, seed)),
+            Hunt::Scenario(scenario) => Harness::Crash.run(mutant, scenario),
             Hunt::Own(word) => word().err().map(|violation| Catch {
-                by: format!("sim canary, the word of {canary:?}"),
+                by: format!("sim mutants, the word of {mutant:?}"),
                 violation: violation.to_string(),
             }),
         };
         BROKEN.set(None);
-        Hunted { canary, hunt, catch }
+        Hunted { mutant, hunt, catch }
     })
 }
 
@@ -213,7 +213,7 @@ impl Harness {
     }
 
     /// Does one run and returns the violation that it finds.
-    fn run(self, canary: Canary, number: u64) -> Option<Catch> {
+    fn run(self, mutant: Mutant, number: u64) -> Option<Catch> {
         let (by, violation) = match self {
             Harness::Swarm => {
                 let violation = run_seed(number, OPERATIONS, Trace::new(false)).err()?;
@@ -227,12 +227,12 @@ impl Harness {
             }
             Harness::Words => exhaustive::look_at_short(number).violations.into_iter().next()?,
         };
-        let by = format!("{} --canary {canary:?}", by.trim_end_matches(" --trace"));
+        let by = format!("{} --mutant {mutant:?}", by.trim_end_matches(" --trace"));
         Some(Catch { by, violation: violation.to_string() })
     }
 }
 
-/// Result of one harness that looked for one canary.
+/// Result of one harness that looked for one mutant.
 #[derive(Clone, Debug)]
 pub struct Studied {
     /// The harness.
@@ -247,15 +247,15 @@ pub struct Studied {
     pub runs: u64,
 }
 
-/// Has every harness look for a canary, each for so much time.
-pub fn study(canary: Canary, time: Duration) -> Vec<Studied> {
-    BROKEN.set(Some(canary));
+/// Has every harness look for a mutant, each for so much time.
+pub fn study(mutant: Mutant, time: Duration) -> Vec<Studied> {
+    BROKEN.set(Some(mutant));
     let studied = Harness::ALL.map(|harness| {
         let begun = Instant::now();
         let (mut catch, mut runs, mut alone) = (None, 0, Duration::ZERO);
         while catch.is_none() && runs < harness.runs() && begun.elapsed() < time {
             let this = Instant::now();
-            catch = harness.run(canary, runs);
+            catch = harness.run(mutant, runs);
             alone = this.elapsed();
             runs += 1;
         }
@@ -283,7 +283,7 @@ pub fn repair_of_what_was_counted_low() -> Checked {
     // All of them come into one checkpoint: what is kept in reserve is more than a few of them take.
     let word: Vec<Operation> =
         (0..120).map(write).chain([Operation::Flush, Operation::Drain, Operation::Settle]).collect();
-    BROKEN.set(Some(Canary::RoomCountedLow));
+    BROKEN.set(Some(Mutant::RoomCountedLow));
     let broken = Run::start(config.clone(), Trace::new(false), false).map(|mut run| {
         // It ends when the pool has failed.
         let _ = run.perform(&word);

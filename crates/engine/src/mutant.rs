@@ -1,14 +1,14 @@
 //! Behaviours that are broken on purpose, for the simulator to catch: a check that cannot fail is no check.
 //!
-//! Only a build with the feature `canaries` can be broken, at run time, by `Engine::break_on_purpose`; the simulator is always one. In all others
-//! `Pool::canary` is false at compile time, and nothing of this is left.
+//! Only a build with the feature `mutants` can be broken, at run time, by `Engine::break_on_purpose`; the simulator is always one. In all others
+//! `Pool::mutant` is false at compile time, and nothing of this is left.
 
 /// True in builds that can be broken. Cargo unifies features: a program that is built together with the simulator has the simulator's engine.
-pub const CAN_BE_BROKEN: bool = cfg!(feature = "canaries");
+pub const CAN_BE_BROKEN: bool = cfg!(feature = "mutants");
 
 /// What is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Canary {
+pub enum Mutant {
     /// Syncs are claimed to be done without any.
     SkippedSync,
     /// Records that are to be written durably are not.
