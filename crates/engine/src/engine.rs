@@ -32,7 +32,7 @@ use crate::store::io::Io;
 
 /// The engine. See [`crate::contract`].
 pub struct Engine {
-    /// What all floors below work on.
+    /// What all layers below work on.
     pub(crate) pool: Pool,
     /// Opened to be audited: after recovery it rests.
     to_audit: bool,

@@ -1,7 +1,7 @@
 //! What is on disk, as pure code: how each structure is encoded, found to be whole, and decoded.
 //!
 //! It owns no state. What it gives for the same bytes is the same for ever: docs/disk-format.md says so, and other versions read it.
-//! Everybody may use it; it uses nothing but itself and the ground.
+//! Everybody may use it; it uses nothing but itself and the base.
 
 pub(crate) mod bytes;
 pub(crate) mod create;

@@ -1,4 +1,4 @@
-//! The pool: what jobs, care and requests work on. Its parts stand on floors of their own; here is what takes several of them at once.
+//! The pool: what jobs, care and requests work on. Its parts stand on layers of their own; here is what takes several of them at once.
 //!
 //! ```text
 //! resolve     what a block maps to: deltas, map buffer, leaf
@@ -82,7 +82,7 @@ use crate::store::meta::MetaSpace;
 use crate::store::pages::PageCache;
 use crate::store::tree::Store;
 
-/// The pool: all parts that more than one floor works on.
+/// The pool: all parts that more than one layer works on.
 pub(crate) struct Pool {
     pub(crate) limits: Limits,
     pub(crate) now: Nanos,
