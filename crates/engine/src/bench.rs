@@ -5,14 +5,14 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::contract::{BufferId, Digest, Effect, Segment, VolumeId};
+use crate::api::{BufferId, Digest, Effect, Segment, VolumeId};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::geometry::Geometry;
 use crate::format::record::{self, Change, Header};
 use crate::format::superblock::Root;
 use crate::map::delta::Delta;
 use crate::payload::cache::ReadCache;
-use crate::settings::CacheKey;
+use crate::properties::CacheKey;
 use crate::sharing::index::{Index, Size};
 use crate::space::Space;
 use crate::store::io::{IoTable, Purpose};

@@ -9,8 +9,8 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::api::*;
 use crate::care::Care;
-use crate::contract::*;
 use crate::control::commands::Pending;
 use crate::data_path::no_room::NoRoom;
 use crate::data_path::readahead::ReadAhead;
@@ -30,7 +30,7 @@ use crate::requests::deciding::Deciding;
 use crate::requests::request::{Requests, Stage};
 use crate::store::io::Io;
 
-/// The engine. See [`crate::contract`].
+/// The engine. See [`crate::api`].
 pub struct Engine {
     /// What all layers below work on.
     pub(crate) pool: Pool,

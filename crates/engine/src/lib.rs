@@ -1,18 +1,18 @@
 //! Onefold's engine: a deduplicating block store as a state machine.
 //!
-//! No I/O, no clock, no threads, no payload: events go in, effects come out ([`contract`]), and a run is a pure function of
+//! No I/O, no clock, no threads, no payload: events go in, effects come out ([`api`]), and a run is a pure function of
 //! parameters, limits and events. Each folder owns a part of the state; its head says which, and what must hold. ARCHITECTURE.md is the map.
 #![no_std]
 #![warn(missing_docs)]
 
 extern crate alloc;
 
+pub mod api;
 mod audit;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod bench;
 mod care;
-pub mod contract;
 mod control;
 mod counters;
 mod data_path;
@@ -23,29 +23,29 @@ mod icache;
 mod jobs;
 mod journal;
 mod limits;
+mod locality_map;
 mod map;
 mod mutant;
 mod opening;
 mod payload;
 pub mod pid;
 mod pool;
+mod properties;
 pub mod recording;
 pub mod relocation;
 mod requests;
 mod schedule;
-mod settings;
 mod sharing;
 mod sizes;
-mod slot_map;
 mod space;
 mod store;
 
+pub use api::*;
 pub use audit::check::Flaw;
 pub use audit::disk_index::DiskIndexAudit;
 pub use audit::repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
 pub use audit::shares::SharedBlocks;
 pub use care::mend::{Damage, Damaged};
-pub use contract::*;
 pub use control::status::{Mode, Status};
 pub use counters::{ContentCounts, Counters, PagesWritten, PlaceCounts, ReadCounts, Removed, WhatIf, WriteCounts};
 pub use device::{BadDeviceKind, DeviceKind, DeviceTraits};
@@ -80,10 +80,10 @@ pub use pool::flash::{FlashMode, FlashParameters, FlashStatus};
 pub use pool::held::Held;
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};
+pub use properties::{Division, Replacement, Rule};
 pub use requests::foreground::{PaceStatus, TimingStatus};
 pub use requests::request::Stage;
 pub use schedule::{BadSchedule, Hours, Schedule};
-pub use settings::{Division, Replacement, Rule};
 pub use sharing::{policy, timing};
 pub use space::zones::ZONES;
 pub use store::io::Io;

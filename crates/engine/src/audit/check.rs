@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::contract::{Digest, Segment, VolumeId};
+use crate::api::{Digest, Segment, VolumeId};
 use crate::engine::Engine;
 use crate::format::bytes::{checksum, u32_at, u64_at};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
@@ -16,10 +16,10 @@ use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::read_summary;
 use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::MAX_BLOCKS;
+use crate::locality_map::NearMap;
 use crate::map::map_buffer;
 use crate::opening::table_name;
 use crate::pool::disk_index::NO_VOLUME;
-use crate::slot_map::NearMap;
 use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};
 
@@ -710,7 +710,7 @@ impl<'a> Audit<'a> {
         }
         let mut received = 0;
         for (number, &expected) in holds.iter().enumerate() {
-            let held = engine.pool.buffers.holds(crate::contract::BufferId(number as u32));
+            let held = engine.pool.buffers.holds(crate::api::BufferId(number as u32));
             if held == 1 && expected == 0 {
                 received += 1;
             } else if held != expected {

@@ -31,16 +31,16 @@ use core::fmt;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
-use crate::contract::Failure;
-use crate::contract::{BlockContent, Digest};
+use crate::api::Failure;
+use crate::api::{BlockContent, Digest};
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::record::{self, Change};
 use crate::format::superblock::{Parameters, Superblock};
 use crate::format::volume::Volume;
 use crate::limits::Limits;
+use crate::locality_map::NearMap;
 use crate::opening::{Recovery, blocks_of};
-use crate::slot_map::NearMap;
 use crate::store::pages::PageKey;
 
 /// What a repair reads from.
@@ -526,7 +526,7 @@ impl Planner<'_, '_> {
 }
 
 /// The volume that a change is about.
-fn volume_of(change: &Change) -> Option<crate::contract::VolumeId> {
+fn volume_of(change: &Change) -> Option<crate::api::VolumeId> {
     Some(match *change {
         Change::Fresh { key, .. }
         | Change::Carried { key, .. }

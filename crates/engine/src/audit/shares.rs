@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::contract::VolumeId;
+use crate::api::VolumeId;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key};

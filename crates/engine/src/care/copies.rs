@@ -14,7 +14,7 @@
 //! the digest before anything is made of it: slots are freed and filled again without a look at their second copies.
 
 use super::Care;
-use crate::contract::*;
+use crate::api::*;
 use crate::format::entry::{Key, Slot};
 use crate::format::record::Change;
 use crate::format::superblock::TreeId;

@@ -21,7 +21,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{Arrived, Care};
-use crate::contract::*;
+use crate::api::*;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::pool::Pool;
 use crate::pool::standing::Look;

@@ -9,8 +9,8 @@ pub(crate) mod mend;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use crate::api::{BufferId, Digest, RequestId};
 use crate::care::mend::{Damages, For, Found, Mend};
-use crate::contract::{BufferId, Digest, RequestId};
 use crate::format::entry::Slot;
 
 /// A block that a request waited for: in this buffer, or there is no good copy.

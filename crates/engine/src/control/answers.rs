@@ -1,7 +1,7 @@
 //! What the engine answers when it is asked what is set, who has the pool and how parts of it are.
 
+use crate::api::*;
 use crate::care::mend::Damage;
-use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::volume::Volume;
 use crate::icache::rule::DivisionChange;

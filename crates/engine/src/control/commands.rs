@@ -1,6 +1,6 @@
 //! Commands: volumes and properties, growing, settling, closing. Each is answered when what it promises is durable.
 
-use crate::contract::*;
+use crate::api::*;
 use crate::engine::Engine;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;

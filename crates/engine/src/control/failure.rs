@@ -20,7 +20,7 @@
 //! A pool that has failed is opened without writing anything to it: the journal is replayed in memory, and blocks that it
 //! carries are read from there. An explicit repair lifts the failure.
 
-use crate::contract::*;
+use crate::api::*;
 use crate::engine::Engine;
 use crate::format::superblock::Superblock;
 use crate::pool::standing::Mark;

@@ -2,7 +2,7 @@
 
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 
-use crate::contract::{DeviceKind, Failure, Full};
+use crate::api::{DeviceKind, Failure, Full};
 use crate::device::DeviceTraits;
 use crate::engine::Engine;
 use crate::format::volume::{Keeps, Volume};

@@ -10,8 +10,8 @@
 //! of it: the next fsync of a file succeeds again. So a sync and a durable write that overlap are believed together, when both have
 //! ended well, and neither after a failure.
 
-use crate::contract::Failure;
-use crate::contract::*;
+use crate::api::Failure;
+use crate::api::*;
 use crate::data_path::write::SCATTERED_CARRIED;
 use crate::engine::Engine;
 use crate::mutant::Mutant;

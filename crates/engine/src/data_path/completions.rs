@@ -1,8 +1,8 @@
 //! I/O that is done: each goes to whom it was for. What has failed is judged here where it is the same for all: a write of metadata
 //! must succeed in the end, a reservation may find no room, a page must be what its pointer says.
 
-use crate::contract::Failure;
-use crate::contract::*;
+use crate::api::Failure;
+use crate::api::*;
 use crate::engine::Engine;
 use crate::format::bytes::checksum;
 use crate::jobs::Work;

@@ -1,7 +1,7 @@
 //! What becomes of the blocks of a write: what was found out about them goes to the policy, and what it decides is carried
 //! out and counted. Between the decision and the change nothing is waited for.
 
-use crate::contract::{Digest, IndexCopy, Policy, RequestId};
+use crate::api::{Digest, IndexCopy, Policy, RequestId};
 use crate::counters::WriteCounts;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Slot, check_bits};

@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::*;
+use crate::api::*;
 use crate::data_path::places::Run;
 use crate::data_path::read::FlashRun;
 use crate::engine::Engine;

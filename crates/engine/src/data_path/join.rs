@@ -11,7 +11,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::contract::{Error, RequestId};
+use crate::api::{Error, RequestId};
 use crate::engine::Engine;
 use crate::requests::request::{Kind, Request, Stage};
 

@@ -23,7 +23,7 @@
 use alloc::vec::Vec;
 use core::mem::take;
 
-use crate::contract::*;
+use crate::api::*;
 use crate::engine::Engine;
 use crate::mutant::Mutant;
 use crate::pool::standing::Phase;

@@ -1,6 +1,6 @@
 //! Asking the index on disk for a block that is written. A write waits for the pages that takes, so often and no more.
 
-use crate::contract::*;
+use crate::api::*;
 use crate::engine::Engine;
 use crate::pool::contents::Known;
 use crate::sharing::policy::OnDisk;

@@ -9,7 +9,7 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::*;
+use crate::api::*;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::mutant::Mutant;

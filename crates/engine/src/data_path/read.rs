@@ -1,8 +1,8 @@
 //! Reads and extents: LoadMap, Read (from dirty blocks, cache or device, with the check of every block that the device
 //! gives), Reply. See docs/read-path.md.
 
+use crate::api::*;
 use crate::care::Arrived;
-use crate::contract::*;
 use crate::counters::ReadCounts;
 use crate::data_path::places::Run;
 use crate::engine::Engine;

@@ -16,7 +16,7 @@
 use crate::payload::streams::RUN_BLOCKS;
 use alloc::vec::Vec;
 
-use crate::contract::*;
+use crate::api::*;
 use crate::data_path::places::Run;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot};

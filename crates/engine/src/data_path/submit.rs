@@ -1,7 +1,7 @@
 //! Requests from their submission to their answer: taken or refused, run, woken by what they wait for, answered or failed. What
 //! becomes of a request in between is in write.rs, read.rs and commit.rs.
 
-use crate::contract::*;
+use crate::api::*;
 use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::pool::Pool;

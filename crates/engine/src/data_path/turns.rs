@@ -10,7 +10,7 @@
 
 use alloc::collections::VecDeque;
 
-use crate::contract::RequestId;
+use crate::api::RequestId;
 use crate::engine::Engine;
 use crate::format::entry::Key;
 use crate::limits::Limits;

@@ -1,7 +1,7 @@
 //! Writes, write-zeroes and trims: LoadMap, Read and Merge (partial blocks), Verify, then everything else at once: decide,
 //! allocate, change the map, append to the open record, answer. See docs/write-path.md.
 
-use crate::contract::*;
+use crate::api::*;
 use crate::data_path::read::push_blocks;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};

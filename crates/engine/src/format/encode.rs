@@ -1,6 +1,6 @@
 //! The entries of the tables on disk, for whoever makes a pool without running the engine: the simulator's generator of huge pools.
 
-use crate::contract::{Controller, Digest, Goal, KeepRuns, VolumeId};
+use crate::api::{Controller, Digest, Goal, KeepRuns, VolumeId};
 use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64};
 use crate::format::entry::{Entry, Key, Slot};

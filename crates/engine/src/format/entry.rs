@@ -6,7 +6,7 @@
 //! bits 40..64   check: the first 24 bits of the block's digest
 //! ```
 
-use crate::contract::{Digest, VolumeId};
+use crate::api::{Digest, VolumeId};
 use crate::format::geometry::SLOT_BITS;
 
 /// A slot of the pool: container number times slots per container, plus the slot within it.

@@ -17,7 +17,7 @@
 //! Metadata blocks and containers are numbered through all growths (docs/rfc/0006). What has a number keeps its place: a growth
 //! only adds behind the end, or makes the last run of containers longer.
 
-use crate::contract::BadGeometry;
+use crate::api::BadGeometry;
 use core::cmp::Ordering;
 
 use crate::format::layout::SUMMARY_BYTES;

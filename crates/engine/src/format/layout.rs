@@ -1,6 +1,6 @@
 //! Sizes of entries on disk.
 
-use crate::contract::Digest;
+use crate::api::Digest;
 use crate::format::bytes::u64_at;
 use crate::format::entry::Key;
 

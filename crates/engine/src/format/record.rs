@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::{Digest, VolumeId};
+use crate::api::{Digest, VolumeId};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::entry::{Key, LBA_BITS, Slot};
 use crate::format::superblock::MOST_COUNTED;

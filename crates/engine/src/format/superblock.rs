@@ -8,14 +8,14 @@ mod passes;
 
 use core::fmt;
 
-use crate::contract::BadGeometry;
-use crate::contract::Failure;
-use crate::contract::{CacheKey, DedupVerify, DeviceKind, FlashPolicy, IndexCopy, PassThrottle, Policy, Tidy};
+use crate::api::BadGeometry;
+use crate::api::Failure;
+use crate::api::{CacheKey, DedupVerify, DeviceKind, FlashPolicy, IndexCopy, PassThrottle, Policy, Tidy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
+use crate::properties::CacheSetting;
 use crate::schedule::Schedule;
-use crate::settings::CacheSetting;
 pub use parameters::{DigestFunction, Parameters};
 pub use passes::{DedupRecord, PassState, ScrubRecord};
 

@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use crate::contract::{Controller, Goal, KeepRuns, Policy, Timing, VolumeId};
+use crate::api::{Controller, Goal, KeepRuns, Policy, Timing, VolumeId};
 use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::format::entry::LBA_BITS;

@@ -9,11 +9,11 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::contract::Digest;
+use crate::api::Digest;
 use crate::format::entry::Slot;
 use crate::icache::rule::Hits;
+use crate::locality_map::near_hash;
 use crate::sizes::list_bytes;
-use crate::slot_map::near_hash;
 
 /// Parts of the list: the depth of a hit is known to a twentieth of the memory.
 pub(crate) const SEGMENTS: usize = 20;

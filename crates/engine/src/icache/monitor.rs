@@ -1,10 +1,10 @@
 //! The rule of the boundary by itself, for who has an index and a read cache but not this engine: models of the papers' systems.
 
-use crate::contract::{Digest, Nanos};
+use crate::api::{Digest, Nanos};
 use crate::format::entry::Slot;
 use crate::icache::ghosts::{Ghosts, Key, ReadGhosts};
 use crate::icache::rule::{CacheLimits, Controller, Hits};
-use crate::settings::Rule;
+use crate::properties::Rule;
 
 /// POD's Access Monitor (section 3.4): counts the hits of both caches and their ghosts, and says how memory is to be divided.
 pub struct Monitor {

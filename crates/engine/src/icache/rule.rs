@@ -13,10 +13,10 @@
 //! [`DOUBT`] times as large as what chance makes of so many hits. What was hit lately shows great differences, as after a change of
 //! phase, at once; small ones show in what was hit for a long time, as long as that does not contradict what was hit lately.
 
-use crate::settings::{CacheSetting, Rule};
+use crate::properties::{CacheSetting, Rule};
 use alloc::collections::VecDeque;
 
-use crate::contract::Nanos;
+use crate::api::Nanos;
 use crate::icache::ghosts::SEGMENTS;
 
 /// Thousandths of the divisible memory in a segment.

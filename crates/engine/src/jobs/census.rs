@@ -14,7 +14,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Steps, Work};
-use crate::contract::{Nanos, VolumeId};
+use crate::api::{Nanos, VolumeId};
 use crate::format::entry::{Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::superblock::Pointer;

@@ -29,8 +29,8 @@ use alloc::vec::Vec;
 
 use super::moving::{Missings, Moved, Mover, Stop, is_alone};
 use super::{Job, Steps, Work};
+use crate::api::*;
 use crate::care::Care;
-use crate::contract::*;
 use crate::format::entry::{Entry, Slot};
 use crate::mutant::Mutant;
 use crate::pool::Pool;

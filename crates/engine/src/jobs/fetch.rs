@@ -6,8 +6,8 @@
 use alloc::collections::VecDeque;
 
 use super::{Job, Steps, Work};
+use crate::api::*;
 use crate::care::Care;
-use crate::contract::*;
 use crate::format::entry::{Slot, check_bits};
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};

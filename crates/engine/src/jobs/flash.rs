@@ -17,7 +17,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Job, Jobs, Steps, Work};
-use crate::contract::*;
+use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::flash::{Head, Record};
 use crate::mutant::Mutant;

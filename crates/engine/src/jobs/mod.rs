@@ -45,8 +45,8 @@ pub(crate) mod throttle;
 
 use alloc::boxed::Box;
 
+use crate::api::{IoError, Nanos, Outcome, Segment};
 use crate::care::Care;
-use crate::contract::{IoError, Nanos, Outcome, Segment};
 use crate::format::entry::Slot;
 use crate::limits::Limits;
 use crate::pool::Pool;

@@ -26,8 +26,8 @@
 use alloc::vec::Vec;
 
 use super::Job;
+use crate::api::*;
 use crate::care::Care;
-use crate::contract::*;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::mutant::Mutant;
 use crate::pool::Pool;

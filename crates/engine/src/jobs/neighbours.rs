@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::contract::{Digest, Nanos};
+use crate::api::{Digest, Nanos};
 use crate::format::entry::Slot;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;

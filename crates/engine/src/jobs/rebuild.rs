@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 
 use super::{Steps, Work};
-use crate::contract::Digest;
+use crate::api::Digest;
 use crate::format::entry::Slot;
 use crate::pool::Pool;
 use crate::pool::standing::Facts;

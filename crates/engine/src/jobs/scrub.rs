@@ -17,10 +17,10 @@
 use alloc::vec::Vec;
 
 use super::{Job, Steps, Work};
+use crate::api::*;
 use crate::care::Care;
 use crate::care::copies::Copying;
 use crate::care::mend::{Damaged, For, Found};
-use crate::contract::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::{PassState, Pointer, Root, ScrubRecord, Superblock, TREES, TreeId};
 use crate::opening::table_name;

@@ -20,7 +20,7 @@
 //! between two bursts, and no job waits for more than one burst of each other one.
 
 use super::{Job, Jobs, RULES, Runs};
-use crate::contract::{Nanos, PassThrottle};
+use crate::api::{Nanos, PassThrottle};
 use crate::pid::WHOLE;
 use crate::pid::paper::{EXPERIMENT, LISTING, Paper};
 pub(super) use crate::pid::throttle::LEAST;

@@ -9,7 +9,7 @@
 
 use alloc::collections::VecDeque;
 
-use crate::contract::Digest;
+use crate::api::Digest;
 use crate::format::entry::Slot;
 
 /// So many copies ask for a sync: durable writes need none, and there may be no other for long.

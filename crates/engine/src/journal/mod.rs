@@ -9,7 +9,7 @@ pub(crate) mod carried;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::contract::BufferId;
+use crate::api::BufferId;
 use crate::format::entry::Slot;
 use crate::format::record::{self, Change};
 

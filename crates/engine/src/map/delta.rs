@@ -11,10 +11,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::contract::{Digest, VolumeId};
+use crate::api::{Digest, VolumeId};
 use crate::format::entry::{Entry, Key, Slot};
+use crate::locality_map::{Near, NearMap};
 use crate::sizes::{list_bytes, table_bytes, table_room};
-use crate::slot_map::{Near, NearMap};
 
 /// A slot that points of a delta refer to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

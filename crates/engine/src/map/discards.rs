@@ -1,6 +1,6 @@
 //! Subtrees that were cut off maps, until they have been walked.
 
-use crate::contract::VolumeId;
+use crate::api::VolumeId;
 use crate::format::superblock::Pointer;
 
 /// A subtree that a discard cut off and that has not been walked yet.

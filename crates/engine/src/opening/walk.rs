@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::{Progress, Recovery, Step};
-use crate::contract::*;
+use crate::api::*;
 use crate::format::record::{self, Change, Header};
 use crate::mutant::Mutant;
 use crate::pool::Pool;

@@ -8,7 +8,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::contract::BufferId;
+use crate::api::BufferId;
 
 /// Where a block in a buffer comes from, and what becomes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::{BufferId, RequestId};
+use crate::api::{BufferId, RequestId};
 
 /// A request that waits for a block, and for which of its blocks.
 pub(crate) type Waiter = (RequestId, u32);

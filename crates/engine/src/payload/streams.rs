@@ -9,7 +9,7 @@
 
 use core::array;
 
-use crate::contract::{Nanos, VolumeId};
+use crate::api::{Nanos, VolumeId};
 
 use crate::format::entry::Key;
 

@@ -2,7 +2,7 @@
 //!
 //! As published: no bound, no limit on the integral. What is ours: a delay below 0 is none, since nothing can wait less than not at all.
 
-use crate::contract::Nanos;
+use crate::api::Nanos;
 
 /// Millionths in a unit of the gains.
 const UNIT: i128 = 1_000_000;

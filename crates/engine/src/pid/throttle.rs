@@ -8,7 +8,7 @@
 //!   may be ten times as fast: the foreground does not wait.
 
 use super::WHOLE;
-use crate::contract::Nanos;
+use crate::api::Nanos;
 
 /// Of the room that the foreground leaves, in millionths: at once,
 const PROPORTIONAL: i64 = 300_000;

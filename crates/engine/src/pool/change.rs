@@ -4,7 +4,7 @@
 //! [`Pool::retire_dead`]; a job changes one at a time, and goes by what it has seen before its I/O.
 
 use super::Pool;
-use crate::contract::{BufferId, Digest};
+use crate::api::{BufferId, Digest};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
 use crate::journal::Unwritten;

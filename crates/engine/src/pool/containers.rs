@@ -1,7 +1,7 @@
 //! Containers: opened ahead of the writes that fill them, and reserved on the host.
 
 use super::Pool;
-use crate::contract::*;
+use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::TreeId;
 use crate::space::SlotState;

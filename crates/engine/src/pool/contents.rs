@@ -2,7 +2,7 @@
 //! says, and of slots that are new the delta knows it.
 
 use super::Pool;
-use crate::contract::*;
+use crate::api::*;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::layout::{SUMMARY_BYTES, read_summary};
 use crate::format::superblock::TreeId;

@@ -16,7 +16,7 @@ mod update;
 use alloc::vec::Vec;
 
 use super::Pool;
-use crate::contract::*;
+use crate::api::*;
 use crate::format::disk_index::{buckets_for, is_outgrown, pages_for};
 use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};

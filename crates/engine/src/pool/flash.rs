@@ -17,18 +17,18 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 
 use super::Pool;
-use crate::contract::*;
+use crate::api::*;
 use crate::format::bytes::u32_at;
 use crate::format::entry::{Slot, check_bits};
 use crate::format::flash::{Owner, Shape, Stamp};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::TreeId;
+use crate::locality_map::NearMap;
 use crate::mutant::Mutant;
 use crate::payload::flash::admission::{Admission, Rules, UNKNOWN, Verdict};
 use crate::payload::flash::places::Places;
 use crate::payload::flash::quadrants::Quadrants;
 use crate::sizes::{list_bytes, table_bytes};
-use crate::slot_map::NearMap;
 use crate::store::pages::Region;
 use crate::store::tree::{Missing, Walk, lookup};
 

@@ -11,7 +11,7 @@
 //! about containers and metadata blocks that it never held is right for new ones.
 
 use super::Pool;
-use crate::contract::*;
+use crate::api::*;
 use crate::format::geometry::Geometry;
 use crate::mutant::Mutant;
 use crate::store::io::Purpose;

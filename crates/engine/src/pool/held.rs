@@ -13,7 +13,7 @@
 use alloc::vec::Vec;
 
 use super::Pool;
-use crate::contract::VolumeId;
+use crate::api::VolumeId;
 use crate::format::volume::{Keeps, Volume};
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::standing::Phase;

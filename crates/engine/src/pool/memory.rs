@@ -1,7 +1,7 @@
 //! Buffers for whoever needs one, and what the read cache keeps in them.
 
 use super::Pool;
-use crate::contract::*;
+use crate::api::*;
 use crate::format::entry::Slot;
 
 impl Pool {

@@ -11,7 +11,7 @@
 //! ```
 
 use super::Pool;
-use crate::contract::{Nanos, Tidy};
+use crate::api::{Nanos, Tidy};
 use crate::format::entry::Slot;
 use crate::format::superblock::ALLOWANCE_PARTS;
 use crate::mutant::Mutant;

@@ -14,8 +14,8 @@ use crate::pool::standing::Look;
 use alloc::string::String;
 
 use super::Pool;
-use crate::contract::Failure;
-use crate::contract::*;
+use crate::api::Failure;
+use crate::api::*;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::superblock::Parameters;
 use crate::mutant::Mutant;

@@ -1,7 +1,7 @@
 //! Records: closing one, what it carries, and the way of blocks to their slots.
 
 use super::Pool;
-use crate::contract::*;
+use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::record::{self, Change, Header};
 use crate::journal::Unwritten;

@@ -17,7 +17,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::Pool;
-use crate::contract::Tidy;
+use crate::api::Tidy;
 use crate::format::entry::Key;
 use crate::limits::REGION_BYTES;
 
@@ -316,7 +316,7 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::VolumeId;
+    use crate::api::VolumeId;
 
     fn key(lba: u64) -> Key {
         Key::new(VolumeId(1), lba)

@@ -1,7 +1,7 @@
 //! What a block maps to: the deltas and the map buffer first, then its leaf.
 
 use super::Pool;
-use crate::contract::*;
+use crate::api::*;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key};
 use crate::store::pages::Region;

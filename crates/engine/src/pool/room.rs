@@ -30,7 +30,7 @@
 //! ```
 
 use super::Pool;
-use crate::contract::Full;
+use crate::api::Full;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;

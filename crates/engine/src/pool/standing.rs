@@ -1,6 +1,6 @@
 //! Whether the pool serves, and what it is on its way to.
 
-use crate::contract::Nanos;
+use crate::api::Nanos;
 
 /// What the engine is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

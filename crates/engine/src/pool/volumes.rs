@@ -11,7 +11,7 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 
 use super::Pool;
-use crate::contract::*;
+use crate::api::*;
 use crate::counters::WriteCounts;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::layout::height_for;
@@ -22,8 +22,8 @@ use crate::pool::replicas::PLACES;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
+use crate::properties::MOST_BUDGET;
 use crate::schedule::Schedule;
-use crate::settings::MOST_BUDGET;
 use crate::sharing::timing::Mode;
 
 /// A controller goes offline where one slot of so many is free at least,

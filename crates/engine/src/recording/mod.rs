@@ -22,7 +22,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::contract::*;
+use crate::api::*;
 use crate::engine::Engine;
 use crate::format::bytes::checksum;
 use crate::format::superblock::Parameters;

@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 
 use super::write::tag;
 use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
-use crate::contract::*;
+use crate::api::*;
 use crate::device::DeviceTraits;
 use crate::format::bytes::{checksum, u16_at, u64_at};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::icache::rule::CacheLimits;
 use crate::limits::Limits;
+use crate::properties::CacheSetting;
 use crate::schedule::Schedule;
-use crate::settings::CacheSetting;
 
 /// The most that a list or text can be said to have: more than any call needs.
 const MOST: u64 = 1 << 24;

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
-use crate::contract::*;
+use crate::api::*;
 use crate::device::DeviceTraits;
 use crate::format::bytes::checksum;
 use crate::format::superblock::{Parameters, SUPERBLOCK_SIZE, Superblock};
 use crate::icache::rule::CacheLimits;
 use crate::limits::Limits;
-use crate::settings::CacheSetting;
+use crate::properties::CacheSetting;
 
 /// The byte that says which call it is. Zero is none: a file may end with zeroes after a crash of the machine.
 pub(super) mod tag {

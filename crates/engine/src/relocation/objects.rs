@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Object;
-use crate::contract::VolumeId;
+use crate::api::VolumeId;
 
 /// The number of the first object that is no volume.
 pub const FIRST: u32 = 1 << 16;

@@ -10,7 +10,7 @@ use alloc::string::String;
 use super::objects::{MOST_NAME_BYTES, MOST_NAMES, Objects, Part};
 use super::profile::{Merge, Profile};
 use super::{Object, Run};
-use crate::contract::VolumeId;
+use crate::api::VolumeId;
 
 /// Runs that are kept.
 pub const MOST_RUNS: usize = 1 << 18;

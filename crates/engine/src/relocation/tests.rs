@@ -12,7 +12,7 @@ use super::plan::{Order, Rules, plan};
 use super::profile::{Merge, Profile, contents};
 use super::profiling::{MOST_BYTES, Profiling};
 use super::{Content, Extent, Object, Run};
-use crate::contract::VolumeId;
+use crate::api::VolumeId;
 
 fn run(object: u32, slot: u64, blocks: u32) -> Run {
     Run { slot, blocks, object: Object(object) }

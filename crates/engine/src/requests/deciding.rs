@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::Policy;
+use crate::api::Policy;
 use crate::counters::Removed;
 use crate::format::entry::Slot;
 use crate::requests::request::{Block, Decision, Request};

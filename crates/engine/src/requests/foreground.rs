@@ -9,7 +9,7 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::{Controller, Goal, Nanos, Timing, VolumeId};
+use crate::api::{Controller, Goal, Nanos, Timing, VolumeId};
 use crate::format::volume::Volume;
 use crate::pool::Pool;
 use crate::sharing::timing::forecast::Forecast;

@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, Nanos, RequestId, VolumeId};
+use crate::api::{BlockContent, BufferId, DataSegment, Error, Extent, Nanos, RequestId, VolumeId};
 
 use crate::format::entry::{Entry, Key, Slot};
 use crate::pool::Pool;

@@ -17,7 +17,7 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use crate::contract::Digest;
+use crate::api::Digest;
 use crate::format::entry::Slot;
 
 /// Digest bits that prove equality.

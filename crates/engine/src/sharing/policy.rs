@@ -6,7 +6,7 @@
 use alloc::vec;
 use core::ops::Range;
 
-pub use crate::settings::{
+pub use crate::properties::{
     BadIndexCopy, BadPolicy, Counts, IDEDUP_THRESHOLD, IndexCopy, Policy, SELECT_THRESHOLD, Threshold,
 };
 

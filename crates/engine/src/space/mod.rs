@@ -26,7 +26,7 @@ use hashbrown::HashSet;
 use crate::format::bytes::{put_u16, u16_at};
 use crate::format::entry::Slot;
 use crate::format::geometry::Geometry;
-use crate::slot_map::NearSet;
+use crate::locality_map::NearSet;
 
 /// State of a slot in the space map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

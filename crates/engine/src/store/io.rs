@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::contract::{Device, Effect, IoId, IoOp, RequestId, Segment};
+use crate::api::{Device, Effect, IoId, IoOp, RequestId, Segment};
 use crate::format::entry::Slot;
 use crate::sizes::list_bytes;
 use crate::store::pages::PageKey;

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::contract::{PageId, RequestId};
+use crate::api::{PageId, RequestId};
 use crate::format::superblock::Pointer;
 use crate::sizes::table_bytes;
 

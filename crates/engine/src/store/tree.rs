@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::{IoOp, PageId, RequestId, Segment};
+use crate::api::{IoOp, PageId, RequestId, Segment};
 use crate::format::bytes::checksum;
 use crate::format::entry::Entry;
 use crate::format::geometry::Geometry;

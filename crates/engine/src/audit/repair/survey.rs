@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{KNOWN, Planner, Suspect};
-use crate::contract::Digest;
+use crate::api::Digest;
 use crate::format::bytes::{checksum, u64_at};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;

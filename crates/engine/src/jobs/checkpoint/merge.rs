@@ -1,7 +1,7 @@
 //! What a checkpoint merges: maps, discarded subtrees, counts, summaries, tables. All steps are restartable: one that stops
 //! for a page has changed nothing that it would change again.
 
-use crate::contract::PageId;
+use crate::api::PageId;
 use crate::format::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::format::layout::SUMMARY_BYTES;

@@ -35,8 +35,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::contract::Failure;
-use crate::contract::*;
+use crate::api::Failure;
+use crate::api::*;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;

@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::range::{Found, PLACES, Spare};
-use crate::contract::Digest;
+use crate::api::Digest;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::entry::{Key, Slot};
 use crate::pool::disk_index::bucket::{bucket_of, first_hash};
@@ -281,7 +281,7 @@ impl Partitions {
 mod tests {
     use super::super::range::place;
     use super::*;
-    use crate::slot_map::near_hash;
+    use crate::locality_map::near_hash;
     use proptest::prelude::*;
 
     fn records(bytes: &[u8]) -> impl Iterator<Item = Record> + '_ {

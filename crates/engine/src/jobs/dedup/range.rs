@@ -5,11 +5,11 @@
 
 use hashbrown::HashMap;
 
-use crate::contract::Digest;
+use crate::api::Digest;
 use crate::format::entry::{Key, Slot};
+use crate::locality_map::Near;
 use crate::pool::disk_index::bucket::hash_of;
 use crate::sizes::table_bytes;
-use crate::slot_map::Near;
 
 /// One past the last place of digests.
 pub(super) const PLACES: u64 = 1 << 32;
@@ -175,7 +175,7 @@ impl Range {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot_map::near_hash;
+    use crate::locality_map::near_hash;
     use alloc::collections::BTreeMap;
     use alloc::vec::Vec;
     use proptest::prelude::*;

@@ -2,7 +2,7 @@
 //! is one run without end. So a run ends at each multiple of [`WINDOW`] blocks: a reader in order needs one more read there, at most.
 //!
 //! Of a volume that keeps its runs, a block is led elsewhere only together with its whole run, to slots that are such a run, too, and only
-//! if the volume's policy would share all of it ([`crate::contract::Policy::shares_run`]). So within a
+//! if the volume's policy would share all of it ([`crate::api::Policy::shares_run`]). So within a
 //! window no read needs more reads of the device after a pass than before, and what `select` or `idedup` stored apart on purpose stays so.
 //!
 //! What must hold: what is looked up here is changed in the same step, or looked up again.
@@ -12,8 +12,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::verify::Pair;
+use crate::api::Digest;
 use crate::care::Care;
-use crate::contract::Digest;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::pool::Pool;
 use crate::sharing::policy::Lookup;

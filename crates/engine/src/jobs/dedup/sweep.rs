@@ -17,8 +17,8 @@
 use super::partitions::{Partitions, Record, Stored};
 use super::range::{Found, PLACES, Range, Spare};
 use super::{At, Back, Dedup};
+use crate::api::{Digest, Nanos};
 use crate::care::Care;
-use crate::contract::{Digest, Nanos};
 use crate::format::entry::{Key, Slot};
 use crate::jobs::changes::Stop;
 use crate::jobs::maps::LEAVES;

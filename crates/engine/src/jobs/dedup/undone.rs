@@ -8,7 +8,7 @@
 //!
 //! A pass for whose changes there is no metadata rests, and goes on by itself when more of it is free ([`Short`]).
 
-use crate::contract::Nanos;
+use crate::api::Nanos;
 use crate::pool::standing::Facts;
 
 /// A pool without a request for so long, beyond what counts as idle, has time for a pass.

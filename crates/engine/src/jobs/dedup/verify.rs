@@ -10,11 +10,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::super::Job;
-use crate::contract::*;
+use crate::api::*;
 use crate::format::entry::Slot;
+use crate::locality_map::NearMap;
 use crate::pool::Pool;
 use crate::sizes::{list_bytes, table_bytes};
-use crate::slot_map::NearMap;
 
 /// Pairs that are read at a time, or twice as many slots alone,
 pub(super) const PAIRS: usize = 32;

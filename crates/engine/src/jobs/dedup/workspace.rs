@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use super::partitions::{Name, Page, Partitions, Record, Stored, read_page};
 use super::range::{Spare, place};
-use crate::contract::{IoError, IoOp, Outcome, PageId, Segment};
+use crate::api::{IoError, IoOp, Outcome, PageId, Segment};
 use crate::format::entry::{Key, Slot};
 use crate::jobs::Job;
 use crate::mutant::Mutant;

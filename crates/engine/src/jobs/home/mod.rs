@@ -15,8 +15,8 @@ pub(crate) mod plan;
 
 use alloc::vec::Vec;
 
+use crate::api::*;
 use crate::care::Care;
-use crate::contract::*;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::jobs::moving::{Missings, Moved, Mover, Stop, is_alone};
 use crate::jobs::{Job, Steps, Work};

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use super::{At, Copied, Relocate, Stop};
+use crate::api::{Digest, Nanos};
 use crate::care::Care;
-use crate::contract::{Digest, Nanos};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::moving::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
 use crate::pool::Pool;

@@ -27,7 +27,7 @@ use super::changes::{Changes, Stop};
 use super::maps::Maps;
 use super::moving::Mover;
 use super::{Job, Steps, Work};
-use crate::contract::*;
+use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::PassState;
 use crate::pool::Pool;

@@ -17,8 +17,8 @@ use alloc::vec::Vec;
 
 use super::ROOM_TO_MAKE;
 use super::popular::Popular;
+use crate::api::*;
 use crate::care::Care;
-use crate::contract::*;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::Job;
 use crate::jobs::moving::{Came, Missings, Moved, Mover, Stop, is_busy};

@@ -31,8 +31,8 @@ use alloc::vec::Vec;
 
 use super::maps::{LEAVES, Maps};
 use super::{Job, Steps, Work};
+use crate::api::*;
 use crate::care::Care;
-use crate::contract::*;
 use crate::counters::PlaceCounts;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;

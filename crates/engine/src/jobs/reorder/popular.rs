@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use crate::format::entry::Slot;
-use crate::slot_map::NearMap;
+use crate::locality_map::NearMap;
 
 /// A run that was read so often is popular.
 const OFTEN: u32 = 2;

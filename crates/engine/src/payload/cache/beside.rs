@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use super::{List, ReadCache};
-use crate::contract::BufferId;
+use crate::api::BufferId;
 use crate::payload::streams::RUN_BLOCKS;
 
 /// A row is at most one of so many parts of the cache.

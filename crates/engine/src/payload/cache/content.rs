@@ -10,9 +10,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::NONE;
-use crate::contract::{BufferId, Digest};
+use crate::api::{BufferId, Digest};
 use crate::format::entry::check_bits;
-use crate::settings::CacheKey;
+use crate::properties::CacheKey;
 use crate::sizes::list_bytes;
 
 /// A buffer that is in no list.

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 
 use super::*;
-use crate::contract::Digest;
+use crate::api::Digest;
 use crate::format::entry::check_bits;
 use proptest::prelude::*;
 

@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 
 use super::content::{self, Contents};
 use super::{List, NONE, Node, ReadCache};
-use crate::contract::{BufferId, Digest};
+use crate::api::{BufferId, Digest};
 use crate::counters::ContentCounts;
 use crate::format::entry::Slot;
-use crate::settings::CacheKey;
+use crate::properties::CacheKey;
 
 /// Of the blocks that there is room for, one slot can be joined for so many.
 const JOINED_PART: usize = 2;

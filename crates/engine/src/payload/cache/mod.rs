@@ -25,12 +25,12 @@ use alloc::vec::Vec;
 
 use self::content::Contents;
 pub(crate) use self::joined::content_bytes;
-use crate::contract::BufferId;
+use crate::api::BufferId;
 use crate::counters::ContentCounts;
 use crate::format::entry::Slot;
-use crate::settings::CacheKey;
+use crate::locality_map::{Near, NearMap};
+use crate::properties::CacheKey;
 use crate::sizes::table_bytes;
-use crate::slot_map::{Near, NearMap};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum List {

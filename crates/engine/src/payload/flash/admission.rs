@@ -17,9 +17,9 @@ use alloc::vec::Vec;
 
 use super::budget::Budget;
 use super::quadrants::{History, Quadrants};
-use crate::contract::{FlashPolicy, Nanos, PaperModules};
+use crate::api::{FlashPolicy, Nanos, PaperModules};
+use crate::locality_map::NearMap;
 use crate::sizes::{list_bytes, table_bytes};
-use crate::slot_map::NearMap;
 
 /// The highest threshold that a budget sets.
 const HIGHEST_THRESHOLD: u8 = 20;

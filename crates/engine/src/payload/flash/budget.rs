@@ -1,6 +1,6 @@
 //! What may be written to flash: so many bytes a day, saved up for a day at most.
 
-use crate::contract::Nanos;
+use crate::api::Nanos;
 
 const DAY: Nanos = 24 * 3600 * 1_000_000_000;
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::admission::{Admission, Ageing, Comparison, Filter, Rules, Verdict};
 use super::quadrants::Quadrants;
-use crate::contract::FlashPolicy;
+use crate::api::FlashPolicy;
 
 const CONTAINER: u64 = 4 << 20;
 const SECOND: u64 = 1_000_000_000;

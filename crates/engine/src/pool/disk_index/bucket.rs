@@ -1,6 +1,6 @@
 //! Buckets of the index on disk: what an entry is, and how entries come and go.
 
-use crate::contract::Digest;
+use crate::api::Digest;
 use crate::format::bytes::{put_u64, u64_at};
 use crate::format::disk_index::ENTRY_BYTES;
 use crate::format::entry::Slot;

@@ -3,7 +3,7 @@
 
 use super::bucket::{bucket_of, hash_of, named};
 use super::{DiskIndex, UNREADABLE};
-use crate::contract::*;
+use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::TreeId;
 use crate::pool::Pool;

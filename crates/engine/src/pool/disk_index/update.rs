@@ -13,7 +13,7 @@ use core::ops::Range;
 use super::behind::{LeftOut, Part};
 use super::bucket::{Change, bucket_of};
 use super::{DiskIndex, NO_VOLUME, UNREADABLE};
-use crate::contract::*;
+use crate::api::*;
 use crate::format::disk_index::pages_for;
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::read_summary;

@@ -17,8 +17,8 @@ use alloc::vec::Vec;
 use hashbrown::HashTable;
 
 use crate::format::entry::Slot;
+use crate::locality_map::{NearMap, near_hash};
 use crate::sizes::{list_bytes, table_bytes};
-use crate::slot_map::{NearMap, near_hash};
 use crate::space::zones::ZONES;
 
 /// No container, or no block.

@@ -21,12 +21,12 @@ use alloc::vec::Vec;
 
 pub(crate) use self::columns::Columns;
 use super::Pool;
-use crate::contract::{Digest, VolumeId};
+use crate::api::{Digest, VolumeId};
 use crate::counters::PlaceCounts;
 use crate::format::entry::Slot;
 use crate::limits::{Limits, counted_runs, popular_bytes};
+use crate::locality_map::{NearMap, NearSet};
 use crate::sizes::{list_bytes, table_bytes};
-use crate::slot_map::{NearMap, NearSet};
 use crate::space::zones::ZONES;
 
 /// Without a word about it, replicas may take one slot in so many.

@@ -15,7 +15,7 @@
 //! Nothing of it needs tuning: all it knows are ratios of what it measured.
 
 use super::{Goal, Measurement, Mode, WHOLE};
-use crate::contract::Nanos;
+use crate::api::Nanos;
 
 /// A goal that is missed by less, in millionths, is met.
 const TOLERANCE: i64 = 20_000;

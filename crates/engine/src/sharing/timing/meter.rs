@@ -5,7 +5,7 @@
 
 use super::Measurement;
 use super::paper::STRESS_GAP;
-use crate::contract::Nanos;
+use crate::api::Nanos;
 
 /// Buckets of latencies: four for each power of two of nanoseconds.
 const BUCKETS: usize = 256;

@@ -19,8 +19,8 @@ pub mod paper;
 #[cfg(test)]
 mod tests;
 
-use crate::contract::Nanos;
-pub use crate::settings::{BadController, BadGoal, BadTiming, Controller, Goal, Timing};
+use crate::api::Nanos;
+pub use crate::properties::{BadController, BadGoal, BadTiming, Controller, Goal, Timing};
 
 /// What a controller has chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -8,7 +8,7 @@
 //! with ease, of requests less than 3 ms apart, keeps it offline.
 
 use super::{Goal, Measurement, Mode};
-use crate::contract::Nanos;
+use crate::api::Nanos;
 
 /// A request that comes this soon after the one before has left is in stress.
 pub const STRESS_GAP: Nanos = 3_000_000;

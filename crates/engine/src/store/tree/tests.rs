@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::contract::Effect;
+use crate::api::Effect;
 use crate::format::layout::height_for;
 
 type Disk = BTreeMap<u64, Vec<u8>>;

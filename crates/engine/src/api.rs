@@ -1,4 +1,4 @@
-//! The contract between the engine and whoever drives it: what can happen ([`Event`]), what the engine can want
+//! The interface between the engine and its driver: what can happen ([`Event`]), what the engine can want
 //! ([`Effect`], [`Io`]), and the small types both are made of.
 //!
 //! The engine owns all *decisions*, the driver owns all *bytes of payload* and all access to devices, sockets and clocks.
@@ -13,12 +13,12 @@
 use core::fmt;
 
 pub use crate::device::DeviceKind;
-use crate::schedule::Schedule;
-pub use crate::settings::CacheSetting;
-pub use crate::settings::{
+pub use crate::properties::CacheSetting;
+pub use crate::properties::{
     CacheKey, Controller, DedupVerify, FlashPolicy, Goal, IndexCopy, KeepRuns, PaperModules, PassThrottle, Policy,
     Tidy, Timing,
 };
+use crate::schedule::Schedule;
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;

@@ -1,4 +1,4 @@
-//! What is set of a pool and its volumes.
+//! Properties of a pool and of its volumes.
 
 mod flash;
 
