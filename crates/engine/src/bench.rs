@@ -11,14 +11,14 @@ use crate::format::geometry::Geometry;
 use crate::format::record::{self, Change, Header};
 use crate::format::superblock::Root;
 use crate::map::delta::Delta;
+use crate::metadata::io::{IoTable, Purpose};
+use crate::metadata::meta::MetaSpace;
+use crate::metadata::pages::{PageCache, Region};
+use crate::metadata::tree::{Store, Walk, Writer, lookup};
 use crate::payload::cache::ReadCache;
 use crate::properties::CacheKey;
 use crate::sharing::index::{Index, Size};
 use crate::space::Space;
-use crate::store::io::{IoTable, Purpose};
-use crate::store::meta::MetaSpace;
-use crate::store::pages::{PageCache, Region};
-use crate::store::tree::{Store, Walk, Writer, lookup};
 
 const INDEX_ENTRIES: u64 = 1 << 22;
 const DELTA_ENTRIES: u64 = 1 << 17;

@@ -20,6 +20,7 @@ use crate::format::superblock::Parameters;
 use crate::jobs::throttle::IDLE_AFTER;
 use crate::jobs::{Jobs, Place};
 use crate::limits::Limits;
+use crate::metadata::io::Io;
 #[cfg(feature = "mutants")]
 use crate::mutant::Mutant;
 use crate::opening::Recovery;
@@ -28,7 +29,6 @@ use crate::pool::flash::FlashParameters;
 use crate::relocation::profiling::Profiling;
 use crate::requests::deciding::Deciding;
 use crate::requests::request::{Requests, Stage};
-use crate::store::io::Io;
 
 /// The engine. See [`crate::api`].
 pub struct Engine {

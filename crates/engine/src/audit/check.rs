@@ -1,7 +1,7 @@
 //! Whole-state accounting: everything that can be counted in two ways is, and must agree. (Invariants 2, 3 and 5 of the
 //! design; docs/disk-format.md lists them.) Needs an engine at rest: no request, no I/O, no checkpoint under way.
 
-use crate::store::pages::ReadMetadata;
+use crate::metadata::pages::ReadMetadata;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -18,10 +18,10 @@ use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::MAX_BLOCKS;
 use crate::locality_map::NearMap;
 use crate::map::map_buffer;
+use crate::metadata::pages::{PageKey, Region};
 use crate::opening::table_name;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::space::SlotState;
-use crate::store::pages::{PageKey, Region};
 
 /// An audit under way.
 pub(super) struct Audit<'a> {

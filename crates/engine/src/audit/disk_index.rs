@@ -4,8 +4,8 @@ use alloc::vec;
 
 use crate::engine::Engine;
 use crate::format::superblock::TreeId;
+use crate::metadata::pages::ReadMetadata;
 use crate::pool::disk_index::bucket::{bucket_of, entries, has_tag, hash_of, slot_of};
-use crate::store::pages::ReadMetadata;
 
 /// What an audit of the index on disk finds. Nothing of it is damage: stale entries and those that it lacks cost savings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -40,8 +40,8 @@ use crate::format::superblock::{Parameters, Superblock};
 use crate::format::volume::Volume;
 use crate::limits::Limits;
 use crate::locality_map::NearMap;
+use crate::metadata::pages::PageKey;
 use crate::opening::{Recovery, blocks_of};
-use crate::store::pages::PageKey;
 
 /// What a repair reads from.
 pub struct Medium<'a> {

@@ -19,6 +19,9 @@ use crate::format::entry::{Key, Slot};
 use crate::format::record::Change;
 use crate::format::superblock::TreeId;
 use crate::format::volume::Keeps;
+use crate::metadata::pages::Region;
+use crate::metadata::tree::Unresolved;
+use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::pool::Pool;
 use crate::pool::change::Put;
 use crate::pool::replicas::Number;
@@ -27,9 +30,6 @@ use crate::pool::room::Room;
 use crate::pool::standing::{Facts, Phase};
 use crate::pool::volumes::VolumeChange;
 use crate::space::SlotState;
-use crate::store::pages::Region;
-use crate::store::tree::Unresolved;
-use crate::store::tree::{Missing, Walk, lookup};
 
 /// No second copies are made where fewer slots than one in so many are free,
 const ROOM_TO_MAKE: u64 = 8;

@@ -23,10 +23,10 @@ use alloc::vec::Vec;
 use super::{Arrived, Care};
 use crate::api::*;
 use crate::format::entry::{Key, Slot, check_bits};
+use crate::metadata::io::Purpose;
+use crate::metadata::tree::Unresolved;
 use crate::pool::Pool;
 use crate::pool::standing::Look;
-use crate::store::io::Purpose;
-use crate::store::tree::Unresolved;
 
 /// Blocks that are under repair at once; the others wait.
 const AT_ONCE: usize = 8;

@@ -23,8 +23,8 @@
 use crate::api::*;
 use crate::engine::Engine;
 use crate::format::superblock::Superblock;
+use crate::metadata::io::Purpose;
 use crate::pool::standing::Mark;
-use crate::store::io::Purpose;
 
 impl Engine {
     /// The pool can no longer be written safely: reads go on, everything else fails from here on.

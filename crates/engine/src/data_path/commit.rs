@@ -14,6 +14,10 @@ use crate::api::Failure;
 use crate::api::*;
 use crate::data_path::write::SCATTERED_CARRIED;
 use crate::engine::Engine;
+use crate::metadata::io::Purpose;
+use crate::metadata::pages::Region;
+use crate::metadata::tree::{LastLeaf, Unresolved};
+use crate::metadata::tree::{Missing, Place, locate};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::records::are_enough;
@@ -21,10 +25,6 @@ use crate::pool::room::{Asked, Who};
 use crate::pool::room::{Cleared, Room};
 use crate::pool::standing::{Facts, Phase};
 use crate::requests::request::{Block, Kind, Stage};
-use crate::store::io::Purpose;
-use crate::store::pages::Region;
-use crate::store::tree::{LastLeaf, Unresolved};
-use crate::store::tree::{Missing, Place, locate};
 
 /// The engine syncs by itself after this time,
 const SELF_SYNC: Nanos = 1_000_000_000;

@@ -6,10 +6,10 @@ use crate::api::*;
 use crate::engine::Engine;
 use crate::format::bytes::checksum;
 use crate::jobs::Work;
+use crate::metadata::io::Purpose;
+use crate::metadata::pages::PageKey;
 use crate::requests::request::Stage;
 use crate::space::RESERVE_CONTAINERS;
-use crate::store::io::Purpose;
-use crate::store::pages::PageKey;
 
 impl Engine {
     /// An I/O is done.

@@ -5,10 +5,10 @@ use crate::api::{Digest, IndexCopy, Policy, RequestId};
 use crate::counters::WriteCounts;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Slot, check_bits};
+use crate::metadata::pages::Region;
+use crate::metadata::tree::{Walk, lookup};
 use crate::requests::request::{Decision, Kind};
 use crate::sharing::policy::{Lookup, next_run};
-use crate::store::pages::Region;
-use crate::store::tree::{Walk, lookup};
 
 impl Engine {
     /// Notes what the blocks of a write map to, as far as that is in memory: without it, a rewrite of what is there is a share

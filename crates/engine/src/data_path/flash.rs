@@ -12,8 +12,8 @@ use crate::data_path::places::Run;
 use crate::data_path::read::FlashRun;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
+use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
-use crate::store::io::Purpose;
 
 impl Engine {
     /// Adds a slot to what is read from flash together, or begins anew with it: whether it did.

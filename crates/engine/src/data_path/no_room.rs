@@ -25,11 +25,11 @@ use core::mem::take;
 
 use crate::api::*;
 use crate::engine::Engine;
+use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 use crate::pool::standing::Phase;
 use crate::requests::request::Kind;
 use crate::sizes::list_bytes;
-use crate::store::io::Purpose;
 
 /// From the end of one round to the beginning of the next.
 const PAUSE: Nanos = 250_000_000;

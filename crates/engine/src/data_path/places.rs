@@ -12,9 +12,9 @@ use alloc::vec::Vec;
 use crate::api::*;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
+use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 use crate::pool::replicas::{Elsewhere, Number};
-use crate::store::io::Purpose;
 
 /// Slots that one device read gives.
 #[derive(Default)]

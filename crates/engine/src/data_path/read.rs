@@ -8,13 +8,13 @@ use crate::data_path::places::Run;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
+use crate::metadata::io::Purpose;
+use crate::metadata::tree::{LastLeaf, Unresolved};
+use crate::metadata::tree::{Missing, Walk};
 use crate::mutant::Mutant;
 use crate::payload::fills::Fill;
 use crate::pool::Pool;
 use crate::requests::request::{Block, Kind, Stage};
-use crate::store::io::Purpose;
-use crate::store::tree::{LastLeaf, Unresolved};
-use crate::store::tree::{Missing, Walk};
 
 /// Steps of a question for extents: to look for a place in the map buffer or the tree, and to send an extent.
 const LOOK_STEPS: u64 = 4;

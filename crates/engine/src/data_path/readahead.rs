@@ -20,10 +20,10 @@ use crate::api::*;
 use crate::data_path::places::Run;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot};
+use crate::metadata::io::Purpose;
+use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::payload::fills::Fill;
 use crate::pool::standing::Phase;
-use crate::store::io::Purpose;
-use crate::store::tree::{LastLeaf, Unresolved};
 
 /// Blocks are scattered where they take a read for fewer than so many.
 const SCATTERED: usize = 32;

@@ -6,15 +6,15 @@ use crate::data_path::read::push_blocks;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
+use crate::metadata::io::Purpose;
+use crate::metadata::tree::Unresolved;
+use crate::metadata::tree::{LastLeaf, Missing};
 use crate::mutant::Mutant;
 use crate::pool::change::Put;
 use crate::pool::contents::Known;
 use crate::pool::records::are_enough;
 use crate::requests::request::{Block, Decision, Kind, Stage};
 use crate::sharing::policy::Lookup;
-use crate::store::io::Purpose;
-use crate::store::tree::Unresolved;
-use crate::store::tree::{LastLeaf, Missing};
 
 /// So many new blocks wait for others at most, unless all of them are one device write.
 const SCATTERED_BLOCKS: usize = 64;

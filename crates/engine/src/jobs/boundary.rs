@@ -20,6 +20,7 @@ use crate::format::entry::{Slot, check_bits};
 use crate::icache::ghosts::{Ghosts, Key, ReadGhosts, SEGMENTS};
 use crate::icache::rule::{Controller, DivisionChange, Hits, LEAST};
 use crate::limits::Limits;
+use crate::metadata::io::Purpose;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::properties::{Division, Replacement, Rule};
@@ -27,7 +28,6 @@ use crate::requests::request::{Decision, Kind, Request};
 use crate::sharing::index::first_bits;
 use crate::sharing::index::{Index, Size};
 use crate::sharing::policy::Lookup;
-use crate::store::io::Purpose;
 
 /// Chunks of the index that one step moves.
 const STEP_CHUNKS: u64 = 2;

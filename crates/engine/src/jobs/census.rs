@@ -19,13 +19,13 @@ use crate::format::entry::{Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::superblock::Pointer;
 use crate::format::volume::{MAX_BLOCKS, Volume};
+use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::tree::{LastLeaf, Missing, Place, Walk, locate, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::sizes::list_bytes;
 use crate::space::SlotState;
-use crate::store::pages::{PageKey, Region};
-use crate::store::tree::{LastLeaf, Missing, Place, Walk, locate, lookup};
 
 /// Parts of the work that a step does when nobody else wants something; 1 else.
 const BUDGET: u32 = 8;

@@ -1,11 +1,11 @@
 //! How many changes a job makes before it waits: for a sync, so that recovery stays short; for a checkpoint, so that background work does
 //! not press the foreground; for room.
 
+use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::room::{Asked, Room};
 use crate::pool::standing::Facts;
-use crate::store::tree::Missing;
 
 /// Changes between two syncs: recovery verifies each of them.
 const CHANGES_PER_SYNC: u32 = 1024;

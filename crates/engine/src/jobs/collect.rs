@@ -32,12 +32,12 @@ use super::{Job, Steps, Work};
 use crate::api::*;
 use crate::care::Care;
 use crate::format::entry::{Entry, Slot};
+use crate::metadata::tree::{LastLeaf, Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
 use crate::space::SlotState;
 use crate::space::loans::{Division, Survey};
-use crate::store::tree::{LastLeaf, Missing, Unresolved};
 
 /// Containers that are emptied from one settling to the next.
 const CONTAINERS: usize = 1024;

@@ -9,10 +9,10 @@ use super::{Job, Steps, Work};
 use crate::api::*;
 use crate::care::Care;
 use crate::format::entry::{Slot, check_bits};
+use crate::metadata::pages::PageKey;
+use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
-use crate::store::pages::PageKey;
-use crate::store::tree::Missing;
 
 /// Ghosts that are fetched after a move, at most: blocks, and leaves of summaries.
 const BLOCKS: usize = 256;

@@ -20,10 +20,10 @@ use super::{Job, Jobs, Steps, Work};
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::flash::{Head, Record};
+use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
-use crate::store::tree::Missing;
 
 /// Pages of the log that are read at once.
 const PAGES_AT_ONCE: u32 = 64;

@@ -5,9 +5,9 @@
 //! on that.
 
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
+use crate::metadata::pages::Region;
+use crate::metadata::tree::{LastLeaf, Missing, Unresolved, Walk, lookup};
 use crate::pool::Pool;
-use crate::store::pages::Region;
-use crate::store::tree::{LastLeaf, Missing, Unresolved, Walk, lookup};
 
 /// Leaves of summaries, or blocks of maps, that a step looks at while nobody else wants something; an eighth of it else.
 pub(super) const LEAVES: usize = 8;

@@ -29,14 +29,14 @@ use super::Job;
 use crate::api::*;
 use crate::care::Care;
 use crate::format::entry::{Entry, Key, Slot};
+use crate::metadata::pages::PageKey;
+use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
 use crate::pool::room::{Asked, Room};
 use crate::pool::standing::Facts;
 use crate::space::SlotState;
-use crate::store::pages::PageKey;
-use crate::store::tree::Missing;
 
 /// Mappings that are changed at a time.
 const REMAPS_AT_ONCE: usize = 64;

@@ -14,12 +14,12 @@ use alloc::vec::Vec;
 
 use crate::api::{Digest, Nanos};
 use crate::format::entry::Slot;
+use crate::metadata::pages::PageKey;
+use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::requests::request::Block;
 use crate::sharing::policy::Lookup;
-use crate::store::pages::PageKey;
-use crate::store::tree::Missing;
 
 /// Pages that wait to be gone through, at most,
 const WANTED: usize = 8;

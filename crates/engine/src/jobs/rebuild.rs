@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use super::{Steps, Work};
 use crate::api::Digest;
 use crate::format::entry::Slot;
+use crate::metadata::pages::PageKey;
+use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
-use crate::store::pages::PageKey;
-use crate::store::tree::Missing;
 
 /// Leaves between two looks at requests, when there are none: some hundred microseconds.
 const BUDGET: u32 = 8;

@@ -23,13 +23,13 @@ use crate::care::copies::Copying;
 use crate::care::mend::{Damaged, For, Found};
 use crate::format::entry::Slot;
 use crate::format::superblock::{PassState, Pointer, Root, ScrubRecord, Superblock, TREES, TreeId};
+use crate::metadata::io::Purpose;
+use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::tree::{Missing, Place, Walk, locate, lookup};
 use crate::opening::table_name;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Look, Phase};
 use crate::space::SlotState;
-use crate::store::io::Purpose;
-use crate::store::pages::{PageKey, Region};
-use crate::store::tree::{Missing, Place, Walk, locate, lookup};
 
 /// Pages and blocks of a batch, at most.
 const PAGES_AT_ONCE: usize = 16;

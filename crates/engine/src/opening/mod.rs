@@ -34,13 +34,13 @@ use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::locality_map::NearMap;
 use crate::map::map_buffer::{self, MapBuffer};
+use crate::metadata::io::Purpose;
+use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::tree::{Walk, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::pool::volumes::VolumeChange;
-use crate::store::io::Purpose;
-use crate::store::pages::{PageKey, Region};
-use crate::store::tree::{Walk, lookup};
 
 pub(crate) use walk::{Walked, blocks_of};
 

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use super::{Progress, Recovery, Step};
 use crate::api::*;
 use crate::format::record::{self, Change, Header};
+use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::store::io::Purpose;
 
 /// Ring blocks read at once.
 const WINDOW_BLOCKS: u32 = 64;

@@ -8,9 +8,9 @@ use crate::api::{BufferId, Digest};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
 use crate::journal::Unwritten;
+use crate::metadata::tree::{Missing, Unresolved, subtrees};
 use crate::mutant::Mutant;
 use crate::pool::room::Cleared;
-use crate::store::tree::{Missing, Unresolved, subtrees};
 
 /// What becomes of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

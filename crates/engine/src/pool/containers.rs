@@ -4,10 +4,10 @@ use super::Pool;
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::TreeId;
+use crate::metadata::io::Purpose;
+use crate::metadata::pages::Region;
+use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::space::SlotState;
-use crate::store::io::Purpose;
-use crate::store::pages::Region;
-use crate::store::tree::{Missing, Walk, lookup};
 
 impl Pool {
     /// Slots that are kept at hand for the next writes.

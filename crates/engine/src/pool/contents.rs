@@ -7,11 +7,11 @@ use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::layout::{SUMMARY_BYTES, read_summary};
 use crate::format::superblock::TreeId;
 use crate::map::delta::Recent;
+use crate::metadata::pages::Region;
+use crate::metadata::tree::{LastLeaf, Missing, Walk, lookup};
 use crate::mutant::Mutant;
 use crate::sharing::index::first_bits;
 use crate::space::SlotState;
-use crate::store::pages::Region;
-use crate::store::tree::{LastLeaf, Missing, Walk, lookup};
 
 /// The most blocks of one device read.
 const RUN_BLOCKS: usize = 64;

@@ -22,8 +22,8 @@ use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
 use crate::format::volume::Volume;
 use crate::map::discards::Discard;
-use crate::store::pages::Region;
-use crate::store::tree::Stop;
+use crate::metadata::pages::Region;
+use crate::metadata::tree::Stop;
 
 use behind::Behind;
 pub(crate) use update::Update;
@@ -152,7 +152,7 @@ impl Pool {
     }
 
     fn is_index_page(&self, location: u32) -> bool {
-        let key = crate::store::pages::PageKey { region: Region::Metadata, location };
+        let key = crate::metadata::pages::PageKey { region: Region::Metadata, location };
         self.store.is_valid(key) && self.store.meta.is_used(location)
     }
 

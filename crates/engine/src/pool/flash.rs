@@ -24,13 +24,13 @@ use crate::format::flash::{Owner, Shape, Stamp};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::TreeId;
 use crate::locality_map::NearMap;
+use crate::metadata::pages::Region;
+use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::mutant::Mutant;
 use crate::payload::flash::admission::{Admission, Rules, UNKNOWN, Verdict};
 use crate::payload::flash::places::Places;
 use crate::payload::flash::quadrants::Quadrants;
 use crate::sizes::{list_bytes, table_bytes};
-use crate::store::pages::Region;
-use crate::store::tree::{Missing, Walk, lookup};
 
 /// Containers that were read and may be copied.
 const WANTED: usize = 64;

@@ -13,8 +13,8 @@
 use super::Pool;
 use crate::api::*;
 use crate::format::geometry::Geometry;
+use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
-use crate::store::io::Purpose;
 
 /// A growth under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

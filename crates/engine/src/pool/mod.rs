@@ -58,6 +58,10 @@ use crate::locality_map::{Near, NearMap};
 use crate::map::delta::Delta;
 use crate::map::discards::Discard;
 use crate::map::map_buffer::MapBuffer;
+use crate::metadata::io::IoTable;
+use crate::metadata::meta::MetaSpace;
+use crate::metadata::pages::PageCache;
+use crate::metadata::tree::Store;
 use crate::mutant::Mutant;
 use crate::payload::buffers::Buffers;
 use crate::payload::cache::ReadCache;
@@ -77,10 +81,6 @@ use crate::pool::under_way::UnderWay;
 use crate::schedule::Schedule;
 use crate::sharing::index::Index;
 use crate::space::{RESERVE_CONTAINERS, Space};
-use crate::store::io::IoTable;
-use crate::store::meta::MetaSpace;
-use crate::store::pages::PageCache;
-use crate::store::tree::Store;
 
 /// The pool: all parts that more than one layer works on.
 pub(crate) struct Pool {
@@ -213,7 +213,7 @@ pub(crate) struct Pool {
     /// Closing must not wait for a checkpoint.
     pub(crate) closes_early: bool,
     /// Pages of trees that failed last: what needs one of them does not ask again.
-    pub(crate) failed_pages: Vec<crate::store::pages::PageKey>,
+    pub(crate) failed_pages: Vec<crate::metadata::pages::PageKey>,
     /// Leaves of the discard list as last written.
     pub(crate) discard_leaves: u64,
     /// Leaves of the volume table as last written.

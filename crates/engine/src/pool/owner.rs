@@ -18,8 +18,8 @@ use crate::api::Failure;
 use crate::api::*;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::superblock::Parameters;
+use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
-use crate::store::io::Purpose;
 
 /// First eight bytes of a record of the owner.
 pub const MAGIC: [u8; 8] = *b"ONEFOWN\0";

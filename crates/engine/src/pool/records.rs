@@ -5,8 +5,8 @@ use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::record::{self, Change, Header};
 use crate::journal::Unwritten;
+use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
-use crate::store::io::Purpose;
 
 /// The most blocks of one device write: 1 MiB of 4 KiB blocks.
 const RUN_BLOCKS: usize = 256;

@@ -4,8 +4,8 @@ use super::Pool;
 use crate::api::*;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key};
-use crate::store::pages::Region;
-use crate::store::tree::{LastLeaf, Missing, Place, Unresolved, Walk, locate};
+use crate::metadata::pages::Region;
+use crate::metadata::tree::{LastLeaf, Missing, Place, Unresolved, Walk, locate};
 
 impl Pool {
     /// The entry of a block that is not in its leaf yet, if it is not.

@@ -15,10 +15,10 @@ use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, Superblock, TreeId};
 use crate::format::volume::{self, VOLUME_BYTES};
 use crate::map::map_buffer;
+use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::tree::fill_lost;
 use crate::opening::table_name;
 use crate::space::SlotState;
-use crate::store::pages::{PageKey, Region};
-use crate::store::tree::fill_lost;
 
 /// What a leaf was.
 pub(super) enum Old {

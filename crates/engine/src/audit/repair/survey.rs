@@ -13,8 +13,8 @@ use crate::format::superblock::{Pointer, TreeId};
 use crate::format::volume::{self, MAX_BLOCKS, VOLUME_BYTES};
 use crate::map::discards::DISCARD_BYTES;
 use crate::map::map_buffer;
+use crate::metadata::pages::{PageKey, Region};
 use crate::opening::table_name;
-use crate::store::pages::{PageKey, Region};
 
 impl Planner<'_, '_> {
     // ---- pages ----

@@ -10,12 +10,12 @@ use crate::format::volume::{self, VOLUME_BYTES};
 use crate::jobs::checkpoint::{Checkpoint, Progress, Stage, TABLES};
 use crate::map::discards::{DISCARD_BYTES, Discard};
 use crate::map::map_buffer::Leaf;
+use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::tree::{Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::space::SlotState;
-use crate::store::pages::{PageKey, Region};
-use crate::store::tree::{Stop, Walk, Writer, lookup};
 
 /// Slots of one step of the merge of counts: one alone is no more than a look at whether to go on.
 const COUNTS_AT_ONCE: u32 = 16;

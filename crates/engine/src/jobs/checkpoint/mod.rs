@@ -45,6 +45,9 @@ use crate::jobs::Steps;
 use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::throttle::Who;
 use crate::map::map_buffer::{Leaf, Pass};
+use crate::metadata::io::Purpose;
+use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::disk_index::Update;
@@ -54,9 +57,6 @@ use crate::pool::standing::Look;
 use crate::pool::standing::Phase;
 use crate::pool::under_way::UnderWay;
 use crate::sizes::list_bytes;
-use crate::store::io::Purpose;
-use crate::store::pages::{PageKey, Region};
-use crate::store::tree::{Stop, Writer};
 
 /// Steps of a checkpoint between two looks at requests.
 const BUDGET: u32 = 64;
@@ -326,7 +326,7 @@ impl Pool {
     /// A page of metadata, or the request to load it.
     pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        self.store.pages.get(key).ok_or(Stop::Missing(crate::store::tree::Missing { key, pointer, parent: None }))
+        self.store.pages.get(key).ok_or(Stop::Missing(crate::metadata::tree::Missing { key, pointer, parent: None }))
     }
 }
 

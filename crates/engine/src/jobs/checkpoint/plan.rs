@@ -17,11 +17,11 @@ use crate::format::entry::{Entry, Key};
 use crate::format::superblock::TreeId;
 use crate::jobs::checkpoint::{Checkpoint, Progress};
 use crate::map::map_buffer::{Leaf, RECORD_BYTES, write_record};
+use crate::metadata::pages::Region;
+use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::room::Paths;
-use crate::store::pages::Region;
-use crate::store::tree::{Stop, Writer};
 
 /// A leaf with so many new mappings is written whatever else is buffered: that costs less than to write it later.
 const MANY_POINTS: usize = 8;

@@ -13,6 +13,7 @@ use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::changes::{Changes, Stop};
 use crate::jobs::moving::is_alone;
 use crate::locality_map::NearMap;
+use crate::metadata::tree::{Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::change::Put;
@@ -20,7 +21,6 @@ use crate::pool::room::Asked;
 use crate::pool::standing::Facts;
 use crate::sizes::table_bytes;
 use crate::space::SlotState;
-use crate::store::tree::{Missing, Unresolved};
 
 /// Blocks beside others that a step looks at, to see whether runs stay whole.
 const BESIDE: usize = 4096;

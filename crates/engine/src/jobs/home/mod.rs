@@ -20,10 +20,10 @@ use crate::care::Care;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::jobs::moving::{Missings, Moved, Mover, Stop, is_alone};
 use crate::jobs::{Job, Steps, Work};
+use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
 use crate::space::SlotState;
-use crate::store::tree::{LastLeaf, Unresolved};
 use plan::{Lies, Plan};
 
 /// Times that a region is looked at without being moved before it is given up.

@@ -7,11 +7,11 @@ use crate::api::{Digest, Nanos};
 use crate::care::Care;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::moving::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
+use crate::metadata::tree::{Missing, Unresolved};
 use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
 use crate::pool::standing::Facts;
 use crate::space::SlotState;
-use crate::store::tree::{Missing, Unresolved};
 
 /// Times that pages are loaded for a batch before it begins with fewer blocks.
 const LOADS: u32 = 8;

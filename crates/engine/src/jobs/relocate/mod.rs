@@ -30,10 +30,10 @@ use super::{Job, Steps, Work};
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::PassState;
+use crate::metadata::pages::PageKey;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::sizes::list_bytes;
-use crate::store::pages::PageKey;
 
 /// Rows of slots that a plan has at most.
 pub const MOST_EXTENTS: usize = 1 << 16;

@@ -3,12 +3,12 @@
 use super::{At, Copied, Relocate, Stop};
 use crate::format::entry::{Entry, Key};
 use crate::jobs::maps::LEAVES;
+use crate::metadata::tree::{Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
 use crate::pool::room::Asked;
 use crate::pool::standing::Facts;
-use crate::store::tree::{Missing, Unresolved};
 
 /// Walks for the same copies, at most.
 const WALKS: u32 = 4;

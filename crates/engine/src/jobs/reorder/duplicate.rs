@@ -22,13 +22,13 @@ use crate::care::Care;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::Job;
 use crate::jobs::moving::{Came, Missings, Moved, Mover, Stop, is_busy};
+use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
 use crate::pool::room::{Asked, Room};
 use crate::pool::standing::Facts;
 use crate::space::SlotState;
 use crate::space::zones::ZONES;
-use crate::store::tree::Missing;
 
 /// Popular is what is read often within so long.
 const EPOCH: Nanos = 86_400_000_000_000;

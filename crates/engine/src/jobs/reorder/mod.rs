@@ -36,6 +36,8 @@ use crate::care::Care;
 use crate::counters::PlaceCounts;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
+use crate::metadata::tree::Missing;
+use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
@@ -45,8 +47,6 @@ use crate::pool::room::Room;
 use crate::pool::standing::Facts;
 use crate::pool::volumes::{VolumeChange, end_of};
 use crate::requests::request::Request;
-use crate::store::tree::Missing;
-use crate::store::tree::{LastLeaf, Unresolved};
 use duplicate::Duplicate;
 
 /// Reads that are remembered.

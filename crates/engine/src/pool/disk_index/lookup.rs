@@ -6,9 +6,9 @@ use super::{DiskIndex, UNREADABLE};
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::TreeId;
+use crate::metadata::pages::Region;
+use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::pool::Pool;
-use crate::store::pages::Region;
-use crate::store::tree::{Missing, Walk, lookup};
 
 impl Pool {
     fn note_unreadable(&mut self, hash: u64) {

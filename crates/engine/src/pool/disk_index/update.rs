@@ -20,13 +20,13 @@ use crate::format::layout::read_summary;
 use crate::format::superblock::{DiskIndexRecord, TreeId};
 use crate::jobs::checkpoint::{Checkpoint, Progress};
 use crate::map::discards::Discard;
+use crate::metadata::pages::Region;
+use crate::metadata::tree::{Missing, Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::sizes::list_bytes;
 use crate::sizes::sort_part;
-use crate::store::pages::Region;
-use crate::store::tree::{Missing, Stop, Walk, Writer, lookup};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {

@@ -17,9 +17,9 @@ use crate::format::bytes::checksum;
 use crate::format::entry::Entry;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
-use crate::store::io::{IoTable, Purpose};
-use crate::store::meta::MetaSpace;
-use crate::store::pages::{PageCache, PageKey, Region};
+use crate::metadata::io::{IoTable, Purpose};
+use crate::metadata::meta::MetaSpace;
+use crate::metadata::pages::{PageCache, PageKey, Region};
 
 /// The most levels that a tree can have, leaves included.
 pub(crate) const MAX_LEVELS: usize = 9;
@@ -513,7 +513,7 @@ impl Writer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unresolved {
     /// Load this and try again.
-    Missing(crate::store::tree::Missing),
+    Missing(crate::metadata::tree::Missing),
     /// The block is lost, or its leaf passed its checksum and holds what cannot be.
     Damaged,
 }

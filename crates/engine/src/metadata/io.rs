@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use crate::api::{Device, Effect, IoId, IoOp, RequestId, Segment};
 use crate::format::entry::Slot;
+use crate::metadata::pages::PageKey;
 use crate::sizes::list_bytes;
-use crate::store::pages::PageKey;
 
 /// An I/O that the engine wants.
 #[derive(Clone, Debug)]
