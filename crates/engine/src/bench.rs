@@ -11,10 +11,10 @@ use crate::format::geometry::Geometry;
 use crate::format::record::{self, Change, Header};
 use crate::format::superblock::Root;
 use crate::map::delta::Delta;
+use crate::metadata::allocator::MetadataAllocator;
 use crate::metadata::io::{IoTable, Purpose};
-use crate::metadata::meta::MetaSpace;
-use crate::metadata::pages::{PageCache, Region};
-use crate::metadata::tree::{Store, Walk, Writer, lookup};
+use crate::metadata::page_cache::{PageCache, Region};
+use crate::metadata::tree::{Metadata, Walk, Writer, lookup};
 use crate::payload::cache::ReadCache;
 use crate::properties::CacheKey;
 use crate::sharing::index::{Index, Size};
@@ -34,7 +34,7 @@ pub struct Tables {
     next: u64,
     index: Index,
     delta: Delta,
-    store: Store,
+    metadata: Metadata,
     root: Root,
     cache: ReadCache,
     /// A read cache by content, and a buffer that it does not hold.
@@ -59,13 +59,13 @@ fn key_of(number: u64) -> Key {
 }
 
 /// A tree in the page cache, all of it.
-fn tree(geometry: Geometry) -> (Store, Root) {
-    let mut store = Store {
+fn tree(geometry: Geometry) -> (Metadata, Root) {
+    let mut metadata = Metadata {
         geometry,
         page_seed: SEED,
         journal_seed: SEED,
         pages: PageCache::new(2 * LEAVES as u32, geometry.block_size),
-        meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
+        allocator: MetadataAllocator::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
         io: IoTable::new(),
         epoch: 1,
         page_visits: 0,
@@ -73,28 +73,28 @@ fn tree(geometry: Geometry) -> (Store, Root) {
     let mut writer = Writer::new(Region::Metadata, Root::default());
     for leaf in 0..=LEAVES {
         if leaf < LEAVES {
-            let page = writer.leaf(&mut store, leaf, true).ok().flatten().expect("there are pages enough");
-            store.pages.bytes_mut(page)[..8].copy_from_slice(&(leaf + 1).to_le_bytes());
+            let page = writer.leaf(&mut metadata, leaf, true).ok().flatten().expect("there are pages enough");
+            metadata.pages.bytes_mut(page)[..8].copy_from_slice(&(leaf + 1).to_le_bytes());
         } else {
-            writer.finish(&mut store).expect("there are pages enough");
+            writer.finish(&mut metadata).expect("there are pages enough");
         }
-        while let Some(Effect::Io(id)) = store.io.effects.pop_front() {
-            let (purpose, segments, _) = store.io.end(id);
+        while let Some(Effect::Io(id)) = metadata.io.effects.pop_front() {
+            let (purpose, segments, _) = metadata.io.end(id);
             if let (Purpose::WritePage(key), Some(&Segment::Page(page))) = (purpose, segments.first()) {
-                store.pages.written(key, page);
+                metadata.pages.written(key, page);
             }
-            store.io.recycle(id, segments);
+            metadata.io.recycle(id, segments);
         }
     }
-    let root = writer.finish(&mut store).expect("it is written already");
-    (store, root)
+    let root = writer.finish(&mut metadata).expect("it is written already");
+    (metadata, root)
 }
 
 impl Default for Tables {
     fn default() -> Tables {
         let geometry = Geometry::for_capacity(64 << 30).expect("a usual size");
         let size = Size { entries: INDEX_ENTRIES, least: INDEX_ENTRIES, chunk: 8192 };
-        let (store, root) = tree(geometry);
+        let (metadata, root) = tree(geometry);
         let mut space = Space::new(&geometry);
         space.set_reserved(geometry.containers);
         let fresh = |at| Change::Fresh { key: key_of(at), slot: Slot(at), digest: digest_of(at), offline: false };
@@ -115,7 +115,7 @@ impl Default for Tables {
             next: 0,
             index: Index::new(size, geometry.slots(), 0),
             delta: Delta::with_capacity(DELTA_ENTRIES as usize),
-            store,
+            metadata,
             root,
             cache: ReadCache::new(CACHED as usize, 2 * CACHED as usize),
             contents: ReadCache::new(CACHED as usize, 2 * CACHED as usize),
@@ -189,7 +189,7 @@ impl Tables {
     /// Finds a leaf in a tree of three levels that is all in the page cache.
     pub fn tree_lookup(&mut self) -> bool {
         let leaf = self.any(LEAVES);
-        matches!(lookup(&mut self.store, Region::Metadata, self.root, leaf), Walk::Leaf(_))
+        matches!(lookup(&mut self.metadata, Region::Metadata, self.root, leaf), Walk::Leaf(_))
     }
 
     /// Finds a block in the read cache.

@@ -147,7 +147,7 @@ impl Engine {
     /// Flash is put in front of the store of a pool that is served. It is empty: nothing that is found there is believed. `false`: the pool
     /// has one, I/O of the last one is in flight, the pool is not written, or the flash is too small.
     pub fn attach_flash(&mut self, parameters: FlashParameters) -> bool {
-        let is_free = !self.pool.has_flash() && self.jobs.flash_is_at_rest() && self.pool.store.io.on_flash() == 0;
+        let is_free = !self.pool.has_flash() && self.jobs.flash_is_at_rest() && self.pool.metadata.io.on_flash() == 0;
         if !is_free || !self.takes_changes() {
             return false;
         }
@@ -164,7 +164,7 @@ impl Engine {
         self.pool.forget_flash();
         self.jobs.take_flash_away(&mut self.pool);
         self.pool.needs_pump = true;
-        self.pool.store.io.on_flash() == 0
+        self.pool.metadata.io.on_flash() == 0
     }
 
     /// Takes one event in.
@@ -174,7 +174,7 @@ impl Engine {
         match event {
             Event::Submit(submit) => self.submit(submit),
             Event::Done { io, result } => {
-                self.pool.store.io.came_back(io);
+                self.pool.metadata.io.came_back(io);
                 self.done(io, result);
                 self.believe_sync();
             }
@@ -188,10 +188,10 @@ impl Engine {
 
     /// The next thing that the engine wants; call until `None` after every [`Engine::handle`] (or after several).
     pub fn next_effect(&mut self) -> Option<Effect> {
-        while self.pool.store.io.effects.is_empty() && core::mem::take(&mut self.pool.needs_pump) {
+        while self.pool.metadata.io.effects.is_empty() && core::mem::take(&mut self.pool.needs_pump) {
             self.pump();
         }
-        self.pool.store.io.effects.pop_front()
+        self.pool.metadata.io.effects.pop_front()
     }
 
     /// When [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
@@ -207,12 +207,12 @@ impl Engine {
 
     /// What an I/O is: operation, byte offset, byte length, segments, class.
     pub fn io(&self, io: IoId) -> &Io {
-        self.pool.store.io.get(io)
+        self.pool.metadata.io.get(io)
     }
 
     /// The bytes of a metadata page, `block_size` of them.
     pub fn page(&self, page: PageId) -> &[u8] {
-        self.pool.store.pages.bytes(page)
+        self.pool.metadata.pages.bytes(page)
     }
 
     /// A free buffer to receive payload into, or `None` while there is none (try again after the next event).
@@ -387,7 +387,7 @@ impl Engine {
     pub fn break_on_purpose(&mut self, mutant: Option<Mutant>) {
         self.pool.broken = mutant;
         if mutant == Some(Mutant::PublicSeed) {
-            self.pool.store.journal_seed = self.pool.superblock.parameters.public_seed();
+            self.pool.metadata.journal_seed = self.pool.superblock.parameters.public_seed();
         }
     }
 }

@@ -71,7 +71,7 @@ pub use jobs::reorder::ReorderStatus;
 pub use jobs::scrub::ScrubStatus;
 pub use limits::Limits;
 pub use metadata::io::Io;
-pub use metadata::pages::ReadMetadata;
+pub use metadata::page_cache::ReadMetadata;
 pub use mutant::CAN_BE_BROKEN;
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;

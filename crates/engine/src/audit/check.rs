@@ -1,7 +1,7 @@
 //! Whole-state accounting: everything that can be counted in two ways is, and must agree. (Invariants 2, 3 and 5 of the
 //! design; docs/disk-format.md lists them.) Needs an engine at rest: no request, no I/O, no checkpoint under way.
 
-use crate::metadata::pages::ReadMetadata;
+use crate::metadata::page_cache::ReadMetadata;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -18,7 +18,7 @@ use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::MAX_BLOCKS;
 use crate::locality_map::NearMap;
 use crate::map::map_buffer;
-use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::page_cache::{PageKey, Region};
 use crate::opening::table_name;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::space::SlotState;
@@ -225,9 +225,9 @@ impl Engine {
         }
         let key = PageKey { region: Region::Metadata, location: pointer.location };
         // A page has one parent.
-        let usable = self.pool.store.is_valid(key) && seen.insert(pointer.location);
-        let page = if usable { read(self.pool.store.offset(key), geometry.block_size) } else { None };
-        let Some(page) = page.filter(|page| checksum(self.pool.store.page_seed, page) == pointer.checksum) else {
+        let usable = self.pool.metadata.is_valid(key) && seen.insert(pointer.location);
+        let page = if usable { read(self.pool.metadata.offset(key), geometry.block_size) } else { None };
+        let Some(page) = page.filter(|page| checksum(self.pool.metadata.page_seed, page) == pointer.checksum) else {
             return visit(first, span, Flaw::Damaged);
         };
         if level > 0 {
@@ -284,8 +284,8 @@ impl<'a> Audit<'a> {
             (engine.jobs.checkpoint.is_some(), "a checkpoint is under way"),
             (!engine.pool.frozen.is_empty(), "changes are being merged"),
             (engine.requests.active() > 0, "requests are not answered"),
-            (engine.pool.store.io.in_flight() > 0, "I/O is in flight"),
-            (engine.pool.store.meta.freed_count() > 0, "blocks of metadata wait to be free"),
+            (engine.pool.metadata.io.in_flight() > 0, "I/O is in flight"),
+            (engine.pool.metadata.allocator.freed_count() > 0, "blocks of metadata wait to be free"),
         ];
         for (_, what) in busy.into_iter().filter(|(is, _)| *is) {
             self.violation(format!("the engine is not at rest: {what}"));
@@ -329,9 +329,9 @@ impl<'a> Audit<'a> {
     }
 
     fn page(&mut self, region: Region, pointer: Pointer, what: &str) -> Option<Vec<u8>> {
-        let store = &self.engine.pool.store;
+        let metadata = &self.engine.pool.metadata;
         let key = PageKey { region, location: pointer.location };
-        if !store.is_valid(key) {
+        if !metadata.is_valid(key) {
             self.is_incomplete = true;
             self.violation(format!(
                 "{what}: a pointer leads to block {} of metadata, which does not exist",
@@ -347,11 +347,11 @@ impl<'a> Audit<'a> {
                 return None;
             }
         }
-        let offset = store.offset(key);
-        let page = (self.read)(offset, store.geometry.block_size);
+        let offset = metadata.offset(key);
+        let page = (self.read)(offset, metadata.geometry.block_size);
         let why = match &page {
             None => "cannot be read",
-            Some(page) if checksum(store.page_seed, page) != pointer.checksum => "fails its checksum",
+            Some(page) if checksum(metadata.page_seed, page) != pointer.checksum => "fails its checksum",
             Some(_) => return page,
         };
         self.is_incomplete = true;
@@ -678,7 +678,7 @@ impl<'a> Audit<'a> {
     fn metadata(&mut self) {
         let reached = core::mem::take(&mut self.reached);
         for (block, &reached) in reached.iter().enumerate() {
-            let used = self.engine.pool.store.meta.is_used(block as u32 + 1);
+            let used = self.engine.pool.metadata.allocator.is_used(block as u32 + 1);
             if used != reached && !self.engine.pool.read_only {
                 self.contradiction(format!("metadata block {block}: in use {used}, reached {reached}"));
             }
@@ -696,7 +696,7 @@ impl<'a> Audit<'a> {
             holds[buffer.0 as usize] += 1;
         }
         let mut pages_on_flash = 0;
-        for segment in engine.pool.store.io.segments_on_flash() {
+        for segment in engine.pool.metadata.io.segments_on_flash() {
             match segment {
                 Segment::Buffer(buffer) => holds[buffer.0 as usize] += 1,
                 Segment::Page(_) => pages_on_flash += 1,
@@ -721,7 +721,7 @@ impl<'a> Audit<'a> {
         if incoming != dirty + received {
             self.violation(format!("{incoming} buffers are incoming, {} are known", dirty + received));
         }
-        let private = engine.pool.store.pages.private_pages();
+        let private = engine.pool.metadata.pages.private_pages();
         if private > pages_on_flash && !engine.pool.read_only {
             self.violation(format!("{private} pages are private"));
         }

@@ -4,7 +4,7 @@ use alloc::vec;
 
 use crate::engine::Engine;
 use crate::format::superblock::TreeId;
-use crate::metadata::pages::ReadMetadata;
+use crate::metadata::page_cache::ReadMetadata;
 use crate::pool::disk_index::bucket::{bucket_of, entries, has_tag, hash_of, slot_of};
 
 /// What an audit of the index on disk finds. Nothing of it is damage: stale entries and those that it lacks cost savings.

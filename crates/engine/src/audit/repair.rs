@@ -40,7 +40,7 @@ use crate::format::superblock::{Parameters, Superblock};
 use crate::format::volume::Volume;
 use crate::limits::Limits;
 use crate::locality_map::NearMap;
-use crate::metadata::pages::PageKey;
+use crate::metadata::page_cache::PageKey;
 use crate::opening::{Recovery, blocks_of};
 
 /// What a repair reads from.
@@ -307,7 +307,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     plan.failed = newest.failed;
     engine.pool.roots = newest.roots;
     engine.pool.adopt_settings();
-    engine.pool.store.epoch = newest.epoch + 1;
+    engine.pool.metadata.epoch = newest.epoch + 1;
     Ok(())
 }
 
@@ -359,7 +359,7 @@ impl Planner<'_, '_> {
                  is of epoch {epoch}: volumes and properties are those of then, with what the journal says"
             ));
             // Old records must be older than the seal.
-            self.engine.pool.store.epoch = newest + 1;
+            self.engine.pool.metadata.epoch = newest + 1;
         }
         let believed = self.believe(&mut recovery);
         let last = recovery.records[..believed].last();
@@ -457,7 +457,7 @@ impl Planner<'_, '_> {
             let more: Option<Vec<_>> = (1..u32::from(header.pages)).map(|page| page_at(position + page)).collect();
             pages.extend(more.into_iter().flatten().flatten());
             if pages.len() as u64 == u64::from(header.pages) * block {
-                let decoded = record::decode(&header, &mut pages, self.engine.pool.store.journal_seed);
+                let decoded = record::decode(&header, &mut pages, self.engine.pool.metadata.journal_seed);
                 records.extend(decoded.map(|(changes, _)| changes));
             }
         }

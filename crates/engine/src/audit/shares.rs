@@ -7,7 +7,7 @@ use crate::api::VolumeId;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key};
-use crate::metadata::pages::{ReadMetadata, Region};
+use crate::metadata::page_cache::{ReadMetadata, Region};
 
 /// Blocks of a volume as of the last merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -19,7 +19,7 @@ use crate::format::entry::{Key, Slot};
 use crate::format::record::Change;
 use crate::format::superblock::TreeId;
 use crate::format::volume::Keeps;
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::Unresolved;
 use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::pool::Pool;
@@ -62,7 +62,7 @@ impl Pool {
     }
 
     pub(crate) fn slots_to_spare(&self, one_in: u64) -> u64 {
-        let geometry = &self.store.geometry;
+        let geometry = &self.metadata.geometry;
         geometry.spare_slots() + geometry.slots() / one_in
     }
 
@@ -70,7 +70,7 @@ impl Pool {
     pub(crate) fn copy_of(&mut self, slot: Slot) -> Result<Option<Slot>, Missing> {
         let Some(at) = self.copies_volume() else { return Ok(None) };
         let volume = &self.volumes[at];
-        if slot.0 >= volume.size / self.store.geometry.block() {
+        if slot.0 >= volume.size / self.metadata.geometry.block() {
             return Ok(None);
         }
         match self.map_entry(at, Key::new(volume.id, slot.0)) {
@@ -123,11 +123,11 @@ impl Pool {
             SlotState::Single => return Ok(1),
             SlotState::Free | SlotState::Held => return Ok(0),
         }
-        let per_leaf = self.store.geometry.block() / 4;
+        let per_leaf = self.metadata.geometry.block() / 4;
         let root = self.roots[TreeId::Counts as usize];
-        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
+        match lookup(&mut self.metadata, Region::Metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => {
-                Ok(crate::format::bytes::u32_at(self.store.pages.bytes(page), (slot.0 % per_leaf * 4) as usize))
+                Ok(crate::format::bytes::u32_at(self.metadata.pages.bytes(page), (slot.0 % per_leaf * 4) as usize))
             }
             Walk::Absent(_) => Ok(0),
             Walk::Missing(missing) => Err(missing),
@@ -137,7 +137,7 @@ impl Pool {
     /// Gives back all blocks of a volume that nobody sees, the one at this place of the list; false if there is no room to say so.
     pub(crate) fn clear_hidden(&mut self, at: usize, facts: &Facts) -> bool {
         let volume = &self.volumes[at];
-        let end = volume.size / self.store.geometry.block();
+        let end = volume.size / self.metadata.geometry.block();
         let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
         let cleared = self.cleared(start, stop);
         if !matches!(self.room_for(&Asked::clear(1, cleared), facts.clears_left), Room::Enough) {
@@ -159,10 +159,10 @@ impl Care {
         if pool.phase != Phase::Serving || !pool.takes_changes() || facts.writes_wait {
             return;
         }
-        let (volume, slots) = (pool.volumes[at].id, pool.store.geometry.slots());
+        let (volume, slots) = (pool.volumes[at].id, pool.metadata.geometry.slots());
         if pool.second_copies == 0 {
             let _ = pool.change_volume(VolumeChange::Delete { volume }, facts.clears_left);
-        } else if pool.volumes[at].size < slots * pool.store.geometry.block() {
+        } else if pool.volumes[at].size < slots * pool.metadata.geometry.block() {
             let _ = pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, facts.clears_left);
         } else if pool.space.free() < pool.slots_to_spare(ROOM_TO_KEEP) {
             self.give_back_copies(pool, facts);

@@ -153,9 +153,9 @@ impl Pool {
     }
 
     fn read_at_for_mend(&mut self, slot: Slot, offset: u64, buffer: Option<BufferId>) {
-        let block = self.store.geometry.block();
+        let block = self.metadata.geometry.block();
         let segments = buffer.map(Segment::Buffer);
-        self.store.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::Mend(slot));
+        self.metadata.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::Mend(slot));
     }
 
     fn look_into_memory(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
@@ -165,7 +165,7 @@ impl Pool {
             mend.second = Some(known);
             let segments = [into, known].map(Segment::Buffer);
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
-            self.store.io.begin(op, 0, 0, segments, Purpose::Mend(slot));
+            self.metadata.io.begin(op, 0, 0, segments, Purpose::Mend(slot));
             mend.in_flight = true;
         }
         MendStep::On
@@ -174,7 +174,7 @@ impl Pool {
     fn look_into_journal(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
         mend.at = At::Journal;
         if let Some(block) = mend.digest.and_then(|digest| self.carried_copies.find(slot, digest)) {
-            self.read_at_for_mend(slot, block * self.store.geometry.block(), mend.buffer);
+            self.read_at_for_mend(slot, block * self.metadata.geometry.block(), mend.buffer);
             mend.in_flight = true;
         }
         MendStep::On
@@ -220,7 +220,7 @@ impl Pool {
             None => match self.copy_of(slot) {
                 Ok(copy) => copy,
                 Err(missing) if !self.failed_pages.contains(&missing.key) => {
-                    self.store.load(missing, None);
+                    self.metadata.load(missing, None);
                     return MendStep::Wait;
                 }
                 Err(_) => None,
@@ -336,7 +336,7 @@ impl Care {
                     MendStep::On
                 }
                 Err(missing) if !pool.failed_pages.contains(&missing.key) => {
-                    pool.store.load(missing, None);
+                    pool.metadata.load(missing, None);
                     MendStep::Wait
                 }
                 // Nothing says what it must hold. One that is no longer in use is no damage.
@@ -366,10 +366,10 @@ impl Care {
                 if !pool.is_ours(look) {
                     return MendStep::Wait;
                 }
-                let block = pool.store.geometry.block();
-                let offset = pool.store.geometry.slot_block(slot.0) * block;
+                let block = pool.metadata.geometry.block();
+                let offset = pool.metadata.geometry.slot_block(slot.0) * block;
                 pool.dirty.insert(slot, buffer);
-                pool.store.io.begin(IoOp::Write, offset, block, [Segment::Buffer(buffer)], Purpose::Mend(slot));
+                pool.metadata.io.begin(IoOp::Write, offset, block, [Segment::Buffer(buffer)], Purpose::Mend(slot));
                 mend.in_flight = true;
                 MendStep::On
             }
@@ -464,7 +464,7 @@ impl Care {
             match pool.resolve(volume, key) {
                 Ok(entry) if entry.slot() == Some(slot) => owner = Some((key.volume(), key.lba())),
                 Err(Unresolved::Missing(missing)) if !pool.failed_pages.contains(&missing.key) => {
-                    pool.store.load(missing, None);
+                    pool.metadata.load(missing, None);
                     return MendStep::Wait;
                 }
                 _ => {}
@@ -472,7 +472,7 @@ impl Care {
         }
         let known = self.damages.lost.iter().any(|&(lost, digest)| lost == slot && Some(digest) == mend.digest);
         let counts = !known && mend.whom != For::Again;
-        let offset = pool.store.geometry.slot_block(slot.0) * pool.store.geometry.block();
+        let offset = pool.metadata.geometry.slot_block(slot.0) * pool.metadata.geometry.block();
         match found {
             Found::Good => self.damages.lost.retain(|&(lost, _)| lost != slot),
             Found::Repaired => {

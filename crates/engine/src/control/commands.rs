@@ -81,7 +81,7 @@ impl Engine {
         };
         match what {
             Ok(what) => self.pending_commands.push(Pending { token, what }),
-            Err(error) => self.pool.store.io.effects.push_back(Effect::ControlReply { token, result: Err(error) }),
+            Err(error) => self.pool.metadata.io.effects.push_back(Effect::ControlReply { token, result: Err(error) }),
         }
     }
 
@@ -103,7 +103,7 @@ impl Engine {
                     // Jobs have been passed already: what has become free meanwhile may be what one of them rests for.
                     self.pool.needs_pump = true;
                     self.pending_commands.remove(at);
-                    self.pool.store.io.effects.push_back(Effect::ControlReply { token, result });
+                    self.pool.metadata.io.effects.push_back(Effect::ControlReply { token, result });
                 }
                 None => at += 1,
             }
@@ -194,7 +194,7 @@ impl Engine {
                 self.pool.want_durable = self.pool.journal.last();
                 self.pool.needs_pump = true;
             }
-            if self.pool.journal.last() > self.pool.journal.durable || self.pool.store.io.in_flight() > 0 {
+            if self.pool.journal.last() > self.pool.journal.durable || self.pool.metadata.io.in_flight() > 0 {
                 return None;
             }
             self.pool.phase = Phase::Closed;
@@ -202,7 +202,7 @@ impl Engine {
         }
         if self.pool.metadata_full
             && self.pool.journal.last() <= self.pool.journal.durable
-            && self.pool.store.io.in_flight() == 0
+            && self.pool.metadata.io.in_flight() == 0
         {
             // The checkpoint finds no room on the host. The journal has everything that it would hold.
             self.pool.phase = Phase::Closed;
@@ -214,7 +214,7 @@ impl Engine {
             self.pool.needs_pump = true;
             return None;
         };
-        if self.pool.checkpoints_done < checkpoints || self.pool.store.io.in_flight() > 0 {
+        if self.pool.checkpoints_done < checkpoints || self.pool.metadata.io.in_flight() > 0 {
             return None;
         }
         self.pool.phase = Phase::Closed;
@@ -223,12 +223,12 @@ impl Engine {
 
     /// A pool that is being closed finds no room: what the others asked for may or may not have happened when it is opened next.
     pub(crate) fn fail_commands_for_room(&mut self) {
-        let Engine { pool: Pool { store, .. }, pending_commands, .. } = self;
+        let Engine { pool: Pool { metadata, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
             let stays = matches!(pending.what, What::Close { .. });
             if !stays {
                 let result = Err(ControlError::NotDurable);
-                store.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
+                metadata.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
             }
             stays
         });
@@ -236,7 +236,7 @@ impl Engine {
 
     /// What waits for a checkpoint will not see it, and, if the pool has failed, nor will what waits for its record.
     pub(crate) fn fail_commands(&mut self) {
-        let Engine { pool: Pool { store, read_only, .. }, pending_commands, .. } = self;
+        let Engine { pool: Pool { metadata, read_only, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
             let stays = match pending.what {
                 What::Close { .. } => true,
@@ -245,7 +245,7 @@ impl Engine {
             };
             if !stays {
                 let result = Err(ControlError::ReadOnly);
-                store.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
+                metadata.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
             }
             stays
         });

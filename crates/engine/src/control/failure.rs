@@ -77,12 +77,12 @@ impl Engine {
     /// A write or a sync of it is done.
     pub(crate) fn marked(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         if let Some(&Segment::Page(page)) = segments.first() {
-            self.pool.store.pages.release(page);
+            self.pool.metadata.pages.release(page);
         }
         self.pool.mark = match self.pool.mark {
             _ if result.is_err() => Mark::Done,
             Mark::Writing(place) => {
-                self.pool.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Mark);
+                self.pool.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Mark);
                 Mark::Syncing(place)
             }
             Mark::Syncing(0) => Mark::Write(1),

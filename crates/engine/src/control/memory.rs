@@ -23,9 +23,9 @@ impl Engine {
         self.pool.review_device();
         self.jobs.divide_anew(&mut self.pool);
         self.pool.dirty.shrink_to(limits.write_buffers as usize);
-        self.pool.store.pages.set_count(limits.pages);
+        self.pool.metadata.pages.set_count(limits.pages);
         self.requests.set_limit(limits.requests);
-        self.turns.set_limits(&self.pool.limits, self.pool.store.geometry.block());
+        self.turns.set_limits(&self.pool.limits, self.pool.metadata.geometry.block());
         let entries = limits.delta_entries as usize;
         if self.pool.delta.is_empty() {
             self.pool.delta.fit(entries);
@@ -45,11 +45,11 @@ impl Engine {
     /// Whether [`Engine::set_limits`] has not come to its end yet.
     pub fn is_resizing(&self) -> bool {
         let entries = self.pool.limits.delta_entries as usize;
-        let block = self.pool.store.geometry.block();
+        let block = self.pool.metadata.geometry.block();
         let reads = self.pool.buffers.numbers().saturating_sub(self.pool.limits.write_buffers);
         // Between index and read cache memory moves all the time; together they never get more.
         u64::from(reads) * block + self.pool.index.memory() > self.pool.limits.shared_bytes(block)
-            || self.pool.store.pages.is_shrinking()
+            || self.pool.metadata.pages.is_shrinking()
             || !self.pool.delta.fits(entries)
             || !self.pool.frozen.fits(entries)
             || self.pool.buffer.capacity() > self.pool.limits.buffered_places()
@@ -67,9 +67,9 @@ impl Engine {
         let lent = self.pool.under_way.as_ref().map_or(0, |under_way| list_bytes(&under_way.changes));
         u64::from(self.pool.buffers.numbers()) * self.pool.geometry().block()
             + self.pool.buffers.memory()
-            + self.pool.store.pages.memory()
-            + self.pool.store.meta.memory()
-            + self.pool.store.io.memory()
+            + self.pool.metadata.pages.memory()
+            + self.pool.metadata.allocator.memory()
+            + self.pool.metadata.io.memory()
             + self.no_room.memory()
             + self.pool.space.memory()
             + self.pool.index.memory()

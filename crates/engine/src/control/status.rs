@@ -140,7 +140,7 @@ impl Engine {
     /// What has been done so far.
     pub fn counters(&self) -> Counters {
         Counters {
-            page_visits: self.pool.store.page_visits,
+            page_visits: self.pool.metadata.page_visits,
             checkpoints: self.pool.checkpoints_done,
             ..self.pool.counters
         }
@@ -166,9 +166,9 @@ impl Engine {
             device: *self.pool.device(),
             home: self.jobs.home_status(&self.pool),
             collect: self.jobs.collect_status(&self.pool),
-            overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),
+            overhead_blocks_used: fixed + u64::from(self.pool.metadata.allocator.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
-            metadata_blocks_used: u64::from(self.pool.store.meta.used()),
+            metadata_blocks_used: u64::from(self.pool.metadata.allocator.used()),
             metadata_short: self.is_metadata_short(),
             refuses_new: self.full(),
             pending_blocks: self.pool.space.pending().len() as u64,

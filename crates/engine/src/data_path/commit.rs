@@ -15,7 +15,7 @@ use crate::api::*;
 use crate::data_path::write::SCATTERED_CARRIED;
 use crate::engine::Engine;
 use crate::metadata::io::Purpose;
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, Place, locate};
 use crate::mutant::Mutant;
@@ -81,7 +81,7 @@ impl Engine {
             if self.pool.mutant(Mutant::SkippedSync) {
                 return self.synced(Ok(Outcome::Complete));
             }
-            self.pool.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
+            self.pool.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
         }
     }
 
@@ -96,7 +96,7 @@ impl Engine {
 
     /// A sync that has ended well counts, once no durable write is beside it that may still fail.
     pub(crate) fn believe_sync(&mut self) {
-        let waits = self.pool.store.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess);
+        let waits = self.pool.metadata.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess);
         if !self.pool.syncs.ended || waits {
             return;
         }
@@ -224,7 +224,7 @@ impl Engine {
     /// Whether all blocks of a write lie in leaves that there are, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
         let volume = self.pool.volume_index(self.requests.get(id).volume)?;
-        let per_leaf = self.pool.store.geometry.map_leaf_entries();
+        let per_leaf = self.pool.metadata.geometry.map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let Block { key, unchanged, .. } = self.requests.get(id).blocks[at];
@@ -235,7 +235,7 @@ impl Engine {
             if last.replace(leaf) == Some(leaf) {
                 continue;
             }
-            match locate(&mut self.pool.store, Region::Metadata, self.pool.maps[volume], 0, leaf) {
+            match locate(&mut self.pool.metadata, Region::Metadata, self.pool.maps[volume], 0, leaf) {
                 Place::At(pointer) if !pointer.is_lost() => {}
                 Place::At(_) | Place::Absent(_) => return Some(false),
                 Place::Missing(_, Missing { key, pointer, .. })
@@ -247,7 +247,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.pool.store.load(missing, Some(id));
+                    self.pool.metadata.load(missing, Some(id));
                     return None;
                 }
             }
@@ -318,7 +318,7 @@ impl Engine {
     /// Whether a write of `needed` new slots is kept from the spare ones: these are for blocks that take the place of others, so
     /// that a full pool can be overwritten. Looks at the map only where it matters; `None` if that has to be waited for.
     fn is_kept_from(&mut self, id: RequestId, needed: u64) -> Option<bool> {
-        let spare = self.pool.store.geometry.spare_slots();
+        let spare = self.pool.metadata.geometry.spare_slots();
         let free = self.pool.space.free();
         if needed == 0 || spare == 0 || free >= needed + spare {
             return Some(false);
@@ -341,7 +341,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.pool.store.load(missing, Some(id));
+                    self.pool.metadata.load(missing, Some(id));
                     last = Some(missing);
                 }
             }

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::format::bytes::checksum;
 use crate::jobs::Work;
 use crate::metadata::io::Purpose;
-use crate::metadata::pages::PageKey;
+use crate::metadata::page_cache::PageKey;
 use crate::requests::request::Stage;
 use crate::space::RESERVE_CONTAINERS;
 
@@ -18,17 +18,17 @@ impl Engine {
             return;
         }
         if self.pool.device().has_heads {
-            self.pool.store.io.note_head(io);
+            self.pool.metadata.io.note_head(io);
         }
-        let (purpose, segments, offset) = self.pool.store.io.end(io);
+        let (purpose, segments, offset) = self.pool.metadata.io.end(io);
         match purpose {
             Purpose::LoadPages { first, pages } => self.pages_loaded(first, pages, result),
             Purpose::WritePage(key) => {
                 let Some(&Segment::Page(page)) = segments.first() else { unreachable!("a page write has its page") };
                 if self.check_written(result) {
-                    self.pool.store.pages.written(key, page);
+                    self.pool.metadata.pages.written(key, page);
                 } else {
-                    self.pool.store.pages.not_written();
+                    self.pool.metadata.pages.not_written();
                 }
             }
             Purpose::Mark => self.marked(&segments, result),
@@ -38,7 +38,7 @@ impl Engine {
             Purpose::WriteRecord { sequence, durable } => {
                 for &segment in &segments {
                     match segment {
-                        Segment::Page(page) => self.pool.store.pages.release(page),
+                        Segment::Page(page) => self.pool.metadata.pages.release(page),
                         Segment::Buffer(buffer) => self.pool.buffers.release(buffer),
                     }
                 }
@@ -93,7 +93,7 @@ impl Engine {
             Purpose::Owner(number) => self.owner_looked_at(number, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
         }
-        self.pool.store.io.recycle(io, segments);
+        self.pool.metadata.io.recycle(io, segments);
     }
 
     /// A write must succeed, or the pool becomes read-only. (One that found no room is made again before it comes here.)
@@ -113,20 +113,20 @@ impl Engine {
     }
 
     fn pages_loaded(&mut self, first: PageKey, pages: u32, result: Result<Outcome<'_>, IoError>) {
-        let block = self.pool.store.geometry.block() as usize;
+        let block = self.pool.metadata.geometry.block() as usize;
         let bytes = match result {
             Ok(Outcome::Bytes(bytes)) if bytes.len() == pages as usize * block => Some(bytes),
             _ => None,
         };
         if bytes.is_none() && pages > 1 {
-            self.pool.store.pages.load_one_by_one();
+            self.pool.metadata.pages.load_one_by_one();
         }
         for number in 0..pages {
             let key = PageKey { region: first.region, location: first.location + number };
             let at = number as usize * block;
-            if bytes.is_none() && pages > 1 && !self.pool.store.pages.is_beside(key) {
+            if bytes.is_none() && pages > 1 && !self.pool.metadata.pages.is_beside(key) {
                 // It may be another that cannot be read: this one alone.
-                self.pool.store.begin_load(key, 1);
+                self.pool.metadata.begin_load(key, 1);
             } else {
                 self.page_loaded(key, bytes.map(|bytes| &bytes[at..at + block]));
             }
@@ -135,11 +135,11 @@ impl Engine {
 
     /// A page has come, unless it could not be read.
     fn page_loaded(&mut self, key: PageKey, bytes: Option<&[u8]>) {
-        let load = self.pool.store.pages.end_load(key);
-        let good = self.pool.store.is_valid(key)
-            && bytes.is_some_and(|bytes| checksum(self.pool.store.page_seed, bytes) == load.pointer.checksum);
+        let load = self.pool.metadata.pages.end_load(key);
+        let good = self.pool.metadata.is_valid(key)
+            && bytes.is_some_and(|bytes| checksum(self.pool.metadata.page_seed, bytes) == load.pointer.checksum);
         if let Some(bytes) = bytes.filter(|_| good && !load.orphan) {
-            self.pool.store.pages.fill(key, bytes);
+            self.pool.metadata.pages.fill(key, bytes);
             self.pool.failed_pages.retain(|&failed| failed != key);
         }
         // Whoever waited for a page that is no longer part of anything looks again. What is wrong with a page that nobody asked
@@ -153,6 +153,6 @@ impl Engine {
             let proves = self.requests.get(waiter).stage == Stage::Verify;
             self.arrived(waiter, failed && !proves);
         }
-        self.pool.store.pages.recycle(load.waiters);
+        self.pool.metadata.pages.recycle(load.waiters);
     }
 }

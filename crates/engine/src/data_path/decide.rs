@@ -5,7 +5,7 @@ use crate::api::{Digest, IndexCopy, Policy, RequestId};
 use crate::counters::WriteCounts;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Slot, check_bits};
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Walk, lookup};
 use crate::requests::request::{Decision, Kind};
 use crate::sharing::policy::{Lookup, next_run};
@@ -14,14 +14,15 @@ impl Engine {
     /// Notes what the blocks of a write map to, as far as that is in memory: without it, a rewrite of what is there is a share
     /// that the merge drops. Each leaf is looked up once.
     pub(crate) fn note_mapped(&mut self, id: RequestId, volume: usize) {
-        let per_leaf = self.pool.store.geometry.map_leaf_entries();
+        let per_leaf = self.pool.metadata.geometry.map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
             let entry = self.pool.unflushed(key).or_else(|| {
                 let leaf = key.lba() / per_leaf;
                 if last.is_none_or(|(known, _)| known != leaf) {
-                    last = Some((leaf, lookup(&mut self.pool.store, Region::Metadata, self.pool.maps[volume], leaf)));
+                    last =
+                        Some((leaf, lookup(&mut self.pool.metadata, Region::Metadata, self.pool.maps[volume], leaf)));
                 }
                 let Some((_, Walk::Leaf(page))) = last else { return None };
                 self.pool.entry_in(page, key)

@@ -32,11 +32,11 @@ impl Engine {
         let length = core::mem::take(&mut run.length);
         let Some((first, place)) = run.first.take() else { return };
         let Some(shape) = self.pool.flash().map(|flash| flash.log().shape) else { return };
-        let bytes = length as u64 * self.pool.store.geometry.block();
+        let bytes = length as u64 * self.pool.metadata.geometry.block();
         let fills = &self.pool.fills;
         let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
         let (offset, purpose) = (shape.slot_offset(place, first.0), Purpose::FillFromFlash { first, place });
-        self.pool.store.io.begin_on_flash(IoOp::ReadBlocks, offset, bytes, segments, purpose);
+        self.pool.metadata.io.begin_on_flash(IoOp::ReadBlocks, offset, bytes, segments, purpose);
     }
 
     /// Blocks have come from flash.
@@ -76,11 +76,11 @@ impl Engine {
     /// aside for that. The old ones stay with the I/O until it completes.
     pub(crate) fn flash_is_late(&mut self) {
         self.pool.leave_late_flash();
-        let reads: Vec<IoId> = self.pool.store.io.reads_of_flash().collect();
+        let reads: Vec<IoId> = self.pool.metadata.io.reads_of_flash().collect();
         let mut run = Run::default();
         for io in reads {
-            let Some(Purpose::FillFromFlash { first, place }) = self.pool.store.io.abandon(io) else { continue };
-            for i in 0..self.pool.store.io.get(io).segments.len() {
+            let Some(Purpose::FillFromFlash { first, place }) = self.pool.metadata.io.abandon(io) else { continue };
+            for i in 0..self.pool.metadata.io.get(io).segments.len() {
                 let slot = Slot(first.0 + i as u64);
                 self.pool.flash_mut().and_then(|flash| flash.end_read(slot, place));
                 let spare = self.pool.take_spare();
@@ -105,7 +105,7 @@ impl Engine {
         for &segment in segments {
             match segment {
                 Segment::Buffer(buffer) => self.pool.buffers.release(buffer),
-                Segment::Page(page) => self.pool.store.pages.release(page),
+                Segment::Page(page) => self.pool.metadata.pages.release(page),
             }
         }
     }

@@ -114,7 +114,7 @@ impl Engine {
         let tried = &mut self.no_room.tried;
         let before = tried.iter().position(|kept| kept.io == io).map(|at| tried.swap_remove(at));
         let must_succeed = matches!(
-            self.pool.store.io.purpose(io),
+            self.pool.metadata.io.purpose(io),
             Purpose::WritePage(_) | Purpose::WriteSlots { .. } | Purpose::WriteRecord { .. } | Purpose::Superblock
         );
         let serves = matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.pool.read_only;
@@ -146,7 +146,7 @@ impl Engine {
             Round::Waiting(due) if due <= self.pool.now => {
                 let NoRoom { round, kept, tried, .. } = &mut self.no_room;
                 *round = Round::Trying;
-                kept.iter().for_each(|kept| self.pool.store.io.send(kept.io));
+                kept.iter().for_each(|kept| self.pool.metadata.io.send(kept.io));
                 tried.append(kept);
             }
             Round::Trying if self.no_room.tried.is_empty() => self.end_round(),
@@ -188,7 +188,7 @@ impl Engine {
 
     /// Whether nothing is under way that a pool which is being closed could wait for: only room.
     fn only_lacks_room(&self) -> bool {
-        self.no_room.refuses && self.pool.store.io.in_flight() == self.no_room.kept.len()
+        self.no_room.refuses && self.pool.metadata.io.in_flight() == self.no_room.kept.len()
     }
 
     /// How a close ends that finds no room, when there is nothing else to wait for.

@@ -106,7 +106,7 @@ impl Engine {
 
     /// The copy of a slot in a scratch zone that is nearest to the heads.
     fn nearest_copy(&self, slot: Slot) -> Option<(Number, Slot)> {
-        let head = self.pool.store.io.head();
+        let head = self.pool.metadata.io.head();
         let copies = self.pool.replicas.copies_of(slot).filter(|&(_, at)| self.is_at_rest(at));
         copies.min_by_key(|&(_, at)| self.pool.slot_offset(at).abs_diff(head))
     }
@@ -118,12 +118,12 @@ impl Engine {
 
     /// Reads the content of slots at other places, which follow each other.
     fn read_elsewhere(&mut self, first: Slot, slots: &[Elsewhere]) {
-        let bytes = slots.len() as u64 * self.pool.store.geometry.block();
+        let bytes = slots.len() as u64 * self.pool.metadata.geometry.block();
         let offset = self.pool.slot_offset(first);
         self.pool.replicas.begin_read(first, slots);
         let fills = &self.pool.fills;
         let segments = slots.iter().map(|of| Segment::Buffer(fills[&of.slot].buffer));
-        self.pool.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::FillElsewhere { first });
+        self.pool.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::FillElsewhere { first });
     }
 
     /// Blocks have come from other places. What is not right is given up there, and read from its slot.

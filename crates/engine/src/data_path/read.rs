@@ -29,11 +29,11 @@ impl Engine {
         if self.requests.get(id).stage == Stage::Read {
             return self.finish_read(id);
         }
-        let Engine { pool: Pool { store, .. }, requests, .. } = self;
+        let Engine { pool: Pool { metadata, .. }, requests, .. } = self;
         let request = requests.get_mut(id);
         request.stage = Stage::LoadMap;
         if request.blocks.is_empty() {
-            push_blocks(&mut request.blocks, request.volume, request.offset, request.length, &store.geometry);
+            push_blocks(&mut request.blocks, request.volume, request.offset, request.length, &metadata.geometry);
             self.note_stream(id);
         }
         let Engine { pool: Pool { buffers, .. }, requests, .. } = self;
@@ -86,7 +86,7 @@ impl Engine {
                 Err(Unresolved::Missing(missing)) => {
                     if last != Some(missing) {
                         self.requests.get_mut(id).waiting += 1;
-                        self.pool.store.load(missing, Some(id));
+                        self.pool.metadata.load(missing, Some(id));
                         last = Some(missing);
                     }
                 }
@@ -211,11 +211,11 @@ impl Engine {
     }
 
     pub(super) fn read_run(&mut self, first: Slot, length: usize) {
-        let block = self.pool.store.geometry.block();
+        let block = self.pool.metadata.geometry.block();
         let offset = self.pool.slot_offset(first);
         let fills = &self.pool.fills;
         let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
-        self.pool.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, Purpose::Fill { first });
+        self.pool.metadata.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, Purpose::Fill { first });
     }
 
     /// Lets a block of a request wait for a slot's content.
@@ -356,7 +356,7 @@ impl Engine {
             request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
         }
         let token = request.token;
-        self.pool.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
+        self.pool.metadata.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
     }
 
     /// Whether a block is a hole, where what is for certain like it ends, and the steps that it took to know. `end`: the last block
@@ -396,11 +396,11 @@ impl Engine {
         if let Some(entry) = self.pool.buffer.get(key).filter(|_| upto == key) {
             return Ok((is_hole(entry), next, steps));
         }
-        let per_leaf = self.pool.store.geometry.map_leaf_entries();
+        let per_leaf = self.pool.metadata.geometry.map_leaf_entries();
         let (base, number) = (key.0 - key.lba(), key.lba() / per_leaf);
         steps += if known.number == Some(number) { 0 } else { LOOK_STEPS };
         known.number = Some(number);
-        match known.leaf.lookup(&mut self.pool.store, self.pool.maps[volume], number) {
+        match known.leaf.lookup(&mut self.pool.metadata, self.pool.maps[volume], number) {
             Walk::Missing(missing) if !missing.pointer.is_lost() => Err(Unresolved::Missing(missing)),
             Walk::Leaf(page) => {
                 let hole = is_hole(self.pool.entry_in(page, key).ok_or(Unresolved::Damaged)?);
@@ -409,8 +409,8 @@ impl Engine {
                 }
                 let leaf_end = upto.0.min(base + (number + 1) * per_leaf);
                 let (from, most) = ((key.lba() % per_leaf + 1) as usize, (leaf_end - next.0) as usize);
-                let entries = self.pool.store.pages.bytes(page)[8 * from..].chunks_exact(8).take(most);
-                let slots = self.pool.store.geometry.slots();
+                let entries = self.pool.metadata.pages.bytes(page)[8 * from..].chunks_exact(8).take(most);
+                let slots = self.pool.metadata.geometry.slots();
                 // What cannot be ends it, too: it is looked at when its turn comes.
                 let is_like = |entry: Entry| {
                     entry.is_valid() && entry.slot().is_none_or(|slot| slot.0 < slots) && is_hole(entry) == hole
@@ -424,7 +424,7 @@ impl Engine {
                 if is_alone {
                     return Ok((hole, next, steps));
                 }
-                let blocks = self.pool.store.geometry.fanout().saturating_pow(level.into()).saturating_mul(per_leaf);
+                let blocks = self.pool.metadata.geometry.fanout().saturating_pow(level.into()).saturating_mul(per_leaf);
                 let tree_end = base.saturating_add((key.lba() / blocks + 1).saturating_mul(blocks));
                 Ok((hole, upto.min(Key(tree_end)).max(next), steps))
             }
@@ -454,7 +454,7 @@ impl Engine {
         let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
         let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
         let index = self.pool.volume_index(volume).expect("checked when it began to run");
-        let block = self.pool.store.geometry.block();
+        let block = self.pool.metadata.geometry.block();
         // It goes on from where what is known ends: more pages than the cache holds may lead to all of it.
         let (mut lba, end) = ((offset + known) / block, (offset + length).div_ceil(block));
         let (mut steps, most) = (0, self.extent_steps());
@@ -488,12 +488,12 @@ impl Engine {
                 request.stage = Stage::Reply;
                 let (token, extents) = (request.token, request.extents.len() as u64);
                 self.take_steps(EXTENT_STEPS * extents);
-                self.pool.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
+                self.pool.metadata.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
             }
             Err(Unresolved::Damaged) => self.fail_when_quiet(id, Error::Io),
             Err(Unresolved::Missing(missing)) => {
                 self.requests.get_mut(id).waiting += 1;
-                self.pool.store.load(missing, Some(id));
+                self.pool.metadata.load(missing, Some(id));
             }
         }
     }

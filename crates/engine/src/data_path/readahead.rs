@@ -92,10 +92,10 @@ impl Engine {
             self.pool.read_streams.get(at).stop();
             return false;
         };
-        goal = goal.min(self.pool.volumes[volume].size.div_ceil(self.pool.store.geometry.block()));
+        goal = goal.min(self.pool.volumes[volume].size.div_ceil(self.pool.metadata.geometry.block()));
         // What is needed for the gaps comes from what is left.
         let spare = self.pool.buffers.free() + self.pool.cache.len() - self.pool.cache.ahead();
-        let least = self.pool.limits.least_read_buffers(&self.pool.store.geometry) as usize;
+        let least = self.pool.limits.least_read_buffers(&self.pool.metadata.geometry) as usize;
         let most = (spare.saturating_sub(least / 2) / 2) as u64;
         let end = goal.min(ahead + u64::from(self.pool.device().window_blocks).min(most));
         if ahead >= end {
@@ -135,7 +135,7 @@ impl Engine {
             stream.tries = 0;
         }
         let Some(missing) = missing.filter(|_| end == lba) else { return true };
-        if self.pool.store.pages.is_loading(missing.key) {
+        if self.pool.metadata.pages.is_loading(missing.key) {
             return false;
         }
         stream.tries += 1;
@@ -143,7 +143,7 @@ impl Engine {
             stream.stop();
             return false;
         }
-        self.pool.store.load(missing, None);
+        self.pool.metadata.load(missing, None);
         false
     }
 
@@ -200,7 +200,7 @@ impl Engine {
             && self.pool.space.container_of(slot) == self.pool.space.container_of(next)
             && (self.pool.in_journal.is_empty()
                 || self.pool.slot_offset(next)
-                    == self.pool.slot_offset(slot) + distance * self.pool.store.geometry.block())
+                    == self.pool.slot_offset(slot) + distance * self.pool.metadata.geometry.block())
     }
 
     /// One read, over what lies between; false if there are no buffers for it.
@@ -224,10 +224,10 @@ impl Engine {
             self.pool.reads.ahead_blocks += run.len() as u64;
             self.pool.reads.ahead_gaps += (length - run.len()) as u64;
             self.read_ahead.reads_in_flight += 1;
-            let bytes = length as u64 * self.pool.store.geometry.block();
+            let bytes = length as u64 * self.pool.metadata.geometry.block();
             let offset = self.pool.slot_offset(first);
             let segments = buffers.iter().copied().map(Segment::Buffer);
-            self.pool.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::ReadAhead { first });
+            self.pool.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::ReadAhead { first });
         } else {
             buffers.drain(..).for_each(|buffer| self.pool.buffers.release(buffer));
         }

@@ -21,7 +21,7 @@ impl Engine {
         };
         self.last_request = self.pool.now;
         let id = self.requests.begin(token, kind, volume, (offset, length), self.pool.now);
-        let block = self.pool.store.geometry.block();
+        let block = self.pool.metadata.geometry.block();
         if let Operation::Write(inputs) = operation {
             let request = self.requests.get_mut(id);
             request.blocks.reserve_exact(inputs.len());
@@ -61,8 +61,8 @@ impl Engine {
         if kind == Kind::Flush {
             return self.pool.read_only.then_some(Error::Io);
         }
-        let blocks = request.length.div_ceil(self.pool.store.geometry.block());
-        let piece = u64::from(self.pool.store.geometry.piece_blocks);
+        let blocks = request.length.div_ceil(self.pool.metadata.geometry.block());
+        let piece = u64::from(self.pool.metadata.geometry.piece_blocks);
         if matches!(kind, Kind::Read | Kind::Write) && blocks > piece {
             return Some(Error::Invalid);
         }
@@ -146,7 +146,7 @@ impl Engine {
             let request = self.requests.get(id);
             let token = request.token;
             next = request.next;
-            self.pool.store.io.effects.push_back(Effect::Reply { token, result });
+            self.pool.metadata.io.effects.push_back(Effect::Reply { token, result });
             self.end_request(id);
         }
     }

@@ -100,7 +100,7 @@ impl Engine {
             }
             let request = self.requests.get(first);
             self.turns.clears -= u32::from(request.kind == Kind::Clear);
-            let blocks = request.length / self.pool.store.geometry.block();
+            let blocks = request.length / self.pool.metadata.geometry.block();
             let read = if request.kind == Kind::Read { READ_STEPS * blocks } else { 0 };
             self.run(first);
             self.take_steps(BEGIN_STEPS + read);
@@ -139,7 +139,7 @@ impl Engine {
     /// The whole blocks that a clear covers and has not cleared yet.
     pub(crate) fn left_to_clear(&self, id: RequestId) -> (Key, Key) {
         let request = self.requests.get(id);
-        let (volume, block) = (Key::new(request.volume, 0).0, self.pool.store.geometry.block());
+        let (volume, block) = (Key::new(request.volume, 0).0, self.pool.metadata.geometry.block());
         let (first, end) = (request.offset.div_ceil(block), (request.offset + request.length) / block);
         (Key(volume + first + request.cleared), Key(volume + end))
     }
@@ -155,7 +155,7 @@ impl Engine {
             return (start, end);
         }
         // Whole leaves, so that subtrees are cut off as by one clear.
-        let (leaf, stop) = (self.pool.store.geometry.map_leaf_entries(), start.0 + part);
+        let (leaf, stop) = (self.pool.metadata.geometry.map_leaf_entries(), start.0 + part);
         (start, Key(if stop - stop % leaf > start.0 { stop - stop % leaf } else { stop }))
     }
 

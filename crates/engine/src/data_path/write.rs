@@ -96,7 +96,7 @@ impl Engine {
 
     /// The first and last block of a clear, where it covers only a part of them.
     fn push_partial_blocks(&mut self, id: RequestId) {
-        let geometry = self.pool.store.geometry;
+        let geometry = self.pool.metadata.geometry;
         let request = self.requests.get_mut(id);
         let (offset, end) = (request.offset, request.offset + request.length);
         let block = geometry.block();
@@ -142,7 +142,7 @@ impl Engine {
                             let request = self.requests.get_mut(id);
                             request.stage = Stage::LoadMap;
                             request.waiting += 1;
-                            self.pool.store.load(page, Some(id));
+                            self.pool.metadata.load(page, Some(id));
                         }
                         false
                     }
@@ -167,7 +167,7 @@ impl Engine {
     /// Completes partial blocks from what they map to; false if that has to be waited for.
     fn complete_blocks(&mut self, id: RequestId) -> bool {
         let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
-        let whole = self.pool.store.geometry.block_size;
+        let whole = self.pool.metadata.geometry.block_size;
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
             if block.to - block.from == whole {
@@ -183,7 +183,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.pool.store.load(missing, Some(id));
+                    self.pool.metadata.load(missing, Some(id));
                     continue;
                 }
             };
@@ -248,7 +248,7 @@ impl Engine {
         request.blocks[at].buffer = Some(into);
         let op = IoOp::Merge { from: block.from, to: block.to, zero: clears };
         let segments = core::iter::once(into).chain(base_buffer).map(Segment::Buffer);
-        self.pool.store.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
+        self.pool.metadata.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
         true
     }
 
@@ -324,7 +324,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     if may_wait && last != Some(missing) {
                         request.waiting += 1;
-                        self.pool.store.load(missing, Some(id));
+                        self.pool.metadata.load(missing, Some(id));
                         last = Some(missing);
                     }
                     Lookup::Nothing
@@ -385,7 +385,7 @@ impl Engine {
         request.blocks[at].base_buffer = Some(known);
         request.blocks[at].compared = Some((slot, false));
         let segments = own.into_iter().chain([known]).map(Segment::Buffer);
-        self.pool.store.io.begin(IoOp::Compare, 0, 0, segments, Purpose::Compare { request: id, block: at as u32 });
+        self.pool.metadata.io.begin(IoOp::Compare, 0, 0, segments, Purpose::Compare { request: id, block: at as u32 });
         Proof::NotYet
     }
 

@@ -151,24 +151,24 @@ impl Pool {
 
     /// Buffers beside those for what comes in, when the index has so many chunks.
     fn read_buffers_beside(&self, chunks: u64) -> u32 {
-        let block = self.store.geometry.block();
+        let block = self.metadata.geometry.block();
         let index = chunks * self.index.chunk_entries() * 16;
-        let least = self.limits.least_read_buffers(&self.store.geometry);
+        let least = self.limits.least_read_buffers(&self.metadata.geometry);
         (self.divided_bytes().saturating_sub(index) / block).max(u64::from(least)) as u32
     }
 
     /// Bytes that index and read cache divide: less what finds blocks by content, and what is known of copies of popular blocks.
     fn divided_bytes(&self) -> u64 {
-        let block = self.store.geometry.block();
+        let block = self.metadata.geometry.block();
         let contents = if self.cache.is_by_content() { self.limits.content_bytes(block) } else { 0 };
         self.limits.shared_bytes(block).saturating_sub(contents + self.columns_bytes())
     }
 
     /// Chunks of an index with so many thousandths of what is shared. The buffers that reads need are left.
     fn chunks_of_share(&self, share: u32) -> u64 {
-        let block = self.store.geometry.block();
+        let block = self.metadata.geometry.block();
         let shared = self.limits.shared_bytes(block);
-        let for_reads = u64::from(self.limits.least_read_buffers(&self.store.geometry)) * block;
+        let for_reads = u64::from(self.limits.least_read_buffers(&self.metadata.geometry)) * block;
         let most = self.divided_bytes().saturating_sub(for_reads);
         let chunks = self.index.chunks_for((shared * u64::from(share) / 1000).min(most) / 16);
         // The smallest table there is may be too large.
@@ -234,7 +234,7 @@ impl Boundary {
         let lru = setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
         pool.cache.set_lru(lru);
         self.share = match setting.map(|setting| setting.division) {
-            None => pool.limits.index_share(pool.store.geometry.block()),
+            None => pool.limits.index_share(pool.metadata.geometry.block()),
             Some(Division::Fixed(percent)) => u32::from(percent) * 10,
             Some(Division::Adaptive(_)) => self.share.clamp(LEAST, 1000 - LEAST),
         };
@@ -247,8 +247,8 @@ impl Boundary {
 
     /// New limits are in force: what is too much goes at once, as far as it can; what there is more comes step by step.
     fn divide_anew(&mut self, pool: &mut Pool, rebuild: &mut Rebuild, fetch: &mut Fetch) {
-        let block = pool.store.geometry.block();
-        let (size, slots) = (pool.limits.index_size(block), pool.store.geometry.slots());
+        let block = pool.metadata.geometry.block();
+        let (size, slots) = (pool.limits.index_size(block), pool.metadata.geometry.slots());
         let tag_bits = pool.limits.index_tag_bits;
         let starts_anew = !pool.index.can_become(size, slots, tag_bits);
         if starts_anew {
@@ -263,7 +263,7 @@ impl Boundary {
             pool.index.resize(goal);
         }
         if starts_anew && !matches!(pool.phase, Phase::Recovering | Phase::Dead) {
-            rebuild.begin(pool.store.geometry.summary_leaves());
+            rebuild.begin(pool.metadata.geometry.summary_leaves());
         }
         self.index_ghosts.resize(pool.limits.index_ghosts(block));
         self.read_ghosts.resize(pool.limits.read_ghosts(block));
@@ -321,7 +321,7 @@ impl Boundary {
         };
         self.set_read_buffers(pool, reads);
         if before == 0 && self.goal > 0 {
-            rebuild.begin(pool.store.geometry.summary_leaves());
+            rebuild.begin(pool.metadata.geometry.summary_leaves());
         }
     }
 
@@ -384,7 +384,7 @@ impl Boundary {
     fn can_have(&self, pool: &Pool, reads: u32) -> bool {
         let fewer = (pool.buffers.count() - pool.limits.write_buffers).saturating_sub(reads);
         let incoming = pool.limits.write_buffers.saturating_sub(pool.buffers.incoming());
-        let least = pool.limits.least_read_buffers(&pool.store.geometry);
+        let least = pool.limits.least_read_buffers(&pool.metadata.geometry);
         fewer == 0 || {
             let needed = fewer + incoming + least / 2 + self.answering;
             pool.buffers.free() + pool.cache.len() >= needed as usize
@@ -394,7 +394,7 @@ impl Boundary {
     /// There are to be so many buffers beside those for what comes in.
     fn set_read_buffers(&mut self, pool: &mut Pool, reads: u32) {
         let write_buffers = pool.limits.write_buffers;
-        let most = pool.limits.most_buffers(pool.store.geometry.block());
+        let most = pool.limits.most_buffers(pool.metadata.geometry.block());
         pool.buffers.set_count(write_buffers + reads, write_buffers, most);
         let capacity = self.cache_capacity(pool.cache.key(), reads);
         pool.cache.set_capacity(capacity, &mut pool.evicted);
@@ -419,7 +419,7 @@ impl Boundary {
             self.copies.insert(slot, Copy { from, into });
             // Nothing of the new buffer is kept.
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
-            pool.store.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
+            pool.metadata.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
         }
     }
 
@@ -454,14 +454,14 @@ impl Boundary {
             fetch.want_blocks(self.read_ghosts.slots(from..to));
         } else {
             let from = before as usize * SEGMENTS / 1000;
-            let per_leaf = pool.store.geometry.summary_leaf_slots();
+            let per_leaf = pool.metadata.geometry.summary_leaf_slots();
             fetch.want_digests(self.index_ghosts.slots(from..segment(self.share)), per_leaf);
         }
     }
 
     /// Where the boundary is, and what was hit.
     pub(crate) fn status(&self, pool: &Pool, fetch: &Fetch) -> CacheStatus {
-        let block = pool.store.geometry.block();
+        let block = pool.metadata.geometry.block();
         CacheStatus {
             shared_bytes: pool.limits.shared_bytes(block),
             index_bytes: pool.index.memory(),

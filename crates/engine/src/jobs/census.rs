@@ -19,7 +19,7 @@ use crate::format::entry::{Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::superblock::Pointer;
 use crate::format::volume::{MAX_BLOCKS, Volume};
-use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{LastLeaf, Missing, Place, Walk, locate, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
@@ -275,7 +275,7 @@ impl Census {
         let most = (u64::from(pool.limits.pages) / 4).clamp(LEAST_LEAVES, MOST_LEAVES);
         let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
         let (began, seen) = (pool.now, pool.changed_references());
-        self.random.get_or_insert(Random(pool.store.page_seed));
+        self.random.get_or_insert(Random(pool.metadata.page_seed));
         self.under_way = Some(Box::new(UnderWay { began, seen, volumes, leaves, volume: None }));
         self.due = 0;
     }
@@ -326,13 +326,13 @@ impl Census {
             counting.pages += 1;
         }
         self.waiting = Some(missing.key);
-        pool.store.load(missing, None);
+        pool.metadata.load(missing, None);
     }
 }
 
 impl Counting {
     fn new(pool: &Pool, at: usize) -> Counting {
-        let (volume, geometry) = (&pool.volumes[at], &pool.store.geometry);
+        let (volume, geometry) = (&pool.volumes[at], &pool.metadata.geometry);
         let leaves = volume.size.div_ceil(geometry.block()).div_ceil(geometry.map_leaf_entries());
         Counting {
             id: volume.id,
@@ -403,7 +403,7 @@ impl Counting {
 
     /// Draws leaves until one is there; true if enough have been taken.
     fn draw(&mut self, pool: &mut Pool, at: usize, leaves: u64, random: &mut Random) -> Result<bool, Missing> {
-        let span = pool.store.geometry.fanout().saturating_pow(self.level.into());
+        let span = pool.metadata.geometry.fanout().saturating_pow(self.level.into());
         for _ in 0..DRAWS_AT_ONCE {
             let is_over = self.sums.leaves >= leaves || self.draws >= DRAWS || self.pages >= PAGES;
             if is_over || self.frame.is_empty() {
@@ -489,7 +489,7 @@ impl Steps for Census {
     }
 
     fn is_stuck(&self, pool: &Pool) -> bool {
-        self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+        self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
@@ -534,10 +534,10 @@ impl Pool {
 
     /// Adds the subtrees one level below this one that have pages or buffered mappings.
     fn subtrees_below(&mut self, volume: usize, level: u8, subtree: u64, found: &mut Vec<u64>) -> Result<(), Missing> {
-        let (root, fanout) = (self.maps[volume], self.store.geometry.fanout());
+        let (root, fanout) = (self.maps[volume], self.metadata.geometry.fanout());
         let place = match level > root.height {
             true => None,
-            false => Some(locate(&mut self.store, Region::Metadata, root, level, subtree)),
+            false => Some(locate(&mut self.metadata, Region::Metadata, root, level, subtree)),
         };
         let page = match place {
             Some(Place::At(pointer)) => {
@@ -546,7 +546,7 @@ impl Pool {
                     pointer,
                     parent: None,
                 };
-                match self.store.pages.get(missing.key) {
+                match self.metadata.pages.get(missing.key) {
                     None if self.is_unreadable(&missing) => None,
                     None => return Err(missing),
                     page => page,
@@ -555,7 +555,7 @@ impl Pool {
             Some(Place::Missing(_, missing)) if !self.is_unreadable(&missing) => return Err(missing),
             _ => None,
         };
-        let span = fanout.saturating_pow((level - 1).into()).saturating_mul(self.store.geometry.map_leaf_entries());
+        let span = fanout.saturating_pow((level - 1).into()).saturating_mul(self.metadata.geometry.map_leaf_entries());
         let id = self.volumes[volume].id;
         let key = |child: u64| Key::new(id, child.saturating_mul(span).min(MAX_BLOCKS));
         let (first, end) = (subtree * fanout, (subtree + 1).saturating_mul(fanout));
@@ -565,7 +565,7 @@ impl Pool {
             let is_buffered = next_buffered == Some(child);
             let has_page = match page {
                 Some(page) => {
-                    let pointer = Pointer::read(self.store.pages.bytes(page), (child - first) as usize * 16);
+                    let pointer = Pointer::read(self.metadata.pages.bytes(page), (child - first) as usize * 16);
                     !pointer.is_none() && !pointer.is_lost()
                 }
                 // The root lies lower.
@@ -583,8 +583,8 @@ impl Pool {
 
     /// Lists the slots that the blocks of a leaf map, as of the last merge; false if there is no leaf, and nothing buffered.
     fn slots_of_leaf(&mut self, volume: usize, leaf: u64, slots: &mut Vec<Slot>) -> Result<bool, Missing> {
-        let per_leaf = self.store.geometry.map_leaf_entries();
-        let page = match lookup(&mut self.store, Region::Metadata, self.maps[volume], leaf) {
+        let per_leaf = self.metadata.geometry.map_leaf_entries();
+        let page = match lookup(&mut self.metadata, Region::Metadata, self.maps[volume], leaf) {
             Walk::Leaf(page) => Some(page),
             Walk::Absent(_) => None,
             Walk::Missing(missing) if self.is_unreadable(&missing) => None,

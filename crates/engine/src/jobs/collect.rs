@@ -150,7 +150,7 @@ impl Collect {
 
     /// Whether nothing has changed since nothing could be emptied.
     fn rests(&self, pool: &Pool) -> bool {
-        let geometry = &pool.store.geometry;
+        let geometry = &pool.metadata.geometry;
         let freed = u64::from(geometry.slots_per_container / 2).max(geometry.slots() / REST_UNTIL);
         self.rests.is_some_and(|since| pool.space.given_back() < since + freed)
     }
@@ -288,7 +288,7 @@ impl Collect {
         let wanted = pool.high_water().saturating_sub(empty).max(1).min(CONTAINERS as u64) as usize;
         let tried = &self.tried;
         let is_new = |container, free| tried.len() < TRIED && tried.get(&container) != Some(&free);
-        self.division = survey.divide(pool.store.geometry.slots_per_container, wanted, pool.may_move(), is_new);
+        self.division = survey.divide(pool.metadata.geometry.slots_per_container, wanted, pool.may_move(), is_new);
         self.division.emptied.reverse();
         self.division.filled.reverse();
         if self.division.emptied.is_empty() {
@@ -326,7 +326,7 @@ impl Collect {
     /// What was tried may be tried again when much has become free since.
     fn forget_tried(&mut self, pool: &Pool) {
         let given_back = pool.space.given_back();
-        if given_back >= self.tried_since + pool.store.geometry.slots() / FORGET_AFTER {
+        if given_back >= self.tried_since + pool.metadata.geometry.slots() / FORGET_AFTER {
             self.tried.clear();
             self.tried_since = given_back;
         }

@@ -9,7 +9,7 @@ use super::{Job, Steps, Work};
 use crate::api::*;
 use crate::care::Care;
 use crate::format::entry::{Slot, check_bits};
-use crate::metadata::pages::PageKey;
+use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
@@ -87,8 +87,8 @@ impl Fetch {
         };
         self.reads[place] = Some((slot, buffer, digest));
         self.in_flight += 1;
-        let (offset, block) = (pool.slot_offset(slot), pool.store.geometry.block());
-        pool.store.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Job::Fetch.io(place));
+        let (offset, block) = (pool.slot_offset(slot), pool.metadata.geometry.block());
+        pool.metadata.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Job::Fetch.io(place));
         Ok(())
     }
 }
@@ -102,7 +102,7 @@ impl Steps for Fetch {
     fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
         self.is_under_way()
             && pool.phase == Phase::Serving
-            && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
             && !self.is_held_back
             && self.in_flight < AT_ONCE
     }
@@ -131,7 +131,7 @@ impl Steps for Fetch {
                 continue;
             }
             self.waiting = Some(missing.key);
-            return pool.store.load(missing, None);
+            return pool.metadata.load(missing, None);
         }
     }
 

@@ -167,7 +167,7 @@ impl FlashCopies {
 
     fn begin(&mut self, pool: &mut Pool, op: IoOp, offset: u64, length: u64, segments: &[Segment]) {
         self.waits = true;
-        pool.store.io.begin_on_flash(op, offset, length, segments.iter().copied(), Job::Flash.io(0));
+        pool.metadata.io.begin_on_flash(op, offset, length, segments.iter().copied(), Job::Flash.io(0));
     }
 
     // ---- the log ----
@@ -179,7 +179,7 @@ impl FlashCopies {
             return self.believe(pool);
         }
         let pages = PAGES_AT_ONCE.min(shape.half - within);
-        let length = u64::from(pages) * pool.store.geometry.block();
+        let length = u64::from(pages) * pool.metadata.geometry.block();
         self.begin(pool, IoOp::ReadPages, shape.page_offset(half, within), length, &[]);
     }
 
@@ -188,7 +188,7 @@ impl FlashCopies {
         let Some(flash) = pool.flash() else { return };
         let (log, (_, found)) = (flash.log(), flash.stamps());
         let (half, within) = (page / log.shape.half, page % log.shape.half);
-        for (number, bytes) in (within..).zip(bytes.chunks_exact(pool.store.geometry.block() as usize)) {
+        for (number, bytes) in (within..).zip(bytes.chunks_exact(pool.metadata.geometry.block() as usize)) {
             let page = log.read(bytes).filter(|(head, _)| {
                 let is_named = head.stamp == found && found.mark != 0 || pool.mutant(Mutant::AnyStamp);
                 is_named && head.page == number
@@ -254,7 +254,7 @@ impl FlashCopies {
     fn write_page(&mut self, pool: &mut Pool, number: u32) {
         let Some(flash) = pool.flash() else { return };
         let (log, (stamp, _), budget) = (flash.log(), flash.stamps(), flash.budget_left(pool.now));
-        let Some(page) = pool.store.pages.allocate() else {
+        let Some(page) = pool.metadata.pages.allocate() else {
             self.is_stuck = true;
             return;
         };
@@ -265,8 +265,8 @@ impl FlashCopies {
         };
         let records = &self.records[from..self.records.len().min(from + log.shape.per_page())];
         let head = Head { stamp, round: self.round, page: number, first_pages, budget };
-        log.write(pool.store.pages.bytes_mut(page), &head, records);
-        let block = pool.store.geometry.block();
+        log.write(pool.metadata.pages.bytes_mut(page), &head, records);
+        let block = pool.metadata.geometry.block();
         if let Some(flash) = pool.flash_mut() {
             flash.counts().log_bytes += block;
         }
@@ -348,7 +348,7 @@ impl FlashCopies {
                 Ok(place) => place,
                 Err(missing) => {
                     self.is_stuck = true;
-                    return pool.store.load(missing, None);
+                    return pool.metadata.load(missing, None);
                 }
             };
             let at_once = pool.mutant(Mutant::EarlyPlace);
@@ -396,7 +396,7 @@ impl FlashCopies {
             Err(missing) if pool.failed_pages.contains(&missing.key) => return self.give_up(pool),
             Err(missing) => {
                 self.is_stuck = true;
-                return pool.store.load(missing, None);
+                return pool.metadata.load(missing, None);
             }
         }
         copy.buffers.extend(core::iter::from_fn(|| pool.any_buffer()).take(count));
@@ -406,9 +406,9 @@ impl FlashCopies {
             return;
         }
         let offset = pool.slot_offset(Slot(first));
-        let length = count as u64 * pool.store.geometry.block();
+        let length = count as u64 * pool.metadata.geometry.block();
         let segments = copy.buffers.iter().copied().map(Segment::Buffer);
-        pool.store.io.begin(IoOp::ReadBlocks, offset, length, segments, Job::Flash.io(0));
+        pool.metadata.io.begin(IoOp::ReadBlocks, offset, length, segments, Job::Flash.io(0));
         self.waits = true;
     }
 
@@ -425,7 +425,7 @@ impl FlashCopies {
     fn write_part(&mut self, pool: &mut Pool) {
         let Some(copy) = &self.copy else { return };
         let Some(shape) = pool.flash().map(|flash| flash.log().shape) else { return };
-        let length = copy.buffers.len() as u64 * pool.store.geometry.block();
+        let length = copy.buffers.len() as u64 * pool.metadata.geometry.block();
         let offset = shape.slot_offset(copy.place, copy.done.into());
         let segments: Vec<Segment> = copy.buffers.iter().copied().map(Segment::Buffer).collect();
         if let Some(flash) = pool.flash_mut() {
@@ -438,7 +438,7 @@ impl FlashCopies {
         let Some(copy) = &mut self.copy else { return };
         copy.done += copy.buffers.len() as u32;
         copy.buffers.drain(..).for_each(|buffer| pool.buffers.release(buffer));
-        let is_all = copy.done == pool.store.geometry.slots_per_container;
+        let is_all = copy.done == pool.metadata.geometry.slots_per_container;
         self.at = if is_all { At::CopySync } else { At::CopyRead };
         pool.needs_pump = true;
     }
@@ -499,7 +499,7 @@ impl Steps for FlashCopies {
         let pool = &mut *work.pool;
         self.waits = false;
         if let Some(&Segment::Page(page)) = segments.first() {
-            pool.store.pages.release(page);
+            pool.metadata.pages.release(page);
         }
         match (self.at, result) {
             (At::CopyRead, _) if self.is_proven(pool, result) => self.at = At::CopyWrite,

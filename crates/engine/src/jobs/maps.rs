@@ -5,7 +5,7 @@
 //! on that.
 
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved, Walk, lookup};
 use crate::pool::Pool;
 
@@ -29,7 +29,7 @@ impl Maps {
         let from = self.next.unwrap_or(Key(0));
         pool.volumes.iter().enumerate().find_map(|(at, volume)| {
             let first = Key::new(volume.id, 0);
-            let end = Key(first.0 + volume.size.div_ceil(pool.store.geometry.block()));
+            let end = Key(first.0 + volume.size.div_ceil(pool.metadata.geometry.block()));
             let takes_part = pool.volume_index(volume.id).is_some() && takes_part(pool, first);
             (takes_part && from < end).then(|| (at, from.max(first), end))
         })
@@ -40,7 +40,7 @@ impl Maps {
         let from = self.next.unwrap_or(Key(0));
         let (mut done, mut all) = (0u128, 0u128);
         for volume in &pool.volumes {
-            let size = volume.size.div_ceil(pool.store.geometry.block());
+            let size = volume.size.div_ceil(pool.metadata.geometry.block());
             let passed = from.0.saturating_sub(Key::new(volume.id, 0).0).min(size);
             (done, all) = (done + u128::from(passed), all + u128::from(size));
         }
@@ -82,14 +82,14 @@ impl Maps {
 
     /// One past the last block of the leaf of this one. `None`: there is nothing to look at, and the walk is behind it.
     fn leaf(&mut self, pool: &mut Pool, volume: usize, (key, end): (Key, Key)) -> Result<Option<Key>, Missing> {
-        let per_leaf = pool.store.geometry.map_leaf_entries();
+        let per_leaf = pool.metadata.geometry.map_leaf_entries();
         let first = Key::new(key.volume(), 0).0;
         let number = key.lba() / per_leaf;
         let of_leaf = |leaf: u64| Key(first + leaf.saturating_mul(per_leaf).min(1 << (LBA_BITS - 1))).min(end);
-        match lookup(&mut pool.store, Region::Metadata, pool.maps[volume], number) {
+        match lookup(&mut pool.metadata, Region::Metadata, pool.maps[volume], number) {
             Walk::Leaf(_) => Ok(Some(of_leaf(number + 1))),
             Walk::Absent(level) => {
-                let span = pool.store.geometry.fanout().saturating_pow(level.into());
+                let span = pool.metadata.geometry.fanout().saturating_pow(level.into());
                 let stop = of_leaf((number / span).saturating_add(1).saturating_mul(span));
                 // What has no leaf yet waits in the map buffer.
                 let buffered = pool.buffer.next_key(key, stop);
@@ -110,12 +110,12 @@ impl Maps {
 impl Pool {
     /// How many leaves of a map lie below the page that is missing for one of them.
     fn leaves_below(&mut self, volume: usize, leaf: u64, missing: Missing) -> u64 {
-        let (fanout, height) = (self.store.geometry.fanout(), self.maps[volume].height);
+        let (fanout, height) = (self.metadata.geometry.fanout(), self.maps[volume].height);
         let mut span = 1u64;
         for _ in 0..height {
             let wider = span.saturating_mul(fanout);
             let last = (leaf / wider).saturating_add(1).saturating_mul(wider) - 1;
-            match lookup(&mut self.store, Region::Metadata, self.maps[volume], last) {
+            match lookup(&mut self.metadata, Region::Metadata, self.maps[volume], last) {
                 Walk::Missing(other) if other == missing => span = wider,
                 _ => break,
             }

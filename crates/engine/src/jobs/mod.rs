@@ -536,7 +536,7 @@ impl Jobs {
 
     /// Fills the index of a pool that was just opened, from the summaries.
     pub(crate) fn fill_index(&mut self, pool: &Pool) {
-        self.rebuild.begin_after_opening(pool.store.geometry.summary_leaves(), pool.space.data_used > 0);
+        self.rebuild.begin_after_opening(pool.metadata.geometry.summary_leaves(), pool.space.data_used > 0);
     }
 
     /// The filling of the index.

@@ -29,7 +29,7 @@ use super::Job;
 use crate::api::*;
 use crate::care::Care;
 use crate::format::entry::{Entry, Key, Slot};
-use crate::metadata::pages::PageKey;
+use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
@@ -192,7 +192,7 @@ impl Mover {
 
     /// Whether pages that the job has asked for are still on their way.
     pub(super) fn is_loading(&self, pool: &Pool) -> bool {
-        self.waits_for.is_some_and(|page| pool.store.pages.is_loading(page))
+        self.waits_for.is_some_and(|page| pool.metadata.pages.is_loading(page))
     }
 
     /// Asks for pages that are missing, if there are any.
@@ -201,7 +201,7 @@ impl Mover {
             if pool.failed_pages.contains(&page.key) {
                 return Err(Stop::GivenUp);
             }
-            pool.store.load(*page, None);
+            pool.metadata.load(*page, None);
         }
         self.waits_for = missing.pages.last().map(|page| page.key);
         if missing.pages.is_empty() { Ok(()) } else { Err(Stop::Waits) }
@@ -244,7 +244,7 @@ impl Mover {
             let mut length = 1;
             if let Some(there) = cached[0] {
                 let copy = IoOp::Merge { from: 0, to: 0, zero: false };
-                pool.store.io.begin(copy, 0, 0, [rest[0].1, there].map(Segment::Buffer), self.job.io(at));
+                pool.metadata.io.begin(copy, 0, 0, [rest[0].1, there].map(Segment::Buffer), self.job.io(at));
             } else {
                 let is_read_with = |length: usize| {
                     let (block, _) = rest.get(length)?;
@@ -328,7 +328,7 @@ impl Mover {
         let Some(batch) = &mut self.batch else { return };
         batch.at = At::Write;
         batch.blocks.sort_unstable_by_key(|(block, _)| block.to);
-        let (block, geometry) = (pool.store.geometry.block(), pool.store.geometry);
+        let (block, geometry) = (pool.metadata.geometry.block(), pool.metadata.geometry);
         let mut rest = &batch.blocks[..];
         while let Some((first, _)) = rest.first() {
             let follows = |pair: &&[(Moved, BufferId)]| {
@@ -375,7 +375,7 @@ impl Mover {
                     break;
                 }
                 Err(missing) => {
-                    pool.store.load(missing, None);
+                    pool.metadata.load(missing, None);
                     break;
                 }
             }
@@ -428,9 +428,9 @@ pub(super) fn is_alone(pool: &mut Pool, care: &Care, slot: Slot) -> Result<bool,
 impl Pool {
     /// Reads blocks from their old slots, or writes them to their new ones.
     fn moving_io(&mut self, job: Job, op: IoOp, offset: u64, blocks: &[(Moved, BufferId)], first: usize) {
-        let bytes = blocks.len() as u64 * self.store.geometry.block();
+        let bytes = blocks.len() as u64 * self.metadata.geometry.block();
         let segments = blocks.iter().map(|&(_, buffer)| Segment::Buffer(buffer));
-        self.store.io.begin(op, offset, bytes, segments, job.io(first));
+        self.metadata.io.begin(op, offset, bytes, segments, job.io(first));
     }
 }
 

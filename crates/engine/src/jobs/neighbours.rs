@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use crate::api::{Digest, Nanos};
 use crate::format::entry::Slot;
-use crate::metadata::pages::PageKey;
+use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;
@@ -139,7 +139,7 @@ impl Neighbours {
 
     /// All blocks of a write have been looked up: wants the page of the last block of each run of hits.
     pub(crate) fn want_beside(&mut self, blocks: &[Block], pool: &Pool) {
-        let per_leaf = pool.store.geometry.summary_leaf_slots();
+        let per_leaf = pool.metadata.geometry.summary_leaf_slots();
         for (at, block) in blocks.iter().enumerate() {
             let Lookup::Known(slot) = block.lookup else { continue };
             if blocks.get(at + 1).is_none_or(|next| next.lookup != Lookup::Known(slot + 1)) {
@@ -154,7 +154,7 @@ impl Neighbours {
         if self.wanted.is_empty() || pool.under_way.is_some() || pool.phase != Phase::Serving {
             return;
         }
-        let is_loading = |wanted: &&Wanted| wanted.page.is_some_and(|page| pool.store.pages.is_loading(page));
+        let is_loading = |wanted: &&Wanted| wanted.page.is_some_and(|page| pool.metadata.pages.is_loading(page));
         let mut loading = self.wanted.iter().filter(is_loading).count();
         for _ in 0..self.wanted.len() {
             let Some(mut wanted) = self.wanted.pop_front() else { break };
@@ -165,8 +165,8 @@ impl Neighbours {
                 }
                 Err(_) if wanted.loads == LOADS_EACH => self.done(wanted.leaf, pool.now),
                 Err(missing) => {
-                    if loading < LOADS && !pool.store.pages.is_loading(missing.key) {
-                        pool.store.load(missing, None);
+                    if loading < LOADS && !pool.metadata.pages.is_loading(missing.key) {
+                        pool.metadata.load(missing, None);
                         (wanted.page, wanted.loads) = (Some(missing.key), wanted.loads + 1);
                         self.counts.loads += 1;
                         loading += 1;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::{Steps, Work};
 use crate::api::Digest;
 use crate::format::entry::Slot;
-use crate::metadata::pages::PageKey;
+use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
@@ -78,7 +78,7 @@ impl Rebuild {
                 Ok(next) => self.leaf = next,
                 Err(missing) => {
                     self.waiting = Some(missing.key);
-                    return pool.store.load(missing, None);
+                    return pool.metadata.load(missing, None);
                 }
             }
         }
@@ -99,15 +99,15 @@ impl Steps for Rebuild {
     }
 
     fn is_stuck(&self, pool: &Pool) -> bool {
-        self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+        self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
         let pool = &mut *work.pool;
-        let (visits, reads) = (pool.store.page_visits, pool.store.io.in_flight());
+        let (visits, reads) = (pool.metadata.page_visits, pool.metadata.io.in_flight());
         self.fill(pool, if pool.is_at_full_speed(&work.facts) { BUDGET } else { 1 });
-        pool.counters.rebuild_page_visits += pool.store.page_visits - visits;
-        pool.counters.rebuild_loads += (pool.store.io.in_flight() - reads) as u64;
+        pool.counters.rebuild_page_visits += pool.metadata.page_visits - visits;
+        pool.counters.rebuild_loads += (pool.metadata.io.in_flight() - reads) as u64;
     }
 }
 

@@ -24,7 +24,7 @@ use crate::care::mend::{Damaged, For, Found};
 use crate::format::entry::Slot;
 use crate::format::superblock::{PassState, Pointer, Root, ScrubRecord, Superblock, TREES, TreeId};
 use crate::metadata::io::Purpose;
-use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Missing, Place, Walk, locate, lookup};
 use crate::opening::table_name;
 use crate::pool::Pool;
@@ -179,22 +179,22 @@ impl Pool {
 
     fn item_offset(&self, target: Target) -> u64 {
         match target {
-            Target::Page(key, _) => self.store.offset(key),
+            Target::Page(key, _) => self.metadata.offset(key),
             Target::Superblock(place) => {
-                self.store.geometry.superblock_block(place, self.superblock.epoch) * self.store.geometry.block()
+                self.metadata.geometry.superblock_block(place, self.superblock.epoch) * self.metadata.geometry.block()
             }
         }
     }
 
     fn rewrite_page(&mut self, key: PageKey, pointer: Pointer, purpose: Purpose) -> bool {
-        let Some(page) = self.store.pages.get(key) else { return false };
-        let good =
-            crate::format::bytes::checksum(self.store.page_seed, self.store.pages.bytes(page)) == pointer.checksum;
-        if !good || !self.store.pages.begin_rewriting(page) {
+        let Some(page) = self.metadata.pages.get(key) else { return false };
+        let good = crate::format::bytes::checksum(self.metadata.page_seed, self.metadata.pages.bytes(page))
+            == pointer.checksum;
+        if !good || !self.metadata.pages.begin_rewriting(page) {
             return false;
         }
-        let (offset, block) = (self.store.offset(key), self.store.geometry.block());
-        self.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+        let (offset, block) = (self.metadata.offset(key), self.metadata.geometry.block());
+        self.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
         true
     }
 }
@@ -208,7 +208,7 @@ impl Scrub {
     /// How it goes, or how the last one went.
     pub(crate) fn status(&self, pool: &Pool) -> ScrubStatus {
         let record = &self.record;
-        let all = pool.space.data_used + u64::from(pool.store.meta.used()) + 2;
+        let all = pool.space.data_used + u64::from(pool.metadata.allocator.used()) + 2;
         let under_way = matches!(record.state, PassState::Running | PassState::Paused);
         ScrubStatus {
             state: record.state,
@@ -269,7 +269,7 @@ impl Scrub {
             && !facts.are_starved
             && pool.buffers.free() + pool.cache.len() > 0
             && between
-            && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
     }
 
     fn begin_batch(&mut self, work: &mut Work<'_>) {
@@ -331,11 +331,11 @@ impl Scrub {
 
     /// Lets the scrub wait for a page; false if that has failed already.
     fn await_page(&mut self, pool: &mut Pool, missing: Missing) -> bool {
-        if pool.failed_pages.contains(&missing.key) || !pool.store.is_valid(missing.key) {
+        if pool.failed_pages.contains(&missing.key) || !pool.metadata.is_valid(missing.key) {
             return false;
         }
         self.waiting = Some(missing.key);
-        pool.store.load(missing, None);
+        pool.metadata.load(missing, None);
         true
     }
 
@@ -353,7 +353,7 @@ impl Scrub {
     }
 
     fn gather_pages(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Gathered {
-        let fanout = pool.store.geometry.fanout();
+        let fanout = pool.metadata.geometry.fanout();
         for _ in 0..BUDGET {
             if self.items.len() == PAGES_AT_ONCE {
                 break;
@@ -364,7 +364,7 @@ impl Scrub {
             }
             next.level = next.level.min(root.height);
             let region = if tree == TreeId::MetaMap as u32 { Region::MetaMap } else { Region::Metadata };
-            match locate(&mut pool.store, region, root, next.level, next.index) {
+            match locate(&mut pool.metadata, region, root, next.level, next.index) {
                 Place::At(pointer) => {
                     let what = match tree {
                         _ if (tree as usize) < TREES => table_name(TABLES[tree as usize]),
@@ -372,7 +372,8 @@ impl Scrub {
                         _ => "a map that was discarded",
                     };
                     let span = fanout.saturating_pow(next.level.into());
-                    let first = next.index.saturating_mul(span).saturating_mul(pool.store.geometry.map_leaf_entries());
+                    let first =
+                        next.index.saturating_mul(span).saturating_mul(pool.metadata.geometry.map_leaf_entries());
                     let key = PageKey { region, location: pointer.location };
                     let owner = volume.map(|id| (id, first));
                     self.push_item(Target::Page(key, pointer), Damaged::Page(what), owner);
@@ -399,13 +400,13 @@ impl Scrub {
     fn read_item(&mut self, pool: &mut Pool, care: &mut Care, number: usize) {
         let item = self.items[number];
         if let Target::Page(key, _) = item.target
-            && !pool.store.is_valid(key)
+            && !pool.metadata.is_valid(key)
         {
             return self.end_item(pool, care, number, Found::Left);
         }
         self.items[number].in_flight = true;
-        let (offset, block) = (pool.item_offset(item.target), pool.store.geometry.block());
-        pool.store.io.begin(IoOp::ReadPages, offset, block, [], Job::Scrub.io(number));
+        let (offset, block) = (pool.item_offset(item.target), pool.metadata.geometry.block());
+        pool.metadata.io.begin(IoOp::ReadPages, offset, block, [], Job::Scrub.io(number));
     }
 
     /// An I/O of a page or a superblock is done.
@@ -420,15 +421,15 @@ impl Scrub {
         let good = match (item.at, item.target, result) {
             (At::Write, target, _) => {
                 match (target, segments.first()) {
-                    (Target::Page(key, _), Some(&Segment::Page(page))) => pool.store.pages.written(key, page),
-                    (_, Some(&Segment::Page(page))) => pool.store.pages.release(page),
+                    (Target::Page(key, _), Some(&Segment::Page(page))) => pool.metadata.pages.written(key, page),
+                    (_, Some(&Segment::Page(page))) => pool.metadata.pages.release(page),
                     _ => {}
                 }
                 result.is_ok()
             }
             (_, Target::Page(_, pointer), Ok(Outcome::Bytes(bytes))) => {
-                bytes.len() as u64 == pool.store.geometry.block()
-                    && crate::format::bytes::checksum(pool.store.page_seed, bytes) == pointer.checksum
+                bytes.len() as u64 == pool.metadata.geometry.block()
+                    && crate::format::bytes::checksum(pool.metadata.page_seed, bytes) == pointer.checksum
             }
             (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => Superblock::decode(bytes) == Ok(pool.superblock),
             _ => false,
@@ -515,7 +516,7 @@ impl Scrub {
         let item = *item;
         let repaired = found == Found::Repaired;
         let offset = match item.target {
-            Target::Page(key, _) if !pool.store.is_valid(key) => 0,
+            Target::Page(key, _) if !pool.metadata.is_valid(key) => 0,
             target => pool.item_offset(target),
         };
         care.note_found(item.what, offset, item.owner, repaired);
@@ -534,16 +535,16 @@ impl Scrub {
 
     /// The slots of the leaf of summaries that `index` is in, from there on, if all that they need is in memory.
     fn leaf_of_slots(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Option<core::ops::Range<u64>> {
-        let per_leaf = pool.store.geometry.summary_leaf_slots();
+        let per_leaf = pool.metadata.geometry.summary_leaf_slots();
         let (root, leaf) = (pool.roots[TreeId::Summaries as usize], next.index / per_leaf);
-        let end = ((leaf + 1) * per_leaf).min(pool.store.geometry.slots());
-        let missing = match lookup(&mut pool.store, Region::Metadata, root, leaf) {
+        let end = ((leaf + 1) * per_leaf).min(pool.metadata.geometry.slots());
+        let missing = match lookup(&mut pool.metadata, Region::Metadata, root, leaf) {
             Walk::Leaf(_) => {
                 let ends = [next.index, end - 1];
                 ends.into_iter().find_map(|slot| pool.slot_state(Slot(slot)).err())
             }
             Walk::Absent(level) => {
-                let span = pool.store.geometry.fanout().saturating_pow(level.into());
+                let span = pool.metadata.geometry.fanout().saturating_pow(level.into());
                 next.index = (leaf / span).saturating_add(1).saturating_mul(span).saturating_mul(per_leaf);
                 return None;
             }
@@ -561,7 +562,7 @@ impl Scrub {
     fn gather_blocks(&mut self, pool: &mut Pool, facts: &Facts, next: &mut ScrubRecord) -> Gathered {
         let most = BLOCKS_AT_ONCE.min(pool.limits.buffers as usize / 8).max(1);
         for _ in 0..BUDGET / 8 {
-            if next.index >= pool.store.geometry.slots() {
+            if next.index >= pool.metadata.geometry.slots() {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(pool, next) else {
@@ -597,7 +598,7 @@ impl Scrub {
 
     /// Reads the blocks of the batch, consecutive ones together.
     fn read_blocks(&mut self, pool: &mut Pool) {
-        let block = pool.store.geometry.block();
+        let block = pool.metadata.geometry.block();
         let mut at = 0;
         while let Some(&(first, ..)) = self.blocks.get(at) {
             let follows = |i: usize| {
@@ -606,9 +607,9 @@ impl Scrub {
                     && pool.space.container_of(slot) == pool.space.container_of(first)
             };
             let length = (1..BLOCKS_AT_ONCE).find(|&i| !follows(i)).unwrap_or(BLOCKS_AT_ONCE);
-            let offset = pool.store.geometry.slot_block(first.0) * block;
+            let offset = pool.metadata.geometry.slot_block(first.0) * block;
             let segments = self.blocks[at..at + length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
-            pool.store.io.begin(
+            pool.metadata.io.begin(
                 IoOp::ReadBlocks,
                 offset,
                 length as u64 * block,
@@ -659,7 +660,7 @@ impl Scrub {
     /// Looks for other slots with the content of blocks that were lost.
     fn search(&mut self, pool: &mut Pool, care: &mut Care, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
-            if care.damages().lost.is_empty() || next.index >= pool.store.geometry.slots() || !pool.may_mend() {
+            if care.damages().lost.is_empty() || next.index >= pool.metadata.geometry.slots() || !pool.may_mend() {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(pool, next) else {

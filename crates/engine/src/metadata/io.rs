@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::api::{Device, Effect, IoId, IoOp, RequestId, Segment};
 use crate::format::entry::Slot;
-use crate::metadata::pages::PageKey;
+use crate::metadata::page_cache::PageKey;
 use crate::sizes::list_bytes;
 
 /// An I/O that the engine wants.

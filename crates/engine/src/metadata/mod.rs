@@ -3,7 +3,7 @@
 //! What must hold: a block of metadata that the newest superblock leads to is not written, and none is freed before a later superblock
 //! is durable. Pages are copied before they change. Layers above ask it to look up a leaf, to load one, and to begin an I/O.
 
+pub(crate) mod allocator;
 pub(crate) mod io;
-pub(crate) mod meta;
-pub(crate) mod pages;
+pub(crate) mod page_cache;
 pub(crate) mod tree;

@@ -17,20 +17,20 @@ use crate::format::bytes::checksum;
 use crate::format::entry::Entry;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
+use crate::metadata::allocator::MetadataAllocator;
 use crate::metadata::io::{IoTable, Purpose};
-use crate::metadata::meta::MetaSpace;
-use crate::metadata::pages::{PageCache, PageKey, Region};
+use crate::metadata::page_cache::{PageCache, PageKey, Region};
 
 /// The most levels that a tree can have, leaves included.
 pub(crate) const MAX_LEVELS: usize = 9;
 
-/// Everything that trees stand on.
-pub(crate) struct Store {
+/// The metadata of a pool: pages in memory, the allocator of blocks, and the table of I/O. Trees are made of them.
+pub(crate) struct Metadata {
     pub geometry: Geometry,
     pub page_seed: u64,
     pub journal_seed: u64,
     pub pages: PageCache,
-    pub meta: MetaSpace,
+    pub allocator: MetadataAllocator,
     pub io: IoTable,
     /// The epoch that pages written now belong to.
     pub epoch: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Store {
     pub page_visits: u64,
 }
 
-impl Store {
+impl Metadata {
     /// Byte offset of a page on the store. A pointer that leads nowhere leads to the first block, which is no page: what is
     /// read there never passes for one.
     pub(crate) fn offset(&self, key: PageKey) -> u64 {
@@ -55,8 +55,8 @@ impl Store {
 
     /// A checkpoint is durable: what it replaced is no longer part of anything. Frees so many pages of it; true if there are more.
     pub(crate) fn free_replaced(&mut self, most: usize) -> bool {
-        let Store { meta, pages, .. } = self;
-        meta.checkpoint_durable(most, |location| pages.forget(PageKey { region: Region::Metadata, location }))
+        let Metadata { allocator, pages, .. } = self;
+        allocator.checkpoint_durable(most, |location| pages.forget(PageKey { region: Region::Metadata, location }))
     }
 
     /// Whether a pointer names a block that exists.
@@ -183,8 +183,8 @@ fn child(bytes: &[u8], at: u64) -> Pointer {
 }
 
 /// Finds a leaf.
-pub(crate) fn lookup(store: &mut Store, region: Region, root: Root, leaf: u64) -> Walk {
-    let bits = shift(&store.geometry);
+pub(crate) fn lookup(metadata: &mut Metadata, region: Region, root: Root, leaf: u64) -> Walk {
+    let bits = shift(&metadata.geometry);
     if leaf.checked_shr(bits * u32::from(root.height)).unwrap_or(0) != 0 {
         return Walk::Absent(root.height);
     }
@@ -196,16 +196,16 @@ pub(crate) fn lookup(store: &mut Store, region: Region, root: Root, leaf: u64) -
             return Walk::Absent(level);
         }
         let key = PageKey { region, location: pointer.location };
-        let Some(page) = store.pages.get(key) else {
+        let Some(page) = metadata.pages.get(key) else {
             return Walk::Missing(Missing { key, pointer, parent });
         };
-        store.page_visits += 1;
+        metadata.page_visits += 1;
         if level == 0 {
             return Walk::Leaf(page);
         }
         level -= 1;
-        let at = leaf >> (bits * u32::from(level)) & (store.geometry.fanout() - 1);
-        pointer = child(store.pages.bytes(page), at);
+        let at = leaf >> (bits * u32::from(level)) & (metadata.geometry.fanout() - 1);
+        pointer = child(metadata.pages.bytes(page), at);
         parent = Some((page, at));
     }
 }
@@ -220,8 +220,8 @@ pub(crate) fn fill_lost(page: &mut [u8], level: u8) {
 }
 
 /// Finds page `index` of `level`, which is not above the root, without reading it.
-pub(crate) fn locate(store: &mut Store, region: Region, root: Root, level: u8, index: u64) -> Place {
-    let bits = shift(&store.geometry);
+pub(crate) fn locate(metadata: &mut Metadata, region: Region, root: Root, level: u8, index: u64) -> Place {
+    let bits = shift(&metadata.geometry);
     let (mut pointer, mut at, mut parent) = (root.pointer, root.height, None);
     if index.checked_shr(bits * u32::from(at - level)).unwrap_or(0) != 0 {
         return Place::Absent(at);
@@ -234,13 +234,13 @@ pub(crate) fn locate(store: &mut Store, region: Region, root: Root, level: u8, i
             return Place::At(pointer);
         }
         let key = PageKey { region, location: pointer.location };
-        let Some(page) = store.pages.get(key) else {
+        let Some(page) = metadata.pages.get(key) else {
             return Place::Missing(at, Missing { key, pointer, parent });
         };
-        store.page_visits += 1;
+        metadata.page_visits += 1;
         at -= 1;
-        let below = index >> (bits * u32::from(at - level)) & (store.geometry.fanout() - 1);
-        pointer = child(store.pages.bytes(page), below);
+        let below = index >> (bits * u32::from(at - level)) & (metadata.geometry.fanout() - 1);
+        pointer = child(metadata.pages.bytes(page), below);
         parent = Some((page, below));
     }
 }
@@ -283,48 +283,48 @@ impl Writer {
 
     /// The leaf, as a private page to change. `Ok(None)` if there is none and `create` is false. A leaf beyond the reach of
     /// the root makes the tree higher.
-    pub(crate) fn leaf(&mut self, store: &mut Store, leaf: u64, create: bool) -> Result<Option<PageId>, Stop> {
-        while leaf >= self.reach(store) {
+    pub(crate) fn leaf(&mut self, metadata: &mut Metadata, leaf: u64, create: bool) -> Result<Option<PageId>, Stop> {
+        while leaf >= self.reach(metadata) {
             if !create {
                 return Ok(None);
             }
-            self.raise(store)?;
+            self.raise(metadata)?;
         }
-        self.seek(store, leaf, 0, create)
+        self.seek(metadata, leaf, 0, create)
     }
 
     /// The leaf as a private page of zeroes, whatever was there: that is not read.
-    pub(crate) fn blank(&mut self, store: &mut Store, leaf: u64) -> Result<PageId, Stop> {
-        while leaf >= self.reach(store) {
-            self.raise(store)?;
+    pub(crate) fn blank(&mut self, metadata: &mut Metadata, leaf: u64) -> Result<PageId, Stop> {
+        while leaf >= self.reach(metadata) {
+            self.raise(metadata)?;
         }
-        let bits = shift(&store.geometry);
+        let bits = shift(&metadata.geometry);
         let pointer = if self.root.height == 0 {
-            self.leave(store, 0)?;
+            self.leave(metadata, 0)?;
             self.root.pointer
         } else {
-            let parent = self.seek(store, leaf >> bits, 1, true)?.expect("created");
-            self.leave(store, 0)?;
-            child(store.pages.bytes(parent), leaf & (store.geometry.fanout() - 1))
+            let parent = self.seek(metadata, leaf >> bits, 1, true)?.expect("created");
+            self.leave(metadata, 0)?;
+            child(metadata.pages.bytes(parent), leaf & (metadata.geometry.fanout() - 1))
         };
-        let page = store.pages.allocate().ok_or(Stop::NoPage)?;
-        store.page_visits += 1;
+        let page = metadata.pages.allocate().ok_or(Stop::NoPage)?;
+        metadata.page_visits += 1;
         self.path[0] = Some(Step { page, index: leaf, before: pointer.location });
         Ok(page)
     }
 
     /// Leaves that a tree of this height can have.
-    fn reach(&self, store: &Store) -> u64 {
-        1u64.checked_shl(shift(&store.geometry) * u32::from(self.root.height)).unwrap_or(u64::MAX)
+    fn reach(&self, metadata: &Metadata) -> u64 {
+        1u64.checked_shl(shift(&metadata.geometry) * u32::from(self.root.height)).unwrap_or(u64::MAX)
     }
 
     /// A new root, whose first child is the old one.
-    fn raise(&mut self, store: &mut Store) -> Result<(), Stop> {
+    fn raise(&mut self, metadata: &mut Metadata) -> Result<(), Stop> {
         let height = usize::from(self.root.height);
         assert!(height + 1 < MAX_LEVELS, "addresses are shorter than that");
         if !self.root.pointer.is_none() || self.path[height].is_some() {
-            let page = store.pages.allocate().ok_or(Stop::NoPage)?;
-            self.root.pointer.write(store.pages.bytes_mut(page), 0);
+            let page = metadata.pages.allocate().ok_or(Stop::NoPage)?;
+            self.root.pointer.write(metadata.pages.bytes_mut(page), 0);
             self.path[height + 1] = Some(Step { page, index: 0, before: 0 });
         }
         self.root = Root { pointer: Pointer::NONE, height: self.root.height + 1 };
@@ -332,32 +332,32 @@ impl Writer {
     }
 
     /// Goes to page `index` of `level`.
-    fn seek(&mut self, store: &mut Store, index: u64, level: u8, create: bool) -> Result<Option<PageId>, Stop> {
-        let bits = shift(&store.geometry);
-        let mask = store.geometry.fanout() - 1;
+    fn seek(&mut self, metadata: &mut Metadata, index: u64, level: u8, create: bool) -> Result<Option<PageId>, Stop> {
+        let bits = shift(&metadata.geometry);
+        let mask = metadata.geometry.fanout() - 1;
         for at in (level..=self.root.height).rev() {
             let wanted = index >> (bits * u32::from(at - level));
             if self.path[usize::from(at)].is_some_and(|step| step.index == wanted) {
                 continue;
             }
-            self.leave(store, at)?;
+            self.leave(metadata, at)?;
             let parent = (at < self.root.height)
                 .then(|| (self.path[usize::from(at) + 1].expect("parents come first").page, wanted & mask));
-            let pointer = parent.map_or(self.root.pointer, |(page, below)| child(store.pages.bytes(page), below));
+            let pointer = parent.map_or(self.root.pointer, |(page, below)| child(metadata.pages.bytes(page), below));
             let page = if pointer.is_lost() {
-                let page = store.pages.allocate().ok_or(Stop::NoPage)?;
-                fill_lost(store.pages.bytes_mut(page), at);
+                let page = metadata.pages.allocate().ok_or(Stop::NoPage)?;
+                fill_lost(metadata.pages.bytes_mut(page), at);
                 page
             } else if !pointer.is_none() {
                 let key = PageKey { region: self.region, location: pointer.location };
-                let source = store.pages.get(key).ok_or(Stop::Missing(Missing { key, pointer, parent }))?;
-                store.pages.copy_of(source).ok_or(Stop::NoPage)?
+                let source = metadata.pages.get(key).ok_or(Stop::Missing(Missing { key, pointer, parent }))?;
+                metadata.pages.copy_of(source).ok_or(Stop::NoPage)?
             } else if create {
-                store.pages.allocate().ok_or(Stop::NoPage)?
+                metadata.pages.allocate().ok_or(Stop::NoPage)?
             } else {
                 return Ok(None);
             };
-            store.page_visits += 1;
+            metadata.page_visits += 1;
             let before = if pointer.is_lost() { 0 } else { pointer.location };
             self.path[usize::from(at)] = Some(Step { page, index: wanted, before });
         }
@@ -366,8 +366,8 @@ impl Writer {
 
     /// Leaves out the page on the path to `leaf` that cannot be read, with all below, for a tree that can do without. Gives its
     /// level; it is still in use, and what it led to is.
-    pub(crate) fn leave_out(&mut self, store: &mut Store, leaf: u64) -> u8 {
-        let bits = shift(&store.geometry);
+    pub(crate) fn leave_out(&mut self, metadata: &mut Metadata, leaf: u64) -> u8 {
+        let bits = shift(&metadata.geometry);
         let index = |level: u8| leaf >> (bits * u32::from(level));
         let on_path = |&level: &u8| self.path[usize::from(level)].is_some_and(|step| step.index == index(level));
         match (0..=self.root.height).rev().take_while(on_path).last() {
@@ -377,8 +377,8 @@ impl Writer {
             }
             Some(level) => {
                 let parent = self.path[usize::from(level)].expect("on the path").page;
-                let at = index(level - 1) & (store.geometry.fanout() - 1);
-                Pointer::NONE.write(store.pages.bytes_mut(parent), at as usize * 16);
+                let at = index(level - 1) & (metadata.geometry.fanout() - 1);
+                Pointer::NONE.write(metadata.pages.bytes_mut(parent), at as usize * 16);
                 level - 1
             }
         }
@@ -390,59 +390,59 @@ impl Writer {
     }
 
     /// Writes out what the path holds at `level` and below.
-    fn leave(&mut self, store: &mut Store, level: u8) -> Result<(), Stop> {
+    fn leave(&mut self, metadata: &mut Metadata, level: u8) -> Result<(), Stop> {
         for at in 0..=usize::from(level) {
             if let Some(step) = self.path[at] {
-                let pointer = self.write_out(store, at, step)?;
+                let pointer = self.write_out(metadata, at, step)?;
                 self.path[at] = None;
                 if at == usize::from(self.root.height) {
                     self.root.pointer = pointer;
                 } else {
                     let parent = self.path[at + 1].expect("parents leave last");
-                    let slot = step.index & (store.geometry.fanout() - 1);
-                    pointer.write(store.pages.bytes_mut(parent.page), slot as usize * 16);
+                    let slot = step.index & (metadata.geometry.fanout() - 1);
+                    pointer.write(metadata.pages.bytes_mut(parent.page), slot as usize * 16);
                 }
             }
         }
         Ok(())
     }
 
-    fn write_out(&mut self, store: &mut Store, level: usize, step: Step) -> Result<Pointer, Stop> {
-        if step.before != 0 && self.region == Region::Metadata && !store.meta.is_used(step.before) {
+    fn write_out(&mut self, metadata: &mut Metadata, level: usize, step: Step) -> Result<Pointer, Stop> {
+        if step.before != 0 && self.region == Region::Metadata && !metadata.allocator.is_used(step.before) {
             return Err(Stop::Contradiction);
         }
-        let empty = store.pages.bytes(step.page).iter().all(|&byte| byte == 0);
-        let location = if empty { 0 } else { self.new_location(store, level, step)? };
+        let empty = metadata.pages.bytes(step.page).iter().all(|&byte| byte == 0);
+        let location = if empty { 0 } else { self.new_location(metadata, level, step)? };
         if step.before != 0 {
             match self.region {
                 // Readers may still come by, from the root before; forgotten when the checkpoint is durable.
-                Region::Metadata => store.meta.free_later(step.before),
-                Region::MetaMap => store.pages.forget(PageKey { region: self.region, location: step.before }),
+                Region::Metadata => metadata.allocator.free_later(step.before),
+                Region::MetaMap => metadata.pages.forget(PageKey { region: self.region, location: step.before }),
             }
         }
         if empty {
-            store.pages.release(step.page);
+            metadata.pages.release(step.page);
             return Ok(Pointer::NONE);
         }
         let key = PageKey { region: self.region, location };
-        let checksum = checksum(store.page_seed, store.pages.bytes(step.page));
-        store.pages.publish(step.page, key);
-        let (offset, block) = (store.offset(key), store.geometry.block());
-        store.io.begin(IoOp::Write, offset, block, [Segment::Page(step.page)], Purpose::WritePage(key));
+        let checksum = checksum(metadata.page_seed, metadata.pages.bytes(step.page));
+        metadata.pages.publish(step.page, key);
+        let (offset, block) = (metadata.offset(key), metadata.geometry.block());
+        metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(step.page)], Purpose::WritePage(key));
         self.written += 1;
-        Ok(Pointer { location, birth: store.epoch as u32, checksum })
+        Ok(Pointer { location, birth: metadata.epoch as u32, checksum })
     }
 
     /// Copy-on-write pages go to any free block; a page of the meta map to the one of its two homes that is not in force.
-    fn new_location(&self, store: &mut Store, level: usize, step: Step) -> Result<u32, Stop> {
+    fn new_location(&self, metadata: &mut Metadata, level: usize, step: Step) -> Result<u32, Stop> {
         match self.region {
             Region::Metadata => {
-                let pages = &store.pages;
+                let pages = &metadata.pages;
                 let busy = |location| pages.is_busy(PageKey { region: Region::Metadata, location });
-                store.meta.allocate(busy).ok_or(Stop::NoSpace)
+                metadata.allocator.allocate(busy).ok_or(Stop::NoSpace)
             }
             Region::MetaMap => {
-                let first = 2 * (store.geometry.meta_map_page(level, step.index) as u32) + 1;
+                let first = 2 * (metadata.geometry.meta_map_page(level, step.index) as u32) + 1;
                 Ok(if step.before == first { first + 1 } else { first })
             }
         }
@@ -452,14 +452,14 @@ impl Writer {
     /// level. Restartable: `first` moves on as far as it got. Stops early when `out` is full.
     pub(crate) fn cut(
         &mut self,
-        store: &mut Store,
+        metadata: &mut Metadata,
         first: &mut u64,
         end: u64,
         out: &mut Vec<(Pointer, u8)>,
     ) -> Result<(), Stop> {
-        let bits = shift(&store.geometry);
-        let mask = store.geometry.fanout() - 1;
-        let end = end.min(self.reach(store));
+        let bits = shift(&metadata.geometry);
+        let mask = metadata.geometry.fanout() - 1;
+        let end = end.min(self.reach(metadata));
         while *first < end {
             // The greatest subtree that begins here and ends inside.
             let mut level = 0;
@@ -473,18 +473,18 @@ impl Writer {
             let span = 1u64 << (bits * u32::from(level));
             let index = *first >> (bits * u32::from(level));
             if level == self.root.height {
-                self.leave(store, level)?;
+                self.leave(metadata, level)?;
                 let pointer = core::mem::take(&mut self.root.pointer);
                 if !pointer.is_none() && !pointer.is_lost() {
                     out.push((pointer, level));
                 }
-            } else if let Some(parent) = self.seek(store, index >> bits, level + 1, false)? {
+            } else if let Some(parent) = self.seek(metadata, index >> bits, level + 1, false)? {
                 // What the path holds below has to be in place before its subtree is cut off.
-                self.leave(store, level)?;
+                self.leave(metadata, level)?;
                 let at = (index & mask) as usize * 16;
-                let pointer = Pointer::read(store.pages.bytes(parent), at);
+                let pointer = Pointer::read(metadata.pages.bytes(parent), at);
                 if !pointer.is_none() {
-                    Pointer::NONE.write(store.pages.bytes_mut(parent), at);
+                    Pointer::NONE.write(metadata.pages.bytes_mut(parent), at);
                     if !pointer.is_lost() {
                         out.push((pointer, level));
                     }
@@ -496,15 +496,15 @@ impl Writer {
     }
 
     /// Writes out the rest and gives the new root.
-    pub(crate) fn finish(&mut self, store: &mut Store) -> Result<Root, Stop> {
-        self.leave(store, self.root.height)?;
+    pub(crate) fn finish(&mut self, metadata: &mut Metadata) -> Result<Root, Stop> {
+        self.leave(metadata, self.root.height)?;
         Ok(self.root)
     }
 
     /// Gives the pages of the path back without writing them: the pool has failed.
-    pub(crate) fn abandon(&mut self, store: &mut Store) {
+    pub(crate) fn abandon(&mut self, metadata: &mut Metadata) {
         for step in self.path.iter_mut().filter_map(Option::take) {
-            store.pages.release(step.page);
+            metadata.pages.release(step.page);
         }
     }
 }
@@ -525,10 +525,10 @@ pub(crate) struct LastLeaf(Option<(u64, Walk)>);
 
 impl LastLeaf {
     /// Finds a leaf of the tree that this is for.
-    pub(crate) fn lookup(&mut self, store: &mut Store, root: Root, leaf: u64) -> Walk {
+    pub(crate) fn lookup(&mut self, metadata: &mut Metadata, root: Root, leaf: u64) -> Walk {
         let walk = match self.0 {
             Some((known, walk)) if known == leaf => walk,
-            _ => lookup(store, Region::Metadata, root, leaf),
+            _ => lookup(metadata, Region::Metadata, root, leaf),
         };
         self.0 = Some((leaf, walk));
         walk

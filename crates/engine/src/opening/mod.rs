@@ -35,7 +35,7 @@ use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::locality_map::NearMap;
 use crate::map::map_buffer::{self, MapBuffer};
 use crate::metadata::io::Purpose;
-use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Walk, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
@@ -153,29 +153,29 @@ impl Pool {
     pub(crate) fn recovery_failed(&mut self, error: OpenError) {
         if self.phase == Phase::Recovering {
             self.phase = Phase::Dead;
-            self.store.io.effects.push_back(Effect::Opened(Err(error)));
+            self.metadata.io.effects.push_back(Effect::Opened(Err(error)));
         }
     }
 
     fn recovery_sync(&mut self, recovery: &mut Recovery) {
         recovery.outstanding += 1;
-        self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
+        self.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
     }
 
     // ---- superblocks and tables ----
 
     fn read_superblocks(&mut self, recovery: &mut Recovery) {
-        let block = self.store.geometry.block();
+        let block = self.metadata.geometry.block();
         for number in 0..4u32 {
-            let at = self.store.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
+            let at = self.metadata.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
             recovery.outstanding += 1;
-            self.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
+            self.metadata.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
         }
     }
 
     /// Leaves that a tree can have.
     pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
-        let geometry = &self.store.geometry;
+        let geometry = &self.metadata.geometry;
         let block = geometry.block();
         match tree {
             TreeId::MetaMap => geometry.meta_map_leaves(),
@@ -197,14 +197,14 @@ impl Pool {
     fn has_memory_to_buffer(&self, records: usize) -> Result<(), OpenError> {
         let beyond = (records as u64).saturating_sub(self.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
         let entries = 8 * beyond / REPLAY_ENTRY_BYTES;
-        let fits = entries <= self.limits.replayable_entries(&self.store.geometry);
+        let fits = entries <= self.limits.replayable_entries(&self.metadata.geometry);
         if fits { Ok(()) } else { Err(OpenError::TooLittleMemory { entries }) }
     }
 
     /// Whether a mapping of the map buffer is one that can be, with the volumes that there are.
     pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
         let known = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-        known.is_ok_and(|at| key.lba() < self.volumes[at].size.div_ceil(self.store.geometry.block()))
+        known.is_ok_and(|at| key.lba() < self.volumes[at].size.div_ceil(self.metadata.geometry.block()))
             && entry.is_valid()
             && entry.slot().is_none_or(|slot| self.space.contains(slot))
     }
@@ -219,7 +219,7 @@ impl Pool {
     ) -> (Vec<Check>, bool) {
         let header = &walked.header;
         let proven = header.sequence <= mark || self.mutant(Mutant::UnprovenRecord);
-        let ring = u64::from(self.store.geometry.journal_blocks);
+        let ring = u64::from(self.metadata.geometry.journal_blocks);
         let first_block = u64::from(header.position) + u64::from(header.pages);
         let mut checks = Vec::new();
         for change in &walked.changes {
@@ -229,17 +229,17 @@ impl Pool {
             let (slot, digest, block) = match *change {
                 Change::Carried { slot, digest, block, .. } => {
                     let ring_block = (first_block + u64::from(block)) % ring;
-                    let block = self.store.geometry.journal_start() + ring_block;
+                    let block = self.metadata.geometry.journal_start() + ring_block;
                     carried.insert(slot, (digest, block, header.sequence));
                     (slot, digest, block)
                 }
                 Change::Fresh { slot, digest, .. } => {
                     carried.remove(&slot);
-                    (slot, digest, self.store.geometry.slot_block(slot.0))
+                    (slot, digest, self.metadata.geometry.slot_block(slot.0))
                 }
                 Change::Share { slot, digest, .. } => match carried.get(&slot) {
                     Some((known, ..)) if *known == digest => continue,
-                    _ => (slot, digest, self.store.geometry.slot_block(slot.0)),
+                    _ => (slot, digest, self.metadata.geometry.slot_block(slot.0)),
                 },
                 Change::Zero { .. }
                 | Change::Clear { .. }
@@ -266,7 +266,7 @@ impl Pool {
             Change::Zero { key } => (key, key.lba() + 1),
             Change::DeleteVolume { volume } => return sizes.remove(&volume).is_some(),
             Change::ResizeVolume { volume, blocks } => {
-                let possible = blocks <= most_blocks(&self.store.geometry);
+                let possible = blocks <= most_blocks(&self.metadata.geometry);
                 return possible && sizes.get_mut(&volume).map(|size| *size = blocks).is_some();
             }
         };
@@ -275,13 +275,13 @@ impl Pool {
 
     /// Reads the next blocks whose digests have to be checked.
     fn read_checks(&mut self, recovery: &mut Recovery) {
-        let bytes = self.store.geometry.block();
+        let bytes = self.metadata.geometry.block();
         while recovery.outstanding < AT_ONCE && recovery.check_at < recovery.checks.len() {
             let Some(buffer) = self.buffers.take() else { break };
             let number = recovery.check_at as u32;
             let offset = recovery.checks[recovery.check_at].block * bytes;
             let segment = [Segment::Buffer(buffer)];
-            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
+            self.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
             recovery.check_at += 1;
             recovery.outstanding += 1;
         }
@@ -294,10 +294,10 @@ impl Pool {
         let check = recovery.checks[number];
         let good = !content.zero && content.digest == check.digest;
         if recovery.step == Step::Redo && good {
-            let block = self.store.geometry.block();
-            let offset = self.store.geometry.slot_block(check.slot.0) * block;
+            let block = self.metadata.geometry.block();
+            let offset = self.metadata.geometry.slot_block(check.slot.0) * block;
             let segment = [Segment::Buffer(buffer)];
-            self.store.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
+            self.metadata.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
             recovery.outstanding += 1;
             recovery.report.blocks_redone += 1;
             return;
@@ -336,9 +336,9 @@ impl Pool {
     /// Looks whether the pool is still ours, before something is written to it.
     fn look_while_recovering(&mut self, recovery: &mut Recovery) {
         if let Some(at) = self.geometry().owner_block().filter(|_| self.owner_nonce().is_some()) {
-            let block = self.store.geometry.block();
+            let block = self.metadata.geometry.block();
             recovery.outstanding += 1;
-            self.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
+            self.metadata.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
         }
     }
 
@@ -377,7 +377,7 @@ impl Pool {
         let sequence = last.map_or(self.superblock.included, |walked| walked.header.sequence);
         let checksum = last.map_or(self.superblock.included_checksum, |walked| walked.checksum);
         let used: u32 = recovery.records.iter().map(|walked| blocks_of(&walked.header)).sum();
-        let geometry = self.store.geometry;
+        let geometry = self.metadata.geometry;
         let head = (self.superblock.journal_position + used) % geometry.journal_blocks;
         let mut journal = Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used);
         journal.entries = recovery.report.entries;
@@ -450,8 +450,8 @@ impl Pool {
             // A container that is full in its table has no new block.
             self.note_replayed(slot);
             if self.space.take(slot).is_none() {
-                let block = self.store.geometry.slot_block(slot.0);
-                let offset = block * self.store.geometry.block();
+                let block = self.metadata.geometry.slot_block(slot.0);
+                let offset = block * self.metadata.geometry.block();
                 return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
             }
             if self.copied_from(recent.owner).is_none() {
@@ -556,7 +556,7 @@ impl Engine {
     ) {
         for &segment in segments {
             if let Segment::Page(page) = segment {
-                self.pool.store.pages.release(page);
+                self.pool.metadata.pages.release(page);
             }
         }
         let Some(mut recovery) = self.recovery.take() else { return };
@@ -604,7 +604,8 @@ impl Engine {
         };
         if let Some(parity) = (0..2).find(unknown) {
             // What cannot be read may be the newest.
-            let offset = self.pool.store.geometry.superblock_block(0, parity as u64) * self.pool.store.geometry.block();
+            let offset =
+                self.pool.metadata.geometry.superblock_block(0, parity as u64) * self.pool.metadata.geometry.block();
             return Err(OpenError::Device { offset });
         }
         let ours = self.pool.superblock.parameters;
@@ -622,7 +623,7 @@ impl Engine {
         let scrub = self.jobs.scrub.record;
         self.care.set_left(scrub.found.saturating_sub(scrub.repaired).into());
         self.jobs.dedup_mut().found(self.pool.superblock.dedup, self.pool.now);
-        self.pool.store.epoch = self.pool.superblock.epoch;
+        self.pool.metadata.epoch = self.pool.superblock.epoch;
         recovery.report.clean = self.pool.superblock.clean;
         self.pool.failure = self.pool.superblock.failed;
         recovery.report.failed = self.pool.failure;
@@ -633,13 +634,13 @@ impl Engine {
         recovery.position = self.pool.superblock.journal_position;
         recovery.mark = self.pool.superblock.mark();
         for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries, TreeId::DiskIndex]) {
-            let height = height_for(self.pool.table_leaves(tree), self.pool.store.geometry.fanout());
+            let height = height_for(self.pool.table_leaves(tree), self.pool.metadata.geometry.fanout());
             let root = &mut self.pool.roots[tree as usize];
             if root.pointer.is_none() {
                 root.height = height;
             } else if root.height > height {
-                let offset = self.pool.store.geometry.superblock_block(0, self.pool.superblock.epoch)
-                    * self.pool.store.geometry.block();
+                let offset = self.pool.metadata.geometry.superblock_block(0, self.pool.superblock.epoch)
+                    * self.pool.metadata.geometry.block();
                 return Err(OpenError::DamagedPage { offset, what: "the superblock" });
             }
         }
@@ -654,47 +655,47 @@ impl Engine {
             self.pool.buffer.iter().for_each(|(key, _)| self.pool.room.buffered.note(key));
             if !self.pool.buffer.iter().all(|(key, entry)| self.pool.may_be_buffered(key, entry)) {
                 let location = self.pool.roots[TreeId::MapBuffer as usize].pointer.location;
-                let offset = self.pool.store.offset(PageKey { region: Region::Metadata, location });
+                let offset = self.pool.metadata.offset(PageKey { region: Region::Metadata, location });
                 return Err(OpenError::DamagedPage { offset, what: table_name(TreeId::MapBuffer) });
             }
             self.pool.space.data_used = self.pool.superblock.data_used;
             self.pool.review_orphans();
             self.pool
                 .space
-                .set_reserved(self.pool.superblock.reserved_containers.min(self.pool.store.geometry.containers));
+                .set_reserved(self.pool.superblock.reserved_containers.min(self.pool.metadata.geometry.containers));
             self.pool.journal.head = recovery.position;
             if self.pool.reads_only && self.pool.superblock.clean {
                 return Ok(self.pool.rest(recovery));
             }
-            let block = self.pool.store.geometry.block();
+            let block = self.pool.metadata.geometry.block();
             recovery.sizes = self.pool.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
             return Ok(Progress::Next(Step::Walk));
         };
         let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
         let (root, leaves) = (self.pool.roots[tree as usize], self.pool.table_leaves(tree));
         while recovery.leaf < leaves {
-            match lookup(&mut self.pool.store, region, root, recovery.leaf) {
+            match lookup(&mut self.pool.metadata, region, root, recovery.leaf) {
                 Walk::Leaf(page) => {
                     if self.read_table_leaf(recovery, tree, page).is_none() {
-                        let offset = self.pool.store.offset(self.pool.store.pages.key_of(page));
+                        let offset = self.pool.metadata.offset(self.pool.metadata.pages.key_of(page));
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
                     recovery.leaf += 1;
                 }
                 Walk::Absent(level) => {
-                    let span = self.pool.store.geometry.fanout().saturating_pow(u32::from(level));
+                    let span = self.pool.metadata.geometry.fanout().saturating_pow(u32::from(level));
                     recovery.leaf = (recovery.leaf / span).saturating_add(1).saturating_mul(span);
                 }
                 Walk::Missing(missing) => {
-                    if !self.pool.store.is_valid(missing.key) {
-                        let offset = self.pool.store.offset(missing.key);
+                    if !self.pool.metadata.is_valid(missing.key) {
+                        let offset = self.pool.metadata.offset(missing.key);
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
-                    self.pool.store.load(missing, None);
-                    let ahead = LOAD_AHEAD.min(self.pool.store.pages.available() as u64 / 4);
+                    self.pool.metadata.load(missing, None);
+                    let ahead = LOAD_AHEAD.min(self.pool.metadata.pages.available() as u64 / 4);
                     for leaf in recovery.leaf + 1..leaves.min(recovery.leaf + ahead) {
-                        if let Walk::Missing(missing) = lookup(&mut self.pool.store, region, root, leaf) {
-                            self.pool.store.load(missing, None);
+                        if let Walk::Missing(missing) = lookup(&mut self.pool.metadata, region, root, leaf) {
+                            self.pool.metadata.load(missing, None);
                         }
                     }
                     return Ok(Progress::Wait);
@@ -708,14 +709,14 @@ impl Engine {
 
     fn read_table_leaf(&mut self, recovery: &mut Recovery, tree: TreeId, page: PageId) -> Option<()> {
         let leaf = recovery.leaf;
-        let bytes = self.pool.store.pages.bytes(page);
-        let geometry = &self.pool.store.geometry;
+        let bytes = self.pool.metadata.pages.bytes(page);
+        let geometry = &self.pool.metadata.geometry;
         // Addresses below a higher tree would not fit into their bits.
         let most = most_blocks(geometry);
         let highest = height_for(most / geometry.map_leaf_entries(), geometry.fanout());
         match tree {
             TreeId::Containers => self.pool.space.read_container_leaf(leaf, bytes)?,
-            TreeId::MetaMap => self.pool.store.meta.read_leaf(leaf, bytes),
+            TreeId::MetaMap => self.pool.metadata.allocator.read_leaf(leaf, bytes),
             TreeId::Volumes => {
                 for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
                     let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
@@ -779,7 +780,7 @@ impl Engine {
         if recovery.report.offline_blocks > 0 {
             self.jobs.dedup_mut().leave(self.pool.now, recovery.report.offline_blocks);
         }
-        self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
+        self.pool.metadata.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
     }
 }
 

@@ -36,15 +36,15 @@ enum Next {
 impl Pool {
     /// Walks the chain, and reads on where that has to be.
     pub(super) fn walk(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
-        let most = self.limits.replayable_entries(&self.store.geometry);
+        let most = self.limits.replayable_entries(&self.metadata.geometry);
         if let Some((offset, length)) = self.walk_window(recovery, most) {
             recovery.outstanding += 1;
-            self.store.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
+            self.metadata.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
             return Ok(Progress::Wait);
         }
         if recovery.newest_epoch > self.superblock.epoch {
             // What the older one leads to may have been reused since.
-            let geometry = &self.store.geometry;
+            let geometry = &self.metadata.geometry;
             let offset = geometry.superblock_block(0, recovery.newest_epoch) * geometry.block();
             return Err(OpenError::DamagedPage { offset, what: "the newest superblock" });
         }
@@ -61,8 +61,8 @@ impl Pool {
     /// Walks the chain as far as what has been read goes, keeping the changes of `most` entries. Gives the bytes (offset, length)
     /// that have to be added to the window then, `None` at the end of the chain.
     pub(crate) fn walk_window(&self, recovery: &mut Recovery, most: u64) -> Option<(u64, u64)> {
-        let block = self.store.geometry.block_size as usize;
-        let ring = self.store.geometry.journal_blocks;
+        let block = self.metadata.geometry.block_size as usize;
+        let ring = self.metadata.geometry.journal_blocks;
         loop {
             let have = (recovery.window.len() / block) as u32;
             let needed = match self.next_record(recovery) {
@@ -101,7 +101,7 @@ impl Pool {
             // What is in the window is contiguous from `position`; read on behind it.
             let from = (recovery.position + have) % ring;
             let count = WINDOW_BLOCKS.max(needed - have).min(ring - from).min(ring - have);
-            let offset = (self.store.geometry.journal_start() + u64::from(from)) * block as u64;
+            let offset = (self.metadata.geometry.journal_start() + u64::from(from)) * block as u64;
             return Some((offset, u64::from(count) * block as u64));
         }
     }
@@ -110,8 +110,8 @@ impl Pool {
     /// has been damaged since.
     fn beyond(&self, recovery: &Recovery) -> (u64, u64) {
         let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
-        let block = self.store.geometry.block_size as usize;
-        let ring = self.store.geometry.journal_blocks;
+        let block = self.metadata.geometry.block_size as usize;
+        let ring = self.metadata.geometry.journal_blocks;
         let mut highest = (0, 0);
         for (at, page) in recovery.window.chunks_exact(block).enumerate() {
             let Some(header) = record::decode_header(page) else { continue };
@@ -121,7 +121,7 @@ impl Pool {
             let bytes = at * block..(at + usize::from(header.pages)) * block;
             if follows
                 && let Some(pages) = recovery.window.get(bytes)
-                && record::decode(&header, &mut pages.to_vec(), self.store.journal_seed).is_some()
+                && record::decode(&header, &mut pages.to_vec(), self.metadata.journal_seed).is_some()
             {
                 highest = (highest.0.max(header.watermark), highest.1.max(header.epoch));
             }
@@ -131,7 +131,7 @@ impl Pool {
 
     /// The next record of the chain, if what has been read has it.
     fn next_record(&self, recovery: &mut Recovery) -> Next {
-        let block = self.store.geometry.block_size as usize;
+        let block = self.metadata.geometry.block_size as usize;
         let (sequence, previous) = match recovery.records.last() {
             Some(walked) => (walked.header.sequence + 1, walked.checksum),
             None => (self.superblock.included + 1, self.superblock.included_checksum),
@@ -147,7 +147,7 @@ impl Pool {
             || header.previous != previous
             || header.position != recovery.position
             || stale
-            || recovery.walked_blocks + blocks > self.store.geometry.journal_blocks
+            || recovery.walked_blocks + blocks > self.metadata.geometry.journal_blocks
         {
             return Next::End;
         }
@@ -155,7 +155,7 @@ impl Pool {
         if recovery.window.len() < bytes {
             return Next::Read(u32::from(header.pages));
         }
-        match record::decode(&header, &mut recovery.window[..bytes], self.store.journal_seed) {
+        match record::decode(&header, &mut recovery.window[..bytes], self.metadata.journal_seed) {
             Some((changes, checksum)) => Next::Record(alloc::boxed::Box::new(Walked { header, changes, checksum })),
             None => Next::End,
         }

@@ -5,14 +5,14 @@ use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::TreeId;
 use crate::metadata::io::Purpose;
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::space::SlotState;
 
 impl Pool {
     /// Slots that are kept at hand for the next writes.
     fn slots_ahead(&self) -> u64 {
-        2 * u64::from(self.store.geometry.piece_blocks) + 2
+        2 * u64::from(self.metadata.geometry.piece_blocks) + 2
     }
 
     /// Opens containers ahead of the allocator, which needs their part of the space map. True if one was opened.
@@ -44,7 +44,7 @@ impl Pool {
             Ok(()) => self.forget_wrapped(),
             Err(missing) if self.failed_pages.contains(&missing.key) => self.space.exclude(container),
             Err(missing) => {
-                self.store.load(missing, None);
+                self.metadata.load(missing, None);
                 return None;
             }
         }
@@ -53,7 +53,7 @@ impl Pool {
 
     /// Opens a container, with the slots that are free in its part of the space map and not taken.
     fn free_slots(&mut self, container: u32, in_row: bool) -> Result<(), Missing> {
-        let per_leaf = self.store.geometry.space_leaf_slots();
+        let per_leaf = self.metadata.geometry.space_leaf_slots();
         let root = self.roots[TreeId::SpaceMap as usize];
         let slots = self.space.slots_of(container);
         let mut free = core::mem::take(&mut self.free_slots);
@@ -62,9 +62,9 @@ impl Pool {
             && next < slots.end
         {
             let end = slots.end.min((next / per_leaf + 1) * per_leaf);
-            match lookup(&mut self.store, Region::Metadata, root, next / per_leaf) {
+            match lookup(&mut self.metadata, Region::Metadata, root, next / per_leaf) {
                 Walk::Leaf(page) => {
-                    let page = self.store.pages.bytes(page);
+                    let page = self.metadata.pages.bytes(page);
                     let is_free = |slot| SlotState::read(page, slot % per_leaf) == SlotState::Free;
                     free.extend((next..end).map(is_free));
                 }
@@ -113,17 +113,17 @@ impl Pool {
         if self.reserving || self.host_full {
             return;
         }
-        let per_container = u64::from(self.store.geometry.slots_per_container);
+        let per_container = u64::from(self.metadata.geometry.slots_per_container);
         let mut ahead = (4 * per_container).max(self.slots_ahead());
         if core::mem::take(&mut self.wants_fresh) {
             ahead = u64::MAX;
         }
         if let Some((first, count)) = self.space.to_reserve(ahead, self.reserve_at_once) {
-            let bytes = per_container * self.store.geometry.block();
-            let (block, together) = self.store.geometry.container_run(first);
-            let (offset, count) = (block * self.store.geometry.block(), count.min(together));
+            let bytes = per_container * self.metadata.geometry.block();
+            let (block, together) = self.metadata.geometry.container_run(first);
+            let (offset, count) = (block * self.metadata.geometry.block(), count.min(together));
             let purpose = Purpose::ReserveContainers(count);
-            self.store.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
+            self.metadata.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
             self.reserving = true;
         }
     }

@@ -7,7 +7,7 @@ use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::layout::{SUMMARY_BYTES, read_summary};
 use crate::format::superblock::TreeId;
 use crate::map::delta::Recent;
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, Walk, lookup};
 use crate::mutant::Mutant;
 use crate::sharing::index::first_bits;
@@ -37,11 +37,11 @@ impl Pool {
 
     /// The digest that a slot's summary holds, and whose the block was first.
     pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
-        let per_leaf = self.store.geometry.summary_leaf_slots();
+        let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let root = self.roots[TreeId::Summaries as usize];
-        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
+        match lookup(&mut self.metadata, Region::Metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => {
-                Ok(Some(read_summary(self.store.pages.bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
+                Ok(Some(read_summary(self.metadata.pages.bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
             }
             Walk::Absent(_) => Ok(None),
             Walk::Missing(missing) => Err(missing),
@@ -96,8 +96,8 @@ impl Pool {
         leaf: u64,
         mut visit: impl FnMut(&mut Pool, Slot, SlotState, Digest, Key),
     ) -> Result<u64, Missing> {
-        let geometry = self.store.geometry;
-        let page = match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
+        let geometry = self.metadata.geometry;
+        let page = match lookup(&mut self.metadata, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
             Walk::Leaf(page) => page,
             Walk::Absent(level) => {
                 let span = geometry.fanout().saturating_pow(level.into());
@@ -124,7 +124,7 @@ impl Pool {
                 continue;
             };
             let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
-            let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
+            let (digest, owner) = read_summary(self.metadata.pages.bytes(page), at);
             if self.copied_from(owner).is_none() || self.mutant(Mutant::CopyForData) {
                 visit(self, slot, state, digest, owner);
             }
@@ -137,14 +137,14 @@ impl Pool {
     pub(crate) fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
         length < RUN_BLOCKS
             && slot.0 == first.0 + length as u64
-            && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.store.geometry.block()
+            && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.metadata.geometry.block()
             && self.space.container_of(first) == self.space.container_of(slot)
     }
 
     /// Where a slot's content is on the store.
     pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
         let carried = self.in_journal.get(&slot).copied();
-        carried.unwrap_or_else(|| self.store.geometry.slot_block(slot.0)) * self.store.geometry.block()
+        carried.unwrap_or_else(|| self.metadata.geometry.slot_block(slot.0)) * self.metadata.geometry.block()
     }
 
     /// The part of a digest that sharing looks at.
@@ -170,10 +170,10 @@ impl Pool {
         if let Some(state) = self.under_way.as_ref().and_then(|under_way| under_way.merged_state(slot)) {
             return Ok(state);
         }
-        let per_leaf = self.store.geometry.space_leaf_slots();
+        let per_leaf = self.metadata.geometry.space_leaf_slots();
         let root = self.roots[TreeId::SpaceMap as usize];
-        match last.lookup(&mut self.store, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf)),
+        match last.lookup(&mut self.metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => Ok(SlotState::read(self.metadata.pages.bytes(page), slot.0 % per_leaf)),
             Walk::Absent(_) => Ok(SlotState::Free),
             Walk::Missing(missing) => Err(missing),
         }

@@ -22,7 +22,7 @@ use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
 use crate::format::volume::Volume;
 use crate::map::discards::Discard;
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::Stop;
 
 use behind::Behind;
@@ -128,7 +128,7 @@ impl Pool {
         if self.is_index_page(pointer.location) && level > 0 {
             match self.metadata_page(pointer) {
                 Ok(page) => {
-                    let pointers = self.store.pages.bytes(page).chunks_exact(16);
+                    let pointers = self.metadata.pages.bytes(page).chunks_exact(16);
                     children.extend(pointers.map(|child| Pointer::read(child, 0)));
                 }
                 Err(Stop::Missing(missing)) if self.failed_pages.contains(&missing.key) => {
@@ -152,13 +152,13 @@ impl Pool {
     }
 
     fn is_index_page(&self, location: u32) -> bool {
-        let key = crate::metadata::pages::PageKey { region: Region::Metadata, location };
-        self.store.is_valid(key) && self.store.meta.is_used(location)
+        let key = crate::metadata::page_cache::PageKey { region: Region::Metadata, location };
+        self.metadata.is_valid(key) && self.metadata.allocator.is_used(location)
     }
 
     fn free_index_page(&mut self, location: u32) {
         if self.is_index_page(location) {
-            self.store.meta.free_later(location);
+            self.metadata.allocator.free_later(location);
         }
     }
 }
@@ -167,7 +167,7 @@ impl Pool {
     /// At the beginning of a checkpoint: whether there is to be one.
     pub(crate) fn review_disk_index(&mut self) {
         let wanted = self.disk_index_is_wanted() && !core::mem::take(&mut self.disk_index.gives_up);
-        let geometry = self.store.geometry;
+        let geometry = self.metadata.geometry;
         let record = self.disk_index.record;
         if !wanted || record.is_on() && is_outgrown(&geometry, record.buckets) {
             self.cut_disk_index_off();
@@ -210,7 +210,7 @@ impl Pool {
         let is_built = index.record.is_complete() || index.record.is_behind();
         index.record.is_on()
             && (!is_built && self.is_any_looking()
-                || is_outgrown(&self.store.geometry, index.record.buckets)
+                || is_outgrown(&self.metadata.geometry, index.record.buckets)
                 || !index.unreadable.is_empty())
     }
 }

@@ -24,7 +24,7 @@ use crate::format::flash::{Owner, Shape, Stamp};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::TreeId;
 use crate::locality_map::NearMap;
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::mutant::Mutant;
 use crate::payload::flash::admission::{Admission, Rules, UNKNOWN, Verdict};
@@ -251,7 +251,7 @@ impl Pool {
     /// pool serves, and then nothing is. Each flash of an opening gets another mark.
     pub(crate) fn set_flash(&mut self, parameters: FlashParameters) {
         let FlashParameters { blocks, most_places, nonce, rules } = parameters;
-        let geometry = self.store.geometry;
+        let geometry = self.metadata.geometry;
         let Some(shape) = Shape::new(blocks, most_places, &geometry) else { return };
         let bytes = u64::from(geometry.slots_per_container) * geometry.block();
         let most = u64::from(u16::MAX);
@@ -263,7 +263,7 @@ impl Pool {
         let none = Stamp { epoch: 0, mark: 0 };
         self.space.watch();
         self.flash = Some(Box::new(Flash {
-            log: Owner { id: self.superblock.parameters.id, secret: self.store.journal_seed, shape },
+            log: Owner { id: self.superblock.parameters.id, secret: self.metadata.journal_seed, shape },
             stamp: Stamp { mark, epoch: self.superblock.seal_epoch },
             found: none,
             admission: Admission::new(rules, geometry.containers, shape.places, bytes),
@@ -321,7 +321,7 @@ impl Pool {
                 return None;
             }
             // For the next time, what is missing.
-            self.files_in(victim).map_err(|missing| self.store.load(missing, None)).ok()
+            self.files_in(victim).map_err(|missing| self.metadata.load(missing, None)).ok()
         });
         self.flash = Some(flash);
         match verdict {
@@ -333,13 +333,13 @@ impl Pool {
     /// Files that use a container after deduplication, as far as a block device can tell: the most blocks that lead to one of its slots; 1
     /// if nothing in it is shared. From the pages of the reference counts, as of the newest merge; what cannot be read counts as not shared.
     fn files_in(&mut self, container: u32) -> Result<u16, Missing> {
-        let per_leaf = self.store.geometry.block() / 4;
+        let per_leaf = self.metadata.geometry.block() / 4;
         let slots = self.space.slots_of(container);
         let root = self.roots[TreeId::Counts as usize];
         let mut most = 1;
         for leaf in slots.start / per_leaf..slots.end.div_ceil(per_leaf) {
-            let page = match lookup(&mut self.store, Region::Metadata, root, leaf) {
-                Walk::Leaf(page) => self.store.pages.bytes(page),
+            let page = match lookup(&mut self.metadata, Region::Metadata, root, leaf) {
+                Walk::Leaf(page) => self.metadata.pages.bytes(page),
                 Walk::Absent(_) => continue,
                 Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => continue,
                 Walk::Missing(missing) => return Err(missing),
@@ -491,7 +491,7 @@ impl Pool {
                 Ok(digest) => digest,
                 Err(missing) => {
                     if !self.failed_pages.contains(&missing.key) {
-                        self.store.load(missing, None);
+                        self.metadata.load(missing, None);
                     }
                     if let Some(flash) = &mut self.flash {
                         flash.status.unproven_blocks += 1;
@@ -533,7 +533,7 @@ impl Pool {
     /// The pool has grown.
     pub(crate) fn grow_flash(&mut self) {
         if let Some(flash) = &mut self.flash {
-            flash.admission.grow(self.store.geometry.containers);
+            flash.admission.grow(self.metadata.geometry.containers);
         }
     }
 }

@@ -68,13 +68,19 @@ impl Pool {
 
     fn begin_growth(&mut self, grown: Geometry) {
         let homes = grown.segments().last().map(|last| last.homes);
-        let is_new = grown.metadata_blocks > self.store.geometry.metadata_blocks;
+        let is_new = grown.metadata_blocks > self.metadata.geometry.metadata_blocks;
         self.needs_pump = true;
         self.growth_offer.is_awaited = false;
         match homes.filter(|homes| is_new && homes.count > 0) {
             Some(homes) => {
                 let block = grown.block();
-                self.store.io.begin(IoOp::Reserve, homes.block * block, homes.count * block, [], Purpose::ReserveHomes);
+                self.metadata.io.begin(
+                    IoOp::Reserve,
+                    homes.block * block,
+                    homes.count * block,
+                    [],
+                    Purpose::ReserveHomes,
+                );
                 self.growing = Some(Growing::Reserving(grown));
             }
             None => self.growing = Some(Growing::Ready(grown)),
@@ -97,8 +103,8 @@ impl Pool {
 
     /// A superblock with this geometry is durable in both places.
     pub(crate) fn grow_to(&mut self, grown: Geometry) {
-        self.store.geometry = grown;
-        self.store.meta.grow(grown.metadata_blocks);
+        self.metadata.geometry = grown;
+        self.metadata.allocator.grow(grown.metadata_blocks);
         self.space.grow(&grown);
         self.grow_flash();
         self.index.widen(grown.slots());
@@ -112,9 +118,9 @@ impl Pool {
     /// Goes on with a growth to `capacity` and so much metadata as far as possible; its result, when there is one.
     pub(crate) fn step_growth(&mut self, capacity: u64, metadata: u64) -> Option<Result<(), ControlError>> {
         match self.growing {
-            None => match self.store.geometry.grown_with(capacity, metadata) {
+            None => match self.metadata.geometry.grown_with(capacity, metadata) {
                 Err(error) => Some(Err(ControlError::BadCapacity(error))),
-                Ok(grown) if grown == self.store.geometry => Some(Ok(())),
+                Ok(grown) if grown == self.metadata.geometry => Some(Ok(())),
                 // What it takes for the time being comes back with its end.
                 Ok(_) if self.under_way.is_some() => None,
                 Ok(grown) if !self.has_metadata_when_grown(grown) => Some(Err(ControlError::NoSpace)),

@@ -59,7 +59,7 @@ impl Pool {
 
     /// The read cache finds blocks by this from here on.
     pub(crate) fn set_cache_key(&mut self, key: CacheKey) {
-        self.cache.set_key(key, self.limits.most_buffers(self.store.geometry.block()) as usize);
+        self.cache.set_key(key, self.limits.most_buffers(self.metadata.geometry.block()) as usize);
     }
 
     /// Releases what the read cache let go of.

@@ -58,10 +58,10 @@ use crate::locality_map::{Near, NearMap};
 use crate::map::delta::Delta;
 use crate::map::discards::Discard;
 use crate::map::map_buffer::MapBuffer;
+use crate::metadata::allocator::MetadataAllocator;
 use crate::metadata::io::IoTable;
-use crate::metadata::meta::MetaSpace;
-use crate::metadata::pages::PageCache;
-use crate::metadata::tree::Store;
+use crate::metadata::page_cache::PageCache;
+use crate::metadata::tree::Metadata;
 use crate::mutant::Mutant;
 use crate::payload::buffers::Buffers;
 use crate::payload::cache::ReadCache;
@@ -103,7 +103,7 @@ pub(crate) struct Pool {
     pub(crate) untouched: bool,
     /// The newest superblock that is durable in both places.
     pub(crate) superblock: Superblock,
-    pub(crate) store: Store,
+    pub(crate) metadata: Metadata,
     pub(crate) roots: [Root; TREES],
     pub(crate) volumes: Vec<Volume>,
     /// Map roots, in the order of `volumes`.
@@ -213,7 +213,7 @@ pub(crate) struct Pool {
     /// Closing must not wait for a checkpoint.
     pub(crate) closes_early: bool,
     /// Pages of trees that failed last: what needs one of them does not ask again.
-    pub(crate) failed_pages: Vec<crate::metadata::pages::PageKey>,
+    pub(crate) failed_pages: Vec<crate::metadata::page_cache::PageKey>,
     /// Leaves of the discard list as last written.
     pub(crate) discard_leaves: u64,
     /// Leaves of the volume table as last written.
@@ -239,12 +239,12 @@ impl Pool {
     /// A pool that is to be opened.
     pub(crate) fn new(parameters: Parameters, limits: Limits, now: Nanos) -> Pool {
         let geometry = parameters.geometry;
-        let store = Store {
+        let metadata = Metadata {
             geometry,
             page_seed: parameters.page_seed(),
             journal_seed: parameters.seed(),
             pages: PageCache::new(limits.pages, geometry.block_size),
-            meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
+            allocator: MetadataAllocator::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
             io: IoTable::new(),
             epoch: 0,
             page_visits: 0,
@@ -264,7 +264,7 @@ impl Pool {
             reads_only: false,
             untouched: false,
             superblock: Superblock::new(parameters),
-            store,
+            metadata,
             roots: [Root::default(); TREES],
             volumes: Vec::new(),
             maps: Vec::new(),
@@ -382,6 +382,6 @@ impl Pool {
 impl Pool {
     /// Where things are on the store, by now.
     pub(crate) fn geometry(&self) -> &Geometry {
-        &self.store.geometry
+        &self.metadata.geometry
     }
 }

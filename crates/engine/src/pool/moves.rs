@@ -56,7 +56,7 @@ impl Pool {
 
     /// Blocks of a part of the allowance as the superblock has it.
     fn allowance_part(&self) -> u64 {
-        self.store.geometry.slots().div_ceil(ALLOWANCE_PARTS)
+        self.metadata.geometry.slots().div_ceil(ALLOWANCE_PARTS)
     }
 
     /// What is left of the allowance, for the superblock: at most four times what the pool has room for.
@@ -81,7 +81,7 @@ impl Pool {
             Tidy::PerDay(bytes) => {
                 let (day, moved) = self.moves.moved_on;
                 let moved = if day == self.now / DAY { moved } else { 0 };
-                (bytes / self.store.geometry.block()).saturating_sub(moved)
+                (bytes / self.metadata.geometry.block()).saturating_sub(moved)
             }
         }
     }
@@ -117,13 +117,13 @@ impl Pool {
 
     /// Whether nobody misses the slots that a batch takes until the old ones are free.
     pub(crate) fn has_slots_to_move(&self) -> bool {
-        let geometry = &self.store.geometry;
+        let geometry = &self.metadata.geometry;
         self.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
     }
 
     /// The same, for who claims a whole container.
     pub(crate) fn has_slots_to_claim(&self) -> bool {
-        let geometry = &self.store.geometry;
+        let geometry = &self.metadata.geometry;
         let container = u64::from(geometry.slots_per_container);
         self.has_slots_to_move() && self.space.free() >= (geometry.slots() / 16).max(2 * container)
     }
@@ -131,7 +131,7 @@ impl Pool {
     /// What decides how many containers are to be empty.
     #[inline]
     fn water(&self) -> Water {
-        let geometry = &self.store.geometry;
+        let geometry = &self.metadata.geometry;
         Water {
             has_heads: self.device().has_heads,
             free: self.space.free(),

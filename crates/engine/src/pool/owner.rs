@@ -171,15 +171,15 @@ impl Pool {
 
     /// Begins a look.
     pub(crate) fn look_at_owner(&mut self) -> Look {
-        let Some(block) = self.store.geometry.owner_block().filter(|_| self.owner.nonce.is_some()) else {
+        let Some(block) = self.metadata.geometry.owner_block().filter(|_| self.owner.nonce.is_some()) else {
             return Look(0);
         };
         if self.mutant(Mutant::OwnerNotLookedAt) {
             return Look(0);
         }
         self.owner.begun += 1;
-        let (number, size) = (self.owner.begun, self.store.geometry.block());
-        self.store.io.begin(IoOp::ReadPages, block * size, size, [], Purpose::Owner(number));
+        let (number, size) = (self.owner.begun, self.metadata.geometry.block());
+        self.metadata.io.begin(IoOp::ReadPages, block * size, size, [], Purpose::Owner(number));
         Look(number)
     }
 
@@ -228,7 +228,7 @@ impl Pool {
 impl Pool {
     /// From here on the pool is written only as long as its record has this nonce. To be called before the first event, if at all.
     pub(crate) fn set_owner(&mut self, nonce: [u8; 16]) {
-        self.owner.nonce = Some(nonce).filter(|_| self.store.geometry.owner_block().is_some());
+        self.owner.nonce = Some(nonce).filter(|_| self.metadata.geometry.owner_block().is_some());
     }
 }
 

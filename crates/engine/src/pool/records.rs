@@ -15,9 +15,9 @@ impl Pool {
     /// Closes the open record and sends it on its way; false if that has to wait for pages. With `carry`, a small group's
     /// blocks travel in the record.
     pub(crate) fn close_record(&mut self, carry: bool) -> bool {
-        let block_size = self.store.geometry.block_size as usize;
+        let block_size = self.metadata.geometry.block_size as usize;
         let page_count = record::pages_for(self.journal.changes.len(), block_size);
-        if self.store.pages.available() < page_count + 2 {
+        if self.metadata.pages.available() < page_count + 2 {
             return false;
         }
         let carries = carry && self.journal.can_carry();
@@ -41,7 +41,7 @@ impl Pool {
             position: self.journal.head,
         };
         self.scratch.resize(page_count * block_size, 0);
-        let checksum = record::encode(&header, &self.journal.changes, self.store.journal_seed, &mut self.scratch);
+        let checksum = record::encode(&header, &self.journal.changes, self.metadata.journal_seed, &mut self.scratch);
         let parts = self.write_record(page_count, durable);
         self.carried.extend(self.journal.unwritten.drain(..));
         self.journal.closed(watermark, checksum, parts, (page_count + blocks) as u32);
@@ -50,7 +50,7 @@ impl Pool {
 
     /// The changes of blocks that travel in the record say so; they come after so many pages.
     fn mark_carried(&mut self, pages: u32) {
-        let start = self.store.geometry.journal_start();
+        let start = self.metadata.geometry.journal_start();
         let mut unwritten = self.journal.unwritten.iter().enumerate().peekable();
         for change in &mut self.journal.changes {
             let Some(&(at, block)) = unwritten.peek() else { break };
@@ -68,11 +68,11 @@ impl Pool {
 
     /// Writes the encoded record and its blocks to the ring, in two parts where the ring ends. Returns the parts.
     fn write_record(&mut self, page_count: usize, durable: bool) -> u32 {
-        let block_size = self.store.geometry.block_size as usize;
+        let block_size = self.metadata.geometry.block_size as usize;
         let mut segments = core::mem::take(&mut self.record_segments);
         for i in 0..page_count {
-            let page = self.store.pages.allocate().expect("pages were counted before");
-            self.store.pages.bytes_mut(page).copy_from_slice(&self.scratch[i * block_size..(i + 1) * block_size]);
+            let page = self.metadata.pages.allocate().expect("pages were counted before");
+            self.metadata.pages.bytes_mut(page).copy_from_slice(&self.scratch[i * block_size..(i + 1) * block_size]);
             segments.push(Segment::Page(page));
         }
         for block in &self.journal.unwritten {
@@ -82,7 +82,7 @@ impl Pool {
         }
         let to_end = (self.journal.ring - self.journal.head) as usize;
         let sequence = self.journal.sequence;
-        let start = self.store.geometry.journal_start();
+        let start = self.metadata.geometry.journal_start();
         let mut position = u64::from(self.journal.head);
         let mut parts = 0;
         let split = to_end.min(segments.len());
@@ -95,7 +95,7 @@ impl Pool {
             let purpose = Purpose::WriteRecord { sequence, durable };
             let forced = durable && !self.mutant(Mutant::UnforcedRecord);
             let op = if forced { IoOp::WriteDurable } else { IoOp::Write };
-            self.store.io.begin(op, offset, length, part.iter().copied(), purpose);
+            self.metadata.io.begin(op, offset, length, part.iter().copied(), purpose);
             self.journal.unsynced_bytes += if durable { 0 } else { length };
             position = 0;
             parts += 1;
@@ -159,7 +159,7 @@ impl Pool {
     fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, carried: bool) {
         // What counts as carried, no record waits for.
         let carried = carried || self.mutant(Mutant::UnseenCompletion);
-        let block_size = self.store.geometry.block();
+        let block_size = self.metadata.geometry.block();
         let mut rest = blocks;
         while let Some(first) = rest.first() {
             let follows = |i: usize| {
@@ -168,11 +168,11 @@ impl Pool {
                     && self.space.container_of(slot) == self.space.container_of(first.slot)
             };
             let length = (1..RUN_BLOCKS).find(|&i| !follows(i)).unwrap_or(RUN_BLOCKS);
-            let offset = self.store.geometry.slot_block(first.slot.0) * block_size;
+            let offset = self.metadata.geometry.slot_block(first.slot.0) * block_size;
             let bytes = length as u64 * block_size;
             let segments = rest[..length].iter().map(|block| Segment::Buffer(block.buffer));
             let purpose = Purpose::WriteSlots { first: first.slot, sequence, carried };
-            self.store.io.begin(IoOp::Write, offset, bytes, segments, purpose);
+            self.metadata.io.begin(IoOp::Write, offset, bytes, segments, purpose);
             self.journal.unsynced_bytes += bytes;
             if carried {
                 self.carried_writes += 1;

@@ -4,7 +4,7 @@ use super::Pool;
 use crate::api::*;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key};
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, Place, Unresolved, Walk, locate};
 
 impl Pool {
@@ -28,8 +28,8 @@ impl Pool {
         if let Some(entry) = self.unflushed(key) {
             return Ok(entry);
         }
-        let leaf = key.lba() / self.store.geometry.map_leaf_entries();
-        match last.lookup(&mut self.store, self.maps[volume], leaf) {
+        let leaf = key.lba() / self.metadata.geometry.map_leaf_entries();
+        match last.lookup(&mut self.metadata, self.maps[volume], leaf) {
             Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
             Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
@@ -49,13 +49,13 @@ impl Pool {
         if let Some(entry) = self.unflushed(key) {
             return Ok(is_zero(entry));
         }
-        let leaf = key.lba() / self.store.geometry.map_leaf_entries();
+        let leaf = key.lba() / self.metadata.geometry.map_leaf_entries();
         let root = self.maps[volume];
-        match last.lookup(&mut self.store, root, leaf) {
+        match last.lookup(&mut self.metadata, root, leaf) {
             Walk::Leaf(page) => Ok(self.entry_in(page, key).is_some_and(is_zero)),
             Walk::Absent(_) => Ok(true),
             Walk::Missing(missing) if self.is_unreadable(&missing) => Ok(false),
-            Walk::Missing(missing) => match locate(&mut self.store, Region::Metadata, root, 0, leaf) {
+            Walk::Missing(missing) => match locate(&mut self.metadata, Region::Metadata, root, 0, leaf) {
                 Place::At(_) | Place::Absent(_) => Ok(false),
                 Place::Missing(..) => Err(missing),
             },
@@ -64,8 +64,8 @@ impl Pool {
 
     /// The entry of a block in its leaf, if it is one that can be.
     pub(crate) fn entry_in(&self, leaf: PageId, key: Key) -> Option<Entry> {
-        let at = (key.lba() % self.store.geometry.map_leaf_entries()) as usize * 8;
-        let entry = Entry(u64_at(self.store.pages.bytes(leaf), at));
+        let at = (key.lba() % self.metadata.geometry.map_leaf_entries()) as usize * 8;
+        let entry = Entry(u64_at(self.metadata.pages.bytes(leaf), at));
         let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.space.contains(slot));
         makes_sense.then_some(entry)
     }

@@ -52,12 +52,12 @@ const SLACK: u64 = 2;
 const REPAIRED_PAGES: u64 = 64;
 
 /// Pages of maps, by level.
-type Pages = [u64; LEVELS];
+type PagesByLevel = [u64; LEVELS];
 
 /// How many different pages of maps lead to the keys that were noted, at the most. In order it is exact; else a page may be counted again
 /// when others have come between.
 pub(crate) struct Paths {
-    pages: Pages,
+    pages: PagesByLevel,
     /// All of them.
     total: u64,
     /// The leaf of the last key.
@@ -115,7 +115,7 @@ impl Paths {
     }
 
     /// The same, where no more than so many keys are left.
-    fn of_at_most(&self, keys: u64) -> Pages {
+    fn of_at_most(&self, keys: u64) -> PagesByLevel {
         self.pages.map(|pages| pages.min(keys))
     }
 }
@@ -210,7 +210,7 @@ impl Asked {
 
 /// What a checkpoint merges.
 struct Merged {
-    paths: Pages,
+    paths: PagesByLevel,
     clears: u64,
     /// Slots that are new, and those that change their counts, as far as the delta names them.
     new_slots: u64,
@@ -225,7 +225,7 @@ impl Pool {
     // ---- the bound ----
 
     /// A delta, with the paths to its points, and what somebody asks for.
-    fn merging(&self, delta: &Delta, paths: Pages, asked: &Asked) -> Merged {
+    fn merging(&self, delta: &Delta, paths: PagesByLevel, asked: &Asked) -> Merged {
         let (points, slots) = (delta.points.len() as u64, delta.slots.len() as u64);
         let more = self.merging_alone(asked);
         let mut pages = paths;
@@ -235,14 +235,14 @@ impl Pool {
             clears: delta.clears.len() as u64 + more.clears,
             new_slots: slots + more.new_slots,
             slots: slots + points + more.slots,
-            cuts: delta.cuts + delta.releases / self.store.geometry.map_leaf_entries() + more.cuts,
+            cuts: delta.cuts + delta.releases / self.metadata.geometry.map_leaf_entries() + more.cuts,
             points: points + more.points,
         }
     }
 
     /// What somebody asks for, alone.
     fn merging_alone(&self, asked: &Asked) -> Merged {
-        let geometry = &self.store.geometry;
+        let geometry = &self.metadata.geometry;
         let more = asked.changes as u64;
         let cleared = asked.cleared.unwrap_or(Cleared { cuts: 0, releases: 0 });
         Merged {
@@ -258,7 +258,7 @@ impl Pool {
 
     /// The most pages that a checkpoint takes which merges this and walks so many pages of subtrees that were cut off.
     fn pages_to_merge(&self, merged: &Merged, walked: u64) -> u64 {
-        let geometry = &self.store.geometry;
+        let geometry = &self.metadata.geometry;
         let capacity = self.map_capacity();
         let mut pages = if merged.paths[0] > 0 { self.room.raised } else { 0 };
         for (&wanted, &all) in merged.paths.iter().zip(&capacity) {
@@ -282,7 +282,7 @@ impl Pool {
 
     /// The pages of volumes and discards: lists that are written as a whole.
     fn list_pages(&self, cuts: u64, walked: u64) -> u64 {
-        let geometry = &self.store.geometry;
+        let geometry = &self.metadata.geometry;
         // The subtree at the end of the list is walked first, so its pages are on the list one path at a time.
         let grows = walked.min(self.room.levels) * geometry.fanout();
         let discards = self.discards.len() as u64 + self.frozen.cuts + cuts + grows + 1;
@@ -304,7 +304,7 @@ impl Pool {
 
     /// The same, of a tree with so many leaves.
     fn tree_pages(&self, tree: TreeId, changed: u64, leaves: u64) -> u64 {
-        let fanout = self.store.geometry.fanout();
+        let fanout = self.metadata.geometry.fanout();
         let (mut pages, mut level, mut height) = (changed.min(leaves), leaves, 0);
         while level > 1 {
             level = level.div_ceil(fanout);
@@ -316,8 +316,8 @@ impl Pool {
     }
 
     /// All pages that the maps can have, by level.
-    fn map_capacity(&self) -> Pages {
-        let fanout = self.store.geometry.fanout();
+    fn map_capacity(&self) -> PagesByLevel {
+        let fanout = self.metadata.geometry.fanout();
         let mut pages = [0; LEVELS];
         for (volume, root) in self.volumes.iter().zip(&self.maps) {
             let mut level = self.leaves_of(volume);
@@ -331,12 +331,12 @@ impl Pool {
 
     /// Leaves that the map of a volume may have: it may be as large as its volume was before that shrank.
     fn leaves_of(&self, volume: &Volume) -> u64 {
-        let geometry = &self.store.geometry;
+        let geometry = &self.metadata.geometry;
         volume.size.max(volume.merged_size).div_ceil(geometry.block() * geometry.map_leaf_entries())
     }
 
     fn height_of(&self, volume: &Volume, root: &Root) -> u8 {
-        height_for(self.leaves_of(volume), self.store.geometry.fanout()).max(root.height)
+        height_for(self.leaves_of(volume), self.metadata.geometry.fanout()).max(root.height)
     }
 
     /// The pages that flushing all of the map buffer would write, with what the checkpoint under way may put into it.
@@ -357,7 +357,7 @@ impl Pool {
 
     /// Volumes, deltas or the map buffer have changed as a whole: counts anew what stays the same while blocks are written.
     pub(crate) fn review_room(&mut self) {
-        let geometry = self.store.geometry;
+        let geometry = self.metadata.geometry;
         let (mut highest, mut raised) = (0, 0);
         for (volume, root) in self.volumes.iter().zip(&self.maps) {
             let height = self.height_of(volume, root);
@@ -397,7 +397,9 @@ impl Pool {
         match who {
             Who::Clear => reserve,
             Who::Overwrite => reserve + for_clear,
-            Who::New => (reserve + for_clear + for_overwrite).max(u64::from(self.store.geometry.metadata_blocks) / 64),
+            Who::New => {
+                (reserve + for_clear + for_overwrite).max(u64::from(self.metadata.geometry.metadata_blocks) / 64)
+            }
         }
     }
 
@@ -408,26 +410,26 @@ impl Pool {
 
     pub(crate) fn left_of(&self, under_way: &UnderWay) -> u64 {
         (under_way.promised + under_way.index_pages as u64)
-            .saturating_sub(self.store.meta.taken() - under_way.taken_before)
+            .saturating_sub(self.metadata.allocator.taken() - under_way.taken_before)
     }
 
     /// Whether a volume of so many leaves can come, or become as large: not where a clear of it might find no room.
     pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
-        let levels = u64::from(height_for(leaves, self.store.geometry.fanout())) + 1;
+        let levels = u64::from(height_for(leaves, self.metadata.geometry.fanout())) + 1;
         let more = levels.saturating_sub(self.room.levels) * 8 + SLACK;
-        self.kept_from(Who::Overwrite) + more <= u64::from(self.store.meta.free())
+        self.kept_from(Who::Overwrite) + more <= u64::from(self.metadata.allocator.free())
     }
 
     /// Whether a larger pool, whose tables are longer, still has the room that is kept for trims, where no checkpoint is under way.
     pub(crate) fn has_metadata_when_grown(&mut self, grown: Geometry) -> bool {
-        let more = grown.metadata_blocks - self.store.geometry.metadata_blocks;
-        let now = core::mem::replace(&mut self.store.geometry, grown);
+        let more = grown.metadata_blocks - self.metadata.geometry.metadata_blocks;
+        let now = core::mem::replace(&mut self.metadata.geometry, grown);
         self.review_room();
         let empty = self.pages_to_merge(&self.merging_alone(&Asked::nothing()), 1);
         let kept = empty + self.kept_from(Who::Overwrite);
-        self.store.geometry = now;
+        self.metadata.geometry = now;
         self.review_room();
-        kept <= u64::from(self.store.meta.free()) + u64::from(more)
+        kept <= u64::from(self.metadata.allocator.free()) + u64::from(more)
     }
 
     /// A write of new blocks was refused.
@@ -440,7 +442,7 @@ impl Pool {
         if !matches!(self.phase, Phase::Serving | Phase::Closing) || self.read_only {
             return None;
         }
-        let geometry = &self.store.geometry;
+        let geometry = &self.metadata.geometry;
         let blocks = geometry.piece_blocks as usize + 1;
         let asked = Asked::together(blocks, blocks as u64 / geometry.map_leaf_entries() + 2);
         // What has been refused stays so until there is room; nobody has to try.
@@ -458,7 +460,7 @@ impl Pool {
 
     /// Whether maps are short: less than an eighth of the metadata is left for new blocks.
     pub(crate) fn is_metadata_short(&self) -> bool {
-        self.unclaimed_metadata() < u64::from(self.store.geometry.metadata_blocks) / 8
+        self.unclaimed_metadata() < u64::from(self.metadata.geometry.metadata_blocks) / 8
     }
 
     // ---- checkpoints ----
@@ -475,15 +477,15 @@ impl Pool {
     /// Pages of cut-off subtrees that a checkpoint walks which takes so many pages without: as many as their slots' counts and states
     /// find pages for, in half of the rest. One at least.
     fn discard_budget(&self, taken: u64) -> u32 {
-        let each = 2 * self.store.geometry.map_leaf_entries();
-        let free = u64::from(self.store.meta.free()).saturating_sub(taken);
+        let each = 2 * self.metadata.geometry.map_leaf_entries();
+        let free = u64::from(self.metadata.allocator.free()).saturating_sub(taken);
         ((free / 2 / each) as u32).clamp(1, self.limits.discard_pages)
     }
 
     /// Pages that a checkpoint may take which writes just these leaves of maps and walks so much of what was cut off; if it keeps all that
     /// is new in the map buffer, so many mappings, the log comes to it.
     pub(crate) fn pages_planned(&self, leaves: impl Iterator<Item = Key>, walked: u32, kept: Option<u64>) -> u64 {
-        let mut paths = Paths::new(&self.store.geometry);
+        let mut paths = Paths::new(&self.metadata.geometry);
         leaves.for_each(|first| paths.note(first));
         let merged = self.merging(&self.frozen, paths.pages, &Asked::nothing());
         let mut pages = self.pages_to_merge(&merged, walked.max(1).into());
@@ -496,12 +498,12 @@ impl Pool {
 
     /// Whether the leaves of all that is new find no room: a journal was left behind by a server that had more, or counted less.
     pub(crate) fn lacks_room_for_leaves(&self, under_way: &UnderWay) -> bool {
-        under_way.promised > u64::from(self.store.meta.free()) && !self.mutant(Mutant::RoomCountedLow)
+        under_way.promised > u64::from(self.metadata.allocator.free()) && !self.mutant(Mutant::RoomCountedLow)
     }
 
     /// A checkpoint has ended: it must not have taken more than was counted.
     pub(crate) fn note_taken(&mut self, under_way: &UnderWay) {
-        let taken = self.store.meta.taken() - under_way.taken_before;
+        let taken = self.metadata.allocator.taken() - under_way.taken_before;
         self.room.beyond = self.room.beyond.max(taken.saturating_sub(under_way.promised));
     }
 
@@ -520,7 +522,7 @@ impl Pool {
 
     /// Whether somebody can be let in: whether there is metadata for what he asks for, and for all that has been promised before.
     pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
-        let free = u64::from(self.store.meta.free());
+        let free = u64::from(self.metadata.allocator.free());
         let MetadataRoom { fixed, levels, ref active, .. } = self.room;
         let clears = self.delta.clears.len() as u64 + 1;
         let changes = (self.delta.points.len() + asked.changes) as u64;
@@ -544,7 +546,7 @@ impl Pool {
     /// Free pages that nobody has a claim to.
     pub(crate) fn unclaimed_metadata(&self) -> u64 {
         let claims = self.needed_for(&Asked::nothing()) + self.claimed() + self.kept_from(Who::New);
-        u64::from(self.store.meta.free()).saturating_sub(claims)
+        u64::from(self.metadata.allocator.free()).saturating_sub(claims)
     }
 
     /// The same, when a checkpoint has frozen the delta and has not begun.
@@ -557,7 +559,7 @@ impl Pool {
         // What is kept is enough for the next one, if that has nothing to merge.
         let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
         let needed = self.left_of(under_way) + next + self.kept_from(Who::New);
-        u64::from(self.store.meta.free()).saturating_sub(needed)
+        u64::from(self.metadata.allocator.free()).saturating_sub(needed)
     }
 }
 
@@ -602,7 +604,7 @@ impl Pool {
         if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
             return Room::Later;
         }
-        let most_released = self.limits.releases(&self.store.geometry);
+        let most_released = self.limits.releases(&self.metadata.geometry);
         // So much is buffered of what it covers that some of it has to go into its leaves before; where it cannot, it goes alone.
         let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
         let has_to_flush = covers_much && !(self.flush_is_stuck && self.delta.is_empty());
@@ -639,7 +641,7 @@ impl Pool {
 
     /// The most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
     fn cuts_to_merge(&self) -> u64 {
-        let joined = (self.delta.releases + self.frozen.releases) / self.store.geometry.map_leaf_entries();
+        let joined = (self.delta.releases + self.frozen.releases) / self.metadata.geometry.map_leaf_entries();
         self.delta.cuts + self.frozen.cuts + joined
     }
 

@@ -149,11 +149,11 @@ impl Pool {
     fn note_hidden_volumes(&mut self) {
         let find = |keeps| {
             let found = self.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
-            found.map(|volume| (volume.id, volume.size / self.store.geometry.block()))
+            found.map(|volume| (volume.id, volume.size / self.metadata.geometry.block()))
         };
         let (copies, replicas) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
         self.copies = copies.map(|(id, _)| id);
-        self.replicas.set_volume(replicas, self.store.geometry.slots_per_container);
+        self.replicas.set_volume(replicas, self.metadata.geometry.slots_per_container);
     }
 
     /// Does what record `sequence` says again.
@@ -167,7 +167,7 @@ impl Pool {
                 self.note_hidden_volumes();
             }
             VolumeChange::Resize { volume, blocks } => {
-                let size = blocks * self.store.geometry.block();
+                let size = blocks * self.metadata.geometry.block();
                 if size < self.volumes[at].size {
                     self.replay_clear(Key::new(volume, blocks), end_of(volume));
                 }
@@ -255,7 +255,7 @@ impl Pool {
     /// Makes a volume that nobody sees, of a block for each slot, or for each place of one.
     pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
         let places = if keeps == Keeps::Replicas { PLACES } else { 1 };
-        let size = places * self.store.geometry.slots() * self.store.geometry.block();
+        let size = places * self.metadata.geometry.slots() * self.metadata.geometry.block();
         self.enter_volume(keeps.name(), size, Some(Policy::Native), Some(keeps))
     }
 
@@ -340,7 +340,7 @@ impl Pool {
             VolumeChange::Resize { volume, blocks } => self.cleared(Key::new(volume, blocks), end_of(volume)),
         };
         if let VolumeChange::Resize { blocks, .. } = change
-            && blocks * self.store.geometry.block() > self.volumes[at].size
+            && blocks * self.metadata.geometry.block() > self.volumes[at].size
             && !self.has_metadata_for_volume(blocks.div_ceil(self.geometry().map_leaf_entries()))
         {
             if self.is_reclaimable(clears_left) {
@@ -373,7 +373,7 @@ impl Pool {
             }
             VolumeChange::Resize { volume, blocks } => {
                 self.journal.changes.push(Change::ResizeVolume { volume, blocks });
-                let size = blocks * self.store.geometry.block();
+                let size = blocks * self.metadata.geometry.block();
                 if size < self.volumes[at].size {
                     self.clear_keys(Key::new(volume, blocks), end_of(volume));
                 }

@@ -15,7 +15,7 @@ use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, Superblock, TreeId};
 use crate::format::volume::{self, VOLUME_BYTES};
 use crate::map::map_buffer;
-use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::fill_lost;
 use crate::opening::table_name;
 use crate::space::SlotState;
@@ -50,7 +50,7 @@ impl Planner<'_, '_> {
         if copies > 0 {
             self.plan.actions.push(format!("{copies} blocks are copied from the journal to their places"));
         }
-        let epoch = self.engine.pool.store.epoch;
+        let epoch = self.engine.pool.metadata.epoch;
         self.plan.next = Superblock {
             epoch,
             included: end.sequence,
@@ -85,10 +85,10 @@ impl Planner<'_, '_> {
                 if before.location == first { first + 1 } else { first }
             }
         };
-        let store = &self.engine.pool.store;
-        let sum = checksum(store.page_seed, &page);
-        let offset = store.offset(PageKey { region, location });
-        let birth = store.epoch as u32;
+        let metadata = &self.engine.pool.metadata;
+        let sum = checksum(metadata.page_seed, &page);
+        let offset = metadata.offset(PageKey { region, location });
+        let birth = metadata.epoch as u32;
         self.plan.pages.push((offset, page));
         Pointer { location, birth, checksum: sum }
     }

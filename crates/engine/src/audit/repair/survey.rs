@@ -13,7 +13,7 @@ use crate::format::superblock::{Pointer, TreeId};
 use crate::format::volume::{self, MAX_BLOCKS, VOLUME_BYTES};
 use crate::map::discards::DISCARD_BYTES;
 use crate::map::map_buffer;
-use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::page_cache::{PageKey, Region};
 use crate::opening::table_name;
 
 impl Planner<'_, '_> {
@@ -21,16 +21,16 @@ impl Planner<'_, '_> {
 
     /// A page that its parent proves, or why there is none.
     fn read_page(&mut self, region: Region, pointer: Pointer) -> Result<Vec<u8>, String> {
-        let store = &self.engine.pool.store;
+        let metadata = &self.engine.pool.metadata;
         let key = PageKey { region, location: pointer.location };
-        if !store.is_valid(key) {
+        if !metadata.is_valid(key) {
             return Err(format!("a pointer leads to block {} of metadata, which does not exist", key.location));
         }
-        let offset = store.offset(key);
-        let Some(page) = (self.medium.read)(offset, store.geometry.block_size) else {
+        let offset = metadata.offset(key);
+        let Some(page) = (self.medium.read)(offset, metadata.geometry.block_size) else {
             return Err(format!("the page at byte {offset} cannot be read"));
         };
-        if checksum(store.page_seed, &page) != pointer.checksum {
+        if checksum(metadata.page_seed, &page) != pointer.checksum {
             return Err(format!("the page at byte {offset} fails its checksum"));
         }
         Ok(page)

@@ -10,7 +10,7 @@ use crate::format::volume::{self, VOLUME_BYTES};
 use crate::jobs::checkpoint::{Checkpoint, Progress, Stage, TABLES};
 use crate::map::discards::{DISCARD_BYTES, Discard};
 use crate::map::map_buffer::Leaf;
-use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
@@ -37,7 +37,7 @@ fn by_leaf<T>(items: &[T], per_leaf: u64, slot: impl Fn(&T) -> Slot) -> impl Ite
 impl Pool {
     pub(crate) fn finish_writer(&mut self, checkpoint: &mut Checkpoint) -> Result<Option<Root>, Stop> {
         let Some(writer) = &mut checkpoint.writer else { return Ok(None) };
-        let root = writer.finish(&mut self.store)?;
+        let root = writer.finish(&mut self.metadata)?;
         let (written, pages) = (writer.written, &mut self.counters.pages_written);
         *match checkpoint.stage {
             Stage::Maps => &mut pages.maps,
@@ -61,8 +61,8 @@ impl Pool {
     /// Puts the entry of a block into its leaf, and gives what was there.
     fn put_entry(&mut self, checkpoint: &Checkpoint, page: PageId, key: Key, entry: Entry) -> Entry {
         assert_eq!(key.volume(), self.volumes[checkpoint.shared.volume_at].id);
-        let at = (key.lba() % self.store.geometry.map_leaf_entries()) as usize * 8;
-        let bytes = self.store.pages.bytes_mut(page);
+        let at = (key.lba() % self.metadata.geometry.map_leaf_entries()) as usize * 8;
+        let bytes = self.metadata.pages.bytes_mut(page);
         let before = Entry(u64_at(bytes, at));
         put_u64(bytes, at, entry.0);
         before
@@ -71,7 +71,7 @@ impl Pool {
     fn next_table_leaf(&self, table: TreeId, from: u64) -> Option<u64> {
         match table {
             TreeId::Containers => self.space.next_dirty_container_leaf(from),
-            TreeId::MetaMap => self.store.meta.next_dirty_leaf(from),
+            TreeId::MetaMap => self.metadata.allocator.next_dirty_leaf(from),
             TreeId::Volumes => (from < self.volume_table_leaves().max(self.volume_leaves)).then_some(from),
             TreeId::Discards => (from < self.discard_table_leaves().max(self.discard_leaves)).then_some(from),
             TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
@@ -83,21 +83,21 @@ impl Pool {
     /// Leaves that the volumes of the checkpoint under way fill.
     fn volume_table_leaves(&self) -> u64 {
         let volumes = self.volumes.iter().filter(|volume| volume.since <= self.checkpoints_done + 1).count() as u64;
-        volumes.div_ceil(self.store.geometry.block() / VOLUME_BYTES)
+        volumes.div_ceil(self.metadata.geometry.block() / VOLUME_BYTES)
     }
 
     /// Leaves that the discard list fills.
     pub(crate) fn discard_table_leaves(&self) -> u64 {
-        self.discards.len().div_ceil(self.store.geometry.block_size as usize / DISCARD_BYTES) as u64
+        self.discards.len().div_ceil(self.metadata.geometry.block_size as usize / DISCARD_BYTES) as u64
     }
 
     fn fill_table_leaf(&mut self, table: TreeId, leaf: u64, page: PageId) {
-        let store = &mut self.store;
+        let metadata = &mut self.metadata;
         match table {
-            TreeId::Containers => self.space.write_container_leaf(leaf, store.pages.bytes_mut(page)),
-            TreeId::MetaMap => store.meta.write_leaf(leaf, store.pages.bytes_mut(page)),
+            TreeId::Containers => self.space.write_container_leaf(leaf, metadata.pages.bytes_mut(page)),
+            TreeId::MetaMap => metadata.allocator.write_leaf(leaf, metadata.pages.bytes_mut(page)),
             TreeId::Volumes => {
-                let bytes = store.pages.bytes_mut(page);
+                let bytes = metadata.pages.bytes_mut(page);
                 bytes.fill(0);
                 let per_leaf = bytes.len() / VOLUME_BYTES as usize;
                 // Volumes that came after the checkpoint began are not part of it: the table keeps still.
@@ -109,7 +109,7 @@ impl Pool {
                 }
             }
             TreeId::Discards => {
-                let bytes = store.pages.bytes_mut(page);
+                let bytes = metadata.pages.bytes_mut(page);
                 bytes.fill(0);
                 let per_leaf = bytes.len() / DISCARD_BYTES;
                 for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
@@ -166,7 +166,7 @@ impl Pool {
 
     /// Asks for the leaves that are written next.
     fn load_maps_ahead(&mut self, checkpoint: &Checkpoint) {
-        let per_leaf = self.store.geometry.map_leaf_entries();
+        let per_leaf = self.metadata.geometry.map_leaf_entries();
         let (volume, root) = (self.volumes[checkpoint.shared.volume_at].id, self.maps[checkpoint.shared.volume_at]);
         let leaves = checkpoint.leaves[checkpoint.next_leaf..].iter();
         let leaves = leaves.map(|leaf| leaf.first).take_while(|first| first.volume() == volume);
@@ -176,11 +176,11 @@ impl Pool {
 
     /// Merges what is new of one leaf, and what is buffered for it if the leaf flushes.
     fn merge_leaf(&mut self, checkpoint: &mut Checkpoint) -> Result<(), Stop> {
-        let per_leaf = self.store.geometry.map_leaf_entries();
+        let per_leaf = self.metadata.geometry.map_leaf_entries();
         let Leaf { first, flushes } = checkpoint.leaves[checkpoint.next_leaf];
         let root = self.maps[checkpoint.shared.volume_at];
         let writer = writer_of(checkpoint, Region::Metadata, root);
-        let page = writer.leaf(&mut self.store, first.lba() / per_leaf, true)?.expect("created");
+        let page = writer.leaf(&mut self.metadata, first.lba() / per_leaf, true)?.expect("created");
         let end = first.0 + per_leaf;
         if flushes {
             let mut next = self.buffer.first_from(self.buffer.position(first));
@@ -213,14 +213,14 @@ impl Pool {
 
     /// Merges a clear: entry by entry in leaves that it covers in part, whole subtrees elsewhere.
     fn merge_clear(&mut self, checkpoint: &mut Checkpoint, first: Key, stop: u64) -> Result<(), Stop> {
-        let per_leaf = self.store.geometry.map_leaf_entries();
+        let per_leaf = self.metadata.geometry.map_leaf_entries();
         let base = first.0 - first.lba();
         let (lba, end) = (first.lba(), stop - base);
         let leaf = lba / per_leaf;
         let root = self.maps[checkpoint.shared.volume_at];
         let next = if !lba.is_multiple_of(per_leaf) || end - lba < per_leaf {
             let upto = end.min((leaf + 1) * per_leaf);
-            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, false)?;
+            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.metadata, leaf, false)?;
             if let Some(page) = page {
                 for key in first.0..base + upto {
                     let before = self.put_entry(checkpoint, page, Key(key), Entry::UNMAPPED);
@@ -232,7 +232,7 @@ impl Pool {
             let mut from = leaf;
             let mut cut_off = core::mem::take(&mut checkpoint.cut_off);
             let writer = writer_of(checkpoint, Region::Metadata, root);
-            let result = writer.cut(&mut self.store, &mut from, end / per_leaf, &mut cut_off);
+            let result = writer.cut(&mut self.metadata, &mut from, end / per_leaf, &mut cut_off);
             let volume = first.volume();
             let lost = usize::from(self.mutant(Mutant::LostSubtree));
             self.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
@@ -270,14 +270,14 @@ impl Pool {
         }
         let Discard { pointer, volume, level } = discard;
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        if !self.store.is_valid(key) || !self.store.meta.is_used(pointer.location) {
+        if !self.metadata.is_valid(key) || !self.metadata.allocator.is_used(pointer.location) {
             return Err(Stop::Contradiction);
         }
         let page = self.metadata_page(pointer)?;
         checkpoint.discard_budget -= 1;
         self.discards.pop();
         self.slots_freed_in = self.checkpoints_done + 1;
-        let bytes = self.store.pages.bytes(page);
+        let bytes = self.metadata.pages.bytes(page);
         if level > 0 {
             for child in bytes.chunks_exact(16) {
                 let pointer = Pointer::read(child, 0);
@@ -297,7 +297,7 @@ impl Pool {
                 self.walked_orphans(freed);
             }
         }
-        self.store.meta.free_later(pointer.location);
+        self.metadata.allocator.free_later(pointer.location);
         Ok(Progress::More)
     }
 
@@ -305,7 +305,7 @@ impl Pool {
 
     /// Applies the changes of some slots' counts, of one leaf of the space map.
     pub(crate) fn merge_counts(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.store.geometry.space_leaf_slots();
+        let per_leaf = self.metadata.geometry.space_leaf_slots();
         let leaf = |checkpoint: &Checkpoint| {
             checkpoint.shared.changes.get(checkpoint.shared.change_at).map(|change| change.0.0 / per_leaf)
         };
@@ -327,7 +327,7 @@ impl Pool {
                 self.roots[TreeId::Counts as usize] = root;
             }
             if let Some(writer) = &mut checkpoint.space_writer {
-                self.roots[TreeId::SpaceMap as usize] = writer.finish(&mut self.store)?;
+                self.roots[TreeId::SpaceMap as usize] = writer.finish(&mut self.metadata)?;
                 self.counters.pages_written.space_map += writer.written;
                 checkpoint.space_writer = None;
             }
@@ -362,7 +362,7 @@ impl Pool {
 
     /// The state of a slot that the merge comes to: from the leaf at work, or from the tree.
     fn merging_state(&mut self, checkpoint: &Checkpoint, slot: Slot) -> Result<SlotState, Stop> {
-        let per_leaf = self.store.geometry.space_leaf_slots();
+        let per_leaf = self.metadata.geometry.space_leaf_slots();
         let leaf = slot.0 / per_leaf;
         let at_work = checkpoint.space_writer.as_ref().and_then(|writer| writer.at_work(leaf));
         let page = match at_work {
@@ -370,19 +370,19 @@ impl Pool {
             None => {
                 self.load_space_ahead(checkpoint);
                 let root = self.roots[TreeId::SpaceMap as usize];
-                match lookup(&mut self.store, Region::Metadata, root, leaf) {
+                match lookup(&mut self.metadata, Region::Metadata, root, leaf) {
                     Walk::Leaf(page) => page,
                     Walk::Absent(_) => return Ok(SlotState::Free),
                     Walk::Missing(missing) => return Err(Stop::Missing(missing)),
                 }
             }
         };
-        Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf))
+        Ok(SlotState::read(self.metadata.pages.bytes(page), slot.0 % per_leaf))
     }
 
     /// Asks for the leaves of the space map that the next changes need.
     fn load_space_ahead(&mut self, checkpoint: &Checkpoint) {
-        let per_leaf = self.store.geometry.space_leaf_slots();
+        let per_leaf = self.metadata.geometry.space_leaf_slots();
         let leaves = by_leaf(&checkpoint.shared.changes[checkpoint.shared.change_at..], per_leaf, |&(slot, _)| slot);
         let most = self.load_ahead(&checkpoint.facts);
         self.load_leaves_ahead(self.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
@@ -402,11 +402,11 @@ impl Pool {
                 break;
             }
             (last, looked) = (Some(leaf), looked + 1);
-            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf)
+            if let Walk::Missing(missing) = lookup(&mut self.metadata, Region::Metadata, root, leaf)
                 && !missing.pointer.is_lost()
                 && !self.failed_pages.contains(&missing.key)
             {
-                self.store.load(missing, None);
+                self.metadata.load(missing, None);
             }
         }
     }
@@ -414,12 +414,12 @@ impl Pool {
     /// Whether so many of the loads ahead have come that it is worth looking for more: with every single one would be the same
     /// walks again and again.
     pub(crate) fn should_load_ahead(&self, most: usize) -> bool {
-        self.store.pages.background_loads() <= most / 2
+        self.metadata.pages.background_loads() <= most / 2
     }
 
     /// Whether there is room in the page cache for loads that nothing waits for yet.
     pub(crate) fn may_load_ahead(&self, most: usize) -> bool {
-        self.store.pages.available() > 2 * most + self.store.pages.loads_in_flight()
+        self.metadata.pages.available() > 2 * most + self.metadata.pages.loads_in_flight()
     }
 
     /// Changes a slot's count and its state, and gives the new state. `None`: the tables contradict each other.
@@ -435,17 +435,17 @@ impl Pool {
             SlotState::Single => Some(1),
             SlotState::Shared => None,
         };
-        let per_leaf = self.store.geometry.space_leaf_slots();
+        let per_leaf = self.metadata.geometry.space_leaf_slots();
         let root = self.roots[TreeId::SpaceMap as usize];
         let writer = checkpoint.space_writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        let space_page = writer.leaf(&mut self.store, slot.0 / per_leaf, true)?.expect("created");
+        let space_page = writer.leaf(&mut self.metadata, slot.0 / per_leaf, true)?.expect("created");
         let mut new = known.map(|count| count + net);
         if new.is_none_or(|new| new > 1) {
-            let per_leaf = self.store.geometry.block() / 4;
+            let per_leaf = self.metadata.geometry.block() / 4;
             let root = self.roots[TreeId::Counts as usize];
             let writer = writer_of(checkpoint, Region::Metadata, root);
-            let page = writer.leaf(&mut self.store, slot.0 / per_leaf, true)?.expect("created");
-            let bytes = self.store.pages.bytes_mut(page);
+            let page = writer.leaf(&mut self.metadata, slot.0 / per_leaf, true)?.expect("created");
+            let bytes = self.metadata.pages.bytes_mut(page);
             let at = (slot.0 % per_leaf) as usize * 4;
             let before = known.unwrap_or_else(|| i64::from(u32_at(bytes, at)));
             // A count that has reached the end of its 32 bits stays there: the slot is never freed, rather than too early.
@@ -466,7 +466,7 @@ impl Pool {
         if new_here != (before == SlotState::Free) || self.space.merged(slot, before, after).is_none() {
             return Ok(None);
         }
-        after.write(self.store.pages.bytes_mut(space_page), slot.0 % per_leaf);
+        after.write(self.metadata.pages.bytes_mut(space_page), slot.0 % per_leaf);
         match after {
             // It is not free before the checkpoint is durable: a superblock before it has the slot in its trees, and replay
             // from there must not find it new.
@@ -489,7 +489,7 @@ impl Pool {
 
     /// Writes the summaries of the new slots of one leaf.
     pub(crate) fn merge_summaries(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.store.geometry.summary_leaf_slots();
+        let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.fresh.get(checkpoint.fresh_at) else {
             if let Some(root) = self.finish_writer(checkpoint)? {
                 self.roots[TreeId::Summaries as usize] = root;
@@ -501,9 +501,9 @@ impl Pool {
         let count = checkpoint.fresh[checkpoint.fresh_at..].partition_point(|slot| slot.0 / per_leaf == leaf);
         // What is new as a whole is not read first.
         let page = if count as u64 == per_leaf {
-            writer_of(checkpoint, Region::Metadata, root).blank(&mut self.store, leaf)?
+            writer_of(checkpoint, Region::Metadata, root).blank(&mut self.metadata, leaf)?
         } else {
-            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, true);
+            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.metadata, leaf, true);
             if let Err(Stop::Missing(_)) = page {
                 // With it come the next ones that are needed.
                 let leaves = by_leaf(&checkpoint.fresh[checkpoint.fresh_at..], per_leaf, |&slot| slot);
@@ -513,7 +513,7 @@ impl Pool {
             }
             page?.expect("created")
         };
-        let bytes = self.store.pages.bytes_mut(page);
+        let bytes = self.metadata.pages.bytes_mut(page);
         for &slot in &checkpoint.fresh[checkpoint.fresh_at..checkpoint.fresh_at + count] {
             let recent = self.frozen.slots[&slot];
             let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
@@ -544,7 +544,7 @@ impl Pool {
             return Ok(Progress::Next);
         };
         let writer = writer_of(checkpoint, region, root);
-        if let Some(page) = writer.leaf(&mut self.store, leaf, true)? {
+        if let Some(page) = writer.leaf(&mut self.metadata, leaf, true)? {
             self.fill_table_leaf(table, leaf, page);
         }
         checkpoint.leaf_at = leaf + 1;

@@ -46,7 +46,7 @@ use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::throttle::Who;
 use crate::map::map_buffer::{Leaf, Pass};
 use crate::metadata::io::Purpose;
-use crate::metadata::pages::{PageKey, Region};
+use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
@@ -203,7 +203,7 @@ pub(crate) enum Progress {
 impl Pool {
     /// Whether slots may run out before what has been overwritten gives some back: a pool that is full has only the spare ones.
     fn may_run_short(&self) -> bool {
-        let spare = self.store.geometry.spare_slots();
+        let spare = self.metadata.geometry.spare_slots();
         spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
     }
 
@@ -252,7 +252,7 @@ impl Pool {
     fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let records = checkpoint.upto.max(checkpoint.held_by);
         let carried = checkpoint.carried > 0 && !self.mutant(Mutant::ForgottenCarried);
-        if self.store.pages.writes > 0 || carried || self.journal.durable < records {
+        if self.metadata.pages.writes > 0 || carried || self.journal.durable < records {
             return Progress::Wait;
         }
         checkpoint.grown = self.take_growth();
@@ -268,22 +268,22 @@ impl Pool {
 
     /// Writes a superblock to the given places. `None`: no page is free.
     pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
-        if self.store.pages.available() < places.len() {
+        if self.metadata.pages.available() < places.len() {
             return None;
         }
-        let block = self.store.geometry.block();
+        let block = self.metadata.geometry.block();
         for &place in places {
-            let page = self.store.pages.allocate()?;
-            next.encode(self.store.pages.bytes_mut(page));
-            let offset = self.store.geometry.superblock_block(place, next.epoch) * block;
-            self.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+            let page = self.metadata.pages.allocate()?;
+            next.encode(self.metadata.pages.bytes_mut(page));
+            let offset = self.metadata.geometry.superblock_block(place, next.epoch) * block;
+            self.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
         }
         Some(())
     }
 
     /// The superblock is durable in both places: what it has replaced can be used again. A step of it.
     fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        if self.store.free_replaced(FREED_AT_ONCE) {
+        if self.metadata.free_replaced(FREED_AT_ONCE) {
             return Progress::Pause;
         }
         let freed = checkpoint.freed.len().min(checkpoint.released + RETIRED_AT_ONCE);
@@ -301,14 +301,14 @@ impl Pool {
     pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
         checkpoint.yielded = false;
         for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
-            writer.abandon(&mut self.store);
+            writer.abandon(&mut self.metadata);
         }
     }
 
     /// A page of a tree could not be read or is damaged. A checkpoint that needs it cannot end.
     pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
         if self.phase == Phase::Recovering {
-            let offset = self.store.offset(key);
+            let offset = self.metadata.offset(key);
             let error = if unreadable {
                 OpenError::Device { offset }
             } else {
@@ -326,7 +326,7 @@ impl Pool {
     /// A page of metadata, or the request to load it.
     pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        self.store.pages.get(key).ok_or(Stop::Missing(crate::metadata::tree::Missing { key, pointer, parent: None }))
+        self.metadata.pages.get(key).ok_or(Stop::Missing(crate::metadata::tree::Missing { key, pointer, parent: None }))
     }
 }
 
@@ -340,7 +340,7 @@ impl Engine {
         self.pool.want_checkpoint
             || self.pool.delta.len() >= limit / 2
             || self.pool.delta.room() < limit / 2
-            || self.pool.delta.releases >= self.pool.limits.releases(&self.pool.store.geometry) / 2
+            || self.pool.delta.releases >= self.pool.limits.releases(&self.pool.metadata.geometry) / 2
             || self.pool.journal.is_half_full()
             || self.pool.journal.entries >= 2 * limit as u64
             || self.pool.may_run_short()
@@ -399,7 +399,7 @@ impl Engine {
                 checkpoint.yielded = true;
                 break;
             }
-            if checkpoint.stage < Stage::Drain && (self.no_room.is_on() || self.pool.store.pages.has_many_writes()) {
+            if checkpoint.stage < Stage::Drain && (self.no_room.is_on() || self.pool.metadata.pages.has_many_writes()) {
                 // It goes on when some are done. Reads need pages meanwhile.
                 break;
             }
@@ -414,14 +414,14 @@ impl Engine {
                 Ok(Progress::Next) if checkpoint.stage == Stage::Release => return self.checkpoint_done(*checkpoint),
                 Ok(Progress::Next) => {
                     if self.pool.mutant(Mutant::EarlyPages) {
-                        self.pool.store.free_replaced(usize::MAX);
+                        self.pool.metadata.free_replaced(usize::MAX);
                     }
                     checkpoint.stage = next_stage(checkpoint.stage);
                     checkpoint = self.begin_stage(checkpoint);
                 }
                 Ok(Progress::Wait) | Err(Stop::NoPage) => break,
                 Err(Stop::Missing(missing)) if !self.pool.failed_pages.contains(&missing.key) => {
-                    self.pool.store.load(missing, None);
+                    self.pool.metadata.load(missing, None);
                     break;
                 }
                 Err(Stop::Missing(_)) => self.fail_pool(Failure::Page),
@@ -444,7 +444,7 @@ impl Engine {
         core::mem::swap(&mut self.pool.room.active, &mut self.pool.room.frozen);
         assert!(self.pool.delta.points.is_empty());
         self.pool.note_counted();
-        self.pool.store.epoch = self.pool.superblock.epoch + 1;
+        self.pool.metadata.epoch = self.pool.superblock.epoch + 1;
         for volume in &mut self.pool.volumes {
             volume.merged_size = volume.size;
         }
@@ -456,7 +456,7 @@ impl Engine {
         self.lend_checkpoint(Box::new(Checkpoint {
             stage: Stage::Points,
             upto,
-            shared: UnderWay { promised, taken_before: self.pool.store.meta.taken(), ..UnderWay::default() },
+            shared: UnderWay { promised, taken_before: self.pool.metadata.allocator.taken(), ..UnderWay::default() },
             facts: Facts::default(),
             upto_checksum: self.pool.journal.previous,
             position: self.pool.journal.head,
@@ -536,8 +536,8 @@ impl Engine {
 
     /// Space for the metadata blocks that merging may write.
     pub(crate) fn reserve_metadata(&mut self) {
-        let geometry = &self.pool.store.geometry;
-        let meta = &self.pool.store.meta;
+        let geometry = &self.pool.metadata.geometry;
+        let meta = &self.pool.metadata.allocator;
         let index = self.jobs.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
         let pages = self.pool.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
@@ -549,14 +549,14 @@ impl Engine {
         let (first, together) = geometry.metadata_run(meta.reserved.into());
         let count = u64::from(wanted + 1024 - meta.reserved).min(together);
         let ahead = meta.reserved + count as u32;
-        self.pool.store.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
+        self.pool.metadata.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
     }
 
     /// A reservation of metadata came to its end.
     pub(crate) fn metadata_reserved(&mut self, upto: Option<u32>) {
         match upto {
             Some(upto) => {
-                self.pool.store.meta.reserved = self.pool.store.meta.reserved.max(upto);
+                self.pool.metadata.allocator.reserved = self.pool.metadata.allocator.reserved.max(upto);
                 // Where a growth begins, the rest takes a reservation of its own.
                 self.reserve_metadata();
             }
@@ -654,10 +654,10 @@ impl Engine {
             self.pool.want_sync(checkpoint);
             return Ok(Progress::Next);
         }
-        let geometry = checkpoint.grown.unwrap_or(self.pool.store.geometry);
+        let geometry = checkpoint.grown.unwrap_or(self.pool.metadata.geometry);
         let next = Superblock {
             parameters: Parameters { geometry, ..self.pool.superblock.parameters },
-            epoch: self.pool.store.epoch,
+            epoch: self.pool.metadata.epoch,
             included: checkpoint.upto,
             included_checksum: checkpoint.upto_checksum,
             journal_position: checkpoint.position,
@@ -703,7 +703,7 @@ impl Engine {
 
     pub(crate) fn superblock_written(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         if let Some(&Segment::Page(page)) = segments.first() {
-            self.pool.store.pages.release(page);
+            self.pool.metadata.pages.release(page);
         }
         self.pool.superblocks_in_flight -= 1;
         if self.check_written(result)
@@ -730,7 +730,7 @@ impl Engine {
         }
         if self.pool.flush_is_stuck {
             // Tried again where this checkpoint has left more free than the others that found no room: checkpoints would go on for ever else.
-            let free = self.pool.store.meta.free();
+            let free = self.pool.metadata.allocator.free();
             self.pool.flush_is_stuck = free <= self.pool.free_when_stuck;
             self.pool.free_when_stuck = free.max(self.pool.free_when_stuck);
         }

@@ -17,7 +17,7 @@ use crate::format::entry::{Entry, Key};
 use crate::format::superblock::TreeId;
 use crate::jobs::checkpoint::{Checkpoint, Progress};
 use crate::map::map_buffer::{Leaf, RECORD_BYTES, write_record};
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
@@ -110,7 +110,7 @@ impl Pool {
     pub(crate) fn begin_plan(&self, checkpoint: &mut Checkpoint) {
         let (buffered, new) = (self.buffer.len(), checkpoint.points.len());
         let flushes = buffered + new > self.buffered_at_most() || self.flushes_all() && buffered > 0;
-        let counts = 2 * self.store.geometry.map_leaf_entries() as usize + 1;
+        let counts = 2 * self.metadata.geometry.map_leaf_entries() as usize + 1;
         let is_off = self.limits.map_buffer == 0;
         let keeps_all = self.lacks_room_for_leaves(&checkpoint.shared);
         let flushes = flushes && !keeps_all;
@@ -124,7 +124,7 @@ impl Pool {
                 false => MANY_POINTS,
             },
             keeps_all,
-            stays: Some(Box::new(Paths::new(&self.store.geometry))),
+            stays: Some(Box::new(Paths::new(&self.metadata.geometry))),
             threshold: usize::MAX,
             along: self.limits.flushed(),
             ..Plan::default()
@@ -133,7 +133,7 @@ impl Pool {
 
     /// The next leaf that something is new in or buffered for: its first block, and how much.
     fn next_group(&self, checkpoint: &mut Checkpoint) -> Option<(Key, usize, usize)> {
-        let per_leaf = self.store.geometry.map_leaf_entries();
+        let per_leaf = self.metadata.geometry.map_leaf_entries();
         let Checkpoint { plan, points, .. } = checkpoint;
         let mut buffered = plan.place.and_then(|place| self.buffer.first_from(place));
         let new = points.get(plan.point_at).map(|&(key, _)| key);
@@ -220,7 +220,7 @@ impl Pool {
             }
             checkpoint.buffer_fits = true;
         }
-        let per_leaf = self.store.geometry.map_leaf_entries();
+        let per_leaf = self.metadata.geometry.map_leaf_entries();
         let most_removed = kept.len() + AT_ONCE;
         if self.buffer.step(&mut checkpoint.pass, kept, &checkpoint.leaves, per_leaf, most_removed) {
             return Progress::Pause;
@@ -249,7 +249,7 @@ impl Pool {
     }
 
     fn records_per_leaf(&self) -> u64 {
-        self.store.geometry.block() / RECORD_BYTES as u64
+        self.metadata.geometry.block() / RECORD_BYTES as u64
     }
 
     /// The most leaves of the log that a checkpoint can write with so many new mappings in the buffer.
@@ -288,11 +288,11 @@ impl Pool {
         }
         let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
         if checkpoint.pass.anew {
-            let page = writer.blank(&mut self.store, leaf)?;
-            self.buffer.write_sorted(leaf * per_leaf, self.store.pages.bytes_mut(page));
+            let page = writer.blank(&mut self.metadata, leaf)?;
+            self.buffer.write_sorted(leaf * per_leaf, self.metadata.pages.bytes_mut(page));
         } else {
-            let page = writer.leaf(&mut self.store, leaf, true)?.expect("created");
-            let bytes = self.store.pages.bytes_mut(page);
+            let page = writer.leaf(&mut self.metadata, leaf, true)?.expect("created");
+            let bytes = self.metadata.pages.bytes_mut(page);
             for (number, record) in (leaf * per_leaf..).zip(bytes.chunks_exact_mut(RECORD_BYTES)) {
                 let Some(at) = number.checked_sub(logged) else { continue };
                 if let Some(&(key, entry)) = checkpoint.points[..checkpoint.kept].get(at as usize) {
@@ -334,7 +334,7 @@ impl Pool {
                 plan.quota -= 1;
             }
             if is_full || new >= plan.many {
-                let end = Key(first.0 + self.store.geometry.map_leaf_entries());
+                let end = Key(first.0 + self.metadata.geometry.map_leaf_entries());
                 let old = if plan.place.is_some() { old } else { self.buffer.count(first, end) };
                 let flushes = is_full || old <= plan.along;
                 plan.along -= if flushes && !is_full { old } else { 0 };

@@ -46,7 +46,7 @@ use crate::care::Care;
 use crate::format::entry::Slot;
 use crate::format::superblock::{DedupRecord, PassState};
 use crate::locality_map::NearMap;
-use crate::metadata::pages::PageKey;
+use crate::metadata::page_cache::PageKey;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::sizes::table_bytes;
@@ -296,7 +296,7 @@ impl Dedup {
 
     /// Digests that are done, of all places.
     fn done(&self, pool: &Pool) -> u64 {
-        let leaves = pool.store.geometry.summary_leaves().max(1);
+        let leaves = pool.metadata.geometry.summary_leaves().max(1);
         let leaf = match (&self.at, self.record.state) {
             (_, PassState::Finished) => return PLACES,
             (_, PassState::Never) => return 0,
@@ -386,8 +386,8 @@ impl Dedup {
 
     /// Whether it rested because metadata was short, and does so no longer.
     fn has_room_again(&self, pool: &Pool) -> bool {
-        let all = pool.store.geometry.metadata_blocks;
-        self.short.is_some_and(|short| short.is_over(pool.now, pool.store.meta.free(), all))
+        let all = pool.metadata.geometry.metadata_blocks;
+        self.short.is_some_and(|short| short.is_over(pool.now, pool.metadata.allocator.free(), all))
     }
 
     /// Gives up what it has in memory.
@@ -472,7 +472,7 @@ impl Dedup {
     /// Looks at some leaves of summaries, and shares what has been found so far.
     fn scan(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
         let At::Scan(mut leaf) = self.at else { return Ok(()) };
-        let leaves = pool.store.geometry.summary_leaves();
+        let leaves = pool.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
         let budget = if pool.is_at_full_speed(facts) { LEAVES } else { 1 };
         for _ in 0..budget {
@@ -637,7 +637,7 @@ impl Steps for Dedup {
             && self.changes.may_go_on(pool)
             && !self.verify.is_under_way()
             && !self.workspace.waits()
-            && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
     }
 
     fn can_advance(&self) -> bool {
@@ -679,11 +679,11 @@ impl Steps for Dedup {
             Err(Stop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => self.skip(),
             Err(Stop::Missing(missing)) => {
                 self.waiting = Some(missing.key);
-                work.pool.store.load(missing, None);
+                work.pool.metadata.load(missing, None);
             }
             Err(Stop::NoRoom) => {
                 self.rest(work.pool);
-                self.short = Some(Short::new(work.pool.now, work.pool.store.meta.free()));
+                self.short = Some(Short::new(work.pool.now, work.pool.metadata.allocator.free()));
             }
         }
         let pool = &mut *work.pool;

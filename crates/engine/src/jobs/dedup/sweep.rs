@@ -137,7 +137,7 @@ impl Dedup {
             return Source::Later;
         }
         let buckets = pool.buckets_behind();
-        let block = pool.store.geometry.block() as usize;
+        let block = pool.metadata.geometry.block() as usize;
         let partitions = Partitions::of_digests(first, plan.end, plan.partitions, block, buckets);
         self.workspace.begin(pool, partitions, plan.of_blocks);
         let moved = self.sweeps.moved.or(Some(pool.placed_blocks()));
@@ -147,7 +147,7 @@ impl Dedup {
 
     /// How far a sweep from this place on goes, and how many partitions it has; `None`: there is no room for one, or it is not worth it.
     fn plan(&self, pool: &Pool, first: u64) -> Option<Plan> {
-        let geometry = &pool.store.geometry;
+        let geometry = &pool.metadata.geometry;
         let room = Self::room(pool);
         let range = Range::new(first, pool.space.data_used, room);
         let width = range.end - range.first;
@@ -177,7 +177,7 @@ impl Dedup {
 
     /// Containers that stay empty beside a workspace.
     pub(super) fn left_empty(pool: &Pool) -> u32 {
-        (pool.store.geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
+        (pool.metadata.geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
     }
 
     /// The workspace is called in, or has failed: the pass goes on without it.
@@ -207,7 +207,7 @@ impl Dedup {
     /// Looks at some leaves of summaries for the sweep.
     pub(super) fn gather(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
         let At::Gather(mut leaf) = self.at else { return Ok(()) };
-        let leaves = pool.store.geometry.summary_leaves();
+        let leaves = pool.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             if self.workspace.has_failed() {

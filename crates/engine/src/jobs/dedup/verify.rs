@@ -178,8 +178,8 @@ impl Verify {
                 length += 1;
             }
             let segments = rest[..length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
-            let bytes = length as u64 * pool.store.geometry.block();
-            pool.store.io.begin(IoOp::ReadBlocks, pool.slot_offset(rest[0].0), bytes, segments, Job::Dedup.io(at));
+            let bytes = length as u64 * pool.metadata.geometry.block();
+            pool.metadata.io.begin(IoOp::ReadBlocks, pool.slot_offset(rest[0].0), bytes, segments, Job::Dedup.io(at));
             batch.in_flight += 1;
             at += length;
         }
@@ -208,7 +208,7 @@ impl Verify {
             for (at, read) in batch.reads.iter().enumerate().filter(|(_, read)| read.is_equal) {
                 let Some(second) = read.second else { continue };
                 let segments = [read.first, second].map(Segment::Buffer);
-                pool.store.io.begin(IoOp::Compare, 0, 0, segments, Job::Dedup.io(COMPARES + at));
+                pool.metadata.io.begin(IoOp::Compare, 0, 0, segments, Job::Dedup.io(COMPARES + at));
                 batch.in_flight += 1;
             }
         }

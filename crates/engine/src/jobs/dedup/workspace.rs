@@ -52,7 +52,7 @@ struct Spares {
 
 impl Spares {
     fn new(pool: &Pool, count: usize, base: usize) -> Spares {
-        let block = pool.store.geometry.block();
+        let block = pool.metadata.geometry.block();
         let mut sizes: Vec<(Key, u64)> =
             pool.volumes.iter().map(|volume| (Key::new(volume.id, 0), volume.size.div_ceil(block))).collect();
         sizes.sort_unstable();
@@ -132,7 +132,7 @@ impl Workspace {
     pub fn begin(&mut self, pool: &Pool, partitions: Partitions, of_blocks: usize) {
         assert!(self.is_free(), "what was there before is given back first");
         self.sweeps = self.sweeps.wrapping_add(1);
-        let number = pool.store.epoch << 16 | u64::from(self.sweeps);
+        let number = pool.metadata.epoch << 16 | u64::from(self.sweeps);
         let spares = Spares::new(pool, of_blocks, partitions.count());
         let places = vec![Vec::new(); partitions.count() + spares.partitions.count()];
         self.sweep = Some(Sweep {
@@ -172,7 +172,7 @@ impl Workspace {
 
     /// Blocks of containers that are lent to it.
     pub fn blocks(&self, pool: &Pool) -> u64 {
-        self.containers.len() as u64 * u64::from(pool.store.geometry.slots_per_container)
+        self.containers.len() as u64 * u64::from(pool.metadata.geometry.slots_per_container)
     }
 
     /// The range of places that it has all of, from this one on: where that ends.
@@ -236,12 +236,12 @@ impl Workspace {
     /// Whether there is room for those of the partition from this place on, however many these are, and so many containers beside.
     pub fn has_room_from(&self, pool: &Pool, first: u64, left: u32) -> bool {
         let Some(sweep) = &self.sweep else { return false };
-        let block = pool.store.geometry.block() as usize;
+        let block = pool.metadata.geometry.block() as usize;
         let pages = sweep.partitions.at(first).map_or(0, |(partition, _)| sweep.places[partition].len());
         let spares = sweep.spares.count + (pages * Record::per_page(block)) as u64;
         let end = u64::from(sweep.spares.first.unwrap_or(sweep.next)) + spares.div_ceil(Spare::per_page(block) as u64);
         let containers = self.containers.len() as u64 + u64::from(pool.space.lendable().saturating_sub(left));
-        end <= containers * u64::from(pool.store.geometry.slots_per_container)
+        end <= containers * u64::from(pool.metadata.geometry.slots_per_container)
     }
 
     /// Writes full pages, some at a time. Whether there is room for more.
@@ -270,7 +270,7 @@ impl Workspace {
     /// As long as so many pages are full, writes as many together as this.
     fn write_some(&mut self, pool: &mut Pool, least: usize, most: usize) {
         self.is_stuck = false;
-        let per_container = pool.store.geometry.slots_per_container;
+        let per_container = pool.metadata.geometry.slots_per_container;
         let mut batch = Vec::new();
         while let Some(sweep) = &mut self.sweep
             && sweep.waiting.len() >= least
@@ -291,7 +291,7 @@ impl Workspace {
             while batch.len() < most.min(room)
                 && let Some(page) = sweep.waiting.front()
             {
-                let Some(id) = pool.store.pages.allocate() else {
+                let Some(id) = pool.metadata.pages.allocate() else {
                     self.is_stuck = batch.is_empty();
                     break;
                 };
@@ -301,7 +301,7 @@ impl Workspace {
                 }
                 let places = &mut sweep.places[at];
                 let number = (sweep.number, places.len() as u32);
-                page.write(pool.store.page_seed, number, pool.store.pages.bytes_mut(id));
+                page.write(pool.metadata.page_seed, number, pool.metadata.pages.bytes_mut(id));
                 places.push(sweep.next);
                 sweep.next += 1;
                 sweep.waiting.pop_front();
@@ -317,18 +317,18 @@ impl Workspace {
 
     /// Begins an I/O of pages that follow each other: the part of the work that it is.
     fn begin_io(&mut self, pool: &mut Pool, op: IoOp, (first, pages): (u32, u32), segments: &[PageId]) -> u32 {
-        let block = pool.store.geometry.block();
-        let offset = pool.store.geometry.slot_block(self.slot(pool, first).0) * block;
+        let block = pool.metadata.geometry.block();
+        let offset = pool.metadata.geometry.slot_block(self.slot(pool, first).0) * block;
         self.serial = self.serial.wrapping_add(1) % PARTS;
         let part = PARTS + self.serial;
         let segments = segments.iter().map(|&page| Segment::Page(page));
         self.in_flight += 1;
-        pool.store.io.begin(op, offset, u64::from(pages) * block, segments, Job::Dedup.io(part as usize));
+        pool.metadata.io.begin(op, offset, u64::from(pages) * block, segments, Job::Dedup.io(part as usize));
         part
     }
 
     fn slot(&self, pool: &Pool, place: u32) -> Slot {
-        let per_container = pool.store.geometry.slots_per_container;
+        let per_container = pool.metadata.geometry.slots_per_container;
         let slots = pool.space.slots_of(self.containers[(place / per_container) as usize]);
         Slot(slots.start + u64::from(place % per_container))
     }
@@ -396,7 +396,7 @@ impl Workspace {
 
     /// Asks for more of it. Whether all of it has been taken in.
     pub fn read(&mut self, pool: &mut Pool) -> bool {
-        let per_container = pool.store.geometry.slots_per_container;
+        let per_container = pool.metadata.geometry.slots_per_container;
         while let Some(sweep) = &self.sweep
             && let Some((partition, next)) = sweep.reading
             && let places = &sweep.places[partition]
@@ -429,7 +429,7 @@ impl Workspace {
             _ if !segments.is_empty() => self.written_to(pool, segments, result.is_ok()),
             (Some(sweep), Some(at)) => {
                 let read = &mut sweep.reads[at];
-                let records = read.take_in(pool.store.page_seed, pool.store.geometry.block() as usize, result);
+                let records = read.take_in(pool.metadata.page_seed, pool.metadata.geometry.block() as usize, result);
                 sweep.has_failed |= records.is_none();
                 read.records = Some(records.unwrap_or_default());
             }
@@ -446,7 +446,7 @@ impl Workspace {
         self.writes -= 1;
         for &segment in segments {
             if let Segment::Page(page) = segment {
-                pool.store.pages.release(page);
+                pool.metadata.pages.release(page);
             }
         }
         if let Some(sweep) = &mut self.sweep {

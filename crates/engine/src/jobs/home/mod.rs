@@ -257,7 +257,7 @@ impl Home {
         is_idle: bool,
     ) -> Result<Looked, Stop> {
         self.look_at(pool, care, first)?;
-        let container = pool.store.geometry.slots_per_container.into();
+        let container = pool.metadata.geometry.slots_per_container.into();
         let Memory { blocks, taken, region, seen, plan } = &mut self.memory;
         let home = match home {
             Some(home) => home,
@@ -327,7 +327,7 @@ impl Home {
     /// Looks at a region: its blocks that have slots, and what leads there.
     fn look_at(&mut self, pool: &mut Pool, care: &Care, first: Key) -> Result<(), Stop> {
         let volume = pool.volume_index(first.volume()).ok_or(Stop::GivenUp)?;
-        let end = pool.volumes[volume].size.div_ceil(pool.store.geometry.block());
+        let end = pool.volumes[volume].size.div_ceil(pool.metadata.geometry.block());
         let blocks = pool.regions().blocks().min(end.saturating_sub(first.lba()));
         let Memory { region, seen, .. } = &mut self.memory;
         region.clear();

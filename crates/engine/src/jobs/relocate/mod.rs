@@ -30,7 +30,7 @@ use super::{Job, Steps, Work};
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::PassState;
-use crate::metadata::pages::PageKey;
+use crate::metadata::page_cache::PageKey;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::sizes::list_bytes;
@@ -363,7 +363,7 @@ impl Steps for Relocate {
             && !facts.are_starved
             && !self.mover.is_under_way()
             && self.changes.may_go_on(pool)
-            && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
             && !self.mover.is_loading(pool)
     }
 
@@ -401,7 +401,7 @@ impl Steps for Relocate {
             }
             Err(Stop::Missing(missing)) => {
                 self.waiting = Some(missing.key);
-                work.pool.store.load(missing, None);
+                work.pool.metadata.load(missing, None);
             }
             Err(Stop::NoRoom) => {
                 self.rest(work.pool);

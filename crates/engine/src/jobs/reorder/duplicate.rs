@@ -168,7 +168,7 @@ impl Duplicate {
     /// The next batch, zone, round, or epoch.
     pub(super) fn step(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) {
         let has_room = pool.has_slots_to_claim() && pool.space.free() >= pool.slots_to_spare(ROOM_TO_MAKE);
-        let is_possible = pool.makes_copies() && has_room && pool.replicas.stride() == pool.store.geometry.slots();
+        let is_possible = pool.makes_copies() && has_room && pool.replicas.stride() == pool.metadata.geometry.slots();
         if !is_possible {
             self.popular.take(0);
             return self.end(pool);

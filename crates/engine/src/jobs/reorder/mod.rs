@@ -199,9 +199,9 @@ impl Pool {
                 length += 1;
             }
             let offset = self.slot_offset(blocks[at].0);
-            let bytes = length as u64 * self.store.geometry.block();
+            let bytes = length as u64 * self.metadata.geometry.block();
             let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
-            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Job::Reorder.io(at));
+            self.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Job::Reorder.io(at));
             in_flight += 1;
             at += length;
         }
@@ -301,7 +301,7 @@ impl Reorder {
                 Err(Missing { key, .. }) if pool.failed_pages.contains(&key) => self.found.skip(),
                 Err(missing) => {
                     self.is_stuck = true;
-                    return pool.store.load(missing, None);
+                    return pool.metadata.load(missing, None);
                 }
             }
         }
@@ -444,7 +444,7 @@ impl Steps for Reorder {
         }
         let at = pool.replicas.volume.and_then(|volume| pool.volume_index(volume));
         match at {
-            Some(_) if pool.replicas.stride() != pool.store.geometry.slots() => {
+            Some(_) if pool.replicas.stride() != pool.metadata.geometry.slots() => {
                 // The pool has grown, or an earlier program had one place for each slot: it is made anew.
                 pool.replicas.clear();
                 return pool.delete_replicas(facts);
@@ -483,7 +483,7 @@ impl Steps for Reorder {
                 Err(missing) => {
                     self.noted.push_front(noted);
                     self.is_stuck = true;
-                    return pool.store.load(missing, None);
+                    return pool.metadata.load(missing, None);
                 }
             }
         }

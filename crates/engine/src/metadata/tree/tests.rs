@@ -13,7 +13,7 @@ type Disk = BTreeMap<u64, Vec<u8>>;
 
 const LEAVES: u64 = 2000;
 
-fn store() -> Store {
+fn metadata() -> Metadata {
     let geometry = Geometry {
         block_size: 512,
         slots_per_container: 4,
@@ -25,67 +25,67 @@ fn store() -> Store {
         spare_containers: 0,
         growth: crate::format::geometry::UNGROWN,
     };
-    Store {
+    Metadata {
         geometry,
         page_seed: 7,
         journal_seed: 8,
         pages: PageCache::new(24, geometry.block_size),
-        meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
+        allocator: MetadataAllocator::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
         io: IoTable::new(),
         epoch: 1,
         page_visits: 0,
     }
 }
 
-fn perform(store: &mut Store, disk: &mut Disk) {
-    while let Some(Effect::Io(id)) = store.io.effects.pop_front() {
-        let offset = store.io.get(id).offset;
-        let (purpose, segments, _) = store.io.end(id);
+fn perform(metadata: &mut Metadata, disk: &mut Disk) {
+    while let Some(Effect::Io(id)) = metadata.io.effects.pop_front() {
+        let offset = metadata.io.get(id).offset;
+        let (purpose, segments, _) = metadata.io.end(id);
         match (purpose, segments.first()) {
             (Purpose::WritePage(key), Some(&Segment::Page(page))) => {
-                disk.insert(offset, store.pages.bytes(page).to_vec());
-                store.pages.written(key, page);
+                disk.insert(offset, metadata.pages.bytes(page).to_vec());
+                metadata.pages.written(key, page);
             }
             (Purpose::LoadPages { first, pages }, _) => {
                 for number in 0..pages {
                     let key = PageKey { region: first.region, location: first.location + number };
-                    let load = store.pages.end_load(key);
-                    let bytes = &disk[&(offset + u64::from(number) * store.geometry.block())];
-                    assert_eq!(checksum(store.page_seed, bytes), load.pointer.checksum);
-                    store.pages.fill(key, bytes);
+                    let load = metadata.pages.end_load(key);
+                    let bytes = &disk[&(offset + u64::from(number) * metadata.geometry.block())];
+                    assert_eq!(checksum(metadata.page_seed, bytes), load.pointer.checksum);
+                    metadata.pages.fill(key, bytes);
                 }
             }
             other => panic!("{other:?}"),
         }
-        store.io.recycle(id, segments);
+        metadata.io.recycle(id, segments);
     }
 }
 
 /// Repeats a step until nothing is missing.
-fn done<T>(store: &mut Store, disk: &mut Disk, mut step: impl FnMut(&mut Store) -> Result<T, Stop>) -> T {
+fn done<T>(metadata: &mut Metadata, disk: &mut Disk, mut step: impl FnMut(&mut Metadata) -> Result<T, Stop>) -> T {
     loop {
-        match step(store) {
+        match step(metadata) {
             Ok(value) => return value,
-            Err(Stop::Missing(missing)) => store.load(missing, None),
+            Err(Stop::Missing(missing)) => metadata.load(missing, None),
             Err(stop) => assert_eq!(stop, Stop::NoPage),
         }
-        perform(store, disk);
+        perform(metadata, disk);
     }
 }
 
-fn read(store: &mut Store, disk: &mut Disk, root: Root, leaf: u64) -> u8 {
-    done(store, disk, |store| match lookup(store, Region::Metadata, root, leaf) {
-        Walk::Leaf(page) => Ok(store.pages.bytes(page)[0]),
+fn read(metadata: &mut Metadata, disk: &mut Disk, root: Root, leaf: u64) -> u8 {
+    done(metadata, disk, |metadata| match lookup(metadata, Region::Metadata, root, leaf) {
+        Walk::Leaf(page) => Ok(metadata.pages.bytes(page)[0]),
         Walk::Absent(_) => Ok(0),
         Walk::Missing(missing) => Err(Stop::Missing(missing)),
     })
 }
 
 /// The leaves of a subtree that was cut off.
-fn leaves_of(store: &mut Store, disk: &mut Disk, pointer: Pointer, level: u8) -> usize {
+fn leaves_of(metadata: &mut Metadata, disk: &mut Disk, pointer: Pointer, level: u8) -> usize {
     let root = Root { pointer, height: level };
-    let span = store.geometry.fanout().pow(u32::from(level));
-    (0..span).filter(|&leaf| read(store, disk, root, leaf) != 0).count()
+    let span = metadata.geometry.fanout().pow(u32::from(level));
+    (0..span).filter(|&leaf| read(metadata, disk, root, leaf) != 0).count()
 }
 
 #[derive(Clone, Debug)]
@@ -126,86 +126,86 @@ fn subtrees_are_counted_as_a_cut_cuts_them() {
 /// A tree made for a few leaves gets as high as a later leaf needs; what it held stays where it was.
 #[test]
 fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
-    let (mut store, mut disk) = (store(), Disk::new());
-    let fanout = store.geometry.fanout();
+    let (mut metadata, mut disk) = (metadata(), Disk::new());
+    let fanout = metadata.geometry.fanout();
     let far = [0, 1, fanout - 1, fanout, fanout * fanout - 1, fanout * fanout];
     let mut root = Root::default();
     for (i, &leaf) in far.iter().enumerate() {
         let mut writer = Writer::new(Region::Metadata, root);
         // Also with the old root on the path, changed but not yet written.
-        let first = done(&mut store, &mut disk, |store| writer.leaf(store, 0, true)).expect("created");
-        store.pages.bytes_mut(first)[1] = i as u8 + 1;
+        let first = done(&mut metadata, &mut disk, |metadata| writer.leaf(metadata, 0, true)).expect("created");
+        metadata.pages.bytes_mut(first)[1] = i as u8 + 1;
         let reach = fanout.pow(u32::from(root.height));
-        assert_eq!(done(&mut store, &mut disk, |store| writer.leaf(store, reach, false)), None);
-        let page = done(&mut store, &mut disk, |store| writer.leaf(store, leaf, true)).expect("created");
-        store.pages.bytes_mut(page)[0] = i as u8 + 1;
+        assert_eq!(done(&mut metadata, &mut disk, |metadata| writer.leaf(metadata, reach, false)), None);
+        let page = done(&mut metadata, &mut disk, |metadata| writer.leaf(metadata, leaf, true)).expect("created");
+        metadata.pages.bytes_mut(page)[0] = i as u8 + 1;
         let before = root;
-        root = done(&mut store, &mut disk, |store| writer.finish(store));
-        perform(&mut store, &mut disk);
+        root = done(&mut metadata, &mut disk, |metadata| writer.finish(metadata));
+        perform(&mut metadata, &mut disk);
         assert_eq!(root.height, height_for(leaf + 1, fanout));
         for (j, &leaf) in far.iter().enumerate() {
             let value = if j <= i { j as u8 + 1 } else { 0 };
-            assert_eq!(read(&mut store, &mut disk, root, leaf), value, "leaf {leaf} after {i}");
+            assert_eq!(read(&mut metadata, &mut disk, root, leaf), value, "leaf {leaf} after {i}");
             let value = if j < i { j as u8 + 1 } else { 0 };
-            assert_eq!(read(&mut store, &mut disk, before, leaf), value, "leaf {leaf} before {i}");
+            assert_eq!(read(&mut metadata, &mut disk, before, leaf), value, "leaf {leaf} before {i}");
         }
-        store.free_replaced(usize::MAX);
+        metadata.free_replaced(usize::MAX);
     }
     let mut writer = Writer::new(Region::Metadata, root);
     let (reach, mut cut) = (fanout.pow(3), Vec::new());
     let (mut from, end) = (reach, reach * fanout);
-    done(&mut store, &mut disk, |store| writer.cut(store, &mut from, end, &mut cut));
+    done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut));
     assert_eq!(cut, []);
     let mut from = fanout;
-    done(&mut store, &mut disk, |store| writer.cut(store, &mut from, end, &mut cut));
-    perform(&mut store, &mut disk);
-    let there: usize = cut.iter().map(|&(pointer, level)| leaves_of(&mut store, &mut disk, pointer, level)).sum();
+    done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut));
+    perform(&mut metadata, &mut disk);
+    let there: usize = cut.iter().map(|&(pointer, level)| leaves_of(&mut metadata, &mut disk, pointer, level)).sum();
     assert_eq!(there, 3);
-    root = done(&mut store, &mut disk, |store| writer.finish(store));
-    perform(&mut store, &mut disk);
-    assert_eq!(read(&mut store, &mut disk, root, fanout - 1), 3);
-    assert_eq!(read(&mut store, &mut disk, root, fanout), 0);
-    store.free_replaced(usize::MAX);
-    assert_eq!(store.pages.private_pages(), 0);
+    root = done(&mut metadata, &mut disk, |metadata| writer.finish(metadata));
+    perform(&mut metadata, &mut disk);
+    assert_eq!(read(&mut metadata, &mut disk, root, fanout - 1), 3);
+    assert_eq!(read(&mut metadata, &mut disk, root, fanout), 0);
+    metadata.free_replaced(usize::MAX);
+    assert_eq!(metadata.pages.private_pages(), 0);
 }
 
 /// The map of metadata blocks, whose pages have fixed homes, is raised alike.
 #[test]
 fn the_map_of_metadata_blocks_gets_higher() {
-    let (mut store, mut disk) = (store(), Disk::new());
-    assert_eq!(store.geometry.meta_map_leaves(), 2);
+    let (mut metadata, mut disk) = (metadata(), Disk::new());
+    assert_eq!(metadata.geometry.meta_map_leaves(), 2);
     let mut root = Root::default();
     for leaf in [0, 1] {
         let mut writer = Writer::new(Region::MetaMap, root);
-        let page = done(&mut store, &mut disk, |store| writer.leaf(store, leaf, true)).expect("created");
-        store.pages.bytes_mut(page)[0] = leaf as u8 + 1;
-        root = done(&mut store, &mut disk, |store| writer.finish(store));
-        perform(&mut store, &mut disk);
+        let page = done(&mut metadata, &mut disk, |metadata| writer.leaf(metadata, leaf, true)).expect("created");
+        metadata.pages.bytes_mut(page)[0] = leaf as u8 + 1;
+        root = done(&mut metadata, &mut disk, |metadata| writer.finish(metadata));
+        perform(&mut metadata, &mut disk);
     }
     assert_eq!(root.height, 1);
     for leaf in [0, 1] {
-        let value = done(&mut store, &mut disk, |store| match lookup(store, Region::MetaMap, root, leaf) {
-            Walk::Leaf(page) => Ok(store.pages.bytes(page)[0]),
+        let value = done(&mut metadata, &mut disk, |metadata| match lookup(metadata, Region::MetaMap, root, leaf) {
+            Walk::Leaf(page) => Ok(metadata.pages.bytes(page)[0]),
             Walk::Absent(_) => Ok(0),
             Walk::Missing(missing) => Err(Stop::Missing(missing)),
         });
         assert_eq!(value, leaf as u8 + 1);
     }
-    assert_eq!(store.pages.private_pages(), 0);
+    assert_eq!(metadata.pages.private_pages(), 0);
 }
 
 /// A root raised over an empty tree needs no page of its own.
 #[test]
 fn an_empty_tree_is_raised_without_a_page() {
-    let (mut store, mut disk) = (store(), Disk::new());
+    let (mut metadata, mut disk) = (metadata(), Disk::new());
     let mut writer = Writer::new(Region::Metadata, Root::default());
-    let far = store.geometry.fanout() + 5;
-    let page = done(&mut store, &mut disk, |store| writer.leaf(store, far, true)).expect("created");
-    store.pages.bytes_mut(page)[0] = 1;
-    let root = done(&mut store, &mut disk, |store| writer.finish(store));
+    let far = metadata.geometry.fanout() + 5;
+    let page = done(&mut metadata, &mut disk, |metadata| writer.leaf(metadata, far, true)).expect("created");
+    metadata.pages.bytes_mut(page)[0] = 1;
+    let root = done(&mut metadata, &mut disk, |metadata| writer.finish(metadata));
     assert_eq!((root.height, writer.written), (2, 3));
-    perform(&mut store, &mut disk);
-    assert_eq!(store.pages.private_pages(), 0);
+    perform(&mut metadata, &mut disk);
+    assert_eq!(metadata.pages.private_pages(), 0);
 }
 
 proptest! {
@@ -214,8 +214,8 @@ proptest! {
     fn a_tree_agrees_with_a_plain_map_and_the_one_before_stays_readable(
         rounds in proptest::collection::vec(proptest::collection::vec(change(), 1..40), 1..4)
     ) {
-        let (mut store, mut disk) = (store(), Disk::new());
-        let mut root = Root { pointer: Pointer::NONE, height: height_for(LEAVES, store.geometry.fanout()) };
+        let (mut metadata, mut disk) = (metadata(), Disk::new());
+        let mut root = Root { pointer: Pointer::NONE, height: height_for(LEAVES, metadata.geometry.fanout()) };
         let mut model = BTreeMap::<u64, u8>::new();
         for changes in rounds {
             let (before, model_before) = (root, model.clone());
@@ -223,31 +223,31 @@ proptest! {
             for change in changes {
                 match change {
                     Change::Set(leaf, value) => {
-                        let page = done(&mut store, &mut disk, |store| writer.leaf(store, leaf, true)).expect("created");
-                        store.pages.bytes_mut(page)[0] = value;
+                        let page = done(&mut metadata, &mut disk, |metadata| writer.leaf(metadata, leaf, true)).expect("created");
+                        metadata.pages.bytes_mut(page)[0] = value;
                         model.insert(leaf, value);
                     }
                     Change::Cut(first, end) => {
                         let (mut from, mut cut) = (first, Vec::new());
-                        done(&mut store, &mut disk, |store| writer.cut(store, &mut from, end, &mut cut));
-                        perform(&mut store, &mut disk);
+                        done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut));
+                        perform(&mut metadata, &mut disk);
                         let here = model.range(first..end).filter(|(_, value)| **value != 0).count();
                         let there: usize =
-                            cut.iter().map(|&(pointer, level)| leaves_of(&mut store, &mut disk, pointer, level)).sum();
+                            cut.iter().map(|&(pointer, level)| leaves_of(&mut metadata, &mut disk, pointer, level)).sum();
                         prop_assert_eq!(there, here, "what is cut off is what was there");
                         model.retain(|leaf, _| !(first..end).contains(leaf));
                     }
                 }
             }
-            root = done(&mut store, &mut disk, |store| writer.finish(store));
-            perform(&mut store, &mut disk);
+            root = done(&mut metadata, &mut disk, |metadata| writer.finish(metadata));
+            perform(&mut metadata, &mut disk);
             for leaf in (0..LEAVES).step_by(7) {
-                prop_assert_eq!(read(&mut store, &mut disk, root, leaf), model.get(&leaf).copied().unwrap_or(0));
+                prop_assert_eq!(read(&mut metadata, &mut disk, root, leaf), model.get(&leaf).copied().unwrap_or(0));
                 let old = model_before.get(&leaf).copied().unwrap_or(0);
-                prop_assert_eq!(read(&mut store, &mut disk, before, leaf), old, "copy on write");
+                prop_assert_eq!(read(&mut metadata, &mut disk, before, leaf), old, "copy on write");
             }
-            store.free_replaced(usize::MAX);
-            prop_assert_eq!(store.pages.private_pages(), 0);
+            metadata.free_replaced(usize::MAX);
+            prop_assert_eq!(metadata.pages.private_pages(), 0);
         }
     }
 }

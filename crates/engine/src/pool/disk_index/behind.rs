@@ -176,7 +176,7 @@ impl Pool {
 
     /// Buckets that one checkpoint writes for the pass, of an index with so many, where each has so many entries.
     pub(crate) fn buckets_at_once(&self, buckets: u32, entries: u64) -> u64 {
-        let entries = entries.clamp(1, bucket_entries(&self.store.geometry));
+        let entries = entries.clamp(1, bucket_entries(&self.metadata.geometry));
         let most = u64::from(buckets) / LEAST_PARTS;
         (u64::from(self.limits.delta_entries) / entries).min(most).max(LEAST_BUCKETS)
     }

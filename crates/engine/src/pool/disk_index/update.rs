@@ -20,7 +20,7 @@ use crate::format::layout::read_summary;
 use crate::format::superblock::{DiskIndexRecord, TreeId};
 use crate::jobs::checkpoint::{Checkpoint, Progress};
 use crate::map::discards::Discard;
-use crate::metadata::pages::Region;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Missing, Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
@@ -66,12 +66,12 @@ impl Pool {
     pub(crate) fn disk_index_room(&self, checkpoint: &Checkpoint) -> usize {
         let part = checkpoint.index_part.as_ref().map_or(0, Part::buckets);
         let frozen = &self.frozen;
-        let walked = u64::from(checkpoint.discard_budget) * self.store.geometry.map_leaf_entries();
+        let walked = u64::from(checkpoint.discard_budget) * self.metadata.geometry.map_leaf_entries();
         let buffered = self.buffer.len() as u64;
         let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked + buffered;
-        let batch = (self.build_batch() as u64).max(self.store.geometry.summary_leaf_slots());
+        let batch = (self.build_batch() as u64).max(self.metadata.geometry.summary_leaf_slots());
         let changes = freed + (checkpoint.fresh.len() + UNREADABLE) as u64 + batch + part;
-        pages_for(&self.store.geometry, self.disk_index.record.buckets, changes)
+        pages_for(&self.metadata.geometry, self.disk_index.record.buckets, changes)
     }
 
     /// Slots that one checkpoint enters while the index is being built.
@@ -83,7 +83,7 @@ impl Pool {
 
     /// A page of summaries, if it can be read.
     fn summary_page(&mut self, leaf: u64) -> Result<Option<PageId>, Stop> {
-        match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
+        match lookup(&mut self.metadata, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
             Walk::Leaf(page) => Ok(Some(page)),
             Walk::Absent(_) => Ok(None),
             Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => Ok(None),
@@ -126,7 +126,7 @@ impl Pool {
 
     /// `None`: there is no room for the pages that it would write.
     fn begin_update(&mut self, checkpoint: &mut Checkpoint) -> Option<Update> {
-        let per_leaf = self.store.geometry.summary_leaf_slots() as usize;
+        let per_leaf = self.metadata.geometry.summary_leaf_slots() as usize;
         let batch = match (self.phase, self.build_batch()) {
             (Phase::Closing, _) | (_, 0) => 0,
             (_, most) if self.is_pressed(&checkpoint.facts) => (most / 8).max(per_leaf),
@@ -137,12 +137,12 @@ impl Pool {
         let others = checkpoint.fresh.len() + checkpoint.freed.len() + unreadable.len();
         let record = self.disk_index.record;
         let leaves = (others + batch) as u64 + part.as_ref().map_or(0, Part::buckets);
-        let pages = pages_for(&self.store.geometry, record.buckets, leaves);
+        let pages = pages_for(&self.metadata.geometry, record.buckets, leaves);
         let left = self.unclaimed_metadata().saturating_sub(self.left_of(&checkpoint.shared));
         if pages as u64 > left || pages > checkpoint.index_room {
             return None;
         }
-        (checkpoint.shared.index_pages, checkpoint.index_taken_before) = (pages, self.store.meta.taken());
+        (checkpoint.shared.index_pages, checkpoint.index_taken_before) = (pages, self.metadata.allocator.taken());
         // The merge is done: what it came to is in the space map, and the memory is needed here.
         (checkpoint.shared.changes, checkpoint.shared.change_at) = (Vec::new(), 0);
         let mut part = part.unwrap_or_default();
@@ -186,7 +186,7 @@ impl Pool {
 
     /// The digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
     fn gather_freed(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
-        let per_leaf = self.store.geometry.summary_leaf_slots();
+        let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.freed.get(update.freed_at) else {
             update.step = Step::Build;
             return Ok(Progress::More);
@@ -202,7 +202,7 @@ impl Pool {
             update.freed_at += 1;
             if let Some(page) = page {
                 let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
-                let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
+                let (digest, owner) = read_summary(self.metadata.pages.bytes(page), at);
                 if self.copied_from(owner).is_none() && !self.mutant(Mutant::ForgottenRemoval) {
                     let change = Change::remove(digest, slot);
                     self.disk_index.behind.note(&[change]);
@@ -215,7 +215,7 @@ impl Pool {
 
     /// The digests of the blocks of data of the next page of summaries.
     fn gather_built(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
-        let per_leaf = self.store.geometry.summary_leaf_slots();
+        let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let (leaf, leaves) = (u64::from(update.built), self.table_leaves(TreeId::Summaries));
         let is_behind = self.disk_index.record.is_behind();
         if leaf >= leaves && !is_behind {
@@ -241,7 +241,7 @@ impl Pool {
         let root = self.roots[TreeId::DiskIndex as usize];
         let Some(&first) = update.changes.get(update.at) else {
             if let Some(writer) = &mut checkpoint.writer {
-                self.roots[TreeId::DiskIndex as usize] = writer.finish(&mut self.store)?;
+                self.roots[TreeId::DiskIndex as usize] = writer.finish(&mut self.metadata)?;
                 self.counters.pages_written.disk_index += writer.written;
                 checkpoint.writer = None;
             }
@@ -254,7 +254,7 @@ impl Pool {
                 false => {}
             }
             // What it has taken was promised to it alone.
-            checkpoint.shared.promised += self.store.meta.taken() - checkpoint.index_taken_before;
+            checkpoint.shared.promised += self.metadata.allocator.taken() - checkpoint.index_taken_before;
             checkpoint.shared.index_pages = 0;
             return Ok(Progress::Next);
         };
@@ -263,10 +263,10 @@ impl Pool {
         let most = self.load_ahead(&checkpoint.facts);
         self.load_leaves_ahead(self.roots[TreeId::DiskIndex as usize], next, most);
         let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        let page = match writer.leaf(&mut self.store, bucket, true) {
+        let page = match writer.leaf(&mut self.metadata, bucket, true) {
             Ok(page) => page.expect("created"),
             Err(Stop::Missing(missing)) if self.failed_pages.contains(&missing.key) => {
-                let level = writer.leave_out(&mut self.store, bucket);
+                let level = writer.leave_out(&mut self.metadata, bucket);
                 update.lost = true;
                 // What it led to is in use as long as nobody knows what that was.
                 let Missing { key, pointer, .. } = missing;
@@ -279,7 +279,7 @@ impl Pool {
             }
             Err(stop) => return Err(stop),
         };
-        let bytes = self.store.pages.bytes_mut(page);
+        let bytes = self.metadata.pages.bytes_mut(page);
         if update.cleared.contains(&bucket) {
             bytes.fill(0);
         }

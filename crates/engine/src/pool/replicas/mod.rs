@@ -406,8 +406,8 @@ impl Replicas {
 impl Pool {
     /// Blocks that replicas may take, as far as somebody or the pool's size says.
     fn replicas_wanted(&self) -> u64 {
-        let block = self.store.geometry.block();
-        self.replicas.budget.map_or(self.store.geometry.slots() / SHARE, |bytes| bytes / block)
+        let block = self.metadata.geometry.block();
+        self.replicas.budget.map_or(self.metadata.geometry.slots() / SHARE, |bytes| bytes / block)
     }
 
     /// Says if popular blocks are to get copies.
@@ -428,13 +428,13 @@ impl Pool {
     fn columns_within(&self, limits: &Limits) -> u64 {
         let left = self.replicas_wanted() - self.in_order_within(limits);
         let wanted = if self.wants_copies() { left / u64::from(ZONES) } else { 0 };
-        limits.popular(&self.store.geometry, wanted)
+        limits.popular(&self.metadata.geometry, wanted)
     }
 
     /// Bytes of all replicas within these limits, and popular blocks that get copies.
     pub(crate) fn replicas_room(&self, limits: &Limits) -> (u64, u64) {
         let (in_order, popular) = (self.in_order_within(limits), self.columns_within(limits));
-        ((in_order + popular * u64::from(ZONES)) * self.store.geometry.block(), popular)
+        ((in_order + popular * u64::from(ZONES)) * self.metadata.geometry.block(), popular)
     }
 
     /// Blocks that replicas in order may take.
@@ -455,7 +455,7 @@ impl Pool {
 
     /// Bytes of memory that the read cache leaves to copies of popular blocks.
     pub(crate) fn columns_bytes(&self) -> u64 {
-        popular_bytes(self.columns_budget(), self.store.geometry.slots_per_container)
+        popular_bytes(self.columns_budget(), self.metadata.geometry.slots_per_container)
     }
 
     /// Whether popular blocks get copies: on a store with heads, if somebody has said what replicas may take.
@@ -507,12 +507,12 @@ impl Pool {
         if !self.device().has_heads {
             return true;
         }
-        let bytes = length as u64 * self.store.geometry.block();
+        let bytes = length as u64 * self.metadata.geometry.block();
         let Some(home) = home.map(|home| self.slot_offset(home)) else {
             self.replicas.places.in_order += 1;
             return true;
         };
-        let (place, io) = (self.slot_offset(place), &self.store.io);
+        let (place, io) = (self.slot_offset(place), &self.metadata.io);
         if io.has_read_beside(home, bytes) {
             return false;
         }

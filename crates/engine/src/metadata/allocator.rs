@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// The allocator of metadata blocks. Locations are block numbers within the region, plus one.
-pub(crate) struct MetaSpace {
+pub(crate) struct MetadataAllocator {
     blocks: u32,
     used: Vec<u64>,
     /// Freed by the checkpoint under way. In order: each leaf that is written looks at its own part.
@@ -23,10 +23,10 @@ pub(crate) struct MetaSpace {
     pub(crate) reserved: u32,
 }
 
-impl MetaSpace {
-    pub(crate) fn new(blocks: u32, leaf_bits: u64) -> MetaSpace {
+impl MetadataAllocator {
+    pub(crate) fn new(blocks: u32, leaf_bits: u64) -> MetadataAllocator {
         let leaves = u64::from(blocks).div_ceil(leaf_bits) as usize;
-        MetaSpace {
+        MetadataAllocator {
             blocks,
             used: vec![0; blocks.div_ceil(64) as usize],
             freed: BTreeSet::new(),
@@ -184,37 +184,37 @@ mod tests {
 
     #[test]
     fn a_freed_block_is_reused_only_after_the_checkpoint_is_durable() {
-        let mut meta = MetaSpace::new(3, 4096);
-        let first = meta.allocate(|_| false).unwrap();
-        meta.allocate(|_| false).unwrap();
-        meta.allocate(|_| false).unwrap();
-        assert_eq!(meta.allocate(|_| false), None);
-        meta.free_later(first);
-        assert_eq!(meta.allocate(|_| false), None);
+        let mut allocator = MetadataAllocator::new(3, 4096);
+        let first = allocator.allocate(|_| false).unwrap();
+        allocator.allocate(|_| false).unwrap();
+        allocator.allocate(|_| false).unwrap();
+        assert_eq!(allocator.allocate(|_| false), None);
+        allocator.free_later(first);
+        assert_eq!(allocator.allocate(|_| false), None);
         let mut page = [0; 512];
-        meta.write_leaf(0, &mut page);
+        allocator.write_leaf(0, &mut page);
         assert_eq!(page[0], 0b110);
-        meta.checkpoint_durable(usize::MAX, |_| ());
-        assert_eq!(meta.allocate(|_| false), Some(first));
+        allocator.checkpoint_durable(usize::MAX, |_| ());
+        assert_eq!(allocator.allocate(|_| false), Some(first));
     }
 
     #[test]
     fn what_growing_adds_is_free_and_what_was_used_stays_so() {
-        let mut meta = MetaSpace::new(70, 512);
-        while meta.allocate(|_| false).is_some() {}
-        meta.grow(1100);
-        assert_eq!((meta.free(), meta.used()), (1030, 70));
-        assert_eq!(meta.allocate(|_| false), Some(71));
-        while meta.allocate(|_| false).is_some() {}
-        assert_eq!((meta.used(), meta.next_dirty_leaf(2)), (1100, Some(2)));
+        let mut allocator = MetadataAllocator::new(70, 512);
+        while allocator.allocate(|_| false).is_some() {}
+        allocator.grow(1100);
+        assert_eq!((allocator.free(), allocator.used()), (1030, 70));
+        assert_eq!(allocator.allocate(|_| false), Some(71));
+        while allocator.allocate(|_| false).is_some() {}
+        assert_eq!((allocator.used(), allocator.next_dirty_leaf(2)), (1100, Some(2)));
     }
 
     #[test]
     fn a_leaf_reads_back_and_bits_beyond_the_end_are_ignored() {
-        let mut meta = MetaSpace::new(70, 4096);
-        meta.read_leaf(0, &[0xff; 512]);
-        assert_eq!(meta.free(), 0);
-        assert_eq!(meta.used(), 70);
-        assert_eq!(meta.allocate(|_| false), None);
+        let mut allocator = MetadataAllocator::new(70, 4096);
+        allocator.read_leaf(0, &[0xff; 512]);
+        assert_eq!(allocator.free(), 0);
+        assert_eq!(allocator.used(), 70);
+        assert_eq!(allocator.allocate(|_| false), None);
     }
 }
