@@ -6,11 +6,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::api::{BufferId, Digest, Effect, Segment, VolumeId};
+use crate::block_map::delta::Delta;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::geometry::Geometry;
 use crate::format::record::{self, Change, Header};
 use crate::format::superblock::Root;
-use crate::map::delta::Delta;
 use crate::metadata::allocator::MetadataAllocator;
 use crate::metadata::io::{IoTable, Purpose};
 use crate::metadata::page_cache::{PageCache, Region};

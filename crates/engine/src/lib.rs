@@ -12,6 +12,7 @@ mod audit;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod bench;
+mod block_map;
 mod care;
 mod control;
 mod counters;
@@ -24,7 +25,6 @@ mod jobs;
 mod journal;
 mod limits;
 mod locality_map;
-mod map;
 mod metadata;
 mod mutant;
 mod opening;

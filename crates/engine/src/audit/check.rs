@@ -9,6 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::api::{Digest, Segment, VolumeId};
+use crate::block_map::map_buffer;
 use crate::engine::Engine;
 use crate::format::bytes::{checksum, u32_at, u64_at};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
@@ -17,7 +18,6 @@ use crate::format::layout::read_summary;
 use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::MAX_BLOCKS;
 use crate::locality_map::NearMap;
-use crate::map::map_buffer;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::opening::table_name;
 use crate::pool::disk_index::NO_VOLUME;

@@ -24,6 +24,7 @@ use alloc::vec::Vec;
 
 use crate::api::Failure;
 use crate::api::*;
+use crate::block_map::map_buffer::{self, MapBuffer};
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::height_for;
@@ -33,7 +34,6 @@ use crate::format::volume::{self, Keeps, MAX_VOLUMES, VOLUME_BYTES, most_blocks}
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::locality_map::NearMap;
-use crate::map::map_buffer::{self, MapBuffer};
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Walk, lookup};
@@ -186,7 +186,7 @@ impl Pool {
             TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
             // No more subtrees can be cut off than there are metadata pages.
             TreeId::Discards => {
-                u64::from(geometry.metadata_blocks).div_ceil(block / crate::map::discards::DISCARD_BYTES as u64)
+                u64::from(geometry.metadata_blocks).div_ceil(block / crate::block_map::discards::DISCARD_BYTES as u64)
             }
             TreeId::DiskIndex => self.disk_index.record.buckets.into(),
             TreeId::MapBuffer => geometry.metadata_blocks.into(),
@@ -743,7 +743,7 @@ impl Engine {
                 }
             }
             TreeId::Discards => {
-                for entry in bytes.chunks_exact(crate::map::discards::DISCARD_BYTES) {
+                for entry in bytes.chunks_exact(crate::block_map::discards::DISCARD_BYTES) {
                     let pointer = Pointer::read(entry, 0);
                     if !pointer.is_none() {
                         let volume = VolumeId(crate::format::bytes::u16_at(entry, 16));
@@ -751,7 +751,7 @@ impl Engine {
                         if level > highest {
                             return None;
                         }
-                        self.pool.discards.push(crate::map::discards::Discard { pointer, volume, level });
+                        self.pool.discards.push(crate::block_map::discards::Discard { pointer, volume, level });
                         self.pool.discard_leaves = leaf + 1;
                     }
                 }

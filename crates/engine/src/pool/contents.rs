@@ -3,10 +3,10 @@
 
 use super::Pool;
 use crate::api::*;
+use crate::block_map::delta::Recent;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::layout::{SUMMARY_BYTES, read_summary};
 use crate::format::superblock::TreeId;
-use crate::map::delta::Recent;
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, Walk, lookup};
 use crate::mutant::Mutant;

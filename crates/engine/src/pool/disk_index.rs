@@ -17,11 +17,11 @@ use alloc::vec::Vec;
 
 use super::Pool;
 use crate::api::*;
+use crate::block_map::discards::Discard;
 use crate::format::disk_index::{buckets_for, is_outgrown, pages_for};
 use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
 use crate::format::volume::Volume;
-use crate::map::discards::Discard;
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::Stop;
 

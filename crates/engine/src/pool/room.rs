@@ -31,13 +31,13 @@
 
 use super::Pool;
 use crate::api::Full;
+use crate::block_map::delta::Delta;
+use crate::block_map::discards::DISCARD_BYTES;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
 use crate::format::superblock::{Root, TreeId};
 use crate::format::volume::{MAX_HEIGHT, VOLUME_BYTES, Volume};
-use crate::map::delta::Delta;
-use crate::map::discards::DISCARD_BYTES;
 use crate::mutant::Mutant;
 use crate::pool::standing::Phase;
 use crate::pool::under_way::UnderWay;

@@ -394,11 +394,11 @@ pub(crate) fn end_of(volume: VolumeId) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block_map::discards::Discard;
     use crate::engine::Engine;
     use crate::format::geometry::Geometry;
     use crate::format::superblock::{DigestFunction, Parameters, Superblock};
     use crate::limits::Limits;
-    use crate::map::discards::Discard;
 
     /// The number after the last one used to be 0, and a superblock with that is refused: the pool would have been lost.
     #[test]

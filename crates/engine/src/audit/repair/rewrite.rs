@@ -7,6 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{BlockRange, JournalEnd, Planner};
+use crate::block_map::map_buffer;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u64_at};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::CONTAINER_BYTES;
@@ -14,7 +15,6 @@ use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, Superblock, TreeId};
 use crate::format::volume::{self, VOLUME_BYTES};
-use crate::map::map_buffer;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::fill_lost;
 use crate::opening::table_name;

@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 
 use super::{KNOWN, Planner, Suspect};
 use crate::api::Digest;
+use crate::block_map::discards::DISCARD_BYTES;
+use crate::block_map::map_buffer;
 use crate::format::bytes::{checksum, u64_at};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, TreeId};
 use crate::format::volume::{self, MAX_BLOCKS, VOLUME_BYTES};
-use crate::map::discards::DISCARD_BYTES;
-use crate::map::map_buffer;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::opening::table_name;
 

@@ -2,14 +2,14 @@
 //! for a page has changed nothing that it would change again.
 
 use crate::api::PageId;
+use crate::block_map::discards::{DISCARD_BYTES, Discard};
+use crate::block_map::map_buffer::Leaf;
 use crate::format::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::{self, VOLUME_BYTES};
 use crate::jobs::checkpoint::{Checkpoint, Progress, Stage, TABLES};
-use crate::map::discards::{DISCARD_BYTES, Discard};
-use crate::map::map_buffer::Leaf;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;

@@ -37,6 +37,7 @@ use core::ops::Range;
 
 use crate::api::Failure;
 use crate::api::*;
+use crate::block_map::map_buffer::{Leaf, Pass};
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
@@ -44,7 +45,6 @@ use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
 use crate::jobs::Steps;
 use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::throttle::Who;
-use crate::map::map_buffer::{Leaf, Pass};
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Stop, Writer};

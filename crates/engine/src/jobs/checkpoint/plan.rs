@@ -13,10 +13,10 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::block_map::map_buffer::{Leaf, RECORD_BYTES, write_record};
 use crate::format::entry::{Entry, Key};
 use crate::format::superblock::TreeId;
 use crate::jobs::checkpoint::{Checkpoint, Progress};
-use crate::map::map_buffer::{Leaf, RECORD_BYTES, write_record};
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
