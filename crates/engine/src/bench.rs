@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use crate::api::{BufferId, Digest, Effect, Segment, VolumeId};
 use crate::block_map::delta::Delta;
+use crate::dedup::index::{Index, Size};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::geometry::Geometry;
 use crate::format::record::{self, Change, Header};
@@ -17,7 +18,6 @@ use crate::metadata::page_cache::{PageCache, Region};
 use crate::metadata::tree::{Metadata, Walk, Writer, lookup};
 use crate::payload::cache::ReadCache;
 use crate::properties::CacheKey;
-use crate::sharing::index::{Index, Size};
 use crate::space::Space;
 
 const INDEX_ENTRIES: u64 = 1 << 22;

@@ -75,7 +75,7 @@ pub struct WriteCounts {
     pub joined_requests: u64,
     /// Requests by the blocks that they touch: 1, 2, up to 4, 8 and 16, more.
     pub sizes: [u64; 6],
-    /// Those of them that were looked up, by [`crate::sharing::policy::Category`], in its order.
+    /// Those of them that were looked up, by [`crate::dedup::policy::Category`], in its order.
     pub categories: [u64; 4],
     /// Blocks that got a slot of their own.
     pub written_blocks: u64,

@@ -23,9 +23,9 @@ use crate::limits::Limits;
 use crate::metadata::io::Io;
 #[cfg(feature = "mutants")]
 use crate::mutant::Mutant;
-use crate::opening::Recovery;
 use crate::pool::Pool;
 use crate::pool::flash::FlashParameters;
+use crate::recovery::Recovery;
 use crate::relocation::profiling::Profiling;
 use crate::requests::deciding::Deciding;
 use crate::requests::request::{Requests, Stage};

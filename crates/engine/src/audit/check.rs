@@ -19,8 +19,8 @@ use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::MAX_BLOCKS;
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::{PageKey, Region};
-use crate::opening::table_name;
 use crate::pool::disk_index::NO_VOLUME;
+use crate::recovery::table_name;
 use crate::space::SlotState;
 
 /// An audit under way.

@@ -41,7 +41,7 @@ use crate::format::volume::Volume;
 use crate::limits::Limits;
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::PageKey;
-use crate::opening::{Recovery, blocks_of};
+use crate::recovery::{Recovery, blocks_of};
 
 /// What a repair reads from.
 pub struct Medium<'a> {
@@ -473,7 +473,7 @@ impl Planner<'_, '_> {
             record.changes.retain(|change| volume_of(change).is_none_or(|volume| sizes.contains_key(&volume)));
             let (checks, makes_sense) = self.engine.pool.checks_of(record, carried, sizes, *mark);
             let content = &mut self.medium.content;
-            let holds = |check: &crate::opening::Check| {
+            let holds = |check: &crate::recovery::Check| {
                 content(check.block * block).is_some_and(|found| !found.zero && found.digest == check.digest)
             };
             if !makes_sense || !checks.iter().all(holds) {

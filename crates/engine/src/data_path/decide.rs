@@ -3,12 +3,12 @@
 
 use crate::api::{Digest, IndexCopy, Policy, RequestId};
 use crate::counters::WriteCounts;
+use crate::dedup::policy::{Lookup, next_run};
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Slot, check_bits};
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Walk, lookup};
 use crate::requests::request::{Decision, Kind};
-use crate::sharing::policy::{Lookup, next_run};
 
 impl Engine {
     /// Notes what the blocks of a write map to, as far as that is in memory: without it, a rewrite of what is there is a share

@@ -1,9 +1,9 @@
 //! Asking the index on disk for a block that is written. A write waits for the pages that takes, so often and no more.
 
 use crate::api::*;
+use crate::dedup::policy::OnDisk;
 use crate::engine::Engine;
 use crate::pool::contents::Known;
-use crate::sharing::policy::OnDisk;
 
 /// Times that a write waits for pages before the index on disk counts as knowing nothing: those on the path to the bucket, of the
 /// space map and of the summaries follow each other.

@@ -3,6 +3,7 @@
 
 use crate::api::*;
 use crate::data_path::read::push_blocks;
+use crate::dedup::policy::Lookup;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
@@ -14,7 +15,6 @@ use crate::pool::change::Put;
 use crate::pool::contents::Known;
 use crate::pool::records::are_enough;
 use crate::requests::request::{Block, Decision, Kind, Stage};
-use crate::sharing::policy::Lookup;
 
 /// So many new blocks wait for others at most, unless all of them are one device write.
 const SCATTERED_BLOCKS: usize = 64;

@@ -295,8 +295,8 @@ pub(crate) fn ghost_bytes(most: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dedup::index::{Index, Size};
     use crate::icache::rule::CacheLimits;
-    use crate::sharing::index::{Index, Size};
     use proptest::prelude::*;
 
     proptest! {

@@ -16,6 +16,9 @@ use super::fetch::Fetch;
 use super::rebuild::Rebuild;
 use crate::api::*;
 use crate::counters::ContentCounts;
+use crate::dedup::index::first_bits;
+use crate::dedup::index::{Index, Size};
+use crate::dedup::policy::Lookup;
 use crate::format::entry::{Slot, check_bits};
 use crate::icache::ghosts::{Ghosts, Key, ReadGhosts, SEGMENTS};
 use crate::icache::rule::{Controller, DivisionChange, Hits, LEAST};
@@ -25,9 +28,6 @@ use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::properties::{Division, Replacement, Rule};
 use crate::requests::request::{Decision, Kind, Request};
-use crate::sharing::index::first_bits;
-use crate::sharing::index::{Index, Size};
-use crate::sharing::policy::Lookup;
 
 /// Chunks of the index that one step moves.
 const STEP_CHUNKS: u64 = 2;

@@ -5,7 +5,7 @@
 //! loaded, at the class of background work; none is gone through again soon. And it is paid for: a page takes the processor as long as several
 //! writes do, so after the first ones there is a page for so many digests that came ahead and were asked for, and besides one for so many
 //! blocks that were found, to see whether it is worth it by now. What comes ahead is a hint like all that the index knows, and
-//! takes the place of the entry that would go next ([`crate::sharing::index::Index::offer`]): of each bucket all entries but one stay what was
+//! takes the place of the entry that would go next ([`crate::dedup::index::Index::offer`]): of each bucket all entries but one stay what was
 //! used, and what is never asked for goes first.
 
 use alloc::collections::VecDeque;
@@ -13,13 +13,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::api::{Digest, Nanos};
+use crate::dedup::policy::Lookup;
 use crate::format::entry::Slot;
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::requests::request::Block;
-use crate::sharing::policy::Lookup;
 
 /// Pages that wait to be gone through, at most,
 const WANTED: usize = 8;

@@ -26,9 +26,9 @@ use crate::format::superblock::{PassState, Pointer, Root, ScrubRecord, Superbloc
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Missing, Place, Walk, locate, lookup};
-use crate::opening::table_name;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Look, Phase};
+use crate::recovery::table_name;
 use crate::space::SlotState;
 
 /// Pages and blocks of a batch, at most.

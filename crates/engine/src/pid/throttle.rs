@@ -76,7 +76,7 @@ impl Throttle {
     }
 
     /// After one more measurement over `time` nanoseconds: `miss` is how far the goal was missed, in millionths of it; below 0 is room
-    /// (`Measurement::miss` of `sharing/timing`).
+    /// (`Measurement::miss` of `dedup/timing`).
     pub fn next(self, miss: i64, time: Nanos) -> Throttle {
         let miss = miss.clamp(-WHOLE, WHOLE);
         let room = -(miss + URGENCY * (miss - URGENT).max(0)).min(WHOLE);

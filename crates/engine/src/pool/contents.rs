@@ -4,13 +4,13 @@
 use super::Pool;
 use crate::api::*;
 use crate::block_map::delta::Recent;
+use crate::dedup::index::first_bits;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::layout::{SUMMARY_BYTES, read_summary};
 use crate::format::superblock::TreeId;
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, Walk, lookup};
 use crate::mutant::Mutant;
-use crate::sharing::index::first_bits;
 use crate::space::SlotState;
 
 /// The most blocks of one device read.

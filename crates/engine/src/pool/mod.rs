@@ -49,6 +49,7 @@ use crate::block_map::delta::Delta;
 use crate::block_map::discards::Discard;
 use crate::block_map::map_buffer::MapBuffer;
 use crate::counters::{Counters, ReadCounts, WriteCounts};
+use crate::dedup::index::Index;
 use crate::device::DeviceTraits;
 use crate::format::entry::Slot;
 use crate::format::geometry::Geometry;
@@ -79,7 +80,6 @@ use crate::pool::room::MetadataRoom;
 use crate::pool::standing::{Mark, Phase};
 use crate::pool::under_way::UnderWay;
 use crate::schedule::Schedule;
-use crate::sharing::index::Index;
 use crate::space::{RESERVE_CONTAINERS, Space};
 
 /// The pool: all parts that more than one layer works on.

@@ -13,6 +13,7 @@ use alloc::string::String;
 use super::Pool;
 use crate::api::*;
 use crate::counters::WriteCounts;
+use crate::dedup::timing::Mode;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::layout::height_for;
 use crate::format::record::Change;
@@ -24,7 +25,6 @@ use crate::pool::room::Room;
 use crate::pool::standing::Phase;
 use crate::properties::MOST_BUDGET;
 use crate::schedule::Schedule;
-use crate::sharing::timing::Mode;
 
 /// A controller goes offline where one slot of so many is free at least,
 const ROOM_TO_BEGIN: u64 = 8;

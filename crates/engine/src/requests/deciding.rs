@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use crate::api::Policy;
 use crate::counters::Removed;
+use crate::dedup::policy::{Category, Lookup};
 use crate::format::entry::Slot;
 use crate::requests::request::{Block, Decision, Request};
-use crate::sharing::policy::{Category, Lookup};
 
 /// Lists that are used again for each decision.
 #[derive(Default)]

@@ -10,12 +10,12 @@
 use alloc::vec::Vec;
 
 use crate::api::{Controller, Goal, Nanos, Timing, VolumeId};
+use crate::dedup::timing::forecast::Forecast;
+use crate::dedup::timing::meter::Meter;
+use crate::dedup::timing::paper::Paper;
+use crate::dedup::timing::{Measurement, Mode, WHOLE, largest_miss};
 use crate::format::volume::Volume;
 use crate::pool::Pool;
-use crate::sharing::timing::forecast::Forecast;
-use crate::sharing::timing::meter::Meter;
-use crate::sharing::timing::paper::Paper;
-use crate::sharing::timing::{Measurement, Mode, WHOLE, largest_miss};
 use crate::sizes::list_bytes;
 
 /// Between two measurements, at least.

@@ -9,10 +9,10 @@ use alloc::vec::Vec;
 
 use crate::api::{BlockContent, BufferId, DataSegment, Error, Extent, Nanos, RequestId, VolumeId};
 
+use crate::dedup::policy::{Lookup, OnDisk};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::pool::Pool;
 use crate::requests::foreground::{Foreground, Measured};
-use crate::sharing::policy::{Lookup, OnDisk};
 use crate::sizes::list_bytes;
 
 /// The stages of requests, in the order in which a request passes them. Docs, traces and crash points use these names.

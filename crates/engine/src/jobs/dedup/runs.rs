@@ -14,10 +14,10 @@ use alloc::vec::Vec;
 use super::verify::Pair;
 use crate::api::Digest;
 use crate::care::Care;
+use crate::dedup::policy::Lookup;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved};
 use crate::pool::Pool;
-use crate::sharing::policy::Lookup;
 
 /// Blocks of a volume in which a run stays whole: 1 MiB, as much as the longest request has.
 pub(super) const WINDOW: u64 = 256;

@@ -1,4 +1,4 @@
-//! Opening: from whatever a crash left to a pool that serves. docs/recovery.md has the argument.
+//! Recovery: from whatever a crash left to a pool that serves. Every opening is one. docs/recovery.md has the argument.
 //!
 //! ```text
 //! Sync         what is read may be only in a cache
