@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use crate::api::{BufferId, Digest, Effect, Segment, VolumeId};
 use crate::block_map::delta::Delta;
+use crate::cache::arc::ReadCache;
 use crate::dedup::index::{Index, Size};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::geometry::Geometry;
@@ -16,7 +17,6 @@ use crate::metadata::allocator::MetadataAllocator;
 use crate::metadata::io::{IoTable, Purpose};
 use crate::metadata::page_cache::{PageCache, Region};
 use crate::metadata::tree::{Metadata, Walk, Writer, lookup};
-use crate::payload::cache::ReadCache;
 use crate::properties::CacheKey;
 use crate::space::Space;
 

@@ -1,11 +1,11 @@
 //! One number of memory, divided among the engine's structures.
 
+use crate::cache::arc::content_bytes;
 use crate::dedup::index::{Index, Size};
 use crate::device::DeviceTraits;
 use crate::format::geometry::Geometry;
 use crate::icache::ghosts::ghost_bytes;
 use crate::icache::rule::CacheLimits;
-use crate::payload::cache::content_bytes;
 
 /// How much memory the engine may use, by structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,6 +2,7 @@
 //! gives), Reply. See docs/read-path.md.
 
 use crate::api::*;
+use crate::cache::in_flight::Fill;
 use crate::care::Arrived;
 use crate::counters::ReadCounts;
 use crate::data_path::places::Run;
@@ -12,7 +13,6 @@ use crate::metadata::io::Purpose;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, Walk};
 use crate::mutant::Mutant;
-use crate::payload::fills::Fill;
 use crate::pool::Pool;
 use crate::requests::request::{Block, Kind, Stage};
 

@@ -13,16 +13,16 @@
 //!
 //! A slot that is being read is not reused before its fill has ended (`mature`), as with any fill.
 
-use crate::payload::streams::RUN_BLOCKS;
+use crate::cache::streams::RUN_BLOCKS;
 use alloc::vec::Vec;
 
 use crate::api::*;
+use crate::cache::in_flight::Fill;
 use crate::data_path::places::Run;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot};
 use crate::metadata::io::Purpose;
 use crate::metadata::tree::{LastLeaf, Unresolved};
-use crate::payload::fills::Fill;
 use crate::pool::standing::Phase;
 
 /// Blocks are scattered where they take a read for fewer than so many.

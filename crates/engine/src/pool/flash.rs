@@ -18,6 +18,9 @@ use alloc::collections::{BTreeSet, VecDeque};
 
 use super::Pool;
 use crate::api::*;
+use crate::flash_cache::admission::{Admission, Rules, UNKNOWN, Verdict};
+use crate::flash_cache::places::Places;
+use crate::flash_cache::quadrants::Quadrants;
 use crate::format::bytes::u32_at;
 use crate::format::entry::{Slot, check_bits};
 use crate::format::flash::{Owner, Shape, Stamp};
@@ -27,9 +30,6 @@ use crate::locality_map::NearMap;
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::mutant::Mutant;
-use crate::payload::flash::admission::{Admission, Rules, UNKNOWN, Verdict};
-use crate::payload::flash::places::Places;
-use crate::payload::flash::quadrants::Quadrants;
 use crate::sizes::{list_bytes, table_bytes};
 
 /// Containers that were read and may be copied.

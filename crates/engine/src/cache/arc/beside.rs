@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use super::{List, ReadCache};
 use crate::api::BufferId;
-use crate::payload::streams::RUN_BLOCKS;
+use crate::cache::streams::RUN_BLOCKS;
 
 /// A row is at most one of so many parts of the cache.
 const LEAST_ROWS: usize = 16;
