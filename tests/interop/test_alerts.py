@@ -1,4 +1,4 @@
-"""Each alert of contrib/prometheus fires when its cause is made on a real server, and falls silent when that is mended.
+"""Each alert of contrib/prometheus fires when its cause is made on a real server, and falls silent when that is repaired.
 
 What the server says before, during and after is handed to `promtool test rules` as three phases of a timeline, so that Prometheus itself evaluates the
 rules, and `for:` costs no time.

@@ -95,7 +95,7 @@ class Refusals(unittest.TestCase):
             pool.serve(create=False)
             self.assertNotIn("failed", run("qemu-io", "-f", "raw", "-c", "read -P 3 0 4M", pool.uri()).stdout)
             pool.stop()
-            # Opening has mended the place that was lost.
+            # Opening has repaired the place that was lost.
             patch(pool.path, PLACE_B, os.urandom(8192))
             pool.serve(create=False)
             pool.stop()

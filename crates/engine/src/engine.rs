@@ -10,7 +10,6 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::api::*;
-use crate::care::Care;
 use crate::control::commands::Pending;
 use crate::data_path::no_room::NoRoom;
 use crate::data_path::readahead::ReadAhead;
@@ -27,6 +26,7 @@ use crate::pool::Pool;
 use crate::pool::flash::FlashParameters;
 use crate::recovery::Recovery;
 use crate::relocation::profiling::Profiling;
+use crate::repair::Repairs;
 use crate::requests::deciding::Deciding;
 use crate::requests::request::{Requests, Stage};
 
@@ -36,7 +36,7 @@ pub struct Engine {
     pub(crate) pool: Pool,
     /// Opened to be audited: after recovery it rests.
     to_audit: bool,
-    pub(crate) care: Care,
+    pub(crate) repairs: Repairs,
     pub(crate) jobs: Jobs,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) requests: Requests,
@@ -72,7 +72,7 @@ impl Engine {
         Engine {
             pool: Pool::new(parameters, limits, now),
             to_audit: false,
-            care: Care::default(),
+            repairs: Repairs::default(),
             jobs: Jobs::new(&limits, geometry.block(), now),
             read_ahead: ReadAhead::new(),
             requests: Requests::new(limits.requests, now),
@@ -252,7 +252,7 @@ impl Engine {
         self.requests.in_flight()
     }
 
-    /// What jobs and care are told of requests.
+    /// What jobs and repairs are told of requests.
     #[inline]
     pub(crate) fn facts(&self) -> Facts {
         let are_active = self.requests.active() > 0;
@@ -289,8 +289,8 @@ impl Engine {
             self.retry_blocked();
             self.run_turns();
             self.step_read_ahead();
-            self.care.step_mends(&mut self.pool);
-            self.answer_mended();
+            self.repairs.step_repairs(&mut self.pool);
+            self.answer_repaired();
             let facts = self.facts();
             self.pass_jobs(Place::First, &facts);
             if self.pool.phase == Phase::Serving {
@@ -300,7 +300,7 @@ impl Engine {
                 self.step_failure();
             } else if !self.pool.untouched {
                 self.step_jobs(&facts);
-                self.care.step_copies(&mut self.pool, &facts);
+                self.repairs.step_copies(&mut self.pool, &facts);
                 self.jobs.neighbours.step(&mut self.pool);
                 self.commit();
                 self.relieve_pressure();
@@ -358,7 +358,7 @@ impl Engine {
     /// Jobs go on that have their place here.
     #[inline(always)]
     fn pass_jobs(&mut self, place: Place, facts: &Facts) {
-        self.jobs.pass(place, &mut self.pool, &mut self.care, facts);
+        self.jobs.pass(place, &mut self.pool, &mut self.repairs, facts);
     }
 
     fn timer(&mut self) {

@@ -703,8 +703,8 @@ impl<'a> Audit<'a> {
             }
         }
         let waiting = engine.pool.journal.unwritten.len() + engine.pool.carried.len();
-        let mended = engine.care.under_repair().filter(|&slot| engine.pool.dirty.contains_key(slot)).count();
-        let dirty = engine.pool.dirty.len() - mended;
+        let repaired = engine.repairs.under_repair().filter(|&slot| engine.pool.dirty.contains_key(slot)).count();
+        let dirty = engine.pool.dirty.len() - repaired;
         if dirty != waiting && !engine.pool.read_only {
             self.violation(format!("{dirty} blocks are dirty, {waiting} wait to be written"));
         }

@@ -102,7 +102,7 @@ pub struct Repair {
     /// these changes can still be read.
     pub reverted: Vec<BlockRange>,
     /// Superblock copies to be written first, and synced: byte offset, block.
-    pub mends: Vec<(u64, Vec<u8>)>,
+    pub superblocks: Vec<(u64, Vec<u8>)>,
     /// Then blocks that the journal holds and their slots do not: byte offsets to copy a block from and to.
     pub copies: Vec<(u64, u64)>,
     /// And pages: byte offset, page. Synced.
@@ -216,7 +216,7 @@ fn plan_with(
         actions: Vec::new(),
         lost: Vec::new(),
         reverted: Vec::new(),
-        mends: Vec::new(),
+        superblocks: Vec::new(),
         copies: Vec::new(),
         pages: Vec::new(),
         failed: None,
@@ -299,7 +299,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
             let offset = geometry.superblock_block(place, newest.epoch) * geometry.block();
             let mut bytes = vec![0; geometry.block_size as usize];
             newest.encode(&mut bytes);
-            plan.mends.push((offset, bytes));
+            plan.superblocks.push((offset, bytes));
             plan.actions.push(format!("the superblock at byte {offset} is written again from its other copy"));
         }
     }

@@ -1,7 +1,6 @@
 //! What the engine answers when it is asked what is set, who has the pool and how parts of it are.
 
 use crate::api::*;
-use crate::care::mend::Damage;
 use crate::engine::Engine;
 use crate::format::volume::Volume;
 use crate::icache::rule::DivisionChange;
@@ -10,17 +9,18 @@ use crate::jobs::neighbours::NeighbourCounts;
 use crate::limits::Limits;
 use crate::pool::disk_index::DiskIndexStatus;
 use crate::pool::standing::Phase;
+use crate::repair::block_repair::Damage;
 use crate::schedule::Schedule;
 
 impl Engine {
     /// The damages found last, in order; at most 64.
     pub fn damages(&self) -> impl Iterator<Item = &Damage> {
-        self.care.damages().list.iter()
+        self.repairs.damages().list.iter()
     }
 
     /// Blocks that are under repair: a read of one waits for what comes of that.
     pub fn blocks_under_repair(&self) -> usize {
-        self.care.under_repair().len()
+        self.repairs.under_repair().len()
     }
 
     /// References beyond which a block is kept twice; 0: none is.

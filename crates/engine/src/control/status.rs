@@ -86,7 +86,7 @@ pub struct Status {
     pub damaged_blocks_found: u64,
     /// and those of them that have been repaired.
     pub repaired_blocks: u64,
-    /// Damages that still are: what the last finished scrub left, and what was found and not repaired since.
+    /// Damaged places that still are: what the last finished scrub left, and what was found and not repaired since.
     pub damages_left: u64,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubStatus,
@@ -179,9 +179,9 @@ impl Engine {
             memory_bytes: self.memory(),
             checkpoints: self.pool.checkpoints_done,
             checkpoint_under_way: self.jobs.checkpoint.is_some(),
-            damaged_blocks_found: self.care.damages().found,
-            repaired_blocks: self.care.damages().repaired,
-            damages_left: self.care.damages().left,
+            damaged_blocks_found: self.repairs.damages().found,
+            repaired_blocks: self.repairs.damages().repaired,
+            damages_left: self.repairs.damages().left,
             scrub: self.jobs.scrub.status(&self.pool),
             dedup: self.jobs.dedup().status(&self.pool),
             relocate: self.jobs.relocate().status(&self.pool),

@@ -137,11 +137,11 @@ impl Engine {
     pub(crate) fn mature(&mut self) {
         let early = self.pool.mutant(Mutant::EarlyReuse);
         let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
-        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, care, jobs, .. } = self;
+        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, repairs, jobs, .. } = self;
         let busy = |slot| {
             dirty.contains_key(&slot)
                 || fills.contains_key(&slot)
-                || care.mends(slot)
+                || repairs.is_repairing(slot)
                 || replicas.holds(slot)
                 || jobs.hold(slot)
         };
@@ -291,7 +291,7 @@ impl Engine {
                 && !self.pool.has_discards()
                 && !self.pool.has_to_flush();
             let facts = self.facts();
-            if self.pool.give_back_replicas(&facts) || self.care.give_back_copies(&mut self.pool, &facts) {
+            if self.pool.give_back_replicas(&facts) || self.repairs.give_back_copies(&mut self.pool, &facts) {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
             } else if self.pool.metadata_full

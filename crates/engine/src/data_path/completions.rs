@@ -79,15 +79,15 @@ impl Engine {
                 let good = self.check_reserved(result);
                 self.pool.homes_reserved(good);
             }
-            Purpose::Mend(slot) => {
-                self.care.mended(&mut self.pool, slot, result);
-                self.answer_mended();
+            Purpose::BlockRepair(slot) => {
+                self.repairs.repaired(&mut self.pool, slot, result);
+                self.answer_repaired();
             }
             Purpose::CopyBlock(slot) => self.jobs.boundary.copied(&mut self.pool, slot, result),
             Purpose::Job(job, part) => {
                 let facts = self.facts();
-                let Engine { pool, care, jobs, .. } = self;
-                jobs.done(&mut Work { pool, care, facts }, (job, part), &segments, result);
+                let Engine { pool, repairs, jobs, .. } = self;
+                jobs.done(&mut Work { pool, repairs, facts }, (job, part), &segments, result);
             }
             Purpose::Superblock => self.superblock_written(&segments, result),
             Purpose::Owner(number) => self.owner_looked_at(number, result),

@@ -39,7 +39,7 @@ impl Engine {
             Some(found) => found,
             None => self.pool.summary(slot).ok()??,
         };
-        (found == digest && !self.care.is_lost(slot, digest)).then_some(slot)
+        (found == digest && !self.repairs.is_lost(slot, digest)).then_some(slot)
     }
 
     /// Everything that can be known of the blocks is known: decides what becomes of them.

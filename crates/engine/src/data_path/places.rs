@@ -101,7 +101,7 @@ impl Engine {
         }
         let (place, digest) = self.pool.hinted_place(slot)?;
         let elsewhere = Elsewhere { slot, replica: None, hinted: Some(digest) };
-        (!self.care.mends(place)).then_some((place, elsewhere))
+        (!self.repairs.is_repairing(place)).then_some((place, elsewhere))
     }
 
     /// The copy of a slot in a scratch zone that is nearest to the heads.
@@ -113,7 +113,7 @@ impl Engine {
 
     /// Whether a read may go to a replica: it is on the device, and nothing else is under way with it.
     fn is_at_rest(&self, at: Slot) -> bool {
-        !self.pool.dirty.contains_key(&at) && !self.pool.replicas.holds(at) && !self.care.mends(at)
+        !self.pool.dirty.contains_key(&at) && !self.pool.replicas.holds(at) && !self.repairs.is_repairing(at)
     }
 
     /// Reads the content of slots at other places, which follow each other.
@@ -140,7 +140,7 @@ impl Engine {
                 continue;
             }
             self.pool.replicas.was_wrong(replica, place);
-            // Also where it could not be read: nobody mends that place, and each read would wait for the error.
+            // Also where it could not be read: nobody repairs that place, and each read would wait for the error.
             if let Some(digest) = hinted {
                 let known = self.pool.sharing_digest(digest);
                 self.pool.index.remove(known, place);

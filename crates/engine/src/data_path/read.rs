@@ -3,7 +3,6 @@
 
 use crate::api::*;
 use crate::cache::in_flight::Fill;
-use crate::care::Arrived;
 use crate::counters::ReadCounts;
 use crate::data_path::places::Run;
 use crate::engine::Engine;
@@ -14,6 +13,7 @@ use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, Walk};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
+use crate::repair::Arrived;
 use crate::requests::request::{Block, Kind, Stage};
 
 /// Steps of a question for extents: to look for a place in the map buffer or the tree, and to send an extent.
@@ -223,7 +223,7 @@ impl Engine {
         let begun = if let Some(fill) = self.pool.fills.get_mut(&slot) {
             fill.add_waiter((id, at), &mut self.pool.spare_fill_lists);
             Begun::Joined
-        } else if self.care.mends_any() && self.care.join_mend(slot, entry.check(), id, at) {
+        } else if self.repairs.is_repairing_any() && self.repairs.join_repair(slot, entry.check(), id, at) {
             Begun::Joined
         } else {
             let Some(buffer) = self.pool.any_buffer() else { return Begun::NoBuffer };
@@ -261,14 +261,14 @@ impl Engine {
 
     /// Requests get the blocks that repairs have for them, or an error.
     #[inline]
-    pub(crate) fn answer_mended(&mut self) {
-        if self.care.has_arrived() {
+    pub(crate) fn answer_repaired(&mut self) {
+        if self.repairs.has_arrived() {
             self.answer_arrived();
         }
     }
 
     fn answer_arrived(&mut self) {
-        let arrived = self.care.take_arrived();
+        let arrived = self.repairs.take_arrived();
         for &Arrived { request: id, at, buffer } in &arrived {
             let request = self.requests.get_mut(id);
             if let Some(buffer) = buffer {
@@ -282,7 +282,7 @@ impl Engine {
             let proves = request.stage == Stage::Verify;
             self.arrived(id, buffer.is_none() && !proves);
         }
-        self.care.give_list_back(arrived);
+        self.repairs.give_list_back(arrived);
     }
 
     /// A slot's content has come: whether it is what it must be.
@@ -298,8 +298,8 @@ impl Engine {
         let waiters = fill.waiters();
         if !good {
             // Before anyone gets an error, the other copies.
-            self.care.mend_for(&mut self.pool, slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
-            self.answer_mended();
+            self.repairs.repair_for(&mut self.pool, slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
+            self.answer_repaired();
             return false;
         }
         for (id, at) in waiters {

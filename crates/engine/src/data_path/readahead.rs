@@ -8,7 +8,7 @@
 //! ```
 //!
 //! It is a hint through and through. Nothing waits for it; a request that needs a block on its way joins its fill, like that of
-//! another request. A block that fails is given up without a word: who needs it reads it again, and mends it. No step of it pushes out what
+//! another request. A block that fails is given up without a word: who needs it reads it again, and repairs it. No step of it pushes out what
 //! has been used as long as there are free buffers, and none is taken while requests wait for buffers.
 //!
 //! A slot that is being read is not reused before its fill has ended (`mature`), as with any fill.
@@ -151,7 +151,7 @@ impl Engine {
     fn is_at_hand(&mut self, slot: Slot, check: u32) -> bool {
         self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
-            || self.care.mends(slot)
+            || self.repairs.is_repairing(slot)
             || self.jobs.fetch.is_fetching(slot)
             || (self.pool.cache.is_by_content() && self.pool.find_content(slot, check).is_some())
     }

@@ -308,7 +308,7 @@ impl Engine {
                 known => known,
             };
             let lookup = match known {
-                Known::Yes(slot, digest) if self.care.is_lost(slot, digest) => Lookup::Nothing,
+                Known::Yes(slot, digest) if self.repairs.is_lost(slot, digest) => Lookup::Nothing,
                 Known::Yes(slot, digest) => match self.prove(id, at, slot, digest) {
                     Proof::Equal if block.entry.slot() == Some(slot) => Lookup::SamePlace(slot.0),
                     Proof::Equal => Lookup::Known(slot.0),

@@ -30,12 +30,12 @@ use alloc::vec::Vec;
 use super::moving::{Missings, Moved, Mover, Stop, is_alone};
 use super::{Job, Steps, Work};
 use crate::api::*;
-use crate::care::Care;
 use crate::format::entry::{Entry, Slot};
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
+use crate::repair::Repairs;
 use crate::space::SlotState;
 use crate::space::loans::{Division, Survey};
 
@@ -188,7 +188,7 @@ impl Steps for Collect {
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
-        let Work { pool, care, facts } = work;
+        let Work { pool, repairs, facts } = work;
         if facts.writes_wait || facts.are_starved || self.mover.is_loading(pool) {
             return;
         }
@@ -206,7 +206,7 @@ impl Steps for Collect {
         }
         let mut waits = false;
         if let Some(victim) = self.victim.take() {
-            waits = self.empty(pool, care, facts, victim) == Err(Stop::Waits);
+            waits = self.empty(pool, repairs, facts, victim) == Err(Stop::Waits);
         } else if let Some(container) = self.division.emptied.pop() {
             self.begin(pool, container);
         } else {
@@ -335,14 +335,14 @@ impl Collect {
     // ---- a container ----
 
     /// Looks at the container that is lent, or begins to move some of what is in it.
-    fn empty(&mut self, pool: &mut Pool, care: &Care, facts: &Facts, mut victim: Victim) -> Result<(), Stop> {
+    fn empty(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts, mut victim: Victim) -> Result<(), Stop> {
         if !pool.space.is_lent(victim.container) {
             // It has been called in: there is no room to move anything.
             self.division = Division::default();
             return Ok(());
         }
         if victim.next < pool.space.slots_of(victim.container).end {
-            let looked = self.look(pool, care, &mut victim);
+            let looked = self.look(pool, repairs, &mut victim);
             if looked == Err(Stop::GivenUp) {
                 pool.space.end_loan(victim.container);
             } else {
@@ -390,11 +390,11 @@ impl Collect {
     }
 
     /// Looks at what is in a container, as far as pages are in memory. `GivenUp`: some of it stays.
-    fn look(&mut self, pool: &mut Pool, care: &Care, victim: &mut Victim) -> Result<(), Stop> {
+    fn look(&mut self, pool: &mut Pool, repairs: &Repairs, victim: &mut Victim) -> Result<(), Stop> {
         let end = pool.space.slots_of(victim.container).end;
         let mut missing = Missings::default();
         for slot in victim.next..end {
-            let found = missing.or(look_at(pool, care, Slot(slot)));
+            let found = missing.or(look_at(pool, repairs, Slot(slot)));
             match found {
                 Some(Found::Stays) => return Err(Stop::GivenUp),
                 _ if !missing.is_empty() => {
@@ -443,7 +443,7 @@ impl Collect {
 }
 
 /// What is in a slot of a container that is lent.
-fn look_at(pool: &mut Pool, care: &Care, slot: Slot) -> Result<Found, Missing> {
+fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<Found, Missing> {
     if pool.recent(slot).is_none() {
         match pool.slot_state(slot)? {
             // A merge settles what is held; what is not free by then is found when the container is judged.
@@ -454,7 +454,7 @@ fn look_at(pool: &mut Pool, care: &Care, slot: Slot) -> Result<Found, Missing> {
     }
     let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(Found::Nothing) };
     let Some(volume) = pool.volume_index(owner.volume()) else { return Ok(Found::Stays) };
-    if pool.copied_from(owner).is_some() || !is_alone(pool, care, slot)? {
+    if pool.copied_from(owner).is_some() || !is_alone(pool, repairs, slot)? {
         return Ok(Found::Stays);
     }
     let seen = Entry::whole(slot, digest);

@@ -7,12 +7,12 @@ use alloc::collections::VecDeque;
 
 use super::{Job, Steps, Work};
 use crate::api::*;
-use crate::care::Care;
 use crate::format::entry::{Slot, check_bits};
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
+use crate::repair::Repairs;
 
 /// Ghosts that are fetched after a move, at most: blocks, and leaves of summaries.
 const BLOCKS: usize = 256;
@@ -73,14 +73,14 @@ impl Fetch {
     }
 
     /// Reads a block ahead, if it is not in memory and a buffer is free; fails if its digest is not at hand.
-    fn fetch_block(&mut self, pool: &mut Pool, care: &Care, slot: Slot) -> Result<(), Missing> {
-        let is_here = pool.in_memory(slot).is_some() || pool.fills.contains_key(&slot) || care.mends(slot);
+    fn fetch_block(&mut self, pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<(), Missing> {
+        let is_here = pool.in_memory(slot).is_some() || pool.fills.contains_key(&slot) || repairs.is_repairing(slot);
         if is_here || self.is_fetching(slot) || !pool.space.contains(slot) {
             return Ok(());
         }
         let Some((digest, _)) = pool.proven_digest(slot)? else { return Ok(()) };
         let place = self.reads.iter().position(Option::is_none);
-        let Some(place) = place.filter(|_| !care.is_lost(slot, digest)) else { return Ok(()) };
+        let Some(place) = place.filter(|_| !repairs.is_lost(slot, digest)) else { return Ok(()) };
         let Some(buffer) = pool.buffers.take() else {
             self.blocks.clear();
             return Ok(());
@@ -112,11 +112,11 @@ impl Steps for Fetch {
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
-        let Work { pool, care, .. } = work;
+        let Work { pool, repairs, .. } = work;
         self.waiting = None;
         for _ in 0..AT_ONCE - self.in_flight {
             let missing = if let Some(slot) = self.blocks.pop_front() {
-                self.fetch_block(pool, care, slot).err().inspect(|_| self.blocks.push_front(slot))
+                self.fetch_block(pool, repairs, slot).err().inspect(|_| self.blocks.push_front(slot))
             } else if let Some(leaf) = self.leaves.pop_front() {
                 let noted = pool.note_summaries(leaf);
                 self.fetched_entries += noted.unwrap_or(0);

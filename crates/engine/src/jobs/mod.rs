@@ -14,14 +14,14 @@
 //! reorder     replicas of what reads find scattered
 //! dedup       lets blocks share a slot that are stored more than once
 //! flash       copies containers to the flash in front of the store
-//! scrub       reads everything and mends it
+//! scrub       reads everything and repairs it
 //! census      estimates which share of each volume lies in shared slots
 //! neighbours  digests beside one that was found
 //! throttle    when background work may go on
 //! ```
 //!
 //! Jobs of one shape ([`Steps`]) are listed here and nowhere else: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`].
-//! They get the pool, care and facts about requests ([`Work`]): they cannot reach a request, nor the engine. The scheduler passes them in the
+//! They get the pool, repairs and facts about requests ([`Work`]): they cannot reach a request, nor the engine. The scheduler passes them in the
 //! order of the rows, three times a pump ([`Place`]), and hands them their I/O. Checkpoint, boundary and neighbours are no such jobs: a
 //! checkpoint closes records and may fail the pool, the two others are bounded by themselves and need no turn.
 
@@ -46,12 +46,12 @@ pub(crate) mod throttle;
 use alloc::boxed::Box;
 
 use crate::api::{IoError, Nanos, Outcome, Segment};
-use crate::care::Care;
 use crate::format::entry::Slot;
 use crate::limits::Limits;
 use crate::metadata::io::Purpose;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
+use crate::repair::Repairs;
 use boundary::Boundary;
 use census::Census;
 use checkpoint::Checkpoint;
@@ -244,7 +244,7 @@ pub(crate) enum Place {
 /// What a job works on.
 pub(crate) struct Work<'a> {
     pub pool: &'a mut Pool,
-    pub care: &'a mut Care,
+    pub repairs: &'a mut Repairs,
     /// What is so of requests while it works.
     pub facts: Facts,
 }
@@ -355,17 +355,17 @@ impl Jobs {
 
     /// Lets jobs go on that have their place here. Where none has anything to do, it comes to a few comparisons for each.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, place: Place, pool: &mut Pool, care: &mut Care, facts: &Facts) {
-        each_row!(rules => self.pass_one(rules, place, pool, care, facts));
+    pub(crate) fn pass(&mut self, place: Place, pool: &mut Pool, repairs: &mut Repairs, facts: &Facts) {
+        each_row!(rules => self.pass_one(rules, place, pool, repairs, facts));
     }
 
     #[inline(always)]
-    fn pass_one(&mut self, rules: &Rules, place: Place, pool: &mut Pool, care: &mut Care, facts: &Facts) {
+    fn pass_one(&mut self, rules: &Rules, place: Place, pool: &mut Pool, repairs: &mut Repairs, facts: &Facts) {
         // A job whose work ends now begins the next with another pump.
         let is_its_time = rules.steps == place && (rules.runs != Runs::WhenIdle || facts.is_idle);
         let can_step = is_its_time && self.can_step(rules, pool, facts);
         if rules.advances == place && ask!(self, rules.job, can_advance()) {
-            self.advance(rules.job, &mut Work { pool, care, facts: *facts });
+            self.advance(rules.job, &mut Work { pool, repairs, facts: *facts });
         }
         let has_turn = match rules.runs {
             _ if !can_step => false,
@@ -373,7 +373,7 @@ impl Jobs {
             Runs::InBursts { .. } => self.begins_burst(Who::Job(rules.job), pool, facts),
         };
         if has_turn {
-            self.step(rules.job, &mut Work { pool, care, facts: *facts });
+            self.step(rules.job, &mut Work { pool, repairs, facts: *facts });
         }
     }
 
@@ -396,7 +396,7 @@ impl Jobs {
         }
         let is_written = !pool.read_only && !pool.untouched && !pool.closes_early;
         let is_done = |before: Option<Job>| before.is_none_or(|before| !ask!(self, before, is_under_way()));
-        let waits_for_none = rules.also_unwritten && !pool.may_mend();
+        let waits_for_none = rules.also_unwritten && !pool.may_repair();
         (rules.also_unwritten || is_written)
             && (waits_for_none
                 || (!rules.between_checkpoints || pool.under_way.is_none())

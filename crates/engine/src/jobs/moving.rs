@@ -27,7 +27,6 @@ use alloc::vec::Vec;
 
 use super::Job;
 use crate::api::*;
-use crate::care::Care;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
@@ -36,6 +35,7 @@ use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
 use crate::pool::room::{Asked, Room};
 use crate::pool::standing::Facts;
+use crate::repair::Repairs;
 use crate::space::SlotState;
 
 /// Mappings that are changed at a time.
@@ -408,16 +408,16 @@ impl Mover {
 }
 
 /// Whether something is under way with a slot that must end before it is moved.
-pub(super) fn is_busy(pool: &Pool, care: &Care, slot: Slot) -> bool {
+pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
     pool.dirty.contains_key(&slot)
         || pool.in_journal.contains_key(&slot)
         || pool.fills.contains_key(&slot)
-        || care.mends(slot)
+        || repairs.is_repairing(slot)
 }
 
 /// Whether a slot is one block's alone, as far as is known, and nothing is under way with it.
-pub(super) fn is_alone(pool: &mut Pool, care: &Care, slot: Slot) -> Result<bool, Missing> {
-    let is_busy = is_busy(pool, care, slot);
+pub(super) fn is_alone(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<bool, Missing> {
+    let is_busy = is_busy(pool, repairs, slot);
     match pool.recent(slot) {
         _ if is_busy || pool.replicas.has_any(slot) => Ok(false),
         Some(recent) => Ok(recent.fresh && recent.refs == 1),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! It begins with a checkpoint, so that all that was written before is in the trees. A step reads one batch: a few pages, or a few
-//! dozen blocks. The next one begins when the batch is verified and what failed is repaired, or is not (`mend.rs`). Blocks are read
+//! dozen blocks. The next one begins when the batch is verified and what failed is repaired, or is not (`repair.rs`). Blocks are read
 //! while checkpoints are under way; pages and superblocks only between two of them, since these move the trees. Slots that are
 //! being read are not given back to the allocator, and no checkpoint begins while a page or a superblock is written in its place.
 //!
@@ -18,9 +18,6 @@ use alloc::vec::Vec;
 
 use super::{Job, Steps, Work};
 use crate::api::*;
-use crate::care::Care;
-use crate::care::copies::Copying;
-use crate::care::mend::{Damaged, For, Found};
 use crate::format::entry::Slot;
 use crate::format::superblock::{PassState, Pointer, Root, ScrubRecord, Superblock, TREES, TreeId};
 use crate::metadata::io::Purpose;
@@ -29,6 +26,9 @@ use crate::metadata::tree::{Missing, Place, Walk, locate, lookup};
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Look, Phase};
 use crate::recovery::table_name;
+use crate::repair::Repairs;
+use crate::repair::block_repair::{Damaged, For, Found};
+use crate::repair::second_copies::Copying;
 use crate::space::SlotState;
 
 /// Pages and blocks of a batch, at most.
@@ -107,7 +107,7 @@ pub(crate) struct Scrub {
     copies: Vec<(Slot, Digest, BufferId)>,
     /// Reads of blocks in flight, and blocks that are being repaired.
     reads: usize,
-    mending: usize,
+    repairing: usize,
     /// Where it stands when the batch is done; `None` between batches.
     next: Option<ScrubRecord>,
     /// The batch has to be read again: a checkpoint has changed the trees meanwhile.
@@ -134,7 +134,7 @@ impl Scrub {
             to_copy: Vec::new(),
             copies: Vec::new(),
             reads: 0,
-            mending: 0,
+            repairing: 0,
             next: None,
             again: false,
             stale: false,
@@ -252,7 +252,7 @@ impl Scrub {
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(ControlError::NoScrub),
         }
-        let durable = if pool.may_mend() { pool.after_next_checkpoint() } else { pool.checkpoints_done };
+        let durable = if pool.may_repair() { pool.after_next_checkpoint() } else { pool.checkpoints_done };
         if command == ScrubCommand::Start {
             self.begins = durable;
         }
@@ -273,7 +273,7 @@ impl Scrub {
     }
 
     fn begin_batch(&mut self, work: &mut Work<'_>) {
-        let Work { pool, care, facts } = work;
+        let Work { pool, repairs, facts } = work;
         self.waiting = None;
         self.again = false;
         self.checkpoints = pool.checkpoints_done;
@@ -284,7 +284,7 @@ impl Scrub {
             SUPERBLOCKS => self.gather_superblocks(),
             PAGES => self.gather_pages(pool, &mut next),
             BLOCKS => self.gather_blocks(pool, facts, &mut next),
-            _ => self.search(pool, care, &mut next),
+            _ => self.search(pool, repairs, &mut next),
         };
         if let Gathered::All = gathered {
             (next.phase, next.tree, next.level, next.index) = (next.phase + 1, 0, u8::MAX, 0);
@@ -292,17 +292,17 @@ impl Scrub {
         next.blocks_done += (self.items.len() + self.blocks.len()) as u64;
         self.next = Some(next);
         for number in 0..self.items.len() {
-            self.read_item(pool, care, number);
+            self.read_item(pool, repairs, number);
         }
         self.read_blocks(pool);
     }
 
     /// A batch has been verified: the next one begins behind it.
-    fn end_batch(&mut self, pool: &mut Pool, care: &mut Care) {
+    fn end_batch(&mut self, pool: &mut Pool, repairs: &mut Repairs) {
         let scrub = &mut *self;
         let busy = scrub.reads > 0
             || !scrub.copies.is_empty()
-            || scrub.mending > 0
+            || scrub.repairing > 0
             || scrub.items.iter().any(|item| item.at != At::Done);
         if busy || scrub.next.is_none() {
             return;
@@ -321,8 +321,8 @@ impl Scrub {
             record.phase = SUPERBLOCKS;
             record.state = PassState::Finished;
             self.record.finished = self.seconds(pool.now);
-            care.set_left(u64::from(self.record.found.saturating_sub(self.record.repaired)));
-            if pool.may_mend() {
+            repairs.set_left(u64::from(self.record.found.saturating_sub(self.record.repaired)));
+            if pool.may_repair() {
                 pool.want_checkpoint = true;
                 pool.needs_pump = true;
             }
@@ -397,12 +397,12 @@ impl Scrub {
         Gathered::Some
     }
 
-    fn read_item(&mut self, pool: &mut Pool, care: &mut Care, number: usize) {
+    fn read_item(&mut self, pool: &mut Pool, repairs: &mut Repairs, number: usize) {
         let item = self.items[number];
         if let Target::Page(key, _) = item.target
             && !pool.metadata.is_valid(key)
         {
-            return self.end_item(pool, care, number, Found::Left);
+            return self.end_item(pool, repairs, number, Found::Left);
         }
         self.items[number].in_flight = true;
         let (offset, block) = (pool.item_offset(item.target), pool.metadata.geometry.block());
@@ -438,7 +438,7 @@ impl Scrub {
         (item.in_flight, item.good) = (false, good);
     }
 
-    fn step_items(&mut self, pool: &mut Pool, care: &mut Care) {
+    fn step_items(&mut self, pool: &mut Pool, repairs: &mut Repairs) {
         let moved = pool.under_way.is_some() && !pool.read_only || pool.checkpoints_done != self.checkpoints;
         for number in 0..self.items.len() {
             let item = self.items[number];
@@ -455,42 +455,42 @@ impl Scrub {
                 }
                 At::First => {
                     self.items[number].at = At::Again;
-                    self.read_item(pool, care, number);
+                    self.read_item(pool, repairs, number);
                 }
                 // What fails may be what another has written who has the pool now.
                 At::Again => {
                     let look = pool.look_at_owner();
                     self.items[number].at = At::Look(look);
                     if pool.is_ours(look) {
-                        self.rewrite_item(pool, care, number);
+                        self.rewrite_item(pool, repairs, number);
                     }
                 }
-                At::Look(look) if pool.is_ours(look) || pool.read_only => self.rewrite_item(pool, care, number),
+                At::Look(look) if pool.is_ours(look) || pool.read_only => self.rewrite_item(pool, repairs, number),
                 At::Look(_) => {}
                 At::Write if item.good => {
                     let barrier = pool.syncs.submitted + 1;
                     pool.syncs.wanted = pool.syncs.wanted.max(barrier);
                     self.items[number].at = At::Sync(barrier);
                 }
-                At::Write => self.end_item(pool, care, number, Found::Left),
-                At::Sync(_) if pool.read_only => self.end_item(pool, care, number, Found::Left),
+                At::Write => self.end_item(pool, repairs, number, Found::Left),
+                At::Sync(_) if pool.read_only => self.end_item(pool, repairs, number, Found::Left),
                 At::Sync(barrier) if pool.syncs.finished < barrier => {}
                 At::Sync(_) => {
                     self.items[number].at = At::ReadBack;
-                    self.read_item(pool, care, number);
+                    self.read_item(pool, repairs, number);
                 }
                 At::ReadBack => {
-                    self.end_item(pool, care, number, if item.good { Found::Repaired } else { Found::Left })
+                    self.end_item(pool, repairs, number, if item.good { Found::Repaired } else { Found::Left })
                 }
             }
         }
     }
 
     /// Writes what is known for certain in its place: the superblock in force, or a page that is in memory.
-    fn rewrite_item(&mut self, pool: &mut Pool, care: &mut Care, number: usize) {
+    fn rewrite_item(&mut self, pool: &mut Pool, repairs: &mut Repairs, number: usize) {
         let purpose = Job::Scrub.io(number);
         let item = self.items[number];
-        let begun = pool.may_mend()
+        let begun = pool.may_repair()
             && match item.target {
                 Target::Superblock(place) => {
                     let superblock = pool.superblock;
@@ -506,11 +506,11 @@ impl Scrub {
             self.items[number].at = At::Write;
             self.items[number].in_flight = true;
         } else {
-            self.end_item(pool, care, number, Found::Left);
+            self.end_item(pool, repairs, number, Found::Left);
         }
     }
 
-    fn end_item(&mut self, pool: &Pool, care: &mut Care, number: usize, found: Found) {
+    fn end_item(&mut self, pool: &Pool, repairs: &mut Repairs, number: usize, found: Found) {
         let item = &mut self.items[number];
         item.at = At::Done;
         let item = *item;
@@ -519,7 +519,7 @@ impl Scrub {
             Target::Page(key, _) if !pool.metadata.is_valid(key) => 0,
             target => pool.item_offset(target),
         };
-        care.note_found(item.what, offset, item.owner, repaired);
+        repairs.note_found(item.what, offset, item.owner, repaired);
         self.count_scrubbed(1, u32::from(repaired));
     }
 
@@ -579,7 +579,7 @@ impl Scrub {
                 match pool.copying(slot, proven.map(|(digest, _)| digest)) {
                     Ok(Copying::Leave) => {}
                     Ok(Copying::Make) => self.to_copy.push(slot),
-                    Ok(Copying::Drop) => Care::drop_copy(pool, facts, slot),
+                    Ok(Copying::Drop) => Repairs::drop_copy(pool, facts, slot),
                     Err(missing) if self.await_page(pool, missing) => return Gathered::Some,
                     Err(_) => {}
                 }
@@ -643,24 +643,24 @@ impl Scrub {
             } else if good {
                 work.pool.buffers.release(buffer);
             } else {
-                work.care.mend_for_scrub(work.pool, slot, buffer, For::Scrub, None);
-                self.mending += 1;
+                work.repairs.repair_for_scrub(work.pool, slot, buffer, For::Scrub, None);
+                self.repairing += 1;
             }
         }
     }
 
     /// The repair of a block has come to its end.
-    fn mended(&mut self, whom: For, found: Found) {
-        self.mending -= 1;
+    fn repaired(&mut self, whom: For, found: Found) {
+        self.repairing -= 1;
         let repaired = u32::from(found == Found::Repaired);
         let counts = u32::from(whom == For::Scrub && found != Found::Good);
         self.count_scrubbed(counts, repaired);
     }
 
     /// Looks for other slots with the content of blocks that were lost.
-    fn search(&mut self, pool: &mut Pool, care: &mut Care, next: &mut ScrubRecord) -> Gathered {
+    fn search(&mut self, pool: &mut Pool, repairs: &mut Repairs, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
-            if care.damages().lost.is_empty() || next.index >= pool.metadata.geometry.slots() || !pool.may_mend() {
+            if repairs.damages().lost.is_empty() || next.index >= pool.metadata.geometry.slots() || !pool.may_repair() {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(pool, next) else {
@@ -675,20 +675,20 @@ impl Scrub {
                     continue;
                 }
                 let Ok(Some((digest, _))) = pool.proven_digest(slot) else { continue };
-                for at in 0..care.damages().lost.len() {
-                    let (lost, wanted) = care.damages().lost[at];
-                    if lost == slot || wanted != digest || care.mends(lost) {
+                for at in 0..repairs.damages().lost.len() {
+                    let (lost, wanted) = repairs.damages().lost[at];
+                    if lost == slot || wanted != digest || repairs.is_repairing(lost) {
                         continue;
                     }
                     let Some(buffer) = pool.any_buffer() else {
                         next.index = slot.0;
                         return Gathered::Some;
                     };
-                    care.mend_for_scrub(pool, lost, buffer, For::Again, Some(slot));
-                    self.mending += 1;
+                    repairs.repair_for_scrub(pool, lost, buffer, For::Again, Some(slot));
+                    self.repairing += 1;
                 }
             }
-            if self.mending > 0 {
+            if self.repairing > 0 {
                 break;
             }
         }
@@ -714,22 +714,22 @@ impl Steps for Scrub {
 
     /// Moves the batch on that is under way.
     fn advance(&mut self, work: &mut Work<'_>) {
-        while let Some((whom, found)) = work.care.take_ended() {
-            self.mended(whom, found);
+        while let Some((whom, found)) = work.repairs.take_ended() {
+            self.repaired(whom, found);
         }
-        self.step_items(work.pool, work.care);
+        self.step_items(work.pool, work.repairs);
         while let Some((slot, digest, buffer)) = self.copies.pop() {
-            work.care.make_copy(work.pool, &work.facts, slot, digest, buffer);
+            work.repairs.make_copy(work.pool, &work.facts, slot, digest, buffer);
         }
-        self.end_batch(work.pool, work.care);
+        self.end_batch(work.pool, work.repairs);
     }
 
     /// Begins the next batch.
     fn step(&mut self, work: &mut Work<'_>) {
         self.begin_batch(work);
-        self.end_batch(work.pool, work.care);
+        self.end_batch(work.pool, work.repairs);
         let pool = &mut *work.pool;
-        if pool.now >= self.saved + SAVE_PERIOD && pool.may_mend() {
+        if pool.now >= self.saved + SAVE_PERIOD && pool.may_repair() {
             self.saved = pool.now;
             pool.want_checkpoint = true;
             pool.needs_pump = true;

@@ -2,7 +2,7 @@
 //!
 //! What is flushed is durable in the record that carried it. The slot is written later, and no record waits for that: a sync that
 //! fails may lose it. The pool is read-only from then on, and whoever reads such a block gets it from the journal, where recovery
-//! would find it (`mend.rs`).
+//! would find it (`repair.rs`).
 //!
 //! Carried blocks go to their slots in batches, in the order of their records. A batch has *landed* when no write of it, or of
 //! one before it, is in flight.

@@ -57,7 +57,7 @@ pub(crate) enum Purpose {
     /// Space for the homes of the meta map that come with a growth is reserved.
     ReserveHomes,
     /// A step of the repair of a slot.
-    Mend(Slot),
+    BlockRepair(Slot),
     /// A block of the read cache has been copied to another buffer.
     CopyBlock(Slot),
     /// A part of the work of a background job: the number of the job, and its own of the part.

@@ -1,4 +1,4 @@
-//! The pool: what jobs, care and requests work on. Its parts stand on layers of their own; here is what takes several of them at once.
+//! The pool: what jobs, repairs and requests work on. Its parts stand on layers of their own; here is what takes several of them at once.
 //!
 //! ```text
 //! resolve     what a block maps to: deltas, map buffer, leaf

@@ -9,7 +9,7 @@
 //! Replay       what is believed fills the delta
 //! Redo         the pool is still ours (owner.rs); blocks that the journal carried go to their slots, where the final mapping needs them
 //! Look         the pool is still ours
-//! Mend         the missing copy of the superblock, then a sync
+//! BlockRepair         the missing copy of the superblock, then a sync
 //! Seal         a superblock of a new epoch in both places names the last record believed, then a sync
 //! ```
 //!
@@ -59,8 +59,8 @@ enum Step {
     Verify,
     Redo,
     Look,
-    Mended,
-    MendSync,
+    Repaired,
+    RepairSync,
     Seal,
     SealSync,
 }
@@ -344,7 +344,7 @@ impl Pool {
 
     // ---- the seal ----
 
-    fn mend(&mut self, recovery: &mut Recovery) -> Progress {
+    fn repair(&mut self, recovery: &mut Recovery) -> Progress {
         let newest = self.superblock;
         let parity = (newest.epoch % 2) as usize;
         let missing: Vec<usize> = (0..2).filter(|place| recovery.found[place * 2 + parity] != Some(newest)).collect();
@@ -352,7 +352,7 @@ impl Pool {
             recovery.outstanding += missing.len();
             self.submit_superblock(&newest, &missing, Purpose::Recovery(0)).expect("pages are free");
         }
-        if missing.is_empty() { Progress::Next(Step::MendSync) } else { Progress::Next(Step::Mended) }
+        if missing.is_empty() { Progress::Next(Step::RepairSync) } else { Progress::Next(Step::Repaired) }
     }
 
     fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
@@ -531,12 +531,12 @@ impl Engine {
             Step::Walk => self.pool.walk(recovery),
             Step::Verify => self.pool.verify(recovery),
             Step::Redo => self.pool.redo(recovery),
-            Step::Look => Ok(self.pool.mend(recovery)),
-            Step::Mended => {
+            Step::Look => Ok(self.pool.repair(recovery)),
+            Step::Repaired => {
                 self.pool.recovery_sync(recovery);
-                Ok(Progress::Next(Step::MendSync))
+                Ok(Progress::Next(Step::RepairSync))
             }
-            Step::MendSync => self.pool.seal(recovery),
+            Step::RepairSync => self.pool.seal(recovery),
             Step::Seal if self.pool.mutant(Mutant::UnsyncedSeal) => Ok(Progress::Done),
             Step::Seal => {
                 self.pool.recovery_sync(recovery);
@@ -621,7 +621,7 @@ impl Engine {
         self.jobs.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
         let scrub = self.jobs.scrub.record;
-        self.care.set_left(scrub.found.saturating_sub(scrub.repaired).into());
+        self.repairs.set_left(scrub.found.saturating_sub(scrub.repaired).into());
         self.jobs.dedup_mut().found(self.pool.superblock.dedup, self.pool.now);
         self.pool.metadata.epoch = self.pool.superblock.epoch;
         recovery.report.clean = self.pool.superblock.clean;
@@ -729,7 +729,7 @@ impl Engine {
                     match volume.keeps {
                         Some(Keeps::SecondCopies) => {
                             self.pool.copies = Some(volume.id);
-                            self.care.found_copies();
+                            self.repairs.found_copies();
                         }
                         Some(Keeps::Replicas) => {
                             let found = (volume.id, volume.size / geometry.block());

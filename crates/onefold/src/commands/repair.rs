@@ -83,7 +83,7 @@ pub fn repair(arguments: &RepairArgs) -> anyhow::Result<bool> {
     report.actions.clone_from(&plan.actions);
     report.lost = plan.lost.iter().map(Range::from).collect();
     report.reverted = plan.reverted.iter().map(Range::from).collect();
-    report.bytes_to_write = ((plan.mends.len() + plan.copies.len() + plan.pages.len() + 2) * BLOCK) as u64;
+    report.bytes_to_write = ((plan.superblocks.len() + plan.copies.len() + plan.pages.len() + 2) * BLOCK) as u64;
 
     let mut overlay = Overlay::new(audit.overlay.store);
     lay_over(&mut overlay, &plan).with_context(|| format!("cannot read {}", path.display()))?;
@@ -128,7 +128,7 @@ fn lay_over(overlay: &mut Overlay, plan: &Repair) -> std::io::Result<()> {
         let block = overlay.store.read(*from, BLOCK)?;
         overlay.write(*to, block.bytes());
     }
-    for (offset, page) in plan.mends.iter().chain(&plan.pages) {
+    for (offset, page) in plan.superblocks.iter().chain(&plan.pages) {
         overlay.write(*offset, page);
     }
     let (bytes, places) = plan.superblock(true);
@@ -138,8 +138,8 @@ fn lay_over(overlay: &mut Overlay, plan: &Repair) -> std::io::Result<()> {
 
 /// Carries the plan out. Whatever fails on the way leaves the pool as it was, until the last superblocks.
 fn write(store: &Store, plan: &Repair, lift: bool) -> std::io::Result<()> {
-    if !plan.mends.is_empty() {
-        for (offset, block) in &plan.mends {
+    if !plan.superblocks.is_empty() {
+        for (offset, block) in &plan.superblocks {
             store.write(*offset, block)?;
         }
         store.sync()?;

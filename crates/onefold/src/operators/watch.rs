@@ -83,7 +83,7 @@ impl Watch {
         self.host_full || self.lacks_room
     }
 
-    /// Damages, and how the scrub goes on.
+    /// Damage, and how the scrub goes on.
     pub fn look_at_scrub(&mut self, engine: &Engine, status: &Status) {
         let seen = self.damage;
         for damage in engine.damages().filter(|damage| damage.number > seen) {

@@ -132,7 +132,7 @@ const METRICS: &[Metric] = &[
     counter("onefold_damaged_blocks_found_total", "Damaged blocks, pages and superblock copies found.", |report| {
         one(report.damaged_blocks_found)
     }),
-    gauge("onefold_damages_left", "Damages found and not repaired, as far as the last scrub knows.", |report| {
+    gauge("onefold_damages_left", "Damage found and not repaired, as far as the last scrub knows.", |report| {
         one(report.damages_left)
     }),
     counter("onefold_repaired_blocks_total", "Those of the damaged ones that have been repaired.", |report| {
@@ -149,13 +149,13 @@ const METRICS: &[Metric] = &[
     }),
     gauge("onefold_scrub_blocks_done", "Blocks that the last scrub has read.", |report| one(report.scrub.blocks_done)),
     gauge("onefold_scrub_blocks", "Blocks that the last scrub has to read.", |report| one(report.scrub.blocks_total)),
-    gauge("onefold_scrub_damages_found", "Damages that the last scrub has found.", |report| {
+    gauge("onefold_scrub_damages_found", "Damage that the last scrub has found.", |report| {
         one(report.scrub.damages_found)
     }),
-    gauge("onefold_scrub_damages_repaired", "Damages that the last scrub has repaired.", |report| {
+    gauge("onefold_scrub_damages_repaired", "Damage that the last scrub has repaired.", |report| {
         one(report.scrub.damages_repaired)
     }),
-    gauge("onefold_scrub_damages_left", "Damages that the last scrub has found and not repaired.", |report| {
+    gauge("onefold_scrub_damages_left", "Damage that the last scrub has found and not repaired.", |report| {
         one(report.scrub.damages_left)
     }),
     gauge(

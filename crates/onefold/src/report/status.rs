@@ -131,7 +131,7 @@ pub struct Report {
     pub damaged_blocks_found: u64,
     /// and those of them that have been repaired.
     pub repaired_blocks: u64,
-    /// Damages that still are: what the last finished scrub left, and what was found and not repaired since.
+    /// Damaged places that still are: what the last finished scrub left, and what was found and not repaired since.
     #[serde(default)]
     pub damages_left: u64,
     /// The scrub that is under way, or the last one.
@@ -242,7 +242,7 @@ pub struct ScrubReport {
     pub blocks_done: u64,
     /// All that there are to read.
     pub blocks_total: u64,
-    /// Damages that it has found,
+    /// Damage that it has found,
     pub damages_found: u64,
     /// has repaired,
     pub damages_repaired: u64,

@@ -10,7 +10,7 @@ use crate::size;
 
 /// Volumes that `status` shows without `--all`.
 pub const VOLUMES_MOST: usize = 20;
-/// Damages that it names.
+/// Damage that it names.
 const DAMAGES_MOST: usize = 5;
 
 impl Report {

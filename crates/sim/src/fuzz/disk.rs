@@ -131,7 +131,7 @@ fn repair(image: &[u8]) {
     let Ok(plan) = plan_repair(superblock.parameters, LIMITS, false, &mut medium) else { return };
     let mut repaired = image.to_vec();
     let mut put = |offset: u64, bytes: &[u8]| repaired[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-    plan.mends.iter().for_each(|(offset, page)| put(*offset, page));
+    plan.superblocks.iter().for_each(|(offset, page)| put(*offset, page));
     plan.copies.iter().for_each(|&(from, to)| put(to, &image[from as usize..][..BLOCK]));
     plan.pages.iter().for_each(|(offset, page)| put(*offset, page));
     let (newest, places) = plan.superblock(true);

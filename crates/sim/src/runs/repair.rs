@@ -22,7 +22,7 @@ pub fn plan(disk: &Disk, config: &Config, data: bool) -> Result<Repair, RepairEr
 pub fn writes(disk: &Disk, repair: &Repair) -> Vec<(u64, Content)> {
     let size = u64::from(disk.block_size());
     let page = |(offset, bytes): &(u64, Vec<u8>)| (offset / size, Content::Metadata(bytes.as_slice().into()));
-    let mut writes: Vec<_> = repair.mends.iter().map(page).collect();
+    let mut writes: Vec<_> = repair.superblocks.iter().map(page).collect();
     writes.extend(repair.copies.iter().map(|(from, to)| (to / size, disk.read(from / size).clone())));
     writes.extend(repair.pages.iter().map(page));
     let (bytes, places) = repair.superblock(true);

@@ -167,7 +167,7 @@ fn a_rotten_block_stays_and_all_others_move() {
         bench.world.engine.set_limits(Limits { pages, ..bench.config.limits });
         let geometry = bench.geometry();
         bench.rot(geometry.slot_block(plan[plan.len() / 2].0));
-        // What is in memory is copied from there, and mended that way.
+        // What is in memory is copied from there, and repaired that way.
         bench.cool();
         bench.begin_run(&plan);
         let status = bench.end_run(SECOND / 100);

@@ -56,9 +56,9 @@ pub struct ScrubRecord {
     pub index: u64,
     /// Blocks read.
     pub blocks_done: u64,
-    /// Damages found.
+    /// Blocks found damaged.
     pub found: u32,
-    /// Damages repaired.
+    /// Of these: repaired.
     pub repaired: u32,
     /// When it began, and when it ended: seconds of the driver's clock.
     pub started: u64,

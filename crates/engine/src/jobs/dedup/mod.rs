@@ -42,13 +42,13 @@ use super::changes::{Changes, Stop};
 use super::maps::{LEAVES, Maps};
 use super::{Steps, Work};
 use crate::api::{ControlError, DedupCommand, Digest, IoError, Nanos, Outcome, Segment};
-use crate::care::Care;
 use crate::format::entry::Slot;
 use crate::format::superblock::{DedupRecord, PassState};
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::PageKey;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
+use crate::repair::Repairs;
 use crate::sizes::table_bytes;
 use index::{CatchUp, Handed, next_range};
 use partitions::Record;
@@ -418,19 +418,19 @@ impl Dedup {
     // ---- steps ----
 
     fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), Stop> {
-        let Work { pool, care, facts } = work;
+        let Work { pool, repairs, facts } = work;
         match &mut self.at {
             At::Begin => self.begin(pool),
             At::Next(first) => {
                 let first = *first;
                 self.begin_range(pool, first);
             }
-            At::Gather(_) => self.gather(pool, care, facts)?,
-            At::Load => self.load(pool, care, facts)?,
+            At::Gather(_) => self.gather(pool, repairs, facts)?,
+            At::Load => self.load(pool, repairs, facts)?,
             At::Finish(_) => self.finish_spares(pool)?,
-            At::Share(..) => self.share_noted(pool, care, facts)?,
-            At::Scan(_) => self.scan(pool, care, facts)?,
-            At::Maps(..) => self.walk_maps(pool, care, facts)?,
+            At::Share(..) => self.share_noted(pool, repairs, facts)?,
+            At::Scan(_) => self.scan(pool, repairs, facts)?,
+            At::Maps(..) => self.walk_maps(pool, repairs, facts)?,
             At::Index => self.hand_over(pool),
             At::End => self.end(pool),
         }
@@ -470,7 +470,7 @@ impl Dedup {
     }
 
     /// Looks at some leaves of summaries, and shares what has been found so far.
-    fn scan(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+    fn scan(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
         let At::Scan(mut leaf) = self.at else { return Ok(()) };
         let leaves = pool.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
@@ -480,7 +480,7 @@ impl Dedup {
                 self.begin_maps(Back::Scan(leaf));
                 return Ok(());
             }
-            if (self.spares.len() >= SPARES || leaf >= leaves) && !self.share_spares(pool, care, facts)? {
+            if (self.spares.len() >= SPARES || leaf >= leaves) && !self.share_spares(pool, repairs, facts)? {
                 return Ok(());
             }
             if leaf >= leaves {
@@ -491,7 +491,7 @@ impl Dedup {
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
                 self.looked_at += 1;
                 if self.range.has(digest)
-                    && let Some(record) = Record::of(pool, care, is_behind, (slot, state, digest, owner))
+                    && let Some(record) = Record::of(pool, repairs, is_behind, (slot, state, digest, owner))
                     && self.take_in(&record)
                 {
                     // Writes that were stored without a look for duplicates have told the index nothing.
@@ -568,7 +568,7 @@ impl Dedup {
     }
 
     /// Looks at some leaves of maps.
-    fn walk_maps(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+    fn walk_maps(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
         let At::Maps(mut maps, back) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let walked = maps.step(pool, Pool::may_share, |pool, key, slot| {
@@ -581,7 +581,7 @@ impl Dedup {
                 if stays == slot {
                     return Ok(false);
                 }
-                let shared = self.share(pool, care, facts, key, (slot, stays, digest), Seen::default())?;
+                let shared = self.share(pool, repairs, facts, key, (slot, stays, digest), Seen::default())?;
                 if shared == Shared::Gone {
                     self.replace(pool, stays, slot, digest)?;
                 }
@@ -723,7 +723,7 @@ impl Dedup {
             let Some(buffer) = work.pool.any_buffer() else {
                 return self.damaged.push((slot, other));
             };
-            work.care.mend_from(work.pool, slot, buffer, other);
+            work.repairs.repair_from(work.pool, slot, buffer, other);
         }
     }
 

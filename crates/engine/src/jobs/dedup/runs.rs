@@ -13,11 +13,11 @@ use alloc::vec::Vec;
 
 use super::verify::Pair;
 use crate::api::Digest;
-use crate::care::Care;
 use crate::dedup::policy::Lookup;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved};
 use crate::pool::Pool;
+use crate::repair::Repairs;
 
 /// Blocks of a volume in which a run stays whole: 1 MiB, as much as the longest request has.
 pub(super) const WINDOW: u64 = 256;
@@ -78,7 +78,7 @@ impl Refused {
 /// Looks at the blocks beside one: as far as its run goes.
 pub(super) struct Around<'a> {
     pub pool: &'a mut Pool,
-    pub care: &'a Care,
+    pub repairs: &'a Repairs,
     /// The place of the volume among all.
     pub volume: usize,
     /// The block, its slot, and the one that it may be led to.
@@ -187,7 +187,7 @@ impl Around<'_> {
         let Some((digest, _)) = self.pool.proven_digest(from)? else { return Ok(None) };
         let Some((found, owner)) = self.pool.proven_digest(to)? else { return Ok(None) };
         let is_data = self.pool.copied_from(owner).is_none() && self.pool.may_share(owner);
-        let holds = digest == found && check_bits(digest) == check && !self.care.is_lost(to, digest);
+        let holds = digest == found && check_bits(digest) == check && !self.repairs.is_lost(to, digest);
         Ok((is_data && holds).then_some(digest))
     }
 }

@@ -8,7 +8,6 @@ use super::runs::{Around, Run, WINDOW};
 use super::verify::{PAIRS, Pair};
 use super::{Dedup, LOOK_AGAIN, SPARES};
 use crate::api::{DedupVerify, Digest, Policy};
-use crate::care::Care;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::changes::{Changes, Stop};
 use crate::jobs::moving::is_alone;
@@ -19,6 +18,7 @@ use crate::pool::Pool;
 use crate::pool::change::Put;
 use crate::pool::room::Asked;
 use crate::pool::standing::Facts;
+use crate::repair::Repairs;
 use crate::sizes::table_bytes;
 use crate::space::SlotState;
 
@@ -99,7 +99,7 @@ impl Dedup {
 
     /// Lets the blocks lead elsewhere that spare slots were first written for, in their order. Whether that was all; else it goes on with the
     /// next step.
-    pub(super) fn share_spares(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<bool, Stop> {
+    pub(super) fn share_spares(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<bool, Stop> {
         if self.spares.len() > self.in_order {
             self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.found.owner));
         }
@@ -116,11 +116,11 @@ impl Dedup {
             let is_shared = is_shared || pool.slot_state(slot)? == SlotState::Shared;
             let shared = match is_shared {
                 _ if stays == slot => Shared::Yes,
-                false => self.share(pool, care, facts, owner, (slot, stays, digest), seen)?,
+                false => self.share(pool, repairs, facts, owner, (slot, stays, digest), seen)?,
                 true => Shared::NotThere,
             };
             let shared = match shared {
-                Shared::Kept => self.share_the_other_way(pool, care, facts, (slot, stays, digest))?,
+                Shared::Kept => self.share_the_other_way(pool, repairs, facts, (slot, stays, digest))?,
                 shared => shared,
             };
             match shared {
@@ -147,14 +147,14 @@ impl Dedup {
     fn share_the_other_way(
         &mut self,
         pool: &mut Pool,
-        care: &Care,
+        repairs: &Repairs,
         facts: &Facts,
         (spare, stays, digest): Pair,
     ) -> Result<Shared, Stop> {
         let owner = pool.proven_digest(stays)?.map(|(_, owner)| owner);
         let shared = match owner {
-            Some(owner) if is_alone(pool, care, stays)? => {
-                self.share(pool, care, facts, owner, (stays, spare, digest), Seen::default())?
+            Some(owner) if is_alone(pool, repairs, stays)? => {
+                self.share(pool, repairs, facts, owner, (stays, spare, digest), Seen::default())?
             }
             _ => Shared::Kept,
         };
@@ -170,7 +170,7 @@ impl Dedup {
     pub(super) fn share(
         &mut self,
         pool: &mut Pool,
-        care: &Care,
+        repairs: &Repairs,
         facts: &Facts,
         key: Key,
         (spare, stays, digest): Pair,
@@ -189,7 +189,7 @@ impl Dedup {
             Err(Unresolved::Missing(missing)) => return Err(missing.into()),
         }
         // It may have been found damaged since.
-        let is_lost = care.is_lost(stays, digest);
+        let is_lost = repairs.is_lost(stays, digest);
         if !pool.mutant(Mutant::ShareWithFreed) && (is_lost || !pool.holds_since(stays, digest, seen.stays)?) {
             return Ok(Shared::Gone);
         }
@@ -199,14 +199,14 @@ impl Dedup {
         let keeps_runs = pool.keeps_runs(volume);
         let run = match keeps_runs {
             false => Run::one(key, spare, stays, digest),
-            true => match self.run_around(pool, care, volume, key, (spare, stays, digest))? {
+            true => match self.run_around(pool, repairs, volume, key, (spare, stays, digest))? {
                 Some(run) if run.digests.len() <= Changes::part_of_delta(pool) => run,
                 _ => return Ok(Shared::Kept),
             },
         };
         let verified = match pool.dedup_verify() {
-            DedupVerify::Kept => self.are_proven(pool, care, &run)?,
-            DedupVerify::Both => self.are_equal(pool, care, &run, keeps_runs)?,
+            DedupVerify::Kept => self.are_proven(pool, repairs, &run)?,
+            DedupVerify::Both => self.are_equal(pool, repairs, &run, keeps_runs)?,
             DedupVerify::Off => true,
         };
         if !verified {
@@ -238,7 +238,7 @@ impl Dedup {
     fn run_around(
         &mut self,
         pool: &mut Pool,
-        care: &Care,
+        repairs: &Repairs,
         volume: usize,
         key: Key,
         (from, to, digest): (Slot, Slot, Digest),
@@ -249,7 +249,7 @@ impl Dedup {
         if self.beside >= BESIDE {
             return Err(Stop::Waits);
         }
-        let (run, looked) = Around { pool, care, volume, key, from, to }.run(digest)?;
+        let (run, looked) = Around { pool, repairs, volume, key, from, to }.run(digest)?;
         self.beside += looked;
         self.refused = run.as_ref().err().copied();
         Ok(run.ok())
@@ -257,7 +257,7 @@ impl Dedup {
 
     /// Whether the slots that a run is to lead to hold on the device what their digests say. What is likely to be asked next is read together with
     /// them. A slot that does not is repaired first, from the block that would have been given up.
-    fn are_proven(&mut self, pool: &mut Pool, care: &Care, run: &Run) -> Result<bool, Stop> {
+    fn are_proven(&mut self, pool: &mut Pool, repairs: &Repairs, run: &Run) -> Result<bool, Stop> {
         // What is not on the device yet is in memory, or in the journal.
         let needs_proof = |dedup: &Dedup, pool: &Pool, (_, kept, digest): Pair| {
             !dedup.proven.has(pool, kept, digest)
@@ -270,7 +270,7 @@ impl Dedup {
             if !needs_proof(self, pool, pair) {
                 continue;
             }
-            if care.mends(kept) || self.damaged.iter().any(|&(slot, _)| slot == kept) {
+            if repairs.is_repairing(kept) || self.damaged.iter().any(|&(slot, _)| slot == kept) {
                 self.look_again_at = pool.now + LOOK_AGAIN;
                 return Err(Stop::Waits);
             }
@@ -297,7 +297,8 @@ impl Dedup {
         let next = spares
             .chain(self.unresolved.iter().copied())
             .map(|(spare, kept, digest)| (spare, self.stays(kept), digest));
-        let next = next.filter(|&pair| pair.0 != pair.1 && needs_proof(self, pool, pair) && !care.mends(pair.1));
+        let next =
+            next.filter(|&pair| pair.0 != pair.1 && needs_proof(self, pool, pair) && !repairs.is_repairing(pair.1));
         unknown.extend(next.map(|(_, kept, digest)| (kept, kept, digest)).take(2 * PAIRS));
         self.begin_to_verify(pool, unknown);
         Err(Stop::Waits)
@@ -305,7 +306,7 @@ impl Dedup {
 
     /// Whether the blocks of a run hold the same bytes as what they are to lead to. What is likely to be asked next is compared together
     /// with it.
-    fn are_equal(&mut self, pool: &mut Pool, care: &Care, run: &Run, keeps_runs: bool) -> Result<bool, Stop> {
+    fn are_equal(&mut self, pool: &mut Pool, repairs: &Repairs, run: &Run, keeps_runs: bool) -> Result<bool, Stop> {
         match self.verify.verdict(run.pairs()) {
             Some(true) => return Ok(true),
             Some(false) => {
@@ -315,8 +316,9 @@ impl Dedup {
             None => {}
         }
         // What is not on the device yet, or may change there, cannot be compared.
-        let is_moving =
-            |slot: &Slot| pool.dirty.contains_key(slot) || pool.in_journal.contains_key(slot) || care.mends(*slot);
+        let is_moving = |slot: &Slot| {
+            pool.dirty.contains_key(slot) || pool.in_journal.contains_key(slot) || repairs.is_repairing(*slot)
+        };
         let is_at_rest = |(one, other, _): &Pair| !is_moving(one) && !is_moving(other);
         if !run.pairs().all(|pair| is_at_rest(&pair)) {
             return Ok(false);

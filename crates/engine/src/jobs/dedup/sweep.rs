@@ -18,12 +18,12 @@ use super::partitions::{Partitions, Record, Stored};
 use super::range::{Found, PLACES, Range, Spare};
 use super::{At, Back, Dedup};
 use crate::api::{Digest, Nanos};
-use crate::care::Care;
 use crate::format::entry::{Key, Slot};
 use crate::jobs::changes::Stop;
 use crate::jobs::maps::LEAVES;
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
+use crate::repair::Repairs;
 use crate::space::SlotState;
 
 /// With fewer ranges than this the summaries are gone through for each: a sweep reads them once, and writes and reads them once more.
@@ -110,14 +110,14 @@ impl Record {
     /// What a summary says of a slot, if a pass has to know it.
     pub(super) fn of(
         pool: &Pool,
-        care: &Care,
+        repairs: &Repairs,
         is_behind: bool,
         (slot, state, digest, owner): (Slot, SlotState, Digest, Key),
     ) -> Option<Record> {
         let takes_no_part = !pool.may_share(owner);
         let is_wanted = !takes_no_part || is_behind && pool.copied_from(owner).is_none();
         let (is_shared, generation) = (state == SlotState::Shared, pool.space.generation(slot));
-        (state.is_used() && is_wanted && !care.is_lost(slot, digest))
+        (state.is_used() && is_wanted && !repairs.is_lost(slot, digest))
             .then_some(Record { found: Found { slot, digest, owner, is_shared, generation }, takes_no_part })
     }
 }
@@ -205,7 +205,7 @@ impl Dedup {
     }
 
     /// Looks at some leaves of summaries for the sweep.
-    pub(super) fn gather(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+    pub(super) fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
         let At::Gather(mut leaf) = self.at else { return Ok(()) };
         let leaves = pool.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
@@ -228,7 +228,7 @@ impl Dedup {
             let (workspace, looked_at) = (&mut self.workspace, &mut self.looked_at);
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
                 *looked_at += 1;
-                if let Some(record) = Record::of(pool, care, is_behind, (slot, state, digest, owner)) {
+                if let Some(record) = Record::of(pool, repairs, is_behind, (slot, state, digest, owner)) {
                     workspace.push(&record);
                     if !record.takes_no_part {
                         // As in a scan; later the slot may hold something else.
@@ -257,7 +257,7 @@ impl Dedup {
     }
 
     /// Takes in some of what the workspace has of the range, and notes what is one too many.
-    pub(super) fn load(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+    pub(super) fn load(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             if self.workspace.has_failed() {
                 self.lose_workspace(pool);
@@ -274,7 +274,7 @@ impl Dedup {
             while taken < RECORDS
                 && let Some(record) = self.workspace.next::<Record>()
             {
-                if self.range.has(record.found.digest) && !care.is_lost(record.found.slot, record.found.digest) {
+                if self.range.has(record.found.digest) && !repairs.is_lost(record.found.slot, record.found.digest) {
                     self.take_in(&record);
                     self.spares.drain(..).for_each(|spare| self.workspace.push_spare(&spare));
                 }
@@ -319,7 +319,7 @@ impl Dedup {
     }
 
     /// Shares some of what is one too many, in the order of blocks.
-    pub(super) fn share_noted(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+    pub(super) fn share_noted(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let At::Share(partition, next) = self.at else { return Ok(()) };
             if self.workspace.has_failed() {
@@ -331,7 +331,7 @@ impl Dedup {
                 return Ok(());
             }
             if partition.is_none() || self.in_order > 0 || self.spares.len() >= Self::at_once(pool) {
-                let are_all = self.share_spares(pool, care, facts)?;
+                let are_all = self.share_spares(pool, repairs, facts)?;
                 if are_all && partition.is_none() {
                     self.workspace.forget_spares();
                     self.go_on_from(pool, next);

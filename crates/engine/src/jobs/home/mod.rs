@@ -16,13 +16,13 @@ pub(crate) mod plan;
 use alloc::vec::Vec;
 
 use crate::api::*;
-use crate::care::Care;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::jobs::moving::{Missings, Moved, Mover, Stop, is_alone};
 use crate::jobs::{Job, Steps, Work};
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
+use crate::repair::Repairs;
 use crate::space::SlotState;
 use plan::{Lies, Plan};
 
@@ -153,7 +153,7 @@ impl Steps for Home {
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
-        let Work { pool, care, facts } = work;
+        let Work { pool, repairs, facts } = work;
         if !pool.may_be_reordered() || !pool.has_slots_to_move() {
             return pool.regions_mut().clear();
         }
@@ -163,7 +163,7 @@ impl Steps for Home {
         // The places at home are those that were freed last.
         self.has_settled |= pool.delta.is_empty() && pool.space.pending().is_empty();
         if self.has_settled || !facts.is_idle {
-            self.gather(pool, care, facts);
+            self.gather(pool, repairs, facts);
         }
     }
 
@@ -186,7 +186,7 @@ impl Steps for Home {
 
 impl Home {
     /// Gathers a batch, from as many regions as it takes, and begins to move it.
-    fn gather(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) {
+    fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) {
         // What is copied from the cache takes two buffers.
         let (free, cached) = (pool.buffers.free(), pool.cache.len());
         let most = Mover::most(pool).min(free.max((free + cached) / 2));
@@ -200,7 +200,7 @@ impl Home {
             let Some((first, noted)) = next else { break };
             // However often its batches come to nothing, that ends.
             let looked = match noted.tries < TRIES {
-                true => self.look_for_moves(pool, care, (first, noted.home), most, facts.is_idle),
+                true => self.look_for_moves(pool, repairs, (first, noted.home), most, facts.is_idle),
                 false => Err(Stop::GivenUp),
             };
             some_wait |= matches!(looked, Ok(Looked::Moves { some_wait: true, .. }) | Err(Stop::GivenUp));
@@ -251,12 +251,12 @@ impl Home {
     fn look_for_moves(
         &mut self,
         pool: &mut Pool,
-        care: &Care,
+        repairs: &Repairs,
         (first, home): (Key, Option<i64>),
         most: usize,
         is_idle: bool,
     ) -> Result<Looked, Stop> {
-        self.look_at(pool, care, first)?;
+        self.look_at(pool, repairs, first)?;
         let container = pool.metadata.geometry.slots_per_container.into();
         let Memory { blocks, taken, region, seen, plan } = &mut self.memory;
         let home = match home {
@@ -325,7 +325,7 @@ impl Home {
     }
 
     /// Looks at a region: its blocks that have slots, and what leads there.
-    fn look_at(&mut self, pool: &mut Pool, care: &Care, first: Key) -> Result<(), Stop> {
+    fn look_at(&mut self, pool: &mut Pool, repairs: &Repairs, first: Key) -> Result<(), Stop> {
         let volume = pool.volume_index(first.volume()).ok_or(Stop::GivenUp)?;
         let end = pool.volumes[volume].size.div_ceil(pool.metadata.geometry.block());
         let blocks = pool.regions().blocks().min(end.saturating_sub(first.lba()));
@@ -344,7 +344,7 @@ impl Home {
             };
             let Some(slot) = entry.slot() else { continue };
             // What a plan has put in order stays there.
-            let is_alone = !pool.space.is_planned(slot) && missing.or(is_alone(pool, care, slot)) == Some(true);
+            let is_alone = !pool.space.is_planned(slot) && missing.or(is_alone(pool, repairs, slot)) == Some(true);
             region.push(Lies { place, slot, is_alone });
             seen.push(entry);
         }

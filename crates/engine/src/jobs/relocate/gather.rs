@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 use super::{At, Copied, Relocate, Stop};
 use crate::api::{Digest, Nanos};
-use crate::care::Care;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::moving::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
 use crate::metadata::tree::{Missing, Unresolved};
 use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
 use crate::pool::standing::Facts;
+use crate::repair::Repairs;
 use crate::space::SlotState;
 
 /// Times that pages are loaded for a batch before it begins with fewer blocks.
@@ -37,7 +37,7 @@ enum Found {
 
 impl Relocate {
     /// Begins to move some blocks of the plan, or sees what is to be done when there are none.
-    pub(super) fn gather(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+    pub(super) fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
         if self.plan.is_empty() || self.copies.len() >= pool.limits.relocated() {
             if self.copies.is_empty() {
                 self.end(pool);
@@ -66,7 +66,7 @@ impl Relocate {
             if blocks.len() == most || missing.are_many(pool) || looked_at >= MOVED_AT_ONCE as u64 {
                 break;
             }
-            let found = match look_at(pool, care, slot) {
+            let found = match look_at(pool, repairs, slot) {
                 Ok(Found::Busy) => {
                     is_busy = true;
                     break;
@@ -244,11 +244,11 @@ impl Relocate {
 }
 
 /// What a slot of the plan holds, as far as pages are in memory.
-fn look_at(pool: &mut Pool, care: &Care, slot: Slot) -> Result<Found, Missing> {
+fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<Found, Missing> {
     if !pool.space.contains(slot) {
         return Ok(Found::Nothing);
     }
-    if is_busy(pool, care, slot) {
+    if is_busy(pool, repairs, slot) {
         return Ok(Found::Busy);
     }
     let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(Found::Nothing) };
@@ -258,10 +258,10 @@ fn look_at(pool: &mut Pool, care: &Care, slot: Slot) -> Result<Found, Missing> {
     if pool.replicas.has_any(slot) {
         return Ok(Found::HasReplica);
     }
-    if care.is_lost(slot, digest) {
+    if repairs.is_lost(slot, digest) {
         return Ok(Found::Unreadable);
     }
-    let is_alone = is_alone(pool, care, slot)?;
+    let is_alone = is_alone(pool, repairs, slot)?;
     let leads = match pool.volume_index(owner.volume()) {
         None => false,
         Some(volume) => match pool.resolve(volume, owner) {

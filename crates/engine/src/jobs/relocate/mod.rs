@@ -325,9 +325,9 @@ impl Relocate {
     }
 
     fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), Stop> {
-        let Work { pool, care, facts } = work;
+        let Work { pool, repairs, facts } = work;
         match self.at {
-            At::Gather => self.gather(pool, care, facts),
+            At::Gather => self.gather(pool, repairs, facts),
             At::Begin => {
                 self.copies.sort_unstable();
                 self.counts.map_walks += 1;

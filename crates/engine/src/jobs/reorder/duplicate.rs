@@ -18,7 +18,6 @@ use alloc::vec::Vec;
 use super::ROOM_TO_MAKE;
 use super::popular::Popular;
 use crate::api::*;
-use crate::care::Care;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::Job;
 use crate::jobs::moving::{Came, Missings, Moved, Mover, Stop, is_busy};
@@ -27,6 +26,7 @@ use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
 use crate::pool::room::{Asked, Room};
 use crate::pool::standing::Facts;
+use crate::repair::Repairs;
 use crate::space::SlotState;
 use crate::space::zones::ZONES;
 
@@ -166,7 +166,7 @@ impl Duplicate {
     }
 
     /// The next batch, zone, round, or epoch.
-    pub(super) fn step(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) {
+    pub(super) fn step(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) {
         let has_room = pool.has_slots_to_claim() && pool.space.free() >= pool.slots_to_spare(ROOM_TO_MAKE);
         let is_possible = pool.makes_copies() && has_room && pool.replicas.stride() == pool.metadata.geometry.slots();
         if !is_possible {
@@ -182,7 +182,7 @@ impl Duplicate {
             Stage::Choose { run, block, turns } => self.choose(pool, run, block, turns),
             Stage::Wait { .. } => self.stage = Stage::Copy { zone: 0, column: 0 },
             Stage::Copy { zone, .. } if zone == ZONES => self.end_round(pool, false),
-            Stage::Copy { zone, column } => match self.begin(pool, care, zone, column) {
+            Stage::Copy { zone, column } => match self.begin(pool, repairs, zone, column) {
                 Ok(()) => self.advance(pool, facts),
                 // What it waits for moves the engine on.
                 Err(Stop::Waits) => return,
@@ -221,7 +221,7 @@ impl Duplicate {
     }
 
     /// Looks at columns from this one on for what has no copy in the zone, and begins a batch of that.
-    fn begin(&mut self, pool: &mut Pool, care: &Care, zone: u32, first: u32) -> Result<(), Stop> {
+    fn begin(&mut self, pool: &mut Pool, repairs: &Repairs, zone: u32, first: u32) -> Result<(), Stop> {
         // What was dropped goes first: its places are to be free.
         if pool.replicas.stale().is_some() {
             return Err(Stop::Waits);
@@ -243,7 +243,7 @@ impl Duplicate {
                 continue;
             }
             match missing.or(may_take(pool, to)) {
-                Some(true) if !is_busy(pool, care, slot) => {}
+                Some(true) if !is_busy(pool, repairs, slot) => {}
                 Some(_) => {
                     has_missed = true;
                     continue;

@@ -32,7 +32,6 @@ use alloc::vec::Vec;
 use super::maps::{LEAVES, Maps};
 use super::{Job, Steps, Work};
 use crate::api::*;
-use crate::care::Care;
 use crate::counters::PlaceCounts;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
@@ -46,6 +45,7 @@ use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Facts;
 use crate::pool::volumes::{VolumeChange, end_of};
+use crate::repair::Repairs;
 use crate::requests::request::Request;
 use duplicate::Duplicate;
 
@@ -309,7 +309,7 @@ impl Reorder {
     }
 
     /// Finds out what a read needs to be in order, and begins to read it. `None`: there is nothing to do, or not now.
-    fn gather(&mut self, pool: &mut Pool, care: &Care, noted: Noted) -> Result<Option<Batch>, Missing> {
+    fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, noted: Noted) -> Result<Option<Batch>, Missing> {
         let Some(volume) = pool.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
         // What is left of the open container is used up first; one slot is not worth a stop.
@@ -329,7 +329,7 @@ impl Reorder {
             let Some(slot) = entry.slot() else { continue };
             let is_moving = pool.dirty.contains_key(&slot)
                 || pool.in_journal.contains_key(&slot)
-                || care.mends(slot)
+                || repairs.is_repairing(slot)
                 || pool.fills.contains_key(&slot);
             if is_moving {
                 return Ok(None);
@@ -438,7 +438,7 @@ impl Steps for Reorder {
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
-        let Work { pool, care, facts } = work;
+        let Work { pool, repairs, facts } = work;
         if !pool.may_be_reordered() || facts.writes_wait || facts.are_starved {
             return;
         }
@@ -474,7 +474,7 @@ impl Steps for Reorder {
             return;
         }
         while let Some(noted) = self.noted.pop_front() {
-            match self.gather(pool, care, noted) {
+            match self.gather(pool, repairs, noted) {
                 Ok(Some(work)) => {
                     self.work = Some(work);
                     return self.end_work(pool, facts, true);
@@ -488,7 +488,7 @@ impl Steps for Reorder {
             }
         }
         if self.duplicate.can_step(pool) {
-            self.duplicate.step(pool, care, facts);
+            self.duplicate.step(pool, repairs, facts);
         }
     }
 

@@ -13,7 +13,7 @@
 //! The volume is truth like any other: journaled, checkpointed, counted. That its block n equals slot n is a hint, and proven by
 //! the digest before anything is made of it: slots are freed and filled again without a look at their second copies.
 
-use super::Care;
+use super::Repairs;
 use crate::api::*;
 use crate::format::entry::{Key, Slot};
 use crate::format::record::Change;
@@ -97,7 +97,7 @@ impl Pool {
 
     /// What a slot calls for that must hold `digest`, or nothing any more. What cannot be read calls for nothing.
     pub(crate) fn copying(&mut self, slot: Slot, digest: Option<Digest>) -> Result<Copying, Missing> {
-        if self.copies_volume().is_none() || !self.may_mend() {
+        if self.copies_volume().is_none() || !self.may_repair() {
             return Ok(Copying::Leave);
         }
         let copy = self.copy_of(slot)?;
@@ -151,7 +151,7 @@ impl Pool {
     }
 }
 
-impl Care {
+impl Repairs {
     /// Sees to the volume of second copies: it is as large as the pool, and goes when it is not wanted any more; what is in it is
     /// given back when slots run short.
     pub(crate) fn step_copies(&mut self, pool: &mut Pool, facts: &Facts) {
@@ -186,7 +186,7 @@ impl Care {
     /// back, if there is no room.
     pub(crate) fn make_copy(&mut self, pool: &mut Pool, facts: &Facts, slot: Slot, digest: Digest, buffer: BufferId) {
         let room = pool.space.free() >= pool.slots_to_spare(ROOM_TO_MAKE) && pool.space.ready() > 0;
-        let Some(volume) = Care::room_for_copies(pool, facts, room).filter(|_| !facts.writes_wait) else {
+        let Some(volume) = Repairs::room_for_copies(pool, facts, room).filter(|_| !facts.writes_wait) else {
             return pool.buffers.release(buffer);
         };
         // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
@@ -199,7 +199,7 @@ impl Care {
 
     /// Drops the second copy of a slot, if there is room to say so.
     pub(crate) fn drop_copy(pool: &mut Pool, facts: &Facts, slot: Slot) {
-        if let Some(volume) = Care::room_for_copies(pool, facts, true) {
+        if let Some(volume) = Repairs::room_for_copies(pool, facts, true) {
             pool.put_alone(Key::new(volume, slot.0), Put::Zero);
         }
     }

@@ -1,17 +1,17 @@
-//! Damage: blocks and pages that do not hold what they should, what is known of them, and second copies.
+//! Repair: blocks and pages that do not hold what they should, what is known of them, and second copies.
 //!
 //! A repair knows neither requests nor jobs. What it has for them stands on two lists: the engine empties `arrived` after each call that
 //! may fill it, the scrub empties `ended` when it moves on.
 
-pub(crate) mod copies;
-pub(crate) mod mend;
+pub(crate) mod block_repair;
+pub(crate) mod second_copies;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::api::{BufferId, Digest, RequestId};
-use crate::care::mend::{Damages, For, Found, Mend};
 use crate::format::entry::Slot;
+use crate::repair::block_repair::{BlockRepair, DamageLog, For, Found};
 
 /// A block that a request waited for: in this buffer, or there is no good copy.
 #[derive(Clone, Copy, Debug)]
@@ -24,10 +24,10 @@ pub(crate) struct Arrived {
 
 /// What is known of damage.
 #[derive(Default)]
-pub(crate) struct Care {
+pub(crate) struct Repairs {
     /// Blocks under repair.
-    mends: BTreeMap<Slot, Mend>,
-    damages: Damages,
+    in_progress: BTreeMap<Slot, BlockRepair>,
+    damages: DamageLog,
     /// Blocks for requests, in order.
     arrived: Vec<Arrived>,
     /// What came of repairs that were made for the scrub, in order.
@@ -36,26 +36,26 @@ pub(crate) struct Care {
     has_copies: bool,
 }
 
-impl Care {
+impl Repairs {
     /// Whether a slot is under repair: it is not to be reused, and read from where the repair says.
     #[inline]
-    pub(crate) fn mends(&self, slot: Slot) -> bool {
-        self.mends.contains_key(&slot)
+    pub(crate) fn is_repairing(&self, slot: Slot) -> bool {
+        self.in_progress.contains_key(&slot)
     }
 
     /// Whether any slot is.
     #[inline]
-    pub(crate) fn mends_any(&self) -> bool {
-        !self.mends.is_empty()
+    pub(crate) fn is_repairing_any(&self) -> bool {
+        !self.in_progress.is_empty()
     }
 
     /// Slots under repair, in order.
     pub(crate) fn under_repair(&self) -> impl ExactSizeIterator<Item = &Slot> {
-        self.mends.keys()
+        self.in_progress.keys()
     }
 
     /// What has been found.
-    pub(crate) fn damages(&self) -> &Damages {
+    pub(crate) fn damages(&self) -> &DamageLog {
         &self.damages
     }
 
