@@ -35,7 +35,7 @@ POOL_PROPERTIES = {
     "replicas": ["default", "off", "4M"],
     "second-copies": ["off", "1", "4"],
     "throttle": ["share", "paper"],
-    "tidy": ["auto", "off"],
+    "defrag": ["auto", "off"],
     "device": ["auto", "hdd", "ssd"],
     "flash-policy": ["budget", "paper", "paper:filter=1,delay=1", "paper:filter=off,delay=off,comparison=off"],
 }

@@ -15,8 +15,8 @@ use core::fmt;
 pub use crate::device::DeviceKind;
 pub use crate::properties::CacheSetting;
 pub use crate::properties::{
-    CacheKey, Controller, DedupVerify, FlashPolicy, Goal, IndexCopy, KeepRuns, PaperModules, PassThrottle, Policy,
-    Tidy, Timing,
+    CacheKey, Controller, DedupVerify, DefragSetting, FlashPolicy, Goal, IndexCopy, KeepRuns, PaperModules,
+    PassThrottle, Policy, Timing,
 };
 use crate::schedule::Schedule;
 
@@ -192,7 +192,7 @@ pub struct PoolChange {
     /// Which copy the index names of a block that is written again.
     pub index_copy: Option<IndexCopy>,
     /// How much is moved to put what readers found scattered in order again.
-    pub tidy: Option<Tidy>,
+    pub defrag: Option<DefragSetting>,
     /// How index and read cache share memory; `Some(None)` for the default.
     pub cache: Option<Option<CacheSetting>>,
     /// What the read cache finds blocks by.

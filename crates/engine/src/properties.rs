@@ -11,7 +11,7 @@ pub use flash::{FlashPolicy, PaperModules};
 
 /// How much is moved to put what readers found scattered in order again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Tidy {
+pub enum DefragSetting {
     /// What was there when the pool was opened once, and from then on at most 1.5 blocks for each that is written.
     #[default]
     Auto,
@@ -21,22 +21,22 @@ pub enum Tidy {
     PerDay(u64),
 }
 
-impl Tidy {
+impl DefragSetting {
     /// In the superblock: MiB a day, rounded up.
     pub(crate) fn encode(self) -> u32 {
         match self {
-            Tidy::Auto => 0,
-            Tidy::Off => u32::MAX,
-            Tidy::PerDay(bytes) => bytes.div_ceil(1 << 20).clamp(1, u64::from(u32::MAX) - 1) as u32,
+            DefragSetting::Auto => 0,
+            DefragSetting::Off => u32::MAX,
+            DefragSetting::PerDay(bytes) => bytes.div_ceil(1 << 20).clamp(1, u64::from(u32::MAX) - 1) as u32,
         }
     }
 
-    /// See [`Tidy::encode`].
-    pub(crate) fn decode(number: u32) -> Tidy {
+    /// See [`DefragSetting::encode`].
+    pub(crate) fn decode(number: u32) -> DefragSetting {
         match number {
-            0 => Tidy::Auto,
-            u32::MAX => Tidy::Off,
-            mib => Tidy::PerDay(u64::from(mib) << 20),
+            0 => DefragSetting::Auto,
+            u32::MAX => DefragSetting::Off,
+            mib => DefragSetting::PerDay(u64::from(mib) << 20),
         }
     }
 }

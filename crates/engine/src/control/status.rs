@@ -7,9 +7,9 @@ use crate::device::DeviceTraits;
 use crate::engine::Engine;
 use crate::format::volume::{Keeps, Volume};
 use crate::jobs::census::Shared;
-use crate::jobs::collect::CollectStatus;
 use crate::jobs::dedup::DedupStatus;
-use crate::jobs::home::HomeStatus;
+use crate::jobs::defrag::DefragStatus;
+use crate::jobs::gc::GcStatus;
 use crate::jobs::relocate::RelocateStatus;
 use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
@@ -53,9 +53,9 @@ pub struct Status {
     /// and what it is taken for.
     pub device: DeviceTraits,
     /// Regions that come home.
-    pub home: HomeStatus,
+    pub defrag: DefragStatus,
     /// Containers that are emptied.
-    pub collect: CollectStatus,
+    pub gc: GcStatus,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
     pub overhead_blocks_used: u64,
     /// Blocks of metadata that there are for maps, summaries and tables,
@@ -164,8 +164,8 @@ impl Engine {
             reorder: self.jobs.reorder.status(&self.pool),
             device_set: self.pool.device_kind(),
             device: *self.pool.device(),
-            home: self.jobs.home_status(&self.pool),
-            collect: self.jobs.collect_status(&self.pool),
+            defrag: self.jobs.defrag_status(&self.pool),
+            gc: self.jobs.gc_status(&self.pool),
             overhead_blocks_used: fixed + u64::from(self.pool.metadata.allocator.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.pool.metadata.allocator.used()),

@@ -10,7 +10,7 @@ use core::fmt;
 
 use crate::api::BadGeometry;
 use crate::api::Failure;
-use crate::api::{CacheKey, DedupVerify, DeviceKind, FlashPolicy, IndexCopy, PassThrottle, Policy, Tidy};
+use crate::api::{CacheKey, DedupVerify, DefragSetting, DeviceKind, FlashPolicy, IndexCopy, PassThrottle, Policy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
@@ -56,7 +56,7 @@ const ROOT_SIZE: usize = 17;
 /// The mark of the flash that is believed.
 const FLASH_AT: usize = 409;
 const CACHE_KEY_AT: usize = 411;
-const TIDY_AT: usize = 412;
+const DEFRAG_AT: usize = 412;
 const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= FLASH_AT);
 const DISK_INDEX_AT: usize = 416;
 const PROVEN_AT: usize = DISK_INDEX_AT + 8;
@@ -231,7 +231,7 @@ pub struct Superblock {
     /// Bytes that replicas of blocks may take which reads found scattered; `None`: as many as go without saying.
     pub replicas: Option<u64>,
     /// How much is moved to put scattered regions in order.
-    pub tidy: Tidy,
+    pub defrag: DefragSetting,
     /// How much may still be moved for what has been written: one more than so many parts of [`ALLOWANCE_PARTS`] of the pool's slots.
     /// 0: nobody has counted it yet.
     pub allowance: u8,
@@ -326,7 +326,7 @@ impl Superblock {
             cache_key: CacheKey::default(),
             cache: None,
             replicas: None,
-            tidy: Tidy::default(),
+            defrag: DefragSetting::default(),
             allowance: 0,
             device: DeviceKind::default(),
             relocate: Schedule::default(),
@@ -391,7 +391,7 @@ impl Superblock {
             b[at + 16] = root.height;
         }
         put_u16(b, FLASH_AT, self.flash);
-        put_u32(b, TIDY_AT, self.tidy.encode());
+        put_u32(b, DEFRAG_AT, self.defrag.encode());
         put_u32(b, DISK_INDEX_AT, self.disk_index.buckets);
         put_u32(b, DISK_INDEX_AT + 4, self.disk_index.built);
         put_u64(b, PROVEN_AT, self.proven);
@@ -592,7 +592,7 @@ impl Superblock {
             cache,
             cache_key,
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
-            tidy: Tidy::decode(u32_at(b, TIDY_AT)),
+            defrag: DefragSetting::decode(u32_at(b, DEFRAG_AT)),
             allowance: b[ALLOWANCE_AT],
             device,
             relocate,
@@ -646,7 +646,7 @@ mod tests {
             cache_key: CacheKey::Off,
             cache: "fixed:40,lru".parse().ok(),
             replicas: Some(77),
-            tidy: Tidy::PerDay(5 << 20),
+            defrag: DefragSetting::PerDay(5 << 20),
             allowance: 78,
             device: DeviceKind::Hdd,
             relocate: "22-06".parse().unwrap(),

@@ -5,8 +5,8 @@
 //! rebuild     the index, after opening
 //! boundary    moves memory between index and read cache
 //! fetch       blocks that come back over the boundary
-//! home        regions that readers found scattered, back in order
-//! collect     the emptiest containers are emptied
+//! defrag      regions that readers found scattered, back in order
+//! gc          the emptiest containers are emptied
 //! relocate    runs a plan: shared blocks are put in order, for all who refer to them
 //! moving      how these three move blocks
 //! maps        a walk of all maps, for whatever leads to some slots
@@ -29,11 +29,11 @@ pub(crate) mod boundary;
 pub(crate) mod census;
 mod changes;
 pub(crate) mod checkpoint;
-pub(crate) mod collect;
 pub(crate) mod dedup;
+pub(crate) mod defrag;
 pub(crate) mod fetch;
 pub(crate) mod flash;
-pub(crate) mod home;
+pub(crate) mod gc;
 mod maps;
 mod moving;
 pub(crate) mod neighbours;
@@ -55,11 +55,11 @@ use crate::repair::Repairs;
 use boundary::Boundary;
 use census::Census;
 use checkpoint::Checkpoint;
-use collect::{Collect, CollectStatus};
 use dedup::Dedup;
+use defrag::{Defrag, DefragStatus};
 use fetch::Fetch;
 use flash::FlashCopies;
-use home::{Home, HomeStatus};
+use gc::{Gc, GcStatus};
 use neighbours::Neighbours;
 use rebuild::Rebuild;
 use relocate::Relocate;
@@ -72,8 +72,8 @@ use throttle::{LEAST, QUARTER, Throttle, Turn, Who};
 pub(crate) enum Job {
     Rebuild,
     Fetch,
-    Home,
-    Collect,
+    Defrag,
+    Gc,
     Reorder,
     Scrub,
     Dedup,
@@ -103,20 +103,20 @@ const RULES: [Rules; 10] = [
         steps: Place::Middle,
     },
     Rules {
-        job: Job::Home,
+        job: Job::Defrag,
         runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: true,
         // Of those that move only one has blocks on their way, and no other takes a plan apart while it is run.
-        after: [Some(Job::Collect), Some(Job::Relocate), Some(Job::Reorder), None],
+        after: [Some(Job::Gc), Some(Job::Relocate), Some(Job::Reorder), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
     },
     Rules {
-        job: Job::Collect,
+        job: Job::Gc,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: [Some(Job::Home), Some(Job::Relocate), Some(Job::Reorder), None],
+        after: [Some(Job::Defrag), Some(Job::Relocate), Some(Job::Reorder), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -125,7 +125,7 @@ const RULES: [Rules; 10] = [
         job: Job::Reorder,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: [Some(Job::Home), Some(Job::Collect), Some(Job::Relocate), None],
+        after: [Some(Job::Defrag), Some(Job::Gc), Some(Job::Relocate), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -164,7 +164,7 @@ const RULES: [Rules; 10] = [
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
         // Batches that have begun: no new one begins while a run is under way.
-        after: [Some(Job::Rebuild), Some(Job::Home), Some(Job::Collect), Some(Job::Reorder)],
+        after: [Some(Job::Rebuild), Some(Job::Defrag), Some(Job::Gc), Some(Job::Reorder)],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -187,8 +187,8 @@ macro_rules! ask {
         match $job {
             Job::Rebuild => $jobs.rebuild.$verb $with,
             Job::Fetch => $jobs.fetch.$verb $with,
-            Job::Home => $jobs.home.$verb $with,
-            Job::Collect => $jobs.collect.$verb $with,
+            Job::Defrag => $jobs.defrag.$verb $with,
+            Job::Gc => $jobs.gc.$verb $with,
             Job::Reorder => $jobs.reorder.$verb $with,
             Job::Scrub => $jobs.scrub.$verb $with,
             Job::Dedup => $jobs.dedup.$verb $with,
@@ -314,8 +314,8 @@ pub(crate) struct Jobs {
     rebuild: Rebuild,
     pub(crate) boundary: Boundary,
     pub(crate) fetch: Fetch,
-    home: Home,
-    collect: Collect,
+    defrag: Defrag,
+    gc: Gc,
     pub(crate) reorder: Reorder,
     pub(crate) scrub: Scrub,
     dedup: Dedup,
@@ -338,8 +338,8 @@ impl Jobs {
             rebuild: Rebuild::default(),
             boundary: Boundary::new(limits, block),
             fetch: Fetch::default(),
-            home: Home::new(),
-            collect: Collect::new(),
+            defrag: Defrag::new(),
+            gc: Gc::new(),
             reorder: Reorder::new(now),
             scrub: Scrub::new(now),
             dedup: Dedup::new(now),
@@ -488,13 +488,13 @@ impl Jobs {
     }
 
     /// What is known of regions that come home.
-    pub(crate) fn home_status(&self, pool: &Pool) -> HomeStatus {
-        self.home.status(pool)
+    pub(crate) fn defrag_status(&self, pool: &Pool) -> DefragStatus {
+        self.defrag.status(pool)
     }
 
     /// What is known of containers that are emptied.
-    pub(crate) fn collect_status(&self, pool: &Pool) -> CollectStatus {
-        self.collect.status(pool)
+    pub(crate) fn gc_status(&self, pool: &Pool) -> GcStatus {
+        self.gc.status(pool)
     }
 
     /// The pass that finds all duplicates.

@@ -4,14 +4,14 @@
 //! budget      auto: what the pool held when this was first counted, and 1.5 blocks for each that is written. What is left of it is in the
 //!             superblock: the next server may move it. Or bytes a day; or nothing
 //! low water   a quarter of the free slots lies in whole empty containers, or a 16th of all containers is empty, whichever is less; but one
-//!             container at least. With less, containers are to be emptied (jobs/collect.rs)
+//!             container at least. With less, containers are to be emptied (jobs/gc.rs)
 //! high water  three times that: emptying goes on until then, if it can, and begins again below low water only
 //! with heads  a disk loses much by writes that are scattered: high water is 15 of 16 free slots, or three 16ths of all containers,
 //!             whichever is less; low water is half of that
 //! ```
 
 use super::Pool;
-use crate::api::{Nanos, Tidy};
+use crate::api::{DefragSetting, Nanos};
 use crate::format::entry::Slot;
 use crate::format::superblock::ALLOWANCE_PARTS;
 use crate::mutant::Mutant;
@@ -75,10 +75,10 @@ impl Pool {
 
     /// Blocks that may be moved now.
     pub(crate) fn may_move(&self) -> u64 {
-        match self.regions().tidy() {
-            Tidy::Off => 0,
-            Tidy::Auto => self.allowance(),
-            Tidy::PerDay(bytes) => {
+        match self.regions().defrag() {
+            DefragSetting::Off => 0,
+            DefragSetting::Auto => self.allowance(),
+            DefragSetting::PerDay(bytes) => {
                 let (day, moved) = self.moves.moved_on;
                 let moved = if day == self.now / DAY { moved } else { 0 };
                 (bytes / self.metadata.geometry.block()).saturating_sub(moved)

@@ -1,4 +1,4 @@
-//! Regions that are read in order: a hint, for whoever puts them in order again (`jobs/home/`).
+//! Regions that are read in order: a hint, for whoever puts them in order again (`jobs/defrag/`).
 //!
 //! A region is as many blocks of a volume as a container has slots, from a multiple of that on. What is known of it is how often readers went
 //! through it in order, how many device reads they could have been saved, and how many of its blocks have been written since it was last put in
@@ -17,7 +17,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::Pool;
-use crate::api::Tidy;
+use crate::api::DefragSetting;
 use crate::format::entry::Key;
 use crate::limits::REGION_BYTES;
 
@@ -77,7 +77,7 @@ pub(crate) struct Regions {
     /// Regions that stayed as they were, since the pool was opened.
     given_up: u64,
     /// How much may be moved to put them in order.
-    tidy: Tidy,
+    defrag: DefragSetting,
 }
 
 impl Regions {
@@ -91,18 +91,18 @@ impl Regions {
             blocks,
             most,
             given_up: 0,
-            tidy: Tidy::default(),
+            defrag: DefragSetting::default(),
         }
     }
 
     /// How much may be moved to put regions in order.
-    pub(crate) fn tidy(&self) -> Tidy {
-        self.tidy
+    pub(crate) fn defrag(&self) -> DefragSetting {
+        self.defrag
     }
 
     /// Sets it.
-    pub(crate) fn set_tidy(&mut self, tidy: Tidy) {
-        self.tidy = tidy;
+    pub(crate) fn set_defrag(&mut self, defrag: DefragSetting) {
+        self.defrag = defrag;
     }
 
     /// Blocks of a region.

@@ -187,7 +187,7 @@ impl Pool {
 
     /// Whether it is of use to know which regions are read in order.
     pub(crate) fn notes_regions(&self) -> bool {
-        self.regions().tidy() != Tidy::Off && self.takes_changes()
+        self.regions().defrag() != DefragSetting::Off && self.takes_changes()
     }
 
     /// Enters a volume; it is created when so many checkpoints are done.
@@ -291,7 +291,7 @@ impl Pool {
         self.throttle = superblock.throttle;
         self.set_flash_policy(superblock.flash_policy);
         self.relocate = superblock.relocate;
-        self.regions_mut().set_tidy(superblock.tidy);
+        self.regions_mut().set_defrag(superblock.defrag);
         self.disk_index.record = superblock.disk_index;
         self.pool_cache = superblock.cache;
         self.set_cache_key(superblock.cache_key);
@@ -315,8 +315,8 @@ impl Pool {
         self.set_flash_policy(change.flash_policy.unwrap_or(self.flash_policy));
         self.relocate = change.relocate.unwrap_or(self.relocate);
         // As it will be read from the superblock.
-        let tidy = change.tidy.map_or(self.regions().tidy(), |tidy| Tidy::decode(tidy.encode()));
-        self.regions_mut().set_tidy(tidy);
+        let defrag = change.defrag.map_or(self.regions().defrag(), |defrag| DefragSetting::decode(defrag.encode()));
+        self.regions_mut().set_defrag(defrag);
         self.pool_policy = change.policy.unwrap_or(self.pool_policy);
         self.pool_memory = change.memory.unwrap_or(self.pool_memory);
         self.pool_cache = change.cache.unwrap_or(self.pool_cache);

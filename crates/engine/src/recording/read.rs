@@ -307,9 +307,9 @@ impl Decoder {
                     0 => None,
                     number => Some((number - 1).checked_sub(1)),
                 };
-                let tidy = match reader.number()? {
+                let defrag = match reader.number()? {
                     0 => None,
-                    code => Some(Tidy::decode(u32::try_from(code - 1).map_err(|_| Stop::Damaged)?)),
+                    code => Some(DefragSetting::decode(u32::try_from(code - 1).map_err(|_| Stop::Damaged)?)),
                 };
                 let cache_key = match reader.number()? {
                     0 => None,
@@ -343,7 +343,7 @@ impl Decoder {
                     second_copies,
                     replicas,
                     index_copy,
-                    tidy,
+                    defrag,
                     cache,
                     cache_key,
                     device,

@@ -109,7 +109,8 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             second_copies: (!flag).then_some(c as u32),
             replicas: flag.then_some((c % 3 > 0).then_some(c)),
             index_copy: flag.then_some(IndexCopy::ALL[a as usize % 3]),
-            tidy: (!flag).then(|| [Tidy::Auto, Tidy::Off, Tidy::PerDay(1 << 20)][a as usize % 3]),
+            defrag: (!flag)
+                .then(|| [DefragSetting::Auto, DefragSetting::Off, DefragSetting::PerDay(1 << 20)][a as usize % 3]),
             dedup_verify: DedupVerify::ALL.get(a as usize % 4).copied(),
             relocate: [None, Some(Schedule::Off), Some(Schedule::Auto), "22-06".parse().ok()][b as usize % 4],
             throttle: PassThrottle::ALL.get(c as usize % 4).copied(),

@@ -233,7 +233,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             second_copies,
             replicas,
             index_copy,
-            tidy,
+            defrag,
             cache,
             cache_key,
             device,
@@ -255,7 +255,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             let code = |setting: Option<CacheSetting>| u64::from(setting.map_or(0, CacheSetting::encode));
             number(out, cache.map_or(0, |setting| code(setting) + 1));
             number(out, replicas.map_or(0, |bytes| bytes.map_or(1, |bytes| bytes.saturating_add(2))));
-            number(out, tidy.map_or(0, |tidy| u64::from(tidy.encode()) + 1));
+            number(out, defrag.map_or(0, |defrag| u64::from(defrag.encode()) + 1));
             number(out, cache_key.map_or(0, |key| key as u64 + 1));
             number(out, device.map_or(0, |kind| kind as u64 + 1));
             relocate.into_iter().for_each(|schedule| number(out, schedule.encode().into()));

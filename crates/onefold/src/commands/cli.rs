@@ -80,7 +80,7 @@ pub enum Command {
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
         /// replicas: a size that copies may take which make scattered blocks sequential again when the pool is idle, off or default;
         /// index-copy: the copy that is known of a block that was written again: sequential (the default), oldest or newest;
-        /// tidy: how much is moved to put in order what readers found scattered: auto (the default: 1.5 blocks for
+        /// defrag: how much is moved to put in order what readers found scattered: auto (the default: 1.5 blocks for
         /// each that is written), off, or a size that may be moved in a day;
         /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
         /// read, each also with ,lru;
@@ -102,7 +102,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key, device, dedup-verify, relocate,
+        /// Only this property: policy, memory, second-copies, replicas, index-copy, defrag, cache, cache-key, device, dedup-verify, relocate,
         /// throttle or flash-policy
         key: Option<String>,
         /// Report as JSON

@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, Controller, DedupCommand, DedupVerify, DeviceKind, Engine, FlashPolicy, Goal,
-    IndexCopy, KeepRuns, PassThrottle, Policy, PoolChange, RelocateCommand, Schedule, ScrubCommand, Tidy, Timing,
-    Volume, VolumeId, VolumeProperties,
+    CacheKey, CacheSetting, Command, Controller, DedupCommand, DedupVerify, DefragSetting, DeviceKind, Engine,
+    FlashPolicy, Goal, IndexCopy, KeepRuns, PassThrottle, Policy, PoolChange, RelocateCommand, Schedule, ScrubCommand,
+    Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 
@@ -100,7 +100,7 @@ pub fn wanted<'a>(
             second_copies,
             replicas,
             index_copy,
-            tidy,
+            defrag,
             cache,
             cache_key,
             device,
@@ -114,7 +114,7 @@ pub fn wanted<'a>(
             second_copies: *second_copies,
             replicas: replicas.map(Budget::bytes),
             index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
-            tidy: tidy.as_deref().map(tidy_value).transpose()?,
+            defrag: defrag.as_deref().map(defrag_value).transpose()?,
             cache: cache.as_deref().map(cache_setting).transpose()?,
             cache_key: cache_key.as_deref().map(cache_key_value).transpose()?,
             device: device.as_deref().map(device_value).transpose()?,
@@ -225,7 +225,7 @@ pub fn done(request: &Request) -> Option<String> {
 
 /// What is set, as `KEY=VALUE`.
 fn set_of(settings: &PoolSettings) -> Vec<String> {
-    let PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, tidy, .. } = settings;
+    let PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, defrag, .. } = settings;
     let PoolSettings { cache, cache_key, device, dedup_verify, relocate, throttle, flash_policy, .. } = settings;
     let memory = memory_bytes.map(|bytes| if bytes == 0 { "default".into() } else { size::show(bytes) });
     let set = [
@@ -234,7 +234,7 @@ fn set_of(settings: &PoolSettings) -> Vec<String> {
         ("second-copies", second_copies.map(second_copies_text)),
         ("replicas", replicas.as_ref().map(|budget| replicas_text(budget.bytes()))),
         ("index-copy", index_copy.clone()),
-        ("tidy", tidy.clone()),
+        ("defrag", defrag.clone()),
         ("cache", cache.clone()),
         ("cache-key", cache_key.clone()),
         ("device", device.clone()),
@@ -327,15 +327,15 @@ pub fn flash_policy_value(text: &str) -> Result<FlashPolicy, String> {
 }
 
 /// How much is moved to put scattered regions in order.
-pub fn tidy_value(text: &str) -> Result<Tidy, String> {
+pub fn defrag_value(text: &str) -> Result<DefragSetting, String> {
     match text {
-        "auto" => Ok(Tidy::Auto),
-        "off" => Ok(Tidy::Off),
+        "auto" => Ok(DefragSetting::Auto),
+        "off" => Ok(DefragSetting::Off),
         _ => match size::parse_large(text) {
-            Ok(bytes) if bytes > 0 => Ok(Tidy::PerDay(bytes)),
-            Ok(_) => Err("tidy=0 is not possible: to move nothing, say tidy=off".into()),
+            Ok(bytes) if bytes > 0 => Ok(DefragSetting::PerDay(bytes)),
+            Ok(_) => Err("defrag=0 is not possible: to move nothing, say defrag=off".into()),
             Err(error) => {
-                Err(format!("tidy={text} is not possible: {error} (moved at most in a day); or auto, or off"))
+                Err(format!("defrag={text} is not possible: {error} (moved at most in a day); or auto, or off"))
             }
         },
     }

@@ -189,7 +189,7 @@ pub struct PoolSettings {
     /// Which copy the index names of a block that is written again, as it is written on the command line.
     pub index_copy: Option<String>,
     /// How much is moved to put scattered regions in order: `auto`, `off`, or bytes a day.
-    pub tidy: Option<String>,
+    pub defrag: Option<String>,
     /// How index and read cache share memory, or `default`.
     pub cache: Option<String>,
     /// What the read cache finds blocks by, as it is written on the command line.

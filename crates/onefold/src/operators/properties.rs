@@ -4,8 +4,9 @@ use engine::DedupVerify;
 use serde::Serialize;
 
 use crate::operators::command::{
-    cache_key_value, cache_setting, controller_value, dedup_verify_value, device_value, flash_policy_value, goal_value,
-    index_copy_value, inheritable, keep_runs_value, relocate_value, throttle_value, tidy_value, timing_value,
+    cache_key_value, cache_setting, controller_value, dedup_verify_value, defrag_value, device_value,
+    flash_policy_value, goal_value, index_copy_value, inheritable, keep_runs_value, relocate_value, throttle_value,
+    timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -103,9 +104,9 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
         },
         Property {
             name: name.into(),
-            property: "tidy",
-            value: tidy_text(report.tidy.bytes_per_day),
-            source: if report.tidy.bytes_per_day.is_none() { DEFAULT } else { "pool" },
+            property: "defrag",
+            value: defrag_text(report.defrag.bytes_per_day),
+            source: if report.defrag.bytes_per_day.is_none() { DEFAULT } else { "pool" },
         },
         Property {
             name: name.into(),
@@ -194,7 +195,7 @@ pub fn replicas_text(bytes: Option<u64>) -> String {
 }
 
 /// Bytes that may be moved in a day.
-fn tidy_text(bytes: Option<u64>) -> String {
+fn defrag_text(bytes: Option<u64>) -> String {
     match bytes {
         None => "auto".into(),
         Some(0) => "off".into(),
@@ -276,7 +277,7 @@ const POOL_KEYS: [&str; 13] = [
     "second-copies",
     "replicas",
     "index-copy",
-    "tidy",
+    "defrag",
     "cache",
     "cache-key",
     "device",
@@ -325,9 +326,9 @@ fn set_pool(settings: &mut PoolSettings, key: &str, value: &str) -> Result<(), S
             index_copy_value(value)?;
             settings.index_copy = Some(value.into());
         }
-        "tidy" => {
-            tidy_value(value)?;
-            settings.tidy = Some(value.into());
+        "defrag" => {
+            defrag_value(value)?;
+            settings.defrag = Some(value.into());
         }
         "cache" => {
             cache_setting(value)?;
@@ -460,7 +461,7 @@ mod tests {
         let error = pool("size", "1").unwrap_err();
         assert!(
             error.contains(
-                "second-copies or replicas or index-copy or tidy or cache or cache-key or device or dedup-verify or relocate or throttle or flash-policy"
+                "second-copies or replicas or index-copy or defrag or cache or cache-key or device or dedup-verify or relocate or throttle or flash-policy"
             ),
             "{error}"
         );
@@ -475,9 +476,9 @@ mod tests {
         assert!(pool("device", "tape").unwrap_err().contains("device=tape is not possible: it is auto, hdd or ssd"));
         assert!(pool("replicas", "1G").is_ok() && pool("replicas", "off").is_ok());
         assert!(pool("replicas", "many").unwrap_err().contains("off or default"));
-        assert!(["auto", "off", "50G"].iter().all(|value| pool("tidy", value).is_ok()));
-        assert!(pool("tidy", "0").unwrap_err().contains("tidy=off"));
-        assert!(pool("tidy", "much").unwrap_err().contains("auto, or off"));
+        assert!(["auto", "off", "50G"].iter().all(|value| pool("defrag", value).is_ok()));
+        assert!(pool("defrag", "0").unwrap_err().contains("defrag=off"));
+        assert!(pool("defrag", "much").unwrap_err().contains("auto, or off"));
         assert!(["kept", "both", "off"].iter().all(|value| pool("dedup-verify", value).is_ok()));
         assert!(pool("dedup-verify", "yes").unwrap_err().contains("kept, both or off"));
         assert!(["auto", "off", "22-06", "1-24"].iter().all(|value| pool("relocate", value).is_ok()));

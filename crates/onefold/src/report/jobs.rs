@@ -41,10 +41,10 @@ pub fn jobs(report: &Report) -> Vec<Job> {
     if unmerged > 0 {
         add("merging", format!("{unmerged} mappings are durable and not in their tables yet"));
     }
-    let tidy = &report.tidy;
-    if tidy.noted_regions > 0 || tidy.moved_blocks > 0 {
-        let (moved, regions, noted) = (bytes(tidy.moved_blocks), tidy.regions, tidy.noted_regions);
-        add("tidy", format!("{moved} moved into order, {regions} regions; {noted} wait for idle time"));
+    let defrag = &report.defrag;
+    if defrag.noted_regions > 0 || defrag.moved_blocks > 0 {
+        let (moved, regions, noted) = (bytes(defrag.moved_blocks), defrag.regions, defrag.noted_regions);
+        add("defrag", format!("{moved} moved into order, {regions} regions; {noted} wait for idle time"));
     }
     let replicas = &report.replicas;
     if replicas.blocks > 0 || replicas.noted_reads > 0 {

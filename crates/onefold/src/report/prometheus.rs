@@ -473,31 +473,33 @@ const METRICS: &[Metric] = &[
     counter("onefold_flash_log_bytes_total", "Bytes of its log written to flash.", |report| {
         one(report.flash.log_bytes)
     }),
-    gauge("onefold_tidy_noted_regions", "Scattered regions that wait to be put in order.", |report| {
-        one(report.tidy.noted_regions)
+    gauge("onefold_defrag_noted_regions", "Scattered regions that wait to be put in order.", |report| {
+        one(report.defrag.noted_regions)
     }),
-    counter("onefold_tidy_regions_total", "Regions that were put in order.", |report| one(report.tidy.regions)),
-    counter("onefold_tidy_given_up_regions_total", "Regions that could not be put in order.", |report| {
-        one(report.tidy.given_up_regions)
+    counter("onefold_defrag_regions_total", "Regions that were put in order.", |report| one(report.defrag.regions)),
+    counter("onefold_defrag_given_up_regions_total", "Regions that could not be put in order.", |report| {
+        one(report.defrag.given_up_regions)
     }),
-    counter("onefold_tidy_moved_blocks_total", "Blocks moved to put regions in order.", |report| {
-        one(report.tidy.moved_blocks)
+    counter("onefold_defrag_moved_blocks_total", "Blocks moved to put regions in order.", |report| {
+        one(report.defrag.moved_blocks)
     }),
     gauge(
-        "onefold_tidy_waiting_regions",
+        "onefold_defrag_waiting_regions",
         "Scattered regions that wait until containers have been emptied.",
-        |report| one(report.tidy.waiting_regions),
+        |report| one(report.defrag.waiting_regions),
     ),
-    gauge("onefold_tidy_empty_containers", "Containers of which every slot is free.", |report| {
-        one(report.tidy.empty_containers)
+    gauge("onefold_defrag_empty_containers", "Containers of which every slot is free.", |report| {
+        one(report.defrag.empty_containers)
     }),
-    counter("onefold_tidy_emptied_containers_total", "Containers that were emptied.", |report| {
-        one(report.tidy.emptied_containers)
+    counter("onefold_defrag_emptied_containers_total", "Containers that were emptied.", |report| {
+        one(report.defrag.emptied_containers)
     }),
-    counter("onefold_tidy_emptied_blocks_total", "Blocks moved to empty containers.", |report| {
-        one(report.tidy.emptied_blocks)
+    counter("onefold_defrag_emptied_blocks_total", "Blocks moved to empty containers.", |report| {
+        one(report.defrag.emptied_blocks)
     }),
-    gauge("onefold_tidy_allowance_blocks", "Blocks that may be moved now.", |report| one(report.tidy.allowance_blocks)),
+    gauge("onefold_defrag_allowance_blocks", "Blocks that may be moved now.", |report| {
+        one(report.defrag.allowance_blocks)
+    }),
     gauge("onefold_disk_index_buckets", "Pages of the complete index on disk.", |report| {
         one(report.disk_index.buckets)
     }),

@@ -1,8 +1,8 @@
 //! What `status` and `volume list` report: one set of figures. (`text` has them for people.)
 
 use engine::{
-    CollectStatus, Damage, Damaged, Engine, Failure, Full, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubStatus,
-    Tidy, VolumeId,
+    Damage, Damaged, DefragSetting, DefragStatus, Engine, Failure, Full, GcStatus, Mode, PagesWritten, ReorderStatus,
+    ScrubStatus, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -104,7 +104,7 @@ pub struct Report {
     pub replicas: ReplicasReport,
     /// Regions that are put in order again.
     #[serde(default)]
-    pub tidy: TidyReport,
+    pub defrag: DefragReport,
     /// What the disk under the pool is.
     #[serde(default)]
     pub device: DeviceReport,
@@ -474,7 +474,7 @@ impl ReplicasReport {
 
 /// Regions that readers found scattered, and what was moved to put them in order.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct TidyReport {
+pub struct DefragReport {
     /// Bytes that may be moved in a day: 0 where nothing is moved, none where it goes by what is written.
     pub bytes_per_day: Option<u64>,
     /// Regions that wait to be put in order when the pool is idle.
@@ -501,13 +501,13 @@ pub struct TidyReport {
     pub emptied_blocks: u64,
 }
 
-impl TidyReport {
-    fn new(status: &HomeStatus, collect: &CollectStatus) -> TidyReport {
-        TidyReport {
-            bytes_per_day: match status.tidy {
-                Tidy::Auto => None,
-                Tidy::Off => Some(0),
-                Tidy::PerDay(bytes) => Some(bytes),
+impl DefragReport {
+    fn new(status: &DefragStatus, collect: &GcStatus) -> DefragReport {
+        DefragReport {
+            bytes_per_day: match status.defrag {
+                DefragSetting::Auto => None,
+                DefragSetting::Off => Some(0),
+                DefragSetting::PerDay(bytes) => Some(bytes),
             },
             noted_regions: status.noted_regions,
             regions: status.regions,
@@ -583,7 +583,7 @@ impl Report {
             second_copies: status.second_copies,
             index_copy: engine.index_copy().to_string(),
             replicas: ReplicasReport::new(engine, &status.reorder, memory.0),
-            tidy: TidyReport::new(&status.home, &status.collect),
+            defrag: DefragReport::new(&status.defrag, &status.gc),
             device: DeviceReport::new(&status),
             memory_source: memory.1.name().into(),
             memory_resizing: engine.is_resizing(),

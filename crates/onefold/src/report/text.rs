@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::report::health::{Finding, findings};
 use crate::report::jobs::jobs;
 use crate::report::share::shown_percent;
-use crate::report::status::{ReplicasReport, Report, TidyReport, VolumeReport, show_date};
+use crate::report::status::{DefragReport, ReplicasReport, Report, VolumeReport, show_date};
 use crate::size;
 
 /// Volumes that `status` shows without `--all`.
@@ -130,15 +130,15 @@ impl Report {
             );
             row("popular", format!("{popular_blocks:<12}{what}"));
         }
-        if self.tidy.noted_regions > 0 || self.tidy.moved_blocks > 0 {
-            let TidyReport { noted_regions, regions, .. } = self.tidy;
+        if self.defrag.noted_regions > 0 || self.defrag.moved_blocks > 0 {
+            let DefragReport { noted_regions, regions, .. } = self.defrag;
             let what = format!("moved into order: {regions} regions, and {noted_regions} wait for idle time");
-            row("tidy", format!("{:<12}{what}", blocks(self.tidy.moved_blocks)));
+            row("defrag", format!("{:<12}{what}", blocks(self.defrag.moved_blocks)));
         }
-        if self.tidy.emptied_blocks > 0 {
-            let TidyReport { emptied_containers, empty_containers, .. } = self.tidy;
+        if self.defrag.emptied_blocks > 0 {
+            let DefragReport { emptied_containers, empty_containers, .. } = self.defrag;
             let what = format!("moved to empty {emptied_containers} containers; {empty_containers} are empty now");
-            row("collect", format!("{:<12}{what}", blocks(self.tidy.emptied_blocks)));
+            row("gc", format!("{:<12}{what}", blocks(self.defrag.emptied_blocks)));
         }
         row("saving", self.saving_text());
         row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use engine::{
-    Command, DedupCommand, DedupStatus, Error, Nanos, PassState, Policy, PoolChange, Tidy, Timing, VolumeId,
+    Command, DedupCommand, DedupStatus, DefragSetting, Error, Nanos, PassState, Policy, PoolChange, Timing, VolumeId,
     VolumeProperties,
 };
 use sim::random::Random;
@@ -73,7 +73,7 @@ fn fill(bench: &mut Bench, random: &mut Random, contents: &mut [u32], writes: u6
 /// The same, of an alphabet of so many.
 pub fn fill_with(alphabet: u64, bench: &mut Bench, random: &mut Random, contents: &mut [u32], writes: u64) {
     // Replicas are no blocks of data.
-    let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+    let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     bench.command(Command::SetPool(change));
     for _ in 0..writes {
         if random.one_in(8) {

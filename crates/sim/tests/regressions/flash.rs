@@ -259,7 +259,7 @@ fn writes_and_garbage_collection_spare_containers_on_flash() {
         run.perform(&[write_block(0, block, 2000 + block as u32)]).unwrap();
     }
     run.perform(&[Operation::Settle, Operation::Idle(20 << 30), Operation::Settle]).unwrap();
-    let emptied = run.world.engine.status().collect.emptied_containers;
+    let emptied = run.world.engine.status().gc.emptied_containers;
     let before = flash(&run);
     let place = Place { volume: 0, first: 4 * CELLS as u64, count: 4 * CELLS as u64 };
     run.perform(&[Operation::ReadOn { place, blocks: 1, swapped: false }, Operation::Drain]).unwrap();

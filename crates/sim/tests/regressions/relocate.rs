@@ -7,7 +7,8 @@ use engine::relocation::objects::Part;
 use engine::relocation::plan::{Rules, plan};
 use engine::relocation::profile::contents;
 use engine::{
-    Command, ControlError, DedupCommand, Limits, Nanos, PassState, PoolChange, RelocateCommand, RelocateStatus, Tidy,
+    Command, ControlError, DedupCommand, DefragSetting, Limits, Nanos, PassState, PoolChange, RelocateCommand,
+    RelocateStatus,
 };
 use sim::content::CELLS;
 use sim::random::Random;
@@ -108,7 +109,7 @@ fn shared(seed: u64, containers: u32) -> (Bench, Vec<u32>) {
     config.limits.map_buffer = random.pick(&[0, 64]);
     let mut bench = Bench::new(config, BLOCKS);
     // Replicas are no blocks of data.
-    let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+    let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     bench.command(Command::SetPool(change));
     let first: Vec<u32> = (0..FILE as u32).map(|block| 1 + block).collect();
     let mut contents = first.clone();
@@ -300,12 +301,12 @@ fn home_takes_nothing_of_a_plan_apart() {
     bench.begin_run(&plan);
     let status = bench.end_run(SECOND / 100);
     assert_eq!((status.moved_blocks, status.map_walks), (FILE, 0), "blocks of one referrer need no walk");
-    bench.command(Command::SetPool(PoolChange { tidy: Some(Tidy::Auto), ..PoolChange::default() }));
+    bench.command(Command::SetPool(PoolChange { defrag: Some(DefragSetting::Auto), ..PoolChange::default() }));
     for _ in 0..4 {
         bench.read_file(0, &contents);
         bench.pass(5 * SECOND);
     }
-    let home = bench.world.engine.status().home;
+    let home = bench.world.engine.status().defrag;
     assert!(home.moved_blocks == 0 && home.regions > 0, "{home:?}");
     bench.assert_all_read(&contents);
 }

@@ -1,6 +1,6 @@
 //! What a pass does to blocks that can be read together (with `keep-runs`, nothing), and to those whose digests lie (`dedup-verify`).
 
-use engine::{Command, DedupVerify, KeepRuns, Policy, PoolChange, Tidy, Timing, VolumeId, VolumeProperties};
+use engine::{Command, DedupVerify, DefragSetting, KeepRuns, Policy, PoolChange, Timing, VolumeId, VolumeProperties};
 use sim::content::CELLS;
 use sim::random::Random;
 use sim::world::Answer;
@@ -34,7 +34,7 @@ impl Bench {
 
 /// Files are copied, as a whole and in part, and changed: as a client that knows nothing of duplicates stores them.
 fn fill(bench: &mut Bench, random: &mut Random, contents: &mut [u32]) {
-    let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+    let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     bench.command(Command::SetPool(change));
     for number in 0..40 {
         let (first, from, count) = (random.below(BLOCKS - 12), random.below(BLOCKS - 12), 1 + random.below(12));

@@ -1,6 +1,8 @@
 //! Sweeps of the exact pass: with many ranges it goes through the summaries once, and keeps what it finds in empty containers for a while.
 
-use engine::{Command, DedupStatus, KeepRuns, PassState, Policy, PoolChange, Tidy, VolumeId, VolumeProperties};
+use engine::{
+    Command, DedupStatus, DefragSetting, KeepRuns, PassState, Policy, PoolChange, VolumeId, VolumeProperties,
+};
 use sim::content::Content;
 use sim::random::Random;
 use sim::runs::config::Config;
@@ -53,7 +55,7 @@ fn what_finds_no_room_beside_the_ranges_is_shared_in_between() {
         config.parameters.geometry.containers = 45 + (seed % 6) as u32;
         let mut bench = Bench::new(config, MANY);
         let contents: Vec<u32> = (0..MANY).map(|_| 1 + random.below(40) as u32).collect();
-        let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+        let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
         bench.command(Command::SetPool(change));
         bench.share_by(Policy::Native);
         for (first, values) in (0..).step_by(8).zip(contents.chunks(8)) {
@@ -87,7 +89,7 @@ fn runs_that_are_shared_as_a_whole_need_no_walk_of_the_maps() {
         // Room for a run of 16 blocks among what goes before a checkpoint.
         (config.parameters.geometry.containers, config.limits.delta_entries) = (96, 64);
         let mut bench = Bench::new(config, MANY);
-        let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+        let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
         bench.command(Command::SetPool(change));
         bench.share_by(Policy::Native);
         let contents: Vec<u32> = (0..MANY).map(|block| 1 + (block % (MANY / 2)) as u32).collect();

@@ -2,8 +2,8 @@
 
 use engine::timing::Mode;
 use engine::{
-    Command, Controller, DedupCommand, Goal, KeepRuns, Nanos, PassState, PassThrottle, Policy, PoolChange,
-    ScrubCommand, Tidy, Timing, TimingStatus, VolumeId, VolumeProperties,
+    Command, Controller, DedupCommand, DefragSetting, Goal, KeepRuns, Nanos, PassState, PassThrottle, Policy,
+    PoolChange, ScrubCommand, Timing, TimingStatus, VolumeId, VolumeProperties,
 };
 use sim::random::Random;
 use sim::runs::config::Config;
@@ -56,7 +56,7 @@ impl Bench {
 fn bench(seed: u64) -> (Bench, Random) {
     let mut random = Random::new(seed);
     let mut bench = Bench::new(config(&mut random), BLOCKS);
-    let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+    let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     bench.command(Command::SetPool(change));
     (bench, random)
 }
@@ -135,7 +135,7 @@ fn passes_and_what_puts_regions_in_order_do_not_run_in_circles() {
         bench.pass(200 * SECOND);
         let figures = |bench: &Bench| {
             let status = bench.world.engine.status();
-            (status.dedup.scans, status.home.moved_blocks, status.reorder.made, status.checkpoints)
+            (status.dedup.scans, status.defrag.moved_blocks, status.reorder.made, status.checkpoints)
         };
         let before = figures(&bench);
         bench.pass(2000 * SECOND);

@@ -50,7 +50,7 @@ fn a_pool_that_says_whose_its_slots_are_passes_the_audit_and_its_containers_can_
     }
     let evening = machine.now + 3_600_000_000_000;
     while !matches!(machine.step(evening).unwrap(), Step::Quiet) {}
-    assert!(machine.engine.status().collect.emptied_containers > 0, "{:?}", machine.engine.status().collect);
+    assert!(machine.engine.status().gc.emptied_containers > 0, "{:?}", machine.engine.status().gc);
     machine.settle_and_audit().unwrap();
 }
 

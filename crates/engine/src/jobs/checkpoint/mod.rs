@@ -678,7 +678,7 @@ impl Engine {
             dedup_verify: self.pool.dedup_verify(),
             throttle: self.pool.throttle(),
             flash_policy: self.pool.flash_policy(),
-            tidy: self.pool.regions().tidy(),
+            defrag: self.pool.regions().defrag(),
             allowance: self.pool.allowance_to_keep(),
             device: self.pool.device_kind(),
             relocate: self.pool.relocate_schedule(),

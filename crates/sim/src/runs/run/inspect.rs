@@ -164,9 +164,9 @@ impl Run {
         }
         while self.copies_are_due() {
             if self.step(Nanos::MAX)? == Step::Quiet && self.copies_are_due() {
-                let engine::Status { home, collect, reorder, dedup, relocate, .. } = self.world.engine.status();
+                let engine::Status { defrag, gc, reorder, dedup, relocate, .. } = self.world.engine.status();
                 return violated(format!(
-                    "work is left to the background, and nothing comes of it: {home:?}, {collect:?}, {reorder:?}, {dedup:?}, \
+                    "work is left to the background, and nothing comes of it: {defrag:?}, {gc:?}, {reorder:?}, {dedup:?}, \
                      {relocate:?}"
                 ));
             }
@@ -177,7 +177,7 @@ impl Run {
     /// Whether blocks are to be put in order that readers found scattered, or by a plan, containers to be emptied, or duplicates to be found.
     fn copies_are_due(&self) -> bool {
         let status = self.world.engine.status();
-        let moves = status.home.allowance_blocks > 0 && status.home.noted_regions > 0;
+        let moves = status.defrag.allowance_blocks > 0 && status.defrag.noted_regions > 0;
         let pass = match status.dedup.state {
             PassState::Running => true,
             PassState::Paused => false,
@@ -185,7 +185,7 @@ impl Run {
         };
         let plan = status.relocate.state == PassState::Running;
         !self.has_failed()
-            && (status.reorder.noted + status.reorder.popular > 0 || moves || plan || pass || status.collect.is_due)
+            && (status.reorder.noted + status.reorder.popular > 0 || moves || plan || pass || status.gc.is_due)
     }
 
     /// Where no page was ever lost and no volume was offline, the index on disk names no slot that holds something else; and once it is complete, every

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use engine::{DeviceKind, DeviceTraits, Tidy};
+use engine::{DefragSetting, DeviceKind, DeviceTraits};
 
 use super::{Month, Setup, measure};
 use crate::disks::Disk;
@@ -46,7 +46,7 @@ pub struct Arguments {
     permille: u64,
     /// What is moved.
     #[arg(long, value_enum, default_value = "auto")]
-    tidy: Moves,
+    defrag: Moves,
     /// Blocks overwritten in order at first and at last, of a thousand.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1000))]
     in_order: u64,
@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         memory,
         days,
         permille,
-        tidy,
+        defrag,
         in_order,
         unread: is_unread,
         passes,
@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         device: told,
         ..
     } = arguments;
-    let tidy = if tidy == Moves::Off { Tidy::Off } else { Tidy::Auto };
+    let defrag = if defrag == Moves::Off { DefragSetting::Off } else { DefragSetting::Auto };
     let mut good = true;
     for spec in &arguments.disks {
         let disk = match Disk::from_spec(spec) {
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         };
         let mut device = DeviceTraits::of(told).unwrap_or(disk.traits());
         device.gap_blocks = arguments.gap.unwrap_or(device.gap_blocks);
-        let setup = Setup { data, room, memory, days, permille, tidy, in_order, is_unread, passes, rest, device };
+        let setup = Setup { data, room, memory, days, permille, defrag, in_order, is_unread, passes, rest, device };
         println!(
             "{spec}\n{:>4} {:>12} {:>9} {:>10} {:>9} {:>15}",
             "day", "read MB/s", "of fresh", "writes/s", "moved", "moved/written"
@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             let [new, aged] = month.in_order.map(|speed| speed as f64 / 1e6);
             println!("written in order: {aged:.1} MB/s, {:.3} of the {new:.1} over a new pool", permille as f64 / 1e3);
         }
-        good &= tidy == Tidy::Off || is_unread || is_good(&month);
+        good &= defrag == DefragSetting::Off || is_unread || is_good(&month);
     }
     if !good {
         println!("too much: a reader got less than 0.8 of the first one's speed, or more was moved than written");

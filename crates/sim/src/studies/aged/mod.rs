@@ -13,7 +13,7 @@ pub mod command;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use engine::{Command, DeviceTraits, Limits, Nanos, Operation, PoolChange, Submit, Tidy};
+use engine::{Command, DefragSetting, DeviceTraits, Limits, Nanos, Operation, PoolChange, Submit};
 
 use crate::content::Cells;
 use crate::disks::Disk;
@@ -47,7 +47,7 @@ pub struct Setup {
     /// Blocks overwritten each day, of a thousand.
     pub permille: u64,
     /// What may be moved.
-    pub tidy: Tidy,
+    pub defrag: DefragSetting,
     /// Blocks that are overwritten in order at first and at last, of a thousand.
     pub in_order: u64,
     /// Nobody reads the volume.
@@ -102,7 +102,7 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
     let blocks = pool.mapped;
     let mut machine = Machine::on(disk, false, Store::new(Rc::new(pool)), limits, 0);
     machine.opened()?;
-    let change = PoolChange { tidy: Some(setup.tidy), replicas: Some(Some(0)), ..PoolChange::default() };
+    let change = PoolChange { defrag: Some(setup.defrag), replicas: Some(Some(0)), ..PoolChange::default() };
     machine.command(Command::SetPool(change))?;
     let mut life = Life {
         machine,
@@ -128,7 +128,7 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
         }
         life.rest()?;
         let status = life.machine.engine.status();
-        let moved = status.home.moved_blocks + status.collect.moved_blocks;
+        let moved = status.defrag.moved_blocks + status.gc.moved_blocks;
         month.days.push(Day { read, writes, moved, written: u64::from(life.next_number - FIRST_NUMBER) });
         each(&month);
     }

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use clap::Args;
 use engine::{
-    Command, DedupCommand, DedupStatus, Geometry, KeepRuns, Limits, Nanos, PassState, Policy, PoolChange, Tidy,
-    VolumeProperties,
+    Command, DedupCommand, DedupStatus, DefragSetting, Geometry, KeepRuns, Limits, Nanos, PassState, Policy,
+    PoolChange, VolumeProperties,
 };
 
 use crate::studies::scale::engine_memory;
@@ -93,7 +93,7 @@ pub fn measure(plan: Plan, mut progress: impl FnMut(u32)) -> Checked<Results> {
     let mapped = pool.mapped;
     let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
     machine.opened()?;
-    let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+    let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     machine.command(Command::SetPool(change))?;
     let (policy, keep_runs) = (Some(Some(Policy::default())), Some(plan.keep_runs));
     let change = VolumeProperties { policy, keep_runs, ..VolumeProperties::default() };

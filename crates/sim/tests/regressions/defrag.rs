@@ -1,6 +1,6 @@
 //! Regions that readers found scattered come home when the pool is idle: by the writes that they need, and no more; whatever comes between.
 
-use engine::{Command, Error, HomeStatus, PoolChange, ReadCounts, Tidy};
+use engine::{Command, DefragSetting, DefragStatus, Error, PoolChange, ReadCounts};
 use sim::content::CELLS;
 use sim::runs::config::Config;
 use sim::runs::run::Run;
@@ -18,13 +18,13 @@ const BLOCKS: u64 = 4 * REGION;
 const OVERWRITTEN: [u64; 8] = [5, 60, 12, 49, 23, 38, 30, 17];
 
 impl Bench {
-    fn home(&self) -> HomeStatus {
-        self.world.engine.status().home
+    fn home(&self) -> DefragStatus {
+        self.world.engine.status().defrag
     }
 
-    fn set_tidy(&mut self, tidy: Tidy) {
+    fn set_defrag(&mut self, defrag: DefragSetting) {
         self.command(Command::SetPool(PoolChange {
-            tidy: Some(tidy),
+            defrag: Some(defrag),
             replicas: Some(Some(0)),
             ..PoolChange::default()
         }));
@@ -73,7 +73,7 @@ fn in_order(volume: u64, written: u64, read_ahead: u32) -> (Bench, Vec<u32>) {
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, REGION as u32);
     config.limits.read_ahead = read_ahead;
     let mut bench = Bench::new(config, volume);
-    bench.set_tidy(Tidy::Auto);
+    bench.set_defrag(DefragSetting::Auto);
     let contents: Vec<u32> = (0..written as u32).map(|block| 100 + block).collect();
     for first in (0..written).step_by(8) {
         bench.write(first, &contents[first as usize..first as usize + 8]);
@@ -215,15 +215,15 @@ fn a_crash_while_a_whole_region_moves_loses_nothing() {
 
 #[test]
 fn off_moves_nothing_and_a_budget_for_the_day_is_kept() {
-    for (tidy, moved) in [(Tidy::Off, 0), (Tidy::PerDay(1 << 20), OVERWRITTEN.len() as u64)] {
+    for (defrag, moved) in [(DefragSetting::Off, 0), (DefragSetting::PerDay(1 << 20), OVERWRITTEN.len() as u64)] {
         let (mut bench, contents) = overwritten();
-        bench.set_tidy(tidy);
+        bench.set_defrag(defrag);
         bench.read_region(8, &contents);
         bench.pass(10 * SECOND);
-        assert_eq!(bench.home().moved_blocks, moved, "{tidy:?}");
-        assert_eq!(bench.home().tidy, tidy);
+        assert_eq!(bench.home().moved_blocks, moved, "{defrag:?}");
+        assert_eq!(bench.home().defrag, defrag);
         bench.crash(Cut::Kept).unwrap();
-        assert_eq!(bench.home().tidy, tidy, "it is kept");
+        assert_eq!(bench.home().defrag, defrag, "it is kept");
     }
 }
 
@@ -312,7 +312,7 @@ fn the_scenarios_move_blocks() {
         let Scenario { config, operations, .. } = scenario(number);
         let mut run = Run::start(config, Trace::new(false), false).unwrap();
         run.perform(&operations[..first.min(operations.len())]).unwrap();
-        let home = run.world.engine.status().home;
+        let home = run.world.engine.status().defrag;
         assert!(home.moved_blocks >= least, "{number}: {home:?}");
     }
 }

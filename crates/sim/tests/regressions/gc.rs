@@ -1,6 +1,6 @@
 //! The emptiest containers are emptied when the pool is idle: what is then written in order finds whole ones; whatever comes between.
 
-use engine::{CollectStatus, Command, DeviceTraits, HomeStatus, Limits, PoolChange, ReadCounts, Tidy};
+use engine::{Command, DefragSetting, DefragStatus, DeviceTraits, GcStatus, Limits, PoolChange, ReadCounts};
 use sim::content::CELLS;
 use sim::random::Random;
 use sim::runs::config::Config;
@@ -17,17 +17,17 @@ const CONTAINER: u64 = 32;
 const BLOCKS: u64 = 20 * CONTAINER;
 
 impl Bench {
-    fn collect(&self) -> CollectStatus {
-        self.world.engine.status().collect
+    fn collect(&self) -> GcStatus {
+        self.world.engine.status().gc
     }
 
-    fn moved(&self) -> (CollectStatus, HomeStatus) {
+    fn moved(&self) -> (GcStatus, DefragStatus) {
         let status = self.world.engine.status();
-        (status.collect, status.home)
+        (status.gc, status.defrag)
     }
 
-    fn set_moves(&mut self, tidy: Tidy) {
-        let change = PoolChange { tidy: Some(tidy), replicas: Some(Some(0)), ..PoolChange::default() };
+    fn set_moves(&mut self, defrag: DefragSetting) {
+        let change = PoolChange { defrag: Some(defrag), replicas: Some(Some(0)), ..PoolChange::default() };
         self.command(Command::SetPool(change));
     }
 
@@ -66,12 +66,12 @@ impl Bench {
 
 /// A full pool of so many containers beyond its volume, which was written in order and then overwritten at random until no container was
 /// empty any more. Nobody reads on.
-fn aged(tidy: Tidy, spare: u32, blocks: u64) -> (Bench, Vec<u32>) {
-    aged_with(|_| {}, tidy, spare, blocks)
+fn aged(defrag: DefragSetting, spare: u32, blocks: u64) -> (Bench, Vec<u32>) {
+    aged_with(|_| {}, defrag, spare, blocks)
 }
 
 /// The same with other limits.
-fn aged_with(set: impl FnOnce(&mut Limits), tidy: Tidy, spare: u32, blocks: u64) -> (Bench, Vec<u32>) {
+fn aged_with(set: impl FnOnce(&mut Limits), defrag: DefragSetting, spare: u32, blocks: u64) -> (Bench, Vec<u32>) {
     let mut config = Config::small(1);
     set(&mut config.limits);
     let geometry = &mut config.parameters.geometry;
@@ -79,7 +79,7 @@ fn aged_with(set: impl FnOnce(&mut Limits), tidy: Tidy, spare: u32, blocks: u64)
     (geometry.containers, geometry.spare_containers) = ((blocks / CONTAINER) as u32 + spare, spare);
     config.limits.read_ahead = 0;
     let mut bench = Bench::new(config, blocks);
-    bench.set_moves(tidy);
+    bench.set_moves(defrag);
     let mut contents = vec![0; blocks as usize];
     bench.write_in_order(0, &mut contents, 1_000);
     bench.write_anywhere(&mut contents, blocks, 10_000);
@@ -90,19 +90,19 @@ fn aged_with(set: impl FnOnce(&mut Limits), tidy: Tidy, spare: u32, blocks: u64)
 #[test]
 fn an_aged_pool_gets_its_empty_containers_back_and_writes_in_order_fill_them() {
     let mut reads = Vec::new();
-    for tidy in [Tidy::Off, Tidy::Auto] {
-        let (mut bench, mut contents) = aged(tidy, 6, BLOCKS);
+    for defrag in [DefragSetting::Off, DefragSetting::Auto] {
+        let (mut bench, mut contents) = aged(defrag, 6, BLOCKS);
         let before = bench.collect();
         assert_eq!(before.empty_containers, 0, "{before:?}");
         bench.pass(120 * SECOND);
         let after = bench.collect();
         assert!(!after.is_due, "{after:?}");
-        if tidy == Tidy::Auto {
+        if defrag == DefragSetting::Auto {
             assert!(after.empty_containers >= 3 && after.emptied_containers >= 3, "{after:?}");
         } else {
             assert_eq!((after.empty_containers, after.moved_blocks), (0, 0));
         }
-        bench.set_moves(Tidy::Off);
+        bench.set_moves(DefragSetting::Off);
         // What is left of the containers that were open already is used up first.
         let container = CONTAINER as usize;
         bench.write_in_order(0, &mut contents[..container], 50_000);
@@ -118,7 +118,7 @@ fn an_aged_pool_gets_its_empty_containers_back_and_writes_in_order_fill_them() {
 
 #[test]
 fn nothing_is_moved_where_enough_containers_are_empty() {
-    let (mut bench, mut contents) = aged(Tidy::Auto, 24, BLOCKS / 2);
+    let (mut bench, mut contents) = aged(DefragSetting::Auto, 24, BLOCKS / 2);
     bench.pass(60 * SECOND);
     bench.write_anywhere(&mut contents, CONTAINER, 30_000);
     bench.pass(60 * SECOND);
@@ -131,7 +131,7 @@ fn nothing_is_moved_where_enough_containers_are_empty() {
 /// to rest, with most of what they may move left.
 #[test]
 fn both_jobs_come_to_rest_when_the_load_has_ended() {
-    let (mut bench, contents) = aged(Tidy::Auto, 4, BLOCKS);
+    let (mut bench, contents) = aged(DefragSetting::Auto, 4, BLOCKS);
     let scattered = bench.verify_from(0, &contents);
     for _ in 0..8 {
         bench.pass(60 * SECOND);
@@ -150,7 +150,7 @@ fn both_jobs_come_to_rest_when_the_load_has_ended() {
 /// How long it takes in a small pool that is aged until the first blocks have been moved.
 fn first_move() -> u64 {
     const STEP: u64 = SECOND / 10_000;
-    let (mut bench, _) = aged(Tidy::Auto, 3, 6 * CONTAINER);
+    let (mut bench, _) = aged(DefragSetting::Auto, 3, 6 * CONTAINER);
     let mut steps = 0;
     while bench.collect().moved_blocks == 0 {
         bench.pass(STEP);
@@ -166,7 +166,7 @@ fn a_write_in_the_middle_of_a_move_is_what_is_read() {
     let first = first_move();
     let mut moved = Vec::new();
     for step in 0..30 {
-        let (mut bench, mut contents) = aged(Tidy::Auto, 3, 6 * CONTAINER);
+        let (mut bench, mut contents) = aged(DefragSetting::Auto, 3, 6 * CONTAINER);
         bench.pass(first - SECOND / 500 + step * SECOND / 5_000);
         moved.push(bench.collect().moved_blocks);
         // Of all containers some.
@@ -187,7 +187,7 @@ fn a_write_in_the_middle_of_a_move_is_what_is_read() {
 fn what_is_shared_in_the_middle_of_a_move_stays_whole() {
     let first = first_move();
     for step in 0..15 {
-        let (mut bench, mut contents) = aged(Tidy::Auto, 3, 6 * CONTAINER);
+        let (mut bench, mut contents) = aged(DefragSetting::Auto, 3, 6 * CONTAINER);
         bench.pass(first - SECOND / 500 + step * SECOND / 2_500);
         for block in (0..contents.len() / 2).step_by(3) {
             let (from, to) = (block, contents.len() - 1 - block);
@@ -207,7 +207,7 @@ fn a_crash_in_the_middle_of_emptying_loses_nothing() {
     let first = first_move();
     for step in 0..15 {
         for cut in [Cut::Lost, Cut::Kept] {
-            let (mut bench, contents) = aged(Tidy::Auto, 3, 6 * CONTAINER);
+            let (mut bench, contents) = aged(DefragSetting::Auto, 3, 6 * CONTAINER);
             bench.pass(first - SECOND / 500 + step * SECOND / 2_500);
             bench.crash(cut).unwrap();
             bench.verify_from(0, &contents);
@@ -223,19 +223,19 @@ fn the_scenario_empties_containers() {
     let mut run = Run::start(config, Trace::new(false), false).unwrap();
     run.perform(&operations).unwrap();
     let status = run.world.engine.status();
-    assert!(status.collect.moved_blocks >= 8 && status.collect.emptied_containers >= 2, "{:?}", status.collect);
-    assert!(status.home.regions + status.home.given_up_regions > 0, "regions are looked at: {:?}", status.home);
+    assert!(status.gc.moved_blocks >= 8 && status.gc.emptied_containers >= 2, "{:?}", status.gc);
+    assert!(status.defrag.regions + status.defrag.given_up_regions > 0, "regions are looked at: {:?}", status.defrag);
 }
 
 /// What is left in open containers is scattered, and was used up first: on a disk with heads that took longer than all that followed.
 #[test]
 fn where_the_disk_has_heads_writes_in_order_get_empty_containers_at_once_and_others_leave_them_some() {
     let heads = DeviceTraits { row_blocks: 8, ..DeviceTraits::HDD };
-    let (mut bench, mut contents) = aged_with(|limits| limits.device = heads, Tidy::Auto, 6, BLOCKS);
+    let (mut bench, mut contents) = aged_with(|limits| limits.device = heads, DefragSetting::Auto, 6, BLOCKS);
     bench.pass(120 * SECOND);
     let after = bench.collect();
     assert!(!after.is_due && after.empty_containers >= 4, "{after:?}");
-    bench.set_moves(Tidy::Off);
+    bench.set_moves(DefragSetting::Off);
     // More than there are holes beside the containers that are kept.
     bench.write_anywhere(&mut contents, 6 * CONTAINER, 50_000);
     let container = CONTAINER as usize;
@@ -251,7 +251,7 @@ fn where_the_disk_has_heads_writes_in_order_get_empty_containers_at_once_and_oth
 /// batch were given back then, which ended the rest: it tried the same blocks again and again, in some pools for ever.
 #[test]
 fn places_that_were_not_needed_do_not_end_a_rest() {
-    let (mut bench, _) = aged_with(|limits| limits.buffers = 64, Tidy::Auto, 3, BLOCKS);
+    let (mut bench, _) = aged_with(|limits| limits.buffers = 64, DefragSetting::Auto, 3, BLOCKS);
     let (geometry, mut random) = (bench.geometry(), Random::new(1));
     for slot in 0..geometry.slots() {
         bench.world.disk.rot(geometry.slot_block(slot), &mut random);

@@ -1,5 +1,5 @@
-//! Collecting empty containers: the emptiest containers are emptied while the pool is idle, so that what is written in order finds whole
-//! ones, and a region that has lost its row has a place to come home to (`home/`).
+//! Garbage collection: the emptiest containers are emptied while the pool is idle, so that what is written in order finds whole
+//! ones, and a region that has lost its row has a place to be put in order (`defrag/`). RFC 0012.
 //!
 //! ```text
 //! Begin    fewer whole empty containers than low water (pool/moves.rs), or a region waits for one
@@ -21,8 +21,8 @@
 //!
 //! Why it ends. A block moves only to a container in which no fewer slots are in use, so the sum of the squares of what is in use in each
 //! grows with every block, and it has a greatest value. A container that was tried in vain is not tried again as it is. What it moves is not
-//! taken for written, so no region is looked at because of it; and each region that home looks at is forgotten a little. So when nobody
-//! reads or writes any more, home moves a bounded number of regions, and between any two of them this job a bounded number of blocks.
+//! taken for written, so no region is looked at because of it; and each region that defragmentation looks at is forgotten a little. So when nobody
+//! reads or writes any more, defragmentation moves a bounded number of regions, and between any two of them this job a bounded number of blocks.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -52,7 +52,7 @@ const REST_UNTIL: u64 = 64;
 
 /// What is known of containers that are emptied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CollectStatus {
+pub struct GcStatus {
     /// Containers of which every slot is free now.
     pub empty_containers: u64,
     /// Since the pool was opened: containers that were emptied,
@@ -83,7 +83,7 @@ enum Found {
 }
 
 /// The job. See above.
-pub(crate) struct Collect {
+pub(crate) struct Gc {
     mover: Mover,
     /// Between low and high water.
     is_running: bool,
@@ -110,10 +110,10 @@ pub(crate) struct Collect {
     emptied: u64,
 }
 
-impl Collect {
-    pub(crate) fn new() -> Collect {
-        Collect {
-            mover: Mover::new(Job::Collect),
+impl Gc {
+    pub(crate) fn new() -> Gc {
+        Gc {
+            mover: Mover::new(Job::Gc),
             is_running: false,
             settles: false,
             begins: 0,
@@ -131,8 +131,8 @@ impl Collect {
     }
 
     /// What is known of containers that are emptied.
-    pub(crate) fn status(&self, pool: &Pool) -> CollectStatus {
-        CollectStatus {
+    pub(crate) fn status(&self, pool: &Pool) -> GcStatus {
+        GcStatus {
             empty_containers: pool.space.empty_containers().into(),
             emptied_containers: self.emptied,
             moved_blocks: self.mover.moved(),
@@ -160,7 +160,7 @@ impl Collect {
     }
 }
 
-impl Steps for Collect {
+impl Steps for Gc {
     fn is_under_way(&self) -> bool {
         self.mover.is_under_way()
     }
@@ -230,7 +230,7 @@ impl Steps for Collect {
     }
 }
 
-impl Collect {
+impl Gc {
     // ---- between two settlings ----
 
     /// Sees to it that everything that has been freed is free.

@@ -1,14 +1,14 @@
-//! Regions come home: what readers found scattered is put in order again, by moving it (`jobs/moving.rs`).
+//! Defragmentation: regions that readers found scattered are put in order again, by moving their blocks (`jobs/moving.rs`). RFC 0012.
 //!
 //! ```text
 //! Note      regions that are read in order, and what is written there since: pool/regions.rs
 //! Gather    where its blocks lie, what they must hold to the bit, where they go (plan.rs): when the pool is idle, the region that costs
 //!           its readers most; while clients are busy, the one that a stream has just left, whose blocks are in memory
 //! Move      a batch of them
-//! Aside     a region that needs an empty container, where there is none, waits until some have been emptied (jobs/collect.rs)
+//! Aside     a region that needs an empty container, where there is none, waits until some have been emptied (jobs/gc.rs)
 //! ```
 //!
-//! Nothing is moved that nobody has read in order, and never more than the allowance ([`Tidy`]). It comes to rest when nobody reads or
+//! Nothing is moved that nobody has read in order, and never more than the allowance ([`DefragSetting`]). It comes to rest when nobody reads or
 //! writes: each look at a region halves what is known of its readers, or counts its tries, and what is moved is not taken for written.
 
 pub(crate) mod plan;
@@ -35,9 +35,9 @@ const SETTLES_EVERY: Nanos = 1_000_000_000;
 
 /// What is known of regions that come home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct HomeStatus {
+pub struct DefragStatus {
     /// What has been set.
-    pub tidy: Tidy,
+    pub defrag: DefragSetting,
     /// Regions that readers found scattered and that have not been looked at, and the one that is being moved.
     pub noted_regions: u64,
     /// Regions that wait until containers have been emptied.
@@ -53,7 +53,7 @@ pub struct HomeStatus {
 }
 
 /// What it takes to put regions in order. See above.
-pub(crate) struct Home {
+pub(crate) struct Defrag {
     mover: Mover,
     /// Memory for looks: beside a reader there are many of them, and most find nothing to be moved.
     memory: Memory,
@@ -92,17 +92,23 @@ enum Looked {
     Aside(Option<i64>),
 }
 
-impl Home {
-    pub(crate) fn new() -> Home {
-        Home { mover: Mover::new(Job::Home), memory: Memory::default(), has_settled: false, is_stuck: false, done: 0 }
+impl Defrag {
+    pub(crate) fn new() -> Defrag {
+        Defrag {
+            mover: Mover::new(Job::Defrag),
+            memory: Memory::default(),
+            has_settled: false,
+            is_stuck: false,
+            done: 0,
+        }
     }
 }
 
-impl Home {
+impl Defrag {
     /// What is known of regions that come home.
-    pub(crate) fn status(&self, pool: &Pool) -> HomeStatus {
-        HomeStatus {
-            tidy: pool.regions().tidy(),
+    pub(crate) fn status(&self, pool: &Pool) -> DefragStatus {
+        DefragStatus {
+            defrag: pool.regions().defrag(),
             noted_regions: pool.regions().scattered() as u64 + u64::from(self.mover.is_under_way()),
             waiting_regions: pool.regions().aside() as u64,
             regions: self.done,
@@ -113,7 +119,7 @@ impl Home {
     }
 }
 
-impl Steps for Home {
+impl Steps for Defrag {
     fn is_under_way(&self) -> bool {
         self.mover.is_under_way()
     }
@@ -184,7 +190,7 @@ impl Steps for Home {
     }
 }
 
-impl Home {
+impl Defrag {
     /// Gathers a batch, from as many regions as it takes, and begins to move it.
     fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) {
         // What is copied from the cache takes two buffers.
