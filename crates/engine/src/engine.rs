@@ -196,7 +196,7 @@ impl Engine {
 
     /// When [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
-        let moves = self.jobs.boundary.has_work_left() && self.pool.phase == Phase::Serving;
+        let moves = self.jobs.cache_partition.has_work_left() && self.pool.phase == Phase::Serving;
         if self.jobs.is_work_left() || moves { Some(self.pool.now) } else { self.timers() }
     }
 
@@ -301,7 +301,7 @@ impl Engine {
             } else if !self.pool.untouched {
                 self.step_jobs(&facts);
                 self.repairs.step_copies(&mut self.pool, &facts);
-                self.jobs.neighbours.step(&mut self.pool);
+                self.jobs.index_prefetch.step(&mut self.pool);
                 self.commit();
                 self.relieve_pressure();
                 self.pool.reserve_ahead();

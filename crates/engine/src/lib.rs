@@ -63,14 +63,14 @@ pub use format::volume::{HIDDEN_NAMES, MAX_VOLUMES, NAME_BYTES, Volume, is_name}
 pub use format::{encode, geometry, superblock};
 pub use icache::monitor::Monitor;
 pub use icache::rule::{CacheLimits, DivisionChange};
-pub use jobs::boundary::{CacheCounts, CacheStatus};
+pub use jobs::cache_partition::{CacheCounts, CacheStatus};
 pub use jobs::census::Shared;
 pub use jobs::dedup::DedupStatus;
 pub use jobs::defrag::DefragStatus;
 pub use jobs::gc::GcStatus;
-pub use jobs::neighbours::NeighbourCounts;
+pub use jobs::index_prefetch::IndexPrefetchCounts;
 pub use jobs::relocate::{Kept, MOST_EXTENTS, RelocateStatus};
-pub use jobs::reorder::ReorderStatus;
+pub use jobs::replicate::ReplicateStatus;
 pub use jobs::scrub::ScrubStatus;
 pub use limits::Limits;
 pub use metadata::io::Io;

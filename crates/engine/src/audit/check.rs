@@ -508,7 +508,7 @@ impl<'a> Audit<'a> {
         if pending.windows(2).any(|pair| pair[0] == pair[1]) {
             self.contradiction(String::from("a slot is pending twice"));
         }
-        let mut claimed: Vec<Slot> = engine.jobs.relocate().claimed().chain(engine.jobs.reorder.claimed()).collect();
+        let mut claimed: Vec<Slot> = engine.jobs.relocate().claimed().chain(engine.jobs.replicate.claimed()).collect();
         claimed.sort_unstable();
         let (mut used, mut free) = (0, 0);
         for number in 0..engine.pool.geometry().slots() {

@@ -4,8 +4,8 @@ use crate::api::*;
 use crate::engine::Engine;
 use crate::format::volume::Volume;
 use crate::icache::rule::DivisionChange;
-use crate::jobs::boundary::CacheStatus;
-use crate::jobs::neighbours::NeighbourCounts;
+use crate::jobs::cache_partition::CacheStatus;
+use crate::jobs::index_prefetch::IndexPrefetchCounts;
 use crate::limits::Limits;
 use crate::pool::disk_index::DiskIndexStatus;
 use crate::pool::standing::Phase;
@@ -64,18 +64,18 @@ impl Engine {
     }
 
     /// What came of putting digests into the index ahead of need.
-    pub fn neighbour_counts(&self) -> NeighbourCounts {
-        self.jobs.neighbours.counts
+    pub fn neighbour_counts(&self) -> IndexPrefetchCounts {
+        self.jobs.index_prefetch.counts
     }
 
     /// The division of memory between index and read cache, and what was hit.
     pub fn cache_status(&self) -> CacheStatus {
-        self.jobs.boundary.status(&self.pool, &self.jobs.fetch)
+        self.jobs.cache_partition.status(&self.pool, &self.jobs.cache_warmup)
     }
 
     /// The last changes of the division, the oldest first.
     pub fn cache_history(&self) -> impl Iterator<Item = DivisionChange> + '_ {
-        self.jobs.boundary.history()
+        self.jobs.cache_partition.history()
     }
 
     /// What is in force.

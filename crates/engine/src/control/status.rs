@@ -11,7 +11,7 @@ use crate::jobs::dedup::DedupStatus;
 use crate::jobs::defrag::DefragStatus;
 use crate::jobs::gc::GcStatus;
 use crate::jobs::relocate::RelocateStatus;
-use crate::jobs::reorder::ReorderStatus;
+use crate::jobs::replicate::ReplicateStatus;
 use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::flash::FlashStatus;
@@ -47,7 +47,7 @@ pub struct Status {
     /// Those of them that are second copies.
     pub second_copies: u64,
     /// Replicas of blocks that reads found scattered.
-    pub reorder: ReorderStatus,
+    pub replicate: ReplicateStatus,
     /// What the disk under the store is said to be,
     pub device_set: DeviceKind,
     /// and what it is taken for.
@@ -161,7 +161,7 @@ impl Engine {
             held: self.pool.held(),
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.pool.second_copies_used(),
-            reorder: self.jobs.reorder.status(&self.pool),
+            replicate: self.jobs.replicate.status(&self.pool),
             device_set: self.pool.device_kind(),
             device: *self.pool.device(),
             defrag: self.jobs.defrag_status(&self.pool),

@@ -148,7 +148,7 @@ impl Engine {
         self.pool.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
         self.pool.forget_wrapped();
         while let Some(slot) = self.pool.dead.pop() {
-            self.jobs.boundary.forget(slot);
+            self.jobs.cache_partition.forget(slot);
             if !self.pool.mutant(Mutant::KeptReplica) {
                 self.pool.replicas.forget(slot);
             }

@@ -83,7 +83,7 @@ impl Engine {
                 self.repairs.repaired(&mut self.pool, slot, result);
                 self.answer_repaired();
             }
-            Purpose::CopyBlock(slot) => self.jobs.boundary.copied(&mut self.pool, slot, result),
+            Purpose::CopyBlock(slot) => self.jobs.cache_partition.copied(&mut self.pool, slot, result),
             Purpose::Job(job, part) => {
                 let facts = self.facts();
                 let Engine { pool, repairs, jobs, .. } = self;

@@ -70,7 +70,7 @@ impl Engine {
             }
             (Some(home), _) => {
                 if self.pool.makes_copies() {
-                    self.jobs.reorder.note_read(&self.pool, home, run.length);
+                    self.jobs.replicate.note_read(&self.pool, home, run.length);
                 }
                 self.read_run(home, run.length);
             }

@@ -151,7 +151,7 @@ impl Engine {
                     Ok(buffer) => {
                         let misses = buffer.is_none() && self.pool.cache.is_by_content();
                         let buffer = if misses { self.hit_content(slot, entry.check()) } else { buffer };
-                        self.jobs.boundary.counts.read_hits += u64::from(buffer.is_some());
+                        self.jobs.cache_partition.counts.read_hits += u64::from(buffer.is_some());
                         let block = &mut self.requests.get_mut(id).blocks[at];
                         (block.buffer, block.was_ahead) = (buffer, self.pool.reads.ahead_used > used);
                         ahead += u64::from(block.was_ahead);
@@ -161,14 +161,14 @@ impl Engine {
             }
         }
         // What was read ahead came from the device: it has not been kept for an earlier use.
-        self.jobs.boundary.counts.read_hits -= ahead;
-        self.jobs.boundary.counts.read_misses += ahead;
+        self.jobs.cache_partition.counts.read_hits -= ahead;
+        self.jobs.cache_partition.counts.read_misses += ahead;
         let (mut run, mut flash_run) = (Run::default(), FlashRun::default());
         let mut short = false;
         for at in 0..count {
             let block = self.requests.get(id).blocks[at];
             let Some(slot) = block.entry.slot().filter(|_| block.buffer.is_none()) else { continue };
-            self.jobs.boundary.counts.read_misses += 1;
+            self.jobs.cache_partition.counts.read_misses += 1;
             match self.begin_fill(slot, block.entry, id, at as u32) {
                 Begun::Joined => {}
                 Begun::New => {
@@ -190,7 +190,7 @@ impl Engine {
         }
         self.read_all_of(&mut run);
         self.read_from_flash(&mut flash_run);
-        self.jobs.reorder.note_split(&mut self.pool, self.requests.get(id));
+        self.jobs.replicate.note_split(&mut self.pool, self.requests.get(id));
         if self.profiling().is_some() && !short {
             self.note_profile(id);
         }
@@ -340,7 +340,7 @@ impl Engine {
     }
 
     fn finish_read(&mut self, id: RequestId) {
-        self.jobs.boundary.note_read(self.requests.get(id));
+        self.jobs.cache_partition.note_read(self.requests.get(id));
         let request = self.requests.get_mut(id);
         let device_reads = u64::from(request.device_reads);
         self.pool.reads += ReadCounts {
@@ -352,7 +352,7 @@ impl Engine {
         };
         request.stage = Stage::Reply;
         for block in request.blocks.drain(..) {
-            self.jobs.boundary.answering += u32::from(block.buffer.is_some());
+            self.jobs.cache_partition.answering += u32::from(block.buffer.is_some());
             request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
         }
         let token = request.token;

@@ -152,7 +152,7 @@ impl Engine {
         self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
             || self.repairs.is_repairing(slot)
-            || self.jobs.fetch.is_fetching(slot)
+            || self.jobs.cache_warmup.is_fetching(slot)
             || (self.pool.cache.is_by_content() && self.pool.find_content(slot, check).is_some())
     }
 

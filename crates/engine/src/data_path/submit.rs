@@ -171,7 +171,7 @@ impl Engine {
         }
         for segment in request.data.drain(..) {
             if let Some(buffer) = segment.buffer {
-                jobs.boundary.answering -= 1;
+                jobs.cache_partition.answering -= 1;
                 buffers.release(buffer);
             }
         }

@@ -338,7 +338,7 @@ impl Engine {
             request.attempts += 1;
             request.stage = Stage::Verify;
         } else {
-            self.jobs.neighbours.want_beside(&self.requests.get(id).blocks, &self.pool);
+            self.jobs.index_prefetch.want_beside(&self.requests.get(id).blocks, &self.pool);
         }
         !waits
     }
@@ -402,7 +402,7 @@ impl Engine {
     fn known(&mut self, digest: Digest) -> Known {
         let wanted = self.pool.sharing_digest(digest);
         let hint = self.pool.index.lookup(wanted);
-        self.jobs.neighbours.asked(wanted, hint.is_some());
+        self.jobs.index_prefetch.asked(wanted, hint.is_some());
         let Some(hint) = hint else { return Known::No };
         let slot = hint.slot;
         if !self.pool.space.contains(slot) {
@@ -453,7 +453,7 @@ impl Engine {
         self.pool.retire_dead();
         self.name_copies(id);
         self.count_write(id, volume, policy);
-        self.jobs.boundary.note_lookups(self.requests.get(id), policy, &self.pool.limits);
+        self.jobs.cache_partition.note_lookups(self.requests.get(id), policy, &self.pool.limits);
         self.pool.last_change = self.pool.now;
         self.pool.forget_wrapped();
         let unwritten = &self.pool.journal.unwritten;
@@ -565,7 +565,7 @@ impl Engine {
             if good && (self.pool.replicas.was_written(slot) || !stays) {
                 self.pool.evicted.push(buffer);
             } else if good {
-                self.jobs.boundary.note_written(slot);
+                self.jobs.cache_partition.note_written(slot);
                 self.pool.keep_written(slot, buffer);
             } else {
                 // The pool is read-only from here on: keep the only copy readable.

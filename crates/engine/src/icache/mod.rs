@@ -1,5 +1,5 @@
 //! The rule by which index and read cache divide their memory (POD's iCache), as pure code: ghosts, curves, costs, and the verdict.
-//! `jobs/boundary.rs` carries it out.
+//! `jobs/cache_partition.rs` carries it out.
 
 pub(crate) mod ghosts;
 pub mod monitor;

@@ -1,5 +1,5 @@
 //! iCache (POD, section 3.4): how memory is divided between the index and the read cache. The rule alone, as a pure function of
-//! what was hit at which depth; `jobs/boundary.rs` carries it out.
+//! what was hit at which depth; `jobs/cache_partition.rs` carries it out.
 //!
 //! Every so many requests the rule looks at the hits in both caches and their ghosts, and moves the boundary a little.
 //!

@@ -8,7 +8,7 @@
 //! Look     a container is lent: whose its blocks are. The summary says for which block each was first written, and the map whether that
 //!          one still leads there. One that several blocks share, or whose block is not found, stays, and so does all of its container:
 //!          that is not tried again until something of it has become free
-//! Move     its blocks, in order of volume and place, into free slots of the containers that take them (moving.rs), a batch at a time
+//! Move     its blocks, in order of volume and place, into free slots of the containers that take them (mover.rs), a batch at a time
 //! Judge    after the next settling: a container of which everything is free has been emptied. The loan ends
 //! End      at high water, or where nothing more can be emptied: then it rests until some slots have become free
 //! ```
@@ -27,7 +27,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::moving::{Missings, Moved, Mover, Stop, is_alone};
+use super::mover::{Missings, Moved, Mover, Stop, is_alone};
 use super::{Job, Steps, Work};
 use crate::api::*;
 use crate::format::entry::{Entry, Slot};

@@ -1,45 +1,45 @@
 //! Background work. A job goes on in small steps, when the throttle gives it a turn, and never holds up a request for longer than one of them.
 //!
 //! ```text
-//! checkpoint  the delta into the trees
-//! rebuild     the index, after opening
-//! boundary    moves memory between index and read cache
-//! fetch       blocks that come back over the boundary
-//! defrag      regions that readers found scattered, back in order
-//! gc          the emptiest containers are emptied
-//! relocate    runs a plan: shared blocks are put in order, for all who refer to them
-//! moving      how these three move blocks
-//! maps        a walk of all maps, for whatever leads to some slots
-//! changes     how many changes a job makes before it waits
-//! reorder     replicas of what reads find scattered
-//! dedup       lets blocks share a slot that are stored more than once
-//! flash       copies containers to the flash in front of the store
-//! scrub       reads everything and repairs it
-//! census      estimates which share of each volume lies in shared slots
-//! neighbours  digests beside one that was found
-//! throttle    when background work may go on
+//! checkpoint       the delta into the trees
+//! index_rebuild    the index, after opening
+//! cache_partition  moves memory between index and read cache
+//! cache_warmup     fills the side that has grown with its newest ghosts
+//! defrag           regions that readers found scattered, back in order
+//! gc               the emptiest containers are emptied
+//! relocate         runs a plan: shared blocks are put in order, for all who refer to them
+//! mover            how these three move blocks
+//! map_walk         a walk of all maps, for whatever leads to some slots
+//! changes          how many changes a job makes before it waits
+//! replicate        replicas of what reads find scattered
+//! dedup            lets blocks share a slot that are stored more than once
+//! flash            copies containers to the flash in front of the store
+//! scrub            reads everything and repairs it
+//! census           estimates which share of each volume lies in shared slots
+//! index_prefetch   digests beside one that was found
+//! throttle         when background work may go on
 //! ```
 //!
 //! Jobs of one shape ([`Steps`]) are listed here and nowhere else: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`].
 //! They get the pool, repairs and facts about requests ([`Work`]): they cannot reach a request, nor the engine. The scheduler passes them in the
-//! order of the rows, three times a pump ([`Place`]), and hands them their I/O. Checkpoint, boundary and neighbours are no such jobs: a
+//! order of the rows, three times a pump ([`Place`]), and hands them their I/O. Checkpoint, cache partition and index prefetch are no such jobs: a
 //! checkpoint closes records and may fail the pool, the two others are bounded by themselves and need no turn.
 
-pub(crate) mod boundary;
+pub(crate) mod cache_partition;
+pub(crate) mod cache_warmup;
 pub(crate) mod census;
 mod changes;
 pub(crate) mod checkpoint;
 pub(crate) mod dedup;
 pub(crate) mod defrag;
-pub(crate) mod fetch;
 pub(crate) mod flash;
 pub(crate) mod gc;
-mod maps;
-mod moving;
-pub(crate) mod neighbours;
-pub(crate) mod rebuild;
+pub(crate) mod index_prefetch;
+pub(crate) mod index_rebuild;
+mod map_walk;
+mod mover;
 pub(crate) mod relocate;
-pub(crate) mod reorder;
+pub(crate) mod replicate;
 pub(crate) mod scrub;
 pub(crate) mod throttle;
 
@@ -52,29 +52,29 @@ use crate::metadata::io::Purpose;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::repair::Repairs;
-use boundary::Boundary;
+use cache_partition::CachePartition;
+use cache_warmup::CacheWarmup;
 use census::Census;
 use checkpoint::Checkpoint;
 use dedup::Dedup;
 use defrag::{Defrag, DefragStatus};
-use fetch::Fetch;
 use flash::FlashCopies;
 use gc::{Gc, GcStatus};
-use neighbours::Neighbours;
-use rebuild::Rebuild;
+use index_prefetch::IndexPrefetch;
+use index_rebuild::IndexRebuild;
 use relocate::Relocate;
-use reorder::Reorder;
+use replicate::Replicate;
 use scrub::Scrub;
 use throttle::{LEAST, QUARTER, Throttle, Turn, Who};
 
 /// A job of the common shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Job {
-    Rebuild,
-    Fetch,
+    IndexRebuild,
+    CacheWarmup,
     Defrag,
     Gc,
-    Reorder,
+    Replicate,
     Scrub,
     Dedup,
     Flash,
@@ -85,7 +85,7 @@ pub(crate) enum Job {
 /// What the scheduler knows of them: a row each, in the order in which it passes them.
 const RULES: [Rules; 10] = [
     Rules {
-        job: Job::Rebuild,
+        job: Job::IndexRebuild,
         runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: true,
         after: [None, None, None, None],
@@ -94,10 +94,10 @@ const RULES: [Rules; 10] = [
         steps: Place::Middle,
     },
     Rules {
-        job: Job::Fetch,
+        job: Job::CacheWarmup,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
-        after: [Some(Job::Rebuild), None, None, None],
+        after: [Some(Job::IndexRebuild), None, None, None],
         also_unwritten: false,
         advances: Place::Middle,
         steps: Place::Middle,
@@ -107,7 +107,7 @@ const RULES: [Rules; 10] = [
         runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: true,
         // Of those that move only one has blocks on their way, and no other takes a plan apart while it is run.
-        after: [Some(Job::Gc), Some(Job::Relocate), Some(Job::Reorder), None],
+        after: [Some(Job::Gc), Some(Job::Relocate), Some(Job::Replicate), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -116,13 +116,13 @@ const RULES: [Rules; 10] = [
         job: Job::Gc,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: [Some(Job::Defrag), Some(Job::Relocate), Some(Job::Reorder), None],
+        after: [Some(Job::Defrag), Some(Job::Relocate), Some(Job::Replicate), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
     },
     Rules {
-        job: Job::Reorder,
+        job: Job::Replicate,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
         after: [Some(Job::Defrag), Some(Job::Gc), Some(Job::Relocate), None],
@@ -135,7 +135,7 @@ const RULES: [Rules; 10] = [
         runs: Runs::InBursts { least: LEAST },
         // Blocks are read while a checkpoint is under way; when it must not be, the scrub sees to itself.
         between_checkpoints: false,
-        after: [Some(Job::Rebuild), None, None, None],
+        after: [Some(Job::IndexRebuild), None, None, None],
         also_unwritten: true,
         advances: Place::First,
         steps: Place::Last,
@@ -145,7 +145,7 @@ const RULES: [Rules; 10] = [
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
         // It would take the copies of a run for duplicates.
-        after: [Some(Job::Rebuild), Some(Job::Relocate), None, None],
+        after: [Some(Job::IndexRebuild), Some(Job::Relocate), None, None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -164,7 +164,7 @@ const RULES: [Rules; 10] = [
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
         // Batches that have begun: no new one begins while a run is under way.
-        after: [Some(Job::Rebuild), Some(Job::Defrag), Some(Job::Gc), Some(Job::Reorder)],
+        after: [Some(Job::IndexRebuild), Some(Job::Defrag), Some(Job::Gc), Some(Job::Replicate)],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -173,7 +173,7 @@ const RULES: [Rules; 10] = [
         job: Job::Census,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
-        after: [Some(Job::Rebuild), None, None, None],
+        after: [Some(Job::IndexRebuild), None, None, None],
         // It only reads.
         also_unwritten: true,
         advances: Place::Last,
@@ -185,11 +185,11 @@ const RULES: [Rules; 10] = [
 macro_rules! ask {
     ($jobs:expr, $job:expr, $verb:ident $with:tt) => {
         match $job {
-            Job::Rebuild => $jobs.rebuild.$verb $with,
-            Job::Fetch => $jobs.fetch.$verb $with,
+            Job::IndexRebuild => $jobs.index_rebuild.$verb $with,
+            Job::CacheWarmup => $jobs.cache_warmup.$verb $with,
             Job::Defrag => $jobs.defrag.$verb $with,
             Job::Gc => $jobs.gc.$verb $with,
-            Job::Reorder => $jobs.reorder.$verb $with,
+            Job::Replicate => $jobs.replicate.$verb $with,
             Job::Scrub => $jobs.scrub.$verb $with,
             Job::Dedup => $jobs.dedup.$verb $with,
             Job::Flash => $jobs.flash.$verb $with,
@@ -311,18 +311,18 @@ const _: () = {
 /// All background work.
 pub(crate) struct Jobs {
     pub(crate) checkpoint: Option<Box<Checkpoint>>,
-    rebuild: Rebuild,
-    pub(crate) boundary: Boundary,
-    pub(crate) fetch: Fetch,
+    index_rebuild: IndexRebuild,
+    pub(crate) cache_partition: CachePartition,
+    pub(crate) cache_warmup: CacheWarmup,
     defrag: Defrag,
     gc: Gc,
-    pub(crate) reorder: Reorder,
+    pub(crate) replicate: Replicate,
     pub(crate) scrub: Scrub,
     dedup: Dedup,
     flash: FlashCopies,
     relocate: Relocate,
     census: Census,
-    pub(crate) neighbours: Neighbours,
+    pub(crate) index_prefetch: IndexPrefetch,
     throttle: Throttle,
     /// A job stopped at its budget and can go on at once.
     work_left: bool,
@@ -335,18 +335,18 @@ impl Jobs {
     pub(crate) fn new(limits: &Limits, block: u64, now: Nanos) -> Jobs {
         Jobs {
             checkpoint: None,
-            rebuild: Rebuild::default(),
-            boundary: Boundary::new(limits, block),
-            fetch: Fetch::default(),
+            index_rebuild: IndexRebuild::default(),
+            cache_partition: CachePartition::new(limits, block),
+            cache_warmup: CacheWarmup::default(),
             defrag: Defrag::new(),
             gc: Gc::new(),
-            reorder: Reorder::new(now),
+            replicate: Replicate::new(now),
             scrub: Scrub::new(now),
             dedup: Dedup::new(now),
             flash: FlashCopies::new(),
             relocate: Relocate::new(),
             census: Census::new(),
-            neighbours: Neighbours::new(),
+            index_prefetch: IndexPrefetch::new(),
             throttle: Throttle::new(now),
             work_left: false,
             timer: None,
@@ -536,17 +536,17 @@ impl Jobs {
 
     /// Fills the index of a pool that was just opened, from the summaries.
     pub(crate) fn fill_index(&mut self, pool: &Pool) {
-        self.rebuild.begin_after_opening(pool.metadata.geometry.summary_leaves(), pool.space.data_used > 0);
+        self.index_rebuild.begin_after_opening(pool.metadata.geometry.summary_leaves(), pool.space.data_used > 0);
     }
 
     /// The filling of the index.
-    pub(crate) fn rebuild(&self) -> &Rebuild {
-        &self.rebuild
+    pub(crate) fn rebuild(&self) -> &IndexRebuild {
+        &self.index_rebuild
     }
 
     /// Does without what the index has not been filled with.
     pub(crate) fn stop_filling_index(&mut self) {
-        self.rebuild.end();
+        self.index_rebuild.end();
     }
 
     /// Something else than a job can go on at once.

@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn no_rest_is_longer_than_a_second_nor_that_of_a_checkpoint_than_a_fifth_of_one() {
         let mut throttle = throttle(0, &[Who::Checkpoint]);
-        let fetch = Who::Job(Job::Fetch);
+        let fetch = Who::Job(Job::CacheWarmup);
         [fetch, Who::Checkpoint].iter().for_each(|&who| throttle.begin(who, 0, 0));
         throttle.end_bursts(5000 * MS, 0);
         let turns = [fetch, Who::Checkpoint].map(|who| throttle.turn(who, 5000 * MS));

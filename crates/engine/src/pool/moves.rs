@@ -1,4 +1,4 @@
-//! What all jobs that move blocks go by (`jobs/moving.rs`): one budget, where a block may go, and how many containers are to be empty.
+//! What all jobs that move blocks go by (`jobs/mover.rs`): one budget, where a block may go, and how many containers are to be empty.
 //!
 //! ```text
 //! budget      auto: what the pool held when this was first counted, and 1.5 blocks for each that is written. What is left of it is in the

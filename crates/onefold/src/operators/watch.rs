@@ -329,7 +329,7 @@ mod tests {
             buffered_entries: 0,
             redirected_blocks: 0,
             second_copies: 0,
-            reorder: engine::ReorderStatus::default(),
+            replicate: engine::ReplicateStatus::default(),
             device_set: engine::DeviceKind::Auto,
             device: engine::DeviceTraits::SSD,
             defrag: engine::DefragStatus::default(),

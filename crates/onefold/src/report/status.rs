@@ -1,7 +1,7 @@
 //! What `status` and `volume list` report: one set of figures. (`text` has them for people.)
 
 use engine::{
-    Damage, Damaged, DefragSetting, DefragStatus, Engine, Failure, Full, GcStatus, Mode, PagesWritten, ReorderStatus,
+    Damage, Damaged, DefragSetting, DefragStatus, Engine, Failure, Full, GcStatus, Mode, PagesWritten, ReplicateStatus,
     ScrubStatus, VolumeId,
 };
 use serde::{Deserialize, Serialize};
@@ -445,7 +445,7 @@ pub struct ReplicasReport {
 
 impl ReplicasReport {
     /// The engine's figures. What there is room for is what a server has with so many bytes of memory, whatever this command has.
-    fn new(engine: &Engine, status: &ReorderStatus, memory: u64) -> ReplicasReport {
+    fn new(engine: &Engine, status: &ReplicateStatus, memory: u64) -> ReplicasReport {
         let served = Division::new(memory, engine.geometry(), u32::MAX);
         let known = (status.budget_bytes, status.most_copied);
         let (budget_bytes, popular_blocks_most) =
@@ -582,7 +582,7 @@ impl Report {
             second_copies_above: engine.second_copies_above(),
             second_copies: status.second_copies,
             index_copy: engine.index_copy().to_string(),
-            replicas: ReplicasReport::new(engine, &status.reorder, memory.0),
+            replicas: ReplicasReport::new(engine, &status.replicate, memory.0),
             defrag: DefragReport::new(&status.defrag, &status.gc),
             device: DeviceReport::new(&status),
             memory_source: memory.1.name().into(),

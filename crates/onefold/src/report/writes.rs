@@ -1,6 +1,6 @@
 //! What `status` reports of requests: the counters of docs/counters.md, as JSON and for people.
 
-use engine::{NeighbourCounts, ReadCounts, Removed, WriteCounts};
+use engine::{IndexPrefetchCounts, ReadCounts, Removed, WriteCounts};
 use serde::{Deserialize, Serialize};
 
 use crate::report::share::whole_percent;
@@ -151,9 +151,9 @@ pub struct NeighboursReport {
     pub hits_per_load: f64,
 }
 
-impl From<NeighbourCounts> for NeighboursReport {
-    fn from(counts: NeighbourCounts) -> NeighboursReport {
-        let NeighbourCounts { pages, loads, entries, hits } = counts;
+impl From<IndexPrefetchCounts> for NeighboursReport {
+    fn from(counts: IndexPrefetchCounts) -> NeighboursReport {
+        let IndexPrefetchCounts { pages, loads, entries, hits } = counts;
         NeighboursReport { pages, loads, entries, hits, hits_per_load: hits as f64 / loads.max(1) as f64 }
     }
 }

@@ -155,7 +155,7 @@ pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(
         time,
         latencies,
         tally: Written::tally(std::slice::from_ref(&workers.written)),
-        stored_blocks: status.data_blocks_used - before - status.reorder.replicas,
+        stored_blocks: status.data_blocks_used - before - status.replicate.replicas,
         processor,
         memory_bytes: status.memory_bytes,
         shared_blocks,

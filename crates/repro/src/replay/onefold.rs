@@ -119,7 +119,7 @@ impl Warmed {
         let (machine, mut outcome) = Clients::new(machine, self.data, setup, how).run(trace)?;
         let status = machine.engine.status();
         (outcome.used_before, outcome.used_blocks) = (used_before, status.data_blocks_used);
-        outcome.from_copies = status.reorder.places.copies;
+        outcome.from_copies = status.replicate.places.copies;
         outcome.disk = machine.disk().since(&before);
         outcome.end = machine.now;
         Ok(outcome)

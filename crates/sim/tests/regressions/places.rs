@@ -12,7 +12,7 @@ const BLOCKS: u64 = 64;
 
 impl Bench {
     fn place_counts(&self) -> PlaceCounts {
-        self.world.engine.status().reorder.places
+        self.world.engine.status().replicate.places
     }
 
     /// Reads one block from the device, with nothing in memory: what it must hold.
@@ -180,7 +180,7 @@ fn with_copies() -> Bench {
     }
     bench.pass(DAY + SECOND);
     bench.settle();
-    let status = bench.world.engine.status().reorder;
+    let status = bench.world.engine.status().replicate;
     assert_eq!((status.made, status.copied, status.fully_copied), (2 * 10, 2, 2), "{status:?}");
     bench.audit();
     bench
@@ -219,7 +219,7 @@ fn zones_whose_space_is_reserved_later_join_the_rows() {
         bench.settle();
     };
     read_twice(&mut bench);
-    let few = bench.reorder();
+    let few = bench.replicas();
     assert!(few.copied == 2 && few.fully_copied == 0, "{few:?}");
     (16..3 * BLOCKS).for_each(|block| bench.write(block, &[100 + block as u32]));
     bench.settle();
@@ -227,11 +227,11 @@ fn zones_whose_space_is_reserved_later_join_the_rows() {
     bench.trim_blocks(16, 8);
     bench.settle();
     read_twice(&mut bench);
-    let all = bench.reorder();
+    let all = bench.replicas();
     assert_eq!((all.copied, all.fully_copied), (2, 2), "{few:?}\n{all:?}");
     bench.crash(Cut::Lost).expect("it opens");
     bench.pass(SECOND);
-    assert_eq!(bench.reorder().fully_copied, 2);
+    assert_eq!(bench.replicas().fully_copied, 2);
     bench.audit();
 }
 
@@ -241,7 +241,7 @@ fn what_is_not_popular_or_has_no_heads_above_it_gets_no_copies() {
     let mut bench = popular();
     (24..3 * BLOCKS).for_each(|block| bench.read_there(block, 100 + block as u32));
     bench.pass(DAY + SECOND);
-    assert_eq!(bench.world.engine.status().reorder.made, 0);
+    assert_eq!(bench.world.engine.status().replicate.made, 0);
     let mut config = config(DeviceTraits::SSD);
     config.limits.delta_entries = 2048;
     let mut bench = Bench::new(config, BLOCKS);
@@ -249,7 +249,7 @@ fn what_is_not_popular_or_has_no_heads_above_it_gets_no_copies() {
     bench.settle();
     (0..3).for_each(|_| bench.read_there(0, 7));
     bench.pass(DAY + SECOND);
-    assert_eq!(bench.world.engine.status().reorder.made, 0);
+    assert_eq!(bench.world.engine.status().replicate.made, 0);
 }
 
 /// After a crash the copies are found in the map of their volume, and proven.
@@ -258,7 +258,7 @@ fn copies_are_found_again_after_a_crash() {
     let mut bench = with_copies();
     bench.crash(Cut::Lost).expect("it opens");
     bench.pass(SECOND);
-    assert_eq!((bench.reorder().replicas, bench.reorder().fully_copied), (20, 2));
+    assert_eq!((bench.replicas().replicas, bench.replicas().fully_copied), (20, 2));
     for _ in 0..2 {
         bench.read_there(191, 291);
         bench.read_there(6, 106);
@@ -276,7 +276,7 @@ fn copies_go_with_their_slot() {
     bench.settle();
     bench.pass(SECOND);
     bench.settle();
-    assert_eq!(bench.world.engine.status().reorder.replicas, 0);
+    assert_eq!(bench.world.engine.status().replicate.replicas, 0);
     bench.read_there(191, 291);
     bench.read_there(5, 900);
     assert_eq!(bench.place_counts().copies, 0);
@@ -293,7 +293,7 @@ fn copies_that_nobody_reads_give_way_first() {
     bench.set_replicas(20);
     bench.pass(SECOND);
     bench.settle();
-    assert_eq!((bench.reorder().replicas, bench.reorder().fully_copied), (10, 1));
+    assert_eq!((bench.replicas().replicas, bench.replicas().fully_copied), (10, 1));
     bench.read_there(191, 291);
     bench.read_there(5, 105);
     assert_eq!(bench.place_counts().copies, 2, "that one is still there");
@@ -301,7 +301,7 @@ fn copies_that_nobody_reads_give_way_first() {
     bench.set_replicas(0);
     bench.pass(SECOND);
     bench.settle();
-    assert_eq!((bench.reorder().replicas, bench.reorder().copied), (0, 0));
+    assert_eq!((bench.replicas().replicas, bench.replicas().copied), (0, 0));
     bench.audit();
 }
 
@@ -325,7 +325,7 @@ fn what_becomes_popular_takes_the_place_of_what_was() {
             bench.pass(DAY + 300 * SECOND);
             bench.settle();
         }
-        assert_eq!((bench.reorder().replicas, bench.reorder().fully_copied), (80, 8), "blocks from {first}");
+        assert_eq!((bench.replicas().replicas, bench.replicas().fully_copied), (80, 8), "blocks from {first}");
         let before = bench.place_counts().copies;
         read_all(&mut bench);
         assert!(bench.place_counts().copies > before, "blocks from {first}: {:?}", bench.place_counts());
@@ -343,13 +343,13 @@ fn less_memory_takes_copies_away() {
     }
     bench.pass(DAY + SECOND);
     bench.settle();
-    let before = bench.reorder();
+    let before = bench.replicas();
     assert!(before.fully_copied >= 8, "{before:?}");
     let less = Limits { index_entries: limits.index_entries / 8, buffers: limits.write_buffers + 1, ..limits };
     bench.world.set_limits(less).unwrap();
     bench.pass(SECOND);
     bench.settle();
-    let after = bench.reorder();
+    let after = bench.replicas();
     assert!(after.most_copied < before.copied && after.copied <= after.most_copied, "{before:?}\n{after:?}");
     bench.audit();
 }
@@ -384,10 +384,10 @@ fn ten_thousand_popular_blocks_have_ten_copies_with_64_mib() {
     }
     bench.pass(DAY + 600 * SECOND);
     bench.settle();
-    let status = bench.reorder();
+    let status = bench.replicas();
     assert!(status.fully_copied >= 10_000, "{status:?}");
     bench.crash(Cut::Lost).expect("it opens");
     bench.pass(600 * SECOND);
-    assert_eq!(bench.reorder().fully_copied, status.fully_copied, "{:?}", bench.reorder());
+    assert_eq!(bench.replicas().fully_copied, status.fully_copied, "{:?}", bench.replicas());
     bench.audit();
 }

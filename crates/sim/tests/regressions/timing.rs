@@ -135,7 +135,7 @@ fn passes_and_what_puts_regions_in_order_do_not_run_in_circles() {
         bench.pass(200 * SECOND);
         let figures = |bench: &Bench| {
             let status = bench.world.engine.status();
-            (status.dedup.scans, status.defrag.moved_blocks, status.reorder.made, status.checkpoints)
+            (status.dedup.scans, status.defrag.moved_blocks, status.replicate.made, status.checkpoints)
         };
         let before = figures(&bench);
         bench.pass(2000 * SECOND);

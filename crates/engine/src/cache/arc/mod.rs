@@ -63,7 +63,7 @@ struct Node {
     ghost: Option<List>,
     /// It was read ahead, used once, and not again.
     is_passed: bool,
-    /// Neighbours in the list; of one that is joined, among those of the same buffer.
+    /// IndexPrefetch in the list; of one that is joined, among those of the same buffer.
     newer: u32,
     older: u32,
 }

@@ -364,7 +364,7 @@ impl Engine {
         self.pool.disk_index_is_unfinished()
             && self.pool.phase == Phase::Serving
             && !self.pool.reads_only
-            && !self.jobs.rebuild.is_under_way()
+            && !self.jobs.index_rebuild.is_under_way()
             && self.pending_commands.is_empty()
     }
 

@@ -7,7 +7,7 @@
 //!         ranges, from a workspace (sweep.rs)
 //! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one. In a sweep:
 //!         after its ranges, in the order of blocks
-//! Maps    spare slots with other blocks: one walk of all maps for all of them (jobs/maps.rs); before the next range, if there are many
+//! Maps    spare slots with other blocks: one walk of all maps for all of them (jobs/map_walk.rs); before the next range, if there are many
 //! Index   contents of the range for an index on disk that has fallen behind (index.rs)
 //! End     a checkpoint: spare slots are free
 //! ```
@@ -39,7 +39,7 @@ mod workspace;
 use alloc::vec::Vec;
 
 use super::changes::{Changes, Stop};
-use super::maps::{LEAVES, Maps};
+use super::map_walk::{LEAVES, Maps};
 use super::{Steps, Work};
 use crate::api::{ControlError, DedupCommand, Digest, IoError, Nanos, Outcome, Segment};
 use crate::format::entry::Slot;

@@ -10,7 +10,7 @@ use super::{Dedup, LOOK_AGAIN, SPARES};
 use crate::api::{DedupVerify, Digest, Policy};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::changes::{Changes, Stop};
-use crate::jobs::moving::is_alone;
+use crate::jobs::mover::is_alone;
 use crate::locality_map::NearMap;
 use crate::metadata::tree::{Missing, Unresolved};
 use crate::mutant::Mutant;

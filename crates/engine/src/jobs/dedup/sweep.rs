@@ -20,7 +20,7 @@ use super::{At, Back, Dedup};
 use crate::api::{Digest, Nanos};
 use crate::format::entry::{Key, Slot};
 use crate::jobs::changes::Stop;
-use crate::jobs::maps::LEAVES;
+use crate::jobs::map_walk::LEAVES;
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
 use crate::repair::Repairs;

@@ -1,4 +1,4 @@
-//! Defragmentation: regions that readers found scattered are put in order again, by moving their blocks (`jobs/moving.rs`). RFC 0012.
+//! Defragmentation: regions that readers found scattered are put in order again, by moving their blocks (`jobs/mover.rs`). RFC 0012.
 //!
 //! ```text
 //! Note      regions that are read in order, and what is written there since: pool/regions.rs
@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
-use crate::jobs::moving::{Missings, Moved, Mover, Stop, is_alone};
+use crate::jobs::mover::{Missings, Moved, Mover, Stop, is_alone};
 use crate::jobs::{Job, Steps, Work};
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::pool::Pool;

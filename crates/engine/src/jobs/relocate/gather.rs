@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{At, Copied, Relocate, Stop};
 use crate::api::{Digest, Nanos};
 use crate::format::entry::{Entry, Key, Slot};
-use crate::jobs::moving::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
+use crate::jobs::mover::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
 use crate::metadata::tree::{Missing, Unresolved};
 use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
@@ -179,8 +179,8 @@ impl Relocate {
         });
         match self.mover.load(pool, missing) {
             Ok(()) => {}
-            Err(moving::Stop::Waits) => return Err(Stop::Waits),
-            Err(moving::Stop::GivenUp) => {
+            Err(mover::Stop::Waits) => return Err(Stop::Waits),
+            Err(mover::Stop::GivenUp) => {
                 // Its part of the space map cannot be read.
                 pool.space.exclude(container);
                 return Ok(());

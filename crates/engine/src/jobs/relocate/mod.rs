@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Gather   some blocks of the plan, in its order, and whose they are (gather.rs)
-//! Move     into containers that are claimed whole; then the block leads there for which each was first written (jobs/moving.rs)
+//! Move     into containers that are claimed whole; then the block leads there for which each was first written (jobs/mover.rs)
 //! Begin    a checkpoint: the map buffer is in its leaves
 //! Walk     all maps, once for all copies so far: who leads to an old slot leads to its copy from then on (walk.rs)
 //! Settle   a checkpoint: old slots that nobody leads to are free. Those that are not are walked for again, a few times
@@ -24,8 +24,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::changes::{Changes, Stop};
-use super::maps::Maps;
-use super::moving::Mover;
+use super::map_walk::Maps;
+use super::mover::Mover;
 use super::{Job, Steps, Work};
 use crate::api::*;
 use crate::format::entry::Slot;

@@ -2,7 +2,7 @@
 
 use super::{At, Copied, Relocate, Stop};
 use crate::format::entry::{Entry, Key};
-use crate::jobs::maps::LEAVES;
+use crate::jobs::map_walk::LEAVES;
 use crate::metadata::tree::{Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! So an entry is the slot of the block, and a flag for each zone. It owns rows and columns; which blocks are popular, and when copies are
-//! written, is the job's (`jobs/reorder/duplicate.rs`).
+//! written, is the job's (`jobs/replicate/duplicate.rs`).
 //!
 //! What must hold: a slot has one column at most. A copy leads to a place only from when it is durable until it is dropped. What is dropped
 //! is to be taken out of the map of replicas by the owner.

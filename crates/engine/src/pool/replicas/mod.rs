@@ -1,4 +1,4 @@
-//! Replicas: where they are, what they may take, and which of them are on their way. Who makes them is above (`jobs/reorder/`).
+//! Replicas: where they are, what they may take, and which of them are on their way. Who makes them is above (`jobs/replicate/`).
 //!
 //! ```text
 //! places    a slot has one replica at most that is in order with others, and on a store with heads one more in each scratch zone: its

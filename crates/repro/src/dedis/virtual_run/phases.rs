@@ -134,7 +134,7 @@ pub fn run(
     Ok(Phases {
         seconds,
         ends_inline: !workers.is_offline(),
-        stored_blocks: status.data_blocks_used - before - status.reorder.replicas,
+        stored_blocks: status.data_blocks_used - before - status.replicate.replicas,
         distinct_blocks: Written::tally(std::slice::from_ref(&workers.written)).distinct_blocks,
     })
 }

@@ -164,9 +164,9 @@ impl Run {
         }
         while self.copies_are_due() {
             if self.step(Nanos::MAX)? == Step::Quiet && self.copies_are_due() {
-                let engine::Status { defrag, gc, reorder, dedup, relocate, .. } = self.world.engine.status();
+                let engine::Status { defrag, gc, replicate, dedup, relocate, .. } = self.world.engine.status();
                 return violated(format!(
-                    "work is left to the background, and nothing comes of it: {defrag:?}, {gc:?}, {reorder:?}, {dedup:?}, \
+                    "work is left to the background, and nothing comes of it: {defrag:?}, {gc:?}, {replicate:?}, {dedup:?}, \
                      {relocate:?}"
                 ));
             }
@@ -185,7 +185,7 @@ impl Run {
         };
         let plan = status.relocate.state == PassState::Running;
         !self.has_failed()
-            && (status.reorder.noted + status.reorder.popular > 0 || moves || plan || pass || status.gc.is_due)
+            && (status.replicate.noted + status.replicate.popular > 0 || moves || plan || pass || status.gc.is_due)
     }
 
     /// Where no page was ever lost and no volume was offline, the index on disk names no slot that holds something else; and once it is complete, every
@@ -228,14 +228,14 @@ impl Run {
             mapped: status.logical_blocks_used,
             is_leaving_known: true,
             data: status.data_blocks_used,
-            copies: status.second_copies + status.reorder.replicas,
+            copies: status.second_copies + status.replicate.replicas,
             ..engine::Held::default()
         };
         if status.held != held {
             return wrong("what is held now is not what was counted");
         }
         // A second copy is never shared, and stays until a scrub finds that it is not needed.
-        let data = status.data_blocks_used - status.second_copies - status.reorder.replicas;
+        let data = status.data_blocks_used - status.second_copies - status.replicate.replicas;
         let is_exact = self.is_exact
             && !status.dedup.is_short_of_room
             && self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);

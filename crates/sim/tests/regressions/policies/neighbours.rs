@@ -1,15 +1,15 @@
 //! Digests that are put into the index ahead of need, because a block beside theirs was found.
 
-use engine::{Limits, NeighbourCounts};
+use engine::{IndexPrefetchCounts, Limits};
 
 use super::roomy;
 use crate::bench::{Bench, SECOND};
 
-fn counts(bench: &Bench) -> NeighbourCounts {
+fn counts(bench: &Bench) -> IndexPrefetchCounts {
     bench.world.engine.neighbour_counts()
 }
 
-const BEFORE: NeighbourCounts = NeighbourCounts { pages: 1, loads: 0, entries: 0, hits: 0 };
+const BEFORE: IndexPrefetchCounts = IndexPrefetchCounts { pages: 1, loads: 0, entries: 0, hits: 0 };
 /// Blocks that were removed by then.
 const REMOVED: u64 = 65;
 

@@ -20,7 +20,7 @@ use super::popular::Popular;
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::Job;
-use crate::jobs::moving::{Came, Missings, Moved, Mover, Stop, is_busy};
+use crate::jobs::mover::{Came, Missings, Moved, Mover, Stop, is_busy};
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
@@ -83,7 +83,7 @@ impl Duplicate {
             stage: Stage::Count,
             has_missed: false,
             rounds_left: 0,
-            mover: Mover::for_shared(Job::Reorder),
+            mover: Mover::for_shared(Job::Replicate),
             made: 0,
         }
     }

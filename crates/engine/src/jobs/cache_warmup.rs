@@ -1,4 +1,4 @@
-//! Fetches the newest ghosts of what has grown when the boundary between index and read cache has moved (`boundary.rs`): blocks are read and
+//! Cache warm-up: fetches the newest ghosts of what has grown when the partition between index and read cache has moved (`cache_partition.rs`): blocks are read and
 //! compared with their digests; for the index the summaries around the ghosts' slots are read.
 //!
 //! What it has not fetched is forgotten with the next move, and on a restart.
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 8;
 
 /// What is to be fetched, and what is on its way.
 #[derive(Default)]
-pub(crate) struct Fetch {
+pub(crate) struct CacheWarmup {
     blocks: VecDeque<Slot>,
     leaves: VecDeque<u64>,
     /// The page that it waits for.
@@ -38,7 +38,7 @@ pub(crate) struct Fetch {
     pub(super) fetched_entries: u64,
 }
 
-impl Fetch {
+impl CacheWarmup {
     /// These blocks are to come into the read cache, in this order; nothing else any more.
     pub(super) fn want_blocks(&mut self, slots: impl Iterator<Item = Slot>) {
         self.forget_all();
@@ -88,12 +88,12 @@ impl Fetch {
         self.reads[place] = Some((slot, buffer, digest));
         self.in_flight += 1;
         let (offset, block) = (pool.slot_offset(slot), pool.metadata.geometry.block());
-        pool.metadata.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Job::Fetch.io(place));
+        pool.metadata.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Job::CacheWarmup.io(place));
         Ok(())
     }
 }
 
-impl Steps for Fetch {
+impl Steps for CacheWarmup {
     fn is_under_way(&self) -> bool {
         !(self.blocks.is_empty() && self.leaves.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Fills the index from the summaries after opening: a job, in the background, a leaf at a time. The pool serves meanwhile;
+//! Rebuild of the index from the summaries after opening: a job, in the background, a leaf at a time. The pool serves meanwhile;
 //! until it is done, some known blocks are written again: they are left to the pass that finds duplicates. What the index has learned
 //! meanwhile comes before what it is filled with.
 
@@ -17,7 +17,7 @@ const BUDGET: u32 = 8;
 
 /// The job's progress.
 #[derive(Default, Debug)]
-pub(crate) struct Rebuild {
+pub(crate) struct IndexRebuild {
     is_under_way: bool,
     /// The pool was just opened, and held something: writes may miss what it knows.
     misses: bool,
@@ -31,10 +31,10 @@ pub(crate) struct Rebuild {
     waiting: Option<PageKey>,
 }
 
-impl Rebuild {
+impl IndexRebuild {
     /// Begins anew, from so many leaves of summaries.
     pub(crate) fn begin(&mut self, leaves: u64) {
-        *self = Rebuild { is_under_way: true, leaves, ..Rebuild::default() };
+        *self = IndexRebuild { is_under_way: true, leaves, ..IndexRebuild::default() };
     }
 
     /// Begins for a pool that was just opened; `misses`: it holds something.
@@ -55,7 +55,7 @@ impl Rebuild {
 
     /// Does without the rest.
     pub(crate) fn end(&mut self) {
-        *self = Rebuild::default();
+        *self = IndexRebuild::default();
     }
 
     fn fill(&mut self, pool: &mut Pool, budget: u32) {
@@ -85,7 +85,7 @@ impl Rebuild {
     }
 }
 
-impl Steps for Rebuild {
+impl Steps for IndexRebuild {
     fn is_under_way(&self) -> bool {
         self.is_under_way
     }

@@ -1,4 +1,4 @@
-//! A walk of all maps, for jobs that look for whatever leads to some slots: a leaf at a time, in the order of volumes and blocks.
+//! A walk of all maps, for jobs that look for all referrers of some slots: a leaf at a time, in the order of volumes and blocks.
 //!
 //! What it sees of a block is what the map says at that moment: deltas, map buffer, leaf. A block that has no leaf yet is seen if it is in
 //! the map buffer, so a walk begins after a checkpoint. What is mapped behind its back while it goes is not seen: who walks must not depend

@@ -1,4 +1,4 @@
-//! The digests beside known blocks: where the index finds a block, those that lie behind it are likely to be written next. The summary page
+//! Prefetch of digests into the index: where the index finds a block, those that lie behind it are likely to be written next. The summary page
 //! of its slot has their digests, and they are put into the index ahead of need.
 //!
 //! Nothing waits for it, and it is bounded: one page for each run of hits, that of its last block; few pages wait, fewer are being
@@ -43,7 +43,7 @@ const MARKS: usize = 8192;
 
 /// What came of it. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NeighbourCounts {
+pub struct IndexPrefetchCounts {
     /// Summary pages that were gone through.
     pub pages: u64,
     /// Device reads for them.
@@ -64,24 +64,24 @@ struct Wanted {
 }
 
 /// Pages that are wanted, and those that have been gone through.
-pub(crate) struct Neighbours {
+pub(crate) struct IndexPrefetch {
     wanted: VecDeque<Wanted>,
     recent: VecDeque<(u64, Nanos)>,
     /// By some bits of a digest that has come ahead, others of it.
     marks: Vec<u32>,
     /// What there is to pay for pages.
     saved: u32,
-    pub(crate) counts: NeighbourCounts,
+    pub(crate) counts: IndexPrefetchCounts,
 }
 
-impl Neighbours {
-    pub(crate) fn new() -> Neighbours {
-        Neighbours {
+impl IndexPrefetch {
+    pub(crate) fn new() -> IndexPrefetch {
+        IndexPrefetch {
             wanted: VecDeque::with_capacity(WANTED),
             recent: VecDeque::with_capacity(RECENT),
             marks: vec![0; MARKS],
             saved: SAVED_MAX,
-            counts: NeighbourCounts::default(),
+            counts: IndexPrefetchCounts::default(),
         }
     }
 
@@ -93,7 +93,7 @@ impl Neighbours {
 
     /// Takes the mark of a digest away; whether it had one.
     fn unmark(&mut self, digest: Digest) -> bool {
-        let (at, mark) = Neighbours::mark(digest);
+        let (at, mark) = IndexPrefetch::mark(digest);
         let has = self.marks[at] == mark;
         if has {
             self.marks[at] = 0;
@@ -124,7 +124,7 @@ impl Neighbours {
         let digest = pool.sharing_digest(digest);
         if pool.index.offer(digest, slot, pool.space.generation(slot)) {
             self.counts.entries += 1;
-            let (at, mark) = Neighbours::mark(digest);
+            let (at, mark) = IndexPrefetch::mark(digest);
             self.marks[at] = mark;
         }
     }

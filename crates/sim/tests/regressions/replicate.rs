@@ -1,7 +1,7 @@
 //! What reads find scattered is put in order when the pool is idle, as replicas: one device read where there were many; and given
 //! back before anybody misses the space.
 
-use engine::{Command, Error, PoolChange, ReadCounts, ReorderStatus};
+use engine::{Command, Error, PoolChange, ReadCounts, ReplicateStatus};
 use sim::content::{CELLS, Content};
 use sim::world::Answer;
 use sim::world::disk::Cut;
@@ -16,8 +16,8 @@ const BLOCKS: u64 = 64;
 const SCATTERED: u64 = 8;
 
 impl Bench {
-    pub(crate) fn reorder(&self) -> ReorderStatus {
-        self.world.engine.status().reorder
+    pub(crate) fn replicas(&self) -> ReplicateStatus {
+        self.world.engine.status().replicate
     }
 
     /// Budget: so many blocks.
@@ -71,15 +71,15 @@ fn scattered() -> Bench {
 fn a_read_that_was_split_takes_one_device_read_when_the_pool_was_idle_in_between() {
     let mut bench = scattered();
     assert_eq!(bench.reads(|block| 100 + block as u32), SCATTERED);
-    assert_eq!(bench.reorder().noted, 1);
+    assert_eq!(bench.replicas().noted, 1);
     bench.pass(5 * SECOND);
-    let status = bench.reorder();
+    let status = bench.replicas();
     assert_eq!((status.noted, status.made), (0, SCATTERED));
     bench.settle();
-    assert_eq!(bench.reorder().replicas, SCATTERED);
+    assert_eq!(bench.replicas().replicas, SCATTERED);
     bench.cool();
     assert_eq!(bench.reads(|block| 100 + block as u32), 1);
-    assert_eq!(bench.reorder().read, SCATTERED);
+    assert_eq!(bench.replicas().read, SCATTERED);
     bench.audit();
 }
 
@@ -95,7 +95,7 @@ fn a_block_that_is_written_again_is_read_as_it_was_written_and_its_replica_goes(
     bench.settle();
     bench.cool();
     bench.reads(|block| if block == 3 { 999 } else { 100 + block as u32 });
-    assert!(bench.reorder().dropped > 0);
+    assert!(bench.replicas().dropped > 0);
     bench.pass(5 * SECOND);
     bench.settle();
     bench.audit();
@@ -119,7 +119,7 @@ fn a_replica_that_rots_costs_a_read_and_nothing_else() {
     bench.world.disk.put(replica, Content::Payload([7; CELLS]));
     bench.cool();
     bench.reads(|block| 100 + block as u32);
-    assert_eq!(bench.reorder().dropped, 1);
+    assert_eq!(bench.replicas().dropped, 1);
 }
 
 #[test]
@@ -129,11 +129,11 @@ fn replicas_keep_to_their_budget_and_off_gives_them_back() {
     bench.reads(|block| 100 + block as u32);
     bench.pass(5 * SECOND);
     bench.settle();
-    assert!(bench.reorder().replicas <= 4, "{:?}", bench.reorder());
+    assert!(bench.replicas().replicas <= 4, "{:?}", bench.replicas());
     bench.set_replicas(0);
     bench.pass(5 * SECOND);
     bench.settle();
-    assert_eq!(bench.reorder().replicas, 0);
+    assert_eq!(bench.replicas().replicas, 0);
     bench.audit();
 }
 
@@ -160,9 +160,9 @@ fn replicas_are_given_back_before_a_write_gets_no_space() {
         bench.wait(token).unwrap();
         bench.pass(5 * SECOND);
         bench.settle();
-        assert_eq!(bench.reorder().replicas > 0, with, "{:?}", bench.reorder());
+        assert_eq!(bench.replicas().replicas > 0, with, "{:?}", bench.replicas());
         let written = fill(&mut bench);
-        assert_eq!(bench.reorder().replicas, 0);
+        assert_eq!(bench.replicas().replicas, 0);
         bench.audit();
         written
     };
@@ -176,16 +176,16 @@ fn a_restart_finds_the_replicas_again() {
     bench.reads(|block| 100 + block as u32);
     bench.pass(5 * SECOND);
     bench.settle();
-    assert_eq!(bench.reorder().replicas, SCATTERED);
+    assert_eq!(bench.replicas().replicas, SCATTERED);
     for cut in [Cut::Lost, Cut::Kept] {
         bench.crash(cut).unwrap();
         bench.pass(5 * SECOND);
         bench.settle();
         bench.audit();
-        assert_eq!((bench.reorder().replicas, bench.reorder().made), (SCATTERED, 0));
+        assert_eq!((bench.replicas().replicas, bench.replicas().made), (SCATTERED, 0));
         bench.cool();
         assert_eq!(bench.reads(|block| 100 + block as u32), 1);
-        assert!(bench.reorder().read >= SCATTERED);
+        assert!(bench.replicas().read >= SCATTERED);
     }
 }
 

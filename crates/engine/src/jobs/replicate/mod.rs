@@ -1,4 +1,4 @@
-//! Putting in order what reads found scattered (POD, section 3.3), as replicas.
+//! Replicas of what reads found scattered, in slots that follow each other (POD, section 3.3).
 //!
 //! ```text
 //! Note      a read that took many device reads for its blocks is remembered: a hint, the oldest goes first
@@ -29,7 +29,7 @@ mod popular;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::maps::{LEAVES, Maps};
+use super::map_walk::{LEAVES, Maps};
 use super::{Job, Steps, Work};
 use crate::api::*;
 use crate::counters::PlaceCounts;
@@ -61,7 +61,7 @@ const ROOM_TO_MAKE: u64 = 8;
 const ROOM_TO_KEEP: u64 = 16;
 /// What is known of replicas and their making.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReorderStatus {
+pub struct ReplicateStatus {
     /// Bytes that replicas may take.
     pub budget_bytes: u64,
     /// Blocks that are replicas (merged ones).
@@ -102,7 +102,7 @@ struct Batch {
 }
 
 /// What it takes to make replicas.
-pub(crate) struct Reorder {
+pub(crate) struct Replicate {
     noted: VecDeque<Noted>,
     work: Option<Batch>,
     /// The job waits for something that moves the engine on when it comes.
@@ -113,10 +113,10 @@ pub(crate) struct Reorder {
     duplicate: Duplicate,
 }
 
-impl Reorder {
-    pub(crate) fn new(now: Nanos) -> Reorder {
+impl Replicate {
+    pub(crate) fn new(now: Nanos) -> Replicate {
         let (found, duplicate) = (Maps::default(), Duplicate::new(now));
-        Reorder { noted: VecDeque::new(), work: None, is_stuck: false, made: 0, found, duplicate }
+        Replicate { noted: VecDeque::new(), work: None, is_stuck: false, made: 0, found, duplicate }
     }
 
     /// A run was read from the device, in its slots, where popular blocks get copies.
@@ -135,9 +135,9 @@ impl Reorder {
     }
 
     /// What is known of replicas and their making.
-    pub(crate) fn status(&self, pool: &Pool) -> ReorderStatus {
+    pub(crate) fn status(&self, pool: &Pool) -> ReplicateStatus {
         let (dropped, read) = pool.replicas.counts();
-        ReorderStatus {
+        ReplicateStatus {
             budget_bytes: pool.replicas_room(&pool.limits).0,
             replicas: pool.hidden_blocks_used(Keeps::Replicas),
             noted: self.noted.len() as u64 + u64::from(self.work.is_some()),
@@ -201,7 +201,7 @@ impl Pool {
             let offset = self.slot_offset(blocks[at].0);
             let bytes = length as u64 * self.metadata.geometry.block();
             let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
-            self.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Job::Reorder.io(at));
+            self.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Job::Replicate.io(at));
             in_flight += 1;
             at += length;
         }
@@ -276,7 +276,7 @@ impl Pool {
     }
 }
 
-impl Reorder {
+impl Replicate {
     /// The table of replicas is made anew, from the map of their volume.
     fn find(&mut self, pool: &mut Pool, facts: &Facts) {
         // What is to go takes memory until that is said.
@@ -394,7 +394,7 @@ impl Reorder {
     }
 }
 
-impl Steps for Reorder {
+impl Steps for Replicate {
     fn is_under_way(&self) -> bool {
         self.work.is_some() || self.duplicate.is_under_way()
     }

@@ -1,4 +1,4 @@
-//! The mover: puts blocks into other slots, for jobs that say which and where to (`home/`, `collect.rs`, `relocate/`). There is no other way of
+//! The mover: puts blocks into other slots, for jobs that say which and where to (`defrag/`, `gc.rs`, `relocate/`). There is no other way of
 //! doing it.
 //!
 //! ```text

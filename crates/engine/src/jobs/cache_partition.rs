@@ -1,4 +1,4 @@
-//! The boundary between the index and the read cache: carries out what `icache/rule.rs` decides, while everything is served.
+//! The partition of memory between the index and the read cache (POD, iCache): carries out what `icache/rule.rs` decides, while everything is served.
 //!
 //! What is divided are the chunks of the index and the payload buffers that are not for what comes in. A move goes step by step,
 //! a few chunks at a time, and memory is given up on one side before it is taken on the other:
@@ -7,13 +7,13 @@
 //! - *the index grows*: the number of buffers falls. The read cache evicts what it needs least; blocks that it keeps and that
 //!   are in buffers that go are copied to others. When the last of these buffers is released, the chunks come.
 //!
-//! What has grown is filled with the newest of its ghosts (`fetch.rs`).
+//! What has grown is filled with the newest of its ghosts (`cache_warmup.rs`).
 
 use alloc::collections::BTreeMap;
 
 use super::Jobs;
-use super::fetch::Fetch;
-use super::rebuild::Rebuild;
+use super::cache_warmup::CacheWarmup;
+use super::index_rebuild::IndexRebuild;
 use crate::api::*;
 use crate::counters::ContentCounts;
 use crate::dedup::index::first_bits;
@@ -81,7 +81,7 @@ struct Copy {
 }
 
 /// What the engine knows of the division.
-pub(crate) struct Boundary {
+pub(crate) struct CachePartition {
     /// The setting that `goal` is for.
     setting: Option<CacheSetting>,
     /// What the read cache finds blocks by, as its size follows it.
@@ -105,9 +105,9 @@ pub(crate) struct Boundary {
     pub(crate) counts: CacheCounts,
 }
 
-impl Boundary {
-    pub(crate) fn new(limits: &Limits, block: u64) -> Boundary {
-        Boundary {
+impl CachePartition {
+    pub(crate) fn new(limits: &Limits, block: u64) -> CachePartition {
+        CachePartition {
             setting: None,
             key: CacheKey::default(),
             most_copied: 0,
@@ -176,7 +176,7 @@ impl Pool {
     }
 }
 
-impl Boundary {
+impl CachePartition {
     // ---- counting ----
 
     /// Counts what a write found in the index.
@@ -246,7 +246,7 @@ impl Boundary {
     }
 
     /// New limits are in force: what is too much goes at once, as far as it can; what there is more comes step by step.
-    fn divide_anew(&mut self, pool: &mut Pool, rebuild: &mut Rebuild, fetch: &mut Fetch) {
+    fn divide_anew(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
         let block = pool.metadata.geometry.block();
         let (size, slots) = (pool.limits.index_size(block), pool.metadata.geometry.slots());
         let tag_bits = pool.limits.index_tag_bits;
@@ -291,7 +291,7 @@ impl Boundary {
 
     /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
     #[inline]
-    fn step(&mut self, pool: &mut Pool, rebuild: &mut Rebuild, fetch: &mut Fetch) {
+    fn step(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
         self.work_left = false;
         let is_same = pool.cache_setting() == self.setting && pool.cache.key() == self.key;
         if self.is_new || !is_same || pool.columns_budget() != self.most_copied {
@@ -310,7 +310,7 @@ impl Boundary {
     }
 
     #[inline(never)]
-    fn follow_setting(&mut self, pool: &mut Pool, rebuild: &mut Rebuild) {
+    fn follow_setting(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild) {
         let before = pool.index.chunks();
         self.aim(pool);
         let same_key = core::mem::replace(&mut self.key, pool.cache.key()) == self.key;
@@ -326,7 +326,7 @@ impl Boundary {
     }
 
     #[inline]
-    fn look_at_hits(&mut self, pool: &Pool, fetch: &mut Fetch) {
+    fn look_at_hits(&mut self, pool: &Pool, fetch: &mut CacheWarmup) {
         let Some(CacheSetting { division: Division::Adaptive(rule), .. }) = self.setting else { return };
         if self.controller.is_due(&pool.limits.cache) {
             self.decide(pool, fetch, rule);
@@ -334,7 +334,7 @@ impl Boundary {
     }
 
     #[inline(never)]
-    fn decide(&mut self, pool: &Pool, fetch: &mut Fetch, rule: Rule) {
+    fn decide(&mut self, pool: &Pool, fetch: &mut CacheWarmup, rule: Rule) {
         let before = self.share;
         let share = self.controller.look(rule, &pool.limits.cache, before);
         if share != before {
@@ -447,7 +447,7 @@ impl Boundary {
     }
 
     /// Chooses the ghosts that are to come into what grows, the newest first.
-    fn choose_ghosts(&self, pool: &Pool, fetch: &mut Fetch, before: u32) {
+    fn choose_ghosts(&self, pool: &Pool, fetch: &mut CacheWarmup, before: u32) {
         let segment = |share: u32| (share as usize * SEGMENTS).div_ceil(1000).min(SEGMENTS);
         if self.share < before {
             let (from, to) = ((1000 - before) as usize * SEGMENTS / 1000, segment(1000 - self.share));
@@ -460,7 +460,7 @@ impl Boundary {
     }
 
     /// Where the boundary is, and what was hit.
-    pub(crate) fn status(&self, pool: &Pool, fetch: &Fetch) -> CacheStatus {
+    pub(crate) fn status(&self, pool: &Pool, fetch: &CacheWarmup) -> CacheStatus {
         let block = pool.metadata.geometry.block();
         CacheStatus {
             shared_bytes: pool.limits.shared_bytes(block),
@@ -484,15 +484,15 @@ impl Boundary {
 }
 
 impl Jobs {
-    /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
+    /// Looks at the hits if it is time, and moves the cache_partition by a step if it is not where it should be.
     pub(crate) fn move_boundary(&mut self, pool: &mut Pool) {
-        let Jobs { boundary, rebuild, fetch, .. } = self;
-        boundary.step(pool, rebuild, fetch);
+        let Jobs { cache_partition, index_rebuild, cache_warmup, .. } = self;
+        cache_partition.step(pool, index_rebuild, cache_warmup);
     }
 
     /// New limits are in force: what is too much goes at once, as far as it can; what there is more comes step by step.
     pub(crate) fn divide_anew(&mut self, pool: &mut Pool) {
-        let Jobs { boundary, rebuild, fetch, .. } = self;
-        boundary.divide_anew(pool, rebuild, fetch);
+        let Jobs { cache_partition, index_rebuild, cache_warmup, .. } = self;
+        cache_partition.divide_anew(pool, index_rebuild, cache_warmup);
     }
 }
