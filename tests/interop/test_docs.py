@@ -64,5 +64,22 @@ class Links(unittest.TestCase):
         self.assertEqual(wrong, [])
 
 
+    def test_every_source_file_that_is_named_is_there(self):
+        """`file.rs` and `folder/file.rs` in backticks, in pages and in comments: names outlive what they name."""
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+        there = {"/".join(parts[first:]) for path in listed if path.endswith(".rs") for parts in [path.split("/")] for first in range(len(parts))}
+        wrong, seen = [], 0
+        for source in listed:
+            # The changelog names files of its time.
+            if not source.endswith((".rs", ".md")) or source == "CHANGELOG.md":
+                continue
+            with open(os.path.join(ROOT, source), encoding="utf-8") as file:
+                for name in re.findall(r"`([a-z_0-9/]+\.rs)`", file.read()):
+                    seen += 1
+                    wrong += [] if name in there else [f"{source}: {name}"]
+        self.assertGreater(seen, 100)
+        self.assertEqual(wrong, [])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -2,7 +2,7 @@
 //! volume has the policy `full`, which alone looks into it, where the index in memory knows nothing.
 //!
 //! One tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches (`update.rs`), writes
-//! look into it (`lookup.rs`), an audit compares it with the summaries (`audit.rs`). While volumes are offline it falls behind, and the
+//! look into it (`lookup.rs`), an audit compares it with the summaries (`audit/disk_index.rs`). While volumes are offline it falls behind, and the
 //! background pass brings it up to date (`behind.rs`). Here is how large it is, when there is one, and
 //! what becomes of its pages when there is none any more.
 //!

@@ -1,6 +1,6 @@
 //! An SSD in virtual time: when each command completes, given all that came before it.
 //!
-//! Not the timing of the crash tests (`world.rs`), which takes each I/O by itself and shuffles completions on purpose. Here
+//! Not the timing of the crash tests (`world/mod.rs`), which takes each I/O by itself and shuffles completions on purpose. Here
 //! commands compete, and that is all: a controller that takes one after the other, flash channels that each serve one read at a
 //! time, and a bus for each direction. Nothing is random, so equal runs have equal times.
 //!

@@ -1,4 +1,4 @@
-//! What comes from outside, and may be anything: the bodies of the fuzz targets in `fuzz/`, which `tests/fuzz.rs` runs with the
+//! What comes from outside, and may be anything: the bodies of the fuzz targets in `fuzz/`, which `tests/sim/fuzz.rs` runs with the
 //! corpus and with bytes from fixed seeds. A body panics where a promise is broken. docs/fuzzing.md says what each promises.
 
 mod bytes;

@@ -1,6 +1,6 @@
 //! The engine with a synthesised pool on a simulated SSD, in virtual time: a driver without bytes.
 //!
-//! A second, smaller world: the other one (`world.rs`) holds every block of its disk, notes each step in the digest of the
+//! A second, smaller world: the other one (`world/mod.rs`) holds every block of its disk, notes each step in the digest of the
 //! run, and takes the time of each I/O from chance, so that crash tests see every order. Here the disk has terabytes, runs
 //! have hundreds of thousands of requests, and times follow from what the drive is doing. Crashes are simple ones: what no
 //! sync covered is all lost or all kept.
