@@ -10,14 +10,14 @@ use tracing::level_filters::LevelFilter;
 
 use crate::print::OneLine;
 
-/// What is logged, from the least on. Each level has those before it.
+/// Amount of logging, from the least on. Each level includes those before it.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// What has failed
+    /// Failures
     Error,
-    /// What will fail, or did for one client
+    /// Failures to come, or of one client
     Warn,
-    /// What happens: start, stop, recovery, volumes
+    /// Events: start, stop, recovery, volumes
     Info,
     /// Every client that comes and goes
     Debug,
@@ -45,7 +45,7 @@ pub fn start(level: Level) {
     if goes_to_journal() { lines.without_time().init() } else { lines.init() }
 }
 
-/// Whether the error output is the systemd journal, which has its own timestamps: `JOURNAL_STREAM` names device and inode.
+/// Returns true if the error output is the systemd journal, which has its own timestamps: `JOURNAL_STREAM` names device and inode.
 fn goes_to_journal() -> bool {
     let Some(stream) = std::env::var_os("JOURNAL_STREAM") else { return false };
     let output = std::io::stderr().as_fd().try_clone_to_owned().map(std::fs::File::from);

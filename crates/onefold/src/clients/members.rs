@@ -10,20 +10,20 @@ use tracing::warn;
 
 use crate::log::Failures;
 
-/// Who is at the other end of a connection, as far as the system or TLS says so.
+/// Identity of a client, as far as the system or TLS tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Identity {
-    /// A process on this machine: its number, and when it was started. The kernel may have its socket after its end, and another process its
+    /// A process on this machine: its number, and the time of its start. The kernel may have its socket after its end, and another process its
     /// number.
     Process(u32, u64),
-    /// Whoever has the certificate with this SHA-256 digest.
+    /// The holder of the certificate with this SHA-256 digest.
     Certificate([u8; 32]),
-    /// Neither is known.
+    /// Neither is known: the connection is a client of its own.
     Unknown,
 }
 
 impl Identity {
-    /// Whether two connections are certainly of one client.
+    /// Returns true if two connections are certainly of one client: their identities are known and equal.
     fn is_same(self, other: Identity) -> bool {
         self == other && self != Identity::Unknown
     }
@@ -32,15 +32,15 @@ impl Identity {
 /// A connection that has chosen a volume.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Its place in the table of connections.
+    /// Index in the table of connections.
     pub slot: u32,
-    /// Its number in the order of all that came.
+    /// Number of the connection in the order of all that came.
     pub number: u64,
-    /// Its address, or what kind of socket it has.
+    /// Address of the client, or the kind of its socket.
     pub peer: String,
-    /// Whose it is.
+    /// Identity of its client.
     pub identity: Identity,
-    /// What it has chosen.
+    /// Volume that it has chosen.
     pub volume: VolumeId,
 }
 
@@ -62,7 +62,8 @@ impl fmt::Display for Member {
 }
 
 impl Member {
-    /// Whether another connection may be of the same client: where neither says who it is, one from the same machine may.
+    /// Returns true if another connection may be of the same client: their identities are equal, or one is unknown and both come from the same
+    /// machine.
     fn may_be(&self, other: &Member) -> bool {
         fn host(peer: &str) -> &str {
             peer.rsplit_once(':').map_or(peer, |(host, _)| host)
@@ -76,37 +77,37 @@ impl Member {
 #[derive(Default)]
 pub struct Members {
     members: Vec<Member>,
-    /// Of these, who has written.
+    /// Slots of those that have written.
     writers: Vec<u32>,
     warned: Failures,
     refusals: Failures,
 }
 
 impl Members {
-    /// Who keeps a client of this identity out of a volume that one client has for itself.
+    /// Returns a connection of another client to the volume, which keeps a client of this identity out if the volume is exclusive.
     pub fn holder(&self, volume: VolumeId, identity: Identity) -> Option<&Member> {
         self.members.iter().find(|member| member.volume == volume && !member.identity.is_same(identity))
     }
 
-    /// A client has been told that it may not have a volume: not all clients show why.
+    /// Logs that a client was refused a volume: not all clients show the reason.
     pub fn refused(&mut self, client: &Member, reason: &str, now: Nanos) {
         if let Some(count) = self.refusals.add(now) {
             warn!("{client} was refused: {reason} (refusal {count} since the start)");
         }
     }
 
-    /// A connection has chosen its volume.
+    /// Adds a connection that has chosen its volume.
     pub fn enter(&mut self, member: Member) {
         self.members.push(member);
     }
 
-    /// A connection has ended, and the engine has nothing of it any more.
+    /// Removes a connection that has ended and of which the engine has nothing any more.
     pub fn leave(&mut self, slot: u32) {
         self.members.retain(|member| member.slot != slot);
         self.writers.retain(|writer| *writer != slot);
     }
 
-    /// A connection writes for the first time. Says so where another client has written to the same volume.
+    /// Notes the first write of a connection, and warns if another client has written to the same volume.
     pub fn writes(&mut self, slot: u32, volume: &str, now: Nanos) {
         let find = |slot: u32| self.members.iter().find(|member| member.slot == slot);
         let Some(writer) = find(slot) else { return };
@@ -116,7 +117,7 @@ impl Members {
             && let Some(count) = self.warned.add(now)
         {
             warn!(
-                "the volume '{volume}' is written by {writer} beside {other}: unless they know of each other, as cluster file systems do, they                  destroy what the other has written; exclusive=on lets in one client only (number {count})"
+                "the volume '{volume}' is written by {writer} beside {other}: unless they know of each other, as cluster file systems do, they destroy what the other has written; exclusive=on lets in one client only (number {count})"
             );
         }
         self.writers.push(slot);

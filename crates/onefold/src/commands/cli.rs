@@ -26,7 +26,7 @@ Start here:  onefold serve --create --size 10G disk.onefold
 Sizes are in powers of 1024: 4096, 512MiB, 10G. Exit status: 0 success, 1 failure, 2 wrong usage."
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
     /// Open a pool although another host, or another container, has it: only when that has certainly ended
@@ -48,7 +48,7 @@ pub struct Target {
     pub control: Option<PathBuf>,
 }
 
-/// What can be asked.
+/// Commands of the program.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Make an empty pool in a file or on a block device
@@ -72,10 +72,10 @@ pub enum Command {
     /// Set properties of a pool: its memory and how that is shared, the policy of volumes that do not set one themselves, second copies,
     /// replicas, which copy its index names, or what its disk is
     Set {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// What to set, such as memory=2G.
+        /// Properties to set, such as memory=2G.
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
         /// replicas: a size that copies may take which make scattered blocks sequential again when the pool is idle, off or default;
@@ -99,7 +99,7 @@ pub enum Command {
     },
     /// Show the properties of a pool and where they come from
     Get {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// Only this property: policy, memory, second-copies, replicas, index-copy, defrag, cache, cache-key, device, dedup-verify, relocate,
@@ -117,7 +117,7 @@ pub enum Command {
     Status(StatusArgs),
     /// Show a pool that is being served, in this terminal: savings, requests, memory, background work
     Top {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// Print one frame and end: figures of one second
@@ -138,12 +138,12 @@ pub enum Command {
     Estimate(EstimateArgs),
     /// Print what a shell needs to complete commands and switches: 'onefold completions bash'
     Completions {
-        /// Which shell
+        /// Name of the shell
         shell: Shell,
     },
     /// Write the manual pages, one for each command
     Man {
-        /// Where to, a folder; made if it is missing
+        /// Folder to write to; created if missing
         folder: PathBuf,
     },
 }
@@ -161,14 +161,14 @@ fn parse_share(text: &str) -> Result<u64, String> {
 pub struct CreateArgs {
     /// File (made if it is missing) or block device
     pub pool: PathBuf,
-    /// How much data fits, at least 16M; the file may grow larger than this by the pool's own tables
+    /// Capacity for data, at least 16M; the file may grow larger than this by the pool's own tables
     #[arg(long, alias = "size", value_parser = size::parse_large)]
     pub capacity: u64,
     /// Room for maps and tables in percent of the capacity, where that is more than usual (3 % and 32 MiB): for many clones of the
     /// same images (docs/sizing.md)
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub metadata: Option<u64>,
-    /// What the disk is: hdd (it has heads), ssd, or auto: what the system says whenever the pool is opened
+    /// Kind of the disk: hdd (rotational), ssd, or auto: as the system says whenever the pool is opened
     #[arg(long, default_value = "auto")]
     pub device: DeviceKind,
     /// Overwrite whatever the file or device holds
@@ -182,13 +182,13 @@ pub struct CreateArgs {
 /// `onefold grow`.
 #[derive(Args, Debug)]
 pub struct GrowArgs {
-    /// Which pool
+    /// Pool: its file or block device
     #[command(flatten)]
     pub target: Target,
-    /// How much data shall fit, all in all; a device must have been made larger before
+    /// New capacity for data, in total; a device must have been made larger before
     #[arg(long, alias = "size", value_parser = size::parse_large, required_unless_present = "metadata")]
     pub capacity: Option<u64>,
-    /// How much room there shall be for maps and tables, all in all; possible at most seven times in the life of a pool
+    /// New space for maps and tables, in total; possible at most seven times in the life of a pool
     #[arg(long, value_name = "SIZE", value_parser = size::parse_large)]
     pub metadata: Option<u64>,
     /// Report as JSON
@@ -201,7 +201,7 @@ pub struct GrowArgs {
 pub enum VolumeCommand {
     /// Create a volume; it is served under its name to every new connection. A pool holds at most 1,024 volumes
     Create {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'
@@ -209,7 +209,7 @@ pub enum VolumeCommand {
         /// Size as clients see it, a multiple of 4096; it may exceed the pool's capacity
         #[arg(long, alias = "capacity", value_parser = size::parse)]
         size: u64,
-        /// What to share: nothing (native; observe also counts what could be), every known block (full), what makes
+        /// Deduplication policy: none (native; observe also counts what could be), every known block (full), what makes
         /// requests cheaper (select, select:T, select:T,request), runs (idedup, idedup:T), or what the pool says (inherit)
         #[arg(long, value_parser = policy_value, default_value = "inherit")]
         policy: String,
@@ -219,10 +219,10 @@ pub enum VolumeCommand {
     },
     /// Delete a volume for good; refused while clients are connected to it
     Delete {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// Which
+        /// Name of the volume
         name: String,
         /// Disconnect its clients
         #[arg(long)]
@@ -237,10 +237,10 @@ pub enum VolumeCommand {
     /// Change the size of a volume; connected clients see it when they connect again
     #[command(override_usage = "onefold volume resize [OPTIONS] <POOL> <NAME> <SIZE>")]
     Resize {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// Which
+        /// Name of the volume
         name: String,
         /// The new size
         #[command(flatten)]
@@ -260,21 +260,21 @@ pub enum VolumeCommand {
     /// exclusive=on|off, timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms, keep-runs=on|off|auto,
     /// controller=forecast|paper
     Set {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// Which
+        /// Name of the volume
         name: String,
-        /// What to set, such as policy=native
+        /// Properties to set, such as policy=native
         #[arg(value_name = "KEY=VALUE", required = true)]
         properties: Vec<String>,
     },
     /// Show the properties of a volume and where they come from
     Get {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// Which
+        /// Name of the volume
         name: String,
         /// Only this property: policy, read-only, exclusive, timing, goal, keep-runs or controller
         key: Option<String>,
@@ -284,7 +284,7 @@ pub enum VolumeCommand {
     },
     /// List the volumes
     List {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// Report as JSON
@@ -305,7 +305,7 @@ pub struct NewSize {
 }
 
 impl NewSize {
-    /// In bytes.
+    /// Returns the size in bytes, by either spelling; 0 if neither is given.
     pub fn bytes(&self) -> u64 {
         self.positional.or(self.size).unwrap_or(0)
     }
@@ -319,7 +319,7 @@ pub enum RelocateCommand {
     Profile(ProfileCommand),
     /// Show which volumes would have shared blocks moved, how much that is, and the device reads that it saves
     Plan {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// Report as JSON
@@ -333,7 +333,7 @@ pub enum RelocateCommand {
 /// `onefold relocate run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// Which pool
+    /// Pool: its file or block device
     #[command(flatten)]
     pub target: Target,
     /// Move no more than this
@@ -358,14 +358,14 @@ pub struct RunArgs {
 pub enum ObjectsCommand {
     /// Read a manifest of a guest's files into the profile of a pool that is served. It takes the place of the volume's last one
     Import {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// Which volume
+        /// Name of the volume
         volume: String,
-        /// What 'filefrag -v' printed in the guest, or lines of OFFSET LENGTH NAME in bytes; '-' is the input
+        /// Output of 'filefrag -v' in the guest, or lines of OFFSET LENGTH NAME in bytes; '-' is the input
         file: PathBuf,
-        /// Where the guest's file system begins in the volume: the offset of its partition
+        /// Offset of the guest's file system in the volume: that of its partition
         #[arg(long, value_parser = size::parse)]
         offset: Option<u64>,
     },
@@ -376,19 +376,19 @@ pub enum ObjectsCommand {
 pub enum ProfileCommand {
     /// Begin to note; it takes 12.5 MiB of the server's memory
     Start {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
     },
     /// End that, and forget what was noted
     Stop {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
     },
     /// Write what was noted to a file: it survives the end of the server there
     Save {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// The file; a saved profile that is there is replaced
@@ -396,7 +396,7 @@ pub enum ProfileCommand {
     },
     /// Take what was noted from such a file of the same pool, in place of what there is, and note on
     Load {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// The file
@@ -404,7 +404,7 @@ pub enum ProfileCommand {
     },
     /// Show what was noted
     Show {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// Report as JSON
@@ -419,18 +419,18 @@ pub enum CacheCommand {
     /// Make a file or a block device the cache of a pool. While the pool is served, it is in use at once; each later start names it with
     /// 'serve --flash'
     Attach {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// File (made with --size if it is missing) or block device on flash
         device: PathBuf,
-        /// How much of it to use [default: all of it]
+        /// Bytes of it to use [default: all of it]
         #[arg(long, alias = "capacity", value_parser = size::parse_large)]
         size: Option<u64>,
-        /// How much may be written to it in a day, such as 20G/day [default: its size]. One filling of it comes on top, once a start
+        /// Bytes that may be written to it in a day, such as 20G/day [default: its size]. One filling of it comes on top, once a start
         #[arg(long, value_name = "SIZE/day", value_parser = parse_budget)]
         write_budget: Option<u64>,
-        /// How much may be written to it in its life, as its maker says (TBW): then 'cache status' says how long it lasts
+        /// Bytes that may be written to it in its life, as its maker says (TBW): then 'cache status' says how long it lasts
         #[arg(long, value_name = "SIZE", value_parser = size::parse_large)]
         tbw: Option<u64>,
         /// Overwrite whatever the file or device holds
@@ -442,7 +442,7 @@ pub enum CacheCommand {
     },
     /// Take the cache away from a pool that is served. Nothing is lost: it has copies only
     Detach {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// Report as JSON
@@ -451,7 +451,7 @@ pub enum CacheCommand {
     },
     /// Show what the cache holds, how often it hits, what was written to it, and how long it lasts
     Status {
-        /// Which pool
+        /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
         /// Report as JSON
@@ -460,7 +460,7 @@ pub enum CacheCommand {
     },
 }
 
-/// A size for each day: `20G/day`, or `20G`.
+/// Parses a size for each day: `20G/day`, or `20G`.
 fn parse_budget(text: &str) -> Result<u64, String> {
     size::parse_large(text.strip_suffix("/day").unwrap_or(text))
 }
@@ -476,15 +476,15 @@ pub struct ServeArgs {
     /// Capacity of the pool and size of the volume 'default' (with --create)
     #[arg(long, alias = "capacity", value_parser = size::parse_large, requires = "create")]
     pub size: Option<u64>,
-    /// Where to listen: unix:PATH or tcp:HOST:PORT, several times if wanted [default: unix:POOL.sock, unless the service
+    /// Address to listen on: unix:PATH or tcp:HOST:PORT, several times if wanted [default: unix:POOL.sock, unless the service
     /// manager hands sockets over]
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub listen: Vec<Address>,
-    /// Where commands reach this server, who then need the same --control PATH [default: POOL.ctl; for a device or a path too long
+    /// Control socket of this server; commands then need the same --control PATH [default: POOL.ctl; for a device or a path too long
     /// for a socket a short name in $XDG_RUNTIME_DIR or /run/onefold]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// Where to show a page for browsers, with /metrics for Prometheus, /healthz and /status.json; nothing can be changed there
+    /// Address of a page for browsers, with /metrics for Prometheus, /healthz and /status.json; nothing can be changed there
     #[arg(long, value_name = "HOST:PORT", value_parser = Address::parse_http)]
     pub http: Option<Address>,
     /// The cache on flash in front of the pool, which 'onefold cache attach' made: a file or a block device. If it cannot be used, the
@@ -503,10 +503,10 @@ pub struct ServeArgs {
     /// Stay awake for up to so many microseconds while requests come shortly after each other; 0: sleep at once
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(0..=1000), default_value_t = 100)]
     pub poll: u64,
-    /// When stopping: give up the last checkpoint after so many seconds; the next start replays the journal
+    /// Seconds after which a stop gives up the last checkpoint; the next start replays the journal
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86400), default_value_t = 30)]
     pub stop_timeout: u64,
-    /// How much to log, to the error output
+    /// Log level, to the error output
     #[arg(long, value_name = "LEVEL", value_enum, env = "ONEFOLD_LOG", hide_env_values = true, default_value_t = Level::Info)]
     pub log: Level,
     /// Serve every volume read-only. A pool that was closed cleanly is not written at all, and may be in a file that cannot
@@ -517,7 +517,7 @@ pub struct ServeArgs {
     /// metadata, no data and not the pool's key. Earlier recordings are kept as FILE.1 to FILE.3
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Where the recording ends; the server goes on
+    /// Largest size of the recording; the server goes on without it
     #[arg(long, value_name = "SIZE", value_parser = size::parse_large, requires = "record", default_value = "1G")]
     pub record_size: u64,
     /// TLS for clients over TCP. (A Unix socket needs none: the rights of its file say who may connect.) Needs --tls-certificates
@@ -540,7 +540,7 @@ pub struct ServeArgs {
 /// `onefold status`.
 #[derive(Args, Debug)]
 pub struct StatusArgs {
-    /// Which pool
+    /// Pool: its file or block device
     #[command(flatten)]
     pub target: Target,
     /// Show every figure, and all volumes
@@ -565,10 +565,10 @@ pub struct StatusArgs {
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("form"))]
 pub struct ConnectArgs {
-    /// Which pool
+    /// Pool: its file or block device
     #[command(flatten)]
     pub target: Target,
-    /// Which volume
+    /// Name of the volume
     pub volume: String,
     /// Options of a command line of QEMU
     #[arg(long, group = "form")]
@@ -590,25 +590,25 @@ pub struct ConnectArgs {
     pub tcp: bool,
 }
 
-/// Where something is pasted.
+/// Place where the text for a client is pasted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// The NBD URI alone.
+    /// Anywhere, as the NBD URI alone.
     Uri,
     /// QEMU's command line.
     Qemu,
-    /// libvirt's XML.
+    /// XML of a libvirt domain.
     Libvirt,
     /// A shell, with the kernel's client.
     NbdClient,
-    /// nbdtab and fstab.
+    /// Files `/etc/nbdtab` and `/etc/fstab`.
     Fstab,
     /// A shell, with FUSE.
     Nbdfuse,
 }
 
 impl ConnectArgs {
-    /// What is asked for: the URI, unless something else is.
+    /// Returns the form that is asked for: the URI, unless another one is.
     pub fn form(&self) -> Form {
         let asked = [
             (self.qemu, Form::Qemu),
@@ -624,14 +624,14 @@ impl ConnectArgs {
 /// `onefold import`.
 #[derive(Args, Debug)]
 pub struct ImportArgs {
-    /// Which pool
+    /// Pool: its file or block device
     #[command(flatten)]
     pub target: Target,
-    /// Which volume; a new one is as large as the image
+    /// Name of the volume; a new one is as large as the image
     pub volume: String,
     /// File or block device of the image; formats other than raw are read by qemu-nbd
     pub image: PathBuf,
-    /// What the image is [default: what it begins with says]. Say raw of a raw image from somebody you do not trust
+    /// Format of the image [default: detected by its magic number]. Give raw for a raw image that you do not trust
     #[arg(long, value_name = "FORMAT", value_parser = clap::builder::PossibleValuesParser::new(format::FORMATS))]
     pub format: Option<String>,
     /// Take an image all the same: one that is damaged or was cut short, one that QEMU may write meanwhile (raw only), or one whose header names other
@@ -649,7 +649,7 @@ pub struct ImportArgs {
     pub json: bool,
 }
 
-/// What an import takes although it is no good image.
+/// Defects of an image that an import accepts on request.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allow {
     /// Tables of the image lead beyond its end, or contradict each other
@@ -663,10 +663,10 @@ pub enum Allow {
 /// `onefold export`.
 #[derive(Args, Debug)]
 pub struct ExportArgs {
-    /// Which pool
+    /// Pool: its file or block device
     #[command(flatten)]
     pub target: Target,
-    /// Which volume
+    /// Name of the volume
     pub volume: String,
     /// File to make, or block device; .qcow2, .vmdk, .vdi and .vhdx say the format, everything else is raw
     pub image: PathBuf,
@@ -691,7 +691,7 @@ pub struct ExportArgs {
 /// `onefold scrub`.
 #[derive(Args, Debug)]
 pub struct ScrubArgs {
-    /// Which pool
+    /// Pool: its file or block device
     #[command(flatten)]
     pub target: Target,
     /// Wait for the end; the exit status then says whether damage is left. Where no server runs, that is always so
@@ -711,7 +711,7 @@ pub struct ScrubArgs {
 /// `onefold dedup`.
 #[derive(Args, Debug)]
 pub struct DedupArgs {
-    /// Which pool
+    /// Pool: its file or block device
     #[command(flatten)]
     pub target: Target,
     /// Wait for the end. Where no server runs, that is always so
@@ -819,7 +819,7 @@ mod tests {
         assert!(matches!(served.command, Command::Serve(ServeArgs { memory: Some(memory), .. }) if memory == 2 << 30));
     }
 
-    /// Commands below `command`, with the words before them.
+    /// Collects the commands below `command`, with the words before them.
     fn leaves(command: &clap::Command, name: &str, found: &mut Vec<(String, clap::Command)>) {
         if !command.has_subcommands() {
             found.push((name.to_owned(), command.clone()));

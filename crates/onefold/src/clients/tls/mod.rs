@@ -32,18 +32,18 @@ use relay::Arrival;
 
 /// Clients with TLS at a time. The relay's memory, at most 200 KiB for each, is beside the pool's `--memory`.
 pub const CLIENTS_MAX: usize = 128;
-/// How many of them may be without an export: in the handshake of TLS, or in that of NBD behind it. When more come, the oldest goes.
+/// Number of clients with TLS that may be without an export: in the handshake of TLS, or in that of NBD behind it. When more come, the oldest goes.
 pub const HANDSHAKES_MAX: usize = 64;
-/// The most that the relay takes at a time: beside the clients, those that have been ended and that it has not let go of yet.
+/// Number of connections in the relay, at most: beside the clients, those that have been ended and that it has not let go of yet.
 const RELAYED_MAX: usize = 2 * CLIENTS_MAX;
 
-/// How long the relay may take, at the end, to send what the reactor has answered.
+/// Time that the relay may take, at the end, to send what the reactor has answered.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The SHA-256 digest of a client's certificate: there when the handshake is over, if it was asked for one.
+/// SHA-256 digest of a client's certificate: set when the handshake is over, if the client was asked for one.
 pub type Certificate = Arc<OnceLock<[u8; 32]>>;
 
-/// Whether clients over TCP may, or must, encrypt.
+/// Use of TLS by clients over TCP: off, allowed or required.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum Mode {
     /// No TLS
@@ -51,7 +51,7 @@ pub enum Mode {
     Off,
     /// Whoever asks for TLS gets it
     On,
-    /// Who does not ask for TLS is served nothing
+    /// Clients that do not ask for TLS are refused
     Require,
 }
 
@@ -65,16 +65,16 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The server's certificate and key, and whom it lets in. Dropping it ends the relay.
+/// The server's certificate and key, and the authorities whose clients it lets in. Dropping it ends the relay.
 pub struct Tls {
     config: Arc<ServerConfig>,
     mode: Mode,
     /// Arrivals for the relay; none when it is to end.
     arrivals: Option<Sender<Arrival>>,
-    /// Counts up to wake it.
+    /// Event counter whose increment wakes the relay.
     wake: Arc<OwnedFd>,
     open: Arc<AtomicUsize>,
-    /// Nothing ever comes; the other end goes when the relay has ended.
+    /// Channel on which nothing ever comes; it is disconnected when the relay has ended.
     ended: Receiver<()>,
 }
 
@@ -98,12 +98,12 @@ impl Tls {
         Ok(Tls { config, mode, arrivals: Some(arrivals), wake, open, ended })
     }
 
-    /// Who may, or must, encrypt.
+    /// Returns the mode of TLS for clients over TCP.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// What a connection over TCP offers.
+    /// Returns the protocol's form of the mode, for a connection over TCP.
     pub fn offer(&self) -> nbd::Tls {
         match self.mode {
             Mode::Off => nbd::Tls::Unsupported,
@@ -112,7 +112,7 @@ impl Tls {
         }
     }
 
-    /// Gives a client's socket to the relay; returns the one to go on with. None if the relay has too many, or the system has no more.
+    /// Gives a client's socket to the relay; returns the one to continue with. `None` if the relay has too many, or the system has no more.
     pub fn secure(&self, socket: OwnedFd, who: String, certificate: Certificate) -> Option<OwnedFd> {
         if self.open.load(Ordering::Relaxed) >= RELAYED_MAX {
             return None;
@@ -169,7 +169,7 @@ fn configure(folder: &Path, verify_peer: bool) -> anyhow::Result<ServerConfig> {
     Ok(config)
 }
 
-/// Tells the library the time, also where the clock is before 1970, at which its own panics.
+/// Time for the library, also if the system's clock is before 1970, at which the library's own panics.
 #[derive(Debug)]
 struct Clock;
 
