@@ -43,7 +43,7 @@ impl std::fmt::Display for InvalidExport {
 impl std::error::Error for InvalidExport {}
 
 impl ExportInfo {
-    /// An export that can be written and is not the default one.
+    /// Checks the strings and the size, and makes a writable export that is not the default one.
     pub fn new(name: &str, description: &str, size_bytes: u64) -> Result<ExportInfo, InvalidExport> {
         if name.is_empty() {
             return Err(InvalidExport::EmptyName);
@@ -76,7 +76,7 @@ impl ExportInfo {
         self
     }
 
-    /// Marks the export that the empty name selects; the first one marked in a list wins.
+    /// Sets whether the empty name selects this export; the first default export in a list wins.
     #[must_use]
     pub fn default_export(mut self, is_default: bool) -> ExportInfo {
         self.is_default = is_default;
@@ -92,33 +92,33 @@ impl ExportInfo {
         self
     }
 
-    /// Why it is not opened, if it is not.
+    /// Returns the reason for which the export is not opened; `None` if clients may open it.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
 
-    /// Its name, never empty.
+    /// Returns the name that clients select the export by; it is never empty.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Text for people; may be empty.
+    /// Returns the text for people; it may be empty.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Its size.
+    /// Returns the size in bytes, below 2^63.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// Whether commands that write are refused.
+    /// Returns true if commands that write are refused with `EPERM`.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 }
 
-/// The position in `exports` of the export that a client means by `name`; the empty name means the default one.
+/// Returns the position in `exports` of the export that a client means by `name`; the empty name means the default one.
 pub(crate) fn find_export(exports: &[ExportInfo], name: &str) -> Option<usize> {
     if name.is_empty() {
         exports.iter().position(|export| export.is_default)

@@ -22,10 +22,10 @@ use crate::{Tls, Violation};
 pub const MAXIMUM_OPTION_BYTES: u32 = 64 << 10;
 /// The most options in one handshake, beside those that ask about one export after the other.
 pub const MAXIMUM_OPTIONS: u32 = 256;
-/// How many more there may be for each export: `qemu-nbd --list` asks three times about each, `nbdinfo --list` twice.
+/// Number of further options for each export: `qemu-nbd --list` asks three times about each, `nbdinfo --list` twice.
 pub const MAXIMUM_OPTIONS_PER_EXPORT: u32 = 4;
 
-/// What a handshake has agreed on.
+/// Export and options that a handshake has agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreement {
     /// Position in the list of exports of this call.
@@ -35,7 +35,7 @@ pub(crate) struct Agreement {
     pub allocation_context: bool,
 }
 
-/// What feeding the handshake led to.
+/// Result of feeding the handshake with input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Feed the rest of the input, or more.
@@ -244,7 +244,7 @@ impl Handshake {
         })
     }
 
-    /// `NBD_OPT_EXPORT_NAME` (1): the data is the name; a refusal can only end the session.
+    /// Answers `NBD_OPT_EXPORT_NAME` (1), whose data is the name; a refusal can only end the session.
     fn answer_export_name(&self, data: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Outcome {
         let export = decode_string(data).ok().and_then(|name| find_export(exports, name));
         let Some(export) = export.filter(|&export| exports[export].refusal().is_none()) else {
@@ -258,7 +258,7 @@ impl Handshake {
         self.establish(export, exports)
     }
 
-    /// `NBD_OPT_STARTTLS` (5). What was negotiated before in the clear does not count afterwards.
+    /// Answers `NBD_OPT_STARTTLS` (5). Options that were negotiated before in the clear do not count afterwards.
     fn answer_start_tls(&mut self, data: &[u8]) -> Result<(), Rejection> {
         match self.tls {
             Tls::Unsupported => {
@@ -279,7 +279,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// `NBD_OPT_STRUCTURED_REPLY` (8); asking again changes nothing.
+    /// Answers `NBD_OPT_STRUCTURED_REPLY` (8); asking again changes nothing.
     fn answer_structured_reply(&mut self, data: &[u8]) -> Result<(), Rejection> {
         if !data.is_empty() {
             return Err(Rejection::invalid("the option carries no data"));
@@ -288,7 +288,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// `NBD_OPT_INFO` (6) and `NBD_OPT_GO` (7), up to the final reply; returns the export's position.
+    /// Answers `NBD_OPT_INFO` (6) and `NBD_OPT_GO` (7), up to the final reply; returns the export's position.
     fn answer_info(
         &self,
         option: u32,
@@ -319,7 +319,7 @@ impl Handshake {
         Ok(position)
     }
 
-    /// `NBD_OPT_LIST_META_CONTEXT` (9).
+    /// Answers `NBD_OPT_LIST_META_CONTEXT` (9), up to the final reply; `base:allocation` is the only context.
     fn answer_list_meta_context(
         &self,
         data: &[u8],
@@ -333,7 +333,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// `NBD_OPT_SET_META_CONTEXT` (10); the former selection is gone already.
+    /// Answers `NBD_OPT_SET_META_CONTEXT` (10), up to the final reply; the caller has dropped the former selection already.
     fn answer_set_meta_context(
         &mut self,
         data: &[u8],
@@ -361,7 +361,7 @@ impl Handshake {
         Ok((&exports[position], query))
     }
 
-    /// "Transmission flags": only what works on this export in this session.
+    /// Returns the flags of "Transmission flags": only those that work on this export in this session.
     fn transmission_flags(&self, export: &ExportInfo) -> u16 {
         let mut flags =
             TRANSMISSION_HAS_FLAGS | TRANSMISSION_SEND_FLUSH | TRANSMISSION_SEND_FUA | TRANSMISSION_CAN_MULTI_CONN;
@@ -377,7 +377,7 @@ impl Handshake {
     }
 }
 
-/// `NBD_OPT_LIST` (3), up to the final reply.
+/// Answers `NBD_OPT_LIST` (3) with the names of all exports, up to the final reply.
 fn answer_list(data: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Result<(), Rejection> {
     if !data.is_empty() {
         return Err(Rejection::invalid("the option carries no data"));
@@ -413,13 +413,13 @@ fn put_refusal(output: &mut Vec<u8>, option: u32, reply: OptionReply, text: &str
     output.extend_from_slice(text.as_bytes());
 }
 
-/// The position of the export that a client asks for, and why it is not opened.
+/// Returns the position of the export that a client asks for and the reason for which it is not opened; `None` if it may be opened.
 fn refusal<'exports>(data: &[u8], exports: &'exports [ExportInfo]) -> Option<(usize, &'exports str)> {
     let position = find_export(exports, decode_export_query(data).ok()?.name)?;
     exports[position].refusal().map(|reason| (position, reason))
 }
 
-/// The length of one of our own strings, all of which are within the protocol's limit.
+/// Returns the length of a string that the server sends; all of these are within the protocol's limit.
 fn string_bytes(string: &str) -> u32 {
     assert!(string.len() <= MAXIMUM_STRING_BYTES, "strings that we send are bounded where they are made");
     string.len() as u32

@@ -43,7 +43,7 @@ pub use wire::{Command, CommandFlags, ErrorCode};
 use handshake::Handshake;
 use transmission::Transmission;
 
-/// What the client did that ends the session without a word ("Termination of the session").
+/// Act of the client that ends the session without a reply ("Termination of the session").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// The client flags hold a bit that was not offered.
@@ -81,7 +81,7 @@ impl std::fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// What a connection offers of TLS ("TLS support").
+/// TLS that a connection offers ("TLS support").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
     /// Nothing.
@@ -94,7 +94,7 @@ pub enum Tls {
     Established,
 }
 
-/// What the caller has to do after a call of [`Session::receive`].
+/// Duty of the caller after a call of [`Session::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing but sending what was appended to `output`: feed the rest of the input if there is any, else receive.
@@ -129,9 +129,9 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Progress {
-    /// How many bytes of the input were used up; what follows them is to be fed again, or is payload.
+    /// Number of bytes of the input that were used up; the bytes behind them are fed again, or are payload.
     pub consumed: usize,
-    /// What to do.
+    /// Duty of the caller before it feeds more.
     pub step: Step,
 }
 
@@ -151,7 +151,7 @@ enum Phase {
 }
 
 impl Session {
-    /// A session that begins with its greeting, which is appended to `output` ("Newstyle negotiation").
+    /// Begins a session and appends its greeting to `output` ("Newstyle negotiation").
     pub fn new(tls: Tls, output: &mut Vec<u8>) -> Session {
         Session { phase: Phase::Handshake(Handshake::new(tls, output)), shutting_down: false }
     }
@@ -214,14 +214,13 @@ impl Session {
         }
     }
 
-    /// From now on, answers options with `NBD_REP_ERR_SHUTDOWN`; the client can still say goodbye. What comes after the handshake is
-    /// for the server to leave unread: a request that gets no answer is sent again by a client that connects again, and one that is answered
-    /// with `NBD_ESHUTDOWN` is an error to whoever made it.
+    /// Answers options with `NBD_REP_ERR_SHUTDOWN` from now on; the client can still end the session. After the handshake the server must leave all input
+    /// unread: a client that connects again repeats a request without an answer, while `NBD_ESHUTDOWN` is an error to whoever made the request.
     pub fn shut_down(&mut self) {
         self.shutting_down = true;
     }
 
-    /// How the session replies, once in the transmission phase.
+    /// Returns the form of the session's replies; `None` outside the transmission phase.
     pub fn reply_form(&self) -> Option<ReplyForm> {
         match &self.phase {
             Phase::Transmission(transmission) => Some(transmission.reply_form()),
@@ -229,7 +228,7 @@ impl Session {
         }
     }
 
-    /// Whether the handshake is still going on, for its deadline.
+    /// Returns true while the handshake goes on; the caller sets its deadline by this.
     pub fn is_in_handshake(&self) -> bool {
         matches!(self.phase, Phase::Handshake(_))
     }

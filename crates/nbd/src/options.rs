@@ -89,7 +89,7 @@ pub(crate) fn decode_meta_query(data: &[u8]) -> Result<MetaQuery<'_>, Rejection>
     Ok(meta)
 }
 
-/// A string of the protocol: UTF-8, no NUL, at most 4096 bytes ("Conventions").
+/// Decodes a string of the protocol: UTF-8, no NUL, at most 4096 bytes ("Conventions").
 pub(crate) fn decode_string(bytes: &[u8]) -> Result<&str, Rejection> {
     if bytes.len() > MAXIMUM_STRING_BYTES {
         return Err(Rejection::invalid("a string is longer than 4096 bytes"));

@@ -30,7 +30,7 @@ pub enum Run {
     Hole(u32),
 }
 
-/// What to send next, in order.
+/// Part of a reply, in the order of sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// These bytes of the vector of headers.
@@ -46,7 +46,7 @@ pub enum Part {
     Zeroes(u32),
 }
 
-/// How a failure of a READ must be carried out.
+/// Way to end a READ that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Failure {
@@ -66,34 +66,34 @@ pub struct ReadReply {
 }
 
 impl ReadReply {
-    /// A reply of which nothing is sent.
+    /// Begins the reply to a READ; no byte of it is planned yet.
     pub fn new(request: Request) -> ReadReply {
         assert!(request.command == Command::Read, "a read reply answers a READ");
         ReadReply { request, planned: 0, finished: false }
     }
 
-    /// The request answered.
+    /// Returns the READ that this reply answers.
     pub fn request(&self) -> &Request {
         &self.request
     }
 
-    /// Bytes that are still to be given in pieces.
+    /// Returns the number of bytes that are still to be given in pieces.
     pub fn remaining_bytes(&self) -> u32 {
         self.request.length - self.planned
     }
 
-    /// Whether the reply is complete, by success or by failure.
+    /// Returns true once the reply is complete, by success or by failure.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Whether a failure between two pieces could not be reported: then give the whole read as one piece.
+    /// Returns true if a failure between two pieces could not be reported, so that the whole read has to be given as one piece.
     pub fn wants_one_piece(&self) -> bool {
         self.request.reply_form == ReplyForm::Simple
     }
 
-    /// Whether the client is in the middle of this reply's data: until it is finished, nothing else may be sent on the
-    /// connection. Only simple and DF replies in several pieces come to this.
+    /// Returns true while the client is in the middle of this reply's data: until it is finished, the connection must send nothing else. Only simple and DF
+    /// replies in several pieces come to this.
     pub fn holds_stream(&self) -> bool {
         !self.finished && self.planned != 0 && self.shape() != Shape::Chunks
     }
@@ -198,7 +198,7 @@ impl Run {
         matches!(self, Run::Hole(_))
     }
 
-    /// The run with `more` bytes; the sum of a piece is checked before.
+    /// Returns the run with `more` bytes added; the caller has checked that the sum of a piece does not overflow.
     fn extended(self, more: u32) -> Run {
         match self {
             Run::Data(length) => Run::Data(length + more),
@@ -215,7 +215,7 @@ enum Shape {
     Chunks,
 }
 
-/// Where a plan goes.
+/// Destination of the headers and parts of a planned piece.
 struct Plan<'a> {
     headers: &'a mut Vec<u8>,
     parts: &'a mut Vec<Part>,
@@ -233,7 +233,7 @@ impl Plan<'_> {
         }
     }
 
-    /// "`NBD_REPLY_TYPE_OFFSET_DATA`", without the data.
+    /// Plans the header of a chunk "`NBD_REPLY_TYPE_OFFSET_DATA`", without its data.
     fn data_chunk(&mut self, request: &Request, flags: u16, offset: u64, length: u32) {
         self.header(|bytes| {
             put_chunk(bytes, flags, Chunk::OffsetData, request.cookie, 8 + length);
@@ -241,7 +241,7 @@ impl Plan<'_> {
         });
     }
 
-    /// "`NBD_REPLY_TYPE_OFFSET_HOLE`".
+    /// Plans a whole chunk "`NBD_REPLY_TYPE_OFFSET_HOLE`".
     fn hole_chunk(&mut self, request: &Request, flags: u16, offset: u64, length: u32) {
         self.header(|bytes| {
             put_chunk(bytes, flags, Chunk::OffsetHole, request.cookie, 12);

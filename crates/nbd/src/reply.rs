@@ -13,7 +13,7 @@ use crate::wire::*;
 /// The most extents in one reply to BLOCK_STATUS; the client asks again for the rest.
 pub const MAXIMUM_EXTENTS: usize = 16 << 10;
 
-/// Whether the session answers in chunks (`NBD_OPT_STRUCTURED_REPLY`).
+/// Form of a session's replies: simple, or in chunks (`NBD_OPT_STRUCTURED_REPLY`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyForm {
     /// Simple replies only.
@@ -22,9 +22,9 @@ pub enum ReplyForm {
     Structured,
 }
 
-/// What `base:allocation` says of an extent.
+/// State of an extent in `base:allocation`.
 ///
-/// Nothing is reported as `HOLE` alone: it would mean that the contents are undefined.
+/// `HOLE` is never reported alone: it would mean that the contents are undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentState {
     /// Mapped: no bit.
@@ -48,7 +48,7 @@ impl ExtentState {
 /// A run of bytes in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// How long it is; may reach past the request, which the encoder cuts.
+    /// Number of bytes; the extent may reach past the request, where the encoder cuts it.
     pub length_bytes: u64,
     /// Its state.
     pub state: ExtentState,
@@ -103,7 +103,7 @@ impl Request {
     }
 }
 
-/// `length_bytes`, but at most `limit`.
+/// Returns `length_bytes`, but at most `limit`.
 fn clamp(length_bytes: u64, limit: u32) -> u32 {
     u32::try_from(length_bytes).map_or(limit, |length| length.min(limit))
 }
@@ -134,7 +134,7 @@ fn put_error_fields(output: &mut Vec<u8>, error: ErrorCode, (message, message_by
     output.extend_from_slice(message.as_bytes());
 }
 
-/// The message and its length, at most 4096 bytes, cut between characters.
+/// Cuts the message to at most 4096 bytes, between characters; returns it with its length in bytes.
 fn cut_message(message: &str) -> (&str, u16) {
     let mut end = message.len().min(MAXIMUM_STRING_BYTES);
     while !message.is_char_boundary(end) {

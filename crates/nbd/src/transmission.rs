@@ -24,9 +24,9 @@ pub const MAXIMUM_SWALLOWED_BYTES: u32 = 64 << 20;
 pub struct Request {
     /// Echoed in every reply; chosen by the client, not necessarily unique.
     pub cookie: u64,
-    /// What to do.
+    /// Command of the request, one that is served; never DISC.
     pub command: Command,
-    /// How to do it.
+    /// Flags of the request, only those that its command permits.
     pub flags: CommandFlags,
     /// First byte, from the start of the export; 0 for FLUSH.
     pub offset: u64,
@@ -36,8 +36,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// How many bytes of payload follow the request on the stream: the caller takes exactly these itself, or has them
-    /// swallowed by [`Session::discard_payload`](crate::Session::discard_payload).
+    /// Returns the number of payload bytes that follow the request on the stream. The caller takes exactly these itself, or has them discarded by
+    /// [`Session::discard_payload`](crate::Session::discard_payload).
     pub fn payload_bytes(&self) -> u32 {
         match self.command {
             Command::Write => self.length,
@@ -65,7 +65,7 @@ impl Refused {
     }
 }
 
-/// What feeding the transmission phase led to.
+/// Result of feeding the transmission phase with input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Proceed,

@@ -208,7 +208,7 @@ pub enum Command {
 pub const COMMAND_DISCONNECT: u16 = 2;
 
 impl Command {
-    /// The command with this number, if it is served.
+    /// Decodes the number of a command; `None` if it is not served.
     pub fn from_number(number: u16) -> Option<Command> {
         Some(match number {
             0 => Command::Read,
@@ -221,7 +221,7 @@ impl Command {
         })
     }
 
-    /// Whether the command changes the export.
+    /// Returns true for the commands that change the export: WRITE, TRIM and WRITE_ZEROES.
     pub fn writes(self) -> bool {
         match self {
             Command::Write | Command::Trim | Command::WriteZeroes => true,
@@ -229,7 +229,7 @@ impl Command {
         }
     }
 
-    /// The flags that the command may carry. FUA must be accepted on all ("Command flags", bit 0).
+    /// Returns the flags that the command may carry. FUA must be accepted on all ("Command flags", bit 0).
     pub fn permitted_flags(self) -> CommandFlags {
         let own = match self {
             Command::Read => CommandFlags::DO_NOT_FRAGMENT,
@@ -257,32 +257,32 @@ impl CommandFlags {
     /// Bit 4, `FAST_ZERO`.
     pub const FAST_ZERO: u16 = 1 << 4;
 
-    /// Do not reply before what the command wrote is on stable storage.
+    /// Returns true if the reply must wait until the data that the command wrote is on stable storage.
     pub fn force_unit_access(self) -> bool {
         self.0 & Self::FORCE_UNIT_ACCESS != 0
     }
 
-    /// Zeroes must be fully provisioned.
+    /// Returns true if the zeroes must be fully provisioned.
     pub fn no_hole(self) -> bool {
         self.0 & Self::NO_HOLE != 0
     }
 
-    /// At most one content chunk in the reply.
+    /// Returns true if the reply may have at most one content chunk.
     pub fn do_not_fragment(self) -> bool {
         self.0 & Self::DO_NOT_FRAGMENT != 0
     }
 
-    /// Exactly one extent in the reply, no longer than the request.
+    /// Returns true if the reply must have exactly one extent, no longer than the request.
     pub fn one_extent(self) -> bool {
         self.0 & Self::ONE_EXTENT != 0
     }
 
-    /// Fail with [`ErrorCode::NotSupported`] unless faster than a write.
+    /// Returns true if the command must fail with [`ErrorCode::NotSupported`] unless it is faster than a write.
     pub fn fast_zero(self) -> bool {
         self.0 & Self::FAST_ZERO != 0
     }
 
-    /// Whether no flag is set outside `permitted`.
+    /// Returns true if every flag that is set is also set in `permitted`.
     pub fn within(self, permitted: CommandFlags) -> bool {
         self.0 & !permitted.0 == 0
     }
@@ -342,7 +342,7 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// The next `length` bytes; `None`, and nothing consumed, if there are fewer.
+    /// Takes the next `length` bytes; `None`, and nothing consumed, if there are fewer.
     pub fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.rest.split_at_checked(length)?;
         self.rest = tail;
@@ -355,27 +355,27 @@ impl<'a> Reader<'a> {
         Some(*head)
     }
 
-    /// The next 16-bit integer.
+    /// Takes the next two bytes as a 16-bit integer.
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// The next 32-bit integer.
+    /// Takes the next four bytes as a 32-bit integer.
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// The next 64-bit integer.
+    /// Takes the next eight bytes as a 64-bit integer.
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// The next 32-bit integer as a length in memory.
+    /// Takes the next 32-bit integer as a length in memory; `None` also if `usize` is too small for it.
     pub fn length(&mut self) -> Option<usize> {
         self.u32().and_then(|length| usize::try_from(length).ok())
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes that are left.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }

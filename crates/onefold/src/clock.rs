@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The time since 1970 (UTC), or zero before that.
+/// Returns the time since 1970 (UTC), or zero before that.
 pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Whether the clock is set to a time before 1970.
+/// Returns true if the clock is set to a time before 1970.
 pub fn is_before_1970() -> bool {
     SystemTime::now() < UNIX_EPOCH
 }

@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `--memory` of commands that open a pool themselves; a server and an estimate have their own.
+/// Sets the `--memory` of commands that open a pool themselves, and refuses it where none is opened; a server and an estimate have their own.
 fn take_memory(cli: &Cli) -> anyhow::Result<()> {
     match (&cli.command, cli.memory) {
         (Command::Create(_), Some(_)) => anyhow::bail!("'create' opens no pool: it takes no --memory"),
@@ -291,7 +291,7 @@ fn create_volume(target: &Target, name: &str, size: u64, policy: &str, json: boo
     Ok(ExitCode::SUCCESS)
 }
 
-/// A request about a volume; errors name it.
+/// Sends a request about a volume; errors name the volume.
 fn ask_about(target: &Target, name: &str, request: &Request) -> anyhow::Result<Report> {
     offline::request(target, request).map_err(|error| error.context(format!("volume '{name}'")))
 }
@@ -336,7 +336,7 @@ fn resize_volume(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The figures, for a command that shows some of them. Whoever reads text is told where they come from.
+/// Asks for the figures, for a command that shows some of them. A note tells if the pool was not closed cleanly.
 fn look(target: &Target) -> anyhow::Result<Report> {
     let report = offline::request(target, &Request::Status { settle: false })?;
     report.require_opened()?;

@@ -15,13 +15,13 @@ use crate::operators::properties::{pool_request, replicas_text, second_copies_te
 use crate::size;
 use crate::store::grow;
 
-/// Any number, more often one at an edge.
+/// Generates any number, more often one at an edge.
 fn number() -> impl Strategy<Value = u64> {
     let near_a_power = (0u32..64, -2i64..=2).prop_map(|(power, beside)| (1u64 << power).wrapping_add_signed(beside));
     prop_oneof![any::<u64>(), near_a_power, (0u64..4).prop_map(|beside| u64::MAX - beside)]
 }
 
-/// A number as somebody may write it: with a unit, a sign, a fraction, too long; or no number at all.
+/// Generates a number as a user may write it: with a unit, a sign, a fraction, too long; or no number at all.
 fn written() -> impl Strategy<Value = String> {
     let unit = prop_oneof![Just(""), "[kKmMgGtTpPeE](i?[bB])?".prop_map(|unit| &*unit.leak())];
     let with_unit = (number(), unit).prop_map(|(number, unit)| format!("{number}{unit}"));
@@ -64,7 +64,7 @@ const LINES: [&str; 28] = [
     "check p --memory @",
 ];
 
-/// A command line with a number in it.
+/// Generates a command line with a number in it.
 fn command_line() -> impl Strategy<Value = Vec<String>> {
     (proptest::sample::select(&LINES[..]), written()).prop_map(|(line, value)| {
         let words = line.split(' ').map(|word| word.replace('@', &value));
@@ -72,7 +72,7 @@ fn command_line() -> impl Strategy<Value = Vec<String>> {
     })
 }
 
-/// Any command for a pool or a volume, with any numbers.
+/// Generates any command for a pool or a volume, with any numbers.
 fn request() -> impl Strategy<Value = Request> {
     let name = prop_oneof![Just("v".to_string()), ".{0,80}"];
     let settings = (

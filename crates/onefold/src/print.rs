@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a result could not be written.
+/// Set once a result could not be written.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Escapes text from outside for the middle of a line: control characters, line breaks among them, and those that change the direction of text. The escape is that of
@@ -23,12 +23,12 @@ pub fn outside(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_unsafe(c) || c == '\n' || c == '\t')
 }
 
-/// A path in the middle of a line.
+/// Escapes a path for the middle of a line.
 pub fn shown(path: &Path) -> String {
     outside(&path.to_string_lossy()).into_owned()
 }
 
-/// Whether a character does something to a terminal, or to the text around it. Line breaks and tabs are judged by who knows whose they are.
+/// Returns true if a character acts on a terminal, or on the text around it. Line breaks and tabs are left to the caller, who knows their origin.
 fn is_unsafe(c: char) -> bool {
     let is_bidirectional =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -44,7 +44,7 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// Why a command did not do what it was asked to.
+/// Writes to the error output why a command has failed.
 pub fn complain(text: Arguments<'_>) {
     // Lines of ours that follow the first one are indented.
     let text = text.to_string();
@@ -52,14 +52,14 @@ pub fn complain(text: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "onefold: {}", lines.join("\n  "));
 }
 
-/// A result.
+/// Writes a result to the output, at once; a failure other than a closed pipe counts for [`has_failed`].
 pub fn print(text: Arguments<'_>) {
     let mut output = io::stdout().lock();
     let text = text.to_string();
     judge(output.write_all(escaped(&text, is_unsafe).as_bytes()).and_then(|()| output.flush()));
 }
 
-/// Help, the version, or the refusal of a command line, as clap words and colours them.
+/// Writes help, the version, or the refusal of a command line, as clap words and colours them.
 pub fn print_parsed(said: &clap::Error) {
     let printed = said.print().and_then(|()| io::stdout().flush());
     if !said.use_stderr() {
@@ -67,7 +67,7 @@ pub fn print_parsed(said: &clap::Error) {
     }
 }
 
-/// Whether a result could not be written, so that the command has failed whatever else it did.
+/// Returns true if a result could not be written, so that the command has failed whatever else it did.
 pub fn has_failed() -> bool {
     HAS_FAILED.load(Ordering::Relaxed)
 }
@@ -104,7 +104,7 @@ impl Write for OneLine {
     }
 }
 
-/// A result as JSON, on one line.
+/// Writes a result as JSON, on one line.
 pub fn print_json(value: &impl serde::Serialize) {
     match serde_json::to_string(value) {
         Ok(text) => print(format_args!("{text}\n")),

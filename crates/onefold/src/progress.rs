@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use crate::print::{complain, outside};
 use crate::size;
 
-/// How long a terminal shows nothing, and from one rewrite of its line to the next.
+/// Time for which a terminal shows nothing, and the interval between rewrites of its line.
 const SILENCE: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(250);
-/// When the first line goes to a pipe or a file.
+/// Time of the first line to a pipe or a file.
 const FIRST_LINE: Duration = Duration::from_secs(30);
 
-/// When to show how far work is.
+/// Schedule of the lines that show progress.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
     is_terminal: bool,
@@ -27,7 +27,7 @@ impl Schedule {
         Schedule { is_terminal, next: if is_terminal { SILENCE } else { FIRST_LINE } }
     }
 
-    /// Whether to show something now, so long after the beginning.
+    /// Returns true if a line is due this long after the beginning, and plans the next one.
     fn is_due(&mut self, elapsed: Duration) -> bool {
         let is_due = elapsed >= self.next;
         if is_due {
@@ -41,7 +41,7 @@ impl Schedule {
 pub struct Teller {
     started: Instant,
     schedule: Schedule,
-    /// Whether a line stands on the terminal.
+    /// True if a line stands on the terminal.
     is_shown: bool,
 }
 
@@ -97,7 +97,7 @@ impl Progress {
         Progress { what, total, done: 0, teller: Teller::new() }
     }
 
-    /// `bytes` more are done.
+    /// Counts `bytes` more as done, and shows that when it is due.
     pub fn add(&mut self, bytes: u64) {
         self.done = self.done.saturating_add(bytes);
         let (what, total, done) = (self.what, self.total, self.done);
@@ -117,7 +117,7 @@ fn line(what: &str, (done, total): (u64, u64), elapsed: Duration) -> String {
     format!("{what}: {done} of {total} ({percent}%), {} left", show_time(left as u64 / 1000))
 }
 
-/// Seconds for people.
+/// Formats seconds for people.
 fn show_time(seconds: u64) -> String {
     match seconds {
         0..=59 => format!("{seconds} s"),

@@ -51,36 +51,36 @@ use std::os::fd::AsRawFd;
 use flash::plan;
 use tracing::{error, info, warn};
 
-/// How long requests in service, and then connections, may take to come to their ends when the server stops.
+/// Time that requests in service, and then connections, may take to end when the server stops.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the store may take to make the journal durable when the checkpoint was given up.
+/// Time that the store may take to make the journal durable after the checkpoint was given up.
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is told how a stop goes on.
+/// Interval of the reports on how a stop goes on.
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// Receives of one connection whose requests are handed to the engine together.
 const RECEIVES_AT_ONCE: u32 = 4;
 /// Turns whose replies may leave together.
 const REPLIES_TOGETHER: u32 = 8;
-/// How long a command may wait for room on the host before it is answered without, and how often that is looked at.
+/// Longest wait of a command for room on the host before the client gets an answer without, and the interval of the checks for it.
 const ROOM_NANOS: Nanos = 5_000_000_000;
 const ROOM_PERIOD: Nanos = 500_000_000;
-/// How long after something has happened the pool's figures are looked at.
+/// Delay from an event to the look at the pool's figures.
 const WATCH_NANOS: Nanos = 200_000_000;
 
-/// What is said of a command that has not been carried out for want of room.
+/// Answer to the client of a command that could not be carried out for want of room.
 const WAITS_FOR_ROOM: &str = "the host file system is full: it waits for room, and is carried out when there is some";
 
-/// Who waits for a command.
+/// Party that waits for the result of a command.
 enum Waiter {
     /// A client of the control socket.
     Client {
-        /// Where the answer goes; none if it has been told already that it waits for room.
+        /// Channel of the answer; `None` once the client has been told that the command waits for room.
         reply: Option<Sender<Response>>,
         request: Box<Request>,
         since: Nanos,
         /// The clients that leave when the command is done.
         leaving: Option<Leaving>,
-        /// What to log then.
+        /// Text to log when the command succeeds.
         done: Option<String>,
     },
     /// [`Reactor::command`].
@@ -89,7 +89,7 @@ enum Waiter {
     Growth,
 }
 
-/// What to open a pool with.
+/// Parameters of opening a pool.
 pub struct Opening<'a> {
     /// The store, locked.
     pub store: &'a Store,
@@ -99,21 +99,21 @@ pub struct Opening<'a> {
     pub parameters: Parameters,
     /// The most memory to use, and who said so.
     pub memory: (u64, Source),
-    /// Where to serve; empty for a command that only looks.
+    /// Listeners to serve at; empty for a command that only looks.
     pub listeners: Vec<Listener>,
     /// TLS for those of them that come over TCP, if they may have it.
     pub tls: Option<Tls>,
     /// The most clients at a time.
     pub connections: u32,
-    /// Who is told how the opening and the end go on.
+    /// Service manager that is told how the opening and the end go on.
     pub manager: Manager,
-    /// What other threads say.
+    /// Queue of messages from other threads.
     pub mailbox: Mailbox,
-    /// Whether nothing is to be changed.
+    /// True if nothing may be changed.
     pub read_only: bool,
-    /// Whether it lives as long as a command of ours: nobody else's work through it can last.
+    /// True if the server lives only as long as a command of ours; the work of others through it cannot outlast that.
     pub ephemeral: bool,
-    /// Where the engine's calls are recorded, if they are.
+    /// File that the engine's calls are recorded in, if they are.
     pub record: Option<record::Wanted>,
     /// The flash in front of the store.
     pub flash: Given,
@@ -134,7 +134,7 @@ pub struct Reactor {
     replies_held: u32,
     mailbox: Mailbox,
     started: Instant,
-    /// How the memory is divided, or on its way to be.
+    /// Division of the memory among its users; while it changes, the one that the engine is moving to.
     division: Division,
     /// Bytes of it that the tables of the flash take.
     for_flash: u64,
@@ -149,13 +149,13 @@ pub struct Reactor {
     owned: Option<Owned>,
     serving: bool,
     ephemeral: bool,
-    /// When it was made, in seconds since 1970.
+    /// Time at which the reactor was made, in seconds since 1970.
     made: u64,
     /// Clients are not served any more; commands that change something wait for the end.
     draining: bool,
     /// The command that makes the pool larger, while there is one.
     growing: Option<u64>,
-    /// When the pool may grow by itself again, after an attempt that failed.
+    /// Time from which the pool may grow unasked again, after an attempt that failed.
     grows_after: Nanos,
     growth_offered: bool,
     growth_error: Option<String>,
@@ -165,13 +165,13 @@ pub struct Reactor {
     /// The result of the command that we wait for ourselves.
     finished: Option<Result<(), ControlError>>,
     opened: Option<Result<Recovered, OpenError>>,
-    /// How often a stop was asked for.
+    /// Number of times that a stop was asked for.
     stops: u32,
     manager: Manager,
-    /// What is looked at while the pool is served, and when.
+    /// Watch over the figures while the pool is served, and the time of its next look.
     watch: Option<Watch>,
     watch_due: Option<Nanos>,
-    /// When commands that wait are looked at, while there are any.
+    /// Time of the next look at commands that wait for room, while there are any.
     room_due: Option<Nanos>,
 }
 
@@ -269,7 +269,7 @@ impl Reactor {
         }
     }
 
-    /// Words for a pool that cannot be opened; [`TooLittle`] where there is too little memory.
+    /// Explains why a pool cannot be opened; the error is a [`TooLittle`] if there is too little memory.
     fn explain_opening(&self, error: OpenError) -> anyhow::Error {
         if error == OpenError::TakenOver {
             return anyhow::anyhow!(self.who_took_over());
@@ -283,7 +283,7 @@ impl Reactor {
         anyhow::Error::new(TooLittle::new(self.division.memory, fits))
     }
 
-    /// What a reactor that is not used any more was given for good.
+    /// Ends the reactor and returns the parts that outlive it: the mailbox and the ownership of the pool.
     pub fn give_back(self) -> (Mailbox, Option<Owned>) {
         let Reactor { core, mailbox, owned, .. } = self;
         // Its ring may take the word that there is something in it, until it has ended.
@@ -292,7 +292,7 @@ impl Reactor {
         (mailbox, owned)
     }
 
-    /// Words for a pool that another has taken over.
+    /// Describes the process that has taken the pool over, for a message.
     fn who_took_over(&self) -> String {
         self.owned.as_ref().map_or_else(|| failure_text(Failure::TakenOver).into(), Owned::who_took_over)
     }
@@ -303,7 +303,7 @@ impl Reactor {
         Ok(self.stops == 0)
     }
 
-    /// The engine's figures.
+    /// Collects the figures of the engine, the server and the flash.
     pub fn report(&self) -> Report {
         let engine = &self.core.engine;
         let served = (self.division.memory, self.memory_source);
@@ -320,12 +320,12 @@ impl Reactor {
         report
     }
 
-    /// The engine.
+    /// Borrows the engine to look at its state.
     pub fn engine(&self) -> &Engine {
         &self.core.engine
     }
 
-    /// The server.
+    /// Borrows the server of clients to look at its state.
     pub fn server(&self) -> &Server {
         &self.server
     }
@@ -368,12 +368,13 @@ impl Reactor {
         }
     }
 
-    /// What a larger pool has to be served with, if it is served.
+    /// Returns the memory and the number of clients that a larger pool has to be served with; `None` if the pool is not served.
     fn grown_memory(&self) -> Option<(u64, u32)> {
         self.serving.then_some((self.division.memory, self.wanted))
     }
 
-    /// What has to be there before the engine is given a command.
+    /// Prepares what a command needs before the engine gets it: room for a growth, or a new division of the memory, which is only checked while the pool is not
+    /// served.
     pub fn prepare(&mut self, command: &Command<'_>) -> anyhow::Result<()> {
         match *command {
             Command::Grow { capacity, metadata } => self.prepare_growth(grow::Wanted { capacity, metadata }),
@@ -393,7 +394,7 @@ impl Reactor {
         }
     }
 
-    /// How the memory is divided.
+    /// Returns the current division of the memory.
     pub fn division(&self) -> &Division {
         &self.division
     }
@@ -419,8 +420,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Has memory for the buffers that the engine uses, and for no more: their number changes whenever the engine is asked
-    /// for effects.
+    /// Keeps memory for the buffers that the engine uses, and for no more; their number changes whenever the engine is asked for effects.
     fn follow_buffers(&mut self) {
         let core = &mut self.core;
         if self.heap_shrinks && !core.engine.is_resizing() {
@@ -524,7 +524,7 @@ impl Reactor {
         }
     }
 
-    /// The pool is closed: nothing is in flight, and nobody has it.
+    /// Gives up the ownership of the pool, which is closed: nothing is in flight.
     fn release(&mut self) -> anyhow::Result<()> {
         if let Some(owned) = &mut self.owned {
             owned.release();
@@ -557,7 +557,7 @@ impl Reactor {
         }
     }
 
-    /// A turn on the way to the end, which the service manager is told of.
+    /// Performs one turn on the way to the end, of at most a second, and asks the service manager for more time.
     fn turn_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
         self.manager.extend();
         let left = deadline.saturating_duration_since(Instant::now());
@@ -570,7 +570,7 @@ impl Reactor {
         self.manager.status(text);
     }
 
-    /// One turn. Waits for at most `limit` if nothing happens.
+    /// Performs one turn; waits for at most `limit` if nothing happens.
     fn turn(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
         self.settle();
         self.wait(limit)?;
@@ -697,7 +697,7 @@ impl Reactor {
         }
     }
 
-    /// Runs what has come in to its end.
+    /// Performs effects, I/O and replies until nothing is left to do without waiting.
     fn settle(&mut self) {
         loop {
             let mut any = false;
@@ -806,7 +806,7 @@ impl Reactor {
         }
     }
 
-    /// What is asked about the profile. Its memory comes out of what the server has.
+    /// Answers a request about the profile. Its memory comes out of the memory of the server.
     fn relocate(&mut self, ask: Ask) -> Result<Answer, String> {
         let (before, wanted) = (self.profiles.memory, self.profiles.memory_after(&ask));
         self.profiles.memory = wanted;
@@ -879,7 +879,7 @@ impl Reactor {
     }
 }
 
-/// The arena: for a server with addresses for all buffers that the machine has room for.
+/// Maps the arena. A server gets addresses for as many buffers as the machine has room for.
 fn arena(limits: &Limits, connections: usize, serving: bool) -> std::io::Result<Arena> {
     let (buffers, least) = (limits.buffers as usize, limits.most_buffers(BLOCK as u64) as usize);
     let most = usize::try_from(memory::installed()).unwrap_or(usize::MAX) / BLOCK;

@@ -44,7 +44,7 @@ pub fn parse_large(text: &str) -> Result<u64, String> {
     Err(format!("a number without a unit counts bytes, and {} are too few: add a unit, such as {bytes}G", show(bytes)))
 }
 
-/// What may have been meant by a small size that cannot be: part of a message.
+/// Returns the part of a message that advises on units for a size that is too small; empty for other sizes.
 pub fn unit_advice(bytes: u64) -> &'static str {
     if (1..SMALL).contains(&bytes) { ". A number without a unit counts bytes; 10G are 10 GiB" } else { "" }
 }

@@ -39,7 +39,7 @@ use crate::store::host;
 
 /// Requests of one connection that may wait for their answers.
 const REQUESTS_MAX: u32 = 1024;
-/// What connections may use: most of them little, some of them much. What that comes to in bytes is counted in `memory/capacity.rs`.
+/// Limits of one connection: small for most, large for a few. `memory/capacity.rs` counts the bytes that they come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Share {
     /// Bytes received at once.
@@ -48,7 +48,7 @@ struct Share {
     send_header_bytes: usize,
     /// Items that may wait to be sent before no more requests are taken.
     output: usize,
-    /// Replies that may wait for one in several parts.
+    /// Replies that may wait until a reply in several parts is complete.
     deferred: usize,
     /// Bytes of headers that may wait to be sent before no more requests are taken.
     header_bytes: usize,
@@ -66,18 +66,18 @@ const LARGE: Share = Share {
 
 /// Bytes of reads that one connection may have in flight, unless it is a single piece or a single request.
 const READ_WINDOW: u64 = 8 << 20;
-/// A long payload is followed by few headers: receiving more behind it would only mean copying the next payload.
+/// Bytes received behind a payload of at least `LONG_PAYLOAD`: few headers follow it, and more would only mean copying the next payload.
 const TAIL_BEHIND_PAYLOAD: usize = 4096;
 const LONG_PAYLOAD: usize = 32 << 10;
-/// The most extents of one answer.
+/// Number of extents of one answer at most.
 const EXTENTS_MAX: u32 = 128;
 
-/// What a connection may have although others hold most of everything: bytes of buffers for reads, and places in the
-/// engine's table. Clients that take no replies keep what they hold; whoever asks for little does not wait for them.
+/// Minimum that a connection may have although others hold most of everything: bytes of buffers for reads, and places in the engine's table. Clients
+/// that take no replies keep what they hold; a client that asks for little does not wait for them.
 const SURE_READ_BYTES: u64 = 64 << 10;
 const SURE_PIECES: u32 = 2;
 
-/// How a connection stands.
+/// Stage of a connection's life: served, draining or dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Requests are taken.
@@ -99,7 +99,7 @@ pub enum Progress {
     Later,
 }
 
-/// What a connection waits for.
+/// Resource of the engine that a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wants {
     /// A place in the table, or buffers for a read.
@@ -108,12 +108,12 @@ pub enum Wants {
     Buffers,
 }
 
-/// Whether nobody who came earlier waits for the same.
+/// Resources for which no connection that came earlier waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Turn {
-    /// ... for a place, or buffers for a read.
+    /// True if none waits for a place, or for buffers for a read.
     pub place: bool,
-    /// ... for buffers for a write.
+    /// True if none waits for buffers for a write.
     pub buffers: bool,
 }
 
@@ -121,7 +121,7 @@ pub struct Turn {
 pub enum Deferred {
     /// The reply to a request in the table.
     Request(u32),
-    /// These bytes.
+    /// The reply itself, as the bytes to be sent.
     Bytes(Vec<u8>),
 }
 
@@ -141,52 +141,52 @@ enum Current {
 pub struct Connection {
     /// The socket.
     pub socket: OwnedFd,
-    /// The protocol's state.
+    /// State of the NBD protocol with this client.
     pub session: Session,
-    /// Who is at the other end.
+    /// Address of the client, or `unix`.
     pub peer: String,
-    /// The place in the order of all that came.
+    /// Number of the connection in the order of all that came.
     pub number: u64,
-    /// How it stands.
+    /// Stage of the connection: served, draining or dead.
     pub state: State,
-    /// Why it is dead.
+    /// Reason why it is dead.
     pub end: Option<End>,
-    /// When the handshake must be over.
+    /// Time at which the handshake must be over; `None` once it is.
     pub deadline: Option<Nanos>,
-    /// What is to be sent.
+    /// Queue of replies and data to be sent.
     pub output: Output,
     /// Requests in the table.
     pub requests: u32,
     /// Pieces that take a place in the engine's table: submitted, and not yet answered or not yet sent.
     pub pieces: u32,
-    /// Bytes of buffers that its reads hold, or will.
+    /// Bytes of buffers that its reads hold, or will hold.
     pub read_bytes: u64,
-    /// The request whose reply must not be interrupted.
+    /// Place of the request whose reply must not be interrupted.
     pub holder: Option<u32>,
-    /// Replies that wait for that.
+    /// Replies that wait until the reply of `holder` is complete.
     pub deferred: VecDeque<Deferred>,
-    /// What it waits for, if it is in the queue of those that wait for the engine.
+    /// Resource that it waits for, while it is in the queue of those that wait for the engine.
     pub waiting: Option<Wants>,
-    /// What it has begun in this turn of the reactor.
+    /// Requests that it has begun in this turn of the reactor.
     pub begun: Begun,
-    /// When it last began to send, or sent anything.
+    /// Time at which it last began to send, or sent anything.
     pub last_progress: Nanos,
-    /// Whether it has a large share.
+    /// True if it has a large share of memory.
     pub is_large: bool,
     volume: VolumeId,
     slot: u32,
-    /// The part of the receive area that is not used up.
+    /// Part of the receive area that is not used up.
     input: Span,
     /// Payload bytes that the receive in flight takes first, and how many in all.
     receiving: Option<(usize, usize)>,
     current: Current,
-    /// Whether TLS begins when what it is told in the clear has left.
+    /// True if TLS begins once the replies in the clear have left.
     secures: bool,
-    /// Whether the relay has its client's socket.
+    /// True if the relay has its client's socket.
     is_relayed: bool,
     /// The process that connected, if it is known.
     process: Option<Identity>,
-    /// The digest of the client's certificate, from when the relay has seen it.
+    /// SHA-256 digest of the client's certificate, set once the relay has seen it.
     certificate: Certificate,
     has_written: bool,
     incoming: Incoming,
@@ -194,7 +194,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A new connection, with its greeting ready to be sent.
+    /// Returns a new connection at `slot`, with its greeting ready to be sent and its handshake to end by `deadline`.
     pub fn new(
         slot: u32,
         (socket, tls): (OwnedFd, nbd::Tls),
@@ -238,7 +238,7 @@ impl Connection {
         }
     }
 
-    /// Its place in the table.
+    /// Returns its index in the server's table of connections.
     pub fn slot(&self) -> u32 {
         self.slot
     }
@@ -247,23 +247,23 @@ impl Connection {
         if self.is_large { &LARGE } else { &SMALL }
     }
 
-    /// Bytes of headers that it may send at once.
+    /// Returns the bytes of headers that it may send at once, by its share.
     pub fn send_header_bytes(&self) -> usize {
         self.share().send_header_bytes
     }
 
-    /// Whether its handshake is going on.
+    /// Returns true if it is in the handshake and not dead.
     pub fn is_half_open(&self) -> bool {
         self.state != State::Dead && self.session.is_in_handshake()
     }
 
-    /// Whose it is.
+    /// Returns the client's identity: its certificate if known, else its process, else unknown.
     fn identity(&self) -> Identity {
         let certificate = self.certificate.get().map(|&digest| Identity::Certificate(digest));
         certificate.or(self.process).unwrap_or(Identity::Unknown)
     }
 
-    /// It as a user of its volume.
+    /// Describes the connection as a user of its volume.
     fn member(&self) -> Member {
         Member {
             slot: self.slot,
@@ -274,23 +274,23 @@ impl Connection {
         }
     }
 
-    /// Whether it has one of the places for TLS.
+    /// Returns true if it takes one of the places for TLS: relayed and not dead.
     pub fn has_tls_place(&self) -> bool {
         self.is_relayed && self.state != State::Dead
     }
 
-    /// The volume that its client has chosen; 0, which is none, before that.
+    /// Returns the volume that its client has chosen; 0, which is no volume, before that.
     pub fn volume(&self) -> VolumeId {
         self.volume
     }
 
-    /// Whether the kernel uses its memory.
+    /// Returns true if the kernel uses its memory: a receive or send is in flight.
     pub fn is_in_kernel(&self) -> bool {
         self.receiving.is_some() || self.output.is_sending()
     }
 
-    /// Since when its client has been keeping buffers: with a piece of a write that it does not complete, whatever trickles
-    /// in, or with replies of which it takes nothing.
+    /// Returns the time since which its client has kept buffers: with a piece of a write that it does not complete, even if bytes trickle in, or with
+    /// replies of which it takes nothing.
     pub fn keeps_buffers_since(&self) -> Option<Nanos> {
         let receives = self.receiving.is_some() && !self.incoming.inputs.is_empty();
         let sends = self.output.is_sending() && self.read_bytes > 0;
@@ -298,7 +298,7 @@ impl Connection {
         both.into_iter().flatten().min()
     }
 
-    /// Goes on as far as it can. What connections compete for it may take only when it is its turn.
+    /// Continues as far as it can. It takes resources that connections compete for only if `turn` allows it.
     pub fn advance(&mut self, turn: Turn, shared: &mut Shared, core: &mut Core) -> Progress {
         while self.receiving.is_none() && self.state != State::Dead {
             let progress = match self.current {
@@ -328,7 +328,7 @@ impl Connection {
         Progress::Client
     }
 
-    /// Whether so much waits that no more requests are taken.
+    /// Returns true if no more requests are taken, since too many requests, output items, header bytes or deferred replies wait.
     fn is_choked(&self) -> bool {
         self.requests >= REQUESTS_MAX
             || self.output.len() >= self.share().output
@@ -354,7 +354,7 @@ impl Connection {
         core.ring.receive(self.slot, self.socket.as_raw_fd(), &core.arena, &self.spans);
     }
 
-    /// A receive ended.
+    /// Takes the result of a receive. The end of file between requests is a goodbye; anywhere else, and on an error, the connection dies.
     pub fn received(&mut self, result: i32, shared: &mut Shared, core: &mut Core) {
         let (payload, most) = self.receiving.take().unwrap_or((0, 0));
         if self.state == State::Dead || result == -libc::EINTR || result == -libc::EAGAIN {
@@ -420,7 +420,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with what the relay decrypts.
+    /// Gives the socket to the TLS relay and continues with what that decrypts; kills the connection if there are no more places or sockets.
     fn secure(&mut self, shared: &mut Shared) {
         self.secures = false;
         let relayed = self.socket.try_clone().ok().zip(shared.tls.as_ref());
@@ -435,7 +435,7 @@ impl Connection {
         }
     }
 
-    /// Enters a request.
+    /// Enters a request in the table and makes it the current one.
     fn begin(&mut self, request: Request, shared: &mut Shared, core: &Core) {
         let writes = matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
         if writes && !self.has_written {
@@ -532,12 +532,12 @@ impl Connection {
         None
     }
 
-    /// Whether there is a place in the engine's table for it: half of them are for those who have none.
+    /// Returns true if there is a place in the engine's table for it: half of the places are for connections that have none.
     fn may_take_place(&self, first: bool, shared: &Shared) -> bool {
         self.pieces < SURE_PIECES || first && shared.places_taken < shared.places / 2
     }
 
-    /// Whether there are buffers for a read that needs so many bytes of them: a quarter is for those who hold few.
+    /// Returns true if there are `charge` bytes of buffers for a read: a quarter of the budget is for connections that hold few.
     fn may_read(&self, charge: u64, first: bool, shared: &Shared) -> bool {
         let (taken, budget) = (shared.read_bytes, shared.read_budget);
         let sure = self.read_bytes + charge <= SURE_READ_BYTES && taken + charge <= budget;
@@ -586,7 +586,7 @@ impl Connection {
         None
     }
 
-    /// Whether all that the connection sent before is with the engine, which takes its requests in order.
+    /// Returns true if everything that the connection sent before is with the engine, which takes its requests in order.
     fn is_next(&self, shared: &mut Shared, core: &mut Core) -> bool {
         let waits = |shared: &Shared| shared.arrived.iter().any(|arrived| arrived.connection == self.slot);
         !waits(shared) || shared.submit_arrived(usize::MAX, core) && !waits(shared)
@@ -608,7 +608,7 @@ impl Connection {
         core.engine.handle(core.now, Event::Submit(submit));
     }
 
-    /// The server stops: a handshake is refused; of a client's requests no more are taken than the one that is coming in.
+    /// Ends the connection because the server stops: refuses a handshake; of a client's requests takes only the one that is coming in.
     pub fn leave(&mut self, now: Nanos) {
         if self.session.is_in_handshake() {
             self.session.shut_down();
@@ -617,7 +617,7 @@ impl Connection {
         }
     }
 
-    /// Ends it as [`Connection::leave`] does, and does not wait for its client: what that sends from now on is not received.
+    /// Ends it as [`Connection::leave`] does without waiting for its client: what the client sends from now on is not received.
     pub fn part(&mut self, now: Nanos) {
         self.leave(now);
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);
@@ -630,7 +630,7 @@ impl Connection {
         self.last_progress = now;
     }
 
-    /// Makes it dead: what the kernel is doing for it comes to an end.
+    /// Makes it dead, and shuts its socket down so that the kernel's operations on it end.
     pub fn kill(&mut self, end: End) {
         if self.state != State::Dead {
             self.state = State::Dead;
@@ -639,8 +639,8 @@ impl Connection {
         }
     }
 
-    /// Gives back the buffers of the piece that was being received, and says which request was being taken in. Only when
-    /// the kernel does not use its memory any more.
+    /// Returns the buffers of the piece that was being received to the engine, and returns the place of the request that was being taken in. Call it
+    /// only when the kernel no longer uses its memory.
     pub fn abandon(&mut self, core: &mut Core) -> Option<u32> {
         for input in self.incoming.inputs.drain(..) {
             core.engine.return_buffer(input.buffer);
@@ -652,7 +652,7 @@ impl Connection {
     }
 }
 
-/// What a client of this identity can select now, and the volume that each export is. The default one is called `default`, or is the first.
+/// Returns the exports that a client of this identity can select now, and the volume of each. The default one is called `default`, or is the first.
 fn exports(engine: &engine::Engine, members: &Members, identity: Identity) -> (Vec<ExportInfo>, Vec<VolumeId>) {
     let read_only = engine.status().mode == Mode::ReadOnly;
     let default = engine.volumes().find(|volume| volume.name == "default").or(engine.volumes().next());

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::clients::tls;
 
-/// Why a connection ended that did not say goodbye.
+/// Reason why a connection ended without a goodbye.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// The client broke the protocol.

@@ -23,9 +23,9 @@ const SPARE_LISTS: usize = 64;
 pub struct Shared {
     /// Places in the engine's table of requests.
     pub places: u32,
-    /// Of these, how many are taken.
+    /// Number of these places that are taken.
     pub places_taken: u32,
-    /// The number of the reactor's turn.
+    /// Number of the reactor's turn.
     pub turn: u64,
     /// Large shares that are left.
     pub large_left: i64,
@@ -33,23 +33,23 @@ pub struct Shared {
     pub pieces_max: u32,
     /// Requests in service.
     pub table: Table,
-    /// How long those took that were answered.
+    /// Times of the requests that were answered.
     pub latencies: Latencies,
     /// Bytes of buffers that answers to reads may hold.
     pub read_budget: u64,
-    /// Bytes of buffers that answers to reads hold, or will.
+    /// Bytes of buffers that answers to reads hold, or will hold.
     pub read_bytes: u64,
     /// Bytes of a piece.
     pub piece_bytes: u64,
-    /// The longest read that is collected before it is answered.
+    /// Bytes of the longest read that is collected before it is answered.
     pub collect_bytes: u64,
     /// TLS for clients over TCP, if they may have it.
     pub tls: Option<Tls>,
-    /// Who uses which volume.
+    /// Connections that have chosen a volume.
     pub members: Members,
-    /// A connection has taken a place for TLS, and whether there are too many is to be looked at.
+    /// Set when a connection has taken a place for TLS: their number is to be checked against the limits.
     pub began_tls: bool,
-    /// A receive took as much as it could: its client has probably sent more.
+    /// Set when a receive took as much as it could: its client has probably sent more.
     pub expects_more: bool,
     /// Pieces of writes that have been received and are not with the engine yet, in order.
     pub arrived: VecDeque<Arrived>,
@@ -57,27 +57,27 @@ pub struct Shared {
     spare_inputs: [Vec<Vec<BlockInput>>; 2],
 }
 
-/// A piece of a write that has been received.
+/// A piece of a write that has been received and waits for the engine.
 pub struct Arrived {
-    /// Whose it is.
+    /// Slot of the connection that sent it.
     pub connection: u32,
-    /// Its token.
+    /// Token by which the engine's answer names it.
     pub token: u64,
-    /// Where it goes,
+    /// Volume that it is written to.
     pub volume: VolumeId,
-    /// and whether it has to be durable before it is answered.
+    /// True if it has to be durable before it is answered.
     pub fua: bool,
-    /// Where its bytes are.
+    /// Buffers and range of its bytes.
     pub piece: Incoming,
 }
 
 impl Shared {
-    /// Whether anything has been received that the engine can be given.
+    /// Returns true if a piece has arrived and the engine can take one.
     pub fn has_arrived(&self, core: &Core) -> bool {
         !self.arrived.is_empty() && core.engine.can_submit()
     }
 
-    /// Gives the engine what has been received, in order, until it was `most` bytes or the engine has no room for more; true if there was
+    /// Gives the engine what has been received, in order, until it was `most` bytes or the engine has no room for more; returns true if there was
     /// anything.
     pub fn submit_arrived(&mut self, most: usize, core: &mut Core) -> bool {
         let mut bytes = 0;
@@ -93,14 +93,14 @@ impl Shared {
         bytes > 0
     }
 
-    /// An empty list for so many blocks.
+    /// Takes an empty list with room for `blocks` blocks, a spare one if there is any.
     fn take_inputs(&mut self, blocks: usize) -> Vec<BlockInput> {
         let mut inputs = self.spare_inputs[usize::from(blocks > FEW_BLOCKS)].pop().unwrap_or_default();
         inputs.reserve_exact(blocks.max(FEW_BLOCKS));
         inputs
     }
 
-    /// The list is used again.
+    /// Keeps the list for reuse, unless `SPARE_LISTS` of its kind are kept already.
     fn keep_inputs(&mut self, mut inputs: Vec<BlockInput>) {
         inputs.clear();
         let lists = &mut self.spare_inputs[usize::from(inputs.capacity() > FEW_BLOCKS)];
@@ -113,22 +113,23 @@ impl Shared {
 /// The piece of a write that is being received.
 #[derive(Default)]
 pub struct Incoming {
-    /// Its buffers, one for each block that it touches.
+    /// Buffers, one for each block that it touches.
     pub inputs: Vec<BlockInput>,
-    /// Where it begins in the volume, in bytes,
+    /// Offset in the volume, in bytes.
     pub offset: u64,
-    /// how long it is,
+    /// Length in bytes.
     pub length: usize,
-    /// and how much of it has come.
+    /// Bytes that have arrived.
     pub received: usize,
-    /// Blocks whose digests are known, or that are partial.
+    /// Number of leading blocks whose digests are known, or that are partial.
     pub digested: usize,
-    /// When its buffers were taken.
+    /// Time at which its buffers were taken.
     pub since: Nanos,
 }
 
 impl Incoming {
-    /// Takes the buffers of a piece, all or none. None while the engine has no room for what arrived before.
+    /// Takes the buffers of a piece, all or none, and returns true if it has them. It takes none while the engine has no room for what arrived
+    /// before.
     pub fn begin(&mut self, offset: u64, length: usize, shared: &mut Shared, core: &mut Core) -> bool {
         if !core.engine.can_submit() {
             return false;
@@ -152,12 +153,12 @@ impl Incoming {
         true
     }
 
-    /// Bytes from the start of the first block to where the next byte goes.
+    /// Returns the bytes from the start of the first block to the place of the next byte.
     pub fn position(&self) -> usize {
         self.offset as usize % BLOCK + self.received
     }
 
-    /// The place of the next bytes, at most `limit` and within one block.
+    /// Returns the place of the next bytes, at most `limit` of them and within one block.
     pub fn next_span(&self, position: usize, limit: usize, core: &Core) -> Span {
         let (block, within) = (position / BLOCK, position % BLOCK);
         let buffer: BufferId = self.inputs[block].buffer;
@@ -165,7 +166,7 @@ impl Incoming {
         span.first(span.length.min(limit))
     }
 
-    /// Adds the places of all bytes that are missing.
+    /// Adds the places of all missing bytes to `spans`.
     pub fn rest(&self, core: &Core, spans: &mut Vec<Span>) {
         let (mut position, mut left) = (self.position(), self.length - self.received);
         while left > 0 {
@@ -176,7 +177,7 @@ impl Incoming {
         }
     }
 
-    /// Copies bytes that were received behind a header to their blocks.
+    /// Fills the buffers of its blocks with bytes that were received behind a header, until `from` is used up.
     pub fn copy(&mut self, mut from: Span, core: &mut Core) {
         while from.length > 0 {
             let into = self.next_span(self.position(), from.length, core);

@@ -6,17 +6,17 @@
 use engine::Nanos;
 use nbd::Command;
 
-/// The upper bound of the first bucket; each of the following has twice that of the one before.
+/// Upper bound of the first bucket; each of the following has twice that of the one before.
 pub const FIRST_BOUND_NANOS: Nanos = 16_000;
-/// Buckets: up to 16 µs, 32 µs, ..., 16.8 s, and more.
+/// Number of buckets: up to 16 µs, 32 µs, ..., 16.8 s, and more.
 pub const BUCKETS: usize = 22;
 
 /// The requests of one kind.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Latency {
-    /// Their times together.
+    /// Sum of their times.
     pub nanos: Nanos,
-    /// How many took up to the bound of each bucket, and longer than that of the one before.
+    /// Number of requests by bucket: each took at most the bound of its bucket, and longer than that of the one before.
     pub buckets: [u64; BUCKETS],
 }
 
@@ -27,7 +27,7 @@ impl Latency {
     }
 }
 
-/// The bucket of a time.
+/// Returns the number of the bucket that a time falls into.
 fn bucket(nanos: Nanos) -> usize {
     let beyond = nanos.saturating_sub(1) / FIRST_BOUND_NANOS;
     ((u64::BITS - beyond.leading_zeros()) as usize).min(BUCKETS - 1)
@@ -47,7 +47,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// A request of this kind took so long.
+    /// Counts a request of this kind that took `nanos`.
     pub fn add(&mut self, command: Command, nanos: Nanos) {
         let kind = match command {
             Command::Read => &mut self.read,

@@ -20,13 +20,13 @@ use rustix::net;
 /// Bytes that fit into a Unix socket's address, with its final zero.
 pub const UNIX_PATH_MAX: usize = 107;
 
-/// Who may connect to a control socket: its owner.
+/// Mode of a control socket's file: only its owner may connect.
 const CONTROL_MODE: u32 = 0o600;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
     /// A Unix socket.
@@ -76,7 +76,7 @@ impl Address {
         Ok(Address::Tcp { host: host.to_string(), port })
     }
 
-    /// The NBD URI of an export there (doc/uri.md of the NBD project).
+    /// Returns the NBD URI of an export at this address (doc/uri.md of the NBD project).
     pub fn uri(&self, export: &str) -> String {
         let export = encode(export.as_bytes(), "");
         match self {
@@ -87,7 +87,7 @@ impl Address {
     }
 }
 
-/// An NBD URI of a server that wants TLS: `nbds:` instead of `nbd:` (doc/uri.md of the NBD project). Unix sockets have none.
+/// Turns the NBD URI into that of a server that wants TLS: `nbds:` instead of `nbd:` (doc/uri.md of the NBD project). Unix sockets have none.
 pub fn with_tls(uri: String) -> String {
     match uri.strip_prefix("nbd://") {
         Some(rest) => format!("nbds://{rest}"),
@@ -105,17 +105,17 @@ impl fmt::Display for Address {
     }
 }
 
-/// What a Unix socket is for.
+/// Use of a Unix socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// NBD clients.
     Export,
-    /// Commands. Nobody else can connect at any moment.
+    /// Commands. Only the owner can connect, from the first moment on.
     Control,
 }
 
 impl Purpose {
-    /// The switch that puts it elsewhere.
+    /// Returns the command-line switch that puts the socket elsewhere.
     fn switch(self) -> &'static str {
         match self {
             Purpose::Export => "--listen unix:PATH",
@@ -124,8 +124,7 @@ impl Purpose {
     }
 }
 
-/// A socket file, as it is found again: its file system and its number there. The number belongs to no other file as long as the
-/// socket is open.
+/// Identity of a socket file: its file system and its inode. No other file has this inode while the socket is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketFile {
     file_system: u64,
@@ -148,7 +147,7 @@ pub enum Listener {
         socket: UnixListener,
         /// Absolute path of its file.
         path: PathBuf,
-        /// The file that we made, and remove when the listener is dropped; none if the socket was handed over to us.
+        /// The file that the server made, and removes when the listener is dropped; none if the socket was handed over.
         made: Option<SocketFile>,
     },
     /// On a TCP port.
@@ -157,7 +156,7 @@ pub enum Listener {
         socket: TcpListener,
         /// The address that it got.
         address: SocketAddr,
-        /// Whether it was handed over to us.
+        /// True if it was handed over by another process.
         inherited: bool,
     },
 }
@@ -207,7 +206,7 @@ impl Listener {
         Ok(Listener::Unix { socket, path, made: Some(made) })
     }
 
-    /// Whether the socket was handed over to us: clients that come later are someone else's.
+    /// Returns true if the socket was handed over: clients that come later belong to the process that did.
     pub fn is_inherited(&self) -> bool {
         match self {
             Listener::Unix { made, .. } => made.is_none(),
@@ -215,7 +214,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on; for a Unix socket its absolute path, for TCP the actual IP address and port.
     pub fn place(&self) -> Address {
         match self {
             Listener::Unix { path, .. } => Address::Unix(path.clone()),
@@ -223,23 +222,23 @@ impl Listener {
         }
     }
 
-    /// What it listens on, in the words of the command line.
+    /// Returns the address that it listens on, in the words of the command line.
     pub fn address(&self) -> String {
         self.place().to_string()
     }
 
-    /// Whether connections are TCP.
+    /// Returns true if it listens on a TCP port.
     pub fn is_tcp(&self) -> bool {
         matches!(self, Listener::Tcp { .. })
     }
 
-    /// The NBD URI of an export on this listener.
+    /// Returns the NBD URI of an export on this listener.
     pub fn uri(&self, export: &str) -> String {
         self.place().uri(export)
     }
 }
 
-/// What a TCP port is for.
+/// Use of a TCP port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
     /// NBD clients.
@@ -248,7 +247,7 @@ pub enum Service {
     Http,
 }
 
-/// Listens on every address that a host and port stand for; `what` has them, in the words of the command line.
+/// Listens on every address that a host and port stand for; `what` names them in errors, in the words of the command line.
 pub fn bind_ports(
     (host, port): (&str, u16),
     what: &str,
@@ -277,7 +276,7 @@ pub fn bind_ports(
     found.into_iter().map(bind).collect()
 }
 
-/// Refuses an address that other machines reach, unless that is allowed. `what` has it.
+/// Refuses an address that other machines reach, unless that is allowed. `what` names it in the error.
 pub fn refuse_remote(what: &str, address: IpAddr, service: Service, allow_remote: bool) -> anyhow::Result<()> {
     if !address.is_loopback() && !allow_remote {
         let what_then = match service {
@@ -306,7 +305,7 @@ pub fn check_unix_path(path: &Path, switch: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Words for a socket that cannot be made. Where one of a pool's two cannot, the other cannot either.
+/// Explains why a socket cannot be made, with a remedy. If one of a pool's two sockets cannot be made, the other cannot either.
 fn explain_bind(error: io::Error, path: &Path) -> anyhow::Error {
     let elsewhere = "put both sockets elsewhere with --listen unix:PATH and --control PATH, and give commands the same --control PATH";
     let advice = match error.raw_os_error() {
@@ -318,7 +317,7 @@ fn explain_bind(error: io::Error, path: &Path) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("cannot listen on {}; {advice}", path.display()))
 }
 
-/// Binds and listens. The kernel makes the file with the mode that the socket has, less what the process's mask takes away.
+/// Binds and listens. The kernel makes the file with the mode of the socket, less the process's umask.
 fn bind_with_mode(path: &Path, mode: Option<u32>) -> io::Result<UnixListener> {
     let Some(mode) = mode else { return UnixListener::bind(path) };
     let socket = net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
@@ -328,7 +327,7 @@ fn bind_with_mode(path: &Path, mode: Option<u32>) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// Removes a socket file that nobody answers on.
+/// Removes a socket file that no server answers on; an error if one does, or if the file is not a socket.
 fn remove_stale(path: &Path, purpose: Purpose) -> anyhow::Result<()> {
     let switch = purpose.switch();
     let kind = match fs::symlink_metadata(path) {
@@ -362,7 +361,7 @@ fn remove_stale(path: &Path, purpose: Purpose) -> anyhow::Result<()> {
     fs::remove_file(path).with_context(|| format!("cannot remove the socket {} of a dead server", path.display()))
 }
 
-/// Percent-encodes what a URI cannot hold as it is, and leaves `keep`.
+/// Returns the text with everything percent-encoded that a URI cannot hold, except for the characters in `keep`.
 fn encode(text: &[u8], keep: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for &byte in text {
@@ -421,7 +420,7 @@ mod tests {
         assert_eq!(tcp.uri("default"), "nbd://127.0.0.1:10809/default");
     }
 
-    /// A server removed the socket of its successor, which had found its own removed and listened at the same path.
+    /// Guards against a server that removed the socket of its successor, which had found its own removed and listened at the same path.
     #[test]
     fn a_socket_that_has_taken_the_place_of_ours_stays() {
         let directory = std::env::temp_dir().join(format!("onefold-successor-{}", std::process::id()));

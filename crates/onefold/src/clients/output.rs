@@ -19,18 +19,18 @@ const SEND_BYTES: usize = 1 << 20;
 /// Answers of the engine whose data has left, with the bytes of buffers that each held.
 pub type Departed = Vec<(RequestId, u64)>;
 
-/// What a queue keeps when it is empty: entries, and bytes of headers.
+/// Capacity that a queue keeps when it is empty: entries, and bytes of headers.
 const FEW: usize = 16;
 const FEW_BYTES: usize = 1024;
 
 enum Item {
-    /// So many of the bytes of headers.
+    /// The next N bytes of `headers`.
     Headers(usize),
     /// Bytes of a read's answer.
     Data { answer: RequestId, start: usize, length: usize },
     /// Zero bytes.
     Zeroes(usize),
-    /// An answer of which nothing more is sent.
+    /// The end of an answer of which nothing more is sent, with the bytes of its buffers.
     Departure(RequestId, u64),
 }
 
@@ -39,7 +39,7 @@ enum Item {
 pub struct Output {
     items: VecDeque<Item>,
     headers: Vec<u8>,
-    /// How many of the bytes of `headers` were taken.
+    /// Number of the bytes of `headers` that were taken.
     headers_taken: usize,
     parts: Vec<Part>,
     sending: Vec<Span>,
@@ -82,7 +82,7 @@ impl Output {
         result
     }
 
-    /// Nothing more is sent of this answer, which holds so many bytes of buffers.
+    /// Appends the end of an answer: nothing more of it is sent, and it holds `bytes` bytes of buffers.
     pub fn depart(&mut self, answer: RequestId, bytes: u64) {
         self.items.push_back(Item::Departure(answer, bytes));
     }
@@ -95,22 +95,22 @@ impl Output {
         }
     }
 
-    /// Whether everything has left.
+    /// Returns true if nothing waits to be sent and no send is in flight.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty() && !self.in_flight
     }
 
-    /// How much waits to be sent: items, not bytes.
+    /// Returns the number of items, not bytes, that wait to be sent, with 1 for a send in flight.
     pub fn len(&self) -> usize {
         self.items.len() + usize::from(self.in_flight)
     }
 
-    /// Bytes of headers that wait.
+    /// Returns the bytes of headers that wait to be sent.
     pub fn header_bytes(&self) -> usize {
         self.headers.len() - self.headers_taken
     }
 
-    /// Whether a send is in flight.
+    /// Returns true if a send is in flight.
     pub fn is_sending(&self) -> bool {
         self.in_flight
     }
@@ -138,7 +138,8 @@ impl Output {
         core.ring.send(connection, socket, &core.arena, &self.sending);
     }
 
-    /// A send ended. True if the connection can go on; adds to `departed` what has left.
+    /// Takes the result of a send, and sends the rest if it was cut short. Returns true if the connection can go on; adds to `departed` the answers
+    /// that have left.
     pub fn completed(
         &mut self,
         result: i32,
@@ -173,7 +174,7 @@ impl Output {
         true
     }
 
-    /// Lets go of memory that only a long queue needs. Not while a send is in flight.
+    /// Frees memory that only a long queue needs. Not while a send is in flight.
     pub fn shrink(&mut self) {
         for spans in [&mut self.sending, &mut self.window] {
             if spans.is_empty() && spans.capacity() > FEW {

@@ -8,8 +8,8 @@ use nbd::{ErrorCode, ReadReply, Request};
 
 use crate::report::status::full_of;
 
-/// A range of bytes, cut where the volume's offset is a multiple of the piece size: only the first and the last piece of
-/// a request can be unaligned. What fits into one piece is one, wherever it lies: a policy sees it as a whole.
+/// A range of bytes, cut where the volume's offset is a multiple of the piece size: only the first and the last piece of a request can be unaligned.
+/// A range that fits into one piece is never cut, so that a policy sees it as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pieces {
     offset: u64,
@@ -19,13 +19,13 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// The pieces of a range that is not empty and does not wrap; `block` is the size of a block.
+    /// Cuts a range that is not empty and does not wrap; `block` is the size of a block.
     pub fn new(offset: u64, length: u64, piece_bytes: u64, block: u64) -> Pieces {
         let is_one = length > 0 && touched_bytes(offset, length, block) <= piece_bytes;
         Pieces { offset, length, piece_bytes, is_one }
     }
 
-    /// How many there are.
+    /// Returns the number of pieces; 0 for an empty range.
     pub fn count(&self) -> u32 {
         if self.length == 0 {
             return 0;
@@ -37,7 +37,7 @@ impl Pieces {
         (last - self.offset / self.piece_bytes + 1) as u32
     }
 
-    /// Offset and length of a piece.
+    /// Returns offset and length of a piece, in bytes.
     pub fn get(&self, number: u32) -> (u64, u64) {
         if self.is_one {
             return (self.offset, self.length);
@@ -49,45 +49,45 @@ impl Pieces {
     }
 }
 
-/// Bytes of the blocks that a range touches: what its buffers take.
+/// Returns the bytes of the blocks that a range touches, which its buffers take.
 pub fn touched_bytes(offset: u64, length: u64, block: u64) -> u64 {
     (offset + length).next_multiple_of(block) - offset / block * block
 }
 
-/// Reads that are collected at a time: each keeps its places in the engine's table until it is complete.
+/// Number of reads that are collected at a time: each keeps its places in the engine's table until it is complete.
 pub const COLLECTING_MAX: u32 = 128;
 
 /// The reply to a read, as far as it has come.
 pub struct ReadProgress {
-    /// What the protocol wants sent.
+    /// State of the reply in the protocol.
     pub reply: ReadReply,
-    /// The answers that arrived and were not used yet, by piece.
+    /// Answers that arrived and were not used yet, by piece.
     pub answers: Vec<Option<Result<RequestId, Error>>>,
-    /// The next piece to be sent.
+    /// Number of the next piece to be sent.
     pub next: u32,
-    /// Whether nothing is sent before all pieces are there, so that any error can be told.
+    /// True if nothing is sent before all pieces are there, so that any error can be told.
     pub collect: bool,
-    /// Whether nothing else can be sent between its first byte and its last.
+    /// True if nothing else can be sent between its first byte and its last.
     pub holds_stream: bool,
 }
 
 /// A request in service.
 pub struct Entry {
-    /// Whose it is.
+    /// Slot of the connection that sent it.
     pub connection: u32,
-    /// What was asked.
+    /// Request as the client sent it.
     pub request: Request,
-    /// When its header came.
+    /// Time at which its header came.
     pub since: Nanos,
     /// Its pieces.
     pub pieces: Pieces,
-    /// Pieces submitted and not answered.
+    /// Number of pieces submitted and not answered.
     pub outstanding: u32,
-    /// Whether there are no more pieces to submit.
+    /// True if there are no more pieces to submit.
     pub submitted: bool,
-    /// The first error of a piece (not for reads).
+    /// First error of a piece (not for reads).
     pub error: Option<Error>,
-    /// For reads.
+    /// Progress of the reply to a read; `None` for other commands.
     pub read: Option<ReadProgress>,
 }
 
@@ -96,9 +96,9 @@ pub struct Entry {
 pub struct Table {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// Requests that were ever entered.
+    /// Number of requests that were ever entered.
     pub entered: u64,
-    /// Reads that are being collected.
+    /// Number of reads that are being collected.
     collecting: u32,
     /// Lists of answers, to be used again.
     spare: Vec<Vec<Option<Result<RequestId, Error>>>>,
@@ -133,12 +133,12 @@ impl Table {
         }
     }
 
-    /// The request at a place that is taken.
+    /// Returns the request at a place that is taken; panics if it is free.
     pub fn get(&mut self, place: u32) -> &mut Entry {
         self.entries[place as usize].as_mut().expect("a request stays in the table until it is answered")
     }
 
-    /// Takes a request out.
+    /// Takes a request out, and frees its place.
     pub fn remove(&mut self, place: u32) {
         let entry = self.entries[place as usize].take().expect("a request is taken out once");
         if let Some(read) = entry.read {
@@ -148,24 +148,24 @@ impl Table {
         self.free.push(place);
     }
 
-    /// The places of a connection's requests.
+    /// Returns the places of all requests of a connection.
     pub fn of_connection(&self, connection: u32) -> Vec<u32> {
         let taken = self.entries.iter().enumerate().filter_map(|(place, entry)| Some((place, entry.as_ref()?)));
         taken.filter(|(_, entry)| entry.connection == connection).map(|(place, _)| place as u32).collect()
     }
 }
 
-/// The token of a piece: the engine wants to know the client, too.
+/// Packs the token of a piece; the connection is in it because the engine distinguishes clients.
 pub fn token(connection: u32, place: u32, piece: u32) -> u64 {
     u64::from(connection as u16) << 48 | u64::from(piece as u16) << 32 | u64::from(place)
 }
 
-/// Place and piece of a token.
+/// Unpacks place and piece from a token.
 pub fn from_token(token: u64) -> (u32, u32) {
     (token as u32, ((token >> 32) as u16).into())
 }
 
-/// The error of the protocol, and words for it; `full` is what the pool lacks where it refuses new blocks.
+/// Returns the protocol's error code, and words for it; `full` says which part of the pool is full if it refuses new blocks.
 pub fn explain(error: Error, full: Option<Full>) -> (ErrorCode, &'static str) {
     match error {
         Error::Io => (ErrorCode::InputOutput, "the backing store failed, or a block failed its check"),

@@ -10,22 +10,22 @@ use crate::clients::connection::Connection;
 
 /// Requests that one connection may begin in a turn.
 const BEGUN_AT_ONCE: u32 = 32;
-/// A step of a handshake counts for so many of them: it looks at all volumes.
+/// Number of requests that a step of a handshake counts as: it looks at all volumes.
 const HANDSHAKE_STEP: u32 = 8;
 /// Connections of the queue that go on in a turn.
 const LATER_AT_ONCE: usize = 2;
 
-/// What a connection has begun in the turn that it did so last.
+/// Requests that a connection has begun in the last turn in which it began any.
 #[derive(Clone, Copy, Default)]
 pub struct Begun {
     turn: u64,
     count: u32,
-    /// It is in the queue of those that go on later.
+    /// True while it is in the queue of those that go on later.
     is_later: bool,
 }
 
 impl Begun {
-    /// Whether it may begin another request; counts that.
+    /// Returns true if it may begin another request, and counts that request; a step of a handshake counts as `HANDSHAKE_STEP`.
     pub fn may_go_on(&mut self, turn: u64, is_handshake: bool) -> bool {
         if self.turn != turn {
             (self.turn, self.count) = (turn, 0);
@@ -43,19 +43,19 @@ impl Begun {
 pub struct Later(VecDeque<u32>);
 
 impl Later {
-    /// A connection goes on in a later turn.
+    /// Queues a connection to go on in a later turn, unless it is queued already.
     pub fn add(&mut self, connection: &mut Connection) {
         if !std::mem::replace(&mut connection.begun.is_later, true) {
             self.0.push_back(connection.slot());
         }
     }
 
-    /// A turn begins: how many of them go on.
+    /// Returns the number of queued connections that go on in the turn that begins.
     pub fn due(&self) -> usize {
         self.0.len().min(LATER_AT_ONCE)
     }
 
-    /// The next of them, which is among `connections`.
+    /// Takes the first connection of the queue, which is among `connections`, and returns its slot.
     pub fn next(&mut self, connections: &mut [Option<Box<Connection>>]) -> Option<u32> {
         let slot = self.0.pop_front()?;
         if let Some(connection) = &mut connections[slot as usize] {
@@ -64,12 +64,12 @@ impl Later {
         Some(slot)
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended from the queue.
     pub fn forget(&mut self, slot: u32) {
         self.0.retain(|later| *later != slot);
     }
 
-    /// Whether there is none.
+    /// Returns true if no connection waits for a later turn.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

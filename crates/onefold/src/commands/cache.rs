@@ -17,7 +17,7 @@ use crate::size;
 use crate::store::backing::{Access, Store};
 use crate::store::probe;
 
-/// Carries out what is asked.
+/// Carries out a command about the flash in front of a pool.
 pub fn cache(command: &CacheCommand) -> anyhow::Result<ExitCode> {
     match command {
         CacheCommand::Attach { target, device, size, write_budget, tbw, force, json } => {

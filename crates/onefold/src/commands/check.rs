@@ -79,7 +79,7 @@ pub struct Findings {
     clean: bool,
     pub problem_count: u64,
     pub problems: Vec<String>,
-    /// What is not as it could be, and does no harm.
+    /// Findings that do no harm, but are not as they could be.
     notes: Vec<String>,
     /// Blocks that cannot be read because of the problems.
     affected: Vec<Range>,
@@ -160,7 +160,7 @@ fn check_superblocks(store: &Store, newest: &Superblock, findings: &mut Findings
     }
 }
 
-/// A pool that has failed is to be repaired, also where nothing else is wrong with it.
+/// Reports a failed pool as a problem: it must be repaired, also if nothing else is wrong with it.
 fn check_failure(newest: &Superblock, findings: &mut Findings) {
     findings.failure = newest.failed.map(failure_text);
     if let Some(failure) = findings.failure {
@@ -228,7 +228,7 @@ impl Overlay {
         Overlay { store, blocks: HashMap::new(), forgets: false }
     }
 
-    /// For who opens a pool and reads nothing of what that writes: it is not kept.
+    /// Creates an overlay that does not keep writes, for a caller that opens a pool and reads nothing of what that writes.
     pub fn that_forgets(store: Store) -> Overlay {
         Overlay { forgets: true, ..Overlay::new(store) }
     }
@@ -282,13 +282,13 @@ pub struct Audit {
     pub overlay: Overlay,
     digester: Digester,
     parameters: Parameters,
-    /// Bytes, and what they come to.
+    /// Memory in bytes, and the limits that follow from it.
     memory: u64,
     limits: Limits,
     now: Nanos,
 }
 
-/// What came of an I/O, to be reported after the effects.
+/// Result of an I/O, reported to the engine after the effects.
 enum Performed {
     Complete,
     Blocks(Vec<BlockContent>),
@@ -315,7 +315,7 @@ impl Audit {
         Ok(Audit { engine, arena, overlay, digester: Digester::new(&parameters), parameters, memory, limits, now: 0 })
     }
 
-    /// Begins anew with the memory that so many entries take to replay; nothing was written yet.
+    /// Begins anew with the memory that a replay of `entries` entries takes; nothing was written yet.
     fn take_more(&mut self, entries: u64) -> anyhow::Result<()> {
         let geometry = &self.parameters.geometry;
         let limits = |memory| Limits::for_memory(memory, geometry);
@@ -374,7 +374,7 @@ impl Audit {
         });
     }
 
-    /// The engine, with what it has found.
+    /// Returns the engine, with all that it has found.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -547,7 +547,7 @@ impl Audit {
 mod tests {
     use super::*;
 
-    /// The audit of a pool with much to replay said "it cannot be repaired", for want of memory that the machine had.
+    /// Guards against an audit of a pool with much to replay that said "it cannot be repaired", for want of memory that the machine had.
     #[test]
     fn an_audit_with_too_little_memory_begins_anew_with_more() {
         let path = std::env::temp_dir().join(format!("onefold-check-{}", std::process::id()));

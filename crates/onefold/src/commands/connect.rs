@@ -15,14 +15,14 @@ use crate::operators::control::{self, Request};
 use crate::print::{outside, print};
 use crate::report::status::{Report, no_volume};
 
-/// How long a client keeps requests and tries again when its server is restarted, in seconds.
+/// Seconds for which a client keeps requests and tries again when its server is restarted.
 const RECONNECT_SECONDS: u32 = 300;
-/// Sectors as a guest addresses them: firmware and images with partitions expect 512 bytes.
+/// Sector size that a guest sees: firmware and images with partitions expect 512 bytes.
 const LOGICAL_BLOCK_BYTES: u32 = 512;
-/// Where a client has its certificate and that of who signed the server's, under the names that qemu and nbdkit use.
+/// Folder of a client's certificate and of that of the server's signer, under the names that qemu and nbdkit use.
 const CERTIFICATES: &str = "/etc/pki/onefold";
 
-/// The name of a device, where a person chooses one.
+/// Device name used in examples; the reader may choose another.
 const DEVICE: &str = "nbd0";
 
 /// Prints how to connect.
@@ -44,18 +44,18 @@ pub fn connect(arguments: &ConnectArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a volume is found, and what a client may do with it.
+/// Address and export of a volume, and the access that a client has.
 #[derive(Clone, Debug)]
 pub struct Place {
     address: Address,
     export: String,
     read_only: bool,
-    /// Whether a client has to encrypt.
+    /// True if a client has to encrypt.
     tls: bool,
 }
 
 impl Place {
-    /// A volume of a server; a Unix socket before TCP, unless TCP is asked for.
+    /// Finds the place of a volume in a server's report. A Unix socket goes before TCP, unless TCP is asked for.
     pub fn of(report: &Report, name: &str, tcp: bool) -> anyhow::Result<Place> {
         let volume = report.volumes.iter().find(|volume| volume.name == name);
         let volume = volume.ok_or_else(|| anyhow::Error::msg(no_volume(name)))?;
@@ -84,7 +84,7 @@ impl Place {
         Ok(())
     }
 
-    /// The NBD URI.
+    /// Formats the NBD URI, with the folder of certificates if a client has to encrypt.
     pub fn uri(&self) -> String {
         let uri = self.address.uri(&self.export);
         if !self.tls {
@@ -93,7 +93,7 @@ impl Place {
         format!("{}?tls-certificates={CERTIFICATES}", with_tls(uri))
     }
 
-    /// What to paste.
+    /// Formats the text to paste for this kind of client.
     pub fn text(&self, form: Form) -> String {
         match form {
             Form::Uri => format!("{}\n", self.uri()),
@@ -105,14 +105,14 @@ impl Place {
         }
     }
 
-    /// QEMU's own name for it, at most 31 characters: letters, digits and a few more, a letter first.
+    /// Derives QEMU's node name from the export: at most 31 characters, only letters, digits, `-` and `_`, a letter first.
     fn node(&self) -> String {
         let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' };
         let name: String = self.export.chars().map(allowed).take(28).collect();
         format!("of-{name}")
     }
 
-    /// The block device, in QEMU's terms.
+    /// Builds the block device of QEMU's `-blockdev`.
     fn blockdev(&self) -> Value {
         let server = match &self.address {
             Address::Unix(path) => json!({ "type": "unix", "path": path.to_string_lossy() }),
@@ -237,7 +237,7 @@ impl Place {
     }
 }
 
-/// An address that a client can name: a server that listens on every address of its machine is found by the machine's name.
+/// Replaces an address that no client can name: a server that listens on every address of its machine is found by the machine's name.
 fn reachable(address: Address) -> Address {
     match address {
         Address::Tcp { host, port } if host == "0.0.0.0" || host == "::" => {
@@ -248,7 +248,7 @@ fn reachable(address: Address) -> Address {
     }
 }
 
-/// One word of a shell.
+/// Quotes text as one word of a shell, if that is needed.
 fn for_shell(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -257,7 +257,7 @@ fn for_shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The value of an attribute in single quotes.
+/// Escapes text for the value of an XML attribute in single quotes.
 fn for_xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -18,10 +18,10 @@ use crate::store::guard::{self, Allowed};
 use crate::store::owner;
 use crate::store::probe::{self, Contents};
 
-/// How much of both ends of a device is cleared, so that nothing takes it for what it was. Signatures that libblkid knows lie in the first 2 MiB and the
-/// last 2: btrfs at 64 KiB, VMFS at 1 and 2 MiB, GPT, ZFS and RAID at the end, Promise's at 1.5 MiB before it.
+/// Bytes cleared at both ends of a device, so that nothing takes it for what it was. Signatures that libblkid knows lie in the first 2 MiB and the last 2:
+/// btrfs at 64 KiB, VMFS at 1 and 2 MiB, GPT, ZFS and RAID at the end, Promise's at 1.5 MiB before it.
 const MARGIN: u64 = 4 << 20;
-/// Where btrfs has copies of its superblock, of which a rescue makes the file system anew.
+/// Byte offsets of btrfs's superblock copies, from which a rescue makes the file system anew.
 const BTRFS_COPIES: [u64; 2] = [64 << 20, 256 << 30];
 
 /// Makes a pool of 16 MiB for a unit test, over whatever is at the path.
@@ -62,7 +62,7 @@ pub fn fill(store: &mut Store, geometry: Geometry, device: DeviceKind) -> anyhow
     Ok(parameters)
 }
 
-/// The layout of a pool for at least `capacity` bytes of data, with metadata of at least so many percent of that.
+/// Computes the layout of a pool for at least `capacity` bytes of data, with metadata of at least `metadata_percent` percent of that.
 pub fn geometry_for(capacity: u64, metadata_percent: u64) -> anyhow::Result<Geometry> {
     Geometry::with_metadata(capacity, metadata_percent)
         .map_err(|error| anyhow::anyhow!("a pool of {} is not possible: {error}", size::show(capacity)))

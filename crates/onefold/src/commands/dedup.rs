@@ -13,7 +13,7 @@ use crate::print::{complain, print, print_json, shown};
 use crate::progress::Teller;
 use crate::report::status::Report;
 
-/// How often the server is asked how far it is.
+/// Time from one request for the server's progress to the next.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// Shows who waits how it goes on; true at the end.

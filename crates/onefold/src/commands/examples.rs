@@ -4,7 +4,7 @@
 pub struct Page {
     /// Its command, without `onefold`; empty for the program itself.
     pub command: &'static str,
-    /// What an example does, and its command line without `onefold`.
+    /// Examples: the effect of each, and its command line without `onefold`.
     pub examples: &'static [(&'static str, &'static str)],
     /// Other pages, by their commands.
     pub see: &'static [&'static str],

@@ -2,7 +2,7 @@
 
 use engine::{ControlError, OpenError};
 
-/// Words for a pool that cannot be opened.
+/// Describes why a pool cannot be opened, and what to do.
 pub fn explain_open(error: OpenError) -> String {
     match error {
         OpenError::NoSuperblock => "none of its four superblocks is valid: is this the right file?".into(),
@@ -35,7 +35,7 @@ pub fn explain_open(error: OpenError) -> String {
     }
 }
 
-/// Words for a command that failed.
+/// Describes why a command failed, and what to do.
 pub fn explain_control(error: ControlError) -> &'static str {
     match error {
         ControlError::Exists => "a volume of this name exists: 'onefold volume list' shows them all",

@@ -28,7 +28,7 @@ use crate::transfer::tool::{self, Tool};
 
 /// A block, as the figures count them.
 const BLOCK: u64 = 4096;
-/// What the size of an image is a multiple of.
+/// Bytes of which the size of an image is a multiple.
 const SECTOR: u64 = 512;
 
 /// Blocks of writes since the pool was opened: what got a slot, and what was known already.
@@ -45,7 +45,7 @@ impl Written {
     }
 }
 
-/// What an import finds.
+/// Destination of an import as it was found, to plan the transfer.
 struct Plan {
     before: Before,
     size: u64,
@@ -164,7 +164,7 @@ pub fn require_good(image: &Path, file: &File, format: &str, allow: &[Allow]) ->
     Ok(())
 }
 
-/// Whether a volume can take an image of this size, and what it may hold before.
+/// Checks that a volume can take an image of this size: large enough, writable, without clients. Returns what it may hold before.
 fn check_destination(volume: &VolumeReport, needed: u64, arguments: &ImportArgs) -> anyhow::Result<Before> {
     let (name, pool) = (&volume.name, arguments.target.pool.display());
     ensure!(
@@ -259,7 +259,7 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the image holds before, and what is there, locked; an error if it may not be written over.
+/// Checks that the image may be written over, and returns what it holds before, and its store, locked, if it exists.
 fn check_image(image: &Path, arguments: &ExportArgs) -> anyhow::Result<(Before, Option<Store>)> {
     let Some(kind) = backing::kind_of(image)? else {
         ensure!(!arguments.resume, "{} does not exist: there is nothing to go on with", image.display());
@@ -309,7 +309,7 @@ fn make_image(
     Ok((None, Place::File(file.into(), image.into())))
 }
 
-/// Set when the end is asked for.
+/// Creates the flag that a signal sets to ask for the end.
 fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -15,7 +15,7 @@ use crate::report::status::Report;
 use crate::store::backing::{Access, Store};
 use crate::store::owner::{self, Purpose};
 
-/// The figures of a pool.
+/// Returns the figures of a pool that no server has, without a write to it.
 pub fn report(path: &Path) -> anyhow::Result<Report> {
     let store = Store::open(path, Access::Read)?;
     let (superblock, _) = owner::claim(&store, Purpose::Read)?;
@@ -42,7 +42,7 @@ pub fn require_recovered(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the pool was not closed cleanly. One that has failed is not recovered any more.
+/// Returns true if the pool was not closed cleanly. One that has failed is not recovered any more.
 fn needs_recovery(superblock: &Superblock) -> bool {
     !superblock.clean && superblock.failed.is_none()
 }

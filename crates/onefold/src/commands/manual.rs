@@ -70,7 +70,7 @@ fn write_own(page: &Page, text: &mut Vec<u8>) -> io::Result<()> {
     writeln!(text, ".SH SEE ALSO\n{}", named.collect::<Vec<_>>().join(",\n"))
 }
 
-/// Text that no macro and no escape is read in.
+/// Escapes text so that no macro and no escape is read in it.
 fn plain(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }

@@ -21,11 +21,11 @@ use crate::print::print;
 
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
-/// The longest line.
+/// Size of the longest line, in bytes.
 const LINE_MAX: u64 = 16 << 10;
-/// Parts that are sent at once,
+/// Number of parts that are sent at once.
 const PARTS_AT_ONCE: usize = 500;
-/// and bytes of names, but for the last of them.
+/// Bytes of names that are sent at once, not counting the last name.
 const BYTES_AT_ONCE: usize = 8 << 10;
 /// Extents of files whose place `filefrag` does not know, or that lie in no blocks of their own.
 const WITHOUT_PLACE: [&str; 4] = ["inline", "delalloc", "unknown_loc", "tail_merged"];
@@ -39,7 +39,7 @@ struct Extent {
 }
 
 impl Extent {
-    /// The blocks that begin in it, in parts of as many as a part can have.
+    /// Iterates over the blocks that begin in the extent, in parts of at most `u32::MAX` blocks: first block and number.
     fn parts(&self) -> impl Iterator<Item = (u64, u32)> {
         let (first, end) = (self.start.div_ceil(BLOCK), self.start.saturating_add(self.bytes).div_ceil(BLOCK));
         let most = u64::from(u32::MAX);
@@ -47,19 +47,19 @@ impl Extent {
     }
 }
 
-/// What has been read of a manifest.
+/// Reader of a manifest, with its position.
 struct Manifest<Lines> {
     lines: Lines,
     shown: String,
     number: u64,
-    /// Where the file system begins in the volume, in bytes.
+    /// Byte offset in the volume at which the file system begins.
     offset: u64,
     /// The file that `filefrag` tells of, and the bytes of its blocks.
     file: Option<(String, u64)>,
 }
 
 impl<Lines: BufRead> Manifest<Lines> {
-    /// The next extent; `None`: the end.
+    /// Reads the next extent; `None` at the end.
     fn next(&mut self) -> anyhow::Result<Option<Extent>> {
         let mut line = Vec::new();
         loop {
@@ -97,7 +97,7 @@ impl<Lines: BufRead> Manifest<Lines> {
     }
 }
 
-/// A line of `filefrag` behind the one with a file's name: an extent, or what is between them.
+/// Parses a line of `filefrag` behind the one with a file's name: an extent, or `None` for what is between extents or has no place.
 fn extent_of_filefrag(line: &str, name: &str, block: u64, offset: u64) -> anyhow::Result<Option<Extent>> {
     let fields: Vec<_> = line.split(':').map(str::trim).collect();
     let is_extent = fields.first().is_some_and(|first| first.parse::<u64>().is_ok()) && fields.len() >= 4;
@@ -117,7 +117,7 @@ fn extent_of_filefrag(line: &str, name: &str, block: u64, offset: u64) -> anyhow
     Ok(Some(Extent { name: name.into(), start, bytes: in_bytes(blocks)? }))
 }
 
-/// A line of `OFFSET LENGTH NAME`.
+/// Parses a line of `OFFSET LENGTH NAME`, in bytes from the beginning of the file system.
 fn extent_of_bytes(line: &str, offset: u64) -> anyhow::Result<Extent> {
     let (start, rest) = line.trim_start().split_once(char::is_whitespace).context("OFFSET LENGTH NAME is wanted")?;
     let (bytes, name) = rest.trim_start().split_once(char::is_whitespace).context("OFFSET LENGTH NAME is wanted")?;
@@ -148,7 +148,7 @@ fn open(file: &Path) -> anyhow::Result<File> {
     File::open(file).with_context(|| format!("cannot open {}", file.display()))
 }
 
-/// Sends all of it, some at a time.
+/// Sends all extents, some at a time; returns the numbers of parts that were taken and left out.
 fn send(target: &Target, volume: &str, mut manifest: Manifest<impl BufRead>) -> anyhow::Result<(u64, u64)> {
     let (mut begins, mut is_over, mut taken, mut left_out) = (true, false, 0, 0);
     while !is_over {

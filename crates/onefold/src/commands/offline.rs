@@ -20,7 +20,7 @@ use crate::store::owner::{self, Purpose};
 
 /// Memory for a command that opens the pool itself, unless the pool needs more.
 const MEMORY: u64 = 128 << 20;
-/// How often a server is looked for anew when somebody has the pool.
+/// Number of times that a server is looked for anew when somebody has the pool.
 pub const ATTEMPTS: usize = 2;
 
 /// Opens a pool that no server has, for a command; with more memory than usual where its last server left so much to replay.
@@ -53,7 +53,7 @@ pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
     }
 }
 
-/// Carries out a request; the result is the pool's figures after it.
+/// Carries out a request, through the server or without one; returns the pool's figures after it.
 pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
     let path = &target.pool;
     let mut attempts = 0..ATTEMPTS;
@@ -73,7 +73,7 @@ pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
     }
 }
 
-/// The pool's figures. What writes to a pool that no server has is asked for: exact figures, and recovery.
+/// Returns the pool's figures. Exact figures and recovery write to a pool that no server has, so they must be asked for.
 pub fn status(target: &Target, settle: bool, recover: bool) -> anyhow::Result<Report> {
     let (path, wanted) = (&target.pool, Request::Status { settle });
     if !settle && !recover {

@@ -9,7 +9,7 @@ use clap::{Command, CommandFactory};
 use crate::clients::listen::Address;
 use crate::commands::cli::Cli;
 
-/// What a command does with what is at a path.
+/// Use that a command makes of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     /// Reads it.

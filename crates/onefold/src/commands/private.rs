@@ -31,24 +31,24 @@ use crate::transfer::folder::Folder;
 
 /// Clients of a server of our own: the workers of a transfer.
 const CLIENTS: u32 = 32;
-/// How often a command looks that waits for another one, or for the index.
+/// Time between two looks of a command that waits for another one, or for the index.
 const PERIOD: Duration = Duration::from_millis(100);
-/// What is shown of the index that fills.
+/// Label of the progress display while the index is being filled.
 const FILLING: &str = "filling the index";
 
-/// What is done with a pool: what has to be made of it before, and the work on it.
+/// Work on a pool, with the plan and the request that precede it.
 pub struct Work<'a, Prepare, Job> {
     /// Set when the end is asked for: no wait goes on then.
     pub stop: &'a AtomicBool,
-    /// Whether the pool is written to.
+    /// True if the pool is written to.
     pub writes: bool,
-    /// From the figures to a plan, and a request that comes first, if one is needed; an error ends it before anything has changed.
+    /// Makes a plan from the figures, and a request that comes first, if one is needed; an error ends it before anything has changed.
     pub prepare: Prepare,
-    /// What is done through NBD, by that plan.
+    /// Function that does the work through NBD, by that plan.
     pub job: Job,
 }
 
-/// Does it, and returns the figures after it, too.
+/// Carries out the work on the pool, through its server or one of its own, and returns the result with the figures after it.
 pub fn with_pool<T, Plan, Prepare, Job>(target: &Target, work: Work<'_, Prepare, Job>) -> anyhow::Result<(T, Report)>
 where
     T: Send,
@@ -137,7 +137,7 @@ fn filled(
     Ok(report)
 }
 
-/// The address of a server on this machine, as a client here reaches it.
+/// Replaces the wildcard addresses of a server on this machine by the loopback address, which a client here reaches.
 fn local(address: Address) -> Address {
     match address {
         Address::Tcp { host, port } if host == "0.0.0.0" => Address::Tcp { host: "127.0.0.1".into(), port },
@@ -146,7 +146,7 @@ fn local(address: Address) -> Address {
     }
 }
 
-/// Serves the pool for the time of it.
+/// Serves the pool while the work lasts.
 fn alone<T, Plan, Prepare, Job>(path: &Path, store: &Store, work: Work<'_, Prepare, Job>) -> anyhow::Result<(T, Report)>
 where
     T: Send,

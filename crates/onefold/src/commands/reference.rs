@@ -6,10 +6,10 @@ use clap::{Command, CommandFactory};
 
 use crate::commands::cli::Cli;
 
-/// Where the page is, from the crate.
+/// Path of the page, from the crate.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
 
-/// What stands before the commands.
+/// Text before the commands.
 const BEGINNING: &str = "\
 # Reference
 
@@ -33,7 +33,7 @@ fn page() -> String {
     format!("{BEGINNING}\n{list}{text}")
 }
 
-/// The commands that do something: their names, what they do in a line, and their help.
+/// Collects the commands that do something: their names, a line about each, and their help.
 fn leaves(command: &mut Command, name: &str, found: &mut Vec<(String, String, String)>) {
     if !command.has_subcommands() {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();

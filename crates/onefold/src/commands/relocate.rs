@@ -18,7 +18,7 @@ use crate::progress::Teller;
 use crate::report::status::{Report, VERSION};
 use crate::size;
 
-/// How often the server is asked how far a run is.
+/// Time from one request for the progress of a run to the next.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// Carries the command out.
@@ -58,7 +58,7 @@ pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How the server of a pool is asked.
+/// Returns a function that asks the server of a pool; without a server the request fails.
 fn asks(target: &Target) -> impl Fn(&Request) -> anyhow::Result<Response> {
     move |request| {
         let asked = control::ask_server_of(&target.pool, target.control.as_deref(), request)?;

@@ -30,7 +30,7 @@ struct Report {
     version: u32,
     /// The pool was, or is now, sound: there is nothing left to do.
     sound: bool,
-    /// Whether something was written.
+    /// True if something was written.
     written: bool,
     problems: Vec<String>,
     actions: Vec<String>,
@@ -41,7 +41,7 @@ struct Report {
     /// Why the pool had failed, and whether that is lifted (with `--dry-run`: would be).
     failure: Option<&'static str>,
     failure_lifted: bool,
-    /// What an audit of the result finds.
+    /// Problems that an audit of the result finds.
     remaining: Vec<String>,
 }
 
@@ -108,7 +108,7 @@ pub fn repair(arguments: &RepairArgs) -> anyhow::Result<bool> {
     Ok(finish(arguments, report))
 }
 
-/// Both the plan and the audit hold something for each slot.
+/// Refuses the repair if memory is too small: both the plan and the audit hold something for each slot.
 fn require_memory(path: &Path, superblock: &Superblock) -> anyhow::Result<()> {
     let needed = superblock.parameters.geometry.slots() * BYTES_A_SLOT;
     let Some(available) = memory::available() else { return Ok(()) };

@@ -18,30 +18,30 @@ use crate::report::status::{Report, VolumeReport};
 use crate::report::text::largest_first;
 use crate::size;
 
-/// The width from which two boxes stand side by side.
+/// Width in columns from which two boxes stand side by side.
 const TWO_BESIDE: u16 = 100;
-/// The height from which the head has what is good to know, beside how the pool is.
+/// Height in lines from which the head also has remarks on a healthy pool, beside its state.
 const TALL: u16 = 30;
-/// Between two columns.
+/// Columns between two columns of a table.
 const GAP: usize = 2;
 /// Steps of a small picture.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// What is shown.
+/// Contents of the screen.
 pub struct Screen<'a> {
     /// The name of the pool.
     pub pool: &'a str,
-    /// Its figures,
+    /// Present figures of the pool.
     pub report: &'a Report,
-    /// what happens a second,
+    /// Rates a second, from the last two figures.
     pub rates: &'a Rates,
-    /// and what was, the oldest first.
+    /// Past samples, the oldest first.
     pub samples: Vec<&'a Sample>,
-    /// Why the figures are old, if they are.
+    /// Reason why the figures are old; `None` if they are not.
     pub problem: Option<&'a str>,
-    /// What the last line says.
+    /// Text of the last line; empty for none.
     pub hint: &'static str,
-    /// Volumes at most.
+    /// Number of volumes shown at most.
     pub volumes_most: usize,
 }
 
@@ -56,12 +56,12 @@ enum Part {
     Policies,
 }
 
-/// In this order boxes go where the terminal is too low.
+/// Order in which boxes are left out of a terminal that is too low.
 const LEAST_IMPORTANT: [Part; 6] =
     [Part::Policies, Part::Memory, Part::Volumes, Part::Work, Part::Requests, Part::Savings];
 
 impl Screen<'_> {
-    /// The height at which nothing is left out.
+    /// Returns the height in lines at which nothing is left out.
     pub fn height(&self, width: u16) -> u16 {
         let parts = rows_of(&LEAST_IMPORTANT.iter().rev().copied().collect::<Vec<_>>(), width);
         let boxes: usize = parts.iter().map(|row| self.row_height(row, width)).sum();
@@ -103,7 +103,7 @@ impl Screen<'_> {
         }
     }
 
-    /// The boxes that fit into so many lines.
+    /// Chooses the boxes that fit into `space` lines, as rows; the least important ones are left out first.
     fn fit(&self, width: u16, space: usize) -> Vec<Vec<Part>> {
         let mut gone = 0;
         loop {
@@ -116,12 +116,13 @@ impl Screen<'_> {
         }
     }
 
-    /// The height of boxes that stand side by side, and the least that they can do with.
+    /// Returns the height of boxes side by side at which all of them are complete.
     fn row_height(&self, row: &[Part], width: u16) -> usize {
         let inner = inner_width(row, width);
         row.iter().map(|&part| self.lines(part, inner, usize::MAX).len() + 2).max().unwrap_or(0)
     }
 
+    /// Returns the least height of boxes side by side: the list of volumes may shrink to two lines, the others are complete.
     fn row_least(&self, row: &[Part], width: u16) -> usize {
         let inner = inner_width(row, width);
         let least = |part: Part| if part == Part::Volumes { 4 } else { self.lines(part, inner, usize::MAX).len() + 2 };
@@ -150,7 +151,7 @@ impl Screen<'_> {
         lines
     }
 
-    /// What stands over a box with so many rows.
+    /// Returns the title of a box that shows this many rows of its list.
     fn title(&self, part: Part, rows: usize) -> String {
         match (part, self.report.volumes.len()) {
             (Part::Savings, _) => "savings".into(),
@@ -163,7 +164,7 @@ impl Screen<'_> {
         }
     }
 
-    /// What a box says, in at most so many lines.
+    /// Builds the lines of a box. The list of volumes has at most `most` lines.
     fn lines(&self, part: Part, width: u16, most: usize) -> Vec<Line<'static>> {
         match part {
             Part::Savings => self.savings(width),
@@ -332,7 +333,7 @@ struct Column {
     cells: Vec<String>,
 }
 
-/// A table with the columns that fit. The first one always does: what is too long there ends with `…`.
+/// Lays out a table with the columns that fit, least important ones left out first. The first column always stays: what is too long there ends with `…`.
 fn table(mut columns: Vec<Column>, width: u16) -> Vec<Line<'static>> {
     // A column without anything in it takes no space.
     columns.retain(|column| column.importance == 0 || column.cells.iter().any(|cell| !cell.is_empty()));
@@ -367,7 +368,7 @@ fn abbreviated(word: &str, width: usize) -> String {
     word.chars().take(width.saturating_sub(1)).chain(['…']).take(width).collect()
 }
 
-/// Parts beside each other, as many as fit into a line.
+/// Joins parts into lines, as many in each as fit beside each other.
 fn side_by_side(parts: &[String], width: u16) -> Vec<Line<'static>> {
     const BETWEEN: &str = "   ";
     let mut lines: Vec<String> = Vec::new();
@@ -383,7 +384,7 @@ fn side_by_side(parts: &[String], width: u16) -> Vec<Line<'static>> {
     lines.into_iter().map(Line::from).collect()
 }
 
-/// Text in lines, broken between words. A word that is longer than a line is broken where that ends.
+/// Breaks text into lines between words. A word that is longer than a line is broken at its end.
 fn wrapped(text: &str, width: u16) -> Vec<String> {
     let width = usize::from(width).max(1);
     let mut lines = vec![String::new()];
@@ -455,7 +456,7 @@ mod tests {
         words.map(String::from).collect()
     }
 
-    /// At 80 columns `top` cut "99 % within" to "99 % wi", policies to what they began with, and sentences where the line ended.
+    /// Guards against cut text: at 80 columns `top` cut "99 % within" to "99 % wi", policies to their beginnings, and sentences at the end of the line.
     #[test]
     fn at_any_width_words_and_columns_are_whole_or_not_there() {
         let report = full_report();

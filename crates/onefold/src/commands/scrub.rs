@@ -13,12 +13,12 @@ use crate::print::{complain, print, print_json};
 use crate::progress::Progress;
 use crate::report::status::Report;
 
-/// How often the server is asked how far it is.
+/// Time from one request for the server's progress to the next.
 const PERIOD: Duration = Duration::from_millis(250);
 /// A block, as the figures count them.
 const BLOCK_BYTES: u64 = 4096;
 
-/// What is shown to who waits.
+/// Display of the progress for a user who waits.
 struct Follower {
     json: bool,
     progress: Option<Progress>,
@@ -28,13 +28,13 @@ struct Follower {
 }
 
 impl Follower {
-    /// From this moment on.
+    /// Creates a display that begins now: earlier damage is not shown.
     fn new(json: bool, report: &Report) -> Follower {
         let damage = report.damages.last().map_or(0, |damage| damage.number);
         Follower { json, progress: None, done: 0, damage }
     }
 
-    /// Shows what is new; true at the end.
+    /// Shows new damage and progress; returns true at the end.
     fn see(&mut self, report: &Report) -> bool {
         let scrub = &report.scrub;
         if self.progress.is_none() {
@@ -69,7 +69,7 @@ impl Follower {
         ended
     }
 
-    /// The last words; success if there is no damage left.
+    /// Shows the final state of the scrub; success if it is finished and no damage is left.
     fn end(self, report: &Report) -> ExitCode {
         drop(self.progress);
         let scrub = &report.scrub;

@@ -144,7 +144,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     })
 }
 
-/// Names the pool, and where more memory would do the command: how much a server takes is for its operator to say.
+/// Adds the pool's path to an error, and the memory that would suffice if too little was given: its operator decides how much a server takes.
 pub fn explain_opening(path: &Path, error: anyhow::Error) -> anyhow::Error {
     let path = path.display();
     match error.downcast_ref::<TooLittle>().and_then(TooLittle::argument) {
@@ -156,7 +156,7 @@ pub fn explain_opening(path: &Path, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// From ready to closed.
+/// Serves clients until the end is asked for, then drains requests and closes the pool before the deadline of `--stop-timeout`.
 fn run(reactor: &mut Reactor, arguments: &ServeArgs) -> anyhow::Result<()> {
     reactor.serve(&format!("serving {}", arguments.pool.display()))?;
     let deadline = Instant::now() + Duration::from_secs(arguments.stop_timeout);
@@ -191,7 +191,7 @@ fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
     }
 }
 
-/// What is served, to whom, and with which memory.
+/// Logs the pool, its listeners, and the memory that it is served with.
 fn log_start(reactor: &Reactor, parameters: &Parameters, control: &Control) {
     let status = reactor.engine().status();
     let Division { memory, connections, limits } = reactor.division();
@@ -285,7 +285,7 @@ fn say_made(store: &Store, size: u64, geometry: &Geometry) {
     }
 }
 
-/// What overwrites something needs room, too: whoever fills the file system must know.
+/// Warns if the file system copies what is overwritten: then overwriting needs room too, and writes fail when it is full.
 fn warn_of_copying(store: &Store) {
     if let Overwriting::Elsewhere(name) = copy_on_write::overwriting(store) {
         warn!(
@@ -343,7 +343,7 @@ fn set_policy(reactor: &mut Reactor, policy: &str) -> anyhow::Result<()> {
         .map_err(|error| anyhow::anyhow!("policy={policy}: {}", explain_control(error)))
 }
 
-/// What was handed over, and what is asked for; the default only where there is neither.
+/// Builds the listeners from inherited sockets and `--listen`; the default address is used only if there are neither.
 fn listen(arguments: &ServeArgs, inherited: Vec<Inherited>, sockets: &Sockets) -> anyhow::Result<Vec<Listener>> {
     let remote = arguments.allow_remote;
     let mut listeners = Vec::new();
@@ -359,7 +359,7 @@ fn listen(arguments: &ServeArgs, inherited: Vec<Inherited>, sockets: &Sockets) -
     Ok(listeners)
 }
 
-/// TLS for the listeners on TCP, and a word to whoever opens them to other machines with less than all of it.
+/// Starts TLS for the listeners on TCP, and warns if they are open to other machines with less than full TLS.
 fn start_tls(arguments: &ServeArgs, listeners: &[Listener]) -> anyhow::Result<Option<Tls>> {
     let over_tcp: Vec<String> = listeners.iter().filter(|listener| listener.is_tcp()).map(Listener::address).collect();
     let open = match (arguments.tls, arguments.tls_verify_peer) {
@@ -408,8 +408,8 @@ fn refuse_one_for_both(listeners: &[Listener], control: &Path) -> anyhow::Result
     Ok(())
 }
 
-/// Every signal asks for a stop: the first for a clean one, the second for one without the last checkpoint. More do not
-/// make it faster, and none makes it less safe.
+/// Catches signals, each of which asks for a stop: the first for a clean one, the second for one without the last checkpoint. More signals do not make it
+/// faster, and none makes it less safe.
 pub fn catch_signals(sending: Sending) -> anyhow::Result<()> {
     let mut caught = vec![SIGINT, SIGTERM];
     if !ignores_hangup() {
@@ -426,7 +426,7 @@ pub fn catch_signals(sending: Sending) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the process was started so that the end of its terminal does not end it (nohup).
+/// Returns true if the process was started so that SIGHUP, the end of its terminal, does not end it (nohup).
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

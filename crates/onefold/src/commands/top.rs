@@ -25,24 +25,24 @@ use crate::report::recent::{Past, Rates};
 use crate::report::status::Report;
 use crate::store::backing;
 
-/// From one question to the next.
+/// Time from one request for figures to the next.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long a key may wait.
+/// Time that a key may wait until it is read.
 const KEYS: Duration = Duration::from_millis(100);
-/// The width of a frame of `--once`.
+/// Width of a frame of `--once`, in columns.
 const ONCE_WIDTH: u16 = 100;
-/// Volumes that are shown where there is room for any number.
+/// Number of volumes that are shown at most where there is room for any number.
 const VOLUMES_MOST: usize = 50;
 
-/// What is shown.
+/// Figures and texts that are shown.
 struct View {
     pool: String,
     report: Report,
     rates: Rates,
     past: Past,
-    /// What the last line says.
+    /// Text of the last line; empty for none.
     hint: &'static str,
-    /// Why the figures are old, if they are.
+    /// Reason why the figures are old; `None` if they are not.
     problem: Option<String>,
 }
 
@@ -100,7 +100,7 @@ pub fn top(target: &Target, once: bool) -> anyhow::Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-/// The figures of the server that has the pool.
+/// Asks the server of the pool for its figures; without a server, the error says how to start one.
 fn ask(target: &Target) -> anyhow::Result<Report> {
     let pool = target.pool.display();
     if backing::kind_of(&target.pool)?.is_none() {
@@ -114,7 +114,7 @@ fn ask(target: &Target) -> anyhow::Result<Report> {
     })
 }
 
-/// Asks once in a while, on a thread of its own.
+/// Asks once a second for the figures, on a thread of its own, and sends each answer to the receiver.
 fn follow(target: Target) -> anyhow::Result<Receiver<anyhow::Result<Report>>> {
     let (sender, answers) = channel();
     let run = move || {
@@ -170,7 +170,7 @@ fn show(
     Ok(())
 }
 
-/// One frame as lines, as high as all that is to be shown.
+/// Renders one frame as lines, high enough for everything that is shown.
 fn frame_as_text(view: &View) -> anyhow::Result<String> {
     let screen = view.screen();
     let mut terminal = Terminal::new(TestBackend::new(ONCE_WIDTH, screen.height(ONCE_WIDTH)))?;

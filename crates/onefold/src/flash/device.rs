@@ -26,7 +26,7 @@ pub struct Cache {
     pub label: Label,
 }
 
-/// What a start was given as flash.
+/// Flash that a start was given.
 #[derive(Default)]
 pub enum Given {
     /// Nothing.
@@ -34,7 +34,7 @@ pub enum Given {
     Nothing,
     /// This, which cannot be used.
     Away {
-        /// Where.
+        /// Path of the file or device.
         path: PathBuf,
         /// Why not, in words.
         reason: String,
@@ -43,7 +43,7 @@ pub enum Given {
     Here(Box<Cache>),
 }
 
-/// Whose flash it is to be.
+/// Pool that a flash is to serve.
 #[derive(Clone, Copy)]
 pub struct Pool<'a> {
     /// The pool's store, open.
@@ -128,7 +128,7 @@ pub fn make(wanted: &Attach, pool: Pool<'_>) -> anyhow::Result<Cache> {
     fill(store, wanted, size, pool)
 }
 
-/// As [`make`], for a pool that this process serves.
+/// Makes a cache as [`make`] does, for a pool that this process serves.
 pub fn make_for_served(wanted: &Attach, store: &Store) -> anyhow::Result<(Store, Label)> {
     let id = probe::require_pool(store)?.parameters.id;
     let Cache { store, label } = make(wanted, Pool { store, id })?;
@@ -159,7 +159,7 @@ fn write(store: &mut Store, label: &Label) -> std::io::Result<()> {
     store.sync_directory()
 }
 
-/// The label, if there is one.
+/// Reads the label; `None` if the first block is none.
 fn read_label(store: &Store) -> std::io::Result<Option<Label>> {
     Ok(Label::decode(store.read(0, BLOCK)?.bytes()))
 }

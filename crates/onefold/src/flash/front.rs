@@ -33,7 +33,7 @@ const MEMORY_SHARE: u64 = 4;
 #[derive(Default)]
 pub struct Front {
     state: State,
-    /// What of its figures has been told in the log.
+    /// Figures that the log has already told of.
     seen: Seen,
 }
 
@@ -62,13 +62,13 @@ struct Device {
 }
 
 impl Device {
-    /// When it has not answered for too long.
+    /// Returns the time at which its oldest I/O is overdue; `None` if it has none in flight or is late already.
     fn deadline(&self) -> Option<Nanos> {
         let oldest = self.disk.oldest().filter(|_| !self.is_late)?;
         Some((oldest + PATIENCE).max(self.second_look.unwrap_or(0)))
     }
 
-    /// Whether it has just become too late, also at a second look.
+    /// Returns true if it has just become late: overdue at a first look and at a second one.
     fn becomes_late(&mut self, now: Nanos) -> bool {
         let is_over = self.deadline().is_some_and(|deadline| deadline <= now);
         if !is_over {
@@ -89,7 +89,7 @@ struct Seen {
     has_failed_reads: bool,
 }
 
-/// What a cache comes to in front of a pool.
+/// Size of a cache in front of a pool, and the memory that it takes.
 #[derive(Clone, Copy)]
 pub struct Plan {
     places: u32,
@@ -98,7 +98,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For a server with so many bytes of memory. With little of it, a part of the flash lies idle.
+    /// Plans a cache for a server with `memory` bytes. With little memory, a part of the flash is not used.
     pub fn new(label: &Label, memory: u64, geometry: &Geometry) -> anyhow::Result<Plan> {
         let most = memory / MEMORY_SHARE;
         let fits = |places| Limits::flash_bytes(geometry, places) <= most;
@@ -129,7 +129,7 @@ impl Plan {
 }
 
 impl Front {
-    /// What a start was given, before the engine's first event.
+    /// Takes the flash that a start was given, before the engine's first event.
     pub fn begin(&mut self, given: Given, plan: Option<Plan>, core: &mut Core) -> anyhow::Result<()> {
         match (given, plan) {
             (Given::Here(cache), Some(plan)) => {
@@ -206,7 +206,7 @@ impl Front {
         self.state = State::None;
     }
 
-    /// Whether it is here.
+    /// Returns true if the flash is in use, neither away nor leaving.
     pub fn is_here(&self) -> bool {
         matches!(self.state, State::Here(_))
     }
@@ -227,12 +227,12 @@ impl Front {
         self.disk().expect("the engine has been given a flash").take(io, core);
     }
 
-    /// An operation of a slot of the ring ended.
+    /// Takes the end of an operation of a slot, for the disk of the flash.
     pub fn completed(&mut self, slot: u32, result: i32, core: &mut Core) {
         self.disk().expect("a flash stays until its operations have ended").completed(slot, result, core);
     }
 
-    /// As [`Disk::advance`]; a flash that was detached goes when its I/O has ended, and one that does not answer is left alone.
+    /// Advances the flash as [`Disk::advance`] does. Removes a detached flash once its I/O has ended, and gives up one that does not answer.
     pub fn advance(&mut self, core: &mut Core) -> bool {
         let Some(device) = self.device() else { return false };
         let mut any = device.disk.advance(core);
@@ -249,7 +249,7 @@ impl Front {
         any
     }
 
-    /// When it has to be looked at, whatever comes: it may not have answered.
+    /// Returns the time at which it must be looked at even if nothing happens: it may not have answered.
     #[cfg_attr(not(feature = "faults"), expect(unused_variables))]
     pub fn next_look(&self, now: Nanos) -> Option<Nanos> {
         match &self.state {

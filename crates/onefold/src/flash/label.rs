@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::io::arena::BLOCK;
 
-/// Where the engine's part of a flash begins. Flash likes what begins at a whole erase unit.
+/// Byte of a flash at which the engine's part begins. Flash works best from the start of a whole erase unit.
 pub const ENGINE_PART: u64 = 1 << 20;
 
 const MAGIC: [u8; 8] = *b"ONEFCACH";
@@ -17,7 +17,7 @@ const VERSION: u16 = 1;
 const DIGEST_AT: usize = 64;
 const DIGEST_END: usize = DIGEST_AT + 32;
 
-/// What the first block says.
+/// Contents of the first block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label {
     /// The pool's id.
@@ -30,23 +30,23 @@ pub struct Label {
     pub endurance: u64,
 }
 
-/// What `cache attach` asks for.
+/// Request of `cache attach`.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// The file or device.
     pub path: PathBuf,
-    /// How much of it; needed for a file that is not there.
+    /// Bytes of it to use; needed for a file that does not exist.
     pub size_bytes: Option<u64>,
     /// Bytes that may be written to it in a day.
     pub budget_bytes: Option<u64>,
     /// Bytes that may be written to it in its life.
     pub endurance_bytes: Option<u64>,
-    /// Whether what it holds may be lost.
+    /// True if its present contents may be lost.
     pub force: bool,
 }
 
 impl Label {
-    /// As a block.
+    /// Encodes the label as a block, with a digest.
     pub fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; BLOCK];
         block[..8].copy_from_slice(&MAGIC);
@@ -60,8 +60,7 @@ impl Label {
         block
     }
 
-    /// Reads a block; `None`: it is no label of this version.
-    /// The pool that a block names which begins as a label does, also one of another version or with a wrong digest.
+    /// Returns the pool that a block names if it begins as a label does, also one of another version or with a wrong digest.
     pub fn pool_of(block: &[u8]) -> Option<[u8; 16]> {
         (block.get(..8)? == MAGIC).then(|| block.get(16..32)?.try_into().ok())?
     }

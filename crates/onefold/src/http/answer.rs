@@ -15,27 +15,27 @@ use super::page;
 use crate::report::health::{Health, Level};
 use crate::report::prometheus;
 
-/// The page's own script and styles and nothing else, from here and from nowhere else.
+/// Content security policy: only the page's own script and styles, from this server.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// An answer to a reader.
+/// An HTTP answer to a reader, with its whole body.
 pub type Answer = Response<Full<Bytes>>;
 
-/// What is shown, and to whom.
+/// Content of the site, and the hosts that it answers for.
 pub struct Site {
-    /// Where figures come from.
+    /// Source of figures.
     pub figures: Figures,
-    /// What the pool is called: the label of metrics.
+    /// Name of the pool, which is the label of metrics.
     pub pool: String,
-    /// Whether requests may name any host: else a foreign name is a browser that was led here by another site.
+    /// True if requests may name any host. Otherwise a foreign name means a browser that was led here by another site.
     pub any_host: bool,
 }
 
 impl Site {
-    /// Answers a request.
+    /// Answers a request by its path; refuses other methods than GET and HEAD, and foreign hosts.
     pub async fn answer<B>(&self, request: &Request<B>) -> Answer {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD: nothing can be changed here\n");
@@ -86,7 +86,7 @@ impl Site {
     }
 }
 
-/// Whether a server is well, for those that only look at the status.
+/// Returns the health as an HTTP status, for programs that only look at that, with its sentence.
 fn well(known: &Known) -> (StatusCode, String) {
     match known {
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason.clone()),
@@ -97,7 +97,7 @@ fn well(known: &Known) -> (StatusCode, String) {
     }
 }
 
-/// What `/?find=` asks for, as a form writes it; nothing where there is no such thing, or too much of it.
+/// Decodes the search of `/?find=`, as a form writes it; empty if there is none, or if it is too long or malformed.
 fn looked_for(query: Option<&str>) -> String {
     let value = query.and_then(|query| query.split('&').find_map(|part| part.strip_prefix("find=")));
     let Some(value) = value else { return String::new() };
@@ -148,7 +148,7 @@ fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Ans
     answer
 }
 
-/// Whether a request's host is an address or `localhost`, which no other site can have made up. HTTP/1.0 names none.
+/// Returns true if a request's host is an address or `localhost`, which no other site can have made up. HTTP/1.0 names none.
 fn is_local(host: Option<&HeaderValue>) -> bool {
     let Some(host) = host else { return true };
     let Ok(host) = host.to_str() else { return false };

@@ -2,24 +2,24 @@
 
 use std::fmt::Write;
 
-/// The size of a picture in its own units; the page stretches it.
+/// Size of a picture in its own units; the page stretches it.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
-/// The shortest time that a picture shows, in seconds.
+/// Shortest time that a picture shows, in seconds.
 const LEAST_SECONDS: f64 = 60.0;
 
-/// The colours of series, in order.
+/// Classes of the colours of series, in order.
 pub const COLOURS: [&str; 3] = ["one", "two", "three"];
 
-/// What several series were at a moment.
+/// Values of N series at one moment.
 pub struct Point<const N: usize> {
-    /// How long ago, in seconds.
+    /// Age in seconds.
     pub age: f64,
-    /// The value of each; none where there is none.
+    /// Value of each series; none if there is none.
     pub values: [Option<f64>; N],
 }
 
-/// A part of a whole, as a bar with this label for who does not see it.
+/// Draws a part of a whole as a bar, with this label for readers who do not see it.
 pub fn bar(part: f64, label: &str) -> String {
     let width = (part.clamp(0.0, 1.0) * 100.0).round();
     format!(
@@ -28,12 +28,12 @@ pub fn bar(part: f64, label: &str) -> String {
     )
 }
 
-/// A square in the colour of a series, for the words beside it.
+/// Draws a square in the colour of a series, for the words beside it.
 pub fn swatch(colour: &str) -> String {
     format!("<svg viewBox=\"0 0 1 1\" aria-hidden=\"true\"><rect class=\"{colour}\" width=\"1\" height=\"1\"/></svg>")
 }
 
-/// Lines over time, the oldest point first, up to `most` at the top. A gap where there is no value.
+/// Draws lines over time, the oldest point first, up to `most` at the top, with a gap if there is no value.
 pub fn lines<const N: usize>(points: &[Point<N>], most: f64, label: &str) -> String {
     let mut text = begin(label);
     let across = seconds_across(points);
@@ -55,7 +55,7 @@ pub fn lines<const N: usize>(points: &[Point<N>], most: f64, label: &str) -> Str
     text + "</svg>"
 }
 
-/// Areas over time, one on the other, the oldest point first, up to `most` at the top.
+/// Draws areas over time, one on the other, the oldest point first, up to `most` at the top.
 pub fn areas<const N: usize>(points: &[Point<N>], most: f64, label: &str) -> String {
     let mut text = begin(label);
     let across = seconds_across(points);
@@ -69,7 +69,7 @@ pub fn areas<const N: usize>(points: &[Point<N>], most: f64, label: &str) -> Str
     text + "</svg>"
 }
 
-/// How much time a picture of these points shows.
+/// Returns the time that a picture of these points shows, in seconds: the age of the oldest, at least `LEAST_SECONDS`.
 pub fn seconds_across<const N: usize>(points: &[Point<N>]) -> f64 {
     points.first().map_or(0.0, |oldest| oldest.age).max(LEAST_SECONDS)
 }

@@ -15,43 +15,43 @@ use crate::operators::control::{self, Request, Response, Sending};
 use crate::report::recent::{HISTORY_PERIOD, Past, Rates, Sample};
 use crate::report::status::Report;
 
-/// How old figures may be before they are asked for again.
+/// Age of figures after which they are asked for again.
 pub const FRESH: Duration = Duration::from_secs(1);
-/// How long the reactor may take to answer.
+/// Time that the reactor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What was known at a moment.
+/// Figures of the pool at one moment.
 pub struct Snapshot {
-    /// When.
+    /// Time at which they came.
     pub taken: Instant,
-    /// The pool's figures,
+    /// Figures of the pool.
     pub report: Report,
-    /// the rates since the figures before these,
+    /// Rates since the figures before these.
     pub rates: Rates,
-    /// and what came before, the oldest first.
+    /// History before them, the oldest first.
     pub samples: Vec<Sample>,
-    /// What was made of them for readers.
+    /// Texts that were made of them for readers.
     pub made: Made,
 }
 
 /// Texts of a snapshot, each made when it is first asked for.
 #[derive(Default)]
 pub struct Made {
-    /// What `status --json` prints.
+    /// Output of `status --json`.
     pub json: OnceLock<Bytes>,
-    /// What `status --prometheus` prints.
+    /// Output of `status --prometheus`.
     pub metrics: OnceLock<Bytes>,
-    /// The page.
+    /// HTML of the page without a search.
     pub page: OnceLock<Bytes>,
 }
 
-/// A snapshot, or why there is none.
+/// A snapshot, or the reason why there is none.
 pub type Known = Result<Arc<Snapshot>, String>;
 
-/// What is known, and when it was asked.
+/// Last answer and the time at which it came; none before the first.
 type News = Option<(Instant, Known)>;
 
-/// The readers' end.
+/// The readers' end of the thread that asks for figures.
 pub struct Figures {
     news: watch::Receiver<News>,
     wanted: SyncSender<()>,
@@ -68,7 +68,7 @@ impl Figures {
         Ok(Figures { news, wanted })
     }
 
-    /// Figures that are no older than [`FRESH`].
+    /// Returns figures that are no older than [`FRESH`], or the reason if the server does not answer in time.
     pub async fn fresh(&self) -> Known {
         let mut news = self.news.clone();
         if let Some((at, known)) = &*news.borrow_and_update()
@@ -92,7 +92,7 @@ fn silent() -> Known {
     ))
 }
 
-/// Asks whenever somebody wants figures that are not there, and now and then for the history.
+/// Asks whenever a reader wants figures that are not fresh, and every [`HISTORY_PERIOD`] for the history, until there are no readers' ends any more.
 fn follow(asked: &Receiver<()>, sending: &Sending, publish: &watch::Sender<News>) {
     let mut past = Past::default();
     loop {

@@ -29,16 +29,16 @@ use crate::operators::control::Sending;
 use answer::Site;
 use figures::Figures;
 
-/// Connections at a time.
+/// Number of connections at a time: when more come, the oldest goes.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a connection may take: for its request, its answer, and to read that.
+/// Time that a connection may take: for its request, its answer, and to read that.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
-/// How long a request's head may take.
+/// Time that a request's head may take.
 const HEAD_TIME: Duration = Duration::from_secs(5);
-/// How long a request's head may be, and how many lines it may have.
+/// Bytes that a request's head may have, and lines.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEAD_LINES_MAX: usize = 64;
-/// How long to wait before accepting again after a failure (too many open files).
+/// Time from a failed accept to the next one (too many open files).
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Sockets that listen for readers.
@@ -56,12 +56,12 @@ impl Listening {
         Ok(Listening { sockets: bind_ports((host, *port), &what, Service::Http, allow_remote)?, allow_remote })
     }
 
-    /// Where the page is found.
+    /// Returns the URLs of the page, one for each socket.
     pub fn urls(&self) -> Vec<String> {
         self.sockets.iter().map(|(_, address)| format!("http://{address}/")).collect()
     }
 
-    /// Answers readers from here on, until the process ends. The pool is called `pool`.
+    /// Answers readers from here on, until the process ends, with `pool` as the name of the pool.
     pub fn start(self, pool: String, sending: Sending) -> anyhow::Result<()> {
         let figures = Figures::start(sending)?;
         let site = Arc::new(Site { figures, pool, any_host: self.allow_remote });
@@ -86,14 +86,14 @@ impl Listening {
     }
 }
 
-/// The connections there are, the oldest first.
+/// Connections of readers that were accepted, the oldest first.
 #[derive(Default)]
 struct Open {
     connections: Mutex<VecDeque<AbortHandle>>,
 }
 
 impl Open {
-    /// Makes room for one more.
+    /// Makes room for one more connection: aborts the oldest while there are [`CONNECTIONS_MAX`].
     fn make_room(&self) {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.retain(|connection| !connection.is_finished());
@@ -120,7 +120,7 @@ async fn accept(socket: tokio::net::TcpListener, site: Arc<Site>, open: Arc<Open
     }
 }
 
-/// The answer while the clock of the host is before 1970: the library has no date for its answers then, and panics.
+/// Answer while the clock of the host is before 1970: the library has no date for its answers then, and panics.
 const BEFORE_1970: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\n\r\n\
     the clock of this host is before 1970: set it, and this page answers again\n";
 
@@ -137,7 +137,7 @@ async fn refuse_clock(stream: TcpStream) {
     let _ = tokio::time::timeout(HEAD_TIME, said).await;
 }
 
-/// One request and its answer, within the time for that.
+/// Serves one request of a connection, within [`CONNECTION_TIME`].
 async fn connection(stream: TcpStream, site: Arc<Site>) {
     if clock::is_before_1970() {
         return refuse_clock(stream).await;

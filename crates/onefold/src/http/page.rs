@@ -16,13 +16,13 @@ use crate::report::status::{Report, VolumeReport};
 use crate::report::text::{VOLUMES_MOST, largest_first};
 use crate::size;
 
-/// The page's styles.
+/// Styles of the page, as CSS.
 pub const STYLES: &str = include_str!("page.css");
-/// The page's script.
+/// Script of the page, as JavaScript.
 pub const SCRIPT: &str = include_str!("page.js");
-/// Bytes of what is looked for, at most.
+/// Characters of a search, at most.
 pub const FIND_MOST: usize = 64;
-/// The page of a pool, with the volumes whose names have `find` in them.
+/// Builds the page of a pool, with the volumes whose names have `find` in them.
 pub fn page(snapshot: &Snapshot, pool: &str, find: &str) -> String {
     let report = &snapshot.report;
     let live = |(id, class, content): (&str, &str, String)| {
@@ -49,7 +49,7 @@ pub fn page(snapshot: &Snapshot, pool: &str, find: &str) -> String {
     whole(pool, &Health::of(report), &sections.concat())
 }
 
-/// The page while there are no figures.
+/// Builds the page while there are no figures, with the reason.
 pub fn without_figures(reason: &str, pool: &str) -> String {
     whole(pool, &Health { level: Level::Bad, sentence: reason.into() }, "")
 }
@@ -76,12 +76,12 @@ fn whole(pool: &str, health: &Health, sections: &str) -> String {
     )
 }
 
-/// A figure of the report at this path, as it is shown.
+/// Formats a figure as it is shown, marked with its path in the report and its value.
 fn figure(path: impl Display, value: impl Display, shown: impl Display) -> String {
     format!("<data data-figure=\"{path}\" value=\"{value}\">{shown}</data>")
 }
 
-/// Blocks, shown as bytes.
+/// Shows a number of blocks as bytes.
 fn blocks(path: impl Display, count: u64) -> String {
     figure(path, count, size::show(count.saturating_mul(4096)))
 }
@@ -90,7 +90,7 @@ fn bytes(path: impl Display, count: u64) -> String {
     figure(path, count, size::show(count))
 }
 
-/// A number, its digits in groups.
+/// Shows a number with its digits in groups.
 fn count(path: impl Display, count: u64) -> String {
     figure(path, count, grouped(count))
 }
@@ -274,7 +274,7 @@ fn background(report: &Report, pool: &str) -> String {
     format!("<h2>Background work</h2><table>{}</table>{}", rows.collect::<String>(), notes.collect::<String>())
 }
 
-/// Nothing if there are none.
+/// Lists the damages found last; empty if there are none.
 fn damages(report: &Report) -> String {
     if report.damages.is_empty() {
         return String::new();
@@ -283,7 +283,7 @@ fn damages(report: &Report) -> String {
     format!("<h2>The damages found last</h2><ul>{}</ul>", items.collect::<String>())
 }
 
-/// The history with the present at its end.
+/// Returns the history with the present at its end.
 fn history<const N: usize>(
     snapshot: &Snapshot,
     of: impl Fn(&Sample) -> [Option<f64>; N],
@@ -296,7 +296,7 @@ fn history<const N: usize>(
     points
 }
 
-/// A picture with its axes in words.
+/// Builds a picture with its axes in words.
 fn framed(picture: &str, seconds: f64, upper: &str) -> String {
     let ago = if seconds < 120.0 { format!("{seconds:.0} s ago") } else { format!("{:.0} min ago", seconds / 60.0) };
     format!(
@@ -309,7 +309,7 @@ fn legend(names: &[&str]) -> String {
     format!("<p class=\"dim legend\">{}</p>", entries.collect::<String>())
 }
 
-/// Digits in groups of three.
+/// Groups the digits in threes, from the right.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -322,7 +322,7 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// Text that may hold anything, as HTML.
+/// Escapes text that may hold anything for HTML.
 fn escaped(text: &str) -> String {
     let mut html = String::new();
     for character in text.chars() {
@@ -357,7 +357,7 @@ mod tests {
         page.split("<tr><td>").filter_map(|row| row.strip_prefix("vm")).map(|row| &row[..3]).collect()
     }
 
-    /// The box of volumes was the largest, and came before what an operator looks for first.
+    /// Guards against a page on which the box of volumes, the largest, came before what an operator looks for first.
     #[test]
     fn requests_and_work_come_before_twenty_volumes() {
         let text = page(&snapshot(report(200)), "p", "");

@@ -43,18 +43,18 @@ pub struct Span {
 }
 
 impl Span {
-    /// One past the last byte.
+    /// Returns the offset behind the last byte.
     pub fn end(self) -> usize {
         self.start + self.length
     }
 
-    /// The part from byte `from` on.
+    /// Returns the part from byte `from` on.
     pub fn from(self, from: usize) -> Span {
         assert!(from <= self.length, "a part lies inside its span");
         Span { start: self.start + from, length: self.length - from }
     }
 
-    /// The first `length` bytes.
+    /// Returns the part of the first `length` bytes.
     pub fn first(self, length: usize) -> Span {
         assert!(length <= self.length, "a part lies inside its span");
         Span { start: self.start, length }
@@ -95,18 +95,18 @@ impl Arena {
         Ok(Arena { base, size, buffers, buffers_max, staging_blocks, connections })
     }
 
-    /// Number of connections that there is room for.
+    /// Returns the number of connections that there is room for.
     pub fn connections(&self) -> usize {
         self.connections
     }
 
-    /// A block buffer.
+    /// Returns the span of a block buffer.
     pub fn buffer(&self, buffer: BufferId) -> Span {
         assert!((buffer.0 as usize) < self.buffers, "the engine numbers its buffers below its limit");
         Span { start: self.buffers_start() + buffer.0 as usize * BLOCK, length: BLOCK }
     }
 
-    /// Blocks of staging, from one on.
+    /// Returns the span of `blocks` blocks of staging from block `first` on.
     pub fn staging(&self, first: usize, blocks: usize) -> Span {
         assert!(first + blocks <= self.staging_blocks, "staging is allocated inside its area");
         Span { start: self.staging_start() + first * BLOCK, length: blocks * BLOCK }
@@ -120,23 +120,22 @@ impl Arena {
         self.staging_start() + self.staging_blocks * BLOCK
     }
 
-    /// All of the staging area.
+    /// Returns the span of the whole staging area.
     pub fn all_staging(&self) -> Span {
         self.staging(0, self.staging_blocks)
     }
 
-    /// The buffers that there are.
+    /// Returns the span of all buffers that there are now.
     pub fn buffers(&self) -> Span {
         Span { start: self.buffers_start(), length: self.buffers * BLOCK }
     }
 
-    /// How many buffers there can be.
+    /// Returns the greatest number of buffers that there can be.
     pub fn buffers_max(&self) -> usize {
         self.buffers_max
     }
 
-    /// There are so many buffers from here on, at most [`Arena::buffers_max`]. The memory of those that go is given back: no
-    /// I/O may use it any more.
+    /// Sets the number of buffers, at most [`Arena::buffers_max`]. Gives back the memory of those that go: no I/O may use it any more.
     pub fn set_buffers(&mut self, count: usize) {
         assert!(count <= self.buffers_max, "there are no more buffers than there can be");
         let before = self.buffers();
@@ -154,19 +153,19 @@ impl Arena {
         Span { start: 0, length: ZEROES }
     }
 
-    /// What the event counter is read into.
+    /// Returns the 8 bytes that the event counter is read into.
     pub fn wake_up(&self) -> Span {
         Span { start: self.zeroes().end(), length: 8 }
     }
 
-    /// Where a connection receives.
+    /// Returns the area that a connection receives into.
     pub fn receive_area(&self, connection: usize) -> Span {
         assert!(connection < self.connections, "connections are numbered below their limit");
         let first = self.zeroes().end() + BLOCK;
         Span { start: first + connection * (RECEIVE_AREA + HEADER_AREA), length: RECEIVE_AREA }
     }
 
-    /// Where a connection's headers are sent from.
+    /// Returns the area that a connection's headers are sent from.
     pub fn header_area(&self, connection: usize) -> Span {
         Span { start: self.receive_area(connection).end(), length: HEADER_AREA }
     }
@@ -180,14 +179,14 @@ impl Arena {
         let _ = unsafe { rustix::mm::madvise(self.address(areas).cast(), areas.length, Advice::LinuxDontNeed) };
     }
 
-    /// The address of a span, for the kernel.
+    /// Returns the address of a span, for the kernel.
     pub fn address(&self, span: Span) -> *mut u8 {
         assert!(span.start <= self.size && span.length <= self.size - span.start, "a span lies inside the arena");
         // SAFETY: the offset is inside the mapping, as just checked.
         unsafe { self.base.as_ptr().add(span.start) }
     }
 
-    /// The bytes of a span.
+    /// Borrows the bytes of a span; no I/O in flight may write to them.
     pub fn bytes(&self, span: Span) -> &[u8] {
         // SAFETY: the range is inside the mapping (checked by `address`), which is initialised (the kernel gives zeroes),
         // lives as long as the process, and is changed by us only through `&mut self`. No I/O that is in flight writes to
@@ -195,14 +194,14 @@ impl Arena {
         unsafe { std::slice::from_raw_parts(self.address(span), span.length) }
     }
 
-    /// The bytes of a span, to be changed.
+    /// Borrows the bytes of a span for changes; they must not be among the zeroes.
     pub fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
         assert!(span.end() <= self.zeroes().start || span.start >= self.zeroes().end(), "the zeroes stay zeroes");
         // SAFETY: as in `bytes`; `&mut self` makes this the only reference into the arena.
         unsafe { std::slice::from_raw_parts_mut(self.address(span), span.length) }
     }
 
-    /// Copies bytes from one span to another of the same length.
+    /// Writes the bytes of one span over another of the same length; the two may overlap.
     pub fn copy(&mut self, from: Span, into: Span) {
         assert!(from.length == into.length, "a copy is as long as its source");
         assert!(into.end() <= self.zeroes().start || into.start >= self.zeroes().end(), "the zeroes stay zeroes");
@@ -211,7 +210,7 @@ impl Arena {
         unsafe { std::ptr::copy(self.address(from), self.address(into), from.length) }
     }
 
-    /// Two different block buffers, the first to be changed.
+    /// Borrows two different block buffers, the first for changes.
     pub fn buffer_pair(&mut self, into: BufferId, from: BufferId) -> (&mut [u8], &[u8]) {
         assert!(into != from, "a block is merged with another one");
         let (into, from) = (self.buffer(into), self.buffer(from));

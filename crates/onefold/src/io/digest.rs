@@ -19,12 +19,12 @@ pub enum Digester {
 }
 
 impl Digester {
-    /// The digest function of a pool.
+    /// Makes the digest function of a pool, from its parameters.
     pub fn new(parameters: &Parameters) -> Digester {
         Digester::with_key(parameters.digest, parameters.key)
     }
 
-    /// A digest function with a key.
+    /// Makes a digest function with a key; AEGIS takes its second half as the nonce.
     pub fn with_key(function: DigestFunction, key: [u8; 32]) -> Digester {
         match function {
             DigestFunction::Blake3 => Digester::Blake3(key),
@@ -37,7 +37,7 @@ impl Digester {
         }
     }
 
-    /// The digest of any bytes.
+    /// Computes the digest of bytes of any length.
     pub fn digest(&self, bytes: &[u8]) -> Digest {
         match self {
             Digester::Blake3(key) => {
@@ -53,7 +53,7 @@ impl Digester {
         }
     }
 
-    /// What the engine wants to know about a full block. A zero block's digest is never used, so it is not computed.
+    /// Computes what the engine needs of a full block. A zero block's digest is never used, so it is not computed.
     pub fn content(&self, block: &[u8]) -> BlockContent {
         if is_zero(block) {
             return BlockContent::ZERO;
@@ -62,7 +62,7 @@ impl Digester {
     }
 }
 
-/// Whether all bytes are zero. Most blocks that are not show it at once, so it stops at the first 256 bytes that differ.
+/// Returns true if all bytes are zero. Stops at the first 256 bytes that are not, which most blocks have at their beginning.
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks::<256>();
     for chunk in chunks {
@@ -143,7 +143,7 @@ mod tests {
         std::array::from_fn(|at| a[at] ^ b[at])
     }
 
-    /// The product of two elements of AES's field.
+    /// Multiplies two elements of AES's field.
     fn times(a: u8, b: u8) -> u8 {
         (0..8).rev().fold(0, |sum: u8, bit| {
             let doubled = (sum << 1) ^ if sum & 0x80 != 0 { 0x1b } else { 0 };
@@ -151,7 +151,7 @@ mod tests {
         })
     }
 
-    /// SubBytes for every byte: the inverse in the field, then the affine map (FIPS 197, 5.1.1).
+    /// Computes SubBytes for every byte: the inverse in the field, then the affine map (FIPS 197, 5.1.1).
     fn substitutions() -> [u8; 256] {
         std::array::from_fn(|byte| {
             let inverse = (0..=255).find(|&other| times(byte as u8, other) == 1).unwrap_or(0);
@@ -159,7 +159,7 @@ mod tests {
         })
     }
 
-    /// One round of AES (SubBytes, ShiftRows, MixColumns) and its key.
+    /// Performs one round of AES (SubBytes, ShiftRows, MixColumns) and adds its key.
     fn round(table: &[u8; 256], word: Word, key: Word) -> Word {
         let shifted: Word = std::array::from_fn(|at| table[usize::from(word[(at + 4 * (at % 4)) % 16])]);
         let mixed = std::array::from_fn(|at| {
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Whatever instructions the processor has: the digest is the stated function, for every length, wherever the bytes begin.
+    /// Tests that the digest is the stated function for every length, for every place where the bytes begin, and with whatever instructions the processor has.
     #[test]
     fn the_digest_is_what_the_draft_states() {
         let key: [u8; 32] = std::array::from_fn(|at| at as u8 * 7 + 1);

@@ -27,7 +27,7 @@ use crate::store::file_size::is_lack_of_room;
 /// Blocks of staging for pages of the flash.
 const FLASH_STAGING: usize = 64;
 
-/// What the sides of the reactor share: the engine and what it is driven with.
+/// Engine and the means that drive it, shared by all sides of the reactor.
 pub struct Core {
     /// The engine.
     pub engine: Recorded,
@@ -41,16 +41,16 @@ pub struct Core {
     pub now: Nanos,
 }
 
-/// Which part of the ring and of the arena a device has.
+/// Part of the ring and of the arena that one device has.
 #[derive(Clone, Copy)]
 pub struct Part {
-    /// What it is called in messages.
+    /// Name of the device in messages.
     name: &'static str,
     first_slot: u32,
     slots: usize,
     first_staging: usize,
     staging: usize,
-    /// Where the engine's first byte is.
+    /// Byte of the device at which the engine's part begins.
     offset: u64,
 }
 
@@ -65,7 +65,7 @@ impl Part {
         offset: 0,
     };
 
-    /// That of the flash, where the engine's part begins at this byte.
+    /// Returns the part of the flash, whose engine part begins at byte `offset`.
     pub const fn flash(offset: u64) -> Part {
         Part {
             name: "the flash",
@@ -85,15 +85,14 @@ pub struct Disk {
     free: Vec<u32>,
     waiting: VecDeque<Waiting>,
     staging: Staging,
-    /// What needed no device and is to be reported.
+    /// Results of I/O that needed no device, not reported yet.
     reports: Vec<(IoId, Report)>,
     contents: Vec<BlockContent>,
     window: Vec<Span>,
     is_device: bool,
-    /// Whether the kernel makes a write durable; else a sync comes behind it.
+    /// True if the kernel makes a write durable; otherwise a sync follows each durable write.
     forces_writes: bool,
-    /// Whether a write that found no room has lost nothing else. Through the page cache the error may be that of another write, which is
-    /// in no memory any more.
+    /// True if a write that found no room has lost nothing else. Through the page cache the error may be that of another write, which is in no memory any more.
     loses_nothing: bool,
     /// Bytes of the device.
     size: u64,
@@ -105,12 +104,12 @@ pub struct Disk {
     faults: Faults,
 }
 
-/// What is known about room on the file system under the pool.
+/// Knowledge about room on the file system under the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Host {
-    /// When it last had no room.
+    /// Time at which it last had no room.
     pub full: Option<Nanos>,
-    /// When it last had room.
+    /// Time at which it last had room.
     pub room: Option<Nanos>,
     /// Writes to what is there already have found none for a while.
     pub lacks_room: bool,
@@ -132,7 +131,7 @@ struct Waiting {
 /// An I/O in flight.
 struct Slot {
     io: IoId,
-    /// When it was given to the device; `None`: the slot is free.
+    /// Time at which the I/O was given to the device; `None` if the slot is free.
     begun: Option<Nanos>,
     work: Work,
     offset: u64,
@@ -155,12 +154,12 @@ enum Work {
 }
 
 impl Disk {
-    /// The store has become longer.
+    /// Takes the new size of a store that has become longer.
     pub fn grown(&mut self, size: u64) {
         self.size = size;
     }
 
-    /// For a store.
+    /// Sets up the slots and the staging of one part for a store.
     pub fn new(part: Part, store: &Store) -> Disk {
         let slot = |_| Slot {
             io: IoId(0),
@@ -194,22 +193,22 @@ impl Disk {
         }
     }
 
-    /// Whether nothing is under way.
+    /// Returns true if no I/O is in flight, waiting or to be reported.
     pub fn is_at_rest(&self) -> bool {
         self.free.len() == self.slots.len() && self.waiting.is_empty() && self.reports.is_empty()
     }
 
-    /// Since when the device has had what it has had for longest.
+    /// Returns the time at which the oldest I/O in flight was given to the device.
     pub fn oldest(&self) -> Option<Nanos> {
         self.slots.iter().filter_map(|slot| slot.begun).min()
     }
 
-    /// The last write, sync or reservation that failed, in words; of the flash also the last read.
+    /// Describes the last write, sync or reservation that failed; on flash also the last read.
     pub fn last_failure(&self) -> Option<&str> {
         self.failed.as_deref()
     }
 
-    /// What is known about the file system under the pool.
+    /// Returns the knowledge about room on the file system under the pool.
     pub fn host(&self) -> Host {
         self.host
     }
@@ -370,13 +369,13 @@ impl Disk {
         any
     }
 
-    /// When what is held back has to be looked at.
+    /// Returns the time at which operations that are held back have to be looked at.
     #[cfg(feature = "faults")]
     pub fn next_look(&self, now: Nanos) -> Option<Nanos> {
         self.faults.next_look(now)
     }
 
-    /// An operation of a slot of the ring ended.
+    /// Takes the end of an operation: goes on after a short read or write, else reports the I/O to the engine and frees its slot.
     pub fn completed(&mut self, on_ring: u32, result: i32, core: &mut Core) {
         let index = on_ring - self.part.first_slot;
         if result == -libc::EFAULT && core.ring.lost_registered_buffer(on_ring) {
@@ -463,7 +462,7 @@ impl Disk {
     }
 }
 
-/// What it means that there was no room. What a sync has lost nobody knows.
+/// Judges an error for want of room: `NoSpace` if nothing else is lost, else `Failed`. After a sync the loss is unknown.
 fn lack_of_room(work: Work, loses_nothing: bool) -> IoError {
     match work {
         Work::Reserve => IoError::NoSpace,
@@ -520,7 +519,7 @@ pub fn push_span(spans: &mut Vec<Span>, span: Span) {
     }
 }
 
-/// The spans without their first `done` bytes, as many as one operation takes.
+/// Collects the spans without their first `done` bytes, at most as many as one operation takes.
 fn remaining(spans: &[Span], done: usize, into: &mut Vec<Span>) {
     into.clear();
     let mut skip = done;
@@ -546,7 +545,7 @@ fn fill_rest(slot: &Slot, window: &mut Vec<Span>, arena: &mut Arena) {
     }
 }
 
-/// Blocks of staging that an I/O needs.
+/// Counts the blocks of staging that an I/O needs.
 fn staged_blocks(io: &engine::Io) -> usize {
     match io.op {
         IoOp::ReadPages => (io.length as usize).div_ceil(BLOCK),
@@ -557,7 +556,7 @@ fn staged_blocks(io: &engine::Io) -> usize {
     }
 }
 
-/// The pages of an I/O that cannot start yet.
+/// Saves the pages of a write that cannot start yet; the engine may change them meanwhile.
 fn copy_pages(io: &engine::Io, engine: &Engine) -> Vec<u8> {
     let mut pages = Vec::new();
     if io.op.is_write() {
@@ -614,7 +613,7 @@ pub fn compare(segments: &[Segment], arena: &Arena) -> bool {
     blocks.next() == blocks.next()
 }
 
-/// What failed, where, and why.
+/// Describes an operation that failed, with its place on the device and the reason.
 fn describe_failure(device: &str, slot: &Slot, result: i32) -> String {
     let what = match slot.work {
         Work::ReadBlocks | Work::ReadPages => "read",
@@ -677,8 +676,8 @@ mod tests {
         }
     }
 
-    /// Where little memory could be locked, the kernel took some of the buffers, or none any more when memory was raised. I/O that named
-    /// the others failed with EFAULT, that was taken for an error of the disk, and a healthy pool became read-only.
+    /// Tests I/O whose registered buffer is gone. Where little memory could be locked, the kernel took some of the buffers, or none any more when memory was
+    /// raised. I/O that named the others failed with EFAULT, that was taken for an error of the disk, and a healthy pool became read-only.
     #[test]
     fn an_io_whose_registered_buffer_is_gone_is_done_again_without() {
         let path = std::env::temp_dir().join(format!("onefold-disk-{}", std::process::id()));

@@ -30,10 +30,10 @@ use tracing::{error, warn};
 use crate::io::arena::Span;
 
 const MILLISECOND: Nanos = 1_000_000;
-/// How often it is looked whether the plan that holds something back has been replaced.
+/// Interval of the looks whether the plan that holds an operation back has been replaced.
 const LOOK_AGAIN: Nanos = 50 * MILLISECOND;
 
-/// What an operation on the store does.
+/// Kind of operation on the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// Reads.
@@ -69,7 +69,7 @@ struct Rule {
     effect: Effect,
     /// Operations that matched.
     met: u64,
-    /// Where the one before ended, and when the next may begin.
+    /// End of the operation before, and the time at which the next may begin.
     head: (u64, Nanos),
 }
 
@@ -83,7 +83,7 @@ enum Effect {
 }
 
 impl Rule {
-    /// The effect on an operation from and to these bytes: a seek waits for those before it.
+    /// Returns the effect on an operation that covers bytes `offset` to `end`. A seek also waits for the seeks before it.
     fn effect_at(&mut self, offset: u64, end: u64, now: Nanos) -> Effect {
         let Effect::Seek(time) = self.effect else { return self.effect };
         let (head, free) = self.head;
@@ -97,11 +97,11 @@ struct Held {
     slot: u32,
     /// `None` until the plan is replaced.
     until: Option<Nanos>,
-    /// What it ends with; `None` if it goes to the ring.
+    /// Result that the operation ends with; `None` if it goes to the ring.
     result: Option<i32>,
 }
 
-/// What is not held back any longer.
+/// Operation that is not held back any longer.
 pub enum Due {
     /// An operation that ends.
     Ends(u32, i32),
@@ -110,13 +110,13 @@ pub enum Due {
 }
 
 impl Faults {
-    /// By the environment, for the store or for the flash.
+    /// Takes the path of the plan from `ONEFOLD_FAULTS`, for the store or for the flash.
     pub fn from_environment(is_flash: bool) -> Faults {
         let path = std::env::var_os("ONEFOLD_FAULTS").map(PathBuf::from);
         Faults { path, is_flash, seen: None, rules: Vec::new(), held: Vec::new(), passing: None, limit: None }
     }
 
-    /// Whether the operation of a slot is held back instead of going to the ring.
+    /// Returns true if the operation of a slot is held back instead of going to the ring.
     pub fn hold(&mut self, slot: u32, operation: Operation, offset: u64, length: usize, now: Nanos) -> bool {
         self.read_plan();
         self.limit = None;
@@ -161,7 +161,7 @@ impl Faults {
         });
     }
 
-    /// The next that is not held back any longer.
+    /// Takes the next operation that is not held back any longer.
     pub fn next_due(&mut self, now: Nanos) -> Option<Due> {
         self.read_plan();
         let at = self.held.iter().position(|held| held.until.is_some_and(|until| until <= now))?;
@@ -175,7 +175,7 @@ impl Faults {
         }
     }
 
-    /// When to look again.
+    /// Returns the time of the next look; `None` if no operation is held back.
     pub fn next_look(&self, now: Nanos) -> Option<Nanos> {
         self.held.iter().map(|held| held.until.unwrap_or(now + LOOK_AGAIN)).min()
     }

@@ -16,7 +16,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 
-/// What a wait for input ended with.
+/// Result of a wait for input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
     /// Nothing came in time, or a signal did.
@@ -27,7 +27,7 @@ pub enum Waited {
     Gone,
 }
 
-/// The terminal whose keys are read: the input, or else the one that controls this process.
+/// Opens the terminal whose keys are read: the input, or else the one that controls this process.
 pub fn keyboard() -> io::Result<OwnedFd> {
     let input = io::stdin();
     if input.is_terminal() { input.as_fd().try_clone_to_owned() } else { Ok(open(Path::new("/dev/tty"))?.into()) }

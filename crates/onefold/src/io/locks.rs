@@ -24,12 +24,12 @@ const WRITE_UNCHANGED: i64 = 2;
 const RESIZE: i64 = 3;
 const ALL: [i64; 4] = [CONSISTENT_READ, WRITE, WRITE_UNCHANGED, RESIZE];
 
-/// Whether another opening has a lock on any byte of a file, QEMU's or any other.
+/// Returns true if another opening has a lock on any byte of a file, QEMU's or any other.
 pub fn is_locked(file: &File) -> bool {
     is_taken(file, 0, 0)
 }
 
-/// Whether another opening may change a file: QEMU writes or resizes it, or lets nobody read it.
+/// Returns true if another opening may change a file: QEMU writes or resizes it, or lets no other read it.
 pub fn is_written(file: &File) -> bool {
     [USED + WRITE, USED + RESIZE, REFUSED + CONSISTENT_READ].into_iter().any(|byte| is_taken(file, byte, 1))
 }
@@ -55,7 +55,7 @@ fn lock_of(kind: libc::c_int, start: i64, length: i64) -> libc::flock {
     }
 }
 
-/// Whether somebody else has a lock in a range; `length` 0 is all from `start` on.
+/// Returns true if another opening has a lock in a range; `length` 0 means all from `start` on.
 fn is_taken(file: &File, start: i64, length: i64) -> bool {
     let mut lock = lock_of(libc::F_WRLCK, start, length);
     // SAFETY: the descriptor is open as long as `file`, and the kernel writes only to `lock`, which outlives the call.

@@ -16,18 +16,17 @@ const MOST: u32 = 16;
 /// So many requests come with a wait that is worth a look, at most: a stream of long writes is one or two for each, and the server that
 /// sleeps leaves the client's socket full meanwhile.
 const FEW: u64 = 4;
-/// What a look in vain takes from the count, and a long sleep: a client that always takes a little longer than a look costs one
-/// look in five waits.
+/// Decrease of the count for a look in vain, and for a long sleep. A client that always takes a little longer than a look costs one look in five waits.
 const IN_VAIN: u32 = 4;
 const SLEPT_LONG: u32 = 2;
 /// A look that was interrupted for so long was interrupted by somebody who wanted the processor for himself. Interrupts and the
 /// kernel's own short work take less, and do not wait for it.
 const INTERRUPTED: Nanos = 100_000;
-/// How long he has it for himself, and at most: it doubles with each time.
+/// First and greatest time without looks after an interrupted one, for the process that wanted the processor; it doubles with each interruption.
 const BARRED: Nanos = 1_000_000;
 const BARRED_MOST: Nanos = 256_000_000;
 
-/// What is known of the waits before.
+/// Record of the waits before, which decides on the next look.
 pub struct Poll {
     /// The longest look; 0: there is none.
     limit: Nanos,
@@ -43,19 +42,19 @@ impl Poll {
         Poll { limit: if alone { 0 } else { limit }, short: 0, barred_until: 0, barred: BARRED }
     }
 
-    /// How long to look before sleeping.
+    /// Returns the time to look before sleeping; 0 if a look would not pay.
     pub fn look(&self, now: Nanos) -> Nanos {
         if self.short >= TRUSTED && now >= self.barred_until { self.limit } else { 0 }
     }
 
-    /// A wait is over that began with looking (or was slept through), took so long, and brought so many requests.
+    /// Counts a wait that began with a look (or was slept through), by its length and the number of requests that it brought.
     pub fn waited(&mut self, looked: bool, waited: Nanos, requests: u64) {
         let (longest, loss) = if looked { (self.limit, IN_VAIN) } else { (2 * self.limit, SLEPT_LONG) };
         let is_short = waited <= longest && requests <= FEW;
         self.short = if is_short { (self.short + 1).min(MOST) } else { self.short.saturating_sub(loss) };
     }
 
-    /// Two looks at the clock, one right after the other.
+    /// Compares two readings of the clock, one right after the other; a long gap means that another process wants the processor.
     pub fn looked(&mut self, before: Nanos, after: Nanos) {
         if after - before >= INTERRUPTED {
             self.barred_until = after + self.barred;
@@ -63,7 +62,7 @@ impl Poll {
         }
     }
 
-    /// A look found something: nobody else wants the processor.
+    /// Halves the time without looks, since a look found something: no other process wants the processor.
     pub fn found(&mut self) {
         self.barred = (self.barred / 2).max(BARRED);
     }
@@ -131,7 +130,7 @@ mod tests {
         assert_eq!(poll.look(0), 0);
     }
 
-    /// A stream of writes of 128 KiB: the server slept for what took the client 25 to 55 us to send, and had to be woken each time.
+    /// Tests a stream of writes of 128 KiB: the server slept while the client took 25 to 55 us to send, and had to be woken each time.
     #[test]
     fn a_stream_of_long_writes_is_not_slept_for() {
         let mut poll = poll();

@@ -38,10 +38,10 @@ const END_BYTES: u64 = 64;
 pub const SIZE_MIN: u64 = 1 << 20;
 /// Recordings of earlier starts that are kept.
 const KEPT: u32 = 3;
-/// What a recording takes the name of: a recording of an earlier start.
+/// Files that a recording may replace: recordings of earlier starts.
 const RECORDING: Replaceable = Replaceable { begins: &MAGIC, what: "recording" };
 
-/// Where to record, and how much.
+/// Place and greatest size of a recording.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The file.
@@ -65,12 +65,12 @@ impl Deref for Recorded {
 }
 
 impl Recorded {
-    /// An engine that has not been called yet.
+    /// Wraps an engine that has not been called yet.
     pub fn new(engine: Engine, recording: Option<Recording>) -> Recorded {
         Recorded { engine, recording: recording.map(Box::new) }
     }
 
-    /// [`Engine::handle`].
+    /// Calls [`Engine::handle`] and records the event before.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
         if let Some(recording) = under_way(&mut self.recording) {
             recording.recorder.event(&self.engine, now, event);
@@ -79,7 +79,7 @@ impl Recorded {
         self.engine.handle(now, event);
     }
 
-    /// [`Engine::next_effect`].
+    /// Calls [`Engine::next_effect`] and records the effect.
     pub fn next_effect(&mut self) -> Option<Effect> {
         let Some(recording) = under_way(&mut self.recording) else { return self.engine.next_effect() };
         recording.unreturned = Some(Unreturned::NextEffect);
@@ -90,7 +90,7 @@ impl Recorded {
         effect
     }
 
-    /// [`Engine::take_buffer`].
+    /// Calls [`Engine::take_buffer`] and records the buffer.
     pub fn take_buffer(&mut self) -> Option<BufferId> {
         let Some(recording) = under_way(&mut self.recording) else { return self.engine.take_buffer() };
         recording.unreturned = Some(Unreturned::TakeBuffer);
@@ -101,7 +101,7 @@ impl Recorded {
         buffer
     }
 
-    /// [`Engine::return_buffer`].
+    /// Calls [`Engine::return_buffer`] and records the buffer before.
     pub fn return_buffer(&mut self, buffer: BufferId) {
         if let Some(recording) = under_way(&mut self.recording) {
             recording.recorder.returns_buffer(buffer);
@@ -110,27 +110,27 @@ impl Recorded {
         self.engine.return_buffer(buffer);
     }
 
-    /// Whether its calls are being recorded. Recordings know no flash.
+    /// Returns true while the engine's calls are being recorded. Recordings know no flash.
     pub fn is_recorded(&self) -> bool {
         self.recording.as_ref().is_some_and(|recording| !recording.ended)
     }
 
-    /// [`Engine::set_flash`].
+    /// Calls [`Engine::set_flash`], unrecorded.
     pub fn set_flash(&mut self, parameters: FlashParameters) {
         self.engine.set_flash(parameters);
     }
 
-    /// [`Engine::attach_flash`].
+    /// Calls [`Engine::attach_flash`], unrecorded.
     pub fn attach_flash(&mut self, parameters: FlashParameters) -> bool {
         self.engine.attach_flash(parameters)
     }
 
-    /// [`Engine::detach_flash`].
+    /// Calls [`Engine::detach_flash`], unrecorded.
     pub fn detach_flash(&mut self) -> bool {
         self.engine.detach_flash()
     }
 
-    /// [`Engine::set_limits`].
+    /// Calls [`Engine::set_limits`] and records the limits before.
     pub fn set_limits(&mut self, limits: Limits) {
         if let Some(recording) = under_way(&mut self.recording) {
             recording.recorder.sets_limits(limits);
@@ -139,23 +139,23 @@ impl Recorded {
         self.engine.set_limits(limits);
     }
 
-    /// [`Engine::set_profiling`]: not recorded, for nothing that the engine does depends on it.
+    /// Calls [`Engine::set_profiling`], unrecorded: no action of the engine depends on it.
     pub fn set_profiling(&mut self, on: bool) {
         self.engine.set_profiling(on);
     }
 
-    /// [`Engine::put_profiling`], likewise.
+    /// Calls [`Engine::put_profiling`], unrecorded: no action of the engine depends on it.
     pub fn put_profiling(&mut self, profiling: Box<Profiling>) {
         self.engine.put_profiling(profiling);
     }
 
-    /// [`Engine::profiling_mut`], likewise.
+    /// Calls [`Engine::profiling_mut`], unrecorded: no action of the engine depends on it.
     pub fn profiling_mut(&mut self) -> Option<&mut Profiling> {
         self.engine.profiling_mut()
     }
 }
 
-/// A recording that has not ended.
+/// Returns the recording, unless there is none or it has ended.
 fn under_way(recording: &mut Option<Box<Recording>>) -> Option<&mut Recording> {
     recording.as_deref_mut().filter(|recording| !recording.ended)
 }
@@ -345,7 +345,7 @@ fn make_file(path: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Whether a file holds a recording, or nothing.
+/// Returns true if a regular file begins as a recording, or is empty.
 fn is_recording(file: &File) -> anyhow::Result<bool> {
     if !file.metadata()?.is_file() {
         return Ok(false);
@@ -355,7 +355,7 @@ fn is_recording(file: &File) -> anyhow::Result<bool> {
     Ok(MAGIC.starts_with(&signature))
 }
 
-/// The name under which an earlier recording is kept.
+/// Returns the name under which an earlier recording is kept: `path` with `.number` appended.
 fn numbered(path: &Path, number: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{number}"));
@@ -384,7 +384,7 @@ mod tests {
         Header { program: "test".into(), parameters, limits, now: 0, reads_only: false, owner: None }
     }
 
-    /// How many calls a recording has, and the last two, in words.
+    /// Counts the calls of a recording, without marks, and shows the last two.
     fn last_calls(bytes: &[u8]) -> (usize, String, String) {
         let (_, mut decoder, mut at) = decode_header(bytes).ok().unwrap();
         let (mut count, mut before, mut last) = (0, String::new(), String::new());
@@ -422,7 +422,7 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// The disk under the recording hangs: requests must not wait for it, and memory must not grow.
+    /// Tests a hanging disk under the recording: requests must not wait for it, and memory must not grow.
     #[test]
     fn what_waits_to_be_written_is_bounded() {
         let shared = Arc::new(Shared::default());

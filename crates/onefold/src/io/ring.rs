@@ -22,7 +22,7 @@ const LEAST_KERNEL: &str = "5.11";
 /// Entries of the submission queue; the completion queue has eight times as many. The lower numbers are for where so little memory may be
 /// locked that there is no room for more: they work as well, with more calls of the kernel.
 const ENTRIES: [u32; 3] = [512, 128, 32];
-/// Where the store is in the table of registered files, and the flash in front of it.
+/// Entries of the store, and of the flash in front of it, in the table of registered files.
 const STORE: Fixed = Fixed(0);
 const FLASH: Fixed = Fixed(1);
 /// Block buffers are registered in chunks of so many bytes, so that they can come and go.
@@ -41,13 +41,13 @@ pub const SEND_SPANS: usize = 1024;
 /// Writes that nobody waits for, submitted at once: to submit one takes some microseconds.
 const UNHURRIED_AT_ONCE: usize = 8;
 
-/// How long the operations in flight may take to end when the ring does.
+/// Time that the operations in flight may take to end when the ring ends.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Vectors that are kept to be used again, of each size.
 const SPARE_MAX: usize = 64;
 
-/// Whether anybody waits for a write.
+/// Urgency of a write, by who waits for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
     /// Nobody.
@@ -58,7 +58,7 @@ pub enum Urgency {
     Durable,
 }
 
-/// What a completion belongs to.
+/// Operation that a completion belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tag {
     /// A slot of the disk.
@@ -104,11 +104,11 @@ impl Tag {
 /// An operation that ended.
 #[derive(Debug)]
 pub struct Completion {
-    /// Which.
+    /// Operation that ended.
     pub tag: Tag,
-    /// What the system call would have returned: a count, or a negative error number.
+    /// Return value of the system call: a count, or a negative error number.
     pub result: i32,
-    /// What an accept accepted.
+    /// Socket that an accept has accepted.
     pub socket: Option<OwnedFd>,
 }
 
@@ -207,7 +207,7 @@ impl Spare {
 /// The ring.
 pub struct Ring {
     ring: IoUring,
-    /// What is submitted next, in this order.
+    /// Entries to submit next, in this order.
     backlog: VecDeque<squeue::Entry>,
     /// Durable writes, which go ahead of all else: a client waits for each, or is about to, and the disk takes long.
     ahead: VecDeque<squeue::Entry>,
@@ -226,17 +226,17 @@ pub struct Ring {
     registered: Option<Registered>,
 }
 
-/// What is registered as buffers: the staging area, and then the block buffers in chunks.
+/// Memory that is registered as buffers: the staging area, and then the block buffers in chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Registered {
     staging: Span,
     buffers: Span,
-    /// Whether the kernel can change single entries of the table (Linux 5.19).
+    /// True if the kernel can change single entries of the table (Linux 5.19).
     can_change: bool,
 }
 
 impl Registered {
-    /// The part of a chunk that is registered.
+    /// Returns the part of a chunk that is registered; empty behind the last buffer.
     fn chunk(&self, number: usize) -> Span {
         let at = (number * REGISTERED_CHUNK).min(self.buffers.length);
         self.buffers.from(at).first((self.buffers.length - at).min(REGISTERED_CHUNK))
@@ -280,8 +280,8 @@ impl Ring {
         })
     }
 
-    /// The arena has other buffers now, or is about to lose those that are not among `buffers`: what is registered follows.
-    /// Operations in flight keep what they use.
+    /// Registers the buffers that the arena has now, and unregisters those that are not among `buffers`, which it is about to lose. Operations in flight keep
+    /// what they use.
     pub fn follow_buffers(&mut self, arena: &Arena, buffers: Span) {
         let Some(before) = self.registered else { return };
         let after = Registered { buffers, ..before };
@@ -302,8 +302,8 @@ impl Ring {
         self.registered = Some(after);
     }
 
-    /// The operation of a slot ended with EFAULT. Whether that is because the kernel does not have the registered buffer that it named
-    /// (any more): then there are none from here on, and the operation is to be done again.
+    /// Returns true if the operation of a slot ended with EFAULT because the kernel does not have (any more) the registered buffer that it named. Then no
+    /// buffer is registered from here on, and the operation must be done again.
     pub fn lost_registered_buffer(&mut self, slot: u32) -> bool {
         let was_fixed = std::mem::take(&mut self.disk[slot as usize].is_fixed);
         if was_fixed {
@@ -312,8 +312,7 @@ impl Ring {
         was_fixed
     }
 
-    /// From here on no buffers are registered: everything works as well, a little slower. Operations that were asked for and not
-    /// submitted yet, and name one, end with EFAULT.
+    /// Unregisters all buffers: everything works as well, a little slower. Operations that were asked for and not submitted yet, and name one, end with EFAULT.
     fn end_registration(&mut self, why: &str) {
         if self.registered.take().is_some() {
             let _ = self.ring.submitter().unregister_buffers();
@@ -321,7 +320,7 @@ impl Ring {
         }
     }
 
-    /// From here on the slots behind those of the store are for this file; `None`: for none. None of them may be in flight.
+    /// Assigns the slots behind those of the store to the file of the flash; `None` takes them away. None of them may be in flight.
     pub fn set_flash(&mut self, flash: Option<RawFd>) -> io::Result<()> {
         let slots = if flash.is_some() { DISK_SLOTS + FLASH_SLOTS } else { DISK_SLOTS };
         assert!(self.disk.iter().skip(DISK_SLOTS).all(|vectors| !vectors.in_flight), "the flash before is at rest");
@@ -430,12 +429,12 @@ impl Ring {
         submitted.is_ok() && self.backlog.is_empty() && self.ring.submission().is_empty()
     }
 
-    /// Whether a durable write is in flight. The kernel ends these in a thread of its own, on the processor that began them.
+    /// Returns true if a durable write is in flight. The kernel ends these in a thread of its own, on the processor that began them.
     pub fn has_durable(&self) -> bool {
         self.durable > 0
     }
 
-    /// Whether there are writes that [`Ring::submit`] will submit one of the next times.
+    /// Returns true if some writes wait for one of the next calls of [`Ring::submit`].
     pub fn has_unhurried(&self) -> bool {
         !self.unhurried.is_empty()
     }
@@ -463,7 +462,7 @@ impl Ring {
         }
     }
 
-    /// Whether something has completed, or is to be completed by the next [`Ring::submit`]. Costs no call of the kernel.
+    /// Returns true if something has completed, or will be completed by the next [`Ring::submit`]. Costs no call of the kernel.
     pub fn has_news(&mut self) -> bool {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
@@ -493,7 +492,7 @@ impl Ring {
         }
     }
 
-    /// The number of the registered buffer that holds all of a single span, for an operation of a slot.
+    /// Finds the number of the registered buffer that holds all of a single span, and notes for the slot if it names one.
     fn fixed(&mut self, slot: u32, spans: &[Span]) -> Option<u16> {
         let index = self.registered_buffer(spans);
         self.disk[slot as usize].is_fixed = index.is_some();
@@ -515,7 +514,7 @@ impl Ring {
         (first == last && first < registered.chunks()).then_some(1 + first as u16)
     }
 
-    /// The kernel loses what is registered, and does not say so; whether there was something.
+    /// Unregisters all buffers behind the ring's back, as the kernel may; true if there were any.
     #[cfg(test)]
     pub fn lose_registered(&mut self) -> bool {
         self.registered.is_some() && self.ring.submitter().unregister_buffers().is_ok()
@@ -611,7 +610,7 @@ impl Drop for Ring {
 /// An entry of the table of registered files that holds nothing.
 const NO_FILE: RawFd = -1;
 
-/// The file of a slot.
+/// Returns the registered file of a slot: the store or the flash.
 fn file_of(slot: u32) -> Fixed {
     if (slot as usize) < DISK_SLOTS { STORE } else { FLASH }
 }
@@ -649,7 +648,7 @@ fn register_buffers(ring: &IoUring, arena: &Arena) -> io::Result<Option<Register
     unsafe { submitter.register_buffers(&vectors) }.map(|()| Some(registered))
 }
 
-/// Why buffers cannot be registered, with what to do about it.
+/// Explains why buffers cannot be registered, with advice.
 fn why_not_registered(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EPERM) => {
@@ -696,7 +695,7 @@ fn build_with(entries: u32) -> io::Result<IoUring> {
     }
 }
 
-/// Why a ring cannot be made, with what to do about it.
+/// Explains why a ring cannot be made, with advice.
 fn explain(error: io::Error) -> anyhow::Error {
     let number = |path: &str| std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -706,7 +705,7 @@ fn explain(error: io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(advice)
 }
 
-/// What forbids io_uring: the kernel's switch, a seccomp filter, or neither.
+/// Explains what forbids io_uring, with advice: the kernel's switch, a seccomp filter, or neither.
 fn advice(error: &io::Error, disabled: u32, is_filtered: bool) -> String {
     let advice = match (error.raw_os_error(), disabled, is_filtered) {
         (Some(libc::ENOMEM), ..) => {

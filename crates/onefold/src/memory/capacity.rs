@@ -14,7 +14,7 @@ const LEAST: u32 = 16;
 /// With a large share of memory.
 const LEAST_LARGE: u32 = 4;
 
-/// How many connections there can be.
+/// Number of connections that the memory allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connections {
     /// At a time.
@@ -24,19 +24,19 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// As many of `wanted` as a sixteenth of the memory has room for; another sixty-fourth is for large shares.
+    /// Computes the number for a memory: at most `wanted`, in a sixteenth of the memory; another sixty-fourth is for large shares.
     pub fn within(memory: u64, wanted: u32) -> Connections {
         let most = (memory / 16 / CONNECTION_BYTES).clamp(u64::from(LEAST), u64::from(u32::MAX)) as u32;
         let large = (memory / 64 / LARGE_CONNECTION_BYTES).clamp(u64::from(LEAST_LARGE), u64::from(u32::MAX)) as u32;
         Connections { most: most.min(wanted), large: large.min(wanted) }
     }
 
-    /// The fewest, for where there is hardly enough memory for the pool.
+    /// Returns the fewest connections, for where there is hardly enough memory for the pool.
     pub fn least(wanted: u32) -> Connections {
         Connections { most: LEAST.min(wanted), large: LEAST_LARGE.min(wanted) }
     }
 
-    /// The memory that all of them together can use, apart from the buffers of their requests.
+    /// Returns the bytes that all of them together can use, apart from the buffers of their requests.
     pub fn memory_bytes(&self) -> u64 {
         u64::from(self.most) * CONNECTION_BYTES + u64::from(self.large) * LARGE_CONNECTION_BYTES
     }

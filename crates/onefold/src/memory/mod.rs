@@ -16,15 +16,15 @@ use crate::size;
 /// Blocks of staging for metadata on its way.
 pub const STAGING_BLOCKS: usize = 1024;
 
-/// What a server uses if nobody says anything and there is twice as much, in bytes.
+/// Bytes that a server uses without a setting on a machine with at least twice as much.
 const DEFAULT: u64 = 512 << 20;
 
-/// What a server uses if nobody says anything, in bytes.
+/// Returns the bytes that a server uses without a setting.
 pub fn default() -> u64 {
     usual(DEFAULT)
 }
 
-/// So many bytes, or half of what this process may have, if that is less: the rest is for the page cache, the program, and others.
+/// Returns `bytes`, or half of the memory that this process may have, if that is less: the rest is for the page cache, the program, and others.
 pub fn usual(bytes: u64) -> u64 {
     bytes.min((allowed() / SHARE).max(1))
 }
@@ -47,7 +47,7 @@ fn too_much(memory: u64, allowed: u64) -> Option<String> {
     })
 }
 
-/// Who said how much memory there is.
+/// Origin of the amount of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     /// Nobody.
@@ -59,7 +59,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// As it is shown.
+    /// Returns the name that reports show.
     pub fn name(self) -> &'static str {
         match self {
             Source::Default => "default",
@@ -69,7 +69,7 @@ impl Source {
     }
 }
 
-/// The memory of a pool that was set to `pool` bytes (0: not set).
+/// Returns the memory of a pool that was set to `pool` bytes, and its source; 0 bytes mean the default.
 pub fn of_pool(pool: u64) -> (u64, Source) {
     if pool == 0 { (default(), Source::Default) } else { (pool, Source::Pool) }
 }
@@ -79,14 +79,14 @@ pub fn of_pool(pool: u64) -> (u64, Source) {
 pub struct Division {
     /// All of it, in bytes.
     pub memory: u64,
-    /// How many clients there can be.
+    /// Number of clients that there can be.
     pub connections: Connections,
-    /// How the engine's part is divided.
+    /// Division of the engine's part.
     pub limits: Limits,
 }
 
 impl Division {
-    /// The same for a pool on such a disk.
+    /// Returns the same division for a pool on a disk of this kind.
     pub fn on(self, device: DeviceTraits) -> Division {
         Division { limits: Limits { device, ..self.limits }, ..self }
     }
@@ -155,12 +155,12 @@ const MOST_NEEDED: u64 = 1 << 50;
 pub struct TooLittle {
     /// The memory that is too little, in bytes.
     pub had: u64,
-    /// What would do, in bytes: whole MiB. `None` where nothing would.
+    /// Bytes that would be enough, in whole MiB; `None` if no amount would.
     pub needed: Option<u64>,
 }
 
 impl TooLittle {
-    /// With so many entries to replay; `fits` says whether so many bytes are enough for them.
+    /// Searches for the least memory that is enough to replay, in MiB above `had`; `fits` judges a number of bytes.
     pub fn new(had: u64, fits: impl Fn(u64) -> bool) -> TooLittle {
         let after = |mebibytes: u64| had.checked_add(mebibytes << 20)?.checked_next_multiple_of(1 << 20);
         let fits = |mebibytes: u64| after(mebibytes).is_some_and(&fits);
@@ -176,7 +176,7 @@ impl TooLittle {
         TooLittle { had, needed: after(enough) }
     }
 
-    /// What would do, as it is written on a command line.
+    /// Returns the memory that would be enough, as an argument of `--memory`.
     pub fn argument(&self) -> Option<String> {
         self.needed.map(|needed| format!("{}M", needed >> 20))
     }
@@ -203,7 +203,7 @@ const SHARE: u64 = 2;
 
 static GIVEN: OnceLock<u64> = OnceLock::new();
 
-/// `--memory` of a command that opens a pool itself. Said once, before anything is opened.
+/// Sets the `--memory` of a command that opens a pool itself, once, before it opens anything. Fails if the machine has less.
 pub fn give(bytes: u64) -> anyhow::Result<()> {
     let installed = installed();
     let (wanted, has) = (size::show(bytes), size::show(installed));
@@ -213,13 +213,13 @@ pub fn give(bytes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `--memory` of such a command says.
+/// Returns the `--memory` of a command that opens a pool itself; `None` without the option.
 pub fn given() -> Option<u64> {
     GIVEN.get().copied()
 }
 
-/// How much a command takes to open a pool after it had too little: what the pool needs, if nobody has said how much there is and the
-/// machine has it to spare.
+/// Returns the memory that the pool needs, for another attempt of a command that had too little to open it. Fails if `--memory` was given, or if the pool needs
+/// more than half of the available memory.
 pub fn more(too_little: &TooLittle) -> anyhow::Result<u64> {
     more_of(too_little, given(), available().unwrap_or(u64::MAX))
 }
@@ -238,17 +238,17 @@ fn more_of(too_little: &TooLittle, given: Option<u64>, available: u64) -> anyhow
     Ok(needed)
 }
 
-/// The machine's memory, in bytes; as much as there can be where the system does not tell.
+/// Returns the machine's memory in bytes; `u64::MAX` if the system does not tell.
 pub fn installed() -> u64 {
     of_machine("MemTotal:").unwrap_or(u64::MAX)
 }
 
-/// Memory that is not in use, in bytes, of the machine and of the control groups that this process is in; if the system tells.
+/// Returns the bytes of memory that the machine has available, but at most the limit of this process's control groups; `None` if the system tells neither.
 pub fn available() -> Option<u64> {
     [of_machine("MemAvailable:"), limit_of_groups()].into_iter().flatten().min()
 }
 
-/// Memory that this process may have, in bytes: the machine's, or less by the limits of its control groups.
+/// Returns the bytes of memory that this process may have: the machine's, or less by the limits of its control groups.
 pub fn allowed() -> u64 {
     limit_of_groups().map_or(installed(), |limit| limit.min(installed()))
 }
@@ -264,8 +264,8 @@ fn of_machine(line: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.saturating_mul(1024))
 }
 
-/// The least limit of the control groups that `groups` names (as /proc/PID/cgroup does, see cgroups(7)) and of those above them. In a
-/// container these are the ones that it can see; of version 1 it is also told what those above allow.
+/// Returns the least limit of the control groups that `groups` names (as /proc/PID/cgroup does, see cgroups(7)) and of those above them. In a container these
+/// are the ones that it can see; of version 1 it is also told what those above allow.
 fn least_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {
@@ -290,7 +290,7 @@ fn least_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u
     least
 }
 
-/// The limit that a file of a control group says: the number in it, or one of a list. "max" is none.
+/// Parses the limit in a file of a control group: the number in it, or one of a list; "max" means none.
 fn limit_in(text: &str) -> Option<u64> {
     let listed = text.lines().find_map(|line| line.strip_prefix("hierarchical_memory_limit "));
     listed.unwrap_or(text).trim().parse().ok()
@@ -300,7 +300,8 @@ fn limit_in(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The largest pool for so much memory, in whole GiB: that is served, and whose index entries prove equality by themselves.
+    /// Returns the sizes in whole GiB of the largest pool that is served with `memory` bytes, and of the largest whose index entries prove equality without a
+    /// comparison.
     fn largest_pools_gib(memory: u64) -> [u64; 2] {
         let fits = |gib: u64, is_good: &dyn Fn(&Limits, &Geometry) -> bool| {
             let Ok(geometry) = Geometry::for_capacity(gib << 30) else { return false };
@@ -312,7 +313,7 @@ mod tests {
         [largest(&|_, _| true), largest(&Limits::index_proves)]
     }
 
-    /// The table of docs/memory.md.
+    /// Compares with the table of docs/memory.md.
     #[test]
     fn the_largest_pools_are_those_of_the_documents() {
         let table = [64u64, 128, 512, 1024, 4096].map(|mebibytes| (mebibytes, largest_pools_gib(mebibytes << 20)));
@@ -395,7 +396,7 @@ mod tests {
         assert_eq!(too_much(u64::MAX / 2, u64::MAX), None);
     }
 
-    /// 64 MiB are enough for 4 TiB, and for more than opening it.
+    /// Tests that 64 MiB are enough for 4 TiB, and for more than opening it.
     #[test]
     fn little_memory_is_of_use() {
         let geometry = Geometry::for_capacity(4 << 40).unwrap();

@@ -15,16 +15,16 @@ use crate::report::status::no_volume;
 use crate::size;
 use crate::store::grow;
 
-/// What a request comes to.
+/// Checked request, in terms of the engine or the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted<'a> {
-    /// Only the figures.
+    /// Status only; nothing changes.
     Figures,
-    /// A command, and which clients are disconnected when it is done.
+    /// Engine command, and the clients that are disconnected when it is done.
     Command(Command<'a>, Option<Leaving>),
-    /// The flash goes.
+    /// Detachment of the flash from the pool.
     Detach,
-    /// The end.
+    /// Clean stop of the server.
     Stop,
 }
 
@@ -152,27 +152,27 @@ pub fn judged<'a>(
     })
 }
 
-/// When duplicates of a volume are found, as it is written.
+/// Parses the value of `timing`, which says when duplicates of a volume are found; an error repeats the value.
 pub fn timing_value(text: &str) -> Result<Timing, String> {
     text.parse().map_err(|error| format!("timing={text} is not possible: {error}"))
 }
 
-/// What clients of a volume are to have, as it is written.
+/// Parses the value of `goal`, the performance that clients of a volume get; an error repeats the value.
 pub fn goal_value(text: &str) -> Result<Goal, String> {
     text.parse().map_err(|error| format!("goal={text} is not possible: {error}"))
 }
 
-/// Whether a pass leaves duplicates where a run would be split, as it is written.
+/// Parses the value of `keep-runs`, which says if a pass leaves duplicates in place where sharing would split a run.
 pub fn keep_runs_value(text: &str) -> Result<KeepRuns, String> {
     text.parse().map_err(|error| format!("keep-runs={text} is not possible: {error}"))
 }
 
-/// Who chooses the mode of a hybrid volume, as it is written.
+/// Parses the value of `controller`, which chooses the mode of a hybrid volume.
 pub fn controller_value(text: &str) -> Result<Controller, String> {
     text.parse().map_err(|error| format!("controller={text} is not possible: {error}"))
 }
 
-/// How index and read cache share memory, as it is written; `None` for the default.
+/// Parses the value of `cache`, which says how index and read cache share memory; `None` for `default`.
 pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
     if text == "default" {
         return Ok(None);
@@ -180,7 +180,7 @@ pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
     text.parse().map(Some).map_err(|error| format!("cache={text} is not possible: {error}, or default"))
 }
 
-/// Whether a request that has not been answered has already done what it asks for, as far as the pool in memory goes.
+/// Returns true if the pool in memory already has the effect of a request that has not been answered yet.
 pub fn is_in_force(request: &Request, engine: &Engine) -> bool {
     let volume = |name: &str| engine.volumes().find(|volume| volume.name == name);
     match request {
@@ -193,7 +193,7 @@ pub fn is_in_force(request: &Request, engine: &Engine) -> bool {
     }
 }
 
-/// What to log when a request is done.
+/// Formats the log line for a finished request; `None` for requests that are not logged.
 pub fn done(request: &Request) -> Option<String> {
     Some(match request {
         Request::Status { .. } | Request::Stop | Request::Grow { .. } => return None,
@@ -223,7 +223,7 @@ pub fn done(request: &Request) -> Option<String> {
     })
 }
 
-/// What is set, as `KEY=VALUE`.
+/// Lists the settings that are present as `KEY=VALUE`.
 fn set_of(settings: &PoolSettings) -> Vec<String> {
     let PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, defrag, .. } = settings;
     let PoolSettings { cache, cache_key, device, dedup_verify, relocate, throttle, flash_policy, .. } = settings;
@@ -246,7 +246,7 @@ fn set_of(settings: &PoolSettings) -> Vec<String> {
     set.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?))).collect()
 }
 
-/// An action, in the engine's terms.
+/// Converts a scrub action into an engine command, with the wall clock in seconds since 1970.
 pub fn scrub_command(action: ScrubAction) -> Command<'static> {
     let command = match action {
         ScrubAction::Start => ScrubCommand::Start,
@@ -257,7 +257,7 @@ pub fn scrub_command(action: ScrubAction) -> Command<'static> {
     Command::Scrub { command, seconds: since_1970.map_or(0, |time| time.as_secs()) }
 }
 
-/// An action, in the engine's terms.
+/// Converts a deduplication action into an engine command.
 pub fn dedup_command(action: DedupAction) -> Command<'static> {
     let command = match action {
         DedupAction::Start => DedupCommand::Start,
@@ -267,7 +267,7 @@ pub fn dedup_command(action: DedupAction) -> Command<'static> {
     Command::Dedup { command }
 }
 
-/// An action, in the engine's terms.
+/// Converts an action on the run of a plan into an engine command.
 fn run_command(action: &RunAction) -> Command<'_> {
     let command = match action {
         RunAction::Plan { begins, extents } => RelocateCommand::Plan { begins: *begins, extents },
@@ -283,7 +283,7 @@ fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
     volumes.find(|volume| volume.name == name).ok_or_else(|| no_volume(name))
 }
 
-/// A policy, or none.
+/// Parses a policy; `None` for `inherit`.
 pub fn inheritable(text: &str) -> Result<Option<Policy>, String> {
     match text {
         "inherit" => Ok(None),
@@ -291,42 +291,42 @@ pub fn inheritable(text: &str) -> Result<Option<Policy>, String> {
     }
 }
 
-/// Which copy the index names.
+/// Parses the value of `index-copy`, which says what copy of a rewritten block the index names.
 pub fn index_copy_value(text: &str) -> Result<IndexCopy, String> {
     text.parse().map_err(|error| format!("index-copy={text} is not possible: {error}"))
 }
 
-/// What the read cache finds blocks by.
+/// Parses the value of `cache-key`, by which the read cache finds blocks.
 pub fn cache_key_value(text: &str) -> Result<CacheKey, String> {
     text.parse().map_err(|error| format!("cache-key={text} is not possible: {error}"))
 }
 
-/// What the disk under a pool is.
+/// Parses the value of `device`, the kind of disk under the pool.
 pub fn device_value(text: &str) -> Result<DeviceKind, String> {
     text.parse().map_err(|error| format!("device={text} is not possible: {error}"))
 }
 
-/// When a plan of relocation is made and run unasked.
+/// Parses the value of `relocate`, which says when a plan of relocation is made and run without a command.
 pub fn relocate_value(text: &str) -> Result<Schedule, String> {
     text.parse().map_err(|error| format!("relocate={text} is not possible: {error}"))
 }
 
-/// What the pass that finds duplicates reads before blocks share a slot.
+/// Parses the value of `dedup-verify`, which says what slots the pass that finds duplicates reads before blocks share one.
 pub fn dedup_verify_value(text: &str) -> Result<DedupVerify, String> {
     text.parse().map_err(|error| format!("dedup-verify={text} is not possible: {error}"))
 }
 
-/// Which feedback loop sets the pace of the pass that finds duplicates.
+/// Parses the value of `throttle`, the feedback loop that sets the pace of the pass that finds duplicates.
 pub fn throttle_value(text: &str) -> Result<PassThrottle, String> {
     text.parse().map_err(|error| format!("throttle={text} is not possible: {error}"))
 }
 
-/// Policy of which containers are copied to flash.
+/// Parses the value of `flash-policy`, which says what containers are copied to flash.
 pub fn flash_policy_value(text: &str) -> Result<FlashPolicy, String> {
     text.parse().map_err(|error| format!("flash-policy={text} is not possible: {error}"))
 }
 
-/// How much is moved to put scattered regions in order.
+/// Parses the value of `defrag`: `auto`, `off`, or the bytes a day that may be moved to put scattered regions in order; 0 is refused.
 pub fn defrag_value(text: &str) -> Result<DefragSetting, String> {
     match text {
         "auto" => Ok(DefragSetting::Auto),
@@ -341,7 +341,7 @@ pub fn defrag_value(text: &str) -> Result<DefragSetting, String> {
     }
 }
 
-/// So many clients, in words.
+/// Formats a number of clients with its noun: `1 client`, `2 clients`.
 pub fn plural(clients: usize) -> String {
     if clients == 1 { "1 client".into() } else { format!("{clients} clients") }
 }
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
     use engine::{DigestFunction, Geometry, Limits, Parameters};
 
-    /// A panic while a command is looked at ended the service, though nothing had been changed by then.
+    /// Guards against a panic in a command's check that ended the service, though nothing had been changed by then.
     #[test]
     fn a_panic_while_a_command_is_judged_refuses_the_command() {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();

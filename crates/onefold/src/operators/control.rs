@@ -30,18 +30,18 @@ use crate::store::backing::Store;
 use crate::store::identity::Identity;
 use crate::store::place::Sockets;
 
-/// How much something may take.
+/// Upper bound on the bytes that something may take.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Budget {
-    /// What goes without saying.
+    /// Default of the engine.
     Default,
-    /// So many bytes; 0: nothing.
+    /// N bytes; 0 allows nothing.
     Bytes(u64),
 }
 
 impl Budget {
-    /// As the engine takes it.
+    /// Returns the bytes as the engine takes them; `None` for its default.
     pub fn bytes(self) -> Option<u64> {
         match self {
             Budget::Default => None,
@@ -50,19 +50,19 @@ impl Budget {
     }
 }
 
-/// The longest request.
+/// Size of the longest request, in bytes.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
 /// Clients at a time; others wait until one of these has left.
 const CLIENTS_MAX: usize = 64;
 /// Commands at a time, beside those that only look; others wait for their turn. So the figures can be seen whatever the commands wait for.
 const COMMANDS_MAX: usize = 16;
-/// How long a client may be silent.
+/// Time after which the connection of a silent client is closed; it bounds each read and each write.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long who only wants to know whether a server is there waits for its answer.
+/// Time that a check for a running server waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a server that stops waits for its clients to take their answers.
+/// Time that a stopping server waits for its clients to take their answers.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
-/// How long a command waits for the end of a server that stops, and how often it looks.
+/// Time that a command waits for a stopping server to end; it looks again after each `STOP_PERIOD`.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 const STOP_PERIOD: Duration = Duration::from_millis(50);
 
@@ -71,23 +71,23 @@ const STOP_PERIOD: Duration = Duration::from_millis(50);
 struct Line {
     /// The file or device that is meant.
     store: Identity,
-    /// What is asked; nothing: whether this is it.
+    /// Request to carry out; `None` only asks if this server has the store.
     request: Option<Request>,
 }
 
-/// Why a command is not carried out any more.
+/// Reason given for a command that is no longer carried out.
 pub const STOPPING: &str = "the server is stopping, and has not ended yet";
 
-/// What is said of a command that is in force and not durable.
+/// Note shown for a command that is in force and not durable.
 const IN_FORCE: &str = "the host file system is full. The command is in force, and durable when there is room; a crash before that undoes it";
 
-/// What can be asked.
+/// Request of another process to the server.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(tag = "command", rename_all = "kebab-case")]
 pub enum Request {
     /// The figures; with `settle`, when they are exact.
     Status {
-        /// Whether to wait.
+        /// Set to wait until no mapping is unmerged and nothing is pending, so that all figures are exact.
         settle: bool,
     },
     /// A new volume; answered when it is durable.
@@ -101,52 +101,52 @@ pub enum Request {
     },
     /// Make the pool larger; answered when that is durable.
     Grow {
-        /// How much data shall fit; 0, with metadata: as much as does.
+        /// Bytes of data that shall fit; 0 together with `metadata_bytes`: as many as fit.
         capacity_bytes: u64,
-        /// How much metadata there shall be; 0: as much as the capacity needs.
+        /// Bytes of metadata that the pool shall have; 0: as many as the capacity needs.
         #[serde(default)]
         metadata_bytes: u64,
     },
     /// The end of a volume; answered when it is durable.
     DeleteVolume {
-        /// Which.
+        /// Name of the volume.
         name: String,
-        /// Whether to disconnect its clients.
+        /// Set to delete the volume although clients are connected; they are disconnected.
         force: bool,
     },
     /// Another size for a volume; answered when it is durable.
     ResizeVolume {
-        /// Which.
+        /// Name of the volume.
         name: String,
         /// The new size.
         size_bytes: u64,
-        /// Whether it may become smaller.
+        /// Set to allow a smaller size, which cuts off the blocks beyond it.
         force: bool,
-        /// Whether its clients are disconnected then, so that those that connect again see the new size.
+        /// Set to disconnect its clients afterwards, so that those that connect again see the new size.
         #[serde(default)]
         reconnect: bool,
     },
     /// Other properties of a volume; answered when they are durable.
     SetVolume {
-        /// Which.
+        /// Name of the volume.
         name: String,
         /// Its policy, or `inherit`.
         policy: Option<String>,
-        /// Whether writes are refused.
+        /// True if writes are refused.
         read_only: Option<bool>,
-        /// Whether one client at a time may use it.
+        /// True if only one client at a time may use it.
         #[serde(default)]
         exclusive: Option<bool>,
-        /// When duplicates are found.
+        /// Time at which duplicates are found: `inline`, `offline` or `hybrid`.
         #[serde(default)]
         timing: Option<String>,
-        /// What its clients are to have.
+        /// Performance that its clients get, as written on the command line.
         #[serde(default)]
         goal: Option<String>,
-        /// Whether a pass leaves its duplicates where a run would be split.
+        /// Setting that says if a pass leaves its duplicates in place where sharing would split a run: `on`, `off` or `auto`.
         #[serde(default)]
         keep_runs: Option<String>,
-        /// Who chooses the mode where the timing is hybrid.
+        /// Controller that chooses the mode while the timing is hybrid.
         #[serde(default)]
         controller: Option<String>,
     },
@@ -154,12 +154,12 @@ pub enum Request {
     SetPool(PoolSettings),
     /// Begin, rest or end a scrub; answered when that is durable.
     Scrub {
-        /// Which of these.
+        /// Action on the scrub.
         action: ScrubAction,
     },
     /// Begin, rest or end a pass that finds all duplicates; answered when that is durable.
     Dedup {
-        /// Which of these.
+        /// Action on the pass.
         action: DedupAction,
     },
     /// About the profile of device reads; answered at once.
@@ -184,29 +184,29 @@ pub struct PoolSettings {
     pub memory_bytes: Option<u64>,
     /// References beyond which a block gets a second copy; 0 for none.
     pub second_copies: Option<u32>,
-    /// What replicas for reads may take.
+    /// Bytes that replicas for reads may take.
     pub replicas: Option<Budget>,
-    /// Which copy the index names of a block that is written again, as it is written on the command line.
+    /// Copy that the index names of a block that is written again, as written on the command line.
     pub index_copy: Option<String>,
-    /// How much is moved to put scattered regions in order: `auto`, `off`, or bytes a day.
+    /// Amount that may be moved to put scattered regions in order: `auto`, `off`, or bytes a day.
     pub defrag: Option<String>,
-    /// How index and read cache share memory, or `default`.
+    /// Division of memory between index and read cache, or `default`.
     pub cache: Option<String>,
-    /// What the read cache finds blocks by, as it is written on the command line.
+    /// Key by which the read cache finds blocks, as written on the command line.
     pub cache_key: Option<String>,
-    /// What the disk under the pool is: `auto`, `hdd` or `ssd`.
+    /// Kind of disk under the pool: `auto`, `hdd` or `ssd`.
     pub device: Option<String>,
-    /// Whether the pass that finds duplicates compares bytes.
+    /// Slots that the pass that finds duplicates reads before blocks share one: `kept`, `both` or `off`.
     pub dedup_verify: Option<String>,
-    /// When a plan of relocation is made and run unasked: `off`, `auto`, or hours.
+    /// Times at which a plan of relocation is made and run without a command: `off`, `auto`, or hours.
     pub relocate: Option<String>,
-    /// Which feedback loop sets the pace of the pass that finds duplicates, as it is written on the command line.
+    /// Feedback loop that sets the pace of the pass that finds duplicates, as written on the command line.
     pub throttle: Option<String>,
     /// Policy of which containers are copied to flash, as it is written on the command line.
     pub flash_policy: Option<String>,
 }
 
-/// What to do about the pass that finds all duplicates.
+/// Action on the pass that finds all duplicates.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum DedupAction {
@@ -218,13 +218,13 @@ pub enum DedupAction {
     Stop,
 }
 
-/// What to do about the run of a plan.
+/// Action on the run of a plan of relocation.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum RunAction {
     /// Take some rows of slots into the plan.
     Plan {
-        /// Whether it is a new plan.
+        /// True if the rows begin a new plan; false if they follow those sent before.
         begins: bool,
         /// The first slot of each row, and how many.
         extents: Vec<(u64, u64)>,
@@ -237,7 +237,7 @@ pub enum RunAction {
     Stop,
 }
 
-/// What to do about the scrub.
+/// Action on the scrub.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubAction {
@@ -259,7 +259,7 @@ pub enum Response {
     InForce(Box<Report>),
     /// It was not done.
     Failed(String),
-    /// What was asked about the profile.
+    /// Answer about the profile of device reads.
     Relocate(Answer),
     /// This server has the store that is meant; nothing was asked.
     Here,
@@ -269,7 +269,7 @@ pub enum Response {
     Elsewhere(String),
 }
 
-/// What other threads tell the reactor.
+/// Message from another thread to the reactor.
 pub enum Message {
     /// A request, and where the answer goes.
     Request(Box<Request>, Sender<Response>),
@@ -292,7 +292,7 @@ pub struct Sending {
     counter: Arc<OwnedFd>,
 }
 
-/// A new queue.
+/// Creates an empty queue; fails if no event counter can be made.
 pub fn mailbox() -> anyhow::Result<(Mailbox, Sending)> {
     let counter = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).context("cannot make an event counter")?;
     let (sender, receiver) = channel();
@@ -301,17 +301,17 @@ pub fn mailbox() -> anyhow::Result<(Mailbox, Sending)> {
 }
 
 impl Mailbox {
-    /// The event counter, for the ring.
+    /// Returns the descriptor of the event counter, which the ring waits on.
     pub fn counter(&self) -> RawFd {
         self.counter.as_raw_fd()
     }
 
-    /// Wakes who waits on the counter, to look.
+    /// Wakes the thread that waits on the counter, so that it looks again.
     pub fn raise(&self) {
         let _ = rustix::io::write(&self.counter, &1u64.to_ne_bytes());
     }
 
-    /// The next message, if there is one.
+    /// Takes the next message without waiting; `None` if there is none.
     pub fn next(&self) -> Option<Message> {
         self.receiver.try_recv().ok()
     }
@@ -352,7 +352,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Where it listens, in the words of the command line.
+    /// Returns the address that it listens on, in the syntax of the command line; empty once the listener is closed.
     pub fn address(&self) -> String {
         self.listener.as_ref().map_or_else(String::new, Listener::address)
     }
@@ -406,10 +406,10 @@ impl Drop for Place {
     }
 }
 
-/// How a flash is opened for the pool in a store: by who knows what may be one.
+/// Function that opens a flash for the pool in a store; its provider knows what may be a flash.
 pub type OpensFlash = fn(&Attach, &Store) -> anyhow::Result<(Store, Label)>;
 
-/// What a server has open.
+/// Store, and what else a control client's request needs, of a server.
 struct Served {
     store: Store,
     opens_flash: OpensFlash,
@@ -418,7 +418,7 @@ struct Served {
 }
 
 impl Served {
-    /// The answer to who means another store; `None` if it is this one. What else tells stores apart belongs here.
+    /// Returns the refusal for a request that means another store; `None` if it means this one. Further checks that tell stores apart belong here.
     fn refusal(&self, meant: Identity) -> Option<Response> {
         (meant != self.identity).then(|| Response::Elsewhere(self.store.name_now().display().to_string()))
     }
@@ -478,7 +478,7 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
     }
 }
 
-/// Whether a request is answered at once, whatever the pool does.
+/// Returns true if a request is answered at once, independent of the state of the pool.
 fn only_looks(request: &Request) -> bool {
     matches!(request, Request::Status { settle: false } | Request::Stop | Request::Relocate(_))
 }
@@ -565,12 +565,12 @@ fn ask_once(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::R
     Ok(None)
 }
 
-/// Where the server of a pool is expected to listen.
+/// Lists the paths where the control socket of the pool's server may be; a server with this process's environment comes first.
 fn usual_sockets(pool: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(Sockets::candidates(pool)?.into_iter().map(|sockets| sockets.control).collect())
 }
 
-/// Who is found where the server of a pool would be.
+/// Server found at the usual sockets of a pool.
 pub enum Found {
     /// No server.
     Nobody,

@@ -18,27 +18,27 @@ use crate::operators::relocate::{self, Answer, Ask};
 pub const BLOCK: u64 = 4096;
 /// Rows of slots that are sent at once.
 const ROWS_AT_ONCE: usize = 1000;
-/// What does not come from this version.
+/// Error for an answer that does not come from this version.
 pub const NOT_UNDERSTOOD: &str = "the server's answer is not understood: is it of another version?";
 
-/// How a server is asked. What it refuses is an error.
+/// Function that asks a server. A refusal of the server is an error.
 pub type Asks<'a> = &'a dyn Fn(&Request) -> anyhow::Result<Response>;
 
 /// A profile, taken from a server.
 pub struct Taken {
-    /// Whether reads are noted.
+    /// True if the server notes reads.
     pub on: bool,
-    /// Those that were.
+    /// Reads noted so far.
     pub reads: u64,
     /// Runs that were forgotten for want of room.
     pub dropped: u64,
     /// Slots of the pool.
     pub slots: u64,
-    /// Numbers of the volumes that there are, and their names.
+    /// Numbers of the present volumes, and their names.
     pub volumes: Vec<(u32, String)>,
-    /// Of the objects from the first that is no volume on.
+    /// Names of the objects, from the first that is no volume on.
     pub names: Vec<String>,
-    /// The others.
+    /// Runs that the server has kept.
     pub runs: Vec<Run>,
 }
 
@@ -77,7 +77,7 @@ impl Taken {
         Ok(Taken { on, reads, dropped, slots, volumes, names, runs })
     }
 
-    /// What an object is called.
+    /// Returns the name of an object; a deleted volume is called by its number.
     pub fn name(&self, object: Object) -> String {
         if let Some(name) = object.0.checked_sub(FIRST).and_then(|at| self.names.get(at as usize)) {
             return name.clone();
@@ -86,8 +86,8 @@ impl Taken {
         volume.map_or_else(|| format!("volume {} (deleted)", object.0), |(_, name)| name.clone())
     }
 
-    /// The plan, of so many bytes at most, and of as many moves, from the first on, as have room in the server; and how many objects were read.
-    /// Of clones it names the first.
+    /// Makes a plan of at most `budget` bytes, cut to the first moves for which the server has room; also returns the number of objects that were read. Of
+    /// clones it names the first.
     pub fn plan(&self, budget: Option<u64>) -> (Plan, usize) {
         let contents = contents(&self.runs);
         let rules = Rules { most_blocks: budget.map_or(u64::MAX, |bytes| bytes / BLOCK), ..Rules::OURS };
@@ -103,7 +103,7 @@ impl Taken {
         (plan, contents.len())
     }
 
-    /// What a plan would do to these reads: moved blocks lie together behind all that was read.
+    /// Forecasts the effect of a plan on these reads, with moved blocks placed together behind all blocks that were read.
     pub fn forecast(&self, plan: &Plan) -> Forecast {
         let behind = self.runs.iter().map(Run::end).max().map_or(0, |end| end + 1);
         Forecast::new(&self.runs, &Moved::new(plan, behind))

@@ -12,23 +12,23 @@ use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
 use crate::size;
 
-/// Where the value of a property comes from when nobody has set it.
+/// Source of a property that neither pool, volume nor command line sets; also the value that resets one.
 const DEFAULT: &str = "default";
 
 /// A row of `get`.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 pub struct Property {
-    /// Of which volume, or the pool.
+    /// Name of the volume, or of the pool.
     pub name: String,
-    /// Which property.
+    /// Key of the property, as in `KEY=VALUE`.
     pub property: &'static str,
-    /// Its value.
+    /// Value in the syntax of the command line.
     pub value: String,
-    /// Who set it: `default`, `pool`, `volume` or `command line`.
+    /// Origin of the value: `default`, `pool`, `volume` or `command line`.
     pub source: &'static str,
 }
 
-/// The properties of a volume.
+/// Lists all properties of a volume, each with the source of its value.
 pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
     let name = &volume.name;
     let policy_source = match volume.policy_source.as_str() {
@@ -70,7 +70,7 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
     ]
 }
 
-/// The properties of a pool.
+/// Lists all properties of a pool, each with the source of its value.
 pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
     let (value, source) = match &report.pool_policy {
         Some(policy) => (policy.clone(), "pool"),
@@ -153,12 +153,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
     ]
 }
 
-/// References beyond which blocks are kept twice.
+/// Formats the number of references beyond which a block is kept twice; `off` for 0.
 pub fn second_copies_text(above: u32) -> String {
     if above == 0 { "off".into() } else { above.to_string() }
 }
 
-/// Says if a request sets the budget of replicas.
+/// Returns true if a request sets the budget of replicas.
 pub fn sets_replicas(request: &Request) -> bool {
     matches!(request, Request::SetPool(PoolSettings { replicas: Some(_), .. }))
 }
@@ -185,7 +185,7 @@ pub fn replicas_fit(report: &Report) -> Option<String> {
     ))
 }
 
-/// Bytes that replicas may take.
+/// Formats the bytes that replicas may take: `default` without a setting, `off` for 0, else exact.
 pub fn replicas_text(bytes: Option<u64>) -> String {
     match bytes {
         None => DEFAULT.into(),
@@ -194,7 +194,7 @@ pub fn replicas_text(bytes: Option<u64>) -> String {
     }
 }
 
-/// Bytes that may be moved in a day.
+/// Formats the bytes that may be moved in a day: `auto` without a setting, `off` for 0, else exact.
 fn defrag_text(bytes: Option<u64>) -> String {
     match bytes {
         None => "auto".into(),
@@ -203,19 +203,19 @@ fn defrag_text(bytes: Option<u64>) -> String {
     }
 }
 
-/// The memory, exact in whole units.
+/// Formats the memory cap, exact in whole units.
 fn memory_text(report: &Report) -> String {
     exact(report.memory_cap_bytes)
 }
 
-/// Bytes in the largest unit of which they are whole ones.
+/// Formats bytes in the largest unit (K, M, G or T) of which they are a whole number.
 fn exact(bytes: u64) -> String {
     let unit =
         ["", "K", "M", "G", "T"].iter().enumerate().rev().find(|(power, _)| bytes.is_multiple_of(1 << (10 * power)));
     unit.map_or_else(|| bytes.to_string(), |(power, unit)| format!("{}{unit}", bytes >> (10 * power)))
 }
 
-/// The one that is asked for, or all; an error names the choices.
+/// Selects the property with this key, or all without one; the error for an unknown key names the choices.
 pub fn select(properties: Vec<Property>, key: Option<&str>) -> Result<Vec<Property>, String> {
     let Some(key) = key else { return Ok(properties) };
     let known: Vec<&str> = properties.iter().map(|property| property.property).collect();
@@ -229,7 +229,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
     format!("there is no property '{key}': it is {}", known.join(" or "))
 }
 
-/// Keys and values as they are written: `KEY=VALUE`, or a key and its value as two words.
+/// Splits words into keys and values, written `KEY=VALUE` or as two words; a missing value or a repeated key is an error.
 fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, String> {
     let (mut found, mut words) = (Vec::<(&str, &str)>::new(), words.iter());
     while let Some(word) = words.next() {
@@ -248,7 +248,7 @@ fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, String> {
     Ok(found)
 }
 
-/// What `volume set` asks for.
+/// Builds the request of `volume set` from its words, with values checked; the error for an unknown key names the choices.
 pub fn volume_request(name: &str, words: &[String]) -> Result<Request, String> {
     let (mut policy, mut read_only, mut timing, mut goal) = (None, None, None, None);
     let (mut keep_runs, mut controller, mut exclusive) = (None, None, None);
@@ -267,10 +267,10 @@ pub fn volume_request(name: &str, words: &[String]) -> Result<Request, String> {
     Ok(Request::SetVolume { name: name.into(), policy, read_only, exclusive, timing, goal, keep_runs, controller })
 }
 
-/// Properties of a volume.
+/// Keys of the properties of a volume.
 const VOLUME_KEYS: [&str; 7] = ["policy", "read-only", "exclusive", "timing", "goal", "keep-runs", "controller"];
 
-/// Properties of a pool.
+/// Keys of the properties of a pool.
 const POOL_KEYS: [&str; 13] = [
     "policy",
     "memory",
@@ -287,7 +287,7 @@ const POOL_KEYS: [&str; 13] = [
     "flash-policy",
 ];
 
-/// What `set` asks for.
+/// Builds the request of `set` from its words, with values checked; the error for an unknown key names the choices.
 pub fn pool_request(words: &[String]) -> Result<Request, String> {
     let mut settings = PoolSettings::default();
     for (key, value) in pairs(words)? {
@@ -354,7 +354,7 @@ fn set_pool(settings: &mut PoolSettings, key: &str, value: &str) -> Result<(), S
     Ok(())
 }
 
-/// A policy, or `inherit`, as it was written.
+/// Checks a policy, or `inherit`, and returns it as written.
 pub fn policy_value(value: &str) -> Result<String, String> {
     inheritable(value).map(|_| value.into())
 }
@@ -367,7 +367,7 @@ fn switch(key: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// A table, for people.
+/// Formats properties as a table with a heading and aligned columns.
 pub fn table(properties: &[Property]) -> String {
     let width = |heading: &str, text: &dyn Fn(&Property) -> usize| {
         properties.iter().map(text).max().unwrap_or(0).max(heading.len()) + 2

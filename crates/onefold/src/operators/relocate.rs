@@ -17,47 +17,47 @@ const RUNS_AT_ONCE: usize = 1024;
 /// Bytes of names in an answer, but for the last of them.
 const NAMES_AT_ONCE: usize = 32 << 10;
 
-/// What can be asked.
+/// Request about the profile.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum Ask {
-    /// Begin to note; while it is noted already, that goes on.
+    /// Begin to note reads; if they are noted already, noting goes on.
     Start,
-    /// End that, and forget all.
+    /// Stop noting, and forget all reads, runs and objects.
     Stop,
-    /// Forget the reads, and go on; whose blocks are whose stays known.
+    /// Forget the reads, and go on noting; parts of objects stay known.
     Renew,
-    /// End the open runs, and say what there is.
+    /// Close the open runs, and answer with a summary.
     Summary,
-    /// Some runs, from the one with this number on.
+    /// Some runs, from this number on.
     Runs {
         /// The number.
         from: u64,
     },
-    /// Some names of objects, from the one with this place on.
+    /// Some names of objects, from this place on.
     Names {
         /// The place.
         from: usize,
     },
-    /// Parts of a volume belong to objects.
+    /// Assign parts of a volume to objects.
     Import {
         /// The volume.
         volume: String,
-        /// Whether what belonged to any before does not any more.
+        /// True if earlier assignments in this volume are forgotten first.
         begins: bool,
-        /// Names, and the parts of each: the first block, and how many.
+        /// Names of objects, and the parts of each: first block and number of blocks.
         objects: Vec<(String, Vec<(u64, u32)>)>,
     },
-    /// Some parts of volumes that belong to objects, from the one with this place on.
+    /// Some parts of volumes that belong to objects, from this place on.
     Parts {
         /// The place.
         from: usize,
     },
-    /// A saved profile comes. It is put together beside the one that there is.
+    /// Load a saved profile, which is put together beside the present one.
     Load {
-        /// Who loads it: only who began last goes on.
+        /// Number of the client that loads it; a load goes on only for the client that began last.
         by: u32,
-        /// What comes of it.
+        /// Step of the load.
         step: Step,
     },
 }
@@ -92,7 +92,7 @@ pub enum Row {
 }
 
 impl Row {
-    /// Puts it into a profile of a pool of so many slots.
+    /// Puts the row into a profile of a pool of `slots` slots; the error says why it does not fit.
     pub fn put(&self, profiling: &mut Profiling, slots: u64) -> Result<(), String> {
         let Profiling { profile, objects } = profiling;
         let know = |object: u32| match object.checked_sub(FIRST) {
@@ -133,9 +133,9 @@ impl Row {
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// What there is.
+    /// Summary of the profile and the pool.
     Summary {
-        /// Whether reads are noted.
+        /// True while reads are noted.
         on: bool,
         /// Reads that were noted.
         reads: u64,
@@ -165,9 +165,9 @@ pub enum Answer {
         /// In their order; none: there are no more.
         parts: Vec<(u16, u64, u32, u32)>,
     },
-    /// What was sent of a profile was taken.
+    /// The step of a load was accepted, and the load goes on.
     Loading,
-    /// So many parts were taken, and so many left out, because another object has some of their blocks.
+    /// N parts were assigned, and N left out because another object has some of their blocks, or because they have no blocks.
     Imported {
         /// Taken.
         taken: u64,
@@ -186,7 +186,7 @@ const FULL: &str = "there is no room for more objects, which are at most 65536 n
 const ANOTHER: &str =
     "another load has begun, or the profile was stopped: nothing of this one counts; load it once more";
 
-/// What a server has of profiles beside the one that the engine keeps.
+/// Memory and loads of profiles in a server, beside the profile that the engine keeps.
 #[derive(Default)]
 pub struct Profiles {
     /// Bytes that all of it takes at most.
@@ -196,7 +196,7 @@ pub struct Profiles {
 }
 
 impl Profiles {
-    /// Bytes that all of it takes at most after something was asked.
+    /// Returns the bound on the bytes that all profiles take after a request.
     pub fn memory_after(&self, ask: &Ask) -> u64 {
         let one = MOST_BYTES as u64;
         match ask {
@@ -269,7 +269,7 @@ impl Profiles {
         Ok(Answer::Summary { on: true, reads, dropped, ended, slots, volumes })
     }
 
-    /// A step of a load; false: it was the last one.
+    /// Carries out a step of a load; returns false after the last one. Fails if the load of another client, or a stop of the profile, has ended this one.
     fn load(&mut self, engine: &mut Recorded, by: u32, step: Step) -> Result<bool, String> {
         if let Step::Begin { reads, dropped } = step {
             may_be_counted(reads, dropped)?;
@@ -290,7 +290,7 @@ impl Profiles {
     }
 }
 
-/// Whether a profile can go on to count from here.
+/// Checks that a profile can go on to count from these numbers: both must be at most half of `u64::MAX`.
 pub fn may_be_counted(reads: u64, dropped: u64) -> Result<(), &'static str> {
     let most = u64::MAX / 2;
     if reads.max(dropped) <= most { Ok(()) } else { Err("nobody has noted so many reads, or forgotten so many runs") }
@@ -316,7 +316,7 @@ fn import(
     Ok(Answer::Imported { taken, left_out })
 }
 
-/// A run, as it was answered.
+/// Converts a run from the form of an answer: slot, blocks and object.
 pub fn run((slot, blocks, object): (u64, u32, u32)) -> Run {
     Run { slot, blocks, object: Object(object) }
 }

@@ -28,11 +28,11 @@ const VERSION: u32 = 1;
 const PROFILE: Replaceable = Replaceable { begins: br#"{"onefold-profile""#, what: "saved profile" };
 /// The longest line: the first, with the names of all volumes.
 const LINE_MAX: u64 = 32 << 20;
-/// Rows that are sent at once,
+/// Number of rows that are sent at once.
 const ROWS_AT_ONCE: usize = 500;
-/// and bytes of names, but for the last of them.
+/// Bytes of names that are sent at once, not counting the last name.
 const BYTES_AT_ONCE: usize = 8 << 10;
-/// What to do about a file that is not whole.
+/// Advice for a file that cannot be loaded.
 const SAVE_AGAIN: &str = "save the profile again, with 'onefold relocate profile save'";
 
 /// The first line.
@@ -161,7 +161,7 @@ impl Saved {
         Ok(())
     }
 
-    /// In the order in which they can be put together.
+    /// Iterates over the rows in the order in which they can be put together: names, parts, runs.
     fn rows(&self) -> impl Iterator<Item = Row> + '_ {
         let Profiling { profile, objects } = &self.profiling;
         let part = |part: &Part| Row::Part(part.volume.0, part.block, part.blocks, part.object.0);
@@ -169,7 +169,7 @@ impl Saved {
         names.chain(objects.parts().iter().map(part)).chain(profile.runs_from(0).map(|(_, run)| row_of_run(&run)))
     }
 
-    /// Reads one of the pool with this id, which has so many slots.
+    /// Reads a saved profile of the pool with this id and `slots` slots; an error names the line.
     fn read(mut lines: Lines<impl BufRead>, pool: &str, slots: u64) -> anyhow::Result<Saved> {
         let head = lines.next()?;
         let value: Value = serde_json::from_slice(&head).unwrap_or_default();
@@ -219,7 +219,7 @@ struct Lines<Reader> {
 }
 
 impl<Reader: BufRead> Lines<Reader> {
-    /// The next one, which must be there.
+    /// Reads the next line, which must be there, end with a newline, and have at most [`LINE_MAX`] bytes.
     fn next(&mut self) -> anyhow::Result<Vec<u8>> {
         let mut line = Vec::new();
         self.number += 1;

@@ -20,7 +20,7 @@ use crate::clients::listen::{Listener, Service, refuse_remote};
 const FIRST: i32 = 3;
 /// The most descriptors that are taken.
 const MOST: i32 = 64;
-/// How much more time is asked for while something takes long, and how often.
+/// Additional time that is asked for while an action takes long; asked for again after each `EXTENSION_PERIOD`.
 const EXTENSION: Duration = Duration::from_secs(30);
 const EXTENSION_PERIOD: Duration = Duration::from_secs(5);
 
@@ -31,12 +31,12 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Nobody.
+    /// Creates a manager that receives nothing.
     pub fn none() -> Manager {
         Manager { socket: None, extended: None }
     }
 
-    /// The one that `NOTIFY_SOCKET` names: a path, or with '@' a name in the abstract namespace.
+    /// Returns the manager that `NOTIFY_SOCKET` names: a path, or with '@' a name in the abstract namespace; without the variable as [`Manager::none`].
     pub fn from_environment() -> anyhow::Result<Manager> {
         match std::env::var_os("NOTIFY_SOCKET") {
             Some(name) if !name.is_empty() => Manager::at(&name),
@@ -56,22 +56,22 @@ impl Manager {
         Ok(Manager { socket: Some((socket, address)), extended: None })
     }
 
-    /// Clients can connect.
+    /// Reports that clients can connect, with a status line.
     pub fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// What goes on, on one line.
+    /// Reports the present activity, on one line.
     pub fn status(&self, status: &str) {
         self.tell(&format!("STATUS={status}"));
     }
 
-    /// The server is on its way to its end.
+    /// Reports that the server has begun to stop.
     pub fn stopping(&self) {
         self.tell("STOPPING=1");
     }
 
-    /// What goes on takes longer: asks for more time, when it is time to ask again.
+    /// Asks for more time for an action that takes long, at most once in each `EXTENSION_PERIOD`.
     pub fn extend(&mut self) {
         if self.extended.is_none_or(|before| before.elapsed() >= EXTENSION_PERIOD) {
             self.extended = Some(Instant::now());
@@ -93,7 +93,7 @@ pub struct Inherited {
     name: String,
 }
 
-/// Takes what was handed over to this process. To be called before the process opens anything.
+/// Takes the descriptors that were handed over to this process. Must be called before the process opens anything.
 pub fn inherited() -> anyhow::Result<Vec<Inherited>> {
     let count = handed_over(std::process::id(), |name| std::env::var(name).ok())?;
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
@@ -106,7 +106,7 @@ pub fn inherited() -> anyhow::Result<Vec<Inherited>> {
         .collect()
 }
 
-/// How many descriptors are handed over to process `us`.
+/// Returns the number of descriptors handed over to process `us`: at most [`MOST`]; 0 if they are for another process.
 fn handed_over(us: u32, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<i32> {
     let number = |name: &str| variable(name).map(|text| text.parse::<u32>().map_err(|_| text));
     match number("LISTEN_PID") {
@@ -137,7 +137,7 @@ fn take(number: i32) -> anyhow::Result<OwnedFd> {
 }
 
 impl Inherited {
-    /// The listening socket that it must be.
+    /// Converts the descriptor into a listener for clients; fails unless it is a listening stream socket, Unix with a path or TCP.
     pub fn into_listener(self, allow_remote: bool) -> anyhow::Result<Listener> {
         let Inherited { descriptor, name } = self;
         let number = descriptor.as_raw_fd();
@@ -209,7 +209,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// The environment is not ours: whatever it says, it is a number of descriptors that there can be, or it is named and refused.
+        /// Checks arbitrary values of the environment, which is not ours: each gives a number of descriptors from 0 to [`MOST`], or an error that names the
+        /// variable.
         #[test]
         fn any_environment_hands_over_a_few_descriptors_or_is_refused(
             pid in ".{0,4}|-?[0-9]{1,22}|77",

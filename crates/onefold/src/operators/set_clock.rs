@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// How often the file is read.
+/// Time from one read of the file to the next.
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// The file, and the seconds that it said first and last.
@@ -18,7 +18,7 @@ pub struct SetClock {
 }
 
 impl SetClock {
-    /// By the environment: if a test sets the time.
+    /// Returns the clock if the environment names a file, as in a test that sets the time.
     pub fn from_environment() -> Option<SetClock> {
         let path = std::env::var_os("ONEFOLD_CLOCK")?.into();
         Some(SetClock { path, first: None, last: None })

@@ -20,17 +20,17 @@ use crate::operators::set_clock::SetClock;
 use crate::report::status::Report;
 use crate::size;
 
-/// A plan is worth it if it saves at least one in so many device reads of its profile.
+/// Least saving of a plan that is worth a run: one in N device reads of its profile.
 const WORTH_ONE_IN: u64 = 10;
 
-/// How often something is done.
+/// Periods of looks, plans and runs.
 #[derive(Clone, Copy, Debug)]
 struct Periods {
-    /// From one look to the next. A pool is idle if no client has asked for anything between two of them.
+    /// Time from one look to the next. A pool is idle if no client has sent a request between two of them.
     look: Duration,
-    /// For so long reads are noted before a plan is made, and from one plan that was not worth it to the next.
+    /// Time for which reads are noted before a plan is made, and from one plan that was not worth it to the next.
     noted: Duration,
-    /// From the beginning of one run to that of the next.
+    /// Time from the beginning of one run to that of the next.
     apart: Duration,
 }
 
@@ -42,9 +42,9 @@ impl Periods {
     };
 }
 
-/// When it is looked, and what time it is then.
+/// Clock that sets the moments of looks, and the time at each.
 enum Clock {
-    /// This machine's, since this moment.
+    /// Clock of this machine, with the moment at which it was begun.
     Real(Instant),
     #[cfg(feature = "faults")]
     Set(SetClock),
@@ -59,7 +59,7 @@ impl Clock {
         Clock::Real(Instant::now())
     }
 
-    /// Waits for the next look; gives the time since the beginning, and the hour of the day here.
+    /// Waits for the next look; returns the time since the beginning, and the hour of the day in the local time zone.
     fn wait(&mut self, period: Duration) -> (Duration, u8) {
         match self {
             Clock::Real(began) => {
@@ -75,75 +75,75 @@ impl Clock {
     }
 }
 
-/// The hour of the day here.
+/// Returns the hour of the day in the local time zone, 0 to 23.
 fn hour(now: Timestamp) -> u8 {
     u8::try_from(now.to_zoned(TimeZone::system()).hour()).unwrap_or(0)
 }
 
-/// What is seen at a look.
+/// State of the pool at a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Seen {
-    /// Since the server began.
+    /// Time since the server began.
     now: Duration,
-    /// The hour of the day here, 0 to 23.
+    /// Hour of the day in the local time zone, 0 to 23.
     hour: u8,
     schedule: Schedule,
-    /// Of the last run,
+    /// State of the last run.
     state: PassState,
-    /// whether it rests because metadata is short,
+    /// Set while the last run rests because metadata is short.
     is_short: bool,
-    /// and what it was to move, and has moved.
+    /// Blocks that the last run was to move, and blocks that it has moved.
     blocks: (u64, u64),
-    /// Of clients, so far.
+    /// Requests of clients so far.
     requests: u64,
 }
 
-/// What is to be done.
+/// Action that follows from a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Nothing,
-    /// Note reads.
+    /// Begin to note reads.
     Note,
-    /// The same, and forget those that somebody has noted before a run.
+    /// Begin to note reads, and forget those that somebody has noted before a run.
     NoteAnew,
-    /// Forget those that were noted.
+    /// Forget the reads noted so far, and go on noting.
     Renew,
-    /// Note no more.
+    /// Stop noting reads, and forget those noted so far.
     Forget,
     /// Make a plan, and run it if it is worth it.
     Plan,
-    /// Let the run rest: its hours are over.
+    /// Pause the run: its hours are over.
     Rest,
-    /// Go on with it.
+    /// Go on with the run: its hours have come.
     GoOn,
-    /// Go on with it: it was short of metadata, and that may have changed.
+    /// Go on with the run: it was short of metadata, and that may have changed.
     TryAgain,
-    /// End it.
+    /// End the run.
     End,
 }
 
-/// A run that was begun unasked.
+/// Run that this thread has begun without a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ours {
     Goes,
-    /// Its hours are over.
+    /// Paused, since its hours are over.
     Rests,
 }
 
-/// What is remembered from one look to the next.
+/// State that is kept from one look to the next.
 #[derive(Debug)]
 struct Unasked {
     periods: Periods,
-    /// Since when reads are noted.
+    /// Time since which reads are noted; `None` while they are not.
     noted: Option<Duration>,
     ours: Option<Ours>,
-    /// When one was begun last,
+    /// Time at which a run was begun last.
     begun: Option<Duration>,
-    /// when one that was short of metadata was tried again last,
+    /// Time at which a run that was short of metadata was tried again last.
     tried: Option<Duration>,
-    /// and when a plan was made last, and the reads that it was made of.
+    /// Time at which a plan was made last, and the number of reads that it was made of.
     planned: Option<(Duration, u64)>,
-    /// Of the last look.
+    /// State at the last look.
     before: Option<Seen>,
 }
 
@@ -152,7 +152,7 @@ impl Unasked {
         Unasked { periods, noted: None, ours: None, begun: None, tried: None, planned: None, before: None }
     }
 
-    /// Looks.
+    /// Decides on the next step by the state of the pool, and keeps that state for the next look.
     fn look(&mut self, seen: Seen) -> Step {
         let before = self.before.replace(seen);
         let may_run = match seen.schedule {
@@ -210,7 +210,7 @@ impl Unasked {
         if self.noted.take().is_some() { Step::Forget } else { Step::Nothing }
     }
 
-    /// Carries a step out.
+    /// Carries a step out, by the requests that an operator would send.
     fn perform(&mut self, step: Step, now: Duration, asks: Asks<'_>) -> anyhow::Result<()> {
         let run = |action: RunAction| asks(&Request::Run(action)).map(drop);
         match step {
@@ -271,12 +271,12 @@ fn is_under_way(state: PassState) -> bool {
     matches!(state, PassState::Running | PassState::Paused)
 }
 
-/// Whether a plan that makes so many device reads of so many is run unasked.
+/// Returns true if a plan that cuts `before` device reads to `after` saves at least one in [`WORTH_ONE_IN`], and at least one read.
 fn is_worth(before: u64, after: u64) -> bool {
     before.saturating_sub(after) >= before.div_ceil(WORTH_ONE_IN).max(1)
 }
 
-/// What the figures of the server say.
+/// Extracts the state for a look from the server's report; an unknown state of the run or schedule is an error.
 fn seen(report: &Report, now: Duration, hour: u8) -> anyhow::Result<Seen> {
     let run = &report.relocate;
     let state = PassState::named(&run.state).context("a run in a state that is not known")?;

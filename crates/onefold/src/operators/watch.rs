@@ -11,37 +11,37 @@ use crate::report::share::whole_percent;
 use crate::report::status::{DamageReport, failure_text, full_of};
 use crate::size;
 
-/// How full the pool is when a warning is due, in percent.
+/// Shares of the pool in use at which a warning is due, in percent.
 const NEARLY_FULL: [u64; 3] = [80, 90, 95];
-/// How far below a threshold the pool must be before it counts as below, in percent.
+/// Distance below a threshold at which the pool counts as below it again, in percent.
 const HYSTERESIS: u64 = 2;
 /// A checkpoint that takes longer is slow.
 const SLOW: Nanos = 10_000_000_000;
-/// How long the host must have had room before it counts as not full.
+/// Time that the host must have had room before it counts as not full.
 const CALM: Nanos = 5_000_000_000;
-/// While a checkpoint is under way somebody looks every second. From one look to the next so much of the time counts at most: a server that
-/// was stopped, or had no processor, knows nothing of the disk.
+/// Time between two looks that counts at most. During a checkpoint a look comes every second; a server that was stopped, or had no processor, knows nothing
+/// of the disk.
 const LOOK: Nanos = 5_000_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
-/// What to do about a pool that has failed.
+/// Advice for the operator of a pool that has failed.
 pub const REMEDY: &str = "Check the disk, then stop the server and see 'onefold repair POOL --dry-run'";
 
-/// What was last seen, and reported.
+/// State that was last seen and reported, so that each change is logged once.
 #[derive(Default)]
 pub struct Watch {
     failed: bool,
     host_full: bool,
     lacks_room: bool,
-    /// How many of the thresholds are reached, by data and by metadata.
+    /// Number of thresholds of [`NEARLY_FULL`] that are reached, by data and by metadata.
     thresholds: [usize; 2],
-    /// Whether the index was being filled.
+    /// Set while the index is being filled.
     fills: bool,
-    /// What is full.
+    /// Resource whose shortage makes the engine refuse new blocks.
     full: Option<Full>,
     /// The checkpoint under way: its number, since when, and whether it was reported.
     checkpoint: Option<(u64, Nanos, bool)>,
-    /// When the checkpoint was looked at last.
+    /// Time of the last look at the checkpoint.
     looked: Nanos,
     /// The last damage, and the state of the scrub.
     damage: u64,
@@ -49,7 +49,7 @@ pub struct Watch {
     dedup: Option<SeenPass>,
 }
 
-/// What was seen of the pass that finds all duplicates.
+/// State of the pass that finds all duplicates, as last seen.
 #[derive(Default)]
 struct SeenPass {
     state: PassState,
@@ -62,7 +62,7 @@ struct SeenPass {
 }
 
 impl Watch {
-    /// Of a pool that has just been opened; if it had failed before, the opening has said so.
+    /// Creates the watch of a pool that has just been opened; an earlier failure counts as reported, since the opening has logged it.
     pub fn of(recovered: &Recovered) -> Watch {
         Watch { failed: recovered.failed.is_some(), ..Watch::default() }
     }
@@ -78,12 +78,12 @@ impl Watch {
         [host_again, checkpoint_again].into_iter().flatten().min()
     }
 
-    /// Whether the file system under the pool was full when it was looked at last.
+    /// Returns true if the file system under the pool was full at the last look.
     pub fn host_lacks_room(&self) -> bool {
         self.host_full || self.lacks_room
     }
 
-    /// Damage, and how the scrub goes on.
+    /// Logs new damage, and changes in the state of the scrub.
     pub fn look_at_scrub(&mut self, engine: &Engine, status: &Status) {
         let seen = self.damage;
         for damage in engine.damages().filter(|damage| damage.number > seen) {
@@ -116,7 +116,7 @@ impl Watch {
         }
     }
 
-    /// How the pass that finds all duplicates goes on. One may begin and end between two looks.
+    /// Logs changes in the state of the pass that finds all duplicates. One may begin and end between two looks.
     pub fn look_at_dedup(&mut self, status: &Status) {
         let dedup = status.dedup;
         let is_first = self.dedup.is_none();
@@ -267,7 +267,7 @@ impl Watch {
     }
 }
 
-/// How many thresholds count as reached, after so many were.
+/// Returns the number of thresholds that count as reached, with [`HYSTERESIS`]; `before` of them counted at the last look.
 fn thresholds(before: usize, used: u64, capacity: u64) -> usize {
     let reached = |percent: u64| u128::from(used) * 100 >= u128::from(capacity) * u128::from(percent);
     let up = NEARLY_FULL.iter().filter(|percent| reached(**percent)).count();
@@ -275,8 +275,8 @@ fn thresholds(before: usize, used: u64, capacity: u64) -> usize {
     before.clamp(up, down)
 }
 
-/// Whether something that is under way, and had this state at the last look, goes on from where it rested. Between two looks a new one may
-/// have come some way, so how far it is says so only at the first look.
+/// Returns true if a job under way, which had this state at the last look, continues from where it rested. Its progress counts only at the first look:
+/// between two looks a new job may have made some.
 fn went_on(before: Option<PassState>, is_some_way: bool) -> bool {
     is_some_way && before.is_none_or(|before| before == PassState::Paused)
 }
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(look(42, &status(2, false)), None);
     }
 
-    /// A server that was stopped for half a minute in the middle of a checkpoint said that the disk might be slow.
+    /// Guards against a warning about a slow disk when the server was stopped for half a minute in the middle of a checkpoint.
     #[test]
     fn time_in_which_the_server_stood_still_is_not_the_disks() {
         let mut watch = Watch::default();

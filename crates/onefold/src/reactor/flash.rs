@@ -12,7 +12,7 @@ use crate::flash::front::Plan;
 use crate::operators::control::Response;
 use crate::size;
 
-/// What a start was given comes to, with so many bytes of memory.
+/// Plans the flash that the server was started with, in a server with `memory` bytes of memory; `None` if there is none or it is away.
 pub(super) fn plan(given: &Given, memory: u64, geometry: &Geometry) -> anyhow::Result<Option<Plan>> {
     match given {
         Given::Here(cache) => Plan::new(&cache.label, memory, geometry).map(Some),
@@ -21,7 +21,7 @@ pub(super) fn plan(given: &Given, memory: u64, geometry: &Geometry) -> anyhow::R
 }
 
 impl Reactor {
-    /// Puts a cache in front of the pool.
+    /// Puts a cache in front of the pool. Fails while the pool is being opened, while calls are recorded, or if it has a flash.
     pub(super) fn attach(&mut self, cache: Cache) -> anyhow::Result<()> {
         ensure!(matches!(self.opened, Some(Ok(_))), "the pool is still being opened: try again in a moment");
         ensure!(!self.core.engine.is_recorded(), "calls are being recorded (--record), and recordings know no flash");
@@ -37,7 +37,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Takes it away.
+    /// Detaches the flash and gives its memory back to the pool.
     pub(super) fn detach(&mut self) -> anyhow::Result<()> {
         let path = self.flash.detach(&mut self.core)?;
         info!("detached the flash {}", path.display());
@@ -47,7 +47,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// The tables of the flash take so many bytes from here on.
+    /// Gives `bytes` bytes of memory to the tables of the flash from here on, and divides the memory anew.
     fn give_to_flash(&mut self, bytes: u64) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.for_flash, bytes);
         if before != bytes {
@@ -56,7 +56,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Tells a client of the control socket how it went. It may be gone.
+    /// Sends the result to a client of the control socket, which may be gone.
     pub(super) fn answer(&self, result: anyhow::Result<()>, client: &Sender<Response>) {
         let _ = client.send(match result {
             Ok(()) => Response::Done(Box::new(self.report())),

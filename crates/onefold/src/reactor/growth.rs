@@ -7,11 +7,11 @@ use super::{Reactor, Waiter};
 use crate::commands::explain::explain_control;
 use crate::store::grow;
 
-/// From a growth that nobody asked for and that failed to the next attempt.
+/// Time from an unasked growth that failed to the next attempt.
 const GROWTH_PAUSE: Nanos = 10_000_000_000;
 
 impl Reactor {
-    /// Makes room for a larger pool. One growth at a time: what the next one needs depends on what this one comes to.
+    /// Makes room for a larger pool. Fails while the pool is growing: what the next growth needs depends on the result of this one.
     pub(super) fn prepare_growth(&mut self, wanted: grow::Wanted) -> anyhow::Result<()> {
         anyhow::ensure!(self.growing.is_none(), "the pool is growing already: try again in a moment");
         let memory = self.grown_memory();
@@ -26,7 +26,7 @@ impl Reactor {
         self.core.engine.handle(self.core.now, Event::GrowthOffered(stands));
     }
 
-    /// Answers where writes wait for metadata: the pool grows, or they fail.
+    /// Answers writes that wait for metadata: the pool grows, or they fail.
     pub(super) fn answer_for_metadata(&mut self) {
         if self.core.engine.awaits_growth() && self.growing.is_none() {
             self.grow_unasked(&self.core.engine.status());
@@ -37,7 +37,7 @@ impl Reactor {
         }
     }
 
-    /// Gives the pool more metadata where its maps are short and the store has room. Where it has none that is tried again after a while, and until then
+    /// Gives the pool more metadata if its maps are short and the store has room. If the store has none, it tries again after a while, and until then
     /// writes that find no metadata fail at once.
     pub(super) fn grow_unasked(&mut self, status: &Status) {
         let may = self.growing.is_none() && self.stops == 0 && self.core.engine.takes_changes();
@@ -65,7 +65,7 @@ impl Reactor {
         self.growing = Some(self.submit_command(Command::Grow { capacity, metadata }, Waiter::Growth));
     }
 
-    /// Takes in what came of a growth that nobody asked for.
+    /// Takes the result of an unasked growth.
     pub(super) fn grown_unasked(&mut self, result: Result<(), ControlError>) {
         match result {
             Ok(()) => self.growth_error = None,
@@ -73,7 +73,7 @@ impl Reactor {
         }
     }
 
-    /// The pool's maps are short, and it cannot grow now.
+    /// Notes that the pool's maps are short and that it cannot grow now: logs a new reason once, and pauses for `GROWTH_PAUSE`.
     fn cannot_grow(&mut self, error: &anyhow::Error) {
         self.grows_after = self.core.now + GROWTH_PAUSE;
         let error = format!("{error:#}");

@@ -5,38 +5,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::size;
 
-/// The division of memory between index and read cache. Hits and misses are blocks since the pool was opened.
+/// Division of memory between index and read cache. Hits and misses are blocks since the pool was opened.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheReport {
-    /// The setting in force, as it is written on the command line.
+    /// Setting in force, as it is written on the command line.
     pub setting: String,
-    /// Whether the pool was set to it.
+    /// True if the setting was stored in the pool.
     pub is_set: bool,
     /// Bytes that index and read cache share.
     pub shared_bytes: u64,
-    /// Bytes of the index,
+    /// Bytes of the index.
     pub index_bytes: u64,
-    /// and the entries that there is room for.
+    /// Entries that the index has room for.
     pub index_entries: u64,
     /// Bytes of the read cache.
     pub read_bytes: u64,
-    /// Where the boundary is, or is moving to: thousandths of the shared bytes that are the index.
+    /// Place of the boundary, or the one that it is moving to: thousandths of the shared bytes that are the index.
     pub index_share: u32,
-    /// As in the counts of writes: blocks that were looked up and found,
+    /// Blocks that were looked up and found, as in the counts of writes.
     pub index_hits: u64,
-    /// and those that were not.
+    /// Blocks that were looked up and not found, as in the counts of writes.
     pub index_misses: u64,
-    /// Blocks written that it takes a larger index to know; an estimate.
+    /// Blocks written that only a larger index would have known; an estimate.
     pub index_ghost_hits: u64,
     /// Blocks read that were in memory.
     pub read_hits: u64,
-    /// Those of them that were in memory under their own slots,
+    /// Blocks of the read hits that were in memory under their own slots.
     pub slot_hits: u64,
-    /// and those that were found by content, in the buffer of another slot.
+    /// Blocks of the read hits that were found by content, in the buffer of another slot.
     pub content_hits: u64,
-    /// Slots whose content is in the buffer of another slot, now: blocks that are held once and would be held twice.
+    /// Slots whose content is in the buffer of another slot now: blocks that are held once and would be held twice.
     pub joined_blocks: u64,
-    /// What the read cache finds blocks by, as it is written on the command line.
+    /// Key by which the read cache finds blocks, as it is written on the command line.
     pub key: String,
     /// Blocks read from the device.
     pub read_misses: u64,
@@ -44,27 +44,27 @@ pub struct CacheReport {
     pub read_ghost_hits: u64,
     /// Moves of the boundary.
     pub moves: u64,
-    /// Blocks copied in memory because of them.
+    /// Blocks copied in memory because of these moves.
     pub copied_blocks: u64,
     /// Blocks read ahead into a read cache that had grown.
     pub prefetched_blocks: u64,
     /// Entries put into an index that had grown.
     pub prefetched_entries: u64,
-    /// The last 64 places of the boundary, the oldest first.
+    /// Last 64 places of the boundary, the oldest first.
     pub history: Vec<DivisionReport>,
 }
 
-/// A place of the boundary.
+/// A place of the boundary between index and read cache.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DivisionReport {
-    /// Since when, in milliseconds since the server was started.
+    /// Time since which it holds, in milliseconds since the server was started.
     pub since_ms: u64,
     /// Thousandths of the shared bytes that are the index.
     pub index_share: u32,
 }
 
 impl CacheReport {
-    /// The engine's figures.
+    /// Collects the engine's figures.
     pub fn new(engine: &Engine) -> CacheReport {
         let status = engine.cache_status();
         let (counts, writes) = (status.counts, engine.write_counts());
@@ -97,7 +97,7 @@ impl CacheReport {
         }
     }
 
-    /// One line for the index and one for the read cache.
+    /// Formats one line for the index and one for the read cache.
     pub fn rows(&self) -> [(&'static str, String); 2] {
         let percent = |hits: u64, misses: u64| {
             let percent = (hits * 100).checked_div(hits + misses);

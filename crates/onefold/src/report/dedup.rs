@@ -8,55 +8,55 @@ use crate::size;
 /// The pass that is under way, or the last one.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DedupReport {
-    /// What is read before blocks share a slot: `kept`, `both` or `off`.
+    /// Blocks that are read before blocks share a slot: `kept`, `both` or `off`.
     #[serde(default)]
     pub verify: String,
-    /// `never`, `running`, `paused`, `finished` or `stopped`.
+    /// State of the pass: `never`, `running`, `paused`, `finished` or `stopped`.
     pub state: String,
-    /// Of a million parts of the pass, those that are done.
+    /// Part of the pass that is done, in millionths.
     pub done_ppm: u32,
     /// Seconds until its end at the pace so far, if that is known.
     pub left_seconds: Option<u64>,
-    /// Since the pool was opened: blocks that share a slot now and had one of their own before,
+    /// Blocks that share a slot now and had one of their own before, since the pool was opened.
     pub shared_blocks: u64,
-    /// blocks that were left apart, so that no run is split, each time that a pass found them,
+    /// Blocks that were left apart, so that no run is split, each time that a pass found them, since the pool was opened.
     #[serde(default)]
     pub kept_blocks: u64,
-    /// pairs of blocks with equal digests that were left apart, since reading both did not show the same bytes,
+    /// Pairs of blocks with equal digests that were left apart, since reading both did not show the same bytes; counted since the pool was opened.
     #[serde(default)]
     pub unequal_blocks: u64,
-    /// passes that have come to their end,
+    /// Passes that have come to their end since the pool was opened.
     #[serde(default)]
     pub passes: u64,
-    /// walks of all summaries,
+    /// Walks of all summaries since the pool was opened.
     pub scans: u64,
-    /// and walks of all maps.
+    /// Walks of all maps since the pool was opened.
     pub map_walks: u64,
-    /// Blocks of empty containers that it has lent to itself for what it has found,
+    /// Blocks of empty containers that it has lent to itself for what it has found.
     #[serde(default)]
     pub workspace_blocks: u64,
-    /// and blocks that it wrote there,
+    /// Blocks that it wrote to this workspace since the pool was opened.
     #[serde(default)]
     pub workspace_written: u64,
-    /// and read again, since the pool was opened.
+    /// Blocks that it read back from this workspace since the pool was opened.
     #[serde(default)]
     pub workspace_read: u64,
-    /// It rests because the pool is short of metadata.
+    /// Set while the pass rests because the pool is short of metadata.
     pub short_of_room: bool,
-    /// Writes have left work to the next pass,
+    /// True if writes have left work to the next pass.
     #[serde(default)]
     pub undone: bool,
-    /// and this many blocks of it came since the pool was opened.
+    /// Blocks of that work that came since the pool was opened.
     #[serde(default)]
     pub undone_blocks: u64,
-    /// Blocks written since the pool was opened although their content was known, and that no pass has looked at since: at most so many give back
-    /// a slot.
+    /// Blocks written since the pool was opened although their content was known, and that no pass has looked at since. Each gives back one slot, at
+    /// most.
     #[serde(default)]
     pub missed_blocks: u64,
 }
 
 impl DedupReport {
-    /// From the engine's figures.
+    /// Collects the figures from the engine's status.
     pub fn new(status: &DedupStatus, verify: DedupVerify) -> DedupReport {
         DedupReport {
             verify: verify.to_string(),
@@ -79,7 +79,7 @@ impl DedupReport {
         }
     }
 
-    /// One line.
+    /// Describes the pass in one line.
     pub fn text(&self) -> String {
         let shared = size::show(self.shared_blocks.saturating_mul(4096));
         let done = format!("{}.{} %", self.done_ppm / 10_000, self.done_ppm / 1_000 % 10);

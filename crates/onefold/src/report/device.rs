@@ -3,25 +3,25 @@
 use engine::{DeviceKind, Status};
 use serde::{Deserialize, Serialize};
 
-/// What the disk under a pool is, and how it is read therefore.
+/// Kind of the disk under a pool, and the way in which it is read therefore.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
-    /// What was set: `auto`, `hdd` or `ssd`.
+    /// Setting of the pool: `auto`, `hdd` or `ssd`.
     pub set: String,
-    /// What it is taken for: `hdd` or `ssd`.
+    /// Kind that the disk is treated as: `hdd` or `ssd`.
     pub kind: String,
-    /// Whether it has heads, which take their time from one place to another.
+    /// True if it has heads, which take time to move from one place to another.
     pub has_heads: bool,
-    /// Blocks that nobody wants which a read goes over rather than to end.
+    /// Number of unwanted blocks that a read goes over rather than end.
     pub gap_blocks: u32,
-    /// Blocks that are read ahead at a time, in order of their places.
+    /// Number of blocks that are read ahead at a time, in order of their places.
     pub window_blocks: u32,
-    /// Reads for that which are in flight when more are begun, at most.
+    /// Number of reads ahead in flight, at most, when more are begun.
     pub reads_in_flight: u32,
 }
 
 impl DeviceReport {
-    /// As the engine has it.
+    /// Takes the figures from the engine's status.
     pub fn new(status: &Status) -> DeviceReport {
         let device = &status.device;
         DeviceReport {
@@ -34,12 +34,12 @@ impl DeviceReport {
         }
     }
 
-    /// Whether somebody has said what it is.
+    /// Returns true if the kind was set, and is not left to the system.
     pub fn is_set(&self) -> bool {
         self.set != DeviceKind::default().to_string()
     }
 
-    /// For people.
+    /// Formats the kind and its origin for people.
     pub fn text(&self) -> String {
         let source = if self.is_set() { "as was set" } else { "as the system says" };
         format!("{:<12}{source}", self.kind)

@@ -3,27 +3,27 @@
 use engine::DiskIndexStatus;
 use serde::{Deserialize, Serialize};
 
-/// The complete index on disk: docs/counters.md.
+/// Figures of the complete index on disk: docs/counters.md.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskIndexReport {
-    /// Pages that it has, each a bucket; 0: there is none.
+    /// Pages of the index, each a bucket; 0: there is none.
     pub buckets: u64,
     /// Blocks that are in it, about.
     pub entries: u64,
-    /// Whether all are.
+    /// True if all blocks are in it.
     pub complete: bool,
-    /// Blocks that were written offline are missing: the background pass brings them in.
+    /// True if blocks that were written offline are missing: the background pass brings them in.
     pub behind: bool,
-    /// Blocks that were looked up in it since the pool was opened,
+    /// Blocks that were looked up in it since the pool was opened.
     pub disk_index_lookups: u64,
-    /// pages that had to be read for that,
+    /// Pages that had to be read for these lookups.
     pub disk_index_loads: u64,
-    /// and blocks that it knew.
+    /// Blocks that it knew.
     pub disk_index_hits: u64,
 }
 
 impl DiskIndexReport {
-    /// As the engine has it.
+    /// Takes the figures from the engine's status.
     pub fn new(status: DiskIndexStatus) -> DiskIndexReport {
         DiskIndexReport {
             buckets: status.buckets,
@@ -36,7 +36,7 @@ impl DiskIndexReport {
         }
     }
 
-    /// One line.
+    /// Describes the index in one line: its state and its counts.
     pub fn text(&self) -> String {
         let DiskIndexReport { disk_index_lookups: lookups, disk_index_loads: loads, disk_index_hits: hits, .. } = self;
         let state = match (self.complete, self.behind) {

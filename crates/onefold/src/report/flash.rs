@@ -9,10 +9,10 @@ use crate::print::outside;
 use crate::report::share::whole_percent;
 use crate::size;
 
-/// The states, as they are written.
+/// States of the flash, as they are written.
 pub const STATES: [&str; 7] = ["none", "away", "opening", "attached", "failed", "unused", "leaving"];
 
-/// A rate over less than this says nothing of a day.
+/// Time since the attachment below which a rate says nothing of a day.
 const SHORT: Duration = Duration::from_secs(3600);
 const DAY_SECONDS: f64 = 86_400.0;
 
@@ -36,7 +36,7 @@ impl QuadrantsReport {
         QuadrantsReport { popular_once, popular_again, unpopular_once, unpopular_again }
     }
 
-    /// The quadrants from QA to QD, by the names of the fields.
+    /// Returns the quadrants from QA to QD, with the names of their fields.
     pub fn named(&self) -> [(&'static str, u64); 4] {
         [
             ("popular_once", self.popular_once),
@@ -46,7 +46,7 @@ impl QuadrantsReport {
         ]
     }
 
-    /// Shares of all copies in percent; `None` before the first.
+    /// Formats the shares of all copies in percent; `None` before the first.
     fn text(&self) -> Option<String> {
         let all: u64 = self.named().iter().map(|(_, copies)| copies).sum();
         if all == 0 {
@@ -66,60 +66,60 @@ impl QuadrantsReport {
     }
 }
 
-/// The flash: docs/counters.md.
+/// Figures of the flash: docs/counters.md.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(default)]
 pub struct FlashReport {
-    /// `none`; `away`: it was named and cannot be used; `opening`; `attached`; `failed`: it is not used until the next start or attach;
-    /// `unused`: the pool is not written; `leaving`: it was detached, and some of its I/O has not ended.
+    /// State of the flash: `none`; `away`: it was named and cannot be used; `opening`; `attached`; `failed`: it is not used until the next start or
+    /// attach; `unused`: the pool is not written; `leaving`: it was detached, and some of its I/O has not ended.
     pub state: String,
-    /// Why, where it is away, failed or unused.
+    /// Reason why it is away, failed or unused.
     pub reason: Option<String>,
-    /// Where it is.
+    /// Path of the flash.
     pub path: Option<String>,
-    /// Policy of which containers are copied to it, as it is written on the command line. Also where there is none.
+    /// Policy of which containers are copied to it, as it is written on the command line. It is set also if there is no flash.
     pub policy: String,
     /// Bytes of it that are used.
     pub size_bytes: u64,
-    /// Containers that it has room for,
+    /// Containers that it has room for.
     pub places: u64,
-    /// that it has,
+    /// Containers that it has.
     pub filled_places: u64,
-    /// and those of them that were found there when it was attached.
+    /// Containers of these that were found there when it was attached.
     pub found_places: u64,
     /// Bytes of the containers that it has.
     pub held_bytes: u64,
-    /// Since it was attached: blocks that reads got from flash,
+    /// Blocks that reads got from flash since it was attached.
     pub read_blocks: u64,
-    /// that they got from the store,
+    /// Blocks that reads got from the store since it was attached.
     pub missed_blocks: u64,
-    /// and those of these that flash had, while what proves them was not in memory.
+    /// Blocks of the missed ones that flash had, while the page that proves them was not in memory.
     pub unproven_blocks: u64,
-    /// Reads of it that failed,
+    /// Reads of flash that failed; their blocks were read from the store.
     pub failed_reads: u64,
-    /// and blocks that were not what they must be. Both were read from the store.
+    /// Blocks on flash with wrong content; they were read from the store.
     pub bad_blocks: u64,
-    /// Containers copied to it,
+    /// Containers copied to it.
     pub copied_containers: u64,
-    /// and those whose copy was given up.
+    /// Containers whose copy was given up.
     pub given_up_containers: u64,
     /// Containers found and copied, by what became of them.
     pub quadrants: QuadrantsReport,
-    /// Bytes written to it: containers,
+    /// Bytes of containers written to it.
     pub copied_bytes: u64,
-    /// and its log.
+    /// Bytes of its log written to it.
     pub log_bytes: u64,
-    /// Bytes that may be written in a day,
+    /// Bytes that may be written in a day.
     pub budget_bytes_per_day: u64,
-    /// that may be written now (once, one filling of it comes on top),
+    /// Bytes that may be written now (once, one filling of it comes on top).
     pub budget_left_bytes: u64,
-    /// and what is gone of a day's.
+    /// Bytes of a day's budget that are used.
     pub budget_used_bytes: u64,
-    /// Bytes that may be written in its life, if that was said.
+    /// Bytes that may be written in its life, if that was specified.
     pub endurance_bytes: Option<u64>,
-    /// Days that this lasts, at what was written since it was attached; an hour must have passed.
+    /// Days that the endurance lasts at the rate written since it was attached; none before an hour has passed.
     pub life_days: Option<f64>,
-    /// The same if all of the budget is written every day.
+    /// Days that the endurance lasts if all of the budget is written every day.
     pub life_days_at_budget: Option<f64>,
 }
 
@@ -156,7 +156,7 @@ impl Default for FlashReport {
 }
 
 impl FlashReport {
-    /// With the engine's figures, `since` it was attached. `reason` is the last failure.
+    /// Adds the engine's figures, of the time `since` it was attached. `reason` is the last failure.
     pub fn with(self, flash: &FlashStatus, container: u64, since: Duration, reason: Option<String>) -> FlashReport {
         let is_late = flash.mode == FlashMode::Late;
         let reason =
@@ -195,12 +195,12 @@ impl FlashReport {
         }
     }
 
-    /// Whether a pool has to do with any.
+    /// Returns true if the pool has a flash, or one was named for it.
     pub fn is_there(&self) -> bool {
         self.state != "none"
     }
 
-    /// One line.
+    /// Describes the flash in one line.
     pub fn text(&self) -> String {
         let path = outside(self.path.as_deref().unwrap_or_default());
         match (&self.reason, self.state.as_str()) {
@@ -214,12 +214,12 @@ impl FlashReport {
         }
     }
 
-    /// Blocks that came from flash, in percent of those that were not in memory.
+    /// Returns the blocks that came from flash, in percent of those that were not in memory.
     fn hit_percent(&self) -> u64 {
         whole_percent(self.read_blocks, self.read_blocks.saturating_add(self.missed_blocks))
     }
 
-    /// All of it, for people.
+    /// Formats all figures as a table for people; without the figures if nothing of a flash is used.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));

@@ -6,42 +6,42 @@ use crate::report::share::percent;
 use crate::report::status::{NOT_RECOVERED, Report, full_text};
 use crate::size;
 
-/// The least that a pass must be able to give back to be worth a word, in blocks; and in percent of what is stored.
+/// Least gain of a pass that is reported, in blocks, and in percent of the stored data.
 const GAIN_LEAST: u64 = 1024;
 const GAIN_LEAST_PERCENT: f64 = 1.0;
 
-/// How a pool is.
+/// Degree of a pool's health.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
     /// Nothing is to be done.
     Good,
-    /// It serves, and somebody should look.
+    /// The pool serves, and an operator should look.
     Warning,
     /// Reads or writes fail, or will.
     Bad,
 }
 
-/// Something to know, or to do.
+/// A fact that an operator should know, or act on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Whether the pool is well for all that.
+    /// Level of health that the pool has in spite of the finding.
     pub level: Level,
-    /// A word or two.
+    /// Short name of one or two words.
     pub name: &'static str,
-    /// What it is, and what to do.
+    /// Explanation, and the remedy.
     pub sentence: String,
 }
 
-/// How a pool is, and why.
+/// Health of a pool, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Health {
-    /// How it is.
+    /// Worst level of the findings.
     pub level: Level,
-    /// Why, and what to do.
+    /// Reason, and the remedy.
     pub sentence: String,
 }
 
-/// Everything to know or to do about a pool, the worst first. Commands name it as given.
+/// Lists everything to know or to do about a pool, roughly the worst first. Commands in it name the pool as given.
 pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut add = |level, name, sentence| found.push(Finding { level, name, sentence });
@@ -93,7 +93,7 @@ pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
     found
 }
 
-/// Blocks that a pass may give back, if that is worth a word and none is under way.
+/// Returns the blocks that a pass may give back, if that is worth a report and no pass is under way.
 fn gain(report: &Report) -> Option<u64> {
     let can_run = report.failure.is_none() && report.mode == "normal" && !report.needs_recovery;
     let is_under_way = matches!(report.dedup.state.as_str(), "running" | "paused");
@@ -103,7 +103,7 @@ fn gain(report: &Report) -> Option<u64> {
 }
 
 impl Health {
-    /// As a report has it. A pool that is read-only because somebody wanted it so is well.
+    /// Derives the health from a report. A pool that is read-only by choice is well.
     pub fn of(report: &Report) -> Health {
         let found = findings(report, "POOL");
         let ill = found.iter().filter(|finding| finding.level != Level::Good);

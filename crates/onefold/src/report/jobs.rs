@@ -6,15 +6,15 @@ use crate::size;
 /// A background job.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
-    /// Its name.
+    /// Name of the job.
     pub name: &'static str,
-    /// How far it is, from 0 to 1, while it goes on or rests.
+    /// Progress from 0 to 1, while the job is running or paused.
     pub done: Option<f64>,
-    /// One line.
+    /// State of the job in one line.
     pub text: String,
 }
 
-/// The background work of a pool. Scrub and dedup are always there.
+/// Lists the background work of a pool. Scrub and dedup are always in it.
 pub fn jobs(report: &Report) -> Vec<Job> {
     let bytes = |blocks: u64| size::show(blocks.saturating_mul(4096));
     let under_way = |state: &str| matches!(state, "running" | "paused");

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::latency::{BUCKETS, FIRST_BOUND_NANOS, Latencies, Latency};
 
-/// The requests that clients got answers to, since the server was started.
+/// Requests that clients got answers to since the server was started.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub struct LatencyReport {
     /// Reads.
@@ -20,32 +20,32 @@ pub struct LatencyReport {
 /// The requests of one kind.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub struct KindReport {
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
-    /// Their times together.
+    /// Sum of their times in seconds.
     pub seconds: f64,
-    /// How many took up to 16 µs, up to 32 µs, ..., up to 16.8 s, and longer; each is in one of these.
+    /// Number of requests that took up to 16 µs, up to 32 µs, ..., up to 16.8 s, and longer; each is in one of these.
     pub buckets: Vec<u64>,
 }
 
-/// The upper bound of a bucket, in seconds; none for the last, which has no end.
+/// Returns the upper bound of a bucket, in seconds; none for the last, which has no end.
 pub fn bound_seconds(bucket: usize) -> Option<f64> {
     (bucket < BUCKETS - 1).then(|| (FIRST_BOUND_NANOS << bucket) as f64 / 1e9)
 }
 
 impl LatencyReport {
-    /// The server's counts.
+    /// Converts the server's counts to the report.
     pub fn new(latencies: &Latencies) -> LatencyReport {
         let Latencies { read, write, flush, other } = latencies;
         LatencyReport { read: read.into(), write: write.into(), flush: flush.into(), other: other.into() }
     }
 
-    /// Each kind with its name.
+    /// Returns the four kinds of requests, each with its name.
     pub fn kinds(&self) -> [(&'static str, &KindReport); 4] {
         [("read", &self.read), ("write", &self.write), ("flush", &self.flush), ("other", &self.other)]
     }
 
-    /// For people: a line for each kind; nothing if there were no requests.
+    /// Formats a line for each kind of request for people; empty if there were no requests.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (name, kind) in self.kinds() {
@@ -70,7 +70,7 @@ impl From<&Latency> for KindReport {
 }
 
 impl KindReport {
-    /// What came since `before`, which was reported earlier by the same server.
+    /// Returns the requests that were added since `before`, which was reported earlier by the same server.
     pub fn since(&self, before: &KindReport) -> KindReport {
         let earlier = before.buckets.iter().copied().chain(std::iter::repeat(0));
         KindReport {
@@ -80,8 +80,8 @@ impl KindReport {
         }
     }
 
-    /// The seconds within which so many percent of the requests were answered: estimated within a bucket, whose upper bound is twice the
-    /// lower one; of the first bucket its bound. None without requests.
+    /// Returns the seconds within which `percent` percent of the requests were answered: estimated within a bucket, whose upper bound is twice the
+    /// lower one; for the first bucket its bound. None without requests.
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let wanted = (self.requests as f64 * percent / 100.0).max(1.0);
         let (mut below, mut lower) = (0u64, 0.0);
@@ -100,7 +100,7 @@ impl KindReport {
     }
 }
 
-/// A time with the unit that suits it.
+/// Formats a time in the unit that suits it, µs, ms or s, mostly with three digits.
 pub fn show_seconds(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 0.000_999_5 => format!("{:.0} µs", seconds * 1e6),

@@ -4,29 +4,29 @@ use engine::timing::Mode;
 use engine::{Engine, Goal, PaceStatus, PassThrottle, Volume};
 use serde::{Deserialize, Serialize};
 
-/// Clients and the pass that finds duplicates, side by side.
+/// Pace of clients and of the pass that finds duplicates.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PaceReport {
-    /// Of a million parts of the device, those that background work may have while clients are busy.
+    /// Part of the device that background work may have while clients are busy, in millionths.
     pub share_ppm: u32,
-    /// What that follows: the largest miss of all goals, in millionths of the goal; below 0 is room.
+    /// Largest miss of all goals, which the share follows, in millionths of the goal; below 0 is room.
     pub miss_ppm: i64,
-    /// Which feedback loop sets the pace of the pass that finds duplicates.
+    /// Feedback loop that sets the pace of the pass that finds duplicates.
     #[serde(default)]
     pub throttle: String,
-    /// With the paper's: how long the pass rests for each block that it has looked at, in nanoseconds.
+    /// Time that the pass rests for each block that it has looked at, in nanoseconds; only with the paper's loop.
     #[serde(default)]
     pub pass_delay_ns: Option<u64>,
-    /// Of 100 requests 99 took no longer when it was measured last, in nanoseconds,
+    /// Time within which 99 of 100 requests were answered when it was measured last, in nanoseconds.
     pub p99_ns: u64,
-    /// and usually; 0: not known yet.
+    /// Usual value of that time, in nanoseconds; 0: not known yet.
     pub usual_p99_ns: u64,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub requests_in_flight: u32,
 }
 
 impl PaceReport {
-    /// From the engine's figures.
+    /// Collects the figures from the engine's status.
     pub fn new(status: &PaceStatus, throttle: PassThrottle) -> PaceReport {
         PaceReport {
             share_ppm: status.share_ppm,
@@ -39,34 +39,34 @@ impl PaceReport {
         }
     }
 
-    /// Whether somebody has chosen the feedback loop.
+    /// Returns true if the feedback loop is not the default one.
     pub fn is_throttle_set(&self) -> bool {
         !self.throttle.is_empty() && self.throttle != PassThrottle::default().to_string()
     }
 }
 
-/// The same of a volume.
+/// Pace of a volume: mode, goal and measurements.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumePaceReport {
-    /// Writes are stored without a look for duplicates now.
+    /// True if writes are stored without a look for duplicates now.
     pub offline: bool,
-    /// A controller chooses that. Where being offline would save nothing, a hybrid volume stays inline.
+    /// True if a controller chooses that. If being offline would save nothing, a hybrid volume stays inline.
     #[serde(default)]
     pub may_change: bool,
-    /// How often a controller has changed that.
+    /// Number of times that a controller has changed the mode.
     pub switches: u64,
-    /// The goal, in requests or bytes a second, or as a p99 in nanoseconds, if there is one.
+    /// Goal, in requests or bytes a second, or as a p99 in nanoseconds, if there is one.
     pub setpoint: Option<u64>,
-    /// What was measured last, in the same unit, without a goal the p99; nothing where neither a goal nor a controller asks for it.
+    /// Last measurement, in the unit of the goal, without a goal the p99; none if neither a goal nor a controller asks for it.
     pub measured: Option<u64>,
-    /// By how much that missed the goal, in millionths of it; below 0 is room.
+    /// Amount by which the measurement missed the goal, in millionths of it; below 0 is room.
     pub miss_ppm: Option<i64>,
-    /// Of a million requests those that came less than 3 ms after the one before had left.
+    /// Part of the requests that came less than 3 ms after the one before had left, in millionths.
     pub stressed_ppm: Option<u64>,
 }
 
 impl VolumePaceReport {
-    /// From the engine's figures.
+    /// Collects the figures of a volume from the engine.
     pub fn new(engine: &Engine, volume: &Volume) -> VolumePaceReport {
         let status = engine.timing_of(volume);
         VolumePaceReport {

@@ -15,20 +15,20 @@ use crate::report::writes::{CategoriesReport, RemovedReport, SizesReport, WhatIf
 
 const MODES: [&str; 3] = ["recovering", "normal", "read-only"];
 
-/// How a metric changes.
+/// Type of a metric: the way in which it changes.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Up, from 0 when the pool is opened.
+    /// Grows, from 0 when the pool is opened.
     Counter,
-    /// Up and down.
+    /// Grows and falls.
     Gauge,
-    /// Counters of what took up to each of some times, of all, and of their times together.
+    /// Counters of the requests up to each of several times, of all, and of the sum of their times.
     Histogram,
 }
 
-/// A value with its labels, beside `pool`.
+/// A value with its labels, other than `pool`.
 struct Sample {
-    /// What follows the name of the metric: for histograms.
+    /// Suffix of the metric's name, for histograms.
     suffix: &'static str,
     labels: Vec<(&'static str, String)>,
     value: String,
@@ -667,12 +667,12 @@ fn one(figure: impl Figure) -> Vec<Sample> {
     vec![Sample { suffix: "", labels: Vec::new(), value: figure.value() }]
 }
 
-/// Times are in seconds, the base unit of Prometheus.
+/// Converts nanoseconds to seconds, the base unit of Prometheus.
 fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// No sample where there is no figure.
+/// Returns one sample of the figure, or no sample if there is none.
 fn some(figure: Option<impl Figure>) -> Vec<Sample> {
     figure.map(one).unwrap_or_default()
 }
@@ -712,7 +712,7 @@ fn tables(tables: &TablesReport) -> Vec<Sample> {
     samples
 }
 
-/// The samples of a histogram: what a bound has is in all that follow.
+/// Returns the samples of a histogram. They are cumulative: each bound counts the requests of the lower ones, too.
 fn durations((name, kind): (&'static str, &KindReport)) -> Vec<Sample> {
     let labels = || vec![("kind", name.to_string())];
     let mut so_far = 0;
@@ -740,13 +740,13 @@ fn what_if(policies: &WhatIfReport, figure: fn(&RemovedReport) -> u64) -> Vec<Sa
     labelled("policy", figures.map(|(policy, removed)| (policy, figure(removed))))
 }
 
-/// A label's value between its quotes.
+/// Escapes the value of a label as it stands between quotes.
 fn escaped(value: &str) -> String {
     let lines = value.split('\n').map(|line| outside(line).replace('\\', "\\\\").replace('"', "\\\""));
     lines.collect::<Vec<_>>().join("\\n")
 }
 
-/// All metrics of a pool, which is named so.
+/// Formats all metrics of a pool, with `pool` as its label.
 pub fn text(report: &Report, pool: impl Display) -> String {
     let pool = ("pool", pool.to_string());
     let mut text = String::new();

@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use crate::report::latency::{KindReport, LatencyReport};
 use crate::report::status::Report;
 
-/// The time from one place of the history to the next.
+/// Time from one place of the history to the next.
 pub const HISTORY_PERIOD: Duration = Duration::from_secs(10);
-/// Places of the history: an hour.
+/// Number of places of the history: an hour.
 pub const HISTORY_MOST: usize = 360;
 
-/// The requests of one kind in a time.
+/// Requests of one kind in a time.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct Rate {
-    /// Requests in a second.
+    /// Number of requests in a second.
     pub per_second: f64,
-    /// Seconds within which half of them were answered,
+    /// Seconds within which half of them were answered; none without requests.
     pub half: Option<f64>,
-    /// and 99 of 100.
+    /// Seconds within which 99 of 100 were answered; none without requests.
     pub most: Option<f64>,
 }
 
@@ -36,7 +36,7 @@ impl Rate {
 /// Rates of reads, writes, flushes and others, in this order.
 pub type Rates = [Rate; 4];
 
-/// The rates between two reports.
+/// Computes the rates between two reports that are `seconds` apart.
 pub fn rates(now: &LatencyReport, before: &LatencyReport, seconds: f64) -> Rates {
     let (now, before) = (now.kinds(), before.kinds());
     std::array::from_fn(|kind| Rate::of(now[kind].1, before[kind].1, seconds))
@@ -45,19 +45,19 @@ pub fn rates(now: &LatencyReport, before: &LatencyReport, seconds: f64) -> Rates
 /// A place of the history.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// When it was.
+    /// Time of the report.
     pub at: Instant,
-    /// Memory in use: of the index,
+    /// Bytes of memory of the index.
     pub index_bytes: u64,
-    /// of the read cache,
+    /// Bytes of memory of the read cache.
     pub read_bytes: u64,
-    /// and of everything.
+    /// Bytes of all memory in use.
     pub memory_bytes: u64,
-    /// The rates since the place before it.
+    /// Rates since the place before it.
     pub rates: Rates,
 }
 
-/// The last report, with what came before it. Bounded, however long it is kept.
+/// Last report, with the history before it. Bounded, however long it is kept.
 #[derive(Default)]
 pub struct Past {
     last: Option<(Instant, LatencyReport)>,
@@ -87,7 +87,7 @@ impl Past {
         current
     }
 
-    /// The history, the oldest first.
+    /// Returns the history, the oldest first.
     pub fn samples(&self) -> impl ExactSizeIterator<Item = &Sample> {
         self.samples.iter()
     }

@@ -8,48 +8,48 @@ use crate::size;
 /// Blocks of a plan that stay where they are, by the reason.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptReport {
-    /// They were overwritten since the profile.
+    /// Blocks that were overwritten since the profile.
     pub gone: u64,
-    /// They have replicas, which other readers use.
+    /// Blocks that have replicas, which other readers use.
     pub for_replicas: u64,
-    /// They could not be read.
+    /// Blocks that could not be read.
     pub unreadable: u64,
-    /// There was no empty container, or no metadata.
+    /// Blocks for which there was no empty container, or no metadata.
     pub no_room: u64,
-    /// The run was stopped.
+    /// Blocks that were left when the run was stopped.
     pub stopped: u64,
 }
 
-/// The run that is under way, or the last one since the pool was opened.
+/// Run that is under way, or the last one since the pool was opened.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelocateReport {
-    /// When the server makes a plan and runs it by itself: `off`, `auto`, or hours of the day.
+    /// Schedule on which the server makes and runs a plan unasked: `off`, `auto`, or hours of the day.
     #[serde(default)]
     pub by_itself: String,
-    /// `never`, `running`, `paused`, `finished` or `stopped`.
+    /// State of the run: `never`, `running`, `paused`, `finished` or `stopped`.
     pub state: String,
-    /// Of a million parts of the run, those that are done.
+    /// Part of the run that is done, in millionths.
     pub done_ppm: u32,
     /// Seconds until its end at the pace so far, if that is known.
     pub left_seconds: Option<u64>,
-    /// Blocks of the plan,
+    /// Blocks of the plan.
     pub planned_blocks: u64,
-    /// and those that have been moved.
+    /// Blocks of the plan that have been moved.
     pub moved_blocks: u64,
-    /// Blocks of volumes that a walk found and led to a copy.
+    /// Blocks of volumes that a walk found and remapped to a copy.
     pub referrers: u64,
     /// Walks of all maps.
     pub map_walks: u64,
     /// Blocks that are stored once more than before.
     pub doubled_blocks: u64,
-    /// Blocks that stay where they are.
+    /// Blocks that stay where they are, by the reason.
     pub kept: KeptReport,
-    /// It rests because the pool is short of metadata.
+    /// Set while the run rests because the pool is short of metadata.
     pub short_of_room: bool,
 }
 
 impl RelocateReport {
-    /// From the engine's figures.
+    /// Collects the figures from the engine's status.
     pub fn new(status: &RelocateStatus, by_itself: Schedule) -> RelocateReport {
         let Kept { gone, for_replicas, unreadable, no_room, stopped } = status.kept;
         RelocateReport {
@@ -67,17 +67,17 @@ impl RelocateReport {
         }
     }
 
-    /// Whether there was a run, or will be one.
+    /// Returns true if there was a run, or if runs are scheduled.
     pub fn has_news(&self) -> bool {
         self.state != "never" || self.is_by_itself()
     }
 
-    /// Whether it is begun unasked. A server of an earlier version says nothing of it.
+    /// Returns true if runs begin unasked. The report of an earlier version has no schedule.
     pub fn is_by_itself(&self) -> bool {
         !self.by_itself.is_empty() && self.by_itself != Schedule::Off.to_string()
     }
 
-    /// One line.
+    /// Describes the run in one line, with the schedule if there is one.
     pub fn text(&self) -> String {
         let run = self.text_of_run();
         if self.is_by_itself() { format!("{run}; by itself: {}", self.by_itself) } else { run }

@@ -21,12 +21,13 @@ pub fn whole_percent(part: u64, whole: u64) -> u64 {
     (u128::from(part.min(whole)) * 100).checked_div(u128::from(whole)).unwrap_or(0) as u64
 }
 
-/// Returns what is saved of mapped blocks that are stored in so many slots, in percent, from 0 to 100. More slots than blocks save nothing.
+/// Returns the part of `mapped` blocks that is saved if they are stored in `stored` slots, in percent, from 0 to 100. More slots than blocks save
+/// nothing.
 pub fn saved_percent(mapped: u64, stored: u64) -> f64 {
     percent(mapped.saturating_sub(stored), mapped)
 }
 
-/// Shows a percentage with one digit behind the point. It says 100.0 only of 100: what is a little less is 99.9.
+/// Shows a percentage with one decimal digit. It says 100.0 only of 100: slightly less is 99.9.
 pub fn shown_percent(percent: f64) -> String {
     format!("{:.1} %", if percent < 100.0 { percent.min(99.9) } else { percent })
 }
@@ -42,7 +43,7 @@ mod tests {
         assert_eq!(saved_percent(10, 10), 0.0);
     }
 
-    /// A volume was deleted, and its blocks were still to be freed: the status said that -9300 % were saved.
+    /// Guards against a status that said -9300 % were saved: a volume was deleted, and its blocks were still to be freed.
     #[test]
     fn nothing_is_saved_where_more_is_stored_than_mapped() {
         assert_eq!(saved_percent(1, 94), 0.0);

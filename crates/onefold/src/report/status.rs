@@ -24,15 +24,15 @@ use crate::size;
 /// Version of the JSON that `status` and `volume list` print.
 pub const VERSION: u32 = 1;
 
-/// What a command is told that names a volume which is not there.
+/// Returns the error of a command that names a volume which does not exist.
 pub fn no_volume(name: &str) -> String {
     format!("there is no volume '{name}': 'onefold volume list' shows them all")
 }
 
-/// What a command is told that comes too early.
+/// Error of a command that comes while the pool is being opened.
 pub const BEING_OPENED: &str = "the pool is still being opened: try again in a moment";
 
-/// What is said of a pool that was not closed cleanly and that no server has.
+/// Remark on a pool that was not closed cleanly and that no server has.
 pub const NOT_RECOVERED: &str = "this is what recovery will find, and nothing was written. The next 'onefold serve' recovers it, or \
                                  'onefold status --recover'";
 
@@ -62,14 +62,14 @@ pub struct Report {
     /// Bytes for metadata: maps, summaries and tables.
     #[serde(default)]
     pub metadata_bytes: u64,
-    /// What is full, if writes of new blocks are refused now: `data` or `metadata`; else empty.
+    /// Part that is full, if writes of new blocks are refused now: `data` or `metadata`; else empty.
     #[serde(default)]
     pub refuses_new: String,
     /// Blocks freed and not yet usable.
     pub pending_blocks: u64,
-    /// Blocks in discarded ranges and deleted volumes that are still to be freed in the background: at most so many.
+    /// Blocks in discarded ranges and deleted volumes that are still to be freed in the background, at most.
     pub discarded_blocks: u64,
-    /// How much of what the pool holds the index was told since it was opened, in percent: until 100 some known blocks are written again.
+    /// Part of the pool's content that the index was told since the pool was opened, in percent: until 100 some known blocks are written again.
     #[serde(default = "whole")]
     pub index_filled_percent: u64,
     /// Mappings that are not counted exactly yet.
@@ -80,58 +80,57 @@ pub struct Report {
     /// Blocks of metadata that were written.
     #[serde(default)]
     pub metadata: MetadataReport,
-    /// Of the mapped blocks, those of deleted volumes among them whose slots are still to be freed, the part that needs no slot of its own; in
-    /// percent, from 0 to 100.
+    /// Part of the mapped blocks that needs no slot of its own, in percent, from 0 to 100. Blocks of deleted volumes whose slots are still to be
+    /// freed count as mapped.
     pub saving_percent: f64,
-    /// Whether more is saved than that: what deleted volumes mapped is not known after a restart, until their slots are freed.
+    /// True if more may be saved than that: after a restart the blocks that deleted volumes mapped are not known until their slots are freed.
     #[serde(default)]
     pub saving_is_at_least: bool,
     /// Memory in use.
     pub memory_bytes: u64,
     /// Memory that may be used.
     pub memory_cap_bytes: u64,
-    /// References beyond which a block gets a second copy when the pool is scrubbed; 0: none does.
+    /// Number of references beyond which a block gets a second copy when the pool is scrubbed; 0: none does.
     #[serde(default)]
     pub second_copies_above: u32,
     /// Blocks of the data that are second copies.
     #[serde(default)]
     pub second_copies: u64,
-    /// Which copy the index names of a block that is written again: `sequential`, `oldest` or `newest`.
+    /// Copy that the index names of a block that is written again: `sequential`, `oldest` or `newest`.
     #[serde(default)]
     pub index_copy: String,
     /// Replicas of blocks that reads found scattered.
     #[serde(default)]
     pub replicas: ReplicasReport,
-    /// Regions that are put in order again.
+    /// Regions that are put in order again, and garbage collection.
     #[serde(default)]
     pub defrag: DefragReport,
-    /// What the disk under the pool is.
+    /// Kind of the disk under the pool.
     #[serde(default)]
     pub device: DeviceReport,
-    /// Who said so: `default`, `pool` or `command line`.
+    /// Origin of the memory limit: `default`, `pool` or `command line`.
     pub memory_source: String,
-    /// Whether memory that is in use beyond the cap is still to be given back.
+    /// True while memory in use beyond the limit is still to be given back.
     pub memory_resizing: bool,
-    /// How index and read cache share memory.
+    /// Division of memory between index and read cache.
     #[serde(default)]
     pub cache: CacheReport,
-    /// `normal`, `recovering` or `read-only`.
+    /// Mode of the pool: `normal`, `recovering` or `read-only`.
     pub mode: String,
-    /// Whether it was not closed cleanly and no server has it: these are the figures that recovery will find, and it is still to be
-    /// done.
+    /// True if the pool was not closed cleanly and no server has it: these are the figures that recovery will find, and recovery is still to be done.
     #[serde(default)]
     pub needs_recovery: bool,
-    /// Why the pool has failed, if it has: it is read-only until it is repaired.
+    /// Reason why the pool has failed, if it has: it is read-only until it is repaired.
     #[serde(default)]
     pub failure: Option<String>,
-    /// Whether the file system under the pool is full: writes fail, or wait, until there is room.
+    /// True if the file system under the pool is full: writes fail, or wait, until there is room.
     #[serde(default)]
     pub host_full: bool,
-    /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub,
+    /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub.
     pub damaged_blocks_found: u64,
-    /// and those of them that have been repaired.
+    /// Number of those damages that have been repaired.
     pub repaired_blocks: u64,
-    /// Damaged places that still are: what the last finished scrub left, and what was found and not repaired since.
+    /// Number of places that are still damaged: what the last finished scrub left, and what was found and not repaired since.
     #[serde(default)]
     pub damages_left: u64,
     /// The scrub that is under way, or the last one.
@@ -142,23 +141,23 @@ pub struct Report {
     /// The run of a plan, under way or the last one.
     #[serde(default)]
     pub relocate: RelocateReport,
-    /// Clients and that pass, side by side.
+    /// Latency of clients beside the pass that finds duplicates.
     #[serde(default)]
     pub pace: PaceReport,
     /// The damages found last, at most 64.
     pub damages: Vec<DamageReport>,
     /// The pool's policy, if it is set.
     pub pool_policy: Option<String>,
-    /// What was done with writes, to all volumes.
+    /// Counts of writes to all volumes.
     #[serde(default)]
     pub writes: WritesReport,
-    /// What was done for reads.
+    /// Counts of reads since the pool was opened.
     #[serde(default)]
     pub reads: ReadsReport,
-    /// How long clients' requests take.
+    /// Times of clients' requests.
     #[serde(default)]
     pub latency: LatencyReport,
-    /// What came of digests that were put into the index ahead of need.
+    /// Counts of digests that were put into the index ahead of need.
     #[serde(default)]
     pub neighbours: NeighboursReport,
     /// The complete index on disk.
@@ -167,16 +166,16 @@ pub struct Report {
     /// The flash in front of the store.
     #[serde(default)]
     pub flash: FlashReport,
-    /// Where clients connect, as `--listen` takes it; nowhere if it is not served.
+    /// Addresses where clients connect, as `--listen` takes them; empty if the pool is not served.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// Whether clients over TCP may encrypt: off, on or require.
+    /// TLS for clients over TCP: off, on or require.
     #[serde(default)]
     pub tls: String,
-    /// Whether the server ends with the command that has started it.
+    /// True if the server ends with the command that has started it.
     #[serde(default)]
     pub ephemeral: bool,
-    /// When the server opened the pool, in seconds since 1970: counters are since then.
+    /// Time at which the server opened the pool, in seconds since 1970: counters are since then.
     #[serde(default)]
     pub opened: Option<u64>,
     /// The volumes.
@@ -191,13 +190,13 @@ pub struct MetadataReport {
     pub checkpoints: u64,
     /// Blocks of all tables, and superblocks.
     pub blocks_written: u64,
-    /// For each block of data written.
+    /// Blocks of metadata for each block of data written.
     pub per_written_block: f64,
-    /// By what they are of.
+    /// Blocks of metadata by the table that they belong to.
     pub tables: TablesReport,
 }
 
-/// Blocks of metadata by what they are of.
+/// Blocks of metadata by the table that they belong to.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TablesReport {
     /// Maps of volumes.
@@ -232,30 +231,30 @@ impl MetadataReport {
 /// A scrub.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct ScrubReport {
-    /// `never`, `running`, `paused`, `finished` or `stopped`.
+    /// State of the scrub: `never`, `running`, `paused`, `finished` or `stopped`.
     pub state: String,
-    /// When it began, in seconds since 1970.
+    /// Time at which it began, in seconds since 1970.
     pub started: Option<u64>,
-    /// When it was finished or stopped.
+    /// Time at which it was finished or stopped, in seconds since 1970.
     pub finished: Option<u64>,
     /// Blocks of data and metadata that it has read.
     pub blocks_done: u64,
-    /// All that there are to read.
+    /// Blocks that there are to read.
     pub blocks_total: u64,
-    /// Damage that it has found,
+    /// Damages that it has found.
     pub damages_found: u64,
-    /// has repaired,
+    /// Damages that it has found and repaired.
     pub damages_repaired: u64,
-    /// and has not.
+    /// Damages that it has found and not repaired.
     pub damages_left: u64,
 }
 
 /// A damage.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct DamageReport {
-    /// Its number since the pool was opened.
+    /// Number of the damage, counted since the pool was opened.
     pub number: u64,
-    /// What is damaged.
+    /// Damaged thing: a block of data, a page of a table, or a copy of the superblock.
     pub what: String,
     /// Byte offset on the store.
     pub offset: u64,
@@ -263,12 +262,12 @@ pub struct DamageReport {
     pub volume: Option<String>,
     /// Its block of 4096 bytes there, or the first of them.
     pub block: Option<u64>,
-    /// Whether it has been repaired.
+    /// True if it has been repaired.
     pub repaired: bool,
 }
 
 impl DamageReport {
-    /// A damage, in words.
+    /// Describes a damage, with the name of its volume if that still exists.
     pub fn new(engine: &Engine, damage: &Damage) -> DamageReport {
         let volume = |id: VolumeId| engine.volumes().find(|volume| volume.id == id).map(|volume| volume.name.clone());
         DamageReport {
@@ -285,7 +284,7 @@ impl DamageReport {
         }
     }
 
-    /// One line.
+    /// Describes the damage in one line.
     pub fn text(&self) -> String {
         let owner = match (&self.volume, self.block) {
             (Some(volume), Some(block)) => format!(" (volume '{volume}', block {block})"),
@@ -310,7 +309,7 @@ impl ScrubReport {
         }
     }
 
-    /// One line.
+    /// Describes the scrub in one line: its state, the bytes read, and the damages.
     pub fn text(&self) -> String {
         let when = self.finished.map_or(String::new(), |seconds| format!(" {}", show_date(seconds)));
         let bytes = |blocks: u64| size::show(blocks.saturating_mul(4096));
@@ -331,7 +330,7 @@ impl ScrubReport {
     }
 }
 
-/// A moment in UTC, to the minute.
+/// Formats a moment, given in seconds since 1970, as date and time in UTC, to the minute.
 pub fn show_date(seconds: u64) -> String {
     // Days are counted from 1 March of year 0, so that leap days come last (H. Hinnant, chrono-compatible date algorithms).
     let (days, minutes) = (seconds / 86_400 + 719_468, seconds / 60 % 1440);
@@ -352,44 +351,44 @@ pub struct VolumeReport {
     pub name: String,
     /// Its size as clients see it.
     pub size_bytes: u64,
-    /// As it is written on the command line.
+    /// Policy in force, as it is written on the command line.
     pub policy: String,
-    /// Who set that: `default`, `pool` or `volume`.
+    /// Origin of the policy: `default`, `pool` or `volume`.
     pub policy_source: String,
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// Whether one client at a time may use it.
+    /// True if only one client at a time may use it.
     #[serde(default)]
     pub exclusive: bool,
-    /// When duplicates are found: `inline`, `offline` or `hybrid`.
+    /// Timing of deduplication: `inline`, `offline` or `hybrid`.
     #[serde(default)]
     pub timing: String,
-    /// Who set that: `default` or `volume`.
+    /// Origin of the timing: `default` or `volume`.
     #[serde(default)]
     pub timing_source: String,
-    /// What its clients are to have.
+    /// Performance goal for its clients, as it is written on the command line.
     #[serde(default)]
     pub goal: String,
-    /// Whether a pass leaves its duplicates where a run would be split: `on`, `off` or `auto`.
+    /// Setting whether a pass leaves its duplicates if a run would be split: `on`, `off` or `auto`.
     #[serde(default)]
     pub keep_runs: String,
-    /// Who chooses the mode where the timing is hybrid: `forecast` or `paper`.
+    /// Controller that chooses the mode if the timing is hybrid: `forecast` or `paper`.
     #[serde(default)]
     pub controller: String,
-    /// What they get, and what follows from it.
+    /// Performance that its clients get, and the mode that follows from it.
     #[serde(default)]
     pub pace: VolumePaceReport,
     /// Clients connected to it.
     pub clients: usize,
-    /// Mapped, non-zero blocks.
+    /// Mapped, non-zero blocks of the volume.
     pub logical_blocks_used: u64,
-    /// Blocks of these in slots that other blocks have, too, in percent, as of the last census; none until it is counted.
+    /// Part of these blocks whose slots other blocks have, too, in percent, as of the last census; none until it is counted.
     #[serde(default)]
     pub shared_percent: Option<f64>,
-    /// The standard error of that in points of percent; 0: all blocks were looked at.
+    /// Standard error of `shared_percent` in percentage points; 0: all blocks were looked at.
     #[serde(default)]
     pub shared_error_percent: Option<f64>,
-    /// What was done with its writes.
+    /// Counts of its writes.
     #[serde(default)]
     pub writes: WritesReport,
 }
@@ -397,9 +396,9 @@ pub struct VolumeReport {
 /// Replicas of blocks that reads found scattered.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicasReport {
-    /// Bytes that they may take, as far as there is memory for the table of so many.
+    /// Bytes that replicas may take, as far as there is memory for the table of that many.
     pub budget_bytes: u64,
-    /// What was said about that, if anything was.
+    /// Budget that was set, in bytes, if any was.
     pub set_bytes: Option<u64>,
     /// Blocks of the data that are replicas.
     pub blocks: u64,
@@ -408,28 +407,28 @@ pub struct ReplicasReport {
     /// Runs of blocks whose reads are counted, to find popular ones.
     #[serde(default)]
     pub popular_runs: u64,
-    /// Popular blocks that get ten copies, at most: as many as budget and memory have room for,
+    /// Popular blocks that get ten copies, at most: as many as budget and memory have room for.
     #[serde(default)]
     pub popular_blocks_most: u64,
-    /// those that have copies, or are to have them,
+    /// Popular blocks that have copies, or are to have them.
     #[serde(default)]
     pub popular_blocks: u64,
-    /// and those that have all ten.
+    /// Popular blocks that have all ten copies.
     #[serde(default)]
     pub popular_blocks_copied: u64,
-    /// Since the pool was opened: blocks that replicas were made of,
+    /// Blocks that replicas were made of since the pool was opened.
     pub made_blocks: u64,
-    /// replicas dropped,
+    /// Replicas dropped since the pool was opened.
     pub dropped_blocks: u64,
-    /// and blocks that reads got from replicas.
+    /// Blocks that reads got from replicas since the pool was opened.
     pub read_blocks: u64,
-    /// On a store with heads: reads that went to another place than the slot because blocks follow each other there,
+    /// Reads that went to another place than the slot because blocks follow each other there, on a store with heads.
     #[serde(default)]
     pub reads_in_order: u64,
-    /// because a read in flight stood beside it,
+    /// Reads that went to another place because a read in flight stood beside it, on a store with heads.
     #[serde(default)]
     pub reads_beside: u64,
-    /// or because it was nearer to the heads.
+    /// Reads that went to another place because it was nearer to the heads, on a store with heads.
     #[serde(default)]
     pub reads_nearer: u64,
     /// Blocks that were read from other slots with the same content, which the index named.
@@ -438,13 +437,13 @@ pub struct ReplicasReport {
     /// Blocks that were read from copies in scratch zones.
     #[serde(default)]
     pub copied_blocks: u64,
-    /// Blocks that were not what they had to be there, and were read from their own slots.
+    /// Blocks whose content at such a place was wrong, and that were read from their own slots.
     #[serde(default)]
     pub wrong_blocks: u64,
 }
 
 impl ReplicasReport {
-    /// The engine's figures. What there is room for is what a server has with so many bytes of memory, whatever this command has.
+    /// Collects the engine's figures. The room for replicas is that of a server with `memory` bytes, whatever memory this command has.
     fn new(engine: &Engine, status: &ReplicateStatus, memory: u64) -> ReplicasReport {
         let served = Division::new(memory, engine.geometry(), u32::MAX);
         let known = (status.budget_bytes, status.most_copied);
@@ -472,18 +471,18 @@ impl ReplicasReport {
     }
 }
 
-/// Regions that readers found scattered, and what was moved to put them in order.
+/// Regions that readers found scattered, and the blocks moved for defragmentation and garbage collection.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DefragReport {
-    /// Bytes that may be moved in a day: 0 where nothing is moved, none where it goes by what is written.
+    /// Bytes that may be moved in a day: 0 if nothing is moved, none if it follows what is written.
     pub bytes_per_day: Option<u64>,
     /// Regions that wait to be put in order when the pool is idle.
     pub noted_regions: u64,
-    /// Since the pool was opened: regions that were put in order,
+    /// Regions that were put in order since the pool was opened.
     pub regions: u64,
-    /// regions for which there was no place, or that could not be read,
+    /// Regions that were given up since the pool was opened: there was no place for them, or they could not be read.
     pub given_up_regions: u64,
-    /// and blocks that were moved.
+    /// Blocks that defragmentation has moved since the pool was opened.
     pub moved_blocks: u64,
     /// Blocks that may be moved now.
     pub allowance_blocks: u64,
@@ -493,10 +492,10 @@ pub struct DefragReport {
     /// Containers of which every slot is free.
     #[serde(default)]
     pub empty_containers: u64,
-    /// Since the pool was opened: containers that were emptied,
+    /// Containers that garbage collection has emptied since the pool was opened.
     #[serde(default)]
     pub emptied_containers: u64,
-    /// and blocks that were moved for that.
+    /// Blocks that were moved to empty containers since the pool was opened.
     #[serde(default)]
     pub emptied_blocks: u64,
 }
@@ -523,14 +522,14 @@ impl DefragReport {
 }
 
 impl Report {
-    /// What a server says of its pool before that is open is not what is in it.
+    /// Fails while the pool is being opened: a server's figures before that do not describe the pool's content.
     pub fn require_opened(&self) -> anyhow::Result<()> {
         let is_being_opened = self.mode == mode_name(Mode::Recovering) && !self.needs_recovery;
         anyhow::ensure!(!is_being_opened, BEING_OPENED);
         Ok(())
     }
 
-    /// The engine's figures now.
+    /// Collects the engine's figures now; `memory` is the limit and its origin, `clients` counts those of a volume.
     pub fn new(engine: &Engine, memory: (u64, Source), clients: impl Fn(VolumeId) -> usize) -> Report {
         let status = engine.status();
         let held = status.held;
@@ -604,7 +603,7 @@ impl Report {
             writes: WritesReport::new(engine.write_counts()),
             reads: engine.read_counts().into(),
             latency: LatencyReport::new(&Latencies::default()),
-            neighbours: engine.neighbour_counts().into(),
+            neighbours: engine.index_prefetch_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
             flash: FlashReport { policy: engine.flash_policy().to_string(), ..FlashReport::default() },
             addresses: Vec::new(),
@@ -616,7 +615,7 @@ impl Report {
     }
 }
 
-/// For reports of versions that do not say it.
+/// Returns 100, for reports of versions that do not have the figure.
 fn whole() -> u64 {
     100
 }
@@ -628,7 +627,7 @@ fn full_name(full: Full) -> &'static str {
     }
 }
 
-/// What is full and what to do, by its name in a report.
+/// Returns what is full and the remedy, by its name in a report; none for other names.
 pub fn full_text(name: &str) -> Option<&'static str> {
     match name {
         "data" => {
@@ -641,7 +640,7 @@ pub fn full_text(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The same, of the engine.
+/// Returns what is full and the remedy, by the engine's value.
 pub fn full_of(full: Full) -> &'static str {
     full_text(full_name(full)).unwrap_or_default()
 }
@@ -654,7 +653,7 @@ fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// Why a pool has failed, in words.
+/// Explains why a pool has failed, in words.
 pub fn failure_text(failure: Failure) -> &'static str {
     match failure {
         Failure::Write => "a write to the store failed",

@@ -8,13 +8,13 @@ use crate::report::share::shown_percent;
 use crate::report::status::{DefragReport, ReplicasReport, Report, VolumeReport, show_date};
 use crate::size;
 
-/// Volumes that `status` shows without `--all`.
+/// Number of volumes that `status` shows without `--all`.
 pub const VOLUMES_MOST: usize = 20;
-/// Damage that it names.
+/// Number of damages that `status` shows without `--all`.
 const DAMAGES_MOST: usize = 5;
 
 impl Report {
-    /// What is asked most often: state, capacity, saving, memory, background work, what to know and to do, and some volumes.
+    /// Formats the figures that are asked for most often: state, capacity, saving, memory, background work, findings, and some volumes.
     pub fn text(&self, pool: &str) -> String {
         let blocks = |count: u64| size::show(count.saturating_mul(4096));
         let mut text = format!("{pool}: {}\n\n", self.state());
@@ -45,7 +45,7 @@ impl Report {
         text
     }
 
-    /// Whether it is served, and what it takes.
+    /// Returns the mode of the pool in words, and whether a server has it.
     fn state(&self) -> String {
         let mode = match self.mode.as_str() {
             _ if self.needs_recovery => "not closed cleanly",
@@ -55,7 +55,7 @@ impl Report {
         format!("{mode}, {}", if self.is_served() { "served" } else { "not served" })
     }
 
-    /// What is saved, and of what that is.
+    /// Returns the saving in percent, with a remark if blocks of deleted volumes are in it.
     pub fn saving_text(&self) -> String {
         let leaving = size::show(self.leaving_blocks.saturating_mul(4096));
         let what = match (self.saving_is_at_least, self.leaving_blocks) {
@@ -66,25 +66,25 @@ impl Report {
         format!("{}{what}", shown_percent(self.saving_percent))
     }
 
-    /// Since when requests are counted: `since ...`.
+    /// Returns the time since which requests are counted: `since ...`.
     pub fn opened_text(&self) -> String {
         self.opened
             .map_or_else(|| "since the pool was opened".into(), |seconds| format!("since {}", show_date(seconds)))
     }
 
-    /// The last damages that are not repaired, a line each.
+    /// Lists the last `most` damages that are not repaired, a line each.
     fn damages_text(&self, most: usize) -> String {
         let left: Vec<String> =
             self.damages.iter().filter(|damage| !damage.repaired).map(|damage| damage.text()).collect();
         left[left.len().saturating_sub(most)..].iter().map(|line| format!("  {line}\n")).collect()
     }
 
-    /// Whether a server has the pool.
+    /// Returns true if a server has the pool.
     pub fn is_served(&self) -> bool {
         !self.addresses.is_empty()
     }
 
-    /// Memory in use, and what a server may use. Who only looks at a pool has memory of its own.
+    /// Returns the memory in use and the limit of a server. A command that only looks at a pool has memory of its own, so only the limit is told.
     fn memory_text(&self) -> String {
         let resizing = if self.memory_resizing { " (resizing)" } else { "" };
         let cap = size::show(self.memory_cap_bytes);
@@ -94,7 +94,7 @@ impl Report {
         }
     }
 
-    /// Every figure.
+    /// Formats every figure, and all volumes.
     pub fn text_of_all(&self, pool: &str) -> String {
         let blocks = |count: u64| size::show(count.saturating_mul(4096));
         let unmerged = self.unmerged_entries + self.buffered_entries;
@@ -188,7 +188,7 @@ impl Report {
 }
 
 impl VolumeReport {
-    /// What is said of a volume beside its figures: nothing where it is as its pool has it.
+    /// Returns the remarks on a volume beside its figures: its clients and settings; empty if it is as its pool has it.
     pub fn remarks(&self) -> String {
         let mut remarks = Vec::new();
         match self.clients {
@@ -201,7 +201,7 @@ impl VolumeReport {
         remarks.join(", ")
     }
 
-    /// Says which share of it lies in shared slots: `62 %`, `about 62 %` where not all was looked at, or `counting`. It says 100 and 0 % only of all and
+    /// Says which share of it lies in shared slots: `62 %`, `about 62 %` if not all was looked at, or `counting`. It says 100 and 0 % only of all and
     /// of nothing.
     pub fn shared_text(&self) -> String {
         let Some(percent) = self.shared_percent else { return "counting".into() };
@@ -213,7 +213,7 @@ impl VolumeReport {
         }
     }
 
-    /// What is set otherwise than its pool has it, and what a controller has chosen.
+    /// Lists the settings that differ from the pool's, and the mode that a controller has chosen.
     pub fn settings(&self) -> String {
         let mut remarks: Vec<String> = Vec::new();
         let is_hybrid = self.timing == "hybrid";
@@ -234,7 +234,7 @@ impl VolumeReport {
     }
 }
 
-/// Compares names as people do: digits by the number that they are, so `vm2` comes before `vm10`.
+/// Compares names as people do: digits by their number, so `vm2` comes before `vm10`.
 fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
     let number = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -260,7 +260,7 @@ fn natural_order(a: &str, b: &str) -> Ordering {
     a.len().cmp(&b.len()).then_with(|| names.0.cmp(names.1))
 }
 
-/// The volumes in the order in which they are shown: those that hold most first, then by name, numbers in names by what they are.
+/// Sorts the volumes as they are shown: those that hold most first, then by name, numbers in names by their value.
 pub fn largest_first(volumes: &[VolumeReport]) -> Vec<&VolumeReport> {
     let mut largest: Vec<&VolumeReport> = volumes.iter().collect();
     largest.sort_by(|a, b| {
@@ -269,7 +269,7 @@ pub fn largest_first(volumes: &[VolumeReport]) -> Vec<&VolumeReport> {
     largest
 }
 
-/// A table of volumes, for people: of those that hold most where there are more than `most`, else in the order of the report. What they share is
+/// Formats a table of volumes for people: of those that hold most if there are more than `most`, else in the order of the report. Shared blocks are
 /// counted only while the pool is served.
 pub fn volumes_text(volumes: &[VolumeReport], most: usize, is_served: bool) -> String {
     if volumes.is_empty() {
@@ -325,7 +325,7 @@ pub mod tests {
         }
     }
 
-    /// The report of a pool that is served, with so many volumes.
+    /// Returns the report of a served pool with N volumes.
     pub fn report(volumes: usize) -> Report {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
         let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
@@ -356,7 +356,7 @@ pub mod tests {
         assert!((0..200).all(|number| all.contains(&format!("vm{number:03}"))));
     }
 
-    /// Volumes that hold nothing stood in the order of bytes: vol1, vol10, vol2.
+    /// Guards against the order of bytes among volumes that hold nothing: vol1, vol10, vol2.
     #[test]
     fn volumes_that_hold_as_much_stand_in_the_order_of_their_numbers() {
         let names = [
@@ -441,7 +441,7 @@ pub mod tests {
         assert!(volumes_text(&[volume], 20, false).contains("about 0 %"));
     }
 
-    /// Each row said "hybrid, stays inline", which is what every volume does that nobody has set otherwise.
+    /// Guards against rows that said "hybrid, stays inline", which every volume does unless it is set otherwise.
     #[test]
     fn a_row_says_only_what_is_not_so_everywhere() {
         let mut volumes = vec![volume("a", 256), volume("a-long-name", 0)];

@@ -8,15 +8,15 @@ use crate::report::share::whole_percent;
 /// Counts of writes since the pool was opened.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WritesReport {
-    /// Writes.
+    /// Write requests.
     pub requests: u64,
-    /// Further writes, which were carried out as a part of one of these.
+    /// Further writes, which were carried out as a part of one of `requests`.
     #[serde(default)]
     pub joined_requests: u64,
     /// Writes by their size.
     #[serde(default)]
     pub sizes: SizesReport,
-    /// Those of them that were looked up, by category.
+    /// Writes that were looked up, by category.
     pub categories: CategoriesReport,
     /// Blocks that got a slot of their own.
     pub written_blocks: u64,
@@ -24,20 +24,20 @@ pub struct WritesReport {
     pub zero_blocks: u64,
     /// Blocks that were not written because their content was known.
     pub removed_blocks: u64,
-    /// They in percent of these and the written ones: what is saved of what is written.
+    /// Removed blocks in percent of removed and written ones: the part of the written data that is saved.
     #[serde(default)]
     pub removed_percent: u64,
     /// Writes of which nothing was left to write.
     pub removed_requests: u64,
-    /// Blocks that were rewritten with what they had.
+    /// Blocks that were rewritten with the content that they had.
     pub same_place_blocks: u64,
-    /// Blocks that were looked up and found in another slot,
+    /// Blocks that were looked up and found in another slot.
     #[serde(default)]
     pub index_hits: u64,
-    /// and those that were not found there, nor in the same request.
+    /// Blocks that were looked up and found neither in another slot nor in the same request.
     #[serde(default)]
     pub index_misses: u64,
-    /// What other policies would have removed.
+    /// Blocks and requests that other policies would have removed.
     pub what_if: WhatIfReport,
 }
 
@@ -46,22 +46,22 @@ pub struct WritesReport {
 pub struct SizesReport {
     /// One block.
     pub to_4k: u64,
-    /// Two.
+    /// Two blocks.
     pub to_8k: u64,
-    /// Up to 4.
+    /// Up to 4 blocks.
     pub to_16k: u64,
-    /// Up to 8.
+    /// Up to 8 blocks.
     pub to_32k: u64,
-    /// Up to 16.
+    /// Up to 16 blocks.
     pub to_64k: u64,
-    /// More.
+    /// More than 16 blocks.
     pub larger: u64,
 }
 
 /// Requests by POD's categories.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CategoriesReport {
-    /// Nothing was known.
+    /// No category: no block was known.
     pub unknown: u64,
     /// I: known as a whole, sequential on disk.
     pub sequential: u64,
@@ -71,25 +71,25 @@ pub struct CategoriesReport {
     pub partial: u64,
 }
 
-/// What policies would have removed, each with its default threshold.
+/// Blocks and requests that policies would have removed, each with its default threshold.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WhatIfReport {
-    /// Nothing.
+    /// Removed by `native`: nothing.
     pub native: RemovedReport,
-    /// Of `full`.
+    /// Removed by `full`.
     pub full: RemovedReport,
-    /// Of `select`.
+    /// Removed by `select`.
     pub select: RemovedReport,
-    /// Of `idedup`.
+    /// Removed by `idedup`.
     pub idedup: RemovedReport,
 }
 
-/// What is removed.
+/// Blocks and requests that need not be written.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemovedReport {
-    /// Blocks.
+    /// Blocks that were removed.
     pub blocks: u64,
-    /// Requests.
+    /// Requests of which nothing was left to write.
     pub requests: u64,
 }
 
@@ -98,19 +98,19 @@ pub struct RemovedReport {
 pub struct ReadsReport {
     /// Reads that were answered with data.
     pub requests: u64,
-    /// Those of them for which something was read from the store.
+    /// Reads for which something was read from the store.
     pub from_device: u64,
-    /// Reads of the store for these.
+    /// Reads of the store for these requests.
     pub device_reads: u64,
-    /// Reads that took more than one of them.
+    /// Requests that took more than one read of the store.
     pub split: u64,
     /// Blocks read ahead of sequential readers.
     #[serde(default)]
     pub ahead_blocks: u64,
-    /// Those of them that were used.
+    /// Blocks read ahead that were used.
     #[serde(default)]
     pub ahead_used: u64,
-    /// Blocks between them that were read over.
+    /// Blocks between those read ahead that were read over.
     #[serde(default)]
     pub ahead_gaps: u64,
 }
@@ -123,7 +123,7 @@ impl From<ReadCounts> for ReadsReport {
 }
 
 impl ReadsReport {
-    /// For people; nothing if there were no reads.
+    /// Formats the counts in one line for people; empty if there were no reads.
     pub fn text(&self) -> String {
         if self.requests == 0 {
             return String::new();
@@ -136,16 +136,16 @@ impl ReadsReport {
     }
 }
 
-/// What came of digests that were put into the index because a block beside theirs was found.
+/// Counts of digests that were put into the index because a block beside theirs was found.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub struct NeighboursReport {
     /// Summary pages that were gone through.
     pub pages: u64,
-    /// Reads of the store for them.
+    /// Reads of the store for these pages.
     pub loads: u64,
     /// Entries that the index took.
     pub entries: u64,
-    /// Those of them that a write found.
+    /// Entries of these that a write found.
     pub hits: u64,
     /// Hits for each read of the store.
     pub hits_per_load: f64,
@@ -159,7 +159,7 @@ impl From<IndexPrefetchCounts> for NeighboursReport {
 }
 
 impl NeighboursReport {
-    /// For people; nothing if there is nothing to tell.
+    /// Formats the counts in one line for people; empty if no page was gone through.
     pub fn text(&self) -> String {
         let NeighboursReport { pages, loads, entries, hits, hits_per_load } = self;
         if *pages == 0 {
@@ -179,7 +179,7 @@ impl From<Removed> for RemovedReport {
 }
 
 impl WritesReport {
-    /// The engine's counts.
+    /// Converts the engine's counts to the report.
     pub fn new(counts: WriteCounts) -> WritesReport {
         let [unknown, sequential, scattered, partial] = counts.categories;
         let [to_4k, to_8k, to_16k, to_32k, to_64k, larger] = counts.sizes;
@@ -206,7 +206,7 @@ impl WritesReport {
         }
     }
 
-    /// For people; nothing if there were no writes.
+    /// Formats the counts as lines for people; empty if there were no writes.
     pub fn text(&self) -> String {
         if self.requests == 0 {
             return String::new();

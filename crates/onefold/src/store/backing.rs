@@ -20,11 +20,11 @@ use crate::store::file_size;
 use crate::store::identity::{self, Identity};
 use crate::store::owner;
 
-/// What O_DIRECT needs of offsets, lengths and addresses, at most.
+/// Greatest alignment that O_DIRECT needs of offsets, lengths and addresses.
 pub const ALIGNMENT: usize = 4096;
-/// How long to try for the lock,
+/// Time to try for the lock, and for a device that is still busy.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-/// and how long where no server answers: who holds it is dead, or a command that will soon be done.
+/// Time to try for the lock where no server answers: its holder is dead, or a command that will soon be done.
 const LOCK_PATIENCE_UNSERVED: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });
 /// The longest read or write of the blocking paths.
 const STEP: usize = 1 << 20;
@@ -37,7 +37,7 @@ pub struct AlignedBytes {
 }
 
 impl AlignedBytes {
-    /// `length` zero bytes.
+    /// Allocates `length` zero bytes.
     pub fn new(length: usize) -> AlignedBytes {
         let memory = vec![0; length + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);
@@ -45,18 +45,18 @@ impl AlignedBytes {
         AlignedBytes { memory, start, length }
     }
 
-    /// The bytes.
+    /// Returns all `length` bytes; the first is aligned.
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.start + self.length]
     }
 
-    /// The bytes, to be changed.
+    /// Returns the bytes for changes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }
 }
 
-/// What a store is.
+/// Kind of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A regular file.
@@ -77,7 +77,7 @@ impl std::fmt::Display for InUse {
 
 impl std::error::Error for InUse {}
 
-/// How a store is opened.
+/// Mode in which a store is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Nothing is written.
@@ -107,7 +107,7 @@ impl AsRawFd for Store {
     }
 }
 
-/// What is at a path, or `None` if nothing is; an error if it cannot be a store.
+/// Finds the kind of store at a path; `None` if nothing is there, an error if it cannot be a store.
 pub fn kind_of(path: &Path) -> anyhow::Result<Option<Kind>> {
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -187,47 +187,47 @@ impl Store {
         !matches!(self.file.read_at(block.bytes_mut(), 0), Err(error) if error.raw_os_error() == Some(libc::EINVAL))
     }
 
-    /// Where it is.
+    /// Returns the path under which the store was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which file or device it is.
+    /// Identifies the file or device that is open, whatever its path leads to now.
     pub fn identity(&self) -> anyhow::Result<Identity> {
         Identity::of_file(&self.file)
     }
 
-    /// What it is called by now, if it was moved.
+    /// Returns the current name of the store, which may have been moved; the path of opening if the kernel does not tell.
     pub fn name_now(&self) -> PathBuf {
         identity::name_of(&self.file).unwrap_or_else(|| self.path.clone())
     }
 
-    /// The open file.
+    /// Borrows the open file, which holds the lock.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// What it is.
+    /// Returns the kind of the store: file or device.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes as it was last measured.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether it may be written.
+    /// Returns true if the store was opened for writing.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Whether it bypasses the page cache.
+    /// Returns true if reads and writes bypass the page cache (O_DIRECT).
     pub fn is_direct(&self) -> bool {
         self.direct
     }
 
-    /// Whether a write with RWF_DSYNC is durable when it is done. Block devices and the file systems named here see to that (Linux:
+    /// Returns true if a write with RWF_DSYNC is durable when it is done. Block devices and the file systems of `FORCING` see to that (Linux:
     /// generic_write_sync); others, FUSE among them, may take the flag and do nothing about it.
     pub fn forces_writes(&self) -> bool {
         self.kind == Kind::Device
@@ -263,12 +263,12 @@ impl Store {
         Ok(())
     }
 
-    /// Has the file system keep room for the first `size` bytes of a file, where it can. Not for devices.
+    /// Reserves room for the first `size` bytes of a file, where its file system can. Not for devices.
     pub fn allocate(&self, size: u64) -> io::Result<()> {
         self.allocate_range(0, size)
     }
 
-    /// Has the file system keep room for some bytes of a file, where it can. Not for devices.
+    /// Reserves room for a range of a file, where its file system can. Not for devices.
     pub fn allocate_range(&self, offset: u64, length: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), offset, length) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
@@ -282,13 +282,13 @@ impl Store {
         Ok(())
     }
 
-    /// Bytes that the file system under a file has left for it; `None` where it does not say.
+    /// Returns the bytes that the file system under a file has left for it; `None` where it does not say.
     pub fn available(&self) -> Option<u64> {
         let file_system = rustix::fs::fstatvfs(&self.file).ok()?;
         Some(file_system.f_bavail.saturating_mul(file_system.f_frsize))
     }
 
-    /// Another handle on the same open store; the lock lasts as long as one of them.
+    /// Opens another handle on the same open store; the lock lasts as long as one of them.
     pub fn share(&self) -> anyhow::Result<Store> {
         let file = self.file.try_clone().with_context(|| format!("cannot share {}", self.path.display()))?;
         Ok(Store { file, path: self.path.clone(), ..*self })
@@ -301,7 +301,7 @@ impl Store {
         Ok(buffer)
     }
 
-    /// As [`Store::read`], into memory that is aligned.
+    /// Reads as [`Store::read`] does, into memory that is aligned.
     pub fn read_into(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
         while done < bytes.len() {
@@ -325,8 +325,7 @@ impl Store {
         Ok(())
     }
 
-    /// The next bytes at or after `offset` that a file has stored, up to a hole or its end; all that is left where that
-    /// cannot be found out.
+    /// Finds the next range at or after `offset` that a file has stored, up to a hole or its end; all that is left where the file system does not tell.
     pub fn next_data(&self, offset: u64) -> io::Result<Option<std::ops::Range<u64>>> {
         use rustix::fs::SeekFrom;
         use rustix::io::Errno;
@@ -458,12 +457,12 @@ fn try_lock(file: &File, path: &Path, is_over: impl Fn(Duration) -> bool) -> any
     }
 }
 
-/// Whether a server has the lock, wherever it listens.
+/// Returns true if a server has the lock, wherever it listens.
 fn is_served(file: &File, path: &Path) -> bool {
     identity::holder_of(file).is_some_and(identity::is_server) || matches!(control::find_server_of(path), Found::Server)
 }
 
-/// Words for a store that another process has, with what is found where a server of it would listen.
+/// Explains that another process has the store, with advice by what answers where its server would listen.
 fn explain_lock(file: &File, path: &Path) -> String {
     let process = || identity::holder_of(file).map_or(String::new(), |process| format!(" ({process})"));
     let who = owner::running_at(path)

@@ -12,12 +12,12 @@ use rustix::fs::{IFlags, fstatfs, ioctl_getflags, ioctl_setflags};
 
 use crate::store::backing::{Kind, Store};
 
-/// statfs(2), f_type.
+/// Numbers of file systems in `f_type` of statfs(2).
 const BTRFS: u32 = 0x9123_683e;
 const ZFS: u32 = 0x2fc1_2fc1;
 const BCACHEFS: u32 = 0xca45_1a4e;
 
-/// How the file system writes to what a file holds already.
+/// Way in which the file system overwrites data of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overwriting {
     /// In place, as far as is known.
@@ -28,7 +28,7 @@ pub enum Overwriting {
     Elsewhere(&'static str),
 }
 
-/// What is said of a file that is marked so.
+/// Message about a file that is marked so.
 pub const SWITCHED: &str = "its file is written in place (NOCOW): a full host cannot stop what overwrites something. Btrfs keeps no checksums of \
                             it; the pool has its own";
 
@@ -36,7 +36,7 @@ fn file_system(file: &File) -> Option<u32> {
     fstatfs(file).ok().map(|file_system| file_system.f_type as u32)
 }
 
-/// Marks an empty file to be written in place, where that is needed and possible.
+/// Sets NOCOW on an empty file on Btrfs, so that it is written in place. A refusal shows in [`overwriting`].
 pub fn switch_off(file: &File) {
     if file_system(file) == Some(BTRFS)
         && let Ok(flags) = ioctl_getflags(file)
@@ -46,7 +46,7 @@ pub fn switch_off(file: &File) {
     }
 }
 
-/// How the file system writes to what the store holds already.
+/// Finds out how the file system overwrites data of the store.
 pub fn overwriting(store: &Store) -> Overwriting {
     if store.kind() == Kind::Device {
         return Overwriting::InPlace;

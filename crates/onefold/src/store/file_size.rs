@@ -36,7 +36,7 @@ pub fn allow(path: &Path, bytes: u64) -> anyhow::Result<()> {
     )
 }
 
-/// Whether an error number says that there is no room: on the disk, in the quota, or below the limit on the size of files.
+/// Returns true if an error number means no room: on the disk, in the quota, or below the limit on the size of files.
 pub fn is_lack_of_room(number: i32) -> bool {
     matches!(number, libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
 }

@@ -22,7 +22,7 @@ const KEPT: usize = 2;
 /// writes far and wide into a huge volume gets no more from the host by that.
 const MAPPED: u64 = 32;
 
-/// What a pool shall have after growing, all in all.
+/// Size of a pool after growing, in total.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
     /// Bytes of data.
@@ -32,7 +32,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What an operator asks for, in bytes. Where maps are short the metadata doubles with any growth.
+    /// Computes the growth that an operator asks for, in bytes. Where maps are short the metadata doubles with any growth.
     pub fn asked(capacity: u64, metadata_bytes: u64, geometry: &Geometry, status: &Status) -> Wanted {
         let now = geometry.capacity_bytes();
         let capacity = if capacity == 0 && metadata_bytes > 0 { now } else { capacity };
@@ -42,7 +42,8 @@ impl Wanted {
         Wanted { capacity, metadata: if grows { doubled } else { asked } }
     }
 
-    /// The growth of a pool whose maps are short, or whose clients wait for it, if it does that by itself: the largest that the store has room for.
+    /// Returns the growth, unasked, of a pool whose maps are short or whose clients wait for it: the largest that the store has room for. `None` if no growth
+    /// is due or possible.
     pub fn unasked(
         store: &mut Store,
         geometry: &Geometry,
@@ -73,13 +74,13 @@ impl Wanted {
         Ok(found)
     }
 
-    /// What a pool of this geometry becomes.
+    /// Returns the grown geometry of a pool that has `geometry` now.
     fn of(&self, geometry: &Geometry) -> Result<Geometry, engine::BadGeometry> {
         geometry.grown_with(self.capacity, self.metadata)
     }
 }
 
-/// Whether a device is long enough, or the file system under a file has twice what comes to it.
+/// Returns true if a device is long enough, or the file system under a file has twice the room that the growth takes.
 fn has_room(store: &Store, geometry: &Geometry, grown: &Geometry) -> bool {
     match store.kind() {
         Kind::Device => store.size() >= grown.total_bytes(),
@@ -101,7 +102,7 @@ pub fn prepare(
     Ok(store.size())
 }
 
-/// What a pool grows to, if it can; changes nothing.
+/// Computes the grown geometry of a pool and changes nothing. Fails if the pool cannot grow so, or its server has too little memory.
 pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<(u64, u32)>) -> anyhow::Result<Geometry> {
     let (now, capacity) = (size::show(geometry.capacity_bytes()), size::show(wanted.capacity));
     let grown = match wanted.of(geometry) {
@@ -147,8 +148,8 @@ fn make_room(store: &mut Store, geometry: &Geometry) -> anyhow::Result<()> {
     }
 }
 
-/// Has the host keep room for a pool's metadata: with it, a host that is full keeps no command and no overwrite from becoming durable. Without
-/// enough free room on the host, or where it keeps none, the pool takes the room as it needs it. Not for devices, which have it.
+/// Reserves room on the host for a pool's metadata, so that a full host keeps no command and no overwrite from becoming durable. Without enough free room on
+/// the host, or where it reserves none, the pool takes the room as it needs it. Not for devices, which have it.
 pub fn reserve_metadata(store: &Store, geometry: &Geometry) {
     let Ok(host) = rustix::fs::fstatvfs(store.file()) else { return };
     let needed: u64 = geometry.metadata_ranges().map(|(_, length)| length).sum();

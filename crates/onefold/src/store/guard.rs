@@ -27,7 +27,7 @@ use crate::store::probe;
 /// As much of a flash cache as names its pool.
 const LABEL_BYTES: usize = 32;
 
-/// What of Onefold's own a command may write over, if nobody uses it.
+/// Contents of Onefold that a command may overwrite, if they are not in use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Allowed {
     /// Nothing.
@@ -76,7 +76,7 @@ pub fn check(store: &Store, allowed: Allowed) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What to do with what belongs to Onefold, if it is not wanted any more.
+/// Returns the advice for contents of Onefold that are not needed any more.
 fn advice(kind: Kind) -> &'static str {
     match kind {
         Kind::File => "If it is not needed any more, remove the file first",
@@ -119,7 +119,7 @@ fn is_swap(layer: &Layer) -> bool {
     paths.any(|path| Layer::at(Path::new(path)).is_some_and(|swap| swap.identity == layer.identity))
 }
 
-/// A process that has a file or device open to write, other than this one, as far as we may know.
+/// Finds another process that has a file or device open for writing, as far as this one may know.
 pub fn writer_of(layer: &Layer) -> Option<String> {
     let processes =
         fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -133,7 +133,7 @@ pub fn writer_of(layer: &Layer) -> Option<String> {
     })
 }
 
-/// Whether a descriptor's link can lead there: asked first, since most lead to sockets and the like.
+/// Returns true if a descriptor's link can lead there. Called first, since most lead to sockets and the like.
 fn may_be(link: &Path, identity: Identity) -> bool {
     let leads = fs::read_link(link).unwrap_or_default();
     match identity {
@@ -146,7 +146,7 @@ fn leads_to(link: &Path, identity: Identity) -> bool {
     Identity::at(link).is_ok_and(|found| found == identity)
 }
 
-/// Whether a descriptor of a process is open to write (proc(5), `fdinfo`).
+/// Returns true if a descriptor of a process is open for writing (proc(5), `fdinfo`).
 fn writes(process: u32, descriptor: &OsString) -> bool {
     let path = PathBuf::from(format!("/proc/{process}/fdinfo")).join(descriptor);
     let information = fs::read_to_string(path).unwrap_or_default();
@@ -164,7 +164,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// The pool that it is, or belongs to.
+    /// Returns the id of the pool, or of the pool that a cache belongs to; `None` if it cannot be read.
     fn pool(&self) -> Option<[u8; 16]> {
         match self {
             Owner::Pool(pool) => pool.map(|(id, _)| id),
@@ -197,7 +197,7 @@ impl std::fmt::Display for Owner {
     }
 }
 
-/// What at a path belongs to Onefold, if it can be read; whoever serves it is not asked.
+/// Finds the pool or cache at a path, without asking its server; `None` if there is none, or it cannot be read.
 pub fn owner_of(path: &Path) -> Option<Owner> {
     let file = input::open(path).ok()?;
     let mut first = [0; LABEL_BYTES];

@@ -9,14 +9,14 @@ use engine::DeviceTraits;
 
 use crate::store::backing::{Kind, Store};
 
-/// Where Linux shows its block devices, by their numbers.
+/// Directory of Linux with its block devices, by their numbers.
 const DEVICES: &str = "/sys/dev/block";
 /// Buses of virtual machines, whose disks cannot say what they are: Linux answers 1 for them.
 const SILENT: [&str; 3] = ["virtio", "xen", "vmbus"];
 /// Volumes on arrays of volumes: so deep it looks.
 const LEVELS: u32 = 8;
 
-/// What the disk under a store is like, as far as the system says.
+/// Returns the traits of the disk under a store, as far as the system tells; an SSD where it does not.
 pub fn of(store: &Store) -> DeviceTraits {
     // What is at hand is the open file itself, whatever its name leads to by now.
     let Ok(found) = rustix::fs::fstat(store.file()) else { return DeviceTraits::SSD };
@@ -25,7 +25,7 @@ pub fn of(store: &Store) -> DeviceTraits {
     if has_heads(&Path::new(DEVICES).join(name), LEVELS) { DeviceTraits::HDD } else { DeviceTraits::SSD }
 }
 
-/// Whether a device has heads: a disk that says so itself, a partition of one, or a volume or an array on one.
+/// Returns true if a device has heads: a disk that says so itself, a partition of one, or a volume or an array on one.
 fn has_heads(device: &Path, levels: u32) -> bool {
     let Ok(device) = device.canonicalize() else { return false };
     let says = |directory: &Path| std::fs::read_to_string(directory.join("queue/rotational")).ok();
@@ -53,7 +53,7 @@ mod tests {
     struct Devices(std::path::PathBuf);
 
     impl Devices {
-        /// A disk that says this, on such a bus.
+        /// Makes the directory of a disk, with this text as its answer, on this bus.
         fn disk(&self, name: &str, says: Option<&str>, bus: Option<&str>) {
             let disk = self.0.join(name);
             std::fs::create_dir_all(disk.join("queue")).unwrap();

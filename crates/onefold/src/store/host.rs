@@ -23,7 +23,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Where this process runs.
+    /// Collects the identity of this process and of its host.
     pub fn current() -> Host {
         let name = line("/proc/sys/kernel/hostname").unwrap_or_default();
         let machine = ["/etc/machine-id", "/var/lib/dbus/machine-id"].into_iter().find_map(line);
@@ -45,7 +45,7 @@ impl Host {
     }
 }
 
-/// The first line of a file, if it says something.
+/// Reads the first line of a file, trimmed; `None` if it is empty.
 fn line(path: &str) -> Option<String> {
     let text = read_to_string(path).ok()?;
     text.lines().next().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned)
@@ -61,7 +61,7 @@ fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
-/// State and start of a process, as proc(5) has them.
+/// Reads state and start of a process, as proc(5) has them.
 fn state_of(process: &str) -> Option<(char, u64)> {
     let text = read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The second field is a name in parentheses, with whatever in it.
@@ -70,7 +70,7 @@ fn state_of(process: &str) -> Option<(char, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// Whether a process of our namespace that started then is still there; yes, where that cannot be seen.
+/// Returns true if a process of our namespace that started then is still there, also where that cannot be seen.
 pub fn is_running(pid: u32, started: u64) -> bool {
     let Some(number) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
     if rustix::process::test_kill_process(number) == Err(rustix::io::Errno::SRCH) {
@@ -84,13 +84,12 @@ pub fn is_running(pid: u32, started: u64) -> bool {
     }
 }
 
-/// When a process was started, in the kernel's ticks; 0 where that cannot be read. A number belongs to another process some time after its own has
-/// ended.
+/// Returns the start of a process in the kernel's ticks; 0 if it cannot be read. A number belongs to another process some time after its own has ended.
 pub fn start_of(process: u32) -> u64 {
     state_of(&process.to_string()).map_or(0, |(_, started)| started)
 }
 
-/// Whether anybody has a lock (flock) on this inode. A process that has died has it until its last write has ended.
+/// Returns true if any process has a lock (flock) on this inode. A process that has died has it until its last write has ended.
 pub fn is_locked(file_system: u64, inode: u64) -> bool {
     let place = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(file_system), rustix::fs::minor(file_system));
     let locks = read_to_string("/proc/locks").unwrap_or_default();

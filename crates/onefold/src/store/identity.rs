@@ -32,13 +32,13 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// What is at a path.
+    /// Identifies the file or device at a path.
     pub fn at(path: &Path) -> anyhow::Result<Identity> {
         let metadata = std::fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
         Ok(Identity::of(&metadata))
     }
 
-    /// What is open.
+    /// Identifies a file or device that is open.
     pub fn of_file(file: &File) -> anyhow::Result<Identity> {
         Ok(Identity::of(&file.metadata().context("cannot look at the store")?))
     }
@@ -51,12 +51,12 @@ impl Identity {
     }
 }
 
-/// What an open file is called now: the kernel follows it when it is moved, and says so when it is deleted.
+/// Returns the current name of an open file: the kernel follows it when it is moved, and says so when it is deleted.
 pub fn name_of(file: &File) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
-/// The process that has the lock (flock(2)) of a file, where the kernel tells: not across every kind of file system.
+/// Returns the process that has the lock (flock(2)) of a file, where the kernel tells: not across every kind of file system.
 pub fn holder_of(file: &File) -> Option<u32> {
     let metadata = file.metadata().ok()?;
     let (device, inode) = (metadata.dev(), metadata.ino());
@@ -70,7 +70,7 @@ pub fn holder_of(file: &File) -> Option<u32> {
     })
 }
 
-/// Whether a process is a server that is at work: a dead one whose writes are still in flight has no command line any more.
+/// Returns true if a process is a server at work: a dead one whose writes are still in flight has no command line any more.
 pub fn is_server(process: u32) -> bool {
     let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     words.split(|byte| *byte == 0).nth(1) == Some(b"serve")

@@ -13,18 +13,18 @@ use crate::store::identity::Identity;
 pub struct Layer {
     /// A path to it.
     pub path: PathBuf,
-    /// Which it is.
+    /// Identity of the file or device.
     pub identity: Identity,
 }
 
 impl Layer {
-    /// What is at a path, if something is.
+    /// Identifies the file or device at a path; `None` if there is none.
     pub fn at(path: &Path) -> Option<Layer> {
         Identity::at(path).ok().map(|identity| Layer { path: path.into(), identity })
     }
 
-    /// All that it stands on, from the top. A partition stands on what its whole disk stands on, and not on that disk: other partitions are none of
-    /// its business.
+    /// Returns all layers that it stands on, from the top. A partition stands on the layers under its whole disk, and not on that disk, whose other partitions
+    /// do not matter.
     pub fn below(&self) -> Vec<Layer> {
         let (mut found, mut left) = (Vec::new(), vec![self.identity]);
         while let Some(identity) = left.pop() {
@@ -39,7 +39,7 @@ impl Layer {
         found
     }
 
-    /// Loop devices over it.
+    /// Returns the loop devices over it.
     pub fn loops(&self) -> Vec<Layer> {
         let over = |folder: PathBuf| {
             let layer = loop_file(&folder)?;
@@ -70,13 +70,13 @@ fn directly_below(folder: &Path) -> Vec<Layer> {
     slaves.chain(loop_file(folder)).collect()
 }
 
-/// The file or device under a loop device.
+/// Returns the file or device under a loop device.
 fn loop_file(folder: &Path) -> Option<Layer> {
     let path = read_to_string(folder.join("loop/backing_file")).ok()?;
     Layer::at(Path::new(path.trim_end_matches('\n')))
 }
 
-/// The device of a folder of sysfs, under the name that the kernel gives it.
+/// Returns the device of a folder of sysfs, under the name that the kernel gives it.
 fn device_at(folder: &Path) -> Option<Layer> {
     let event = read_to_string(folder.join("uevent")).ok()?;
     let name = event.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;

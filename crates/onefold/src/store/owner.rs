@@ -33,26 +33,26 @@ use crate::store::backing::Store;
 use crate::store::host::{self, Host};
 use crate::store::probe;
 
-/// How long to wait before a record is read back, at least;
+/// Shortest wait before a record is read back.
 const SETTLING: Duration = Duration::from_millis(20);
-/// and so many times as long as judging and writing took: others have the same disk.
+/// Wait before a record is read back, in multiples of the time that judging and writing took: others have the same disk.
 const SETTLING_TIMES: u32 = 4;
-/// How long to try for the lock, and for the writes of a dead process to end.
+/// Time to try for the lock, and to wait for the writes of a dead process to end.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often these are tried.
+/// Interval of the attempts at the lock and of the looks for these writes.
 const PERIOD: Duration = Duration::from_millis(20);
-/// Where the lock is: everybody may make files there, and services that have no other directory in common have this one.
+/// Directory of the lock: everybody may make files there, and services that have no other directory in common have this one.
 const GATES: &str = "/dev/shm";
 
-/// Whether the command line says that the owner of another host, or of another container, is gone. Set once, before a pool is opened.
+/// True if the command line says that the owner of another host, or of another container, is gone. Set once, before a pool is opened.
 static TAKES_OVER: AtomicBool = AtomicBool::new(false);
 
-/// From here on owners of which nobody here can know whether they live count as gone.
+/// Counts as gone, from here on, each owner of which no process here can know whether it lives.
 pub fn take_over() {
     TAKES_OVER.store(true, Ordering::Relaxed);
 }
 
-/// What a pool is opened for.
+/// Purpose of opening a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Nothing is written.
@@ -73,7 +73,7 @@ pub struct Owned {
 }
 
 impl Owned {
-    /// What the record of the owner has to say.
+    /// Returns the nonce that the owner's record holds as long as the pool is ours.
     pub fn nonce(&self) -> [u8; 16] {
         self.owner.nonce
     }
@@ -83,7 +83,7 @@ impl Owned {
         self.is_quiet = false;
     }
 
-    /// Words for a pool that another has taken over from us.
+    /// Describes the process that has taken the pool over from us, for a message.
     pub fn who_took_over(&self) -> String {
         let path = self.store.path().display();
         let taker = match read(&self.store, &self.parameters) {
@@ -96,7 +96,7 @@ impl Owned {
         )
     }
 
-    /// Nobody has the pool from here on. Another host can open it without being told to take it over.
+    /// Writes into the owner's record that the pool is released, so that another host can open it without `--take-over`.
     pub fn release(&mut self) {
         self.is_quiet = false;
         let _gate = Gate::enter(&self.parameters);
@@ -174,7 +174,7 @@ pub fn acquire(store: &Store, parameters: &Parameters) -> anyhow::Result<Owned> 
     Ok(Owned { store: store.share()?, parameters: *parameters, owner, is_quiet: true })
 }
 
-/// The record that is there, and whether it is taken over. An error if its pool may not be opened.
+/// Reads the record and judges its owner: true if the pool is taken over from it. Fails if the pool may not be opened.
 fn judged(store: &Store, parameters: &Parameters, ours: &Owner) -> anyhow::Result<(Option<Owner>, bool)> {
     let found = readable(store, parameters)?;
     let is_taken = match found.as_ref().filter(|owner| !owner.released) {
@@ -184,7 +184,7 @@ fn judged(store: &Store, parameters: &Parameters, ours: &Owner) -> anyhow::Resul
     Ok((found, is_taken))
 }
 
-/// Who has the pool at `path`, if it is a process of this host that still runs. Nothing is locked for it.
+/// Returns the owner of the pool at `path` if it is a process of this host that still runs. Takes no lock.
 pub fn running_at(path: &Path) -> Option<Owner> {
     let us = Host::current();
     let owner = owner_of(path).ok().flatten()?;
@@ -219,7 +219,7 @@ fn read(store: &Store, parameters: &Parameters) -> anyhow::Result<Option<Owner>>
     Ok(Owner::decode(parameters, block.bytes()))
 }
 
-/// What is there; nothing, where it cannot be read and the command line says that whoever it was is gone.
+/// Reads the record; `None` also if it cannot be read and the command line says that its owner is gone.
 fn readable(store: &Store, parameters: &Parameters) -> anyhow::Result<Option<Owner>> {
     match read(store, parameters) {
         Err(_) if TAKES_OVER.load(Ordering::Relaxed) => Ok(None),
@@ -242,7 +242,7 @@ fn sync(store: &Store) -> anyhow::Result<()> {
     store.sync().with_context(|| format!("cannot sync {}", store.path().display()))
 }
 
-/// The record of this opening.
+/// Makes the record of this opening, with a new random nonce.
 fn record(store: &Store) -> anyhow::Result<Owner> {
     let mut nonce = [0; 16];
     getrandom::fill(&mut nonce).context("the kernel gives no random numbers")?;
@@ -274,7 +274,7 @@ fn identity(store: &Store) -> anyhow::Result<Opened> {
 
 // ---- judging ----
 
-/// What is known of an owner.
+/// Standing of the owner that the record names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     /// It is dead, and has the lock that we have.
@@ -291,7 +291,7 @@ enum Standing {
     Overtook,
 }
 
-/// Whether two openings are of one thing. We have the lock on ours.
+/// Returns true if two openings are of one file or device, of which we have the lock.
 fn is_same(one: &Opened, other: &Opened) -> bool {
     if one.device != 0 || other.device != 0 { one.device == other.device } else { one == other }
 }
@@ -332,14 +332,14 @@ fn judge(store: &Store, owner: &Owner, ours: &Owner) -> anyhow::Result<bool> {
     }
 }
 
-/// Who it is: for a message.
+/// Describes an owner for a message: process, host, path and date.
 pub fn describe(owner: &Owner) -> String {
     let Owner { host_name, pid, path, taken, .. } = owner;
     let (host_name, path) = (outside(host_name), outside(path));
     format!("process {pid} on host {host_name}, which opened it as {path} on {}", show_date(*taken))
 }
 
-/// What an administrator is told, and what to do.
+/// Explains that the pool is in use by an owner, with advice for the administrator.
 fn refusal(store: &Store, owner: &Owner, standing: &Standing) -> String {
     let (path, who) = (store.path().display(), describe(owner));
     let (pid, name) = (owner.pid, &owner.host_name);
@@ -367,14 +367,14 @@ fn refusal(store: &Store, owner: &Owner, standing: &Standing) -> String {
     format!("{path} is in use by {who}. Nothing was written. {what}")
 }
 
-/// The command line, as it takes the pool over.
+/// Quotes the command line of this process with `--take-over` added.
 fn again() -> String {
     let mut words: Vec<String> = std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
     words.push("--take-over".into());
     words.join(" ")
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell, if it needs that.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -17,22 +17,21 @@ const SYSTEM_DIRECTORY: &str = "/run/onefold";
 /// The sockets of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sockets {
-    /// Where clients connect unless told otherwise.
+    /// Socket for NBD clients, unless told otherwise.
     pub export: PathBuf,
-    /// Where commands reach a serving process.
+    /// Socket on which commands reach a serving process.
     pub control: PathBuf,
-    /// Whether they are in the run-time directory.
+    /// True if they are in the run-time directory.
     pub are_in_run_time: bool,
 }
 
 impl Sockets {
-    /// The sockets that a server of the pool at `path` makes; `None` if it is a device without a pool.
+    /// Returns the sockets that a server of the pool at `path` makes; `None` if it is a device without a pool.
     pub fn of(path: &Path) -> anyhow::Result<Option<Sockets>> {
         Ok(Sockets::candidates(path)?.into_iter().next())
     }
 
-    /// Where the sockets of the pool at `path` may be: those of a server with our environment first, then those of one
-    /// with another.
+    /// Lists the possible sockets of the pool at `path`: those of a server with our environment first, then those of one with another.
     pub fn candidates(path: &Path) -> anyhow::Result<Vec<Sockets>> {
         match backing::kind_of(path)? {
             Some(Kind::Device) => {

@@ -14,11 +14,11 @@ use crate::store::backing::{Kind, Store, kind_of};
 use crate::transfer::format::PACKED;
 
 const BLOCK: usize = BLOCK_SIZE as usize;
-/// How much of both ends is looked at before a store is overwritten. Files are looked at as a whole; a device is not, since
-/// it has no holes and would take hours.
+/// Bytes at both ends that are examined before a store is overwritten. Files are examined as a whole; a device is not, since it has no holes and would take
+/// hours.
 const MARGIN: u64 = 1 << 20;
 
-/// What is known of a store.
+/// Contents of a store, as far as they can be told.
 pub enum Contents {
     /// Nothing: no bytes but zeroes where anything would show.
     Empty,
@@ -59,7 +59,7 @@ pub fn probe(store: &Store) -> anyhow::Result<Contents> {
     Ok(Contents::Foreign(None))
 }
 
-/// Whether a file has nothing but zeroes; its holes need not be read.
+/// Returns true if a file holds only zeroes; its holes need not be read.
 fn is_blank(store: &Store) -> std::io::Result<bool> {
     let mut at = 0;
     while let Some(data) = store.next_data(at)? {
@@ -75,7 +75,7 @@ fn is_blank(store: &Store) -> std::io::Result<bool> {
     Ok(true)
 }
 
-/// The newest valid superblock of the four slots, or the error that says most.
+/// Returns the newest valid superblock of the four slots, or the error that says most.
 fn newest<'a>(slots: impl Iterator<Item = &'a [u8]>) -> Result<Superblock, SuperblockError> {
     let (mut found, mut worst) = (Vec::new(), SuperblockError::Foreign);
     for slot in slots {
@@ -94,19 +94,19 @@ fn newest<'a>(slots: impl Iterator<Item = &'a [u8]>) -> Result<Superblock, Super
     if found.is_empty() { Err(worst) } else { Superblock::newest(&found) }
 }
 
-/// The id of the pool on a device that another process may be serving; `None` if there is no pool.
+/// Returns the id of the pool on a device that another process may be serving; `None` if there is no pool.
 pub fn id_without_lock(path: &Path) -> anyhow::Result<Option<[u8; 16]>> {
     Ok(parameters_without_lock(path)?.map(|parameters| parameters.id))
 }
 
-/// The parameters of a pool that another process may be serving; `None` if there is no pool.
+/// Returns the parameters of a pool that another process may be serving; `None` if there is no pool.
 pub fn parameters_without_lock(path: &Path) -> anyhow::Result<Option<Parameters>> {
     kind_of(path)?;
     let file = input::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     Ok(superblock_without_lock(&file).ok().map(|superblock| superblock.parameters))
 }
 
-/// The newest superblock of a file or device that another process may be serving; [`SuperblockError::Foreign`] if there is none, or it cannot be read.
+/// Returns the newest superblock of a file or device that another process may be serving; [`SuperblockError::Foreign`] if there is none, or it cannot be read.
 pub fn superblock_without_lock(file: &File) -> Result<Superblock, SuperblockError> {
     let mut blocks = vec![0; 4 * BLOCK];
     let (first, second) = blocks.split_at_mut(2 * BLOCK);
@@ -125,7 +125,7 @@ fn read_what_is_there(file: &File, bytes: &mut [u8], offset: u64) {
     }
 }
 
-/// The superblock of a store that must be a pool, all of it.
+/// Returns the superblock of a store; fails unless the store is a pool and has its full length.
 pub fn require_pool(store: &Store) -> anyhow::Result<Superblock> {
     let path = store.path().display();
     match probe(store)? {
@@ -149,7 +149,7 @@ pub fn require_pool(store: &Store) -> anyhow::Result<Superblock> {
     }
 }
 
-/// Names what starts with these bytes, where it is well known.
+/// Identifies well-known contents by their first bytes.
 pub fn identify(head: &[u8]) -> Option<&'static str> {
     const SIGNATURES: [(usize, &[u8], &str); 24] = [
         (0, b"XFSB", "an XFS file system"),

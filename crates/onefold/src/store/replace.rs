@@ -9,12 +9,12 @@ use anyhow::{Context, ensure};
 
 use crate::io::input;
 
-/// What a file begins with that a command may replace, and what that is called.
+/// Kind of file that a command may replace, known by its first bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Replaceable {
     /// The first bytes.
     pub begins: &'static [u8],
-    /// What it is called.
+    /// Name of the kind in messages.
     pub what: &'static str,
 }
 
@@ -50,7 +50,7 @@ impl Replaceable {
     }
 }
 
-/// A name in the same folder that nothing has.
+/// Returns a random name in the same folder that no file has.
 fn beside(path: &Path) -> anyhow::Result<PathBuf> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;

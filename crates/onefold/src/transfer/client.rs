@@ -50,9 +50,9 @@ pub struct Client {
 /// Part of an export: so many bytes that read as zeroes, or may be data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// How long it is.
+    /// Number of bytes.
     pub length: u64,
-    /// Whether it reads as zeroes.
+    /// True if the extent reads as zeroes.
     pub is_zero: bool,
 }
 
@@ -74,12 +74,12 @@ impl Client {
         Ok(client)
     }
 
-    /// Bytes of the export.
+    /// Returns the size of the export in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether writes are refused.
+    /// Returns true if the server refuses writes.
     pub fn is_read_only(&self) -> bool {
         self.flags & TRANSMISSION_READ_ONLY != 0
     }
@@ -283,7 +283,7 @@ impl Client {
         self.request(Command::Flush, (0, 0), &[], &mut [], |_, _| {})
     }
 
-    /// What the range begins with: its first extents, at least one. All of it is data where the server does not say.
+    /// Asks for the first extents of the range, at least one. All of it counts as data where the server does not say.
     pub fn extents(&mut self, offset: u64, length: u32) -> anyhow::Result<Vec<Extent>> {
         let mut extents = Vec::new();
         if self.has_allocation {
@@ -315,7 +315,7 @@ fn put_string(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(text.as_bytes());
 }
 
-/// Words for an error of the protocol.
+/// Explains an error of the protocol, with the command and its place.
 fn explain(error: u32, command: Command, offset: u64, text: &str) -> anyhow::Error {
     const NO_SPACE: u32 = ErrorCode::NoSpace as u32;
     const NOT_PERMITTED: u32 = ErrorCode::NotPermitted as u32;

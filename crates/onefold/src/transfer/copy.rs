@@ -25,7 +25,7 @@ const GAP: usize = 64 << 10;
 /// Chunks at a time.
 const WORKERS: usize = 4;
 
-/// What a destination holds before.
+/// Contents of a destination before the transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Before {
     /// Nothing: it reads as zeroes.
@@ -36,14 +36,14 @@ pub enum Before {
     Anything,
 }
 
-/// What a transfer came to, in bytes.
+/// Byte counts of a transfer that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// What is not zero in the source, by blocks.
+    /// Bytes of blocks in the source that are not zero.
     pub data: u64,
-    /// What of it the destination held already, at the same place.
+    /// Bytes of these that the destination held already, at the same place.
     pub in_place: u64,
-    /// What was written, zeroes within a stretch among it.
+    /// Bytes written, with the zeroes within a stretch.
     pub written: u64,
 }
 
@@ -61,29 +61,29 @@ impl std::error::Error for Interrupted {}
 
 type Digest = [u8; 32];
 
-/// Whether a disk says of itself that all of it reads as zeroes, up to `size`.
+/// Returns true if a disk says of itself that all of it reads as zeroes, up to `size`.
 pub fn is_empty(place: &Place, size: u64) -> anyhow::Result<bool> {
     Ok(Allocation::open(place)?.zeroes_to(0, size)? >= size)
 }
 
 /// A transfer.
 pub struct Transfer<'a> {
-    /// Where the data is.
+    /// Disk that the data is read from.
     pub source: &'a Place,
-    /// Where it goes.
+    /// Disk that the data is written to.
     pub destination: &'a Place,
     /// Bytes of the destination that are to be as the source; zeroes beyond the source's end.
     pub size: u64,
-    /// What the destination holds before.
+    /// Contents of the destination before the transfer.
     pub before: Before,
-    /// What is shown of the copying.
+    /// Name of the copying in the progress shown.
     pub what: &'static str,
     /// Set when the end is asked for.
     pub stop: &'a AtomicBool,
 }
 
 impl Transfer<'_> {
-    /// Copies everything, makes it durable, reads it back and compares.
+    /// Transfers everything, makes it durable, reads it back and compares.
     pub fn run(&self) -> anyhow::Result<Outcome> {
         // What is empty is not asked for its holes.
         let before = if self.before == Before::Empty { None } else { Some(Allocation::open(self.destination)?) };
@@ -111,7 +111,7 @@ impl Transfer<'_> {
         Ok(outcome)
     }
 
-    /// Runs the workers to their ends; the first error, if there is one.
+    /// Starts the workers and waits for their ends; returns the first error, if there is one.
     fn workers<T: Send>(&self, work: impl Fn(&AtomicBool) -> anyhow::Result<T> + Sync) -> anyhow::Result<Vec<T>> {
         let ended = &AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -232,11 +232,11 @@ impl Transfer<'_> {
     }
 }
 
-/// What the workers share.
+/// State of the walk, shared by the workers.
 struct Walk {
     pieces: Pieces,
     progress: Progress,
-    /// What chunks are to hold, in their order; the others are to be zero, if this is a verification.
+    /// Digests of the chunks with data, in their order, if this is a verification; all other chunks must be zero.
     digests: Digests,
 }
 
@@ -262,7 +262,7 @@ fn write_data(destination: &mut Disk, offset: u64, data: &[u8]) -> anyhow::Resul
     Ok(written)
 }
 
-/// The parts with data, whole blocks; zeroes between them belong to them where they are few.
+/// Returns the ranges with data, in whole blocks; a short gap of zeroes belongs to its range.
 fn stretches(data: &[u8]) -> Vec<(usize, usize)> {
     let mut found: Vec<(usize, usize)> = Vec::new();
     for (number, block) in data.chunks(BLOCK).enumerate().filter(|(_, block)| !is_zero(block)) {

@@ -12,7 +12,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use crate::clients::listen::Address;
 use crate::transfer::client::{Client, Extent};
 
-/// Where an end is.
+/// Place of one end of a transfer.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// A raw file or device, open: what its path leads to meanwhile does not matter.
@@ -58,7 +58,7 @@ fn open_file(file: &Arc<File>, path: &Path) -> anyhow::Result<Disk> {
 }
 
 impl Disk {
-    /// Bytes in it.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         match self {
             Disk::File { size, .. } => *size,
@@ -104,7 +104,7 @@ impl Disk {
         if done { Ok(()) } else { self.write(offset, &vec![0; length]) }
     }
 
-    /// What a range that is not empty begins with: where data is, and where zeroes are.
+    /// Returns the first extents of a range that is not empty, as data or zeroes.
     pub fn extents(&mut self, offset: u64, length: u64) -> anyhow::Result<Vec<Extent>> {
         let there = self.size().saturating_sub(offset);
         if there == 0 {

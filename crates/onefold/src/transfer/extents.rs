@@ -16,7 +16,7 @@ const LOOK_AHEAD: u64 = 1 << 31;
 /// A disk and what it said of its allocation from some offset on.
 pub struct Allocation {
     disk: Disk,
-    /// Where the last answer ends.
+    /// Offset at which the last answer ends.
     asked_to: u64,
     /// Extents of the last answer that were not passed: where each ends, and whether it reads as zeroes.
     known: VecDeque<(u64, bool)>,
@@ -61,11 +61,11 @@ impl Allocation {
 pub struct Piece {
     /// Number of the chunk.
     pub number: u64,
-    /// Where it begins.
+    /// Offset of its first byte.
     pub offset: u64,
     /// Bytes of it.
     pub length: usize,
-    /// Whether each of the disks may hold data there, in their order.
+    /// True, for each of the disks in their order, if it may hold data there.
     pub has_data: [bool; 2],
 }
 
@@ -148,7 +148,7 @@ mod tests {
 
     const MIB: u64 = CHUNK as u64;
 
-    /// All pieces: their numbers and who has data there; and how many bytes were passed.
+    /// Collects all pieces, as numbers and the disks with data there, and counts the bytes that were passed.
     fn walk(mut pieces: Pieces, wanted: &[u64]) -> (Vec<(u64, [bool; 2])>, u64) {
         let (mut found, mut passed) = (Vec::new(), 0);
         loop {

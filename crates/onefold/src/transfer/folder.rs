@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::io::input;
 use crate::store::identity::Identity;
 
-/// What every name begins with, and how many hexadecimal digits follow.
+/// Beginning of every name, and the number of hexadecimal digits that follow.
 const PREFIX: &str = "onefold-";
 const DIGITS: usize = 16;
 /// New names that are tried.
@@ -27,7 +27,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// A new one. Removes those that killed processes have left.
+    /// Makes a new folder, and removes those that killed processes have left.
     pub fn new() -> anyhow::Result<Folder> {
         Folder::within(&std::env::temp_dir())
     }
@@ -51,7 +51,7 @@ impl Folder {
         bail!("cannot make a folder in {}: other commands remove it", parent.display())
     }
 
-    /// A name in it.
+    /// Returns the path of a name in the folder.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }

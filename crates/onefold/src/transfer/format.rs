@@ -53,7 +53,7 @@ fn begins(file: &File, at: u64, mark: &[u8]) -> bool {
     file.read_exact_at(&mut there, at).is_ok() && there == mark
 }
 
-/// The format of a file that is there. Refuses what holds an image, and is none.
+/// Returns the format of a file that exists. Refuses one that contains an image, and is none.
 pub fn of_content(path: &Path) -> anyhow::Result<&'static str> {
     let file = input::open(path).with_context(|| format!("cannot open the image {}", path.display()))?;
     for (at, mark, format) in MARKS {
@@ -78,7 +78,7 @@ pub fn of_content(path: &Path) -> anyhow::Result<&'static str> {
     Ok("raw")
 }
 
-/// Whether an image ends before the data that its header counts, where `qemu-img check` does not see that: VDI (blocks allocated, their size, and where
+/// Returns true if an image ends before the data that its header counts, where `qemu-img check` does not see that: VDI (blocks allocated, their size, and where
 /// they begin, at 0x184, 0x178 and 0x158 of its header), and dynamic VHD, which ends with a copy of its first sector.
 pub fn is_cut_short(path: &Path, format: &str) -> anyhow::Result<bool> {
     let file = input::open(path).with_context(|| format!("cannot open the image {}", path.display()))?;
@@ -97,7 +97,7 @@ pub fn is_cut_short(path: &Path, format: &str) -> anyhow::Result<bool> {
     })
 }
 
-/// The format that a new file's name asks for.
+/// Returns the format that a new file's name asks for.
 pub fn of_name(path: &Path) -> Result<&'static str, String> {
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase()).unwrap_or_default();
     match extension.as_str() {

@@ -14,9 +14,9 @@ use crate::transfer::disk::Place;
 use crate::transfer::folder::Folder;
 use crate::transfer::format;
 
-/// How long qemu-nbd may take to open an image.
+/// Time that qemu-nbd may take to open an image.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How `qemu-img check` ends: nothing is wrong, space is lost and no data, it knows no check for the format.
+/// Exit codes of `qemu-img check`: nothing is wrong, space is lost and no data, it knows no check for the format.
 const CHECK_GOOD: i32 = 0;
 const CHECK_LEAKS: i32 = 3;
 const CHECK_UNKNOWN: i32 = 63;
@@ -72,7 +72,7 @@ impl Tool {
         Address::Unix(self.socket.clone())
     }
 
-    /// Where the image is found now.
+    /// Returns the place at which the image is served.
     pub fn place(&self) -> Place {
         Place::Export(self.address(), String::new())
     }
@@ -95,7 +95,7 @@ impl Drop for Tool {
     }
 }
 
-/// Names of other files that the header of an image leads to: a backing file, a data file, extents.
+/// Lists the names of other files that the header of an image leads to: a backing file, a data file, extents.
 pub fn other_files(image: &Path, format: &str) -> anyhow::Result<Vec<String>> {
     let path = absolute(image)?;
     let mut command = Command::new("qemu-img");
@@ -111,7 +111,7 @@ pub fn other_files(image: &Path, format: &str) -> anyhow::Result<Vec<String>> {
     Ok(names.filter(|name| Path::new(name) != path).map(String::from).collect())
 }
 
-/// What is wrong with an image, by its own tables: data beyond its end, as of one that was cut short, which would read as zeroes.
+/// Finds the damage of an image, by its own tables: data beyond its end, as of one that was cut short, which would read as zeroes.
 pub fn damage(image: &Path, format: &str) -> anyhow::Result<Option<String>> {
     if format::is_cut_short(image, format)? {
         return Ok(Some("it ends before its last block".into()));
@@ -147,7 +147,7 @@ pub fn create(image: &Path, format: &str, size: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Words for a program that cannot be started.
+/// Explains that a program cannot be started, with advice for its installation.
 fn missing(error: std::io::Error, program: &str, format: &str) -> anyhow::Error {
     if error.kind() == ErrorKind::NotFound {
         return anyhow::anyhow!(

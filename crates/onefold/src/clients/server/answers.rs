@@ -61,7 +61,7 @@ impl Server {
         self.advance(slot, core);
     }
 
-    /// Plans what can be sent of a read's reply.
+    /// Plans as much of a read's reply as can be sent now.
     fn continue_read(&mut self, place: u32, core: &mut Core) {
         let entry = self.shared.table.get(place);
         let Some(connection) = self.connections[entry.connection as usize].as_mut() else { return };
@@ -130,7 +130,7 @@ impl Server {
         }
     }
 
-    /// Plans the replies that waited for one in several parts, if it is complete.
+    /// Plans the replies that waited for one in several parts, if that is complete.
     fn continue_deferred(&mut self, slot: u32, core: &mut Core) {
         loop {
             let Some(connection) = self.connections[slot as usize].as_mut() else { return };
@@ -194,7 +194,7 @@ fn finish_plain(
     connection.requests -= 1;
 }
 
-/// The runs of data and zeroes in an answer.
+/// Fills `runs` with the runs of data and zeroes in an answer.
 fn fill_runs(segments: &[engine::DataSegment], runs: &mut Vec<Run>) {
     runs.clear();
     runs.extend(segments.iter().map(|segment| match segment.buffer {
@@ -203,7 +203,7 @@ fn fill_runs(segments: &[engine::DataSegment], runs: &mut Vec<Run>) {
     }));
 }
 
-/// What the pool lacks, if that is why a request failed.
+/// Returns the part of the pool that is full, if a request failed for lack of space.
 fn full(error: Error, core: &Core) -> Option<Full> {
     if error == Error::NoSpace { core.engine.full() } else { None }
 }

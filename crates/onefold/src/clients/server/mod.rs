@@ -30,42 +30,42 @@ use crate::io::ring::SPANS;
 use crate::log::Failures;
 use crate::memory::capacity::Connections;
 
-/// Handshakes at a time: when more come, the oldest goes.
+/// Number of handshakes at a time: when more come, the oldest goes.
 const HALF_OPEN_MAX: usize = 128;
-/// How long a client may take to choose an export.
+/// Time that a client may take to choose an export.
 const HANDSHAKE_NANOS: Nanos = 10_000_000_000;
-/// The same while there is no room for another client.
+/// Time that a client may take to choose an export while there is no room for another client.
 const CROWDED_NANOS: Nanos = 1_000_000_000;
-/// How long a client may hold buffers that others wait for: for a piece of a write, and without taking any of a reply.
+/// Time that a client may hold buffers that others wait for: for a piece of a write, and without taking any of a reply.
 const STALL_NANOS: Nanos = 30_000_000_000;
-/// When a silent TCP client is asked whether it is there, how often, and after how many questions it is gone.
+/// Keepalive of TCP clients: silence before the first probe, time between probes, and number of unanswered probes after which a client is gone.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
-/// How long to wait before accepting again after a failure (too many open files).
+/// Time from a failed accept to the next one (too many open files).
 const RETRY_NANOS: Nanos = 100_000_000;
-/// A read of up to this is read as a whole before it is answered, where an error could not be told later.
+/// Bytes of the largest read that is read as a whole before it is answered, where an error could not be told later.
 const COLLECT_BYTES: u64 = 4 << 20;
 /// Bytes of writes that the engine is given between two looks at the sockets.
 const SUBMITTED_AT_ONCE: usize = 128 << 10;
-/// The part of the engine's table of requests that one connection may take.
+/// Divisor of the engine's table of requests: one connection may take one part in 8.
 const TABLE_SHARE: u32 = 8;
 
 /// Listeners and connections.
 pub struct Server {
     listeners: Vec<Listener>,
-    /// Whether an accept is in flight, by listener.
+    /// True for each listener on which an accept is in flight.
     accepting: Vec<bool>,
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<u32>,
-    /// The most connections at a time.
+    /// Number of connections at a time, at most.
     most: usize,
     shared: Shared,
-    /// The most bytes of a read that is collected, however many buffers there are.
+    /// Bytes of a read that is collected, at most, however many buffers there are.
     collect_most: u64,
     /// Connections that wait for the engine, in order.
     waiting: VecDeque<u32>,
-    /// How many of them wait for each thing ([`Wants`]).
+    /// Number of waiting connections for each resource ([`Wants`]).
     waiting_for: [u32; 2],
     /// Connections that have begun enough for now, in order.
     later: Later,
@@ -75,7 +75,7 @@ pub struct Server {
     runs: Vec<Run>,
     deadline: Option<Nanos>,
     stopping: bool,
-    /// Connections accepted so far.
+    /// Number of connections accepted so far.
     accepted: u64,
     failures: Failures,
     dropped: Failures,
@@ -83,8 +83,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server on these listeners, with memory that is divided so, for `wanted` clients if there is ever memory for them;
-    /// it accepts nothing before [`Server::start`].
+    /// Makes a server on these listeners with this division of memory, for `wanted` clients if there is ever memory for them; it accepts nothing
+    /// before [`Server::start`].
     pub fn new(
         listeners: Vec<Listener>,
         limits: &Limits,
@@ -121,7 +121,7 @@ impl Server {
         server
     }
 
-    /// Keeps to this division of the memory from here on. What is in service goes on as it began.
+    /// Keeps to this division of the memory from here on. Requests in service continue as they began.
     pub fn divide(&mut self, limits: &Limits, piece_blocks: u32, connections: Connections) {
         let block = BLOCK as u64;
         // A piece must fit into the write buffers several times over, and into one operation of the ring with the area
@@ -142,24 +142,24 @@ impl Server {
         self.set_read_buffers(limits.buffers.saturating_sub(limits.write_buffers));
     }
 
-    /// There are so many buffers beside those for what comes in: the boundary between read cache and index has moved.
+    /// Sets the number of buffers beside those for incoming writes: the boundary between read cache and index has moved.
     pub fn set_read_buffers(&mut self, count: u32) {
         let read_budget = (u64::from(count) * BLOCK as u64 / 2).max(self.shared.piece_bytes);
         self.shared.read_budget = read_budget;
         self.shared.collect_bytes = self.collect_most.min(read_budget / 4);
     }
 
-    /// Whether one more client may come.
+    /// Returns true if one more client may connect: a slot is free and the limit is not reached.
     fn has_room(&self) -> bool {
         self.connections.len() - self.free.len() < self.most && !self.free.is_empty()
     }
 
-    /// The listeners.
+    /// Returns the sockets that it listens on; none after a stop.
     pub fn listeners(&self) -> &[Listener] {
         &self.listeners
     }
 
-    /// Whether clients over TCP may encrypt.
+    /// Returns the TLS mode for clients over TCP: off, allowed or required.
     pub fn tls(&self) -> Mode {
         self.shared.tls.as_ref().map_or(Mode::Off, Tls::mode)
     }
@@ -175,7 +175,7 @@ impl Server {
         }
     }
 
-    /// An accept ended.
+    /// Takes the result of an accept: begins with the client if there is room, and accepts again, after a failure only after `RETRY_NANOS`.
     pub fn accepted(&mut self, listener: u32, result: i32, socket: Option<OwnedFd>, core: &mut Core) {
         let listener = listener as usize;
         if let Some(accepting) = self.accepting.get_mut(listener) {
@@ -211,7 +211,7 @@ impl Server {
         self.start(core);
     }
 
-    /// Begins with a client; where too many are at their handshakes, the oldest of these makes room.
+    /// Begins with a client; if too many are in their handshakes, the oldest of these makes room.
     fn welcome(&mut self, slot: u32, socket: OwnedFd, is_tcp: bool, core: &mut Core) {
         let most = HALF_OPEN_MAX.min(self.most / 2).max(1);
         let half_open = |connection: &&mut Box<Connection>| connection.is_half_open();
@@ -237,7 +237,7 @@ impl Server {
         }
     }
 
-    /// Every slot is taken: handshakes that are not over by then make room for others.
+    /// Brings forward the deadline of all handshakes because every slot is taken: those that are not over by then make room for others.
     fn hurry(&mut self, deadline: Nanos) {
         for connection in self.connections.iter_mut().flatten() {
             connection.deadline = connection.deadline.map(|late| late.min(deadline));
@@ -245,7 +245,7 @@ impl Server {
         self.wake_at(deadline);
     }
 
-    /// A receive of a connection ended.
+    /// Takes the result of a receive, and lets the connection continue.
     pub fn received(&mut self, slot: u32, result: i32, core: &mut Core) {
         if let Some(connection) = self.connections[slot as usize].as_mut() {
             connection.received(result, &mut self.shared, core);
@@ -253,22 +253,22 @@ impl Server {
         }
     }
 
-    /// Whether a receive since the last call left something behind, probably.
+    /// Returns true if a receive since the last call probably left something behind in its socket.
     pub fn expects_more(&mut self) -> bool {
         std::mem::take(&mut self.shared.expects_more)
     }
 
-    /// Gives the engine some of what has been received; true if there was anything.
+    /// Gives the engine at most about `SUBMITTED_AT_ONCE` bytes of what has been received; returns true if there was anything.
     pub fn submit_arrived(&mut self, core: &mut Core) -> bool {
         self.shared.submit_arrived(SUBMITTED_AT_ONCE, core)
     }
 
-    /// Whether anything has been received that the engine can be given.
+    /// Returns true if a piece of a write has arrived and the engine can take one.
     pub fn has_arrived(&self, core: &Core) -> bool {
         self.shared.has_arrived(core)
     }
 
-    /// A send of a connection ended.
+    /// Takes the result of a send: gives the answers that have left back to the engine, and lets the connection continue.
     pub fn sent(&mut self, slot: u32, result: i32, core: &mut Core) {
         let Some(connection) = self.connections[slot as usize].as_mut() else { return };
         let socket = connection.socket.as_raw_fd();
@@ -282,7 +282,7 @@ impl Server {
         self.advance(slot, core);
     }
 
-    /// Lets a connection go on, and sees whether it has come to its end.
+    /// Lets a connection continue; queues it if it has to wait, and sets the deadlines that follow.
     fn advance(&mut self, slot: u32, core: &mut Core) {
         let Some(connection) = self.connections[slot as usize].as_mut() else { return };
         // Whoever is in the queue has its turn when the queue is gone through.
@@ -308,7 +308,8 @@ impl Server {
         }
     }
 
-    /// Where the client in `newest` has taken one place for TLS too many, the oldest handshake gives way; it does so itself where it is the only one.
+    /// Kills the oldest handshake if the client in `newest` has taken one place for TLS too many; that is the newest itself if it is the only
+    /// handshake.
     fn limit_tls(&mut self, newest: u32) {
         let relayed = || self.connections.iter().flatten().filter(|connection| connection.has_tls_place());
         let handshakes = || relayed().filter(|connection| connection.is_half_open());
@@ -324,7 +325,7 @@ impl Server {
         }
     }
 
-    /// A turn of the reactor begins: some of those go on that had more to begin than the last ones took.
+    /// Begins a turn of the reactor: continues some of the connections that had more to begin than the last turns took.
     pub fn begin_turn(&mut self, core: &mut Core) {
         self.shared.turn += 1;
         for _ in 0..self.later.due() {
@@ -334,13 +335,13 @@ impl Server {
         }
     }
 
-    /// Whether anyone has more to begin.
+    /// Returns true if a connection has more requests to begin than its turns took so far.
     pub fn has_later(&self) -> bool {
         !self.later.is_empty()
     }
 
-    /// Lets those go on that wait for the engine; true if any did. Only the first that waits for something may take it; the
-    /// others go on if they have it already.
+    /// Continues the connections that wait for the engine; returns true if any did. Only the first that waits for a resource may take it; the others
+    /// continue if they have it already.
     pub fn resume(&mut self, core: &mut Core) -> bool {
         let (mut any, mut at) = (false, 0);
         let mut turn = Turn { place: true, buffers: true };
@@ -376,7 +377,7 @@ impl Server {
         any
     }
 
-    /// Starts sends of all that is ready, and closes what is done with; true if the engine was told something.
+    /// Starts sends of everything that is ready, and closes connections that have ended; returns true if the engine was told something.
     pub fn flush(&mut self, core: &mut Core) -> bool {
         let mut any = false;
         while let Some(slot) = self.ready.pop() {
@@ -399,7 +400,7 @@ impl Server {
         any
     }
 
-    /// Gives answers that have left back to the engine; true if there were any.
+    /// Gives answers that have left back to the engine; returns true if there were any.
     fn release(&mut self, slot: u32, core: &mut Core) -> bool {
         let any = !self.departed.is_empty();
         for (answer, bytes) in self.departed.drain(..) {
@@ -414,7 +415,7 @@ impl Server {
         any
     }
 
-    /// Closes a connection that has come to its end; true if the engine was told something.
+    /// Closes a connection that has ended; returns true if the engine was told something.
     fn close_if_done(&mut self, slot: u32, core: &mut Core) -> bool {
         let Some(connection) = self.connections[slot as usize].as_mut() else { return false };
         let mut told = false;
@@ -453,7 +454,8 @@ impl Server {
         told
     }
 
-    /// Gives back all that a dead connection holds, but for what the engine has not answered yet.
+    /// Gives back everything that a dead connection holds, except for requests that the engine has not answered yet; returns true if the engine was
+    /// told something.
     fn bury(&mut self, slot: u32, core: &mut Core) -> bool {
         let Some(connection) = self.connections[slot as usize].as_mut() else { return false };
         if let Some(place) = connection.abandon(core) {
@@ -483,7 +485,7 @@ impl Server {
         any
     }
 
-    /// When [`Server::expire`] wants to be called.
+    /// Returns the time at which [`Server::expire`] has to be called; `None` if nothing is timed.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.deadline
     }
@@ -492,7 +494,7 @@ impl Server {
         self.deadline = Some(self.deadline.map_or(time, |deadline| deadline.min(time)));
     }
 
-    /// Ends what has taken too long.
+    /// Kills connections that have exceeded a limit: late handshakes, clients that stall others, and clients that take no last replies.
     pub fn expire(&mut self, core: &mut Core) {
         if self.deadline.is_none_or(|deadline| deadline > core.now) {
             return;
@@ -518,8 +520,8 @@ impl Server {
         self.start(core);
     }
 
-    /// No more connections and no more requests: those in service are still answered. What a client sends from now on gets no answer, so that
-    /// one that connects again sends it to the next server. An error would reach who made the request: a guest's file system.
+    /// Takes no more connections and requests; requests in service are still answered. What a client sends from now on gets no answer, so that a
+    /// client that connects again sends it to the next server. An error would reach the origin of the request: a guest's file system.
     pub fn stop(&mut self, core: &mut Core) {
         self.stopping = true;
         for (number, listener) in self.listeners.iter().enumerate() {
@@ -538,41 +540,41 @@ impl Server {
         }
     }
 
-    /// Whether every request was answered, and the answer has left.
+    /// Returns true if every request was answered and every answer has left.
     pub fn is_quiet(&self) -> bool {
         let quiet = |connection: &Connection| connection.requests == 0 && connection.output.is_empty();
         self.connections.iter().flatten().all(|connection| quiet(connection))
     }
 
-    /// Whether the engine has requests to answer.
+    /// Returns true if the engine has requests to answer, or holds answers that have not left.
     pub fn is_in_service(&self) -> bool {
         self.shared.places_taken > 0
     }
 
-    /// Requests that have ever come.
+    /// Returns the number of requests that have ever come.
     pub fn requests(&self) -> u64 {
         self.shared.table.entered
     }
 
-    /// How long requests took.
+    /// Returns the times of the requests that were answered, by kind.
     pub fn latencies(&self) -> &Latencies {
         &self.shared.latencies
     }
 
-    /// Connections, and among them those with requests or replies in service.
+    /// Counts the connections, and those of them with requests or replies in service.
     pub fn in_service(&self) -> (usize, usize) {
         let connections = || self.connections.iter().flatten();
         let busy = connections().filter(|connection| connection.requests > 0 || !connection.output.is_empty());
         (connections().count(), busy.count())
     }
 
-    /// Clients connected to a volume.
+    /// Counts the connections to a volume that are not dead.
     pub fn clients_of(&self, volume: VolumeId) -> usize {
         let uses = |connection: &Connection| connection.volume() == volume && connection.state != State::Dead;
         self.connections.iter().flatten().filter(|connection| uses(connection)).count()
     }
 
-    /// Ends the connections that are chosen.
+    /// Kills the connections for which `chosen` returns true.
     pub fn disconnect(&mut self, chosen: impl Fn(&Connection) -> bool) {
         for (slot, connection) in self.connections.iter_mut().enumerate() {
             if let Some(connection) = connection
@@ -584,7 +586,7 @@ impl Server {
         }
     }
 
-    /// Ends the connections to a volume as a stop does: what came is answered, and clients that connect again send the rest again.
+    /// Ends the connections to a volume as a stop does: received requests are answered, and clients that connect again send the rest again.
     pub fn let_go(&mut self, volume: VolumeId, core: &Core) {
         for (slot, connection) in self.connections.iter_mut().enumerate() {
             if let Some(connection) = connection
@@ -598,14 +600,14 @@ impl Server {
         self.wake_at(core.now + STALL_NANOS);
     }
 
-    /// Whether no connection is left.
+    /// Returns true if no connection is left.
     pub fn is_empty(&self) -> bool {
         self.connections.iter().all(Option::is_none)
     }
 }
 
-/// Replies leave at once, and a client whose machine is gone does not keep its slot for ever. That a system has other
-/// settings does no harm.
+/// Sets TCP options: replies leave at once, and a client whose machine is gone does not keep its slot for ever. A failure is ignored: another setting
+/// of the system does no harm.
 fn prepare_tcp(socket: &OwnedFd) {
     use rustix::net::sockopt;
     let _ = sockopt::set_tcp_nodelay(socket, true);
@@ -615,7 +617,7 @@ fn prepare_tcp(socket: &OwnedFd) {
     let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT);
 }
 
-/// Who is at the other end of a connection.
+/// Returns the address of a TCP client, `tcp` if it is not known, or `unix`.
 fn peer_of(socket: &OwnedFd, is_tcp: bool) -> String {
     if !is_tcp {
         return "unix".into();
@@ -624,7 +626,7 @@ fn peer_of(socket: &OwnedFd, is_tcp: bool) -> String {
     address.map_or_else(|| "tcp".into(), |address| address.to_string())
 }
 
-/// Logs that a connection has ended, and why if it was we who ended it.
+/// Logs that a connection has ended, and the reason if the server ended it.
 fn report_end(dropped: &mut Failures, now: Nanos, connection: &Connection) {
     let (number, peer) = (connection.number, &connection.peer);
     match connection.end {

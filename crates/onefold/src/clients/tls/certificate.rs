@@ -15,9 +15,9 @@ use crate::clock;
 use crate::io::input;
 use crate::report::status::show_date;
 
-/// The largest file of certificates or keys that is read.
+/// Bytes of the largest file of certificates or keys that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// What an encrypted key begins with: PKCS #8 (RFC 5958), and the older form of OpenSSL (RFC 1421).
+/// Texts that mark an encrypted key: PKCS #8 (RFC 5958), and the older form of OpenSSL (RFC 1421).
 const ENCRYPTED: [&str; 2] = ["BEGIN ENCRYPTED PRIVATE KEY", "Proc-Type: 4,ENCRYPTED"];
 /// Tags of DER (X.690): a sequence, the version of a certificate, a time with two digits of the year, and one with four.
 const SEQUENCE: u8 = 0x30;
@@ -35,7 +35,7 @@ pub fn read_chain(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     Ok(certificates)
 }
 
-/// Reads the key of a file, which must not be encrypted: a server has nobody to ask for a pass phrase.
+/// Reads the key of a file, which must not be encrypted: a server cannot ask for a pass phrase.
 pub fn read_key(path: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
     let bytes = read(path)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -69,7 +69,7 @@ fn unreadable(path: &Path, what: &str, error: &pem::Error) -> anyhow::Error {
     }
 }
 
-/// Warns of the server's own certificates whose time is over, or has not come: clients that check them refuse the server.
+/// Warns of the server's own certificates that have expired, or are not valid yet: clients that check them refuse the server.
 pub fn warn_of_validity(path: &Path, chain: &[CertificateDer<'_>]) {
     let now = clock::since_1970().as_secs() as i64;
     for problem in chain.iter().filter_map(|certificate| problem(certificate, now)) {
@@ -77,7 +77,7 @@ pub fn warn_of_validity(path: &Path, chain: &[CertificateDer<'_>]) {
     }
 }
 
-/// Why a certificate is not valid at a time in seconds since 1970, with the remedy.
+/// Explains why a certificate is not valid at a time in seconds since 1970, with the remedy; `None` if it is, or if its validity cannot be read.
 fn problem(certificate: &[u8], now: i64) -> Option<String> {
     let (begin, end) = validity(certificate)?;
     let date = |seconds: i64| show_date(u64::try_from(seconds).unwrap_or(0));
@@ -113,7 +113,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// From when until when a certificate is valid (RFC 5280, 4.1), in seconds since 1970.
+/// Reads the first and the last moment at which a certificate is valid (RFC 5280, 4.1), in seconds since 1970.
 fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
     let (SEQUENCE, certificate, _) = element(certificate)? else { return None };
     let (SEQUENCE, mut fields, _) = element(certificate)? else { return None };
@@ -131,7 +131,7 @@ fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
     Some((begin, seconds(tag, end)?))
 }
 
-/// Seconds since 1970 of `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`. Years of two digits are those from 1950 to 2049.
+/// Converts `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ` to seconds since 1970. Years of two digits are those from 1950 to 2049.
 fn seconds(tag: u8, text: &[u8]) -> Option<i64> {
     let digits = text.strip_suffix(b"Z")?;
     let number = |from: usize, count: usize| -> Option<i64> {
@@ -148,7 +148,7 @@ fn seconds(tag: u8, text: &[u8]) -> Option<i64> {
     Some(days * DAY + part(2)? * 3600 + part(3)? * 60 + part(4)?)
 }
 
-/// Why a handshake failed, with the remedy where the library's words have none.
+/// Explains why a handshake failed, with the remedy if the library's words have none.
 pub fn explain(error: &Error) -> String {
     let remedy = match error {
         Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As much of a certificate as says its validity.
+    /// Builds the part of a certificate that states its validity.
     fn certificate(begin: &[u8], end: &[u8]) -> Vec<u8> {
         let sequence = |content: Vec<u8>| [vec![SEQUENCE, 0x82, 0, content.len() as u8], content].concat();
         let time = |text: &[u8]| {

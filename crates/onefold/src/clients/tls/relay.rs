@@ -27,15 +27,15 @@ use crate::log::Failures;
 /// Bytes of replies that are encrypted at once.
 const CHUNK: usize = 64 << 10;
 
-/// Rounds of one client before the others have their turn.
+/// Number of rounds of one client before the others have their turn.
 const ROUNDS_MAX: u32 = 16;
 
-/// How long a client may take none of the last replies after the reactor has closed its side.
+/// Time that a client may take none of the last replies after the reactor has closed its side.
 const LAST_REPLIES: Duration = Duration::from_secs(5);
-/// How long it may take for all of them.
+/// Time that a client may take for all of the last replies.
 const LAST_REPLIES_IN_ALL: Duration = Duration::from_secs(30);
 
-/// Wakes the relay.
+/// Wakes the relay by adding 1 to its event counter.
 pub fn wake(counter: BorrowedFd<'_>) {
     // It can only fail when the counter is full, and then it wakes.
     let _ = rustix::io::write(counter, &1u64.to_ne_bytes());
@@ -51,7 +51,7 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// None where the system refuses.
+    /// Prepares the sockets and the TLS session of a client; `None` if the system or the library refuses.
     pub fn new(
         (client, reactor): (OwnedFd, UnixStream),
         config: Arc<ServerConfig>,
@@ -68,27 +68,27 @@ impl Arrival {
     }
 }
 
-/// Why a client's relay has come to its end.
+/// Reason why a client's relay has ended.
 enum Ended {
-    /// As connections end.
+    /// An end without a warning: the connection was closed, or a socket failed.
     Quietly,
-    /// The client is told by an alert, the operator by the log.
+    /// An error of TLS: an alert tells the client, the log the operator.
     Refused(String),
 }
 
 struct Client {
     arrival: Arrival,
-    /// Decrypted bytes, and how many of them the reactor has taken.
+    /// Decrypted bytes, and the number of them that the reactor has taken.
     decrypted: Vec<u8>,
     taken: usize,
     client_ended: bool,
-    /// Whether all that the reactor sent before its end has been read.
+    /// True if everything that the reactor sent before its end has been read.
     reactor_ended: bool,
     /// The reactor's end, which is seen before the last of what it sent can be read.
     closing: Option<Closing>,
 }
 
-/// When the reactor closed its side, and when the client last took anything since.
+/// Time at which the reactor closed its side, and time at which the client last took anything since.
 #[derive(Clone, Copy)]
 struct Closing {
     since: Instant,
@@ -107,7 +107,7 @@ impl Closing {
 }
 
 impl Client {
-    /// What to wait for: at the client's socket, and at the reactor's.
+    /// Returns the events to wait for: at the client's socket, and at the reactor's.
     fn interests(&self) -> (PollFlags, PollFlags) {
         let (mut client, mut reactor) = (PollFlags::empty(), PollFlags::empty());
         let tls = &self.arrival.tls;
@@ -120,12 +120,12 @@ impl Client {
         (client, reactor)
     }
 
-    /// Whether the reactor has ended it, and nothing of what it sent is waited for any more. In a handshake it has sent nothing.
+    /// Returns true if the reactor has ended it and its last replies are no longer waited for. In a handshake there are none.
     fn is_over(&self) -> bool {
         self.closing.is_some_and(|closing| closing.is_late() || self.arrival.tls.is_handshaking())
     }
 
-    /// Goes on as far as it can, within its turn.
+    /// Moves bytes in both directions as far as it can, within its turn; an error when the client's relay has ended.
     fn go_on(&mut self, chunk: &mut [u8]) -> Result<(), Ended> {
         if self.is_over() {
             return Err(Ended::Quietly);
@@ -235,13 +235,13 @@ impl Client {
     }
 }
 
-/// The SHA-256 digest of a certificate, by the library that has checked it.
+/// Computes the SHA-256 digest of a certificate, with the library that has checked it.
 fn sha256(bytes: &[u8]) -> Option<[u8; 32]> {
     let suite = cipher_suite::TLS13_AES_128_GCM_SHA256.tls13()?;
     suite.common.hash_provider.hash(bytes).as_ref().try_into().ok()
 }
 
-/// What an operation on a socket that never waits has done; None if it would have to wait.
+/// Returns the bytes that an operation on a nonblocking socket has moved; `None` if it would have to wait.
 fn done(result: std::io::Result<usize>) -> Result<Option<usize>, Ended> {
     match result {
         Ok(count) => Ok(Some(count)),
@@ -261,12 +261,12 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Clients come through `arriving`, with a count on `wake`; `open` goes down by one for each that has ended.
+    /// Makes a relay without clients. They come through `arriving`, with a count on `wake`; `open` goes down by one for each that has ended.
     pub fn new(arriving: Receiver<Arrival>, wake: Arc<OwnedFd>, open: Arc<AtomicUsize>) -> Relay {
         Relay { arriving, wake, open, clients: Vec::new(), refusals: Failures::default(), began: Instant::now() }
     }
 
-    /// Until nobody sends arrivals any more and all clients have ended.
+    /// Relays until the sender of arrivals is gone and all clients have ended.
     pub fn run(mut self) {
         let mut chunk = vec![0; CHUNK];
         loop {
@@ -285,7 +285,7 @@ impl Relay {
         }
     }
 
-    /// Takes in those who have come; true if nobody will come any more.
+    /// Takes in the clients that have arrived; returns true if no more can come.
     fn welcome(&mut self) -> bool {
         loop {
             match self.arriving.try_recv() {
@@ -306,7 +306,8 @@ impl Relay {
         }
     }
 
-    /// Drops clients that the reactor has ended, the earliest first, while there are more than have places: others have theirs by now.
+    /// Drops clients that the reactor has ended, the earliest first, while there are more than `CLIENTS_MAX`: their places have been given to
+    /// others.
     fn make_room(&mut self) {
         while self.clients.len() > CLIENTS_MAX {
             let ended = self.clients.iter().enumerate().filter_map(|(at, client)| Some((client.closing?.since, at)));
@@ -316,7 +317,7 @@ impl Relay {
         }
     }
 
-    /// Notes an end; false, for it is not to be kept.
+    /// Logs the end of a client and lowers the count of open ones; returns false, since the client is not kept.
     fn end(&mut self, client: &Client, ended: &Ended) -> bool {
         let who = &client.arrival.who;
         match ended {

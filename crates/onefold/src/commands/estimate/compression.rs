@@ -29,7 +29,7 @@ const ZSTD_LEVEL: i32 = 1;
 /// The sample, as it is read.
 #[derive(Default)]
 pub struct Compression {
-    /// One window in so many is compressed; 0: none.
+    /// N, if one window in N is compressed; 0: none.
     one_in: u64,
     windows: u64,
     contents: HashSet<Digest>,
@@ -43,23 +43,23 @@ pub struct Compression {
     output: Vec<u8>,
 }
 
-/// What it came to.
+/// Result of the measurement.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 pub struct CompressionResult {
     /// Bytes of a container of the sample.
     pub container_bytes: u64,
     /// Containers that the sample fills.
     pub containers: u64,
-    /// One window of the data in so many was looked at.
+    /// N, if one window of the data in N was looked at.
     pub one_window_in: u64,
-    /// What containers would take, in percent of what they take now.
+    /// Size of containers compressed with lz4, in percent of their present size.
     pub lz4_percent: f64,
-    /// The same with zstd.
+    /// Size of containers compressed with zstd, in percent of their present size.
     pub zstd_percent: f64,
 }
 
 impl Compression {
-    /// For data of so many blocks.
+    /// Creates an empty sample for data of this many blocks.
     pub fn new(blocks: u64) -> Compression {
         let zstd = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
         let output =
@@ -67,7 +67,7 @@ impl Compression {
         Compression { one_in: blocks.div_ceil(SAMPLE_BLOCKS).max(1), zstd, output, ..Compression::default() }
     }
 
-    /// The next window; its blocks are compressed if it belongs to the sample.
+    /// Adds the next window; its blocks are compressed if it belongs to the sample.
     pub fn add(&mut self, bytes: &[u8], blocks: &[Block]) {
         let number = self.windows;
         self.windows += 1;
@@ -99,7 +99,7 @@ impl Compression {
         }
     }
 
-    /// What it came to; nothing where the data fills no container.
+    /// Computes the result; `None` if the sample fills no container.
     pub fn result(self) -> Option<CompressionResult> {
         let container = (CONTAINER_BLOCKS * BLOCK) as u64;
         let plain = self.containers * container;
@@ -114,7 +114,7 @@ impl Compression {
     }
 }
 
-/// What a container takes whose blocks have so many bytes, compressed: a plain one has no table.
+/// Returns the bytes that a container takes whose blocks have `compressed` bytes in all; a plain one has no table.
 fn container_bytes(compressed: usize) -> u64 {
     let container = CONTAINER_BLOCKS * BLOCK;
     let table = (CONTAINER_BLOCKS * LENGTH_BITS).div_ceil(8);
@@ -125,12 +125,12 @@ fn container_bytes(compressed: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// The blocks of a window: with a digest of their number.
+    /// Builds the blocks of a window, each with a digest of its number.
     fn blocks(numbers: std::ops::Range<u32>) -> Vec<Block> {
         numbers.map(|number| Block::Content(number.to_le_bytes().repeat(4).try_into().map(Digest).unwrap())).collect()
     }
 
-    /// Bytes that do not compress.
+    /// Generates bytes that do not compress.
     fn noise(length: usize) -> Vec<u8> {
         let mut state = 1_u64;
         let mut next = || {

@@ -33,7 +33,7 @@ use crate::transfer::tool::Tool;
 
 /// Bytes of a window.
 const WINDOW: u64 = (WINDOW_BLOCKS * BLOCK) as u64;
-/// How much of a file is looked at to name what it is.
+/// Bytes at the beginning of a file that are read to identify its type.
 const HEAD: usize = 4096;
 /// The longest range that an image is asked for where its data is.
 const LOOK_AHEAD: u64 = 1 << 31;
@@ -44,13 +44,13 @@ pub struct Input {
     pub path: PathBuf,
     /// Its length in bytes, as the walk has found it.
     size: u64,
-    /// How it is read.
+    /// Format in which it is read: `raw`, or that of an image.
     format: &'static str,
     /// The number of its first window.
     pub first_window: u64,
 }
 
-/// What could not be read, and why.
+/// Path that could not be read, and the error.
 #[derive(Serialize, Clone, Debug)]
 pub struct Unreadable {
     pub path: String,
@@ -72,12 +72,12 @@ pub struct Segment {
     pub blocks: u64,
 }
 
-/// All that there is to be read.
+/// Files to read, and the paths that could not be opened.
 #[derive(Default)]
 pub struct Inputs {
     pub files: Vec<Input>,
     pub unreadable: Vec<Unreadable>,
-    /// What is said of paths that were named.
+    /// Messages about paths that were named.
     pub notes: Vec<String>,
     /// In order.
     pub segments: Vec<Segment>,
@@ -89,24 +89,24 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Windows that hold data.
+    /// Returns the number of windows that hold data.
     pub fn windows(&self) -> u64 {
         self.segments.iter().map(|segment| segment.windows).sum()
     }
 
-    /// Blocks of these windows.
+    /// Returns the number of blocks in the windows that hold data.
     pub fn blocks(&self) -> u64 {
         self.segments.iter().map(|segment| segment.blocks).sum()
     }
 }
 
-/// How to look for files.
+/// Options of the search for files.
 pub struct Walk<'a> {
-    /// Also into file systems that are mounted below directories.
+    /// Set to enter file systems that are mounted below directories.
     pub cross_mounts: bool,
     /// Windows of a segment.
     pub segment_windows: u64,
-    /// Whether images are taken as plain bytes.
+    /// Set to take images as plain bytes.
     pub as_bytes: bool,
     /// Images that are taken although they are not good.
     pub allow: &'a [Allow],
@@ -190,7 +190,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A file below a directory: what is packed there is a file like others.
+    /// Adds a file found below a directory; a packed file is taken as a file like others.
     fn found(&self, path: &Path, metadata: &Metadata, inputs: &mut Inputs, seen: &mut HashSet<(u64, u64)>) {
         match self.format_of(path, |path| Ok(format::of_content(path).unwrap_or(RAW))) {
             Ok(format) => self.file(path, metadata, format, inputs, seen),
@@ -198,7 +198,7 @@ impl Walk<'_> {
         }
     }
 
-    /// How a file is read; an error if it is an image that an import refuses.
+    /// Returns the format in which a file is read, `raw` for plain bytes; an image that an import refuses is an error.
     fn format_of(
         &self,
         path: &Path,
@@ -271,7 +271,7 @@ fn add_windows(segments: &mut Vec<Segment>, segment_windows: u64, windows: &mut 
     }
 }
 
-/// What is worth saying of a path that was named, where what is in it is taken as plain bytes.
+/// Formats a note about a named path that is a pool, or an image taken as plain bytes; `None` for others.
 fn note(path: &Path, format: &str) -> Option<String> {
     let shown = path.display();
     if let Ok(Some(_)) = probe::id_without_lock(path) {
@@ -291,7 +291,7 @@ fn note(path: &Path, format: &str) -> Option<String> {
     ))
 }
 
-/// Blocks of a window, up to the end of its file.
+/// Returns the number of blocks of a window, up to the end of its file.
 fn window_blocks(size: u64, window: u64) -> usize {
     (size - window * WINDOW).min(WINDOW).div_ceil(BLOCK as u64) as usize
 }
@@ -322,7 +322,7 @@ impl Source {
         }
     }
 
-    /// The next bytes at or after `offset` that are stored; all that is left where that cannot be found out.
+    /// Finds the next bytes at or after `offset` that are stored; all that is left of a file whose file system cannot tell.
     fn next_data(&mut self, mut offset: u64, size: u64) -> io::Result<Option<Range<u64>>> {
         let disk = match self {
             Source::File(file) => return next_data(file, offset, size),
@@ -370,7 +370,7 @@ fn pieces(source: &mut Source, size: u64, visit: &mut Visit<'_>) -> io::Result<(
     Ok(())
 }
 
-/// The next bytes at or after `offset` that are stored; all that is left where that cannot be found out.
+/// Finds the next bytes at or after `offset` that are stored; all that is left if the file system cannot tell.
 fn next_data(file: &File, offset: u64, size: u64) -> io::Result<Option<Range<u64>>> {
     use rustix::fs::SeekFrom;
     use rustix::io::Errno;
@@ -393,7 +393,7 @@ pub struct Window<'a> {
     pub number: u64,
     /// Whole blocks, up to the end of the file.
     pub bytes: &'a [u8],
-    /// Which of the blocks are no holes.
+    /// True for each block that is no hole.
     pub present: &'a [bool],
     /// Bytes that were stored.
     pub data_bytes: u64,

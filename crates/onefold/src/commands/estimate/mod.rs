@@ -126,7 +126,7 @@ fn run(arguments: &EstimateArgs, stop: &AtomicBool) -> anyhow::Result<Estimate> 
     Ok(estimate)
 }
 
-/// Each policy with each size, in order and once.
+/// Combines each policy with each size, in order and once; an empty list stands for the usual ones.
 fn combinations(policies: &[Policy], sizes: &[u64]) -> Vec<(Policy, u64)> {
     let policies = if policies.is_empty() { &POLICIES[..] } else { policies };
     let sizes = if sizes.is_empty() { &REQUEST_SIZES[..] } else { sizes };
@@ -141,7 +141,7 @@ fn combinations(policies: &[Policy], sizes: &[u64]) -> Vec<(Policy, u64)> {
     combinations
 }
 
-/// What was counted while reading.
+/// Counts made while reading.
 #[derive(Clone, Default)]
 struct Seen {
     bytes: u64,
@@ -225,7 +225,7 @@ impl Run<'_> {
         }
     }
 
-    /// Everything is noted, and simulated for each policy and size.
+    /// Notes everything in memory, and simulates it for each policy and size.
     ///
     /// # Errors
     /// If it is interrupted before anything was read.
@@ -261,7 +261,7 @@ impl Run<'_> {
         Ok(self.report(rows, Figure::exact(recorded.contents() as f64), None))
     }
 
-    /// Contents are counted by a sample of digests, everything else by segments of the data.
+    /// Estimates the number of contents by a sample of digests, and everything else by segments of the data.
     ///
     /// # Errors
     /// If it is interrupted before anything can be said.
@@ -339,8 +339,8 @@ impl Run<'_> {
         Progress::new("simulating", recorded.blocks() * BLOCK as u64 * self.combinations.len() as u64)
     }
 
-    /// A row from the counts of the segments that were sampled, of so many; `contents` is what `full` stores, where
-    /// that is known better from elsewhere.
+    /// Makes a row from the counts of the sampled segments, of `segments` in all; `contents` is the number that `full` stores, if it is known better from
+    /// elsewhere.
     fn row(
         &self,
         policy: Policy,

@@ -20,7 +20,7 @@ pub const ZERO: u32 = u32::MAX - 1;
 /// Blocks of a read: 128 KiB.
 const READ_BLOCKS: usize = 32;
 
-/// Whether a code is the number of a content.
+/// Returns true if a code is the number of a content, neither a hole nor a block of zeroes.
 fn is_payload(code: u32) -> bool {
     code < ZERO
 }
@@ -29,7 +29,7 @@ fn is_payload(code: u32) -> bool {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Tally {
     pub requests: u64,
-    /// By `engine::policy::Category`; none for a policy that looks nothing up.
+    /// Requests of each `engine::policy::Category`; none for a policy that looks nothing up.
     pub categories: [u64; 4],
     pub written_blocks: u64,
     pub removed_blocks: u64,
@@ -37,9 +37,9 @@ pub struct Tally {
     pub removed_requests: u64,
     /// Reads of 128 KiB that hold anything but zeroes.
     pub reads: u64,
-    /// What the device is asked for them, with nothing cached.
+    /// Requests to the device for these reads, with nothing cached.
     pub device_reads: u64,
-    /// Those that take more than one.
+    /// Reads that take more than one request to the device.
     pub split_reads: u64,
 }
 
@@ -59,15 +59,15 @@ impl AddAssign for Tally {
     }
 }
 
-/// Where contents are.
+/// Slots of contents, as an index and a pool would have them.
 pub trait Slots {
-    /// A request begins: what comes from now on is not known to it.
+    /// Begins a request: contents that come from now on are not known to it.
     fn begin_request(&mut self);
-    /// The slot that the index names for a content.
+    /// Returns the slot that the index names for a content; `None` if it is not known.
     fn known(&self, content: u32) -> Option<u64>;
-    /// The next block with payload: its slot, if it is written.
+    /// Takes the next block with payload, and returns its slot if it is written.
     fn pass(&mut self, written: bool) -> u64;
-    /// The index names this slot for a content from now on.
+    /// Makes the index name this slot for a content from now on.
     fn name(&mut self, content: u32, slot: u64);
 }
 
@@ -112,7 +112,7 @@ pub struct Positions<'a> {
     pub first: &'a [u64],
     /// The position of the next block with payload.
     pub next: u64,
-    /// What comes before is known.
+    /// Position at which the request began; contents with an earlier position are known.
     request: u64,
 }
 
@@ -146,9 +146,9 @@ pub struct Model {
     request_blocks: usize,
     lookups: Vec<Lookup>,
     shares: Vec<bool>,
-    /// Of a block that is not known, an earlier equal one of its request,
+    /// Earlier equal block of its request, for each block that is not known.
     twins: Vec<Option<usize>>,
-    /// and whether it shares that one's slot.
+    /// True for each block that shares the slot of its twin.
     is_twin: Vec<bool>,
 }
 
@@ -242,7 +242,7 @@ impl Model {
         }
     }
 
-    /// Of a known block that was written again, the index names the copy in the longer run, else the older one.
+    /// Makes the index name the copy in the longer run of a known block that was written again, else the older one.
     fn name_copies(&self, codes: &[u32], slots: &mut impl Slots, places: &[Option<u64>]) {
         let (mut written, mut known) = (0..0, 0..0);
         for (at, &code) in codes.iter().enumerate() {

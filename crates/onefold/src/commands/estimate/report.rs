@@ -17,19 +17,19 @@ const BOUNDED_INDEX: f64 = 0.0004;
 const LISTED_MAX: usize = 1000;
 /// The policy of a new volume, and the size of writes that the answer is given for.
 const USUAL: (&str, u64) = ("select", 64 << 10);
-/// By how many points of a hundred another policy has to save more to be worth a word.
+/// Points of a hundred by which another policy has to save more before the answer names it.
 const WORTH_A_WORD: f64 = 1.0;
 
-/// How the data was sampled.
+/// Figures about the sample of the data.
 #[derive(Serialize, Clone, Debug)]
 pub struct Sampling {
-    /// Contents are counted by one in so many of them.
+    /// N, if one content in N is counted.
     pub one_content_in: u64,
-    /// Everything else by so many segments,
+    /// Number of segments that were sampled; everything but contents is estimated by them.
     pub segments_sampled: u64,
-    /// of so many,
+    /// Number of segments that the data has.
     pub segments: u64,
-    /// which have so many blocks.
+    /// Number of blocks in the sampled segments.
     pub sampled_blocks: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Row {
     pub split_reads_percent: Figure,
 }
 
-/// By name, as in the status of a pool.
+/// Serializes the categories by name, as in the status of a pool.
 fn named_categories<S: serde::Serializer>(categories: &[Figure; 4], serializer: S) -> Result<S::Ok, S::Error> {
     use serde::ser::SerializeMap;
     let mut map = serializer.serialize_map(Some(4))?;
@@ -87,7 +87,7 @@ pub struct Estimate {
     sampling: Option<Sampling>,
     /// Images that were read as a guest sees them.
     images: u64,
-    /// What compressing cold containers would save; none where the data fills no container.
+    /// Measured saving from compression of cold containers; `None` if the data fills no container.
     compression: Option<CompressionResult>,
     unreadable_count: u64,
     #[serde(serialize_with = "first_ones")]
@@ -100,7 +100,7 @@ fn first_ones<S: serde::Serializer>(unreadable: &[Unreadable], serializer: S) ->
 }
 
 impl Estimate {
-    /// From what was counted. `bytes`: read, and all; `blocks`: with payload, and of zeroes.
+    /// Creates the result from the counts. `bytes`: read, and all; `blocks`: with payload, and of zeroes.
     pub fn new(
         estimates: Vec<Row>,
         files: u64,
@@ -137,23 +137,23 @@ impl Estimate {
         }
     }
 
-    /// How many images were read as a guest sees them.
+    /// Sets the number of images that were read as a guest sees them.
     pub fn set_images(&mut self, images: u64) {
         self.images = images;
     }
 
-    /// What compression would save.
+    /// Sets the result of the measured compression.
     pub fn set_compression(&mut self, compression: Option<CompressionResult>) {
         self.compression = compression;
     }
 
-    /// What could not be read.
+    /// Sets the paths that could not be read, and their number.
     pub fn set_unreadable(&mut self, unreadable: Vec<Unreadable>) {
         self.unreadable_count = unreadable.len() as u64;
         self.unreadable = unreadable;
     }
 
-    /// For people; with a row for each policy and size of writes if `rows` says so.
+    /// Formats the result for people; with a row for each policy and size of writes if `rows` is set.
     pub fn text(&self, rows: bool) -> String {
         let blocks = |count: u64| size::show(count.saturating_mul(BLOCK as u64));
         let mut text = format!("{}\n", self.answer());
@@ -199,7 +199,7 @@ impl Estimate {
         text
     }
 
-    /// What would be saved, and by which policy, in a sentence.
+    /// Formats a sentence that says how much would be saved, and by which policy.
     fn answer(&self) -> String {
         let data = size::show(self.payload_blocks.saturating_mul(BLOCK as u64));
         let figure = |row: &Row| row.removed_blocks.times(100.0 / self.payload_blocks.max(1) as f64);
@@ -271,7 +271,7 @@ impl Estimate {
     }
 }
 
-/// Bytes with their interval.
+/// Formats an estimate of bytes with half its interval.
 fn bytes_text(figure: Figure) -> String {
     let value = size::show(figure.value as u64);
     if figure.half() > 0.0 { format!("{value} ± {}", size::show(figure.half() as u64)) } else { value }
@@ -282,7 +282,7 @@ fn percent_text(figure: Figure) -> String {
     if half > 0.0 { format!("{:.1} % ± {half:.1}", figure.value) } else { format!("{:.1} %", figure.value) }
 }
 
-/// Says it.
+/// Prints the result for people, or as JSON; `rows` adds the table to the former.
 pub fn show(estimate: &Estimate, json: bool, rows: bool) {
     if json {
         print_json(estimate);

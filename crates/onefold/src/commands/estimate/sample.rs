@@ -22,27 +22,27 @@ const CONTENT: u64 = 20 + TABLE_ENTRY;
 const BLOCK: u64 = 4 + 8;
 /// A window: its number and length, where it begins (in a tree).
 const WINDOW: u64 = 48;
-/// The normal distribution: 95 % lie within so many standard deviations.
+/// Quantile of the normal distribution: 95 % lie within N standard deviations.
 const Z: f64 = 1.959_964;
 
-/// Places of a hash table for so many entries: a power of two, at most 7/8 used.
+/// Returns the places of a hash table for this number of entries: a power of two, at most 7/8 used.
 fn places(entries: u64) -> u64 {
     (entries.saturating_mul(8) / 7 + 1).max(4).checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
-/// Whether everything can be noted of so many blocks and windows, even if no content comes twice.
+/// Returns true if `memory` has room to note all of these blocks and windows, even if no content comes twice.
 pub fn fits(blocks: u64, windows: u64, memory: u64) -> bool {
     let table = places(blocks).saturating_mul(CONTENT);
     let bytes = table.saturating_add(blocks.saturating_mul(BLOCK)).saturating_add(windows.saturating_mul(WINDOW));
     bytes <= memory && blocks < u64::from(ZERO)
 }
 
-/// Windows of a segment, so that a sample has about 64 of them or more: 1 to 64.
+/// Returns the number of windows of a segment, 1 to 64, so that a sample has about 64 segments or more.
 pub fn segment_windows(memory: u64) -> u64 {
     (memory >> 21).clamp(1, 64)
 }
 
-/// Segments at random, so many as `memory` has room for; always the same ones. Their numbers, in order.
+/// Chooses random segments, as many as `memory` has room for, and returns their numbers in order; the choice is always the same.
 pub fn choose(segments: &[Segment], memory: u64) -> Vec<u64> {
     let mut order: Vec<&Segment> = segments.iter().collect();
     order.sort_by_key(|segment| (mix(segment.number), segment.number));
@@ -60,7 +60,7 @@ pub fn choose(segments: &[Segment], memory: u64) -> Vec<u64> {
     chosen
 }
 
-/// A number that looks like a random one (the finalizer of MurmurHash3 on a multiple of the golden ratio).
+/// Mixes a number into one that looks random (the finalizer of MurmurHash3 on a multiple of the golden ratio).
 fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
@@ -87,7 +87,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Room for so much of which [`fits`] is true. The memory is taken as it is needed.
+    /// Creates an empty record with room for counts that satisfy [`fits`]. The memory is taken as it is needed.
     pub fn new(blocks: u64, windows: u64) -> Recorded {
         Recorded {
             numbers: HashMap::with_capacity(blocks as usize),
@@ -112,12 +112,12 @@ impl Recorded {
         self.contents = self.numbers.len();
     }
 
-    /// The number of a content.
+    /// Returns the number of a content; `None` if no window holds it.
     pub fn number_of(&self, digest: &Digest) -> Option<u32> {
         self.numbers.get(digest).copied()
     }
 
-    /// Different contents.
+    /// Returns the number of different contents noted.
     pub fn contents(&self) -> usize {
         self.contents
     }
@@ -131,7 +131,7 @@ impl Recorded {
         self.numbers = HashMap::new();
     }
 
-    /// The windows in order: number, and codes of the blocks.
+    /// Iterates over the windows in the order noted: number, and codes of the blocks.
     pub fn windows(&self) -> impl Iterator<Item = (u64, &[u32])> {
         let mut rest = &self.codes[..];
         self.windows.iter().map(move |&(number, length)| {
@@ -151,7 +151,7 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// As exact as this memory allows.
+    /// Creates an empty sample that is as exact as this memory allows, with room for at least 56 contents.
     pub fn new(memory: u64) -> Distinct {
         let places = 1 << (memory / SAMPLED).max(64).ilog2();
         let most = places / 8 * 7;
@@ -175,13 +175,12 @@ impl Distinct {
         }
     }
 
-    /// One content in so many is looked at.
+    /// Returns N if one content in N is in the sample.
     pub fn one_in(&self) -> u64 {
         1u64.checked_shl(self.zeroes).unwrap_or(u64::MAX)
     }
 
-    /// Different contents. Each is in the sample with the same probability p: the variance of the estimate n / p is n
-    /// (1 - p) / p².
+    /// Estimates the number of different contents. Each is in the sample with the same probability p: the variance of the estimate n / p is n (1 - p) / p².
     pub fn figure(&self) -> Figure {
         let (sampled, one_in) = (self.sample.len() as f64, self.one_in() as f64);
         let value = sampled * one_in;
@@ -204,23 +203,23 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// What was counted.
+    /// Creates a figure from an exact count: its interval has no width.
     pub fn exact(value: f64) -> Figure {
         Figure { value, low: value, high: value }
     }
 
-    /// A share of this.
+    /// Scales the estimate and its interval by a factor of at least 0.
     pub fn times(self, factor: f64) -> Figure {
         Figure { value: self.value * factor, low: self.low * factor, high: self.high * factor }
     }
 
-    /// What is left of `whole`, never less than nothing.
+    /// Subtracts the figure from `whole`; neither the estimate nor a bound falls below 0.
     pub fn taken_from(self, whole: f64) -> Figure {
         let left = |value: f64| (whole - value).max(0.0);
         Figure { value: left(self.value), low: left(self.high), high: left(self.low) }
     }
 
-    /// Half the width of the interval.
+    /// Returns half the width of the interval.
     pub fn half(self) -> f64 {
         (self.high - self.low) / 2.0
     }
@@ -230,9 +229,8 @@ impl Figure {
     }
 }
 
-/// The ratio of two sums over the segments of which these are a random sample: that of the sampled sums. Its variance
-/// is the usual one of a ratio under simple random sampling without replacement (Cochran, Sampling Techniques, 6.4),
-/// with quantiles of Student's t.
+/// Estimates the ratio of two sums over all segments, of which these are a random sample, by that of the sampled sums. Its variance is the usual one of a
+/// ratio under simple random sampling without replacement (Cochran, Sampling Techniques, 6.4), with quantiles of Student's t.
 pub fn ratio(pairs: &[(u64, u64)], segments: u64) -> Figure {
     let (part, whole) = pairs.iter().fold((0.0, 0.0), |(part, whole), &(y, x)| (part + y as f64, whole + x as f64));
     if whole == 0.0 {
@@ -252,8 +250,7 @@ pub fn ratio(pairs: &[(u64, u64)], segments: u64) -> Figure {
     Figure { value, low: (value - half).max(0.0), high: value + half }
 }
 
-/// The ratio of a part to its whole. Where no segment has any of it, or none has anything else, the interval is that of
-/// the rule of three.
+/// Estimates the ratio of a part to its whole. If no segment has any of the part, or none has anything else, the interval is that of the rule of three.
 pub fn share(pairs: &[(u64, u64)], segments: u64) -> Figure {
     let figure = ratio(pairs, segments).within(0.0, 1.0);
     if pairs.len() as u64 >= segments || pairs.is_empty() {
@@ -269,7 +266,7 @@ pub fn share(pairs: &[(u64, u64)], segments: u64) -> Figure {
     }
 }
 
-/// How much of `whole` is such a part.
+/// Estimates the amount of `whole` that is such a part; exact if all segments were sampled.
 pub fn part(pairs: &[(u64, u64)], segments: u64, whole: u64) -> Figure {
     if pairs.len() as u64 >= segments {
         return Figure::exact(pairs.iter().map(|pair| pair.0).sum::<u64>() as f64);
@@ -277,7 +274,7 @@ pub fn part(pairs: &[(u64, u64)], segments: u64, whole: u64) -> Figure {
     share(pairs, segments).times(whole as f64)
 }
 
-/// 97.5 % of Student's t with so many degrees of freedom (the first terms of Fisher's expansion).
+/// Computes the 97.5 % quantile of Student's t with this number of degrees of freedom (the first terms of Fisher's expansion).
 fn student(degrees: f64) -> f64 {
     let z = Z;
     z + (z.powi(3) + z) / (4.0 * degrees) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees.powi(2))

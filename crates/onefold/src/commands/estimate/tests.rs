@@ -21,7 +21,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// A file with a block for each number: the same number, the same bytes; 0 is zeroes.
+    /// Writes a file with a block for each number: equal numbers give equal bytes, and 0 gives zeroes.
     fn file(&self, name: &str, contents: &[u32]) -> PathBuf {
         let path = self.0.join(name);
         let bytes: Vec<u8> = contents.iter().flat_map(|number| number.to_le_bytes().repeat(BLOCK / 4)).collect();
@@ -60,7 +60,7 @@ impl Chance {
     }
 }
 
-/// Runs of known contents, single known ones, new ones and zeroes; if wanted, one block again and again.
+/// Generates runs of known contents, single known ones, new ones and zeroes; with `repeats`, also one block again and again.
 fn contents(chance: &mut Chance, blocks: usize, known: u32, repeats: bool) -> Vec<u32> {
     let (mut contents, mut fresh) = (Vec::new(), chance.below(1 << 20) as u32 * 1024 + known);
     while contents.len() < blocks {
