@@ -54,15 +54,15 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// What the driver found out about a full block while it was hot in the cache.
+/// Facts about a full block that the driver computed while it was hot in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockContent {
     /// The digest of the block's bytes under the pool's digest function and key.
     pub digest: Digest,
-    /// Whether all bytes are zero. (The digest of a zero block is not used.)
+    /// True if all bytes are zero. (The digest of a zero block is not used.)
     pub zero: bool,
-    /// Whether it begins as a record of the journal does ([`crate::begins_as_record`]). Such a block never travels in the journal,
-    /// where it could be taken for one.
+    /// True if it begins as a record of the journal does ([`crate::begins_as_record`]). Such a block never travels in the journal, where it could be taken for
+    /// a record.
     pub record_like: bool,
 }
 
@@ -80,7 +80,7 @@ pub struct BlockInput {
     pub content: Option<BlockContent>,
 }
 
-/// What a request wants done.
+/// Operation that a request asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation<'a> {
     /// Read `length` bytes; `object` groups reads that belong together (a file), 0 if unknown.
@@ -110,7 +110,7 @@ pub enum Operation<'a> {
 pub struct Submit<'a> {
     /// Chosen by the driver, returned in [`Effect::Reply`]. Its upper 16 bits name the client: the long requests of clients take turns.
     pub token: u64,
-    /// Which volume.
+    /// Volume that the request is for.
     pub volume: VolumeId,
     /// First byte.
     pub offset: u64,
@@ -118,7 +118,7 @@ pub struct Submit<'a> {
     pub length: u64,
     /// Answer only when what the request changed is durable.
     pub fua: bool,
-    /// What to do.
+    /// Operation on the byte range.
     pub operation: Operation<'a>,
 }
 
@@ -129,9 +129,9 @@ pub enum Event<'a> {
     Submit(Submit<'a>),
     /// An I/O completed.
     Done {
-        /// Which.
+        /// I/O that completed.
         io: IoId,
-        /// How it went.
+        /// Outcome of the I/O, or the error of the device.
         result: Result<Outcome<'a>, IoError>,
     },
     /// The data or extents of a [`Effect::Reply`] have been sent (or its client is gone): the request and its buffers are
@@ -142,19 +142,19 @@ pub enum Event<'a> {
     /// The flash in front of the store has not answered one of its I/Os for as long as the driver waits. That I/O still completes one
     /// day, and until then has its buffers. The flash is asked for nothing more, and what was read there is read from the store.
     FlashLate,
-    /// The driver's offer to give the pool more metadata where that runs short (true), or its withdrawal. While it stands, changes that find none wait: the driver answers
-    /// [`crate::Engine::awaits_growth`] with [`Command::Grow`], or takes its offer back, and they fail. None is made when a pool is opened.
+    /// The driver's offer to give the pool more metadata where that runs short (true), or its withdrawal. While it stands, changes that find none wait: the
+    /// driver answers [`crate::Engine::awaits_growth`] with [`Command::Grow`], or takes its offer back, and they fail. None is made when a pool is opened.
     GrowthOffered(bool),
     /// An operator's command; answered by [`Effect::ControlReply`] with the same token.
     Control {
         /// Chosen by the driver.
         token: u64,
-        /// What is wanted.
+        /// Command to carry out.
         command: Command<'a>,
     },
 }
 
-/// What came of an I/O that succeeded.
+/// Outcome of an I/O that succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome<'a> {
     /// A write, sync or reserve is complete.
@@ -189,21 +189,21 @@ pub struct PoolChange {
     pub second_copies: Option<u32>,
     /// Bytes that replicas of blocks may take which reads found scattered; `Some(None)` for the default, 0 for none.
     pub replicas: Option<Option<u64>>,
-    /// Which copy the index names of a block that is written again.
+    /// Copy that the index names of a block that is written again.
     pub index_copy: Option<IndexCopy>,
-    /// How much is moved to put what readers found scattered in order again.
+    /// Amount of data that defragmentation may move for readers that found it scattered.
     pub defrag: Option<DefragSetting>,
-    /// How index and read cache share memory; `Some(None)` for the default.
+    /// Division of memory between index and read cache; `Some(None)` for the default.
     pub cache: Option<Option<CacheSetting>>,
-    /// What the read cache finds blocks by.
+    /// Key by which the read cache finds blocks.
     pub cache_key: Option<CacheKey>,
-    /// What the disk under the store is.
+    /// Kind of the disk under the store.
     pub device: Option<DeviceKind>,
     /// Reads of the pass that finds duplicates before blocks share a slot.
     pub dedup_verify: Option<DedupVerify>,
-    /// When a plan of relocation is made and run unasked.
+    /// Times at which a plan of relocation is made and run without a command.
     pub relocate: Option<Schedule>,
-    /// Which feedback loop sets the pace of the pass that finds duplicates.
+    /// Feedback loop that sets the pace of the pass that finds duplicates.
     pub throttle: Option<PassThrottle>,
     /// Policy of which containers are copied to a flash in front of the store.
     pub flash_policy: Option<FlashPolicy>,
@@ -214,17 +214,17 @@ pub struct PoolChange {
 pub struct VolumeProperties {
     /// Its own policy; `Some(None)` to follow the pool.
     pub policy: Option<Option<Policy>>,
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub read_only: Option<bool>,
     /// Admission of one client at a time.
     pub exclusive: Option<bool>,
-    /// When duplicates are found.
+    /// Time at which duplicates are found.
     pub timing: Option<Timing>,
-    /// What its clients are to have.
+    /// Performance that its clients shall have.
     pub goal: Option<Goal>,
-    /// Whether a pass leaves duplicates where a run would be split.
+    /// Rule by which a pass leaves duplicates where sharing them would split a run.
     pub keep_runs: Option<KeepRuns>,
-    /// Who chooses the mode where the timing is hybrid.
+    /// Controller that chooses the mode where the timing is hybrid.
     pub controller: Option<Controller>,
 }
 
@@ -243,21 +243,21 @@ pub enum Command<'a> {
     /// Delete a volume, whoever uses it: what is asked of it from here on fails. Answered when it is durable. Its name is
     /// free at once, its space bit by bit.
     DeleteVolume {
-        /// Which.
+        /// Volume to delete.
         volume: VolumeId,
     },
     /// Change the size of a volume. What is beyond the new end is gone. Answered when it is durable.
     ResizeVolume {
-        /// Which.
+        /// Volume to resize.
         volume: VolumeId,
         /// Size in bytes, a multiple of the block size.
         size: u64,
     },
     /// Change properties of a volume. In force at once, answered when it is durable.
     SetVolume {
-        /// Which.
+        /// Volume to change.
         volume: VolumeId,
-        /// What is to be different.
+        /// Properties to change; the others stay.
         change: VolumeProperties,
     },
     /// Change properties of the pool. In force at once, answered when it is durable.
@@ -273,19 +273,19 @@ pub enum Command<'a> {
     /// Read, verify and repair everything, in the background. Answered when the change is durable; at once where nothing may be
     /// written.
     Scrub {
-        /// What to do.
+        /// Command to the scrub: start, pause or stop.
         command: ScrubCommand,
-        /// What the driver's clock shows, in seconds: only for what the status says. 0: not known.
+        /// Time of the driver's clock in seconds, only for the scrub's status; 0 if it is not known.
         seconds: u64,
     },
     /// Let all blocks share a slot that are stored more than once, in the background. Answered when the change is durable.
     Dedup {
-        /// What to do.
+        /// Command to the pass: start, pause or stop.
         command: DedupCommand,
     },
     /// Put blocks in order by a plan, in the background. Answered at once: nothing of it outlives the engine but what has been moved.
     Relocate {
-        /// What to do.
+        /// Plan to take, or a command to its run: start, pause or stop.
         command: RelocateCommand<'a>,
     },
     /// Answer when nothing is unmerged or pending, so that all figures of the status are exact.
@@ -297,7 +297,7 @@ pub enum Command<'a> {
     CloseEarly,
 }
 
-/// What to do about the pass that finds all duplicates.
+/// Command to the pass that finds all duplicates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DedupCommand {
     /// Begin one, or go on with the one that rests.
@@ -308,13 +308,13 @@ pub enum DedupCommand {
     Stop,
 }
 
-/// What to do about the run of a plan.
+/// Command to the run of a plan of relocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RelocateCommand<'a> {
     /// Slots in the order in which they shall lie: the first of each row, and how many. While a run is under way or rests, there is no
     /// other plan.
     Plan {
-        /// Whether it is a new plan, or more of the last one.
+        /// True for a new plan, false for more of the last one.
         begins: bool,
         /// The rows. A plan has [`crate::MOST_EXTENTS`] at most.
         extents: &'a [(u64, u64)],
@@ -327,7 +327,7 @@ pub enum RelocateCommand<'a> {
     Stop,
 }
 
-/// What to do about the scrub.
+/// Command to the scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScrubCommand {
     /// Begin one, or go on with the one that rests.
@@ -347,14 +347,14 @@ pub enum Effect {
     Reply {
         /// The token of the [`Submit`].
         token: u64,
-        /// What to answer.
+        /// Answer to the request, or its error.
         result: Result<Reply, Error>,
     },
     /// Answer a command.
     ControlReply {
         /// The token of the [`Event::Control`].
         token: u64,
-        /// How it went.
+        /// Success of the command, or its error.
         result: Result<(), ControlError>,
     },
     /// Opening came to an end: from here on requests are taken, or the pool cannot be opened.
@@ -455,12 +455,12 @@ pub enum ControlError {
     NoCheckpoint,
 }
 
-/// What opening found and did.
+/// Findings and actions of the opening of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recovered {
     /// The epoch that this opening began.
     pub epoch: u64,
-    /// Whether the pool had been closed cleanly.
+    /// True if the pool had been closed cleanly.
     pub clean: bool,
     /// Records replayed from the journal.
     pub records: u64,
@@ -493,7 +493,7 @@ pub enum OpenError {
     DamagedPage {
         /// Byte offset of the page.
         offset: u64,
-        /// What the page belongs to.
+        /// Name of the structure that the page belongs to.
         what: &'static str,
     },
     /// A superblock was written by a program that knows more: its version or features are not known here.
@@ -513,7 +513,7 @@ pub enum OpenError {
     },
 }
 
-/// Which device an I/O is for.
+/// Device that an I/O is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Device {
     /// The store: it has the pool.
@@ -523,7 +523,7 @@ pub enum Device {
     Flash,
 }
 
-/// What kind of I/O.
+/// Kind of an I/O, with the outcome that answers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoOp {
     /// Read blocks into the buffers of the segments (all [`Segment::Buffer`]), contiguous on the device; answer with
@@ -533,7 +533,7 @@ pub enum IoOp {
     ReadPages,
     /// Write the segments, one block each, contiguous on the device.
     Write,
-    /// The same, and they are durable when it is done, whatever becomes of other writes (force unit access).
+    /// Write the segments like [`IoOp::Write`]. They are durable when it is done, whatever becomes of other writes (force unit access).
     WriteDurable,
     /// Make durable every write whose [`Event::Done`] was seen before this effect.
     Sync,
@@ -554,7 +554,7 @@ pub enum IoOp {
 }
 
 impl IoOp {
-    /// Whether it writes to the store.
+    /// Returns true for writes, durable or not; false for reads, syncs and the rest.
     pub fn is_write(self) -> bool {
         matches!(self, IoOp::Write | IoOp::WriteDurable)
     }
@@ -606,7 +606,7 @@ impl Failure {
 /// Why a geometry is not possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadGeometry(
-    /// What is wrong with it.
+    /// Reason, as a phrase for messages.
     pub &'static str,
 );
 

@@ -58,7 +58,7 @@ fn key_of(number: u64) -> Key {
     Key::new(VolumeId(1), number)
 }
 
-/// A tree in the page cache, all of it.
+/// Builds a tree whose pages are all in the page cache.
 fn tree(geometry: Geometry) -> (Metadata, Root) {
     let mut metadata = Metadata {
         geometry,
@@ -169,13 +169,13 @@ impl Tables {
         self.index.insert(digest_of((1 << 41) + self.next), Slot(self.next % self.space.slots_of(0).end), 1);
     }
 
-    /// What the delta says of a block that it has.
+    /// Looks up a block in the delta; returns true if the delta has it.
     pub fn delta_get(&mut self) -> bool {
         let number = self.any(DELTA_ENTRIES / 2);
         self.delta.get(key_of(number)).is_some()
     }
 
-    /// A block of the delta gets a new slot; the old one is forgotten.
+    /// Gives a block of the delta a new slot and forgets the old one; returns true if there was an old one.
     pub fn delta_put(&mut self) -> bool {
         self.next += 1;
         let (key, slot) = (key_of(self.any(DELTA_ENTRIES / 2)), Slot((1 << 30) + self.next));
@@ -217,7 +217,7 @@ impl Tables {
         self.contents.candidate(check_bits(digest)).is_some() && self.contents.holding(digest).is_some()
     }
 
-    /// As [`Tables::cache_insert`], by content.
+    /// Inserts a block into the cache by content, as [`Tables::cache_insert`] does; returns true if that evicts one.
     pub fn content_insert(&mut self) -> bool {
         self.next += 1;
         let slot = Slot((1 << 31) + self.next);

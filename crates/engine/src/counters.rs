@@ -2,7 +2,7 @@
 
 use core::ops::{AddAssign, Sub};
 
-/// What the engine has done since it was made, for whoever looks at the cost of requests. Nothing here depends on time.
+/// Counts of the engine's work since it was made, to judge the cost of requests. Nothing here depends on time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Pages of trees looked at: one for each page on the path of each lookup that found it in memory, and one for each page
@@ -58,15 +58,15 @@ impl Sub for PagesWritten {
 }
 
 impl PagesWritten {
-    /// All of them.
+    /// Returns the total of all kinds of pages.
     pub fn sum(&self) -> u64 {
         let PagesWritten { maps, space_map, counts, summaries, map_buffer, disk_index, others } = *self;
         maps + space_map + counts + summaries + map_buffer + disk_index + others
     }
 }
 
-/// What was done with write requests (not with zeroing and discarding) since the pool was opened or the volume was made. A
-/// request is what the engine takes at once: docs/policies.md. Each figure is defined in docs/counters.md.
+/// Counts of write requests (not of zeroing and discarding) since the pool was opened or the volume was made. A request is what the engine takes at once:
+/// docs/policies.md. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WriteCounts {
     /// Requests that were carried out.
@@ -86,16 +86,15 @@ pub struct WriteCounts {
     pub removed: Removed,
     /// Blocks that were rewritten with what they had: kept as they were, or shared with what they mapped to, as a merge found.
     pub same_place_blocks: u64,
-    /// Blocks that were looked up and found in another slot, through the index,
+    /// Blocks that were looked up and found in another slot, through the index.
     pub index_hits: u64,
-    /// and those that were not found there, nor in the same request.
+    /// Blocks that were looked up and found neither in the index nor in the same request.
     pub index_misses: u64,
-    /// What other policies would have removed of the requests that were looked up.
+    /// Blocks and requests that other policies would have removed, of those looked up.
     pub what_if: WhatIf,
 }
 
-/// What was done for read requests since the pool was opened. A request is what the engine takes at once. Each figure is defined in
-/// docs/counters.md.
+/// Counts of read requests since the pool was opened. A request is what the engine takes at once. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadCounts {
     /// Requests that were answered with data.
@@ -106,11 +105,11 @@ pub struct ReadCounts {
     pub device_reads: u64,
     /// Requests that took more than one.
     pub split: u64,
-    /// Blocks that were read ahead of sequential readers,
+    /// Blocks that were read ahead of sequential readers.
     pub ahead_blocks: u64,
-    /// those of them that were used,
+    /// Blocks that were read ahead and used.
     pub ahead_used: u64,
-    /// and blocks between them that were read over.
+    /// Blocks between those read ahead that were read over.
     pub ahead_gaps: u64,
 }
 
@@ -118,11 +117,11 @@ pub struct ReadCounts {
 /// same content. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PlaceCounts {
-    /// Reads that went there because blocks follow each other there, and do not in their slots,
+    /// Reads that went there because blocks follow each other there, and do not in their slots.
     pub in_order: u64,
-    /// because a read in flight stood beside that place,
+    /// Reads that went there because a read in flight stood beside that place.
     pub beside: u64,
-    /// or because it was nearer to the heads.
+    /// Reads that went there because the place was nearer to the heads.
     pub nearer: u64,
     /// Blocks that were read from slots that the index named.
     pub hinted: u64,
@@ -132,7 +131,7 @@ pub struct PlaceCounts {
     pub wrong: u64,
 }
 
-/// What the read cache found by content, and what it holds once for several slots. Each figure is defined in docs/counters.md.
+/// Counts of blocks that the read cache found by content, and that it holds once for several slots. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContentCounts {
     /// Blocks of reads that were not in memory by their slots, and were by their contents, since the pool was opened.
@@ -153,7 +152,7 @@ impl AddAssign for ReadCounts {
     }
 }
 
-/// What a policy removes.
+/// Blocks and requests that a policy removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Removed {
     /// Blocks.
@@ -162,7 +161,7 @@ pub struct Removed {
     pub requests: u64,
 }
 
-/// What the policies would have removed, each as it is where no threshold is given. (`native` removes nothing.)
+/// Blocks and requests that the policies would have removed, each with its default threshold. (`native` removes nothing.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WhatIf {
     /// Of `full`.

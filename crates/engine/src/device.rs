@@ -1,11 +1,11 @@
-//! What the disk under the store is like, as far as that decides how it is read: stated by the driver, or set by an operator.
+//! Traits of the disk under the store (rotational or not, and more), as far as they decide how it is read: stated by the driver, or set by an operator.
 //!
 //! Where nobody has said anything the numbers are those of an SSD.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// What an operator says of the disk under a pool.
+/// Kind of the disk under a pool, as an operator gives it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DeviceKind {
     /// The driver finds out.
@@ -21,7 +21,7 @@ impl DeviceKind {
     /// All of them, by their numbers on disk and in recordings.
     pub const ALL: [DeviceKind; 3] = [DeviceKind::Auto, DeviceKind::Ssd, DeviceKind::Hdd];
 
-    /// See [`DeviceKind::ALL`]; `None` for a number that nobody writes.
+    /// Decodes a number of [`DeviceKind::ALL`]; `None` for a number that is never written.
     pub(crate) fn decode(code: u64) -> Option<DeviceKind> {
         DeviceKind::ALL.get(usize::try_from(code).ok()?).copied()
     }
@@ -70,11 +70,11 @@ pub struct DeviceTraits {
     pub has_heads: bool,
     /// Blocks that nobody wants which a read goes over rather than to end: in the time of another read at another place as many pass by.
     pub gap_blocks: u32,
-    /// Blocks that are read ahead at a time, in order of their places,
+    /// Blocks that are read ahead at a time, in order of their places.
     pub window_blocks: u32,
-    /// in at most so many reads,
+    /// Reads that bring these blocks, at most.
     pub window_reads: u32,
-    /// begun when at most so many are in flight.
+    /// Reads in flight, at most, when reading ahead begins.
     pub reads_in_flight: u32,
     /// Writes of at least so many blocks get slots that follow each other, in containers that are kept for them; 0: none does.
     pub row_blocks: u32,
@@ -101,7 +101,7 @@ impl DeviceTraits {
         row_blocks: 16,
     };
 
-    /// What a disk of this kind is like; `None` where nothing was said.
+    /// Returns the traits of a disk of this kind; `None` for `Auto`.
     pub fn of(kind: DeviceKind) -> Option<DeviceTraits> {
         match kind {
             DeviceKind::Auto => None,
@@ -110,7 +110,7 @@ impl DeviceTraits {
         }
     }
 
-    /// Its kind.
+    /// Returns the kind that the traits belong to: [`DeviceKind::Hdd`] for a disk with heads.
     pub fn kind(&self) -> DeviceKind {
         if self.has_heads { DeviceKind::Hdd } else { DeviceKind::Ssd }
     }

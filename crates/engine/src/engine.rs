@@ -32,7 +32,7 @@ use crate::requests::request::{Requests, Stage};
 
 /// The engine. See [`crate::api`].
 pub struct Engine {
-    /// What all layers below work on.
+    /// State that all layers below work on.
     pub(crate) pool: Pool,
     /// Opened to be audited: after recovery it rests.
     to_audit: bool,
@@ -44,9 +44,9 @@ pub struct Engine {
     pub(crate) ready: VecDeque<RequestId>,
     /// Those whose work may be long, apart from them.
     pub(crate) turns: Turns,
-    /// Writes that wait for room,
+    /// Writes that wait for room.
     pub(crate) blocked: VecDeque<RequestId>,
-    /// and the other list, empty but while they are run again.
+    /// Writes of `blocked` that are run again; empty at all other times.
     pub(crate) retried: VecDeque<RequestId>,
     /// Requests that wait for buffers.
     pub(crate) starved: VecDeque<RequestId>,
@@ -57,10 +57,10 @@ pub struct Engine {
     /// Writes that found no room.
     pub(crate) no_room: NoRoom,
     pub(crate) pending_commands: Vec<Pending>,
-    /// When a request last came or was answered.
+    /// Time at which a request last came or was answered.
     pub(crate) last_request: Nanos,
     pub(crate) tick: Option<Nanos>,
-    /// What reads of clients take from the device, while an operator wants to know it.
+    /// Profile of the device reads of clients, while an operator asks for one.
     profiling: Option<Box<Profiling>>,
 }
 
@@ -92,20 +92,20 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::open`], for [`Engine::check`]: after recovery the engine rests. It takes no requests and starts no job.
+    /// Opens a pool as [`Engine::open`] does, for [`Engine::check`]: after recovery the engine rests. It takes no requests and starts no job.
     pub fn open_to_audit(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
         Engine { to_audit: true, ..Engine::open(parameters, limits, now) }
     }
 
-    /// As [`Engine::open`], to be read only: requests and commands that change something are refused. A pool that was not
-    /// closed cleanly is recovered, which writes to it; to one that was, nothing is written.
+    /// Opens a pool as [`Engine::open`] does, to be read only: requests and commands that change something are refused. A pool that was not closed cleanly is
+    /// recovered, which writes to it; to one that was, nothing is written.
     pub fn open_to_read(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
         let mut engine = Engine::open(parameters, limits, now);
         engine.pool.reads_only = true;
         engine
     }
 
-    /// There is flash in front of the store. To be called before the first event.
+    /// Puts flash in front of the store. Call it before the first event.
     pub fn set_flash(&mut self, parameters: FlashParameters) {
         self.pool.set_flash(parameters);
     }
@@ -118,17 +118,17 @@ impl Engine {
         }
     }
 
-    /// A profile that was made elsewhere takes the place of what was noted; reads are noted in it from now on.
+    /// Replaces the profile of reads by one that was made elsewhere; reads are noted in it from now on.
     pub fn put_profiling(&mut self, profiling: Box<Profiling>) {
         self.profiling = Some(profiling);
     }
 
-    /// What was noted, while it is.
+    /// Returns the profile of reads, or `None` unless reads are noted.
     pub fn profiling(&self) -> Option<&Profiling> {
         self.profiling.as_deref()
     }
 
-    /// The same, to be changed.
+    /// Returns the profile of reads to be changed, or `None` unless reads are noted.
     pub fn profiling_mut(&mut self) -> Option<&mut Profiling> {
         self.profiling.as_deref_mut()
     }
@@ -144,8 +144,8 @@ impl Engine {
         profiling.note(request.volume, places);
     }
 
-    /// Flash is put in front of the store of a pool that is served. It is empty: nothing that is found there is believed. `false`: the pool
-    /// has one, I/O of the last one is in flight, the pool is not written, or the flash is too small.
+    /// Puts flash in front of the store of a served pool. It counts as empty: no data on it is believed. Returns false if the pool has flash, I/O of the last
+    /// one is in flight, the pool is not written, or the flash is too small.
     pub fn attach_flash(&mut self, parameters: FlashParameters) -> bool {
         let is_free = !self.pool.has_flash() && self.jobs.flash_is_at_rest() && self.pool.metadata.io.on_flash() == 0;
         if !is_free || !self.takes_changes() {
@@ -157,8 +157,8 @@ impl Engine {
         self.pool.has_flash()
     }
 
-    /// The flash is taken away: nothing more is asked of it, and the next superblock believes none. Its I/O in flight still ends; the
-    /// answer is whether there is none.
+    /// Takes the flash away: the engine asks nothing more of it, and the next superblock believes none. Its I/O in flight still ends; returns true if there is
+    /// none.
     pub fn detach_flash(&mut self) -> bool {
         self.pool.switch_flash_off();
         self.pool.forget_flash();
@@ -186,7 +186,7 @@ impl Engine {
         }
     }
 
-    /// The next thing that the engine wants; call until `None` after every [`Engine::handle`] (or after several).
+    /// Returns the engine's next effect; call until `None` after every [`Engine::handle`] (or after several).
     pub fn next_effect(&mut self) -> Option<Effect> {
         while self.pool.metadata.io.effects.is_empty() && core::mem::take(&mut self.pool.needs_pump) {
             self.pump();
@@ -194,7 +194,7 @@ impl Engine {
         self.pool.metadata.io.effects.pop_front()
     }
 
-    /// When [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
+    /// Returns the time at which [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
         let moves = self.jobs.cache_partition.has_work_left() && self.pool.phase == Phase::Serving;
         if self.jobs.is_work_left() || moves { Some(self.pool.now) } else { self.timers() }
@@ -205,17 +205,17 @@ impl Engine {
         self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).chain(goes_back).min()
     }
 
-    /// What an I/O is: operation, byte offset, byte length, segments, class.
+    /// Returns the description of an I/O: operation, byte offset, byte length, segments, class.
     pub fn io(&self, io: IoId) -> &Io {
         self.pool.metadata.io.get(io)
     }
 
-    /// The bytes of a metadata page, `block_size` of them.
+    /// Returns the bytes of a metadata page, `block_size` of them.
     pub fn page(&self, page: PageId) -> &[u8] {
         self.pool.metadata.pages.bytes(page)
     }
 
-    /// A free buffer to receive payload into, or `None` while there is none (try again after the next event).
+    /// Takes a free buffer to receive payload into; `None` while there is none (try again after the next event).
     pub fn take_buffer(&mut self) -> Option<BufferId> {
         // A pool that could not write keeps what it has; who comes is to be told.
         if !self.pool.read_only && !self.no_room.refuses && !self.pool.buffers.may_receive() {
@@ -232,17 +232,17 @@ impl Engine {
         self.pool.needs_pump = true;
     }
 
-    /// Whether the request table has room for another [`Event::Submit`].
+    /// Returns true if the request table has room for another [`Event::Submit`] and the pool takes requests.
     pub fn can_submit(&self) -> bool {
         self.requests.has_room() && matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit
     }
 
-    /// The segments of a read's answer, from [`Reply::Data`] to [`Event::Sent`].
+    /// Returns the segments of a read's answer, valid from [`Reply::Data`] to [`Event::Sent`].
     pub fn data(&self, request: RequestId) -> &[DataSegment] {
         &self.requests.get(request).data
     }
 
-    /// The extents of an answer, from [`Reply::Extents`] to [`Event::Sent`].
+    /// Returns the extents of an answer, valid from [`Reply::Extents`] to [`Event::Sent`].
     pub fn extents(&self, request: RequestId) -> &[Extent] {
         &self.requests.get(request).extents
     }
@@ -252,7 +252,7 @@ impl Engine {
         self.requests.in_flight()
     }
 
-    /// What jobs and repairs are told of requests.
+    /// Collects the facts about requests that jobs and repairs are told.
     #[inline]
     pub(crate) fn facts(&self) -> Facts {
         let are_active = self.requests.active() > 0;
@@ -316,7 +316,7 @@ impl Engine {
         }
     }
 
-    /// What clients got lately says what the background may have, and what the mode of a volume is.
+    /// Measures the recent service of clients, which sets the pace of background work and the mode of each volume.
     #[inline(never)]
     fn measure(&mut self) {
         let spent = self.jobs.has_no_more_to_give();
@@ -343,7 +343,7 @@ impl Engine {
         }
     }
 
-    /// The checkpoint moves a bounded number of steps, then the jobs that change what the pool is written with.
+    /// Moves the checkpoint a bounded number of steps, then steps the jobs that change what the pool is written with.
     fn step_jobs(&mut self, facts: &Facts) {
         if self.pool.closes_early {
             return;
@@ -375,7 +375,7 @@ impl Engine {
         }
     }
 
-    /// Where things are on the store, by now.
+    /// Returns the present layout of the store, with all growths.
     pub fn geometry(&self) -> &Geometry {
         self.pool.geometry()
     }

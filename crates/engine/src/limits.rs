@@ -7,7 +7,7 @@ use crate::format::geometry::Geometry;
 use crate::icache::ghosts::ghost_bytes;
 use crate::icache::rule::CacheLimits;
 
-/// How much memory the engine may use, by structure.
+/// Limits of the memory that the engine may use, by structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Payload buffers of one block.
@@ -37,13 +37,13 @@ pub struct Limits {
     pub read_ahead: u32,
     /// Requests in flight.
     pub requests: u32,
-    /// How index and read cache share what they have together.
+    /// Division of the memory that index and read cache share.
     pub cache: CacheLimits,
-    /// What the disk under the store is like, as the driver says.
+    /// Traits of the disk under the store, as the driver reports them.
     pub device: DeviceTraits,
 }
 
-/// What the tables of I/Os, records, carried blocks and volumes take, and what an allocator keeps beside.
+/// Bytes of the tables of I/Os, records, carried blocks and volumes, and of an allocator's own state.
 const FIXED_BYTES: u64 = 4 << 20;
 /// Bytes that a region which is to come home takes in its table, with the table's own.
 pub(crate) const REGION_BYTES: u64 = 64;
@@ -54,9 +54,9 @@ const MANY_REQUESTS: u64 = 1024;
 const FEW_REQUESTS: u64 = 128;
 /// Blocks read ahead of one sequential reader, at most: 16 MiB, of what the read cache gives to that (`payload/cache`).
 const READ_AHEAD: u32 = 4096;
-/// What is divided, at least.
+/// Least number of bytes that are divided.
 const LEAST: u64 = 28 * MIB;
-/// Where less than this is divided, the index gets less of it.
+/// Bytes below which the index gets a smaller part of the divided memory.
 const LITTLE: u64 = 64 * MIB;
 /// Entries that the index grows and shrinks by: 128 KiB.
 const INDEX_CHUNK: u64 = 8192;
@@ -76,18 +76,18 @@ const MOST_BUFFERED: u64 = 1 << 30;
 pub(crate) const REPLAY_ENTRY_BYTES: u64 = 320;
 const MIB: u64 = 1 << 20;
 
-/// Bytes of a hash table made for `entries` of `size` bytes: a power of two of buckets, seven eighths of them in use.
+/// Returns the bytes of a hash table made for `entries` of `size` bytes: a power of two of buckets, seven eighths of them in use.
 fn table(entries: u64, size: u64) -> u64 {
     (entries * 8).div_ceil(7).next_power_of_two() * (size + 1)
 }
 
-/// Bytes of a hash table whose entries come and go: what was removed may be in the way until it has doubled once.
+/// Returns the bytes of a hash table whose entries come and go: removed entries may take room until the table has doubled once.
 fn busy_table(entries: u64, size: u64) -> u64 {
     table(2 * entries, size)
 }
 
-/// Payload buffers, half of them for what comes in, with the tables of blocks that are not in their slots yet, the I/Os of
-/// reads, and the read cache and the ghosts, which are made for all that it can share with an index of so many bytes.
+/// Returns the bytes of `count` payload buffers, half of them for incoming data, with the tables of blocks that are not in their slots yet, the I/Os of reads,
+/// and the read cache and the ghosts, which are made for all that the cache can share with an index of `index` bytes.
 fn buffer_bytes(count: u64, index: u64, block: u64) -> u64 {
     let (cached, dirty) = (count - count / 2, count / 2);
     let (most_cached, most_index) = (cached + index / block, (cached * block + index) / INDEX_ENTRY_BYTES);
@@ -98,14 +98,14 @@ fn buffer_bytes(count: u64, index: u64, block: u64) -> u64 {
     count * block + (dirty + most_cached) * 13 + cache + ghosts + busy_table(dirty, 16) + dirty * 32 + count / 4 * 140
 }
 
-/// Metadata pages with their table.
+/// Returns the bytes of `count` metadata pages with their table.
 fn page_bytes(count: u64, block: u64) -> u64 {
     count * (block + 20) + busy_table(count, 12)
 }
 
-/// Both deltas, each with points and slots; what a checkpoint makes of one: its points, new slots, six changes of counts and
-/// four freed slots for each, replaced pages; slots that are taken: new in both deltas, and pending; replicas, one for eight; and regions
-/// that are to come home.
+/// Returns the bytes of both deltas, each with points and slots, and of: a checkpoint's work on one (its points, new slots, six changes of counts and four
+/// freed slots for each, replaced pages); slots that are taken (new in both deltas, and pending); replicas, one for eight; and regions that wait for
+/// defragmentation.
 fn delta_bytes(entries: u64) -> u64 {
     let tables = 2 * (table(entries, 16) + table(entries, 40));
     let checkpoint = entries * (16 + 8 + 6 * 16 + 4 * 8 + 24);
@@ -113,13 +113,13 @@ fn delta_bytes(entries: u64) -> u64 {
     tables + checkpoint + busy_table(4 * entries, 8) + 4 * entries * 16 + replicas + regions(entries) * REGION_BYTES
 }
 
-/// Runs of slots whose reads are counted, to find so many popular blocks.
+/// Returns the number of runs of slots whose reads are counted, to find `blocks` popular blocks.
 pub(crate) fn counted_runs(blocks: u64) -> u64 {
     2 * blocks
 }
 
-/// Bytes of what is known of so many popular blocks with copies in scratch zones: the entry of each (`pool/replicas/columns.rs`), those that are to
-/// go, counts of reads to find them, and what was chosen by these.
+/// Returns the bytes of the state of `blocks` popular blocks with copies in scratch zones: the entry of each (`pool/replicas/columns.rs`), those that are to
+/// go, counts of reads to find them, and the blocks chosen by these counts.
 pub(crate) fn popular_bytes(blocks: u64, width: u32) -> u64 {
     let columns = blocks.next_multiple_of(width.into());
     let rows = columns / u64::from(width);
@@ -127,13 +127,13 @@ pub(crate) fn popular_bytes(blocks: u64, width: u32) -> u64 {
     if blocks == 0 { 0 } else { known + 2 * blocks * 8 + busy_table(counted_runs(blocks), 16) + 2 * blocks * 16 }
 }
 
-/// The most regions that are noted.
+/// Returns the most regions that are noted for defragmentation: one for eight entries, at least 16.
 fn regions(entries: u64) -> u64 {
     (entries / 8).max(16)
 }
 
-/// The map buffer: its mappings and room for those of a delta, with its list of fences; and what a checkpoint makes of those that it
-/// takes out: changes of counts, freed and pending slots, replaced pages, slots that are taken.
+/// Returns the bytes of the map buffer (its mappings, room for those of a delta, its list of fences) and of a checkpoint's work on those that it takes out
+/// (changes of counts, freed and pending slots, replaced pages, slots that are taken); 0 without mappings.
 fn map_buffer_bytes(count: u64, delta: u64) -> u64 {
     if count == 0 {
         return 0;
@@ -144,14 +144,14 @@ fn map_buffer_bytes(count: u64, delta: u64) -> u64 {
     places * 16 + places / 8 + flushed * (16 + 16 + 16 + 8) + taken
 }
 
-/// The most mappings that a map buffer is good for in a pool: a leaf is then written with some eight of them. None, where a
-/// checkpoint has as many for each leaf by itself.
+/// Returns the most mappings for which a map buffer is useful in a pool: a leaf is then written with some eight of them. 0 where a checkpoint alone has as many
+/// for each leaf.
 fn most_buffered(geometry: &Geometry, delta: u64) -> u64 {
     let leaves = geometry.slots() / geometry.map_leaf_entries();
     if 16 * leaves <= delta { 0 } else { (4 * leaves).min(MOST_BUFFERED) }
 }
 
-/// The greatest number below `most` for which `bytes` fits into `room`.
+/// Returns the greatest number below `most` for which `bytes` fits into `room`.
 fn greatest(room: u64, most: u64, bytes: impl Fn(u64) -> u64) -> u64 {
     let (mut fits, mut too_many) = (0, most);
     while too_many - fits > 1 {
@@ -219,13 +219,13 @@ impl Limits {
         })
     }
 
-    /// Bytes that flash with so many places takes in memory, before a pool of this geometry: to be taken off what is divided.
+    /// Returns the bytes of memory that flash with `places` places takes in a pool of this geometry; subtract them from the memory that is divided.
     pub fn flash_bytes(geometry: &Geometry, places: u32) -> u64 {
         let places = u64::from(places);
         u64::from(geometry.containers) * 4 + places * (12 + 16 + 4 + 4) + busy_table(places, 16)
     }
 
-    /// Bytes that index and read cache have together, with blocks of so many bytes.
+    /// Returns the bytes that index and read cache share, with blocks of `block` bytes.
     pub fn shared_bytes(&self, block: u64) -> u64 {
         u64::from(self.index_entries) * INDEX_ENTRY_BYTES
             + u64::from(self.buffers.saturating_sub(self.write_buffers)) * block
@@ -244,31 +244,31 @@ impl Limits {
         Size { entries, least, chunk: u64::from(self.index_chunk) }
     }
 
-    /// Whether entries of the index prove equality by themselves in a pool of this geometry. Where they do not, each hit needs a page of
-    /// summaries (docs/rfc/0005).
+    /// Returns true if entries of the index prove equality alone in a pool of this geometry. Where they do not, each hit needs a page of summaries
+    /// (docs/rfc/0005).
     pub fn index_proves(&self, geometry: &Geometry) -> bool {
         let size = Size { entries: 0, ..self.index_size(geometry.block()) };
         Index::new(size, geometry.slots(), self.index_tag_bits).proves()
     }
 
-    /// The fewest buffers beside those for what comes in, however memory is divided: two of the longest reads at a time.
+    /// Returns the fewest buffers beside those for incoming data, however memory is divided: a twentieth, and at least two of the longest reads.
     pub fn least_read_buffers(&self, geometry: &Geometry) -> u32 {
         let twentieth = self.shared_bytes(geometry.block()) / geometry.block() / 20;
         let reads = 2 * (u64::from(geometry.piece_blocks) + 1);
         (twentieth.max(reads) as u32).min(self.buffers.saturating_sub(self.write_buffers))
     }
 
-    /// The most buffers, however memory is divided.
+    /// Returns the most buffers, however memory is divided, with blocks of `block` bytes.
     pub fn most_buffers(&self, block: u64) -> u32 {
         self.write_buffers + (self.shared_bytes(block) / block) as u32
     }
 
-    /// Bytes of the tables that find cached blocks by content, where the pool wants that: the read cache has so much less for blocks.
+    /// Returns the bytes of the tables that find cached blocks by content, where the pool wants that; the read cache has that much less for blocks.
     pub fn content_bytes(&self, block: u64) -> u64 {
         content_bytes(self.most_buffers(block).into())
     }
 
-    /// Blocks that the read cache remembers at most.
+    /// Returns the most blocks that the read cache remembers, evicted ones included.
     pub(crate) fn most_cached(&self, block: u64) -> usize {
         let most = self.shared_bytes(block) / block;
         (most + most / REMEMBERED + 1) as usize
@@ -284,12 +284,12 @@ impl Limits {
         self.shared_bytes(block) / INDEX_ENTRY_BYTES / u64::from(self.cache.sampled_one_in.max(1))
     }
 
-    /// The most slots that partly cleared leaves may release in one delta. At least what one clear can.
+    /// Returns the most slots that partly cleared leaves may release in one delta: at least as many as one clear can.
     pub(crate) fn releases(&self, geometry: &Geometry) -> u64 {
         (2 * u64::from(self.delta_entries)).max(4 * geometry.map_leaf_entries())
     }
 
-    /// Places of the map buffer: room for what a checkpoint adds before something is taken out.
+    /// Returns the number of places of the map buffer, with room for what a checkpoint adds before it takes mappings out; 0 without a map buffer.
     pub(crate) fn buffered_places(&self) -> usize {
         if self.map_buffer == 0 { 0 } else { self.map_buffer as usize + self.delta_entries as usize }
     }
@@ -304,40 +304,39 @@ impl Limits {
         u64::from(self.delta_entries / 8).clamp(32, 2048)
     }
 
-    /// The most that they can come to: the last request begins when one step is left.
+    /// Returns the most steps that a turn can come to: the last request begins when one step is left.
     pub fn most_turn_steps(&self, geometry: &Geometry) -> u64 {
         6 * self.turn_steps() + 4 * u64::from(geometry.piece_blocks) + 64
     }
 
-    /// The most regions that readers found scattered and that are to come home.
+    /// Returns the most regions that readers found scattered and that wait for defragmentation.
     pub(crate) fn regions(&self) -> usize {
         regions(self.delta_entries.into()) as usize
     }
 
-    /// The most replicas of blocks that are in order with others.
+    /// Returns the most replicas of blocks that are in order with others: one for eight entries of the delta.
     pub(crate) fn replicas(&self) -> u64 {
         u64::from(self.delta_entries / 8)
     }
 
-    /// The most blocks that can have copies in scratch zones, of so many that are wanted: what is known of them has a part of what index and
-    /// read cache share.
+    /// Returns the most blocks, of `wanted`, that can have copies in scratch zones: their state gets a part of the memory that index and read cache share.
     pub(crate) fn popular(&self, geometry: &Geometry, wanted: u64) -> u64 {
         let room = self.shared_bytes(geometry.block()) / POPULAR;
         greatest(room, wanted + 1, |blocks| popular_bytes(blocks, geometry.slots_per_container))
     }
 
-    /// Copies of shared blocks that a run of a plan makes before it walks all maps for those who refer to them (`jobs/relocate/`).
+    /// Returns the most copies of shared blocks that a run of a plan makes before it walks all maps for their referrers (`jobs/relocate/`).
     pub(crate) fn relocated(&self) -> usize {
         (self.delta_entries / 4).max(16) as usize
     }
 
-    /// The most slots that may be pending before they are hurried on.
+    /// Returns the most slots that may be pending before the engine hurries them on.
     pub(crate) fn pending(&self) -> usize {
         2 * self.delta_entries as usize + if self.map_buffer > 0 { self.flushed() } else { 0 }
     }
 
-    /// The most journal entries that can be replayed: in the memory of the buffers, which are not in use then. A server with
-    /// these limits never leaves more behind than four times its delta.
+    /// Returns the most journal entries that can be replayed: in the memory of the buffers, which are not in use then. A server with these limits never leaves
+    /// more behind than four times its delta.
     pub fn replayable_entries(&self, geometry: &Geometry) -> u64 {
         let buffers = u64::from(self.buffers) * geometry.block() / REPLAY_ENTRY_BYTES;
         buffers.max(8 * u64::from(self.delta_entries) + 4 * u64::from(geometry.piece_blocks))
@@ -362,8 +361,8 @@ mod tests {
         }
     }
 
-    /// The table had room for 76 popular blocks of a pool of 50 GiB with 64 MiB of memory: an entry for each of their copies, and a part of
-    /// what deltas have.
+    /// Checks the memory of popular blocks: the table once had room for 76 of a pool of 50 GiB with 64 MiB of memory: an entry for each of their copies, and a
+    /// part of what deltas have.
     #[test]
     fn a_little_memory_knows_ten_thousand_popular_blocks() {
         let geometry = Geometry::for_capacity(50 << 30).unwrap();

@@ -18,7 +18,7 @@ pub(crate) type NearMap<K, V> = HashMap<K, V, Near>;
 /// A set of them.
 pub(crate) type NearSet<K> = HashSet<K, Near>;
 
-/// The hash of a number.
+/// Hashes a number so that the numbers of a group stay together.
 pub(crate) fn near_hash(number: u64) -> u64 {
     let (group, within) = (number >> GROUP_BITS, number & ((1 << GROUP_BITS) - 1));
     let product = u128::from(group ^ MULTIPLIER) * u128::from(MULTIPLIER);
@@ -63,7 +63,7 @@ mod tests {
 
     const PLACES: u64 = 1 << 16;
 
-    /// How many keys have their place in the fullest of the groups of 16 places, where there is a key for each second place.
+    /// Returns the number of keys in the fullest of the groups of 16 places, with a key for every second place.
     fn fullest(keys: impl Fn(u64) -> u64) -> u64 {
         let mut groups = vec![0; PLACES as usize / 16];
         for number in 0..PLACES / 2 {

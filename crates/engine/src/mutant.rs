@@ -6,7 +6,7 @@
 /// True in builds that can be broken. Cargo unifies features: a program that is built together with the simulator has the simulator's engine.
 pub const CAN_BE_BROKEN: bool = cfg!(feature = "mutants");
 
-/// What is broken.
+/// Defects that a test build can have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
     /// Syncs are claimed to be done without any.
@@ -21,7 +21,7 @@ pub enum Mutant {
     UnseenCompletion,
     /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.
     EarlyReuse,
-    /// What the index says of a live slot is taken for true.
+    /// The index's answer for a live slot is taken for true.
     StaleHint,
     /// Merging a share does not count the reference.
     ForgottenReference,
@@ -47,7 +47,7 @@ pub enum Mutant {
     LostClears,
     /// A superblock is written before its pages are durable.
     UnsyncedPages,
-    /// What a superblock replaces is reused before it is durable.
+    /// Pages that a superblock replaces are reused before it is durable.
     UnsyncedSuperblock,
     /// A checkpoint does not wait for the slot writes of carried blocks.
     ForgottenCarried,
@@ -61,7 +61,7 @@ pub enum Mutant {
     FreedAtMerge,
     /// A partial block keeps what it was completed with, although that has been overwritten since.
     StaleBase,
-    /// What a merge frees stays in the index on disk.
+    /// Blocks that a merge frees stay in the index on disk.
     ForgottenRemoval,
     /// Mappings are lost on their way into the map buffer.
     LostFromBuffer,
@@ -71,7 +71,7 @@ pub enum Mutant {
     ReleasedTwice,
     /// A client's block that looks like a record travels in the journal.
     CarriedRecord,
-    /// The same, and the checksums of records have a seed that everybody knows.
+    /// A client's block that looks like a record travels in the journal, and the checksums of records have a seed that everybody knows.
     PublicSeed,
     /// A write for which the host had no room counts as written.
     ForgottenWrite,
@@ -87,9 +87,9 @@ pub enum Mutant {
     BlindMove,
     /// A block that is stored twice shares the other slot whatever was written to it meanwhile.
     BlindShare,
-    /// The same, whatever the other slot holds by now.
+    /// A block that is stored twice shares the other slot whatever was written to it meanwhile, and whatever the other slot holds by now.
     ShareWithFreed,
-    /// What a slot held when a pass found it counts as what it holds, whatever has been written there since.
+    /// A slot's former content, as a pass found it, counts as its present one, whatever has been written there since.
     OldGeneration,
     /// The pass shares as many blocks between two syncs as it likes: recovery would have to verify all of them.
     EndlessChanges,
@@ -111,9 +111,9 @@ pub enum Mutant {
     EmptiedUnseen,
     /// A run of a plan does not see some of the blocks that lead to what it has moved, and the old slot is given out all the same.
     ForgottenReferrer,
-    /// What the read cache has with the same 24 bits of a digest counts as the same content.
+    /// A cached block with the same 24 bits of a digest counts as the same content.
     UnprovenContent,
-    /// What a slot that the index named holds is served if 24 bits of its digest are right.
+    /// The former content of a slot that the index named is served if 24 bits of its digest are right.
     UncheckedPlace,
     /// A replica that an earlier run left is believed without a look at the digests of both.
     UnprovenReplica,

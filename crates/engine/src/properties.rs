@@ -9,10 +9,10 @@ use core::str::FromStr;
 
 pub use flash::{FlashPolicy, PaperModules};
 
-/// How much is moved to put what readers found scattered in order again.
+/// Amount of data that defragmentation may move for readers that found it scattered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DefragSetting {
-    /// What was there when the pool was opened once, and from then on at most 1.5 blocks for each that is written.
+    /// Data that was there when the pool was opened, once; from then on at most 1.5 moved blocks for each that is written.
     #[default]
     Auto,
     /// Nothing.
@@ -22,7 +22,7 @@ pub enum DefragSetting {
 }
 
 impl DefragSetting {
-    /// In the superblock: MiB a day, rounded up.
+    /// Encodes the setting for the superblock: MiB a day, rounded up; 0 for the default, `u32::MAX` for off.
     pub(crate) fn encode(self) -> u32 {
         match self {
             DefragSetting::Auto => 0,
@@ -31,7 +31,7 @@ impl DefragSetting {
         }
     }
 
-    /// See [`DefragSetting::encode`].
+    /// Decodes a number of [`DefragSetting::encode`]; each number is a setting.
     pub(crate) fn decode(number: u32) -> DefragSetting {
         match number {
             0 => DefragSetting::Auto,
@@ -50,7 +50,7 @@ pub const SELECT_THRESHOLD: Threshold = Threshold::new(3).unwrap();
 /// The threshold of `idedup` where none is given.
 pub const IDEDUP_THRESHOLD: Threshold = Threshold::new(4).unwrap();
 
-/// Which known blocks a volume shares when they are written again.
+/// Policy that selects which known blocks a volume shares when they are written again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Policy {
     /// Shares nothing and looks nothing up.
@@ -61,19 +61,19 @@ pub enum Policy {
     Full,
     /// POD's Select-Dedupe: shares a request that is known as a whole and sequential on disk; of others, long runs.
     Select {
-        /// How much has to be known before a part of a request is shared.
+        /// Number of blocks that have to be known before a part of a request is shared.
         threshold: Threshold,
-        /// What the threshold counts.
+        /// Blocks that the threshold counts: those of a run, or of the request.
         counts: Counts,
     },
-    /// iDedup: shares runs of at least so many blocks.
+    /// Runs of at least `threshold` known blocks are shared (iDedup).
     Idedup {
         /// The shortest run that is shared.
         threshold: Threshold,
     },
 }
 
-/// What the threshold of `select` counts.
+/// Unit that the threshold of `select` counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Counts {
     /// The blocks of a run; runs of at least the threshold are shared.
@@ -94,17 +94,17 @@ impl Policy {
     /// `idedup` with the threshold that it has where none is given.
     pub const IDEDUP: Policy = Policy::Idedup { threshold: IDEDUP_THRESHOLD };
 
-    /// Whether the policy wants to know which blocks are known.
+    /// Returns true if the policy looks blocks up to learn which are known: all but `native` do.
     pub fn looks_up(self) -> bool {
         self != Policy::Native
     }
 
-    /// Whether the policy shares anything.
+    /// Returns true if the policy shares blocks: all but `native` and `observe` do.
     pub fn shares(self) -> bool {
         !matches!(self, Policy::Native | Policy::Observe)
     }
 
-    /// The numbers on disk: the policy's, and its threshold, 0 where it has none.
+    /// Returns the numbers on disk: the policy's, and its threshold, 0 where it has none.
     pub(crate) fn encode(self) -> (u8, u8) {
         match self {
             Policy::Native => (0, 0),
@@ -132,7 +132,7 @@ impl Policy {
 }
 
 impl fmt::Display for Policy {
-    /// As [`Policy::from_str`] reads it, without what goes without saying.
+    /// Writes the form that [`Policy::from_str`] reads, without default thresholds and default counts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Policy::Native => f.pad("native"),
@@ -187,7 +187,7 @@ pub enum BadPolicy {
     NoThreshold,
     /// The threshold is not one.
     Threshold,
-    /// What the threshold shall count is not one of those.
+    /// The text after the threshold names nothing that it could count.
     Counts,
 }
 
@@ -211,7 +211,7 @@ fn parse_threshold(text: &str) -> Result<Threshold, BadPolicy> {
     text.parse().ok().filter(|_| digits).ok_or(BadPolicy::Threshold)
 }
 
-/// Which copy of a block the index names, where it has been written again although it was known.
+/// Copy of a block that the index names, where the block has been written again although it was known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum IndexCopy {
     /// The one that is in the longer run of blocks of its request, in slots that follow each other; of equal ones, the older.
@@ -264,7 +264,7 @@ impl fmt::Display for BadIndexCopy {
 
 impl core::error::Error for BadIndexCopy {}
 
-/// How the memory that index and read cache share is divided.
+/// Division of the memory that index and read cache share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Division {
     /// By what is hit.
@@ -273,33 +273,33 @@ pub enum Division {
     Fixed(u8),
 }
 
-/// What the division follows.
+/// Rule that the adaptive division follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rule {
-    /// What each division would have hit.
+    /// Hits that each division would have had.
     #[default]
     Curves,
     /// Hits per size: POD's Algorithm 1.
     Paper,
 }
 
-/// What the read cache evicts.
+/// Replacement algorithm of the read cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Replacement {
-    /// As ARC says.
+    /// Eviction by ARC, the adaptive replacement cache.
     #[default]
     Arc,
-    /// What was used least recently.
+    /// Eviction of the least recently used block.
     Lru,
 }
 
-/// How the index and the read cache are managed. Written `adaptive`, `adaptive:paper`, `fixed:PERCENT`, `index` or `read`, with
-/// `,lru` behind it for LRU in place of ARC.
+/// Management of the index and the read cache. Written `adaptive`, `adaptive:paper`, `fixed:PERCENT`, `index` or `read`, with `,lru` behind it for LRU in place
+/// of ARC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheSetting {
-    /// Who gets how much.
+    /// Division of the memory between the two.
     pub division: Division,
-    /// What the read cache evicts.
+    /// Replacement algorithm of the read cache.
     pub replacement: Replacement,
 }
 
@@ -310,7 +310,7 @@ impl Default for CacheSetting {
 }
 
 impl CacheSetting {
-    /// In four bytes; never 0.
+    /// Encodes the setting in four bytes; never 0.
     pub(crate) fn encode(self) -> u32 {
         let (kind, percent) = match self.division {
             Division::Adaptive(Rule::Curves) => (1, 0),
@@ -320,7 +320,7 @@ impl CacheSetting {
         kind | percent << 8 | u32::from(self.replacement == Replacement::Lru) << 16
     }
 
-    /// What was encoded; `None` for what cannot be.
+    /// Decodes a number of [`CacheSetting::encode`]; `None` for numbers that it never gives.
     pub(crate) fn decode(code: u32) -> Option<CacheSetting> {
         let division = match (code & 0xff, code >> 8 & 0xff) {
             (1, 0) => Division::Adaptive(Rule::Curves),
@@ -383,7 +383,7 @@ impl FromStr for CacheSetting {
     }
 }
 
-/// What the read cache finds blocks by. Each has the same memory.
+/// Key by which the read cache finds blocks. Each has the same memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum CacheKey {
     /// Their slots.
@@ -439,7 +439,7 @@ impl core::error::Error for BadCacheKey {}
 /// The greatest budget in bytes: the superblock keeps it plus one, and more than that no pool has.
 pub(crate) const MOST_BUDGET: u64 = u64::MAX - 1;
 
-/// When duplicates of a volume are found.
+/// Time at which duplicates of a volume are found.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Timing {
     /// Before a write is answered.
@@ -451,12 +451,12 @@ pub enum Timing {
 }
 
 impl Timing {
-    /// In the volume table; 0 is for a volume that says nothing.
+    /// Encodes the timing for the volume table; 0 is for a volume that has none of its own.
     pub(crate) fn encode(timing: Option<Timing>) -> u8 {
         timing.map_or(0, |timing| 1 + timing as u8)
     }
 
-    /// See [`Timing::encode`]; `Err` for what was never written.
+    /// Decodes a number of [`Timing::encode`]; `Err` for a number that was never written.
     pub(crate) fn decode(code: u8) -> Result<Option<Timing>, ()> {
         match code {
             0 => Ok(None),
@@ -468,7 +468,7 @@ impl Timing {
     }
 }
 
-/// Who chooses the mode of a volume whose timing is hybrid.
+/// Controller that chooses the mode of a volume whose timing is hybrid.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Controller {
     /// Ours: back to inline when the forecast says that inline meets the goal.
@@ -517,7 +517,7 @@ impl fmt::Display for BadController {
     }
 }
 
-/// Which feedback loop sets the pace of the pass that finds duplicates, while clients are busy.
+/// Feedback loop that sets the pace of the pass that finds duplicates, while clients are busy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PassThrottle {
     /// Ours, as for all background work: a share of the device (`pid/throttle.rs`).
@@ -525,7 +525,7 @@ pub enum PassThrottle {
     Share,
     /// HIODS': a delay before each block, with the gains of its listing 4.1.
     Listing,
-    /// The same with the smaller integral of its experiment.
+    /// HIODS': such a delay, with the smaller integral of its experiment.
     Experiment,
 }
 
@@ -622,16 +622,15 @@ impl fmt::Display for BadDedupVerify {
     }
 }
 
-/// Whether a pass that finds duplicates leaves them where a run of blocks would be split: blocks that follow each other on disk as they do
-/// in the volume.
+/// Rule by which a pass that finds duplicates leaves them where sharing would split a run: blocks that follow each other on disk as they do in the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum KeepRuns {
-    /// It does, unless the policy is `full`.
+    /// Runs are kept, unless the policy is `full`.
     #[default]
     Auto,
-    /// It does.
+    /// Runs are kept.
     On,
-    /// It takes every duplicate.
+    /// Runs are not kept: the pass takes every duplicate.
     Off,
 }
 
@@ -639,7 +638,7 @@ impl KeepRuns {
     /// All of them, by their numbers on disk.
     pub(crate) const ALL: [KeepRuns; 3] = [KeepRuns::Auto, KeepRuns::On, KeepRuns::Off];
 
-    /// Whether runs are kept under a policy.
+    /// Returns true if a pass keeps runs under this policy: `Auto` keeps them under all policies but `full`.
     pub fn keeps(self, policy: Policy) -> bool {
         match self {
             KeepRuns::Auto => policy != Policy::Full,
@@ -685,7 +684,7 @@ impl fmt::Display for BadKeepRuns {
     }
 }
 
-/// What the foreground is to have.
+/// Performance that the foreground shall have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Goal {
     /// Nothing is stated: the p99 that it has had lately is protected.
@@ -700,7 +699,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// The numbers on disk: of which kind it is, and how much.
+    /// Returns the numbers on disk: the kind of the goal, and its amount (operations, bytes or nanoseconds).
     pub(crate) fn encode(self) -> (u8, u64) {
         match self {
             Goal::None => (0, 0),

@@ -9,7 +9,7 @@ const DAY: u8 = 24;
 /// The numbers on disk and in recordings of hours: this, the first hour times [`DAY`], and the hour at which they end.
 const HOURS: u16 = 2;
 
-/// When something begins by itself.
+/// Times at which a job begins without a command.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Schedule {
     /// Never.
@@ -17,7 +17,7 @@ pub enum Schedule {
     Off,
     /// Whenever it is worth it and the pool is idle.
     Auto,
-    /// When it is worth it, in these hours.
+    /// Within these hours, when it is worth it.
     Hours(Hours),
 }
 
@@ -29,12 +29,12 @@ pub struct Hours {
 }
 
 impl Hours {
-    /// From the beginning of one hour until that of another, 0 to 23; `None` for the same twice.
+    /// Makes the hours from the beginning of one hour until that of another, 0 to 23; `None` if both are the same or one is no hour.
     pub fn new(from: u8, until: u8) -> Option<Hours> {
         (from < DAY && until < DAY && from != until).then_some(Hours { from, until })
     }
 
-    /// Whether this hour, 0 to 23, is one of them.
+    /// Returns true if this hour, 0 to 23, is one of them.
     pub fn has(self, hour: u8) -> bool {
         let after = |hour: u8| (hour + DAY - self.from) % DAY;
         after(hour) < after(self.until)
@@ -42,7 +42,7 @@ impl Hours {
 }
 
 impl Schedule {
-    /// The number on disk and in recordings; 0 is the default.
+    /// Encodes the schedule as the number on disk and in recordings; 0 is the default.
     pub(crate) fn encode(self) -> u16 {
         match self {
             Schedule::Off => 0,
@@ -51,7 +51,7 @@ impl Schedule {
         }
     }
 
-    /// See [`Schedule::encode`]; `None` for a number that nobody writes.
+    /// Decodes a number of [`Schedule::encode`]; `None` for a number that is never written.
     pub(crate) fn decode(code: u64) -> Option<Schedule> {
         match code {
             0 => Some(Schedule::Off),

@@ -6,18 +6,18 @@ use core::ops::Range;
 
 use hashbrown::HashMap;
 
-/// Bytes of a list.
+/// Returns the bytes that the capacity of a list takes.
 pub(crate) fn list_bytes<T>(list: &Vec<T>) -> u64 {
     (list.capacity() * core::mem::size_of::<T>()) as u64
 }
 
-/// Bytes of a hash table as it is.
+/// Returns the bytes that a hash table has allocated.
 pub(crate) fn table_bytes<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S>) -> u64 {
     map.allocation_size() as u64
 }
 
-/// Entries that a hash table has room for where nothing has been removed: seven of eight places. (What it says itself is less by what was
-/// removed and is still in the way.)
+/// Returns the entries that a hash table has room for where nothing has been removed: seven of eight places. (The table's own capacity is less by removed
+/// entries whose places are not free yet.)
 pub(crate) fn table_room<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S>) -> usize {
     let place = core::mem::size_of::<(K, V)>() + 1;
     map.allocation_size() / place / 8 * 7

@@ -31,7 +31,7 @@ pub(super) struct Audit<'a> {
     pub(super) good: bool,
     /// Some pages could not be read.
     is_incomplete: bool,
-    /// Where these are: maps are visited twice, and each is reported once.
+    /// Byte offsets of these pages: maps are visited twice, and each page is reported once.
     failed: BTreeSet<u64>,
     /// Metadata blocks that some tree leads to.
     pub(super) reached: Vec<bool>,
@@ -70,7 +70,7 @@ impl Engine {
         audit.good
     }
 
-    /// An audit that only looks.
+    /// Makes an audit that only looks.
     pub(super) fn look<'a>(&'a self, read: &'a mut ReadMetadata<'a>, report: &'a mut dyn FnMut(&str)) -> Audit<'a> {
         Audit {
             engine: self,
@@ -85,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Every slot that is not free in the space map, with its digest and owner. `None` if some of it cannot be read.
+    /// Visits every slot that is not free in the space map, with its digest and owner. `None` if some of it cannot be read.
     pub(crate) fn each_digest_in_use(
         &self,
         read: &mut ReadMetadata<'_>,
@@ -102,7 +102,7 @@ impl Engine {
         audit.good.then_some(())
     }
 
-    /// Every leaf of a table, with its number. `None` if some of it cannot be read.
+    /// Visits every leaf of a table, with its number. `None` if some of it cannot be read.
     pub(crate) fn each_table_leaf(
         &self,
         read: &mut ReadMetadata<'_>,
@@ -116,7 +116,7 @@ impl Engine {
         audit.good.then_some(())
     }
 
-    /// Every live slot with a known digest: its byte offset on the store and its digest. False if a summary is damaged.
+    /// Visits every live slot with a known digest: its byte offset on the store and its digest. False if a summary is damaged.
     pub fn live_slots(&self, read: &mut ReadMetadata<'_>, visit: &mut dyn FnMut(u64, Digest)) -> bool {
         let mut read = |offset, length| read(offset, length);
         let mut ignore = |_: &str| {};
@@ -139,7 +139,7 @@ impl Engine {
     }
 }
 
-/// What is wrong with blocks of a volume.
+/// Flaw of blocks of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flaw {
     /// A repair gave them up: reading them fails until they are written again.
@@ -151,8 +151,8 @@ pub enum Flaw {
 }
 
 impl Engine {
-    /// Blocks of volumes that cannot be read, and those whose content lies at one of the byte offsets: volume, first block, how
-    /// many. As of the trees, without what the journal has overwritten since, and without the volumes that it deletes.
+    /// Visits blocks of volumes that cannot be read, and those whose content lies at one of the byte offsets: volume, first block, number of blocks. As of the
+    /// trees, without later changes in the journal, and without the volumes that it deletes.
     pub fn flawed_blocks(
         &self,
         read: &mut ReadMetadata<'_>,
@@ -193,7 +193,7 @@ impl Engine {
         }
     }
 
-    /// What is buffered of a volume.
+    /// Returns the mappings that are buffered for a volume.
     pub(super) fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
         let mut place = self.pool.buffer.position(Key::new(volume, 0));
         core::iter::from_fn(move || {
@@ -203,7 +203,7 @@ impl Engine {
         })
     }
 
-    /// `seen`: pages visited so far. `at`: volume, number of the page within its level, level.
+    /// Visits the flawed blocks of a subtree. `seen`: pages visited so far. `at`: volume, number of the page within its level, level.
     fn visit_flawed(
         &self,
         read: &mut ReadMetadata<'_>,
@@ -256,7 +256,7 @@ impl Engine {
         }
     }
 
-    /// Byte offset of a slot that may not exist.
+    /// Returns the byte offset of a slot that may not exist; 0 if it does not.
     fn slot_offset_checked(&self, slot: Slot) -> u64 {
         if self.pool.space.contains(slot) { self.pool.slot_offset(slot) } else { 0 }
     }
@@ -268,7 +268,7 @@ impl<'a> Audit<'a> {
         (self.report)(&text);
     }
 
-    /// A violation that may only follow from pages that cannot be read: then these have been reported, and it is not.
+    /// Reports a violation that may only follow from pages that cannot be read: if there are any, these have been reported, and it is not.
     fn contradiction(&mut self, text: String) {
         if !self.is_incomplete {
             self.violation(text);
@@ -402,7 +402,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Mapped blocks in subtrees that were cut off a volume; counts their references and pages too.
+    /// Counts the mapped blocks in subtrees that were cut off a volume, with their references and pages.
     fn discarded_blocks(&mut self, volume: u16) -> u64 {
         let engine = self.engine;
         let mut used = 0;
@@ -438,7 +438,7 @@ impl<'a> Audit<'a> {
         });
     }
 
-    /// What is left of volumes that are gone.
+    /// Audits the subtrees that are left of volumes that are gone.
     pub(super) fn discards(&mut self) {
         let engine = self.engine;
         let mut gone: Vec<u16> = engine.pool.discards.iter().map(|discard| discard.volume.0).collect();
@@ -482,7 +482,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// The counts of shared slots, as stored.
+    /// Reads the counts of shared slots, as stored.
     fn stored_counts(&mut self) -> Vec<(Slot, u32)> {
         let engine = self.engine;
         let per_leaf = engine.pool.geometry().block() / 4;
@@ -498,7 +498,7 @@ impl<'a> Audit<'a> {
         stored
     }
 
-    /// Every slot is exactly one of free, referenced, pending, claimed by a run of a plan; counts equal references.
+    /// Checks that every slot is exactly one of free, referenced, pending, claimed by a run of a plan, and that counts equal references.
     fn slots(&mut self, stored: &[(Slot, u32)]) {
         let engine = self.engine;
         let space = &engine.pool.space;
@@ -574,7 +574,7 @@ impl<'a> Audit<'a> {
         });
     }
 
-    /// Every live slot has a summary, and the check bits of every entry agree with it.
+    /// Checks that every live slot has a summary, and that the check bits of every entry agree with it.
     fn summaries(&mut self) {
         let engine = self.engine;
         let mut checks = vec![None; engine.pool.geometry().slots() as usize];
@@ -630,7 +630,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// What the read cache has for a slot is what the slot holds, by all bits of the digest where it knows them.
+    /// Checks that the block in the read cache for a slot is the one that the slot holds, by all bits of the digest where it knows them.
     fn cached(&mut self, slot: Slot, digest: Digest) {
         let cache = &self.engine.pool.cache;
         let known = cache.peek(slot).and_then(|buffer| cache.digest_in(buffer));
@@ -646,7 +646,7 @@ impl<'a> Audit<'a> {
 
     // ---- metadata and memory ----
 
-    /// Pages of the tables that have not been visited yet.
+    /// Visits the pages of the tables that have not been visited yet.
     fn tables(&mut self) {
         let engine = self.engine;
         for tree in [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::DiskIndex] {
@@ -674,7 +674,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// The blocks in use are those that some tree leads to.
+    /// Checks that the metadata blocks in use are those that some tree leads to.
     fn metadata(&mut self) {
         let reached = core::mem::take(&mut self.reached);
         for (block, &reached) in reached.iter().enumerate() {
@@ -685,7 +685,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// At rest, buffers are held by the read cache, by blocks not in their slots, by a flash that hangs, or by the driver.
+    /// Checks that, at rest, buffers are held by the read cache, by blocks not in their slots, by a flash that hangs, or by the driver.
     fn buffers(&mut self) {
         let engine = self.engine;
         let mut holds = vec![0u32; engine.pool.buffers.numbers() as usize];

@@ -7,7 +7,7 @@ use crate::format::superblock::TreeId;
 use crate::metadata::page_cache::ReadMetadata;
 use crate::pool::disk_index::bucket::{bucket_of, entries, has_tag, hash_of, slot_of};
 
-/// What an audit of the index on disk finds. Nothing of it is damage: stale entries and those that it lacks cost savings.
+/// Findings of an audit of the index on disk. Nothing of it is damage: stale entries and those that it lacks cost savings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskIndexAudit {
     /// Entries.

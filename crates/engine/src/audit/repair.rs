@@ -43,7 +43,7 @@ use crate::locality_map::NearMap;
 use crate::metadata::page_cache::PageKey;
 use crate::recovery::{Recovery, blocks_of};
 
-/// What a repair reads from.
+/// Store that a repair reads from.
 pub struct Medium<'a> {
     /// Reads so many bytes at a byte offset of the store, whole blocks; `None` if they cannot be read.
     pub read: &'a mut dyn FnMut(u64, u32) -> Option<Vec<u8>>,
@@ -58,7 +58,7 @@ pub struct BlockRange {
     pub volume: String,
     /// The first block.
     pub first: u64,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u64,
 }
 
@@ -71,9 +71,9 @@ pub enum RepairError {
     UnknownFormat,
     /// The pages to be written need more metadata blocks than are free.
     NoRoom {
-        /// So many are needed,
+        /// Metadata blocks that are needed.
         needed: u64,
-        /// and so many are free.
+        /// Metadata blocks that are free.
         free: u64,
     },
 }
@@ -92,9 +92,9 @@ impl fmt::Display for RepairError {
 
 /// A repair that has been planned.
 pub struct Repair {
-    /// What is damaged, a sentence each.
+    /// Damage that was found, a sentence each.
     pub problems: Vec<String>,
-    /// What is written anew, a sentence each.
+    /// Structures that are written anew, a sentence each.
     pub actions: Vec<String>,
     /// Blocks that become lost, in order: nothing is known of them any more.
     pub lost: Vec<BlockRange>,
@@ -113,8 +113,8 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// The superblock that puts the repair into force, and the byte offset of its two places: each is written and synced by
-    /// itself, after everything else. `lift`: the pool counts as failed no longer, because the audit of the result was clean.
+    /// Returns the superblock that puts the repair into force, and the byte offsets of its two places: each is written and synced alone, after everything else.
+    /// `lift`: the pool counts as failed no longer, because the audit of the result was clean.
     pub fn superblock(&self, lift: bool) -> (Vec<u8>, [u64; 2]) {
         let geometry = &self.next.parameters.geometry;
         let mut bytes = vec![0; geometry.block_size as usize];
@@ -139,7 +139,7 @@ struct Suspect {
 struct Log {
     /// Its pages.
     pages: Vec<u32>,
-    /// What it comes to, without what the journal has overwritten.
+    /// Mappings that it comes to, without those that the journal has overwritten.
     mappings: Vec<(Key, Entry)>,
     /// It can stay as it is.
     is_sound: bool,
@@ -163,7 +163,7 @@ struct Planner<'a, 'm> {
     counts: Vec<u32>,
     checks: Vec<u32>,
     suspects: BTreeMap<Slot, Suspect>,
-    /// What suspects, and blocks that fail their digest, were found to hold; `None` if that cannot be read.
+    /// Digests that suspects, and blocks that fail their digest, were found to have; `None` if a block cannot be read.
     proven: BTreeMap<Slot, Option<Digest>>,
     /// Summaries to be written: digest, owner.
     summaries: BTreeMap<Slot, (Digest, Key)>,
@@ -178,7 +178,7 @@ struct Planner<'a, 'm> {
     blocks: Vec<u64>,
     mapped: Vec<u64>,
     touched: Vec<Vec<(u64, u64)>>,
-    /// Where to look for a free metadata block.
+    /// Place at which the search for a free metadata block goes on.
     next_free: usize,
     /// Metadata blocks that were free, and those that were found to be too few.
     free: u64,
@@ -202,7 +202,7 @@ pub fn plan_repair(
     }
 }
 
-/// The same. `spares`: what no leaf has yet goes into the log.
+/// Plans a repair. `spares`: new mappings without a leaf go into the log.
 fn plan_with(
     parameters: Parameters,
     limits: Limits,
@@ -311,7 +311,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     Ok(())
 }
 
-/// Where the journal goes on after the records that are believed.
+/// Place at which the journal goes on after the records that are believed.
 struct JournalEnd {
     sequence: u64,
     checksum: u64,
@@ -327,7 +327,7 @@ impl Planner<'_, '_> {
         *self.engine.pool.geometry()
     }
 
-    /// Byte offset of a slot.
+    /// Returns the byte offset of a slot by the layout, in its container.
     fn slot_offset(&self, slot: Slot) -> u64 {
         let geometry = self.geometry();
         geometry.slot_block(slot.0) * geometry.block()
@@ -436,7 +436,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// The changes of the records from `last` (without it) to `mark` that the journal still has, wherever they are in it.
+    /// Returns the changes of the records from `last` (without it) to `mark` that the journal still has, wherever they are in it.
     fn stray_records(&mut self, last: u64, mark: u64) -> Vec<Vec<Change>> {
         let geometry = self.geometry();
         let (block, ring) = (geometry.block(), geometry.journal_blocks);
@@ -464,7 +464,7 @@ impl Planner<'_, '_> {
         records
     }
 
-    /// How many records count: those that make sense, and whose blocks are proven where they have to be.
+    /// Returns the number of records that count: those that make sense, and whose blocks are proven where they have to be.
     fn believe(&mut self, recovery: &mut Recovery) -> usize {
         let block = self.geometry().block();
         let Recovery { records, carried, sizes, mark, .. } = recovery;
@@ -483,8 +483,8 @@ impl Planner<'_, '_> {
         records.len()
     }
 
-    /// The slots that the delta is the first to know hold what they should, or the journal still has it; else what refers to them
-    /// is lost.
+    /// Checks that the slots which the delta is the first to know hold what they should, or that the journal still has it; else the blocks that refer to them
+    /// are lost.
     fn prove_new_blocks(&mut self, carried: &NearMap<Slot, (Digest, u64, u64)>) {
         let block = self.geometry().block();
         let fresh = self.engine.pool.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
@@ -519,13 +519,13 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// The volume at a place of the table, for messages.
+    /// Returns the volume at a place of the table.
     fn volume(&self, at: usize) -> &Volume {
         &self.engine.pool.volumes[at]
     }
 }
 
-/// The volume that a change is about.
+/// Returns the volume that a change is about; `None` for a change of none.
 fn volume_of(change: &Change) -> Option<crate::api::VolumeId> {
     Some(match *change {
         Change::Fresh { key, .. }

@@ -19,7 +19,7 @@ use crate::sizes::{list_bytes, table_bytes, table_room};
 /// A slot that points of a delta refer to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Recent {
-    /// How many points refer to it. A slot that is not fresh stays known with 0: a record of this delta referred to it.
+    /// Number of points that refer to it. A slot that is not fresh stays known with 0: a record of this delta referred to it.
     pub refs: u32,
     /// Allocated since this delta began: no tree and no older delta knows it.
     pub fresh: bool,
@@ -95,12 +95,12 @@ impl Delta {
         }
     }
 
-    /// How many more points, with their slots, there is room for before a table would have to grow.
+    /// Returns the number of points, with their slots, that there is room for before a table would have to grow.
     pub(crate) fn room(&self) -> usize {
         (self.points.capacity() - self.points.len()).min(self.slots.capacity() - self.slots.len())
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the tables.
     pub(crate) fn memory(&self) -> u64 {
         table_bytes(&self.points) + table_bytes(&self.slots) + list_bytes(&self.mapped.others)
     }
@@ -115,7 +115,7 @@ impl Delta {
         self.fresh
     }
 
-    /// The mapping of a block, if it is one of these.
+    /// Returns the mapping of a block, if the delta has one.
     pub(crate) fn get(&self, key: Key) -> Option<Entry> {
         if let Some(&entry) = self.points.get(&key) {
             return Some(entry);
@@ -127,13 +127,13 @@ impl Delta {
         (key.0 < end).then_some(Entry::UNMAPPED)
     }
 
-    /// Where the clear begins that ends at a block: to clear more from there makes it longer.
+    /// Returns the beginning of the clear that ends at a block: to clear more from there makes it longer.
     pub(crate) fn clear_before(&self, start: Key) -> Option<Key> {
         let (&first, &end) = self.clears.range(..start.0).next_back()?;
         (end == start.0 && Key(first).volume() == start.volume()).then_some(Key(first))
     }
 
-    /// The end of the clear that covers a block, if one does, or where the next one begins.
+    /// Returns the end of the clear that covers a block, if one does, and the beginning of the next one.
     pub(crate) fn clear_at(&self, key: Key) -> (Option<Key>, Key) {
         if self.clears.is_empty() {
             return (None, Key(u64::MAX));
@@ -148,7 +148,7 @@ impl Delta {
         self.points.keys().copied().filter(|point| (key..end).contains(point)).min().unwrap_or(end)
     }
 
-    /// What is known of a slot that points of this delta refer to.
+    /// Returns the state of a slot that points of this delta refer to.
     pub(crate) fn live(&self, slot: Slot) -> Option<&Recent> {
         self.slots.get(&slot).filter(|recent| recent.refs > 0)
     }
@@ -164,7 +164,7 @@ impl Delta {
         self.dereference(before).then_some(before)
     }
 
-    /// One more reference to a slot.
+    /// Adds a reference to a slot.
     pub(crate) fn reference(&mut self, slot: Slot, digest: Digest, fresh: bool, owner: Key) {
         let new = Recent { refs: 0, fresh, digest, owner };
         let recent = self.slots.entry(slot).or_insert(new);
@@ -207,7 +207,7 @@ impl Delta {
         }
     }
 
-    /// One reference less; true if it was the last.
+    /// Removes a reference; true if it was the last.
     pub(crate) fn dereference(&mut self, slot: Slot) -> bool {
         let recent = self.slots.get_mut(&slot).expect("every point's slot is counted");
         recent.refs -= 1;
@@ -215,13 +215,13 @@ impl Delta {
         recent.refs == 0
     }
 
-    /// The slot has been retired: nothing needs to be known of it any more.
+    /// Drops the state of a slot that has been retired.
     pub(crate) fn forget(&mut self, slot: Slot) {
         let recent = self.slots.remove(&slot);
         assert!(recent.is_none_or(|recent| recent.refs == 0));
     }
 
-    /// Gives how many clears it has taken in.
+    /// Inserts a clear, and returns the number of clears that it has taken in.
     fn insert_clear(&mut self, mut start: u64, mut end: u64) -> u64 {
         let mut taken_in = 0;
         if let Some((&before, &its_end)) = self.clears.range(..=start).next_back()
@@ -239,7 +239,7 @@ impl Delta {
         taken_in
     }
 
-    /// Mappings: points and clears.
+    /// Returns the number of mappings: points and clears.
     pub(crate) fn len(&self) -> usize {
         self.points.len() + self.clears.len()
     }
@@ -255,13 +255,13 @@ impl Delta {
         self.fit(entries);
     }
 
-    /// Whether its tables are as large as they should be.
+    /// Returns true if its tables are as large as they should be for `entries` entries.
     pub(crate) fn fits(&self, entries: usize) -> bool {
         let fits = |room: usize| (entries..=2 * entries.max(16)).contains(&room);
         fits(table_room(&self.points)) && fits(table_room(&self.slots))
     }
 
-    /// Whether it knows nothing.
+    /// Returns true if it has no mappings and no slots.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0 && self.slots.is_empty()
     }
@@ -283,8 +283,8 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    /// What was removed among neighbours stays in the way in a hash table, which then says that it has less room than it was made with: a
-    /// server that came to a new size by then said for ever that it was still coming to it.
+    /// Guards against an endless resize: an entry removed among neighbours takes room in a hash table, which then says that it has less room than it was made
+    /// with: a server that came to a new size by then said for ever that it was still coming to it.
     #[test]
     fn a_table_fits_whatever_was_removed_from_it() {
         for entries in [64, 1000, 1 << 12] {

@@ -45,7 +45,7 @@ pub(crate) struct Pass {
     gathered: bool,
     point_at: usize,
     leaf_at: usize,
-    /// What the log has to say is gone.
+    /// Blocks whose records the log has to revoke.
     pub removed: Vec<Key>,
     /// It has become too much to say: the log is written anew.
     pub anew: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Pass {
 pub(crate) struct Leaf {
     /// The first of its blocks.
     pub first: Key,
-    /// Whether what is buffered for it goes into it, too.
+    /// True if the mappings that are buffered for it go into it, too.
     pub flushes: bool,
 }
 
@@ -65,7 +65,7 @@ impl MapBuffer {
         MapBuffer { places: Vec::new(), gap: 0..0, fences: Vec::new(), dead: 0, logged: 0 }
     }
 
-    /// From records in the order of keys, each key once.
+    /// Makes a buffer from records in the order of keys, each key once.
     pub(crate) fn from_sorted(records: &[(Key, Entry)], logged: u64) -> MapBuffer {
         let places: Vec<[u64; 2]> = records.iter().map(|&(key, entry)| [key.0, entry.0]).collect();
         let fences = places.iter().step_by(FENCED).map(|place| place[0]).collect();
@@ -73,7 +73,7 @@ impl MapBuffer {
         MapBuffer { places, gap, fences, dead: 0, logged }
     }
 
-    /// From the log that there is on disk.
+    /// Makes a buffer from the log that there is on disk.
     pub(crate) fn from_log(mut records: Vec<(Key, Entry)>, logged: u64) -> MapBuffer {
         resolve(&mut records);
         MapBuffer::from_sorted(&records, logged)
@@ -88,22 +88,22 @@ impl MapBuffer {
         self.len() == 0
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of places and fences.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.places) + list_bytes(&self.fences)
     }
 
-    /// Places that hold something, or did until the last pass.
+    /// Returns the number of places that hold something, or did until the last pass.
     pub(crate) fn used(&self) -> usize {
         self.places.len() - self.gap.len()
     }
 
-    /// Places in memory.
+    /// Returns the number of places in memory, with the gap.
     pub(crate) fn capacity(&self) -> usize {
         self.places.len()
     }
 
-    /// The first place at or after `key`, or the end. Never in the gap.
+    /// Returns the first place at or after `key`, or the end. Never in the gap.
     pub(crate) fn position(&self, key: Key) -> usize {
         let behind = self.places.get(self.gap.end).is_none_or(|place| key.0 <= place[0]);
         let side = if behind { 0..self.gap.start } else { self.gap.end..self.places.len() };
@@ -115,7 +115,7 @@ impl MapBuffer {
         if at == self.gap.start { self.gap.end } else { at }
     }
 
-    /// The mapping at the first place at or after `at` that has one, with its place.
+    /// Returns the mapping at the first place at or after `at` that has one, with its place.
     pub(crate) fn first_from(&self, mut at: usize) -> Option<(usize, Key, Entry)> {
         loop {
             if at == self.gap.start {
@@ -129,7 +129,7 @@ impl MapBuffer {
         }
     }
 
-    /// The mapping of a block, if it is one of these.
+    /// Returns the mapping of a block, if one is buffered.
     pub(crate) fn get(&self, key: Key) -> Option<Entry> {
         if self.places.is_empty() {
             return None;
@@ -138,7 +138,7 @@ impl MapBuffer {
         (found == key.0 && Entry(entry) != Entry::UNBUFFERED).then_some(Entry(entry))
     }
 
-    /// The first block at or after `key`, and before `end`, that is mapped here.
+    /// Returns the first block at or after `key`, and before `end`, that is mapped here.
     pub(crate) fn next_key(&self, key: Key, end: Key) -> Option<Key> {
         let mut at = if self.places.is_empty() { return None } else { self.position(key) };
         loop {
@@ -158,13 +158,13 @@ impl MapBuffer {
         upto - from - between
     }
 
-    /// All mappings, in the order of keys.
+    /// Returns all mappings, in the order of keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, Entry)> + '_ {
         let sides = self.places[..self.gap.start].iter().chain(&self.places[self.gap.end..]);
         sides.map(|&[key, entry]| (Key(key), Entry(entry))).filter(|&(_, entry)| entry != Entry::UNBUFFERED)
     }
 
-    /// What is buffered for a block is gone.
+    /// Removes the mapping at a place; the place stays until the next pass.
     pub(crate) fn remove(&mut self, at: usize) {
         assert!(!self.gap.contains(&at) && Entry(self.places[at][1]) != Entry::UNBUFFERED);
         self.places[at][1] = Entry::UNBUFFERED.0;
@@ -173,7 +173,7 @@ impl MapBuffer {
 
     // ---- the pass ----
 
-    /// There is to be room for so many mappings: more at once, fewer if that can be done without a pass.
+    /// Makes room for `places` mappings: for more at once, for fewer if that can be done without a pass.
     pub(crate) fn fit(&mut self, places: usize) {
         let used = self.places.len() - self.gap.len();
         let is_behind = self.gap.end == self.places.len();
@@ -197,8 +197,8 @@ impl MapBuffer {
         self.fences.shrink_to_fit();
     }
 
-    /// A step of the pass; false when it is done. What is new is in `points`, in order, none of it in one of `leaves` that flush. There is
-    /// room for all of it.
+    /// Takes a step of the pass; false when it is done. New mappings are in `points`, in order, none of them in one of `leaves` that flush. There is room for
+    /// all of them.
     pub(crate) fn step(
         &mut self,
         pass: &mut Pass,
@@ -290,7 +290,7 @@ impl MapBuffer {
 }
 
 impl Pass {
-    /// Whether what is buffered for a block has gone into its leaf.
+    /// Returns true if the mapping that is buffered for a block has gone into its leaf.
     fn has_flushed(&mut self, key: u64, leaves: &[Leaf], per_leaf: u64) -> bool {
         while let Some(leaf) = leaves.get(self.leaf_at)
             && leaf.first.0 + per_leaf <= key
@@ -321,7 +321,7 @@ pub(crate) fn records(leaf: &[u8]) -> impl Iterator<Item = (Key, Entry)> + '_ {
     all.take_while(|(key, _)| key.0 != 0)
 }
 
-/// What a log comes to: of each key the last record, in the order of keys.
+/// Reduces a log to the last record of each key, in the order of keys.
 pub(crate) fn resolve(records: &mut Vec<(Key, Entry)>) {
     records.sort_by_key(|&(key, _)| key);
     let mut kept = 0;
@@ -356,7 +356,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checkpoint after checkpoint, looked at between the steps: as a map does it.
+        /// Compares the buffer with a map, checkpoint after checkpoint, also between the steps.
         #[test]
         fn a_buffer_agrees_with_a_map_also_in_the_middle_of_a_pass(
             rounds in proptest::collection::vec((

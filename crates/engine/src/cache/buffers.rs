@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use crate::api::BufferId;
 
-/// Where a block in a buffer comes from, and what becomes of it.
+/// State of a block in a buffer: its origin, and its fate after the write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// It is in its slot, or there is none.
@@ -28,14 +28,14 @@ pub(crate) struct Buffers {
     /// Buffers that hold payload on its way in: received, or not yet written to a slot.
     incoming: u32,
     states: Vec<State>,
-    /// What the map must say of the digest of the block in it.
+    /// Check bits that the map must have for the block in each buffer.
     checks: Vec<u32>,
     limit: u32,
     /// Buffers there are to be.
     count: u32,
     /// Held ones beyond that.
     leaving: u32,
-    /// How many there may ever be: the tables keep their memory up to that.
+    /// Most buffers that there may ever be: the tables keep their memory up to that.
     most: u32,
 }
 
@@ -54,7 +54,7 @@ impl Buffers {
         }
     }
 
-    /// There are to be so many buffers, and so many of them for incoming payload; at most `most` by and by.
+    /// Sets the number of buffers, and the number of them for incoming payload; there are at most `most` over time.
     pub(crate) fn set_count(&mut self, count: u32, limit: u32, most: u32) {
         let before = self.count;
         (self.count, self.limit, self.most) = (count, limit, most.max(count));
@@ -84,7 +84,7 @@ impl Buffers {
         }
     }
 
-    /// Whether the buffer goes as soon as nobody holds it.
+    /// Returns true if the buffer goes as soon as its last holder releases it.
     pub(crate) fn is_retired(&self, buffer: BufferId) -> bool {
         buffer.0 >= self.count
     }
@@ -98,12 +98,12 @@ impl Buffers {
         self.free.len()
     }
 
-    /// Whether payload may come in.
+    /// Returns true if payload may come in.
     pub(crate) fn may_receive(&self) -> bool {
         self.incoming < self.limit
     }
 
-    /// Share of the limit that incoming payload has reached, in percent.
+    /// Returns the share of the limit that incoming payload has reached, in percent.
     pub(crate) fn incoming_percent(&self) -> u32 {
         (u64::from(self.incoming) * 100 / u64::from(self.limit.max(1))) as u32
     }
@@ -116,7 +116,7 @@ impl Buffers {
         Some(buffer)
     }
 
-    /// From here until [`Buffers::arrived`] (or until it is free) the buffer counts as incoming.
+    /// Counts the buffer as incoming until [`Buffers::arrived`] (or until it is free).
     pub(crate) fn set_incoming(&mut self, buffer: BufferId) {
         let state = &mut self.states[buffer.0 as usize];
         if *state == State::Known {
@@ -125,37 +125,37 @@ impl Buffers {
         }
     }
 
-    /// An incoming block is not to stay in memory when it is in its slot.
+    /// Makes an incoming block leave memory as soon as it is in its slot.
     pub(crate) fn pass(&mut self, buffer: BufferId) {
         assert_ne!(self.states[buffer.0 as usize], State::Known);
         self.states[buffer.0 as usize] = State::Passing;
     }
 
-    /// The block is in its slot. Whether it is to stay in memory.
+    /// Notes that the block is in its slot; returns true if it shall stay in memory.
     pub(crate) fn arrived(&mut self, buffer: BufferId) -> bool {
         let state = core::mem::replace(&mut self.states[buffer.0 as usize], State::Known);
         self.incoming -= u32::from(state != State::Known);
         state != State::Passing
     }
 
-    /// The buffer holds a block with these check bits.
+    /// Sets the check bits of the block that the buffer holds.
     pub(crate) fn set_check(&mut self, buffer: BufferId, check: u32) {
         self.checks[buffer.0 as usize] = check;
     }
 
-    /// The check bits of the block in a buffer.
+    /// Returns the check bits of the block in a buffer.
     pub(crate) fn check(&self, buffer: BufferId) -> u32 {
         self.checks[buffer.0 as usize]
     }
 
-    /// One more holder.
+    /// Adds a holder to a buffer that has one.
     #[inline]
     pub(crate) fn hold(&mut self, buffer: BufferId) {
         assert!(self.holds[buffer.0 as usize] > 0);
         self.holds[buffer.0 as usize] += 1;
     }
 
-    /// One holder less.
+    /// Removes a holder; without the last one the buffer is free, or goes if it is retired.
     pub(crate) fn release(&mut self, buffer: BufferId) {
         let holds = &mut self.holds[buffer.0 as usize];
         assert!(*holds > 0, "a buffer is released as often as it is held");
@@ -174,12 +174,12 @@ impl Buffers {
         self.holds[buffer.0 as usize]
     }
 
-    /// Numbers from this one on are not in use.
+    /// Returns the number of buffer numbers: those from it on are not in use.
     pub(crate) fn numbers(&self) -> u32 {
         self.holds.len() as u32
     }
 
-    /// Bytes of memory, apart from the buffers themselves.
+    /// Returns the bytes of memory, apart from the buffers themselves.
     pub(crate) fn memory(&self) -> u64 {
         (self.holds.capacity() * 4 + self.free.capacity() * 4 + self.checks.capacity() * 4 + self.states.capacity())
             as u64
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(all, [0, 1, 2, 3, 4, 5, 6]);
     }
 
-    /// A shared block is in memory once, and every block of every answer on its way holds it: the count was of 16 bits.
+    /// Guards against an overflow: a shared block is in memory once, and every block of every answer on its way holds it; the count was of 16 bits.
     #[test]
     fn a_buffer_can_be_held_more_than_65535_times() {
         let mut buffers = Buffers::new(1, 1);

@@ -11,7 +11,7 @@ pub(crate) type Waiter = (RequestId, u32);
 #[derive(Debug)]
 pub(crate) struct Fill {
     pub buffer: BufferId,
-    /// What the map says of its digest.
+    /// Check bits that the map has of its digest.
     pub check: u32,
     /// It is read ahead, or was when it began.
     pub is_ahead: bool,
@@ -21,18 +21,18 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    /// A block that a request waits for.
+    /// Makes the read of a block that a request waits for.
     #[inline]
     pub(crate) fn wanted(buffer: BufferId, check: u32, by: Waiter) -> Fill {
         Fill { buffer, check, is_ahead: false, first: Some(by), more: Vec::new() }
     }
 
-    /// A block that nobody waits for.
+    /// Makes the read of a block that has no waiters.
     pub(crate) fn ahead(buffer: BufferId, check: u32) -> Fill {
         Fill { buffer, check, is_ahead: true, first: None, more: Vec::new() }
     }
 
-    /// One more waits for it. The list for that may be one of those that are spare.
+    /// Adds a waiter. The list for it may be one of those that are spare.
     #[inline]
     pub(crate) fn add_waiter(&mut self, waiter: Waiter, spare: &mut Vec<Vec<Waiter>>) {
         match self.first {
@@ -46,19 +46,19 @@ impl Fill {
         }
     }
 
-    /// Whether anybody waits for it.
+    /// Returns true if any request waits for it.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.first.is_some()
     }
 
-    /// Those who wait for it, in the order in which they came.
+    /// Returns the waiters in the order in which they came.
     #[inline]
     pub(crate) fn waiters(&self) -> impl Iterator<Item = Waiter> + Clone + '_ {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 
-    /// It has ended: its list is spare, if it has one.
+    /// Gives the list of a read that has ended to the spare ones, if it has one.
     #[inline]
     pub(crate) fn give_list_back(mut self, spare: &mut Vec<Vec<Waiter>>) {
         if self.more.capacity() > 0 {

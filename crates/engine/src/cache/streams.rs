@@ -17,9 +17,9 @@ use crate::format::entry::Key;
 const STREAMS: usize = 32;
 /// Requests in a row that make a stream sequential.
 const IN_A_ROW: u32 = 3;
-/// So many lengths of its last request ahead of its end, or behind, a request goes on with a stream,
+/// Lengths of a stream's last request, ahead of its end or behind, within which a request goes on with the stream.
 const REACH: u64 = 8;
-/// and no more blocks than that.
+/// Most blocks of that reach.
 const REACH_BLOCKS: u64 = 512;
 /// Places that are looked at for a new stream: the next read goes on from there.
 const LOOKED_AT: usize = 4;
@@ -31,9 +31,9 @@ const FIRST_WINDOW: u64 = 32;
 /// A reader that goes upwards.
 pub(crate) struct Stream {
     pub volume: VolumeId,
-    /// From here,
+    /// First block that it has asked for.
     begun: u64,
-    /// up to here it has asked.
+    /// Block behind the last one that it has asked for.
     next: u64,
     /// Requests that went on with it, and that one with which it began.
     in_a_row: u32,
@@ -43,11 +43,11 @@ pub(crate) struct Stream {
     pub ahead: u64,
     /// Up to here it is being read ahead; not at all if that is no more than `ahead`.
     pub goal: u64,
-    /// What was read for it last took small reads.
+    /// True if its last refill took small reads.
     pub is_scattered: bool,
     /// Times that this refill has asked for a page.
     pub tries: u32,
-    /// When its last request came.
+    /// Time at which its last request came.
     last: Nanos,
 }
 
@@ -67,7 +67,7 @@ impl Stream {
         }
     }
 
-    /// A request that goes on with it ends here.
+    /// Extends the stream by a request that ends at `end`.
     fn go_on(&mut self, end: u64, now: Nanos) {
         if end > self.next {
             self.next = end;
@@ -76,19 +76,19 @@ impl Stream {
         self.last = now;
     }
 
-    /// Where the next request may begin, after one of so many blocks: from, and in how many places.
+    /// Returns the range in which the next request may begin, after one of `blocks` blocks: its first place, and the number of places.
     fn near(&self, blocks: u64) -> (u64, u64) {
         let reach = (REACH * blocks).min(REACH_BLOCKS);
         let from = self.next.saturating_sub(reach);
         (Key::new(self.volume, from).0, self.next + reach + 1 - from)
     }
 
-    /// Whether it is sequential, and has not ended.
+    /// Returns true if it is sequential, and has not ended.
     fn goes_on(&self, now: Nanos) -> bool {
         self.window > 0 && now - self.last < ENDS_AFTER
     }
 
-    /// Nothing more is read ahead until a request comes.
+    /// Stops reading ahead until a request comes.
     pub(crate) fn stop(&mut self) {
         (self.ahead, self.goal, self.tries) = (0, 0, 0);
     }
@@ -97,14 +97,13 @@ impl Stream {
         self.goal > self.ahead
     }
 
-    /// Blocks that a refill is worth while for: one large read, or where blocks are scattered as many as can be sorted together.
+    /// Returns the blocks that a refill is worth while for: one large read, or, where blocks are scattered, as many as can be sorted together.
     fn step(&self) -> u64 {
         let half = self.window / 2;
         if self.is_scattered { half } else { half.min(RUN_BLOCKS) }
     }
 
-    /// Whether the window is to be opened: for the first time, or because the reader was faster than what was read for it, or has
-    /// used a part of it up.
+    /// Returns true if the window shall be opened: for the first time, or because the reader was faster than the reads ahead, or has used a part of it up.
     fn is_due(&self) -> bool {
         let used_up = || !self.is_refilling() && self.ahead + self.step() <= self.next + self.window;
         self.in_a_row >= IN_A_ROW && (self.window == 0 || self.ahead < self.next || used_up())
@@ -121,11 +120,11 @@ impl Stream {
 
 /// The streams.
 pub(crate) struct Streams {
-    /// Where the next request of each may begin ([`Stream::near`]), by themselves: each read goes through them.
+    /// First place at which the next request of each stream may begin ([`Stream::near`]), in an array of their own: each read goes through them.
     from: [u64; STREAMS],
     counts: [u64; STREAMS],
     streams: [Stream; STREAMS],
-    /// Where the next new stream looks for a place first.
+    /// Place at which the next new stream is looked for first.
     hand: usize,
 }
 
@@ -143,13 +142,13 @@ impl Streams {
         &mut self.streams[at]
     }
 
-    /// Whether no stream goes on.
+    /// Returns true if no stream goes on.
     pub(crate) fn are_over(&self, now: Nanos) -> bool {
         !self.streams.iter().any(|stream| stream.goes_on(now))
     }
 
-    /// A read of so many blocks has come. Whether something is to be read ahead for its stream, of which the window is at most
-    /// `widest`; the windows of all streams are at most `most` together.
+    /// Notes a read of `blocks` blocks. Returns true if something shall be read ahead for its stream, of which the window is at most `widest`; the windows of
+    /// all streams are at most `most` together.
     pub(crate) fn note(&mut self, first: Key, blocks: u64, now: Nanos, most: u64, widest: u64) -> bool {
         let Some(at) = self.follow(first, blocks, now) else { return false };
         if !self.streams[at].is_due() {
@@ -160,7 +159,7 @@ impl Streams {
         self.streams[at].is_refilling()
     }
 
-    /// A write of so many blocks has come. Whether it belongs to a stream of more than so many.
+    /// Notes a write of `blocks` blocks; returns true if it belongs to a stream of more than `long`.
     pub(crate) fn is_of_long(&mut self, first: Key, blocks: u64, now: Nanos, long: u64) -> bool {
         let Some(at) = self.follow(first, blocks, now) else { return false };
         let stream = &mut self.streams[at];
@@ -172,7 +171,7 @@ impl Streams {
         length > long
     }
 
-    /// The stream that a request goes on with, or begins; `None` if there is no place for a new one.
+    /// Finds the stream that a request goes on with, or begins one; `None` if there is no place for a new one.
     fn follow(&mut self, first: Key, blocks: u64, now: Nanos) -> Option<usize> {
         let (begun, end) = (first.lba(), first.lba() + blocks);
         let known = self.find(first);
@@ -186,7 +185,7 @@ impl Streams {
         Some(at)
     }
 
-    /// A stream with which a request goes on that begins here. Looks at all of them, which is faster than to stop at the first.
+    /// Finds a stream with which a request goes on that begins here. Looks at all of them, which is faster than to stop at the first.
     fn find(&self, first: Key) -> Option<usize> {
         let mut found = STREAMS;
         for at in 0..STREAMS {
@@ -196,7 +195,7 @@ impl Streams {
         (found < STREAMS).then_some(found)
     }
 
-    /// The place of a stream that is not sequential, or has ended, if one of the next few is.
+    /// Finds the place of a stream that is not sequential, or has ended, among the next few.
     fn free(&mut self, now: Nanos) -> Option<usize> {
         (0..LOOKED_AT).find_map(|_| {
             let at = self.hand;
@@ -206,7 +205,7 @@ impl Streams {
     }
 }
 
-/// The most blocks of one read,
+/// Most blocks of one read.
 pub(crate) const RUN_BLOCKS: u64 = 256;
 
 #[cfg(test)]
@@ -220,7 +219,7 @@ mod tests {
         streams.note(Key::new(VolumeId(1), lba), blocks, now, 1024, 256)
     }
 
-    /// The streams that go on.
+    /// Counts the streams that go on.
     fn sequential(streams: &Streams, now: Nanos) -> usize {
         streams.streams.iter().filter(|stream| stream.goes_on(now)).count()
     }

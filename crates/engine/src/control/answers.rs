@@ -13,12 +13,12 @@ use crate::repair::block_repair::Damage;
 use crate::schedule::Schedule;
 
 impl Engine {
-    /// The damages found last, in order; at most 64.
+    /// Returns the damages found last, in order; at most 64.
     pub fn damages(&self) -> impl Iterator<Item = &Damage> {
         self.repairs.damages().list.iter()
     }
 
-    /// Blocks that are under repair: a read of one waits for what comes of that.
+    /// Returns the number of blocks under repair: a read of one waits for the repair's outcome.
     pub fn blocks_under_repair(&self) -> usize {
         self.repairs.under_repair().len()
     }
@@ -28,7 +28,7 @@ impl Engine {
         self.pool.second_copies
     }
 
-    /// Which copy the index names of a block that was written again.
+    /// Returns the copy that the index names of a block that was written again.
     pub fn index_copy(&self) -> IndexCopy {
         self.pool.index_copy
     }
@@ -48,7 +48,7 @@ impl Engine {
         self.pool.dedup_verify()
     }
 
-    /// Which feedback loop sets the pace of that pass.
+    /// Returns the feedback loop that sets the pace of that pass.
     pub fn pass_throttle(&self) -> PassThrottle {
         self.pool.throttle()
     }
@@ -58,47 +58,47 @@ impl Engine {
         self.pool.flash_policy()
     }
 
-    /// When a plan of relocation is made and run unasked: by who drives the engine.
+    /// Returns the times at which the driver of the engine makes and runs a plan of relocation without a command.
     pub fn relocate_schedule(&self) -> Schedule {
         self.pool.relocate_schedule()
     }
 
-    /// What came of putting digests into the index ahead of need.
-    pub fn neighbour_counts(&self) -> IndexPrefetchCounts {
+    /// Returns the counts of digests that were put into the index ahead of need, and of their use.
+    pub fn index_prefetch_counts(&self) -> IndexPrefetchCounts {
         self.jobs.index_prefetch.counts
     }
 
-    /// The division of memory between index and read cache, and what was hit.
+    /// Returns the division of memory between index and read cache, with the hits of both.
     pub fn cache_status(&self) -> CacheStatus {
         self.jobs.cache_partition.status(&self.pool, &self.jobs.cache_warmup)
     }
 
-    /// The last changes of the division, the oldest first.
+    /// Returns the last changes of the division, the oldest first.
     pub fn cache_history(&self) -> impl Iterator<Item = DivisionChange> + '_ {
         self.jobs.cache_partition.history()
     }
 
-    /// What is in force.
+    /// Returns the cache setting in force, by the pool or by the limits.
     pub fn cache_setting(&self) -> Option<CacheSetting> {
         self.pool.cache_setting()
     }
 
-    /// What the read cache finds blocks by.
+    /// Returns the key by which the read cache finds blocks.
     pub fn cache_key(&self) -> CacheKey {
         self.pool.cache.key()
     }
 
-    /// What the pool was set to, if it was.
+    /// Returns the cache setting of the pool, if it has one of its own.
     pub fn pool_cache(&self) -> Option<CacheSetting> {
         self.pool.pool_cache
     }
 
-    /// Bytes that replicas may take, if somebody said so.
+    /// Returns the bytes that replicas may take, if that has been set.
     pub fn replicas_budget(&self) -> Option<u64> {
         self.pool.replicas.budget
     }
 
-    /// Bytes that replicas may take in a server with these limits, and popular blocks that get copies there.
+    /// Returns the bytes that replicas may take in a server with these limits, and the number of popular blocks that get copies there.
     pub fn replicas_room(&self, limits: &Limits) -> (u64, u64) {
         self.pool.replicas_room(limits)
     }
@@ -108,48 +108,47 @@ impl Engine {
         self.pool.disk_index_status()
     }
 
-    /// From here on the pool is written only as long as its record has this nonce. To be called before the first event, if at all.
+    /// Sets the nonce that the pool's record must have: the pool is written only as long as it has. Call it before the first event, if at all.
     pub fn set_owner(&mut self, nonce: [u8; 16]) {
         self.pool.set_owner(nonce)
     }
 
-    /// The nonce that the record must have, if there is one.
+    /// Returns the nonce that the record must have, if there is one.
     pub fn owner_nonce(&self) -> Option<[u8; 16]> {
         self.pool.owner_nonce()
     }
 
-    /// Whether another has taken the pool over.
+    /// Returns true if another server has taken the pool over.
     pub fn is_taken_over(&self) -> bool {
         self.pool.failure == Some(Failure::TakenOver)
     }
 
-    /// The most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool
-    /// may have no room for.
+    /// Returns the most pages that a checkpoint has taken beyond those counted before it took any: 0, or writes were let in that the pool may have no room for.
     pub fn pages_beyond_promise(&self) -> u64 {
         self.pool.pages_beyond_promise()
     }
 
-    /// The volumes that users have made, in order of their numbers.
+    /// Returns the volumes that users have made, in order of their numbers.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
         self.pool.volumes.iter().filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
     }
 
-    /// The policy that is in force for a volume.
+    /// Returns the policy in force for a volume: its own or the pool's.
     pub fn policy_of(&self, volume: &Volume) -> Policy {
         self.pool.policy_of(volume)
     }
 
-    /// The pool's policy, if it says something.
+    /// Returns the pool's policy, if it has been set.
     pub fn pool_policy(&self) -> Option<Policy> {
         self.pool.pool_policy
     }
 
-    /// Memory that the pool says it shall be served with, in bytes; 0 if it says nothing.
+    /// Returns the memory that the pool is set to be served with, in bytes; 0 if it is not set.
     pub fn pool_memory(&self) -> u64 {
         self.pool.pool_memory
     }
 
-    /// Whether commands that change something are taken.
+    /// Returns true if commands that change something are taken.
     pub fn takes_changes(&self) -> bool {
         self.pool.takes_changes()
     }

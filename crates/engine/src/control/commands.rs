@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// Does a change as soon as there is room for it; then its record has to become durable.
+    /// Makes a change as soon as there is room for it; then its record has to become durable. Returns `None` while the command waits.
     fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
         match self.pool.change_volume(change, self.has_clears_left()) {
             Ok(Some(sequence)) => {
@@ -150,7 +150,7 @@ impl Engine {
         None
     }
 
-    /// No checkpoint will end any more: what waits for one is refused.
+    /// Gives up the checkpoint under way: none will end any more, and requests and commands that wait for one are refused.
     fn give_up_checkpoint(&mut self) {
         self.pool.closes_early = true;
         self.jobs.stop_filling_index();
@@ -165,7 +165,7 @@ impl Engine {
         self.fail_commands();
     }
 
-    /// Whether no command is pending but to close.
+    /// Returns true if no command is pending except closes.
     pub(crate) fn only_closes(&self) -> bool {
         self.pending_commands.iter().all(|pending| matches!(pending.what, What::Close { .. }))
     }
@@ -221,7 +221,7 @@ impl Engine {
         Some(Ok(()))
     }
 
-    /// A pool that is being closed finds no room: what the others asked for may or may not have happened when it is opened next.
+    /// Fails all commands but closes when a pool that is being closed finds no room: their changes may or may not be there when it is opened next.
     pub(crate) fn fail_commands_for_room(&mut self) {
         let Engine { pool: Pool { metadata, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
@@ -234,7 +234,7 @@ impl Engine {
         });
     }
 
-    /// What waits for a checkpoint will not see it, and, if the pool has failed, nor will what waits for its record.
+    /// Fails the commands that wait for a checkpoint, and, if the pool has failed, those that wait for their record.
     pub(crate) fn fail_commands(&mut self) {
         let Engine { pool: Pool { metadata, read_only, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {

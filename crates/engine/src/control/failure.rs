@@ -27,7 +27,7 @@ use crate::metadata::io::Purpose;
 use crate::pool::standing::Mark;
 
 impl Engine {
-    /// The pool can no longer be written safely: reads go on, everything else fails from here on.
+    /// Fails the pool, which can no longer be written safely: reads go on, everything else fails from here on.
     pub(crate) fn fail_pool(&mut self, failure: Failure) {
         if core::mem::replace(&mut self.pool.read_only, true) {
             return;
@@ -44,7 +44,7 @@ impl Engine {
         self.pool.needs_pump = true;
     }
 
-    /// Whether all has been done to keep the failure.
+    /// Returns true if everything has been done to keep the failure on the store.
     pub(crate) fn failure_is_kept(&self) -> bool {
         self.pool.mark == Mark::Done
     }
@@ -74,7 +74,7 @@ impl Engine {
         }
     }
 
-    /// A write or a sync of it is done.
+    /// Takes the completion of a write or a sync of the failure's mark, and begins the next one.
     pub(crate) fn marked(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         if let Some(&Segment::Page(page)) = segments.first() {
             self.pool.metadata.pages.release(page);
@@ -92,7 +92,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// A look has come to its end.
+    /// Ends a look at the owner record; the pool fails if the record is gone, damaged, or names another owner.
     pub(crate) fn owner_looked_at(&mut self, number: u64, result: Result<Outcome<'_>, IoError>) {
         match self.pool.judge_owner(result) {
             None => self.pool.owner_seen(number),

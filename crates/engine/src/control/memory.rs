@@ -13,8 +13,8 @@ use crate::pool::standing::Phase;
 use crate::sizes::table_bytes;
 
 impl Engine {
-    /// From here on the engine keeps to these limits. The driver follows [`Engine::buffer_numbers`]: those that are to go are in
-    /// use until it has come down.
+    /// Sets the limits that the engine keeps to from here on. The driver follows [`Engine::buffer_numbers`]: those that are to go are in use until it has come
+    /// down.
     ///
     /// The index keeps what fits into its new size. It starts anew, to be filled again in the background, only if that is a
     /// size that it was not made for.
@@ -42,7 +42,7 @@ impl Engine {
         self.pool.needs_pump = true;
     }
 
-    /// Whether [`Engine::set_limits`] has not come to its end yet.
+    /// Returns true while memory has not come down to the last [`Engine::set_limits`] yet.
     pub fn is_resizing(&self) -> bool {
         let entries = self.pool.limits.delta_entries as usize;
         let block = self.pool.metadata.geometry.block();
@@ -61,7 +61,7 @@ impl Engine {
         self.pool.buffers.numbers()
     }
 
-    /// Bytes of memory in use: everything that [`Limits::for_memory`] divides.
+    /// Returns the bytes of memory in use: everything that [`Limits::for_memory`] divides.
     pub(crate) fn memory(&self) -> u64 {
         let checkpoint = self.jobs.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.memory());
         let lent = self.pool.under_way.as_ref().map_or(0, |under_way| list_bytes(&under_way.changes));

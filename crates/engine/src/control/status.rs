@@ -19,7 +19,7 @@ use crate::pool::held::Held;
 use crate::pool::standing::Phase;
 use crate::requests::foreground::{PaceStatus, TimingStatus};
 
-/// Whether requests are served, and how.
+/// Mode in which requests are served, or the state in which they are not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Being opened.
@@ -48,9 +48,9 @@ pub struct Status {
     pub second_copies: u64,
     /// Replicas of blocks that reads found scattered.
     pub replicate: ReplicateStatus,
-    /// What the disk under the store is said to be,
+    /// Kind of the disk under the store, as it was set.
     pub device_set: DeviceKind,
-    /// and what it is taken for.
+    /// Traits that the engine takes the disk to have.
     pub device: DeviceTraits,
     /// Regions that come home.
     pub defrag: DefragStatus,
@@ -58,9 +58,9 @@ pub struct Status {
     pub gc: GcStatus,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
     pub overhead_blocks_used: u64,
-    /// Blocks of metadata that there are for maps, summaries and tables,
+    /// Blocks of metadata for maps, summaries and tables, in use or not.
     pub metadata_blocks: u64,
-    /// and those of them in use.
+    /// Blocks of metadata for these that are in use.
     pub metadata_blocks_used: u64,
     /// Shortage of metadata: less than an eighth of it is left for new blocks.
     pub metadata_short: bool,
@@ -80,11 +80,11 @@ pub struct Status {
     pub memory_bytes: u64,
     /// Checkpoints finished since the pool was opened.
     pub checkpoints: u64,
-    /// Whether one is under way; it may be resting.
+    /// True if a checkpoint is under way; it may be resting.
     pub checkpoint_under_way: bool,
-    /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub,
+    /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub.
     pub damaged_blocks_found: u64,
-    /// and those of them that have been repaired.
+    /// Damaged blocks, pages and superblock copies of these that have been repaired.
     pub repaired_blocks: u64,
     /// Damaged places that still are: what the last finished scrub left, and what was found and not repaired since.
     pub damages_left: u64,
@@ -96,7 +96,7 @@ pub struct Status {
     pub relocate: RelocateStatus,
     /// The flash in front of the store, if there is one.
     pub flash: Option<FlashStatus>,
-    /// What clients get, and what background work may have beside them.
+    /// Performance that clients get, and the share that background work may have beside them.
     pub pace: PaceStatus,
     /// Mode.
     pub mode: Mode,
@@ -105,12 +105,12 @@ pub struct Status {
 }
 
 impl Engine {
-    /// What was done with the writes of all volumes, also of those that are gone.
+    /// Returns the counts of the writes of all volumes, also of those that are gone.
     pub fn write_counts(&self) -> WriteCounts {
         self.pool.writes
     }
 
-    /// When duplicates of a volume are found now, and what was measured for that.
+    /// Returns the present mode in which a volume's duplicates are found, and the measurements for it.
     pub fn timing_of(&self, volume: &Volume) -> TimingStatus {
         self.requests.foreground().timing(&self.pool, volume)
     }
@@ -132,12 +132,12 @@ impl Engine {
         self.jobs.census().is_due()
     }
 
-    /// What was done for reads.
+    /// Returns the counts of reads since the pool was opened.
     pub fn read_counts(&self) -> ReadCounts {
         self.pool.reads
     }
 
-    /// What has been done so far.
+    /// Returns the counters of the engine's work since it was made.
     pub fn counters(&self) -> Counters {
         Counters {
             page_visits: self.pool.metadata.page_visits,
@@ -205,7 +205,7 @@ impl Engine {
         self.pool.full(self.has_clears_left())
     }
 
-    /// What the subtrees that discards cut off can map, at most.
+    /// Returns the most blocks that the subtrees which discards cut off can map.
     fn discarded_blocks(&self) -> u64 {
         let geometry = self.pool.geometry();
         let mut most = 0u64;

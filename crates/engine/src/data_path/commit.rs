@@ -26,9 +26,9 @@ use crate::pool::room::{Cleared, Room};
 use crate::pool::standing::{Facts, Phase};
 use crate::requests::request::{Block, Kind, Stage};
 
-/// The engine syncs by itself after this time,
+/// Nanoseconds after which the engine syncs without a flush.
 const SELF_SYNC: Nanos = 1_000_000_000;
-/// or after this many bytes.
+/// Bytes of unsynced writes after which it does.
 const SELF_SYNC_BYTES: u64 = 64 << 20;
 /// An idle pool merges its delta after this time.
 const IDLE_MERGE: Nanos = 5_000_000_000;
@@ -94,7 +94,7 @@ impl Engine {
         self.believe_sync();
     }
 
-    /// A sync that has ended well counts, once no durable write is beside it that may still fail.
+    /// Counts a sync that has ended well, once no durable write is beside it that may still fail.
     pub(crate) fn believe_sync(&mut self) {
         let waits = self.pool.metadata.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess);
         if !self.pool.syncs.ended || waits {
@@ -110,7 +110,7 @@ impl Engine {
         self.proven_durable(covers);
     }
 
-    /// A record is there that was written durably: so it counts as durable, or with the sync beside it.
+    /// Notes that a record has been written durably: it counts as durable at once, or with the sync beside it.
     pub(crate) fn record_forced(&mut self, sequence: u64) {
         let alone = self.pool.mutant(Mutant::LoneSuccess);
         match &mut self.pool.syncs.covers {
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// All records up to this one are durable, with their blocks.
+    /// Notes that all records up to this one are durable, with their blocks, and answers the requests that waited for that.
     pub(crate) fn proven_durable(&mut self, upto: u64) {
         self.pool.journal.synced(upto);
         while let Some(&(target, id)) = self.committing.front() {
@@ -158,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// Whether blocks that look like records travel in the journal, too: only where that is broken on purpose.
+    /// Returns true if blocks that look like records travel in the journal, too: only in builds that are broken on purpose.
     pub(crate) fn carries_records(&self) -> bool {
         self.pool.mutant(Mutant::CarriedRecord) || self.pool.mutant(Mutant::PublicSeed)
     }
@@ -175,7 +175,7 @@ impl Engine {
         self.blocked.push_back(id);
     }
 
-    /// Whether there is room for a write in record, ring, delta and metadata; if not it waits.
+    /// Admits a write if record, ring, delta and metadata have room for it; if not, it waits, or fails where there will be none.
     pub(crate) fn admit(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
         let more = request.blocks.len() - request.unchanged + 1;
@@ -212,7 +212,7 @@ impl Engine {
         self.fail_request(id, Error::NoSpace);
     }
 
-    /// What a write of some blocks in a row asks for.
+    /// Returns the room that a write of some blocks in a row asks for.
     fn asked_by_write(&self, id: RequestId, changes: usize) -> Asked {
         let is_changed = |block: &&Block| !block.unchanged;
         let blocks = &self.requests.get(id).blocks;
@@ -221,7 +221,7 @@ impl Engine {
         self.pool.asked_in_a_row(first.key, last.key, changes)
     }
 
-    /// Whether all blocks of a write lie in leaves that there are, or that have been promised; `None` if pages have to be loaded first.
+    /// Returns true if all blocks of a write lie in leaves that there are, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
         let volume = self.pool.volume_index(self.requests.get(id).volume)?;
         let per_leaf = self.pool.metadata.geometry.map_leaf_entries();
@@ -255,7 +255,7 @@ impl Engine {
         Some(true)
     }
 
-    /// What a request clears, if it does.
+    /// Returns the most that the next part of a clear can do to its map; `None` if the request is no clear.
     fn cleared_by(&self, id: RequestId) -> Option<Cleared> {
         (self.requests.get(id).kind == Kind::Clear).then(|| {
             let (start, stop) = self.next_to_clear(id);
@@ -263,8 +263,8 @@ impl Engine {
         })
     }
 
-    /// Whether there are slots for the blocks that are not shared; if not, the write waits for what can be reclaimed, and
-    /// fails when there is nothing left to reclaim.
+    /// Admits a write if there are slots for the blocks that are not shared; if not, it waits for slots that can be reclaimed, and fails when nothing is left
+    /// to reclaim.
     pub(crate) fn admit_space(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
         let needed = request.blocks.iter().filter(|block| block.takes_slot()).count() as u64;
@@ -315,8 +315,8 @@ impl Engine {
         false
     }
 
-    /// Whether a write of `needed` new slots is kept from the spare ones: these are for blocks that take the place of others, so
-    /// that a full pool can be overwritten. Looks at the map only where it matters; `None` if that has to be waited for.
+    /// Returns true if a write of `needed` new slots may not take the spare ones: these are for blocks that take the place of others, so that a full pool can
+    /// be overwritten. Looks at the map only where it matters; `None` if that has to be waited for.
     fn is_kept_from(&mut self, id: RequestId, needed: u64) -> Option<bool> {
         let spare = self.pool.metadata.geometry.spare_slots();
         let free = self.pool.space.free();
@@ -349,7 +349,7 @@ impl Engine {
         (self.requests.get(id).waiting == 0).then_some(new > 0 && free < new + spare)
     }
 
-    /// Runs the writes that wait for room, in order, until one still has to.
+    /// Retries the writes that wait for room, in order, until one still has to wait.
     #[inline]
     pub(crate) fn retry_blocked(&mut self) {
         if !self.blocked.is_empty() {
@@ -381,7 +381,7 @@ impl Engine {
         self.retried = others;
     }
 
-    /// Blocks that wait to be written are written sooner when buffers get scarce, or when there are many.
+    /// Relieves back-pressure: blocks that wait to be written are written sooner when buffers get scarce, or when there are many.
     pub(crate) fn relieve_pressure(&mut self) {
         let scarce = self.pool.buffers.incoming_percent() > 50 || !self.starved.is_empty();
         if scarce && !self.pool.journal.unwritten.is_empty() {
@@ -399,7 +399,7 @@ impl Engine {
 
     // ---- time ----
 
-    /// A second has passed with something not durable or not published.
+    /// Begins to make changes durable and to publish them, when a second has passed with something that is not; an idle pool merges its delta.
     pub(crate) fn self_sync(&mut self) {
         self.pool.host_full = false;
         if self.pool.metadata_full {

@@ -12,7 +12,7 @@ use crate::requests::request::Stage;
 use crate::space::RESERVE_CONTAINERS;
 
 impl Engine {
-    /// An I/O is done.
+    /// Dispatches the completion of an I/O by its purpose, unless it is kept to be made again.
     pub(crate) fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
         if (result.is_err() || self.no_room.is_on()) && self.keep_for_room(io, result) {
             return;
@@ -96,7 +96,7 @@ impl Engine {
         self.pool.metadata.io.recycle(io, segments);
     }
 
-    /// A write must succeed, or the pool becomes read-only. (One that found no room is made again before it comes here.)
+    /// Fails the pool, which becomes read-only, if a write did not succeed; true if it did. (One that found no room is made again before it comes here.)
     pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
         if result.is_err() {
             self.fail_pool(Failure::Write);
@@ -104,7 +104,7 @@ impl Engine {
         result.is_ok()
     }
 
-    /// That there is no room may pass; a reservation that fails otherwise is a write that failed.
+    /// Checks a reservation: lack of room may pass; one that fails otherwise counts as a failed write.
     fn check_reserved(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
         match result {
             Err(IoError::NoSpace) => false,
@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// A page has come, unless it could not be read.
+    /// Puts a page that has come into the cache if it is good, and wakes its waiters.
     fn page_loaded(&mut self, key: PageKey, bytes: Option<&[u8]>) {
         let load = self.pool.metadata.pages.end_load(key);
         let good = self.pool.metadata.is_valid(key)

@@ -31,7 +31,7 @@ impl Engine {
         }
     }
 
-    /// The slot that `entry` has, if it is certain, without loading anything, that it holds what has this digest.
+    /// Returns the slot of `entry`, if it is certain, without loading anything, that it holds the content with this digest.
     pub(crate) fn holds_already(&mut self, entry: Entry, digest: Digest) -> Option<Slot> {
         let slot = entry.slot().filter(|_| entry.check() == check_bits(digest) && self.digests_prove())?;
         let recent = self.pool.recent(slot).map(|recent| recent.digest);
@@ -42,7 +42,7 @@ impl Engine {
         (found == digest && !self.repairs.is_lost(slot, digest)).then_some(slot)
     }
 
-    /// Everything that can be known of the blocks is known: decides what becomes of them.
+    /// Decides for each block of a request if it is shared or written, when all lookups are done.
     pub(crate) fn decide(&mut self, id: RequestId, policy: Policy) {
         self.deciding.decide(self.requests.get_mut(id), policy);
     }
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Whether nothing refers to a slot any more, as far as that is known in memory.
+    /// Returns true if nothing refers to a slot any more, as far as that is known in memory.
     fn is_gone(&mut self, slot: Slot) -> bool {
         let recent = self.pool.recent(slot);
         recent.is_none() && self.pool.slot_state(slot).is_ok_and(|state| !state.is_used())

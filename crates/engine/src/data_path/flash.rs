@@ -39,7 +39,7 @@ impl Engine {
         self.pool.metadata.io.begin_on_flash(IoOp::ReadBlocks, offset, bytes, segments, purpose);
     }
 
-    /// Blocks have come from flash.
+    /// Takes blocks that have come from flash; those that are not right are read from the store.
     pub(crate) fn filled_from_flash(
         &mut self,
         (first, place): (Slot, u32),
@@ -72,8 +72,8 @@ impl Engine {
         }
     }
 
-    /// The flash does not answer: it is asked for nothing more. What requests wait for is read from the store, into buffers that were set
-    /// aside for that. The old ones stay with the I/O until it completes.
+    /// Stops the use of a flash that does not answer. Blocks that requests wait for are read from the store, into buffers that were set aside for that. The old
+    /// ones stay with the I/O until it completes.
     pub(crate) fn flash_is_late(&mut self) {
         self.pool.leave_late_flash();
         let reads: Vec<IoId> = self.pool.metadata.io.reads_of_flash().collect();
@@ -97,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// An I/O that nobody waits for has completed at last.
+    /// Releases the buffers and pages of an abandoned I/O that has completed at last.
     pub(crate) fn abandoned_ends(&mut self, segments: &[Segment]) {
         if self.pool.mutant(Mutant::ReusedWhileLate) {
             return;

@@ -15,7 +15,7 @@ use crate::api::{Error, RequestId};
 use crate::engine::Engine;
 use crate::requests::request::{Kind, Request, Stage};
 
-/// How many of the requests that wait to run are looked at, the newest first.
+/// Number of the requests that wait to run that are looked at, the newest first.
 const LOOK_BACK: usize = 8;
 
 impl Engine {
@@ -97,12 +97,12 @@ impl Engine {
     }
 }
 
-/// Whether a request consists of whole blocks.
+/// Returns true if a request begins and ends at block boundaries.
 fn is_whole(request: &Request, block: u64) -> bool {
     request.offset.is_multiple_of(block) && request.length.is_multiple_of(block)
 }
 
-/// The blocks of its volume that a request touches, with those of the writes that have joined it.
+/// Returns the blocks of its volume that a request touches, with those of the writes that have joined it.
 fn touched(request: &Request, block: u64) -> Range<u64> {
     match (request.kind, request.blocks.first()) {
         (Kind::Flush, _) => 0..0,

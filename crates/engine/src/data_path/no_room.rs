@@ -1,4 +1,4 @@
-//! Writes for which the store had no room: a copy-on-write file system that is full, or a thin device, needs new space for what
+//! Writes that the store refused for want of space (ENOSPC): a copy-on-write file system that is full, or a thin device, needs new space for what
 //! overwrites a block, too.
 //!
 //! Nothing is lost by such a write, so it is no failure of the pool. It is kept, and made again as a whole until there is room. For
@@ -33,14 +33,14 @@ use crate::sizes::list_bytes;
 
 /// From the end of one round to the beginning of the next.
 const PAUSE: Nanos = 250_000_000;
-/// How long a write is made again before anybody is told.
+/// Nanoseconds for which a write is made again before changes and flushes fail.
 const PATIENCE: Nanos = 2_000_000_000;
 
 /// A write that waits for room.
 #[derive(Clone, Copy)]
 struct Kept {
     io: IoId,
-    /// When it first found none.
+    /// Time at which it first found none.
     since: Nanos,
 }
 
@@ -67,29 +67,29 @@ pub(crate) struct NoRoom {
 }
 
 impl NoRoom {
-    /// Whether any write waits for room.
+    /// Returns true if any write waits for room.
     pub(crate) fn is_on(&self) -> bool {
         self.round != Round::Idle
     }
 
-    /// When the next round begins.
+    /// Returns the time at which the next round begins, if one waits.
     pub(crate) fn due(&self) -> Option<Nanos> {
         if let Round::Waiting(due) = self.round { Some(due) } else { None }
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the lists.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.kept) + list_bytes(&self.tried)
     }
 }
 
 impl Engine {
-    /// Whether writes wait for room on the store.
+    /// Returns true if writes wait for room on the store.
     pub fn waits_for_room(&self) -> bool {
         self.no_room.is_on()
     }
 
-    /// Whether they have waited for so long that changes and flushes fail.
+    /// Returns true if writes have waited for room for so long that changes and flushes fail.
     pub fn lacks_room(&self) -> bool {
         self.no_room.refuses
     }
@@ -99,17 +99,17 @@ impl Engine {
         self.no_room.is_on() || self.pool.metadata_full
     }
 
-    /// Whether this write waits for room, or is being made again because it did.
+    /// Returns true if this write waits for room, or is being made again because it did.
     pub fn keeps(&self, io: IoId) -> bool {
         self.no_room.kept.iter().chain(&self.no_room.tried).any(|kept| kept.io == io)
     }
 
-    /// Whether a request of this kind would need room that there is none of.
+    /// Returns true if a request of this kind is refused, since it would need room that the store does not have.
     pub(crate) fn is_refused_for_room(&self, kind: Kind) -> bool {
         self.no_room.refuses && matches!(kind, Kind::Write | Kind::Clear)
     }
 
-    /// An I/O has come back: true if it is kept, to be made again.
+    /// Keeps an I/O that has come back for want of room, to be made again; false if it is not such a one.
     pub(crate) fn keep_for_room(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) -> bool {
         let tried = &mut self.no_room.tried;
         let before = tried.iter().position(|kept| kept.io == io).map(|at| tried.swap_remove(at));
@@ -186,12 +186,12 @@ impl Engine {
         }
     }
 
-    /// Whether nothing is under way that a pool which is being closed could wait for: only room.
+    /// Returns true if nothing is under way that a pool which is being closed could wait for: only room.
     fn only_lacks_room(&self) -> bool {
         self.no_room.refuses && self.pool.metadata.io.in_flight() == self.no_room.kept.len()
     }
 
-    /// How a close ends that finds no room, when there is nothing else to wait for.
+    /// Ends a close that finds no room with an error, when there is nothing else to wait for.
     pub(crate) fn close_without_room(&mut self) -> Option<ControlError> {
         if !self.only_lacks_room() {
             return None;

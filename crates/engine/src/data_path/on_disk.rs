@@ -10,7 +10,7 @@ use crate::pool::contents::Known;
 const ATTEMPTS: u8 = 16;
 
 impl Engine {
-    /// What it knows of a block of a request, proven; for policies that look into it.
+    /// Looks a block of a request up in the index on disk, and proves the answer; for policies that use that index.
     pub(crate) fn known_on_disk(&mut self, id: RequestId, at: usize, digest: Digest) -> Known {
         let request = self.requests.get_mut(id);
         if !self.pool.disk_index.record.is_on() || request.attempts >= ATTEMPTS {
@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Whether a request may wait once more for what the index on disk needs.
+    /// Returns true if a request may wait once more for pages that the index on disk needs.
     pub(crate) fn may_ask_disk(&self, id: RequestId, at: usize) -> bool {
         let request = self.requests.get(id);
         request.blocks[at].on_disk != OnDisk::NotAsked && request.attempts < ATTEMPTS

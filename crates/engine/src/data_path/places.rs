@@ -19,9 +19,9 @@ use crate::pool::replicas::{Elsewhere, Number};
 /// Slots that one device read gives.
 #[derive(Default)]
 pub(crate) struct Run {
-    /// The first of them, as long as they follow each other,
+    /// First of the slots, as long as they follow each other.
     home: Option<Slot>,
-    /// and the first of other places with their content, as long as these do.
+    /// First of other places with their content, as long as these follow each other.
     elsewhere: Option<Slot>,
     length: usize,
     /// The slots, where there are other places. Without those they follow from the first.
@@ -80,12 +80,12 @@ impl Engine {
         run.slots.clear();
     }
 
-    /// The replica of a slot that is in order with others, if a read may go there.
+    /// Returns the replica of a slot that is in order with others, if a read may go there.
     pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
         self.pool.replicas.of(slot).filter(|&replica| self.is_at_rest(replica))
     }
 
-    /// Another place with a slot's content: a replica, or what the index names, with what must be found there.
+    /// Returns another place with a slot's content: a replica, a copy, or the slot that the index names, with the content that must be found there.
     fn other_place(&mut self, slot: Slot) -> Option<(Slot, Elsewhere)> {
         if let Some(replica) = self.replica_of(slot) {
             let number = Some(self.pool.replicas.number(slot, 0));
@@ -104,14 +104,14 @@ impl Engine {
         (!self.repairs.is_repairing(place)).then_some((place, elsewhere))
     }
 
-    /// The copy of a slot in a scratch zone that is nearest to the heads.
+    /// Returns the copy of a slot in a scratch zone that is nearest to the heads.
     fn nearest_copy(&self, slot: Slot) -> Option<(Number, Slot)> {
         let head = self.pool.metadata.io.head();
         let copies = self.pool.replicas.copies_of(slot).filter(|&(_, at)| self.is_at_rest(at));
         copies.min_by_key(|&(_, at)| self.pool.slot_offset(at).abs_diff(head))
     }
 
-    /// Whether a read may go to a replica: it is on the device, and nothing else is under way with it.
+    /// Returns true if a read may go to a replica: it is on the device, and no write, read or repair of it is under way.
     fn is_at_rest(&self, at: Slot) -> bool {
         !self.pool.dirty.contains_key(&at) && !self.pool.replicas.holds(at) && !self.repairs.is_repairing(at)
     }
@@ -126,7 +126,7 @@ impl Engine {
         self.pool.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::FillElsewhere { first });
     }
 
-    /// Blocks have come from other places. What is not right is given up there, and read from its slot.
+    /// Takes blocks that have come from other places. A place with a wrong block is given up, and the block is read from its slot.
     pub(crate) fn filled_elsewhere(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         for i in 0..segments.len() {
             let place = Slot(first.0 + i as u64);
@@ -154,7 +154,7 @@ impl Engine {
         self.pool.needs_pump = true;
     }
 
-    /// Whether what was read elsewhere is what a slot must hold.
+    /// Returns true if the content that was read elsewhere is the content that a slot must hold.
     fn is_right(&self, slot: Slot, hinted: Option<Digest>, content: BlockContent) -> bool {
         let is_proven = hinted.is_none_or(|digest| digest == content.digest);
         let is_like = self.passes(slot, self.pool.fills[&slot].check, content);

@@ -58,7 +58,7 @@ impl Engine {
         self.collect_blocks(id);
     }
 
-    /// Slots that a request needs from the device, each counted once.
+    /// Counts the slots that a request needs from the device, each once.
     fn distinct_misses(&self, id: RequestId) -> usize {
         let slots = self.requests.get(id).blocks.iter().filter_map(|block| block.entry.slot());
         let is_missing = |slot: &Slot| self.pool.in_memory(*slot).is_none() && !self.pool.fills.contains_key(slot);
@@ -118,7 +118,7 @@ impl Engine {
         Some(buffer)
     }
 
-    /// The same for a read, which is counted as a hit by content, unless it is the first use of what was read ahead.
+    /// Finds a slot's content by content for a read, and counts that as a hit by content, unless it is the first use of a block that was read ahead.
     #[inline(never)]
     fn hit_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
         let used = self.pool.reads.ahead_used;
@@ -246,8 +246,8 @@ impl Engine {
         }
     }
 
-    /// Blocks have come from the device: each is checked, kept if it is good, and handed to whoever waits. For one that is not good
-    /// there may be another copy.
+    /// Takes blocks that have come from the device: each is checked, kept if it is good, and handed to its waiters. A block that is not good may have another
+    /// copy.
     pub(crate) fn filled(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         for i in 0..segments.len() {
             let slot = Slot(first.0 + i as u64);
@@ -259,7 +259,7 @@ impl Engine {
         }
     }
 
-    /// Requests get the blocks that repairs have for them, or an error.
+    /// Answers requests with the blocks that repairs have for them, or an error.
     #[inline]
     pub(crate) fn answer_repaired(&mut self) {
         if self.repairs.has_arrived() {
@@ -285,7 +285,7 @@ impl Engine {
         self.repairs.give_list_back(arrived);
     }
 
-    /// A slot's content has come: whether it is what it must be.
+    /// Ends the read of a slot, and returns true if its content is right. Waiters get it; if it is wrong, the other copies are tried before an error.
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
         let fill = self.pool.fills.remove(&slot).expect("a fill ends once");
         let good = content.is_some_and(|content| self.passes(slot, fill.check, content));
@@ -331,7 +331,7 @@ impl Engine {
         self.pool.release_evicted();
     }
 
-    /// Whether what was read is what the slot must hold: 24 bits always, all of them where they are at hand.
+    /// Returns true if a block that was read is the one that the slot must hold: by 24 bits of its digest always, by all of them where they are at hand.
     pub(super) fn passes(&self, slot: Slot, check: u32, content: BlockContent) -> bool {
         let known = self.pool.recent(slot);
         !content.zero
@@ -359,8 +359,8 @@ impl Engine {
         self.pool.metadata.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
     }
 
-    /// Whether a block is a hole, where what is for certain like it ends, and the steps that it took to know. `end`: the last block
-    /// that is asked for ends there.
+    /// Returns true for a block that is a hole, with the end of the blocks that are certainly like it, and the steps taken to know. `end`: the end of the range
+    /// that is asked for.
     fn extent_at(
         &mut self,
         volume: usize,
@@ -498,14 +498,14 @@ impl Engine {
         }
     }
 
-    /// The most steps that one question for extents takes at a time, and the most extents; what it is answered may end there.
+    /// Returns the most steps, and the most extents, of one turn of a request for extents; its answer may end there.
     fn extent_steps(&self) -> u64 {
         let turns = if self.pool.mutant(Mutant::EndlessTurn) { 64 } else { 1 };
         turns * self.pool.limits.turn_steps()
     }
 }
 
-/// What a question for extents knows from the blocks before: all of it holds as long as nothing changes.
+/// State that a request for extents keeps from the blocks before: all of it holds as long as nothing changes.
 #[derive(Default)]
 struct Known {
     leaf: LastLeaf,
@@ -519,7 +519,7 @@ struct Known {
     single_looks: u64,
 }
 
-/// What is lost is no hole: it does not read as zeroes.
+/// Returns true for an entry without a slot that reads as zeroes; a lost block is no hole.
 fn is_hole(entry: Entry) -> bool {
     entry.slot().is_none() && !entry.is_lost()
 }
@@ -537,7 +537,7 @@ enum Begun {
     NoBuffer,
 }
 
-/// The blocks that a byte range touches.
+/// Appends the blocks that a byte range touches, each with the bytes of it that are in the range.
 pub(crate) fn push_blocks(
     blocks: &mut alloc::vec::Vec<Block>,
     volume: VolumeId,

@@ -30,7 +30,7 @@ const SCATTERED: usize = 32;
 /// Times that a refill asks for pages before it is given up.
 const TRIES: u32 = 8;
 
-/// What is being read for the streams.
+/// State of the reads ahead for the streams.
 pub(crate) struct ReadAhead {
     /// Some of them are being refilled.
     works: bool,
@@ -56,7 +56,7 @@ impl ReadAhead {
 }
 
 impl Engine {
-    /// A read has come: what is read ahead for the stream that it belongs to.
+    /// Notes a read, and opens the window of its stream if that is due.
     pub(crate) fn note_stream(&mut self, id: RequestId) {
         if self.pool.limits.read_ahead == 0 {
             return;
@@ -147,7 +147,7 @@ impl Engine {
         false
     }
 
-    /// Whether a slot's content need not be read ahead: it is in memory, perhaps of another slot, on its way, or being repaired.
+    /// Returns true if a slot's content need not be read ahead: it is in memory (perhaps of another slot), on its way, or being repaired.
     fn is_at_hand(&mut self, slot: Slot, check: u32) -> bool {
         self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
@@ -193,7 +193,7 @@ impl Engine {
         end
     }
 
-    /// Whether one read goes on from a slot to another one.
+    /// Returns true if one read goes on from a slot to another one: it lies behind it in the same container, within the device's gap.
     fn follows(&self, slot: Slot, next: Slot) -> bool {
         let distance = next.0.saturating_sub(slot.0);
         (1..=u64::from(self.pool.device().gap_blocks) + 1).contains(&distance)
@@ -203,7 +203,7 @@ impl Engine {
                     == self.pool.slot_offset(slot) + distance * self.pool.metadata.geometry.block())
     }
 
-    /// One read, over what lies between; false if there are no buffers for it.
+    /// Begins one read, over the blocks that lie between; false if there are no buffers for it.
     fn read_ahead_run(&mut self, run: &[Wanted]) -> bool {
         let (first, last) = (run[0].slot, run[run.len() - 1].slot);
         let length = (last.0 - first.0 + 1) as usize;
@@ -255,7 +255,7 @@ impl Engine {
         wanted.retain(|wanted| !self.pool.fills.contains_key(&wanted.slot));
     }
 
-    /// Blocks have been read ahead. What lay in gaps is not kept.
+    /// Takes blocks that have been read ahead. Blocks of gaps are not kept.
     pub(crate) fn was_read_ahead(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         self.read_ahead.reads_in_flight -= 1;
         for (i, segment) in segments.iter().enumerate() {

@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// Why a request cannot be taken at all.
+    /// Returns the error of a request that cannot be taken at all, or `None`.
     fn refusal(&self, id: RequestId, kind: Kind) -> Option<Error> {
         let request = self.requests.get(id);
         if self.pool.phase != Phase::Serving {
@@ -72,7 +72,7 @@ impl Engine {
         self.is_refused_for_room(kind).then_some(Error::NoSpace)
     }
 
-    /// Why a request cannot be done, or not any more: volumes go, shrink and become read-only while requests wait.
+    /// Returns the error of a request that cannot be done, or not any more: volumes go, shrink and become read-only while requests wait.
     fn misplaced(&self, id: RequestId) -> Option<Error> {
         let request = self.requests.get(id);
         let Some(at) = self.pool.volume_index(request.volume) else { return Some(Error::Invalid) };
@@ -91,7 +91,7 @@ impl Engine {
         (writes && (self.pool.reads_only || self.pool.volumes[at].read_only)).then_some(Error::ReadOnly)
     }
 
-    /// Runs a request from its first stage.
+    /// Executes a request from its first stage, or fails it.
     pub(crate) fn run(&mut self, id: RequestId) {
         self.pool.counters.request_runs += 1;
         self.requests.get_mut(id).has_run = true;
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// One thing that a request waits for has come.
+    /// Notes that one of the things a request waits for has come; the request is queued after the last one.
     pub(crate) fn arrived(&mut self, id: RequestId, failed: bool) {
         let request = self.requests.get_mut(id);
         request.waiting -= 1;
@@ -177,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// The answer of a read, or of a request for extents, has left.
+    /// Ends a read, or a request for extents, whose answer has left.
     pub(crate) fn sent(&mut self, id: RequestId) {
         assert_eq!(self.requests.get(id).stage, Stage::Reply);
         self.drop_blocks(id);

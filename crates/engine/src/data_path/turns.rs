@@ -17,7 +17,7 @@ use crate::limits::Limits;
 use crate::mutant::Mutant;
 use crate::requests::request::{Kind, Stage};
 
-/// What a long request takes whatever it is: to be parsed, to be found, to be answered.
+/// Steps of any long request: for parsing, lookup and answer.
 const BEGIN_STEPS: u64 = 32;
 /// A read takes so many for each of its blocks.
 const READ_STEPS: u64 = 4;
@@ -28,7 +28,7 @@ const SHORT_BLOCKS: u64 = 16;
 pub(crate) struct Turns {
     /// Those who have some, in the order of their turns.
     clients: VecDeque<Client>,
-    /// How many of them are clears.
+    /// Number of the requests in `clients` that are clears.
     clears: u32,
     /// Steps that are left until the next timer.
     left: u64,
@@ -60,7 +60,7 @@ impl Turns {
 }
 
 impl Engine {
-    /// A request can run: now if it is short, else when it has its turn.
+    /// Queues a request that can run: it runs now if it is short, else in its turn.
     pub(crate) fn queue(&mut self, id: RequestId) {
         if !self.is_long(id) {
             return self.ready.push_back(id);
@@ -88,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// Runs long requests, as far as the turn goes.
+    /// Executes long requests, as far as the turn goes.
     pub(crate) fn run_turns(&mut self) {
         // Broken on purpose, a turn goes on far beyond its end, but not for ever.
         let mut more = 100;
@@ -107,23 +107,23 @@ impl Engine {
         }
     }
 
-    /// So many steps are taken.
+    /// Takes `steps` steps off the turn.
     pub(crate) fn take_steps(&mut self, steps: u64) {
         self.turns.left = self.turns.left.saturating_sub(steps);
         self.turns.taken += steps;
     }
 
-    /// The next turn begins.
+    /// Begins the next turn, with all its steps.
     pub(crate) fn begin_turn(&mut self) {
         (self.turns.left, self.turns.wanted) = (self.pool.limits.turn_steps(), false);
     }
 
-    /// Whether anything waits for the next turn.
+    /// Returns true if anything waits for the next turn.
     pub(crate) fn has_turns_left(&self) -> bool {
         !self.turns.clients.is_empty() || self.turns.wanted
     }
 
-    /// Whether a clear waits for its turn: what it frees is to come.
+    /// Returns true if a clear waits for its turn: it will free slots.
     pub(crate) fn has_clears_left(&self) -> bool {
         self.turns.clears > 0
     }
@@ -136,7 +136,7 @@ impl Engine {
 
     // ---- clears ----
 
-    /// The whole blocks that a clear covers and has not cleared yet.
+    /// Returns the whole blocks that a clear covers and has not cleared yet.
     pub(crate) fn left_to_clear(&self, id: RequestId) -> (Key, Key) {
         let request = self.requests.get(id);
         let (volume, block) = (Key::new(request.volume, 0).0, self.pool.metadata.geometry.block());
@@ -144,7 +144,7 @@ impl Engine {
         (Key(volume + first + request.cleared), Key(volume + end))
     }
 
-    /// What a clear clears next: all that is left, where the delta has little that it might cover, or a part of it.
+    /// Returns the blocks that a clear clears next: all that are left, where the delta has little that it might cover, or a part of them.
     pub(crate) fn next_to_clear(&self, id: RequestId) -> (Key, Key) {
         let (start, end) = self.left_to_clear(id);
         let part = self.pool.part_steps();
@@ -189,7 +189,7 @@ fn short(limits: &Limits, block: u64) -> u64 {
     SHORT_BLOCKS.min(limits.turn_steps() / 16) * block
 }
 
-/// The client that a request is of.
+/// Returns the number of the client that a request belongs to.
 fn client_of(token: u64) -> u16 {
     (token >> 48) as u16
 }

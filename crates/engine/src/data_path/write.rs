@@ -27,7 +27,7 @@ const PASSING_PART: usize = 8;
 /// Times that a write waits for summaries before it treats a block as unknown.
 const VERIFY_ATTEMPTS: u8 = 3;
 
-/// Whether a known block holds the same bytes.
+/// Result of the proof that a known block holds the same bytes.
 enum Proof {
     Equal,
     Unequal,
@@ -35,8 +35,8 @@ enum Proof {
 }
 
 impl Engine {
-    /// A write has come. If it belongs to a stream that would drive out much of the read cache, and be gone itself before anyone came back
-    /// to its beginning, its blocks pass that by.
+    /// Notes a write. If it belongs to a stream that would evict much of the read cache, and be evicted before a read of its beginning, its blocks bypass the
+    /// cache.
     pub(crate) fn note_write_stream(&mut self, id: RequestId) {
         let blocks = &self.requests.get(id).blocks;
         if blocks.len() < STREAM_BLOCKS {
@@ -88,13 +88,13 @@ impl Engine {
         self.change(id, volume, policy);
     }
 
-    /// A clear does not wait behind writes that wait for space: it is what gives them some.
+    /// Returns true for a clear while the first blocked write waits for space: the clear need not wait behind it, as it frees space.
     pub(crate) fn may_overtake(&self, id: RequestId) -> bool {
         let waits_for_space = |&first: &RequestId| self.requests.get(first).waits_since.is_some();
         self.requests.get(id).kind == Kind::Clear && self.blocked.front().is_some_and(waits_for_space)
     }
 
-    /// The first and last block of a clear, where it covers only a part of them.
+    /// Appends the first and last block of a clear, where it covers only a part of them.
     fn push_partial_blocks(&mut self, id: RequestId) {
         let geometry = self.pool.metadata.geometry;
         let request = self.requests.get_mut(id);
@@ -154,7 +154,7 @@ impl Engine {
         missing.is_none()
     }
 
-    /// Whether a write or a clear changes anything.
+    /// Returns true if a write or a clear changes anything.
     fn changes_something(&self, id: RequestId) -> bool {
         let request = self.requests.get(id);
         let clears = request.kind == Kind::Clear && {
@@ -252,7 +252,7 @@ impl Engine {
         true
     }
 
-    /// Without a buffer a write waits, unless something that it waits for will run it again anyway.
+    /// Makes a write wait for a buffer, unless something that it waits for will run it again anyway.
     fn starve_write(&mut self, id: RequestId) -> bool {
         if self.requests.get(id).waiting == 0 {
             self.starve(id);
@@ -260,7 +260,7 @@ impl Engine {
         false
     }
 
-    /// A partial block is complete.
+    /// Takes a partial block that has been completed.
     pub(crate) fn merged(&mut self, id: RequestId, at: u32, result: Result<Outcome<'_>, IoError>) {
         let content = match result {
             Ok(Outcome::Blocks(&[content])) => Some(content),
@@ -343,7 +343,7 @@ impl Engine {
         !waits
     }
 
-    /// Whether digests prove equality, or only that it is worth comparing.
+    /// Returns true if digests prove equality, false if blocks with the same digest have to be compared.
     pub(crate) fn digests_prove(&self) -> bool {
         matches!(self.pool.limits.sharing_digest_bits, 0 | 128)
     }
@@ -389,7 +389,7 @@ impl Engine {
         Proof::NotYet
     }
 
-    /// Two blocks have been compared.
+    /// Notes the result of the comparison of two blocks.
     pub(crate) fn compared(&mut self, id: RequestId, at: u32, result: Result<Outcome<'_>, IoError>) {
         let block = &mut self.requests.get_mut(id).blocks[at as usize];
         if let Some((_, equal)) = &mut block.compared {
@@ -398,7 +398,7 @@ impl Engine {
         self.arrived(id, false);
     }
 
-    /// Whether a live slot is proven to hold what has this digest. What the index says is a hint.
+    /// Finds a live slot that is proven to hold the content with this digest. The index's answer is a hint.
     fn known(&mut self, digest: Digest) -> Known {
         let wanted = self.pool.sharing_digest(digest);
         let hint = self.pool.index.lookup(wanted);
@@ -440,7 +440,7 @@ impl Engine {
 
     // ---- the change ----
 
-    /// Everything is at hand: changes the map and appends to the open record, without waiting.
+    /// Changes the map and appends to the open record, without waiting: everything is at hand.
     fn change(&mut self, id: RequestId, volume: usize, policy: Policy) {
         self.clear_range(id);
         let offline = self.pool.is_offline(&self.pool.volumes[volume]);
@@ -470,7 +470,7 @@ impl Engine {
         }
     }
 
-    /// The whole blocks of a clear.
+    /// Clears the whole blocks of a clear that are left.
     fn clear_range(&mut self, id: RequestId) {
         if self.requests.get(id).kind != Kind::Clear {
             return;
@@ -497,7 +497,7 @@ impl Engine {
         }
     }
 
-    /// Whether a write of this policy looks into an index on disk that has every block.
+    /// Returns true if a write of this policy looks into an index on disk that has every block.
     fn has_complete_index(&self, policy: Policy) -> bool {
         policy == Policy::Full && self.pool.disk_index.record.is_complete()
     }
@@ -538,7 +538,7 @@ impl Engine {
         self.requests.get_mut(id).blocks[at].entry = entry;
     }
 
-    /// The slot that a block shares, if it shares one.
+    /// Returns the slot that a block shares, if it shares one.
     fn shared_slot(&self, id: RequestId, at: usize) -> Option<Slot> {
         let blocks = &self.requests.get(id).blocks;
         match blocks[at].decision {
@@ -548,7 +548,7 @@ impl Engine {
         }
     }
 
-    /// Blocks are in their slots: they become part of the read cache, unless they pass it by.
+    /// Ends the writes of blocks, which are in their slots: they become part of the read cache, unless they bypass it.
     pub(crate) fn slots_written(
         &mut self,
         first: Slot,
@@ -585,7 +585,7 @@ impl Engine {
     }
 }
 
-/// Where nobody has looked for duplicates of a block that is written.
+/// Lookups for duplicates of a written block that were left out.
 #[derive(Clone, Copy)]
 struct Looked {
     /// Nowhere: the volume is offline.

@@ -27,14 +27,14 @@ const WAYS: usize = 8;
 const GENERATION_BITS: u32 = 16;
 /// Entries of the smallest chunk: a bucket of each half.
 pub(crate) const LEAST_CHUNK: u32 = 2 * WAYS as u32;
-/// Where the bits of the tag begin that become bits of a bucket's number in the second half. In the first it is at 0.
+/// Bit at which the bits of the tag begin that become bits of a bucket's number in the second half. In the first half it is 0.
 const SECOND_HALF_AT: u32 = 28;
 
-/// What the index knows of a digest.
+/// Entry of the index for a digest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hint {
     pub slot: Slot,
-    /// Whether the entry proves equality, provided that the container has this generation.
+    /// True if the entry proves equality, provided that the container has this generation.
     pub proves: bool,
     /// The container's generation when the entry was made.
     pub generation: u16,
@@ -47,7 +47,7 @@ pub(crate) struct Size {
     pub entries: u64,
     /// At least; or none at all.
     pub least: u64,
-    /// What is added and taken away at once: a power of two of [`LEAST_CHUNK`].
+    /// Entries that are added and taken away at once: [`LEAST_CHUNK`] times a power of two.
     pub chunk: u64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// An index over `slots` slots. `tag_bits` 0: as many as fit.
+    /// Makes an empty index over `slots` slots. `tag_bits` 0: as many as fit.
     pub(crate) fn new(size: Size, slots: u64, tag_bits: u32) -> Index {
         let in_half = |entries: u64| entries / u64::from(LEAST_CHUNK);
         let chunk_bits = in_half(size.chunk).max(1).ilog2();
@@ -104,7 +104,7 @@ impl Index {
         1 << (self.base_bits - self.chunk_bits)
     }
 
-    /// Entries of a chunk.
+    /// Returns the number of entries of a chunk.
     pub(crate) fn chunk_entries(&self) -> u64 {
         u64::from(LEAST_CHUNK) << self.chunk_bits
     }
@@ -114,7 +114,7 @@ impl Index {
         self.buckets >> self.chunk_bits
     }
 
-    /// Whether this table can be brought to that size, and proves as much as a new one would.
+    /// Returns true if this table can be brought to that size, and proves as much as a new one would.
     pub(crate) fn can_become(&self, size: Size, slots: u64, tag_bits: u32) -> bool {
         let new = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
         let same = (new.chunk_bits, new.slot_bits, new.tag_bits) == (self.chunk_bits, self.slot_bits, self.tag_bits);
@@ -123,13 +123,12 @@ impl Index {
         same && fits && (self.proves() || !new.proves())
     }
 
-    /// Whether entries of the container's generation prove equality.
+    /// Returns true if entries of the container's generation prove equality.
     pub(crate) fn proves(&self) -> bool {
         self.proof_bits(0).min(self.proof_bits(1)) >= PROOF_BITS
     }
 
-    /// There are to be so many chunks: the table goes there step by step, with [`Index::step`]. Its memory for growing is
-    /// taken at once, in one piece.
+    /// Takes the memory for growing to `chunks` chunks at once, in one piece; the table then goes there step by step, with [`Index::step`].
     pub(crate) fn reserve(&mut self, chunks: u64) {
         let entries = (chunks * self.chunk_entries()) as usize;
         self.entries.reserve_exact(entries.saturating_sub(self.entries.len()));
@@ -210,7 +209,7 @@ impl Index {
 
     // ---- places ----
 
-    /// Where the entries of a bucket begin.
+    /// Returns the place of the first entry of a bucket.
     #[inline]
     fn at(&self, half: usize, bucket: u64) -> usize {
         // Before it are two halves of each chunk before its own, and those before it in its own.
@@ -218,12 +217,12 @@ impl Index {
         ((before + bucket + ((half as u64) << self.chunk_bits)) * WAYS as u64) as usize
     }
 
-    /// The bits of a bucket's number that are in the tag, at their places, from the first 64 bits of the tag.
+    /// Returns the bits of a bucket's number that are in the tag, at their places, from the first 64 bits of the tag.
     fn tag_number(&self, half: usize, tag: u64) -> u64 {
         tag >> (half as u32 * self.second_at) << self.base_bits
     }
 
-    /// The pool has more slots by now. Where their numbers take more bits, entries give up bits of their tags.
+    /// Makes room for the numbers of a pool that has `slots` slots by now. Where these take more bits, entries give up bits of their tags.
     pub(crate) fn widen(&mut self, slots: u64) {
         let slot_bits = 64 - slots.leading_zeros();
         if slot_bits == self.slot_bits {
@@ -238,19 +237,19 @@ impl Index {
         (self.slot_bits, self.tag_bits) = (slot_bits, tag_bits);
     }
 
-    /// The tag of a digest, at its place in an entry.
+    /// Returns the tag of a digest, at its place in an entry.
     fn tag(&self, digest: Digest) -> u128 {
         (u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - self.tag_bits))) << self.tag_at()
     }
 
-    /// Where the entries of the two buckets of a digest begin.
+    /// Returns the places of the first entries of the two buckets of a digest.
     #[inline]
     fn buckets(&self, digest: Digest) -> [usize; 2] {
         let [first, second] = self.bucket_numbers(digest);
         [self.at(0, first), self.at(1, second)]
     }
 
-    /// The numbers of a digest's buckets, one in each half.
+    /// Returns the numbers of a digest's buckets, one in each half.
     #[inline]
     fn bucket_numbers(&self, digest: Digest) -> [u64; 2] {
         let bits = u128::from_le_bytes(digest.0);
@@ -258,8 +257,8 @@ impl Index {
         [self.bucket_number(0, top, tag), self.bucket_number(1, top, tag)]
     }
 
-    /// That of one half. The first bits of a number are from the digest's top, which no tag reaches unless it is as long as the digest:
-    /// with 112 bits of tag at most the first number has bits of its own; the second may repeat bits of the tag.
+    /// Returns the number of a digest's bucket in one half. The first bits of it are from the digest's top, which no tag reaches unless it is as long as the
+    /// digest: with at most 112 bits of tag the first number has bits of its own; the second may repeat bits of the tag.
     #[inline]
     fn bucket_number(&self, half: usize, top: u64, tag: u64) -> u64 {
         let own = top >> (64 - (half as u32 + 1) * self.base_bits.max(1));
@@ -269,19 +268,19 @@ impl Index {
         number - ((self.numbers / 2) & is_beyond.wrapping_neg())
     }
 
-    /// Whether a bucket has been split more often than those that are still to be.
+    /// Returns true if a bucket has been split more often than those that are still to be.
     #[inline]
     fn is_split(&self, number: u64) -> bool {
         number >= self.numbers / 2 || number + self.numbers / 2 < self.buckets
     }
 
-    /// The entries of a bucket.
+    /// Returns the entries of the bucket that begins at this place.
     #[inline]
     fn ways(&self, bucket: usize) -> &[u128] {
         &self.entries[bucket..bucket + WAYS]
     }
 
-    /// Which of them has a tag, which is given at its place in an entry.
+    /// Finds the entry of a bucket with a tag, which is given at its place in an entry.
     #[inline]
     fn find(&self, bucket: usize, tag: u128) -> Option<usize> {
         let below = (1 << self.tag_at()) - 1;
@@ -292,7 +291,7 @@ impl Index {
         })
     }
 
-    /// Digest bits that a match in a half proves.
+    /// Returns the number of digest bits that a match in a half proves.
     fn proof_bits(&self, half: usize) -> u32 {
         let top = 128 - self.base_bits * (half as u32 + 1);
         let own = (top + self.base_bits).saturating_sub(self.tag_bits.max(top));
@@ -326,7 +325,7 @@ impl Index {
         }
     }
 
-    /// What is known of a digest; counts as a use.
+    /// Looks a digest up; counts as a use.
     pub(crate) fn lookup(&mut self, digest: Digest) -> Option<Hint> {
         let (half, bucket, way) = self.locate(digest)?;
         let entry = self.entries[bucket + way];
@@ -334,13 +333,13 @@ impl Index {
         Some(self.hint(half, entry))
     }
 
-    /// What is known of a digest, for those who do not write it: no use.
+    /// Looks a digest up for a caller that does not write it: counts as no use.
     pub(crate) fn peek(&self, digest: Digest) -> Option<Hint> {
         let (half, bucket, way) = self.locate(digest)?;
         Some(self.hint(half, self.entries[bucket + way]))
     }
 
-    /// Which of its buckets has a digest, and where.
+    /// Finds the entry of a digest: half, place of the bucket, and way in it.
     #[inline(always)]
     fn locate(&self, digest: Digest) -> Option<(usize, usize, usize)> {
         if self.buckets == 0 {
@@ -361,7 +360,7 @@ impl Index {
         Hint { slot: self.slot_of(entry), proves, generation: entry as u16 }
     }
 
-    /// Whether something is known of a digest. No use of it.
+    /// Returns true if the index has an entry for a digest. Counts as no use.
     pub(crate) fn contains(&self, digest: Digest) -> bool {
         let tag = self.tag(digest);
         self.buckets > 0 && self.buckets(digest).into_iter().any(|bucket| self.find(bucket, tag).is_some())
@@ -372,7 +371,7 @@ impl Index {
         tag | u128::from((slot.0 + 1) << GENERATION_BITS | u64::from(generation))
     }
 
-    /// Entries of a bucket before the first empty place.
+    /// Returns the number of entries of a bucket before the first empty place.
     fn used(&self, bucket: usize) -> usize {
         let ways = self.ways(bucket);
         // As most of them are: there are no empty places between others, but after `forget`.
@@ -429,7 +428,7 @@ impl Index {
         true
     }
 
-    /// An entry was found to be wrong.
+    /// Removes the entry of a digest that was found to be wrong, if it names this slot.
     pub(crate) fn remove(&mut self, digest: Digest, slot: Slot) {
         if self.buckets == 0 {
             return;
@@ -453,18 +452,18 @@ impl Index {
         }
     }
 
-    /// Entries that the table has room for.
+    /// Returns the number of entries that the table has room for.
     pub(crate) fn capacity(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// Bytes of memory. What is only reserved has never been touched.
+    /// Returns the bytes of memory of the entries. Memory that is only reserved has never been touched.
     pub(crate) fn memory(&self) -> u64 {
         self.entries.len() as u64 * 16
     }
 }
 
-/// So many bits of a digest; 0: all.
+/// Returns a digest of which only the first `bits` bits are kept; 0: all.
 pub(crate) fn first_bits(digest: Digest, bits: u32) -> Digest {
     match bits {
         0 => digest,
@@ -511,7 +510,7 @@ mod tests {
         }
     }
 
-    /// What fits into the table survives its growing as a whole, and its shrinking but for crowded buckets.
+    /// Checks that all entries that fit into the table survive its growing, and its shrinking except in crowded buckets.
     #[test]
     fn growing_loses_nothing_and_shrinking_only_what_does_not_fit() {
         let mut index = Index::new(Size { entries: 1 << 14, least: 1 << 12, chunk: 1 << 10 }, 1 << 20, 0);
@@ -556,8 +555,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of everything that was inserted: an answer is always the last that was said of the digest, what is
-        /// in the table is found, and a growing table loses nothing.
+        /// Compares the index with a list of everything that was inserted: an answer is always the last that was inserted for the digest, entries in the table
+        /// are found, and a growing table loses nothing.
         #[test]
         fn what_is_in_the_table_is_found_wherever_it_has_moved(
             least in 1u64..5, chunk_bits in 0u32..3, tag_bits in 0u32..2,
@@ -651,8 +650,8 @@ mod tests {
         assert!(index.lookup(digest(0)).is_some());
     }
 
-    /// Of two full buckets the first was always chosen: half of the table kept what came first, and the other half was all that
-    /// there was for what came later.
+    /// Guards against a lopsided table: of two full buckets the first was always chosen, so half of the table kept the oldest entries, and only the other half
+    /// was left for later ones.
     #[test]
     fn an_index_that_is_full_remembers_as_much_of_what_came_last() {
         let mut index = new(1 << 14, 1 << 20, 0);

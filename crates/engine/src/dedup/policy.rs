@@ -13,7 +13,7 @@ pub use crate::properties::{
 #[cfg(test)]
 mod tests;
 
-/// What was found out about one block of a write.
+/// Result of the lookup of one block of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
     /// Nothing to share: the block is zero, or its content is not known.
@@ -25,7 +25,7 @@ pub enum Lookup {
 }
 
 impl Lookup {
-    /// The slot that holds the content.
+    /// Returns the slot that holds the content, if it is known.
     pub fn slot(self) -> Option<u64> {
         match self {
             Lookup::Nothing => None,
@@ -34,7 +34,7 @@ impl Lookup {
     }
 }
 
-/// Whether the index on disk has been asked of a block: each question counts once, however often the request runs.
+/// State of the question to the index on disk for a block: each question counts once, however often the request runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnDisk {
     NotAsked,
@@ -92,8 +92,7 @@ impl Policy {
         }
     }
 
-    /// The category of a request: as this policy's threshold and reading have it, as those of [`Policy::SELECT`] if it is
-    /// not `select`.
+    /// Returns the category of a request, by this policy's threshold and reading, or by those of [`Policy::SELECT`] if it is not `select`.
     pub fn category(self, lookups: &[Lookup]) -> Category {
         self.category_by(lookups, self.counts_repeats())
     }
@@ -124,8 +123,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// Whether a run may stay at a slot before it goes on to the next: one slot is read once, however many blocks share it. A sequence of iDedup
-    /// may not.
+    /// Returns true if a run may stay at a slot before it goes on to the next: one slot is read once, however many blocks share it. A sequence of iDedup may
+    /// not.
     fn counts_repeats(self) -> bool {
         !matches!(self, Policy::Idedup { .. })
     }
@@ -154,8 +153,8 @@ impl Policy {
         None
     }
 
-    /// Whether a pass leads a run of blocks elsewhere, as it has been looked up: what holds it is one run, too, and the policy would share all
-    /// of it. Of a policy that shares nothing, `select` decides.
+    /// Returns true if a pass may lead a run of blocks elsewhere, given its lookups: the slots there are one run, too, and the policy would share all of it.
+    /// For a policy that shares nothing, `select` decides.
     pub fn shares_run(self, lookups: &[Lookup]) -> bool {
         let policy = if self.shares() { self } else { Policy::SELECT };
         let mut shares = vec![false; lookups.len()];
@@ -194,8 +193,8 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// The run of slots that follow each other which block `at` of a request is in, where `before` is that of the block before it; empty for a
-/// block without a slot.
+/// Returns the run of slots that follow each other which block `at` of a request is in, where `before` is the run of the block before it; empty for a block
+/// without a slot.
 pub fn next_run(
     at: usize,
     before: Range<usize>,

@@ -25,17 +25,17 @@ use crate::sizes::{list_bytes, table_bytes};
 const HIGHEST_THRESHOLD: u8 = 20;
 /// The priorities that one offer takes at most with bounded steps: see [`Rules::most_steps`].
 const MOST_STEPS: u32 = 4096;
-/// Where reads come block by block: those of a container within so many nanoseconds are one access.
+/// Nanoseconds in which all reads of a container are one access, where reads come block by block.
 const TICK: Nanos = 1_000_000_000;
 /// Accesses from which on a container counts as popular in the quadrants, where the filter does not say it: the slides' PF.thr.
 const POPULAR: u8 = 5;
 
-/// Who may pass the popularity filter, by reads so far; the one in question counts.
+/// Popularity filter, by reads so far; the one in question counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Filter {
     /// Everyone.
     Off,
-    /// Who was read so often (the slides' PF.thr).
+    /// Containers that were read this often (the slides' PF.thr).
     Threshold(u8),
     /// Everyone while a place is free. Then a threshold that rises from 1 to 20 as the budget goes down, and no one when it is gone.
     Budget {
@@ -44,7 +44,7 @@ pub enum Filter {
     },
 }
 
-/// When an offer is better than a victim.
+/// Rule by which an offer is better than a victim.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Comparison {
     /// Always.
@@ -63,7 +63,7 @@ pub enum Comparison {
     },
 }
 
-/// When all counts are halved, so that what was popular once gives way.
+/// Rule by which all counts are halved, so that containers that were popular once give way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Ageing {
     /// Never.
@@ -74,7 +74,7 @@ pub enum Ageing {
     WhileFull(u32),
 }
 
-/// What decides.
+/// Rules that decide which containers are copied to flash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rules {
     /// The popularity filter.
@@ -116,7 +116,7 @@ impl Rules {
         }
     }
 
-    /// What a pool's property asks for, before flash whose own rules are `drive`. The paper's modules work in bounded steps, and a file that
+    /// Returns the rules that a pool's property asks for, before flash whose own rules are `drive`. The paper's modules work in bounded steps, and a file that
     /// is read block by block has one access.
     pub fn of_policy(policy: FlashPolicy, drive: Rules) -> Rules {
         let FlashPolicy::Paper(PaperModules { filter, delay, comparison }) = policy else { return drive };
@@ -142,7 +142,7 @@ impl Rules {
 /// References of a container of which nothing is known yet. On flash it is spared by rules that ask for them: no newcomer has more.
 pub(crate) const UNKNOWN: u16 = u16::MAX;
 
-/// What becomes of a container that was read and is not on flash.
+/// Decision about a container that was read and is not on flash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// It has this place now; what it held before is no longer there.
@@ -193,13 +193,13 @@ pub struct Admission {
     /// Accesses that count for ageing, since the last.
     accesses: u64,
     budget: Budget,
-    /// Whether there is one. It stays in force when the rules change.
+    /// True if there is a budget. It stays in force when the rules change.
     has_budget: bool,
     quadrants: Quadrants,
 }
 
 impl Admission {
-    /// Empty flash of so many places, before a pool of so many containers.
+    /// Makes empty flash of `places` places, before a pool of `containers` containers.
     pub fn new(rules: Rules, containers: u32, places: u32, container_bytes: u64) -> Admission {
         let bytes_per_day = match rules.filter {
             Filter::Budget { bytes_per_day } => bytes_per_day,
@@ -226,7 +226,7 @@ impl Admission {
         self.rules = rules;
     }
 
-    /// Copies so far, those included that [`Admission::restore`] found, by what became of their containers.
+    /// Returns the counts of copies so far, those included that [`Admission::restore`] found, by the later use of their containers.
     pub(crate) fn quadrants(&self) -> Quadrants {
         self.quadrants
     }
@@ -238,12 +238,12 @@ impl Admission {
         }
     }
 
-    /// Where a container is on flash.
+    /// Returns a container's place on flash, if it has one.
     pub fn place(&self, container: u32) -> Option<u32> {
         self.place_of.get(&u64::from(container)).copied()
     }
 
-    /// A container is read: where it is on flash, if it is. A container that the pool does not have is read without effect.
+    /// Counts a read of a container, and returns its place on flash, if it has one. A read of a container that the pool does not have has no effect.
     pub fn access(&mut self, now: Nanos, container: u32) -> Option<u32> {
         let tick = now.checked_div(self.rules.tick).unwrap_or_default() as u8;
         let heat = self.heats.get_mut(container as usize)?;
@@ -263,7 +263,7 @@ impl Admission {
         Some(place)
     }
 
-    /// Whether the filter lets a container pass that is not on flash: only such a one is worth an [`Admission::offer`].
+    /// Returns true if the filter lets a container pass that is not on flash: only such a one is worth an [`Admission::offer`].
     pub fn passes(&mut self, now: Nanos, container: u32) -> bool {
         let Some(heat) = self.heats.get(container as usize).copied() else { return false };
         self.budget.pass(now);
@@ -277,8 +277,8 @@ impl Admission {
         matches!(self.rules.comparison, Comparison::Either { .. } | Comparison::Counts { references: true, .. })
     }
 
-    /// A container that was just read and is not on flash, with the number of files that refer to it: shall it be? `known` has that number
-    /// for the victim, if it can be had at once; else what it was when the victim came counts.
+    /// Decides if a container that was just read and is not on flash shall be; `references` files refer to it. `known` has that number for the victim, if it
+    /// can be had at once; else the number from the victim's admission counts.
     pub fn offer(
         &mut self,
         now: Nanos,
@@ -308,7 +308,7 @@ impl Admission {
         self.admit(victim, container, references, Some(evicted))
     }
 
-    /// A container is no longer what it was: its place is free.
+    /// Frees the place of a container whose content has changed.
     pub fn remove(&mut self, container: u32) {
         if let Some(place) = self.place_of.remove(&u64::from(container)) {
             self.places[place as usize].container = None;
@@ -316,8 +316,7 @@ impl Admission {
         }
     }
 
-    /// These places, in order, have these containers already: each but once; and so many bytes of the budget were left. To be called before
-    /// anything else.
+    /// Restores places that have these containers already, in order, each once; and the bytes of the budget that were left. Call it before anything else.
     pub(crate) fn restore(&mut self, now: Nanos, held: &[(u32, u32)], budget: Option<u64>) {
         if let Some(left) = budget {
             self.budget.restore(now, left);
@@ -332,19 +331,19 @@ impl Admission {
         self.free.retain(|&place| places[place as usize].container.is_none());
     }
 
-    /// The pool has so many containers by now.
+    /// Makes room for the counts of a pool that has `containers` containers by now.
     pub(crate) fn grow(&mut self, containers: u32) {
         self.heats.resize(containers as usize, Heat::default());
     }
 
-    /// Bytes that the budget leaves by now, if there is one.
+    /// Returns the bytes that the budget leaves by now; 0 without a budget.
     pub(crate) fn budget_left(&self, now: Nanos) -> u64 {
         let mut budget = self.budget;
         budget.pass(now);
         if self.has_budget { budget.left() } else { 0 }
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the tables.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.heats) + list_bytes(&self.places) + list_bytes(&self.free) + table_bytes(&self.place_of)
     }
@@ -373,7 +372,7 @@ impl Admission {
         }
     }
 
-    /// The place whose container may go, at which the hand then stands.
+    /// Finds the place whose container may go, at which the hand then stands.
     fn victim(&mut self) -> Option<usize> {
         if self.rules.delay == 0 {
             return Some(self.hand);
@@ -405,7 +404,7 @@ impl Admission {
 }
 
 impl Comparison {
-    /// Whether an offer is better than a victim, by reads and references of both.
+    /// Returns true if an offer is better than a victim, by reads and references of both.
     fn prefers(self, (count, references): (u16, u16), (its_count, its_references): (u16, u16)) -> bool {
         match self {
             Comparison::Off => true,

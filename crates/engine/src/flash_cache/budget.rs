@@ -11,17 +11,17 @@ pub(super) struct Budget {
     left: u64,
     /// Up to when `left` has grown.
     at: Nanos,
-    /// What time has given and is less than a byte, in bytes times nanoseconds of a day.
+    /// Part that time has given and that is less than a byte, in bytes times nanoseconds of a day.
     rest: u64,
 }
 
 impl Budget {
-    /// A day's bytes, and `first` beyond them that do not come again.
+    /// Makes a budget of a day's bytes, and `first` beyond them that do not come again.
     pub fn new(bytes_per_day: u64, first: u64) -> Budget {
         Budget { bytes_per_day, left: bytes_per_day.saturating_add(first), at: 0, rest: 0 }
     }
 
-    /// So many bytes were left when it was last known. No time has passed since: nobody knows how much.
+    /// Restores the bytes that were left when that was last known. No time counts since then: its length is unknown.
     pub fn restore(&mut self, now: Nanos, left: u64) {
         (self.left, self.at) = (self.left.min(left), now);
     }
@@ -40,12 +40,12 @@ impl Budget {
         self.left = self.left.saturating_add(grown).min(self.bytes_per_day);
     }
 
-    /// Bytes left.
+    /// Returns the bytes that may still be written.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Whether so many bytes may be written; they then are.
+    /// Takes `bytes` off the budget to be written; false, without a change, if fewer are left.
     pub fn take(&mut self, bytes: u64) -> bool {
         match self.left.checked_sub(bytes) {
             Some(left) => {
@@ -56,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// How much of a day's bytes is gone, in parts of `parts`: 0 for nothing, `parts` for all.
+    /// Returns the part of a day's bytes that is gone, in parts of `parts`: 0 for nothing, `parts` for all.
     pub fn spent(&self, parts: u8) -> u8 {
         let gone = self.bytes_per_day.saturating_sub(self.left);
         let share = u128::from(gone) * u128::from(parts) / u128::from(self.bytes_per_day.max(1));

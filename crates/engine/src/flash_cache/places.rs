@@ -39,31 +39,31 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// So many, all free.
+    /// Makes `count` places, all free.
     pub(crate) fn new(count: u32) -> Places {
         let free = Place { container: 0, reads: 0, generation: 0, state: State::Free };
         Places { places: vec![free; count as usize], leaving: Vec::new(), filled: 0 }
     }
 
-    /// Whether a place holds the container, of this generation.
+    /// Returns true if a place holds the container, of this generation.
     pub(crate) fn holds(&self, place: u32, container: u32, generation: u16) -> bool {
         let place = &self.places[place as usize];
         place.state == State::Filled && (place.container, place.generation) == (container, generation)
     }
 
-    /// The container that a place holds.
+    /// Returns the container that a place holds.
     pub(crate) fn filled_by(&self, place: u32) -> Option<u32> {
         let place = &self.places[place as usize];
         (place.state == State::Filled).then_some(place.container)
     }
 
-    /// Whether a place may be written.
+    /// Returns true if a place may be written: it is free, and no read of it is under way.
     pub(crate) fn is_free(&self, place: u32) -> bool {
         let place = &self.places[place as usize];
         place.state == State::Free && place.reads == 0
     }
 
-    /// A place has been filled, and the log says so durably.
+    /// Notes that a place has been filled, and that the log says so durably.
     pub(crate) fn fill(&mut self, place: u32, container: u32, generation: u16) {
         let place = &mut self.places[place as usize];
         assert_eq!(place.state, State::Free);
@@ -71,7 +71,7 @@ impl Places {
         self.filled += 1;
     }
 
-    /// What a place holds is read no more. If it was filled: the log is to say so.
+    /// Stops reads of a place. If it was filled, it is queued for removal from the log.
     pub(crate) fn leave(&mut self, place: u32) {
         let at = &mut self.places[place as usize];
         if at.state == State::Filled {
@@ -81,12 +81,12 @@ impl Places {
         }
     }
 
-    /// The places that are to be taken out of the log.
+    /// Returns the places that shall be taken out of the log.
     pub(crate) fn leaving(&self) -> &[u32] {
         &self.leaving
     }
 
-    /// The log has forgotten the first `count` of those that are leaving: what they held, one after the other.
+    /// Frees the first `count` leaving places, which the log has forgotten, and returns each with the container that it held, in order.
     pub(crate) fn forgotten(&mut self, count: usize) -> Vec<(u32, u32)> {
         let Places { places, leaving, .. } = self;
         let freed = leaving.drain(..count).map(|number| {
@@ -97,28 +97,28 @@ impl Places {
         freed.collect()
     }
 
-    /// A read of it begins,
+    /// Counts a read of a place that begins.
     pub(crate) fn begin_read(&mut self, place: u32) {
         self.places[place as usize].reads += 1;
     }
 
-    /// or has ended.
+    /// Ends a read of a place.
     pub(crate) fn end_read(&mut self, place: u32) {
         self.places[place as usize].reads -= 1;
     }
 
-    /// Those that are filled: place, container, generation.
+    /// Returns the places that are filled: place, container, generation.
     pub(crate) fn filled(&self) -> impl Iterator<Item = (u32, u32, u16)> + '_ {
         let filled = (0..).zip(&self.places).filter(|(_, place)| place.state == State::Filled);
         filled.map(|(number, place)| (number, place.container, place.generation))
     }
 
-    /// How many are filled.
+    /// Returns the number of places that are filled.
     pub(crate) fn filled_count(&self) -> u32 {
         self.filled
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the lists.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.places) + list_bytes(&self.leaving)
     }

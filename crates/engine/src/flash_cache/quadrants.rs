@@ -26,7 +26,7 @@ pub struct Quadrants {
     pub unpopular_again: u64,
 }
 
-/// What is known of a container: how often it was copied, and whether it was popular.
+/// History of a container: the number of copies, and a bit that says if it was popular.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct History(u8);
 

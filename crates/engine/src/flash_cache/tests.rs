@@ -21,7 +21,7 @@ fn read(admission: &mut Admission, container: u32, times: u32, references: u16) 
     last
 }
 
-/// The slides' example: PF.thr = 5 and b.ac = 7; IOC.m * a.ac = 9 is not exceeded, but b.rc = 23 > a.rc = 20, so b replaces a.
+/// Checks the slides' example: PF.thr = 5 and b.ac = 7; IOC.m * a.ac = 9 is not exceeded, but b.rc = 23 > a.rc = 20, so b replaces a.
 #[test]
 fn the_example_of_the_slides() {
     let (a, b) = (0, 1);
@@ -110,7 +110,7 @@ fn references_break_ties_and_no_more() {
     }
 }
 
-/// What is known of the victim now counts, not what was known when it came.
+/// Checks that the victim's present references count, not those that were known when it came.
 #[test]
 fn references_of_the_victim_are_those_that_it_has_by_now() {
     for (known, admitted) in [(None, false), (Some(5), false), (Some(4), true)] {
@@ -261,7 +261,7 @@ fn the_threshold_rises_as_the_budget_goes_and_no_byte_beyond_it_is_written() {
 }
 
 proptest! {
-    /// What is admitted is what was said, whatever comes.
+    /// Checks that the containers on flash are those that were admitted, whatever comes.
     #[test]
     fn places_are_a_book_of_what_was_said(
         rules in any_rules(),

@@ -37,7 +37,7 @@ pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// The checksum of metadata: XXH3-64, seeded with the pool, so that another pool's pages never pass.
+/// Computes the checksum of metadata: XXH3-64, seeded with the pool, so that another pool's pages never pass.
 pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     xxh3_64_with_seed(bytes, seed)
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::device::DeviceKind;
 use crate::format::superblock::{Parameters, Superblock};
 
-/// What to write to a store to make it a pool: zero `zero` (byte ranges), sync, write each block, sync.
+/// Writes that make a store a pool: zero `zero` (byte ranges), sync, write each block, sync.
 pub struct Format {
     /// Byte ranges (offset, length) to fill with zeroes.
     pub zero: Vec<(u64, u64)>,
@@ -14,8 +14,8 @@ pub struct Format {
     pub blocks: Vec<(u64, Vec<u8>)>,
 }
 
-/// What makes a store a new, empty pool: four superblock slots, two of them left empty, and a journal of zeroes. The parameters
-/// must have a valid geometry.
+/// Computes the writes that make a store a new, empty pool: four superblock slots, two of them left empty, and a journal of zeroes. The parameters must have a
+/// valid geometry.
 pub fn format(parameters: Parameters, device: DeviceKind) -> Format {
     let geometry = parameters.geometry;
     let block = geometry.block();

@@ -7,7 +7,7 @@ use crate::format::superblock::{DiskIndexRecord, Root};
 /// Bytes of an entry: slot plus one, tag. Zero: no entry.
 pub(crate) const ENTRY_BYTES: u64 = 8;
 
-/// Entries of a bucket.
+/// Returns the number of entries of a bucket, which is one block.
 pub(crate) fn bucket_entries(geometry: &Geometry) -> u64 {
     geometry.block() / ENTRY_BYTES
 }
@@ -17,7 +17,7 @@ pub(crate) fn buckets_for(geometry: &Geometry) -> u32 {
     u32::try_from((3 * geometry.slots()).div_ceil(2 * bucket_entries(geometry))).unwrap_or(u32::MAX)
 }
 
-/// Why no pool of this geometry has written such a record of its index.
+/// Returns the reason why no pool of this geometry has written such a record of its index, or `None` if one may have.
 pub(crate) fn contradiction(geometry: &Geometry, record: DiskIndexRecord, root: Root) -> Option<&'static str> {
     let leaves = geometry.summary_leaves();
     if record.buckets > buckets_for(geometry) {
@@ -31,12 +31,12 @@ pub(crate) fn contradiction(geometry: &Geometry, record: DiskIndexRecord, root: 
     }
 }
 
-/// Whether the pool has outgrown so many buckets: more than five sixths of each would be filled.
+/// Returns true if the pool has outgrown an index of `buckets` buckets: more than five sixths of each would be filled.
 pub(crate) fn is_outgrown(geometry: &Geometry, buckets: u32) -> bool {
     6 * geometry.slots() > 5 * u64::from(buckets) * bucket_entries(geometry)
 }
 
-/// The most pages that changing so many leaves of an index with so many buckets writes.
+/// Returns the most pages that a change of `leaves` leaves of an index with `buckets` buckets writes.
 pub(crate) fn pages_for(geometry: &Geometry, buckets: u32, leaves: u64) -> usize {
     let (mut pages, mut level) = (0, u64::from(buckets));
     for _ in 0..=height_for(buckets.into(), geometry.fanout()) {

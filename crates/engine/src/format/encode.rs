@@ -15,7 +15,7 @@ pub use crate::format::layout::SUMMARY_BYTES;
 pub use crate::format::layout::height_for;
 pub use crate::format::volume::{MAX_VOLUMES, VOLUME_BYTES};
 
-/// The entry of a map leaf for a whole block in `slot`.
+/// Encodes the entry of a map leaf for a whole block in `slot`.
 pub fn map_entry(slot: u64, digest: Digest) -> u64 {
     Entry::whole(Slot(slot), digest).0
 }
@@ -63,7 +63,7 @@ pub fn record(sequence: u64, epoch: u64, watermark: u64, position: u32, seed: u6
     record::encode(&header, &[], seed, page);
 }
 
-/// Location of page `index` of `level` (0: leaves) of the meta map, the first of its two homes.
+/// Returns the location of page `index` of `level` (0: leaves) of the meta map, in the first of its two homes.
 pub fn meta_map_location(geometry: &Geometry, level: usize, index: u64) -> u32 {
     2 * geometry.meta_map_page(level, index) as u32 + 1
 }

@@ -52,7 +52,7 @@ impl Entry {
     pub(crate) const ZERO: Entry = Entry(ZERO);
     /// In the map buffer: nothing is buffered for the block. No leaf has it.
     pub(crate) const UNBUFFERED: Entry = Entry(UNBUFFERED);
-    /// What it was is not known: a repair gave it up. Reading it fails until it is written or discarded.
+    /// Entry whose content a repair gave up as unknown. Reading it fails until the block is written or discarded.
     pub(crate) const LOST: Entry = Entry(LOST);
 
     pub(crate) fn whole(slot: Slot, digest: Digest) -> Entry {
@@ -60,7 +60,7 @@ impl Entry {
         Entry(WHOLE | slot.0 << 4 | u64::from(check_bits(digest)) << 40)
     }
 
-    /// The slot, if the entry has one.
+    /// Returns the slot, if the entry has one.
     pub(crate) fn slot(self) -> Option<Slot> {
         (self.0 & 15 == WHOLE).then_some(Slot(self.0 >> 4 & ((1 << SLOT_BITS) - 1)))
     }
@@ -69,18 +69,18 @@ impl Entry {
         (self.0 >> 40) as u32
     }
 
-    /// Whether a repair gave it up.
+    /// Returns true if a repair gave the block up.
     pub(crate) fn is_lost(self) -> bool {
         self.0 & 15 == LOST
     }
 
-    /// Whether the state is one that this format has.
+    /// Returns true if this format has the entry's state.
     pub(crate) fn is_valid(self) -> bool {
         self.0 & 15 <= LOST
     }
 }
 
-/// The 24 bits of a digest that a map entry holds.
+/// Returns the 24 bits of a digest that a map entry holds.
 pub(crate) fn check_bits(digest: Digest) -> u32 {
     u32::from(digest.0[0]) | u32::from(digest.0[1]) << 8 | u32::from(digest.0[2]) << 16
 }

@@ -10,13 +10,13 @@ use crate::format::geometry::Geometry;
 const MAGIC: [u8; 8] = *b"ONEFLOG\0";
 const VERSION: u16 = 2;
 const HEAD_BYTES: usize = 80;
-/// Where the checksum is, which is over all else.
+/// Byte at which the checksum is, which is over all else.
 const SUM: usize = 64;
 const RECORD_BYTES: usize = 16;
 /// Pages of a half beside two for each that the places need.
 const SPARE_PAGES: u32 = 14;
 
-/// Where things are on flash.
+/// Layout of a flash device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     block: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Flash of so many blocks, before a pool of this geometry, with as many places as go, but no more than `most`.
+    /// Lays out flash of `blocks` blocks, in front of a pool of this geometry, with as many places as fit, at most `most`; `None` if not one fits.
     pub(crate) fn new(blocks: u64, most: u32, geometry: &Geometry) -> Option<Shape> {
         let slots = u64::from(geometry.slots_per_container);
         let mut places = u32::try_from(blocks / slots).unwrap_or(u32::MAX).min(most);
@@ -45,12 +45,12 @@ impl Shape {
         None
     }
 
-    /// Records of a page.
+    /// Returns the number of records that fit into a page behind its head.
     pub(crate) fn per_page(&self) -> usize {
         (self.block as usize - HEAD_BYTES) / RECORD_BYTES
     }
 
-    /// Pages for so many records: at least one.
+    /// Returns the number of pages for `records` records: at least one.
     pub(crate) fn pages_for(&self, records: u32) -> u32 {
         records.div_ceil(self.per_page() as u32).max(1)
     }
@@ -59,18 +59,18 @@ impl Shape {
         (2 * u64::from(self.half)).next_multiple_of(self.slots)
     }
 
-    /// Where a page of the log is, in bytes.
+    /// Returns the byte offset of a page of the log.
     pub(crate) fn page_offset(&self, half: u32, page: u32) -> u64 {
         u64::from(half * self.half + page) * self.block
     }
 
-    /// Where a container's slot is, in bytes, if the container lies in this place.
+    /// Returns the byte offset of a container's slot, if the container lies in this place.
     pub(crate) fn slot_offset(&self, place: u32, slot: u64) -> u64 {
         (self.first_place() + u64::from(place) * self.slots + slot % self.slots) * self.block
     }
 }
 
-/// What the superblock and each page of the log must agree in: the epoch that the opening began, and a mark drawn then, never 0.
+/// Stamp in which the superblock and each page of the log must agree: the epoch that the opening began, and a mark drawn then, never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     pub epoch: u64,
@@ -91,7 +91,7 @@ pub(crate) struct Head {
     pub budget: u64,
 }
 
-/// What happened to a place.
+/// Change of a place's content, as the log notes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
     pub place: u32,
@@ -99,7 +99,7 @@ pub(crate) struct Record {
     pub holds: Option<(u32, u16)>,
 }
 
-/// Whose log it is: the pool's id, the secret that seeds checksums, and where things are.
+/// Owner of a log: the pool's id, the secret that seeds checksums, and the layout.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub id: [u8; 16],
@@ -133,7 +133,7 @@ impl Owner {
         put_u64(bytes, SUM, self.sum(bytes));
     }
 
-    /// The checksum is over all but itself.
+    /// Computes the checksum of a page over all bytes but those of the checksum.
     fn sum(&self, bytes: &[u8]) -> u64 {
         checksum(checksum(self.secret, &bytes[..SUM]), &bytes[SUM + 8..])
     }

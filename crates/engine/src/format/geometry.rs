@@ -33,12 +33,12 @@ pub const PIECE_SIZE: u32 = 1 << 20;
 /// Bits of a slot address in a map leaf.
 pub const SLOT_BITS: u32 = 36;
 
-/// How often metadata can be added to a pool.
+/// Most growths with which metadata can be added to a pool.
 pub const GROWTHS: usize = 7;
 /// The growths of a pool that has not grown.
 pub const UNGROWN: [Growth; GROWTHS] = [Growth { metadata_blocks: 0, containers: 0 }; GROWTHS];
 
-/// What one growth appended at the end of the store; all zero if unused.
+/// Blocks and containers that one growth appended at the end of the store; all zero if unused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Growth {
     /// Blocks of copy-on-write metadata.
@@ -67,7 +67,7 @@ pub struct Geometry {
     /// Containers that do not count as capacity: with them a pool full of data can still be overwritten, because new blocks
     /// need slots before the old ones are free. Grows.
     pub spare_containers: u32,
-    /// What growths appended, in order; the unused ones are last. The base has the rest.
+    /// Growths in order; the unused ones are last. The base has the rest of the pool.
     pub growth: [Growth; GROWTHS],
 }
 
@@ -87,9 +87,9 @@ const NO_GROWTH_LEFT: BadGeometry =
 pub(crate) struct Run {
     /// Number of the first one among all of its kind.
     pub first: u64,
-    /// How many.
+    /// Length of the run.
     pub count: u64,
-    /// Where the first one is.
+    /// Block on the store of the first one.
     pub block: u64,
 }
 
@@ -99,7 +99,7 @@ impl Run {
     }
 }
 
-/// What was laid out at once: the base, or a growth.
+/// Part of the pool that was laid out at once: the base, or a growth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
     /// Homes of pages of the meta map.
@@ -110,13 +110,13 @@ pub(crate) struct Segment {
     pub data: Run,
 }
 
-/// The containers to spare in a pool of `wanted` others.
+/// Returns the number of containers to spare in a pool of `wanted` others: an eighth, between 8 and 1024.
 fn spare_containers(wanted: u64) -> u64 {
     (wanted / 8).clamp(8, 1024)
 }
 
 impl Geometry {
-    /// The product's geometry for a pool of at least `capacity` bytes of data (rounded up to whole containers).
+    /// Computes the product's geometry for a pool of at least `capacity` bytes of data (rounded up to whole containers).
     pub fn for_capacity(capacity: u64) -> Result<Geometry, BadGeometry> {
         let container = u64::from(BLOCK_SIZE) * u64::from(SLOTS_PER_CONTAINER);
         let wanted = capacity.div_ceil(container).max(4);
@@ -193,27 +193,27 @@ impl Geometry {
         Ok(())
     }
 
-    /// Bytes of one block, as a length.
+    /// Returns the bytes of one block, as a length.
     pub fn block(&self) -> u64 {
         u64::from(self.block_size)
     }
 
-    /// Slots of the pool.
+    /// Returns the number of slots in all containers, spare ones included.
     pub fn slots(&self) -> u64 {
         u64::from(self.containers) * u64::from(self.slots_per_container)
     }
 
-    /// Blocks of the largest volume that there can be.
+    /// Returns the number of blocks of the largest possible volume.
     pub fn most_volume_blocks(&self) -> u64 {
         crate::format::volume::most_blocks(self)
     }
 
-    /// First block of the journal.
+    /// Returns the first block of the journal, two behind the superblock's place B.
     pub fn journal_start(&self) -> u64 {
         self.place_b + 2
     }
 
-    /// First block of the meta map's homes.
+    /// Returns the first block of the meta map's homes, right behind the journal.
     pub fn meta_map_start(&self) -> u64 {
         self.journal_start() + u64::from(self.journal_blocks)
     }
@@ -223,7 +223,7 @@ impl Geometry {
         self.block() * 8
     }
 
-    /// Leaves of the meta map.
+    /// Returns the number of leaves of the meta map for the pool's metadata.
     pub fn meta_map_leaves(&self) -> u64 {
         self.leaves_for(self.metadata_blocks.into())
     }
@@ -232,24 +232,24 @@ impl Geometry {
         metadata_blocks.div_ceil(self.meta_map_leaf_bits())
     }
 
-    /// Interior pages of the greatest meta map that there can be, with two levels of them. They have homes from the beginning.
+    /// Returns the number of interior pages of the greatest possible meta map, with two levels of them. They have homes from the beginning.
     pub fn meta_map_interior_pages(&self) -> u64 {
         self.fanout() + 1
     }
 
-    /// The most blocks of metadata that a pool can come to have: what two levels of interior pages of the meta map reach. That
-    /// is 2^31 with blocks of 4096 bytes.
+    /// Returns the most blocks of metadata that a pool can come to have: all that two levels of interior pages of the meta map reach. That is 2^31 with blocks
+    /// of 4096 bytes.
     pub fn max_metadata_blocks(&self) -> u64 {
         self.fanout() * self.fanout() * self.meta_map_leaf_bits()
     }
 
-    /// Pages of the meta map that have homes.
+    /// Returns the number of pages of the meta map that have homes.
     pub fn meta_map_pages(&self) -> u64 {
         self.meta_map_interior_pages() + self.meta_map_leaves()
     }
 
-    /// Number of a page of the meta map among those that have homes: interior pages of the lower level, of the upper level,
-    /// leaves. It has homes `2 n` and `2 n + 1`.
+    /// Returns the number of a page of the meta map among those that have homes: interior pages of the lower level, of the upper level, leaves. It has homes `2
+    /// n` and `2 n + 1`.
     pub(crate) fn meta_map_page(&self, level: usize, index: u64) -> u64 {
         match level {
             0 => self.meta_map_interior_pages() + index,
@@ -258,42 +258,42 @@ impl Geometry {
         }
     }
 
-    /// First block of the copy-on-write metadata that the pool was created with.
+    /// Returns the first block of the copy-on-write metadata that the pool was created with.
     pub fn metadata_start(&self) -> u64 {
         self.base().metadata.block
     }
 
-    /// First block of the first container.
+    /// Returns the first block of the first container.
     pub fn data_start(&self) -> u64 {
         self.base().data.block
     }
 
-    /// Byte ranges of the metadata on the store: offset and length, one for each part of the pool.
+    /// Returns the byte ranges of the metadata on the store: offset and length, one for each part of the pool.
     pub fn metadata_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.segments().map(|segment| (segment.metadata.block * self.block(), segment.metadata.count * self.block()))
     }
 
-    /// Block on the store of a home of the meta map.
+    /// Returns the block on the store of a home of the meta map.
     pub(crate) fn home_block(&self, home: u64) -> u64 {
         self.locate(|segment| segment.homes, home).0
     }
 
-    /// Block on the store of a metadata block.
+    /// Returns the block on the store of a metadata block.
     pub(crate) fn metadata_block(&self, number: u64) -> u64 {
         self.locate(|segment| segment.metadata, number).0
     }
 
-    /// Where metadata lies from a block's number on: block on the store, and how many follow each other there.
+    /// Returns the place of metadata from a block's number on: block on the store, and the number of blocks that follow each other there.
     pub(crate) fn metadata_run(&self, number: u64) -> (u64, u64) {
         self.locate(|segment| segment.metadata, number)
     }
 
-    /// First block on the store of a container.
+    /// Returns the first block on the store of a container.
     pub fn container_block(&self, container: u32) -> u64 {
         self.container_run(container).0
     }
 
-    /// Where containers lie from a number on: first block on the store, and how many follow each other there.
+    /// Returns the place of containers from a number on: first block on the store, and the number of containers that follow each other there.
     pub(crate) fn container_run(&self, container: u32) -> (u64, u32) {
         let per_container = u64::from(self.slots_per_container);
         let (block, blocks) = self.locate(|segment| segment.data, u64::from(container) * per_container);
@@ -307,7 +307,7 @@ impl Geometry {
         (run.block + within, run.count - within)
     }
 
-    /// Base and growths, in order.
+    /// Returns the base and the growths, in order.
     pub(crate) fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
         let mut growths = self.growth.iter().take_while(|growth| growth.containers > 0);
         core::iter::successors(Some(self.base()), move |before| {
@@ -316,7 +316,7 @@ impl Geometry {
         })
     }
 
-    /// What the pool was created with.
+    /// Computes the segment that the pool was created with: all that growths did not append.
     fn base(&self) -> Segment {
         let (mut metadata_blocks, mut containers) = (u64::from(self.metadata_blocks), u64::from(self.containers));
         for growth in self.growth.iter().take_while(|growth| growth.containers > 0) {
@@ -331,7 +331,7 @@ impl Geometry {
         base
     }
 
-    /// The segment that follows another one, with so much in it. Its homes are for the leaves that are not there yet.
+    /// Lays out the segment behind `before`, with this much metadata and this many containers. Its homes are for the leaves that are not there yet.
     fn segment(&self, before: &Segment, metadata_blocks: u64, containers: u64) -> Segment {
         let per_container = u64::from(self.slots_per_container);
         let start = before.data.end_block().max(before.homes.end_block());
@@ -347,7 +347,7 @@ impl Geometry {
         Segment { homes, metadata, data }
     }
 
-    /// The product's geometry for a pool of at least `capacity` bytes of data, whose metadata is at least `percent` of these bytes.
+    /// Computes the product's geometry for a pool of at least `capacity` bytes of data, whose metadata is at least `percent` of these bytes.
     pub fn with_metadata(capacity: u64, percent: u64) -> Result<Geometry, BadGeometry> {
         let geometry = Geometry::for_capacity(capacity)?;
         let wanted = u128::from(geometry.capacity_bytes() / geometry.block()) * u128::from(percent) / 100;
@@ -357,14 +357,14 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// The geometry after growing to at least `capacity` bytes of data (rounded up to whole containers). As long as metadata is
-    /// enough, the last containers are made more; else a growth begins that brings metadata for more than it needs now.
+    /// Computes the geometry after growing to at least `capacity` bytes of data (rounded up to whole containers). As long as metadata is enough, the last
+    /// containers are made more; else a growth begins that brings metadata for more than it needs now.
     pub fn grown(&self, capacity: u64) -> Result<Geometry, BadGeometry> {
         self.grown_with(capacity, 0)
     }
 
-    /// The same, with at least so many blocks of metadata. Where only these are wanted the growth has one container, which is a spare
-    /// one: the capacity stays as it is.
+    /// Computes the grown geometry as [`Geometry::grown`] does, with at least `metadata_blocks` blocks of metadata. If only these are wanted, the growth has
+    /// one container, which is a spare one: the capacity stays as it is.
     pub fn grown_with(&self, capacity: u64, metadata_blocks: u64) -> Result<Geometry, BadGeometry> {
         let grown = self.grown_in_capacity(capacity, metadata_blocks > u64::from(self.metadata_blocks))?;
         if metadata_blocks <= u64::from(grown.metadata_blocks) {
@@ -390,12 +390,12 @@ impl Geometry {
         Ok(grown)
     }
 
-    /// How often metadata can still be added.
+    /// Returns the number of times that metadata can still be added.
     pub fn growths_left(&self) -> usize {
         self.growth.iter().filter(|growth| growth.containers == 0).count()
     }
 
-    /// The growth to a capacity. With `begins` a growth of its own follows, so the last one is not made longer.
+    /// Computes the growth to a capacity. With `begins` a growth of its own follows, so the last one is not made longer.
     fn grown_in_capacity(&self, capacity: u64, begins: bool) -> Result<Geometry, BadGeometry> {
         let wanted = capacity.div_ceil(u64::from(self.slots_per_container) * self.block());
         match wanted.cmp(&u64::from(self.containers - self.spare_containers)) {
@@ -432,12 +432,12 @@ impl Geometry {
         Ok(grown)
     }
 
-    /// A number of slots for a metadata block of 4096 bytes, in blocks of this geometry.
+    /// Converts a number of slots for a metadata block of 4096 bytes to blocks of this geometry; at least 1.
     fn per_metadata_block(&self, slots: u64) -> u64 {
         (slots * self.block() / u64::from(BLOCK_SIZE)).max(1)
     }
 
-    /// The greatest capacity in bytes that [`Geometry::grown`] gives: at least the present one.
+    /// Returns the greatest capacity in bytes that [`Geometry::grown`] gives: at least the present one.
     pub fn greatest_capacity(&self) -> u64 {
         let container = u64::from(self.slots_per_container) * self.block();
         let (mut possible, mut impossible) = (self.capacity_bytes() / container, (1 << SLOT_BITS) + 1);
@@ -451,68 +451,68 @@ impl Geometry {
         possible * container
     }
 
-    /// Blocks of the whole store.
+    /// Returns the blocks of the whole store, up to the end of the last container.
     pub fn total_blocks(&self) -> u64 {
         self.segments().last().map_or(0, |segment| segment.data.end_block())
     }
 
-    /// Bytes of the whole store: what the backing file or device must have.
+    /// Returns the bytes of the whole store: the size that the backing file or device must have.
     pub fn total_bytes(&self) -> u64 {
         self.total_blocks() * self.block()
     }
 
-    /// Slots that are kept for blocks that take the place of others.
+    /// Returns the slots that are kept for blocks that take the place of others.
     pub fn spare_slots(&self) -> u64 {
         u64::from(self.spare_containers) * u64::from(self.slots_per_container)
     }
 
-    /// Bytes of data that fit: the capacity that users see.
+    /// Returns the bytes of data that fit: the capacity that users see.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.containers - self.spare_containers) * u64::from(self.slots_per_container) * self.block()
     }
 
-    /// Children of an interior page.
+    /// Returns the most children of an interior page: one for 16 bytes.
     pub fn fanout(&self) -> u64 {
         self.block() / 16
     }
 
-    /// Slots of a leaf of the summaries.
+    /// Returns the number of slots whose summaries fit into one leaf.
     pub fn summary_leaf_slots(&self) -> u64 {
         self.block() / SUMMARY_BYTES
     }
 
-    /// Leaves of the summaries.
+    /// Returns the number of leaves that the summaries of all slots take.
     pub fn summary_leaves(&self) -> u64 {
         self.slots().div_ceil(self.summary_leaf_slots())
     }
 
-    /// Slots of a leaf of the space map.
+    /// Returns the number of slots of a leaf of the space map: two bits for each.
     pub fn space_leaf_slots(&self) -> u64 {
         self.block() * 4
     }
 
-    /// Leaves of the space map.
+    /// Returns the number of leaves of the space map for all slots.
     pub fn space_leaves(&self) -> u64 {
         self.slots().div_ceil(self.space_leaf_slots())
     }
 
-    /// Block of the store where a slot lies.
+    /// Returns the block of the store where a slot lies.
     pub fn slot_block(&self, slot: u64) -> u64 {
         let per_container = u64::from(self.slots_per_container);
         self.container_block((slot / per_container) as u32) + slot % per_container
     }
 
-    /// Entries of a map leaf.
+    /// Returns the number of entries of a map leaf, of 8 bytes each.
     pub fn map_leaf_entries(&self) -> u64 {
         self.block() / 8
     }
 
-    /// The block that says who has the pool, where there is room for one: everywhere but in some pools of tests.
+    /// Returns the block that names the pool's owner, where there is room for one: everywhere but in some pools of tests.
     pub fn owner_block(&self) -> Option<u64> {
         (self.place_b > 2).then_some(2)
     }
 
-    /// Block of superblock place 0 (A) or 1 (B) for an epoch.
+    /// Returns the block of superblock place 0 (A) or 1 (B) for an epoch: each place has two, used in turn.
     pub fn superblock_block(&self, place: usize, epoch: u64) -> u64 {
         (if place == 0 { 0 } else { self.place_b }) + epoch % 2
     }
@@ -553,7 +553,7 @@ mod tests {
         }
     }
 
-    /// Block of everything that has a number: homes, metadata, slots.
+    /// Lists the blocks of everything that has a number: homes, metadata, slots.
     fn places(g: &Geometry) -> [Vec<u64>; 3] {
         let per_container = u64::from(g.slots_per_container);
         [
@@ -565,7 +565,7 @@ mod tests {
         ]
     }
 
-    /// Everything has a block of its own behind the journal, inside the store, and containers are aligned.
+    /// Checks that everything has a block of its own behind the journal, inside the store, and that containers are aligned.
     fn check_places(g: &Geometry) {
         let places = places(g);
         let mut all: Vec<u64> = places.iter().flatten().copied().collect();

@@ -10,7 +10,7 @@ pub const SUMMARY_BYTES: u64 = 24;
 /// Bytes of a container's entry on disk: generation, slots that are not free in the space map.
 pub const CONTAINER_BYTES: u64 = 4;
 
-/// The height of a tree with this many leaves.
+/// Returns the height of a tree with this many leaves: 0 for a single leaf.
 pub fn height_for(leaves: u64, fanout: u64) -> u8 {
     let (mut height, mut reach) = (0, 1u64);
     while reach < leaves {
@@ -20,7 +20,7 @@ pub fn height_for(leaves: u64, fanout: u64) -> u8 {
     height
 }
 
-/// What a leaf of the summaries has of the slot whose summary begins at byte `at`: the digest of its block, and whose it was first.
+/// Reads from a leaf of the summaries the one that begins at byte `at`: the digest of the slot's block, and the block that owned it first.
 pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
     let mut digest = Digest::default();
     digest.0.copy_from_slice(&leaf[at..at + 16]);

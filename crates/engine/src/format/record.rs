@@ -40,13 +40,13 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Whether the block was stored without a look for duplicates, which is left to the background pass.
+    /// Returns true if the block was stored without a look for duplicates, which is left to the background pass.
     pub(crate) fn is_offline(&self) -> bool {
         matches!(self, Change::Fresh { offline: true, .. } | Change::Carried { offline: true, .. })
     }
 }
 
-/// What a record says of itself.
+/// Fields of a record's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     /// Pages of entries, this one included.
@@ -65,13 +65,13 @@ pub(crate) struct Header {
     pub position: u32,
 }
 
-/// Pages that `entries` entries need.
+/// Returns the number of pages that a record with `entries` entries needs.
 pub(crate) fn pages_for(entries: usize, block_size: usize) -> usize {
     (HEADER_BYTES + entries * ENTRY_BYTES).div_ceil(block_size)
 }
 
-/// Whether a block begins as the first page of a record does. No such block is carried in the ring, so that what begins so there was
-/// written by the engine, or is left from the time before version 3.
+/// Returns true if a block begins as the first page of a record does. No such block is carried in the ring, so a page there that begins so was written by the
+/// engine, or is left from the time before version 3.
 pub fn begins_as_record(block: &[u8]) -> bool {
     block.first_chunk() == Some(&MAGIC.to_le_bytes())
 }
@@ -184,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever a record with the right checksum says: it is refused, or it is written as it was read.
+        /// Checks that a record with the right checksum is refused, or is written as it was read, whatever it says.
         #[test]
         fn what_is_decoded_encodes_as_it_was(
             mut entries in proptest::collection::vec((0u8..9, any::<[u8; 39]>(), any::<[bool; 2]>()), 0..30),

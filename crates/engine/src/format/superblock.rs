@@ -90,12 +90,12 @@ impl Pointer {
     /// In maps: the subtree was given up by a repair. All its entries count as lost, and it has no page.
     pub const LOST: Pointer = Pointer { location: u32::MAX, birth: 0, checksum: 0 };
 
-    /// Whether a repair gave the subtree up.
+    /// Returns true if a repair gave the subtree up: it has no page, and all its entries count as lost.
     pub fn is_lost(self) -> bool {
         self.location == u32::MAX
     }
 
-    /// Whether there is no page.
+    /// Returns true if the pointer leads to no page.
     pub fn is_none(self) -> bool {
         self.location == 0
     }
@@ -125,7 +125,7 @@ pub struct Root {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum TreeId {
-    /// Which metadata blocks are in use: one bit each.
+    /// Metadata blocks in use: one bit each.
     MetaMap,
     /// Two bits per slot: free, single, shared.
     SpaceMap,
@@ -158,22 +158,22 @@ pub struct DiskIndexRecord {
 }
 
 impl DiskIndexRecord {
-    /// What [`DiskIndexRecord::built`] is when all have been.
+    /// Value of [`DiskIndexRecord::built`] when all leaves have been entered.
     pub const COMPLETE: u32 = u32::MAX;
-    /// The same when blocks were left out, which the background pass brings in.
+    /// Value of [`DiskIndexRecord::built`] when blocks were left out, which the background pass brings in.
     pub const BEHIND: u32 = u32::MAX - 1;
 
-    /// Whether there is one.
+    /// Returns true if the pool has an index on disk.
     pub fn is_on(self) -> bool {
         self.buckets > 0
     }
 
-    /// Whether it has every block.
+    /// Returns true if there is an index on disk and it has every block.
     pub fn is_complete(self) -> bool {
         self.is_on() && self.built == DiskIndexRecord::COMPLETE
     }
 
-    /// Whether it waits for the background pass.
+    /// Returns true if there is an index on disk and it waits for the background pass.
     pub fn is_behind(self) -> bool {
         self.is_on() && self.built == DiskIndexRecord::BEHIND
     }
@@ -184,7 +184,7 @@ impl DiskIndexRecord {
 pub struct Superblock {
     /// The version in which it was written.
     pub version: u16,
-    /// What the pool was made with, and where things are by now.
+    /// Parameters that the pool was made with, and its present geometry.
     pub parameters: Parameters,
     /// Grows with every superblock written.
     pub epoch: u64,
@@ -200,7 +200,7 @@ pub struct Superblock {
     pub proven: u64,
     /// The epoch that the last recovery began: later records than `sealed` count only if of it or a later one.
     pub seal_epoch: u64,
-    /// Whether the pool was closed cleanly: nothing to replay.
+    /// True if the pool was closed cleanly: there is nothing to replay.
     pub clean: bool,
     /// Why the pool must not be written any more, if it has failed.
     pub failed: Option<Failure>,
@@ -216,28 +216,27 @@ pub struct Superblock {
     pub memory: u64,
     /// References beyond which a block is kept twice; 0: none is.
     pub second_copies: u32,
-    /// Which copy the index names of a block that is written again.
+    /// Copy that the index names of a block that is written again.
     pub index_copy: IndexCopy,
     /// Reads of the pass that finds duplicates before blocks share a slot.
     pub dedup_verify: DedupVerify,
-    /// Which feedback loop sets its pace.
+    /// Feedback loop that sets the pace of that pass.
     pub throttle: PassThrottle,
     /// Policy of which containers are copied to a flash in front of the store.
     pub flash_policy: FlashPolicy,
-    /// How index and read cache share memory, if that has been set.
+    /// Division of memory between index and read cache, if that has been set.
     pub cache: Option<CacheSetting>,
-    /// What the read cache finds blocks by.
+    /// Key by which the read cache finds blocks.
     pub cache_key: CacheKey,
     /// Bytes that replicas of blocks may take which reads found scattered; `None`: as many as go without saying.
     pub replicas: Option<u64>,
-    /// How much is moved to put scattered regions in order.
+    /// Amount of data that defragmentation may move.
     pub defrag: DefragSetting,
-    /// How much may still be moved for what has been written: one more than so many parts of [`ALLOWANCE_PARTS`] of the pool's slots.
-    /// 0: nobody has counted it yet.
+    /// Blocks that may still be moved for those that have been written, plus one, in parts of [`ALLOWANCE_PARTS`] of the pool's slots. 0: not counted yet.
     pub allowance: u8,
-    /// What the disk under the store is, if somebody has said so.
+    /// Kind of the disk under the store, if it has been set.
     pub device: DeviceKind,
-    /// When a plan of relocation is made and run unasked.
+    /// Times at which a plan of relocation is made and run without a command.
     pub relocate: Schedule,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubRecord,
@@ -299,7 +298,7 @@ impl fmt::Display for SuperblockError {
 }
 
 impl Superblock {
-    /// The superblock of a new, empty pool.
+    /// Makes the superblock of a new, empty pool, as if closed cleanly.
     pub fn new(parameters: Parameters) -> Superblock {
         Superblock {
             version: VERSION,
@@ -412,9 +411,8 @@ impl Superblock {
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
     }
 
-    /// The newest of those that stand in the four places of a pool. All of them are of one pool, until a write goes to the wrong place:
-    /// a client's block that looks like a superblock of another pool may say anything. So the pool with the most of them is the one;
-    /// if another has as many, nothing says which it is.
+    /// Returns the newest of the superblocks in the four places of a pool. All of them are of one pool, until a write goes to the wrong place: a client's block
+    /// that looks like a superblock of another pool may say anything. So the pool with the most of them counts; `TwoPools` if another has as many.
     pub fn newest(found: &[Superblock]) -> Result<Superblock, SuperblockError> {
         let is_of_one = |one: &Superblock, other: &Superblock| one.parameters.id == other.parameters.id;
         let count = |one: &Superblock| found.iter().filter(|other| is_of_one(one, other)).count();
@@ -424,9 +422,8 @@ impl Superblock {
         if chosen.all(|one| is_of_one(one, &newest)) { Ok(newest) } else { Err(SuperblockError::TwoPools) }
     }
 
-    /// Why a block that a program wrote deliberately must not be passed over for an older one: its checksum is right, and
-    /// its version or features are not known here. (Every version keeps signature, version, features and checksum where
-    /// they are.)
+    /// Returns the reason why a block that a program wrote deliberately must not be passed over for an older one: its checksum is right, but its version or
+    /// features are not known here. (Every version keeps signature, version, features and checksum where they are.)
     pub fn refusal(block: &[u8]) -> Option<SuperblockError> {
         let b = block.get(..SUPERBLOCK_SIZE).filter(|b| b[..8] == MAGIC)?;
         if checksum(0, &b[..SUPERBLOCK_SIZE - 8]) != u64_at(b, SUPERBLOCK_SIZE - 8) {
@@ -435,12 +432,12 @@ impl Superblock {
         Superblock::decode(block).err()
     }
 
-    /// Why a pool whose newest superblock this is cannot be used, though it can be read.
+    /// Returns the reason why a pool with this newest superblock cannot be used, though it can be read: an older version that was not closed cleanly.
     pub fn objection(&self) -> Option<SuperblockError> {
         (self.version < VERSION && !self.clean).then_some(SuperblockError::Unclosed(self.version))
     }
 
-    /// The last record that is certainly durable.
+    /// Returns the number of the last record that is certainly durable.
     pub fn mark(&self) -> u64 {
         self.included.max(self.sealed).max(self.proven)
     }

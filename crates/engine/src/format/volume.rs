@@ -31,7 +31,7 @@ const INHERITS: u8 = 255;
 /// Flag: nothing may be written.
 const READ_ONLY: u8 = 1;
 
-/// What a volume is for that nobody sees: each of its blocks has the content of the slot with its number. It has no name.
+/// Purpose of a hidden volume, which has no name: each of its blocks has the content of the slot with its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keeps {
     /// Second copies, for repairs.
@@ -41,7 +41,7 @@ pub(crate) enum Keeps {
 }
 
 impl Keeps {
-    /// Its flag in the entry.
+    /// Returns the flag of the purpose in the volume's entry.
     fn flag(self) -> u8 {
         match self {
             Keeps::SecondCopies => 2,
@@ -49,13 +49,13 @@ impl Keeps {
         }
     }
 
-    /// What such a volume is called in messages. No volume can be given this name.
+    /// Returns the name of such a volume in messages. No volume can be given this name.
     pub(crate) fn name(self) -> &'static str {
         HIDDEN_NAMES[self as usize]
     }
 }
 
-/// What volumes that nobody sees are called in messages. No volume can be given these names.
+/// Names of hidden volumes in messages. No volume can be given these names.
 pub const HIDDEN_NAMES: [&str; 2] = ["(second copies)", "(replicas)"];
 
 /// A volume.
@@ -73,19 +73,19 @@ pub struct Volume {
     pub read_only: bool,
     /// One client at a time may use it. Whoever serves it sees to that.
     pub exclusive: bool,
-    /// When its duplicates are found, if somebody has said so; else see `Pool::timing_of`.
+    /// Time at which its duplicates are found, if it has been set; else see `Pool::timing_of`.
     pub timing: Option<Timing>,
-    /// What its clients are to have.
+    /// Performance that its clients shall have.
     pub goal: Goal,
-    /// Whether a pass leaves its duplicates where a run would be split.
+    /// Rule by which a pass leaves its duplicates where sharing them would split a run.
     pub keep_runs: KeepRuns,
-    /// Who chooses its mode where the timing is hybrid.
+    /// Controller that chooses its mode where the timing is hybrid.
     pub controller: Controller,
-    /// Where a controller chooses: it has chosen offline.
+    /// True if its controller has chosen offline.
     pub is_pressed: bool,
     /// Mapped, non-zero blocks (merged ones).
     pub logical_blocks_used: u64,
-    /// What it is for, if nobody sees it.
+    /// Purpose of a hidden volume; `None` for a volume that users see.
     pub(crate) keeps: Option<Keeps>,
     /// Its creation is durable when so many checkpoints are done. No checkpoint before that one knows it.
     pub(crate) since: u64,
@@ -93,17 +93,17 @@ pub struct Volume {
     pub(crate) deleted: Option<u64>,
     /// Its size when the last checkpoint began: what the table on disk says.
     pub(crate) merged_size: u64,
-    /// What was done with its writes since it was opened or made.
+    /// Counts of its writes since it was opened or made.
     pub writes: WriteCounts,
 }
 
-/// Whether a name can be a volume's: 1 to 63 bytes of letters, digits, `.`, `_`, `-`, not beginning with `.` or `-`.
+/// Returns true if a name can be a volume's: 1 to 63 bytes of letters, digits, `.`, `_`, `-`, not beginning with `.` or `-`.
 pub fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with(['.', '-'])
 }
 
-/// The most blocks of a volume in a pool of this geometry: small pages lead to fewer.
+/// Returns the most blocks of a volume in a pool of this geometry: small pages lead to fewer.
 pub(crate) fn most_blocks(geometry: &Geometry) -> u64 {
     let reach = geometry.map_leaf_entries().saturating_mul(geometry.fanout().saturating_pow(MAX_HEIGHT.into()));
     reach.min(MAX_BLOCKS).min(i64::MAX as u64 / geometry.block())
@@ -181,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Any bytes: refused, or a volume that could be, which is written as it was read.
+        /// Checks that any bytes are refused, or are a possible volume that is written as it was read.
         #[test]
         fn what_is_decoded_encodes_as_it_was(
             mut bytes in any::<[[u8; 32]; 4]>().prop_map(|bytes| bytes.concat()),

@@ -20,7 +20,7 @@ pub(crate) const SEGMENTS: usize = 20;
 
 const NONE: u32 = u32::MAX;
 
-/// What a key is told by: slots by their number, digests by 32 of their bits.
+/// Identity of a key: the number of a slot, or 32 bits of a digest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     hash: u32,
@@ -29,12 +29,12 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// A block of the read cache.
+    /// Makes the key of a block of the read cache.
     pub(crate) fn of_slot(slot: Slot) -> Key {
         Key { hash: near_hash(slot.0) as u32, slot, by_slot: true }
     }
 
-    /// A digest, found in `slot`, if it is one of those that stand for `one_in` (a power of two).
+    /// Makes the key of a digest, found in `slot`, if it is one of those that stand for `one_in` (a power of two).
     pub(crate) fn of_digest(digest: Digest, slot: Slot, one_in: u32) -> Option<Key> {
         let bits = u128::from_le_bytes(digest.0);
         // Bits that do not choose a bucket of the index.
@@ -77,7 +77,7 @@ pub(crate) struct Ghosts {
 }
 
 impl Ghosts {
-    /// For at most `most` keys.
+    /// Makes an empty list for at most `most` keys.
     pub(crate) fn new(most: u64) -> Ghosts {
         let segment = most.div_ceil(SEGMENTS as u64).clamp(1, 1 << 26) as u32;
         Ghosts {
@@ -91,7 +91,7 @@ impl Ghosts {
         }
     }
 
-    /// For at most `most` keys from here on: what was used last stays.
+    /// Resizes the list to at most `most` keys: those used last stay.
     pub(crate) fn resize(&mut self, most: u64) {
         let kept: Vec<Node> = self.newest_first(0).copied().collect();
         *self = Ghosts::new(0);
@@ -117,14 +117,14 @@ impl Ghosts {
         None
     }
 
-    /// The key is used: it is the newest from here on. The segment that it was in, if it was there.
+    /// Uses a key, which is the newest from here on. Returns the segment that it was in, if it was there.
     pub(crate) fn touch(&mut self, key: Key) -> Option<usize> {
         let found = self.remove(key);
         self.push(key.hash, key.slot);
         found
     }
 
-    /// The key is none of these any more. The segment that it was in, if it was there.
+    /// Removes a key. Returns the segment that it was in, if it was there.
     pub(crate) fn remove(&mut self, key: Key) -> Option<usize> {
         let at = self.find(key)?;
         let segment = usize::from(self.nodes[at as usize].segment);
@@ -211,7 +211,7 @@ impl Ghosts {
         self.unused = at;
     }
 
-    /// From the newest key of a segment on (or of the first one behind it that has any).
+    /// Iterates from the newest key of a segment on (or of the first one behind it that has any).
     fn newest_first(&self, segment: usize) -> impl Iterator<Item = &Node> {
         let before = self.oldest[..segment].iter().rev().find(|&&oldest| oldest != NONE);
         let mut at = before.map_or(self.newest, |&oldest| self.nodes[oldest as usize].older);
@@ -222,14 +222,14 @@ impl Ghosts {
         })
     }
 
-    /// The slots of the keys of some segments, the newest first.
+    /// Returns the slots of the keys of some segments, the newest first.
     pub(crate) fn slots(&self, segments: core::ops::Range<usize>) -> impl Iterator<Item = Slot> {
         let end = segments.end;
         let nodes = self.newest_first(segments.start);
         nodes.take_while(move |node| usize::from(node.segment) < end).map(Node::slot)
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of list and table.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.nodes) + list_bytes(&self.table)
     }
@@ -243,18 +243,18 @@ pub(crate) struct ReadGhosts {
 }
 
 impl ReadGhosts {
-    /// For at most `most` blocks in each list.
+    /// Makes empty lists for at most `most` blocks in each.
     pub(crate) fn new(most: u64) -> ReadGhosts {
         ReadGhosts { once: Ghosts::new(most), again: Ghosts::new(most) }
     }
 
-    /// For at most `most` blocks in each list from here on.
+    /// Resizes each list to at most `most` blocks.
     pub(crate) fn resize(&mut self, most: u64) {
         self.once.resize(most);
         self.again.resize(most);
     }
 
-    /// The block is used. With LRU there is one list of all blocks. The list and the segment that it was in, if it was there.
+    /// Uses a block. With LRU there is one list of all blocks. Returns the list and the segment that it was in, if it was there.
     pub(crate) fn touch(&mut self, slot: Slot, lru: bool) -> Option<(Hits, usize)> {
         let key = Key::of_slot(slot);
         let again = self.again.remove(key).map(|segment| (Hits::ReadAgain, segment));
@@ -269,24 +269,24 @@ impl ReadGhosts {
         found
     }
 
-    /// The slot is free.
+    /// Removes a slot that is free from both lists.
     pub(crate) fn forget(&mut self, slot: Slot) {
         self.once.remove(Key::of_slot(slot));
         self.again.remove(Key::of_slot(slot));
     }
 
-    /// The slots of some segments: first those of blocks that were used again, the newest of them first. Some may come twice.
+    /// Returns the slots of some segments: first those of blocks that were used again, the newest of them first. Some may come twice.
     pub(crate) fn slots(&self, segments: core::ops::Range<usize>) -> impl Iterator<Item = Slot> {
         self.again.slots(segments.clone()).chain(self.once.slots(segments))
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of both lists.
     pub(crate) fn memory(&self) -> u64 {
         self.once.memory() + self.again.memory()
     }
 }
 
-/// Bytes of a list for at most so many keys.
+/// Returns the bytes of a list for at most `most` keys.
 pub(crate) fn ghost_bytes(most: u64) -> u64 {
     let most = most.div_ceil(SEGMENTS as u64).max(1) * SEGMENTS as u64;
     (most + 1) * 24 + most.next_power_of_two() * 4
@@ -300,7 +300,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a plain list, the newest first: the segment is that of the place in the list, as long as nothing is removed.
+        /// Compares the list with a plain one, the newest first: the segment is that of the place in the list, as long as nothing is removed.
         #[test]
         fn the_depth_of_a_hit_is_its_place_in_the_list_of_last_uses(
             most in 1u64..90, steps in proptest::collection::vec((0u8..40, 0u64..120), 1..600), removes: bool,
@@ -334,8 +334,8 @@ mod tests {
         }
     }
 
-    /// Written blocks that nobody read once pushed those that were read all the time behind the size of the read cache, which has them:
-    /// as if it had been too small.
+    /// Guards against a wrong depth: written blocks without a later read once pushed those that were read all the time behind the size of the read cache, which
+    /// has them: as if it had been too small.
     #[test]
     fn what_is_used_once_pushes_nothing_back_that_is_used_again() {
         let mut ghosts = ReadGhosts::new(40);
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(ghosts.touch(Slot(7), true), None);
     }
 
-    /// docs/memory.md has these figures.
+    /// Checks the figures of docs/memory.md.
     #[test]
     fn an_entry_of_the_index_takes_16_bytes_and_with_its_ghosts_half_a_byte_more() {
         for entries in [3u64 << 18, 1 << 20, (1 << 20) + (1 << 14), 5 << 20] {

@@ -17,15 +17,15 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// For memory that holds at most so many entries of the index, or so many blocks, if all of it is the one or the other.
-    /// At first `index_share` thousandths of it are the index.
+    /// Makes a monitor for memory that holds at most `most_entries` entries of the index, or `most_blocks` blocks, if all of it is one of the two. At first
+    /// `index_share` thousandths of it are the index.
     pub fn new(rule: Rule, limits: CacheLimits, most_entries: u64, most_blocks: u64, index_share: u32) -> Monitor {
         let index = Ghosts::new(most_entries / u64::from(limits.sampled_one_in.max(1)));
         let reads = ReadGhosts::new(most_blocks);
         Monitor { rule, limits, controller: Controller::new(), index, reads, index_share }
     }
 
-    /// A digest was looked up, or noted: from here on it is known. Hits of the index are what was known before.
+    /// Notes that a digest was looked up or inserted: from here on it is known. Hits of the index are digests that were known before.
     pub fn digest_used(&mut self, digest: Digest) {
         let one_in = self.limits.sampled_one_in;
         if let Some(key) = Key::of_digest(digest, Slot(0), one_in)
@@ -35,7 +35,7 @@ impl Monitor {
         }
     }
 
-    /// A block was read.
+    /// Notes that a block was read.
     pub fn block_read(&mut self, block: u64) {
         // A place in a table of slots has 48 bits.
         if let Some((list, segment)) = self.reads.touch(Slot(block & ((1 << 48) - 1)), false) {
@@ -61,7 +61,7 @@ impl Monitor {
         self.controller.count_hits(Hits::ReadOnce, 0, reads);
     }
 
-    /// A request was carried out. The new share of the index in thousandths, if it is time to look and the share changes.
+    /// Counts a request. Returns the new share of the index in thousandths, if it is time to look and the share changes.
     pub fn request_done(&mut self, now: Nanos) -> Option<u32> {
         self.controller.count_request();
         if !self.controller.is_due(&self.limits) {

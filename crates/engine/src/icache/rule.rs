@@ -25,25 +25,25 @@ const SEGMENT: u32 = 1000 / SEGMENTS as u32;
 pub(crate) const LEAST: u32 = 50;
 /// The boundary moves at most so far at once; thousandths.
 const MOST_TURN: u32 = 100;
-/// What dividing by zero comes to (in thousandths).
+/// Value of a division by zero (in thousandths).
 const RATIO_OF_NONE: u64 = 10_000;
-/// How much better a division must be than the one in force: one part in so many. Each move loses some of what is cached.
+/// Gain that a division must have over the one in force: one part in N. Each move loses some cached blocks.
 const WORTH: i128 = 100;
 /// Standard deviations of what chance may make of the hits.
 const DOUBT: i128 = 3;
-/// Of the hits of earlier looks, one part in so many is forgotten with each: of those that show a change of phase,
+/// Divisor of the hits of earlier looks that are forgotten with each look: of those that show a change of phase.
 const RECENT: u64 = 2;
-/// and of those that show what is best while there is none.
+/// Divisor of the hits of earlier looks that are forgotten: of those that show the best division while there is no change of phase.
 const LASTING: u64 = 32;
 /// Hits count so many times, so that parts of small numbers are not lost.
 const SCALE: u64 = 64;
 /// Changes of the division that are remembered.
 const HISTORY: usize = 64;
 
-/// What iCache goes by: a part of [`crate::Limits`].
+/// Parameters of iCache: a part of [`crate::Limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheLimits {
-    /// Where the pool says nothing else. `None`: the division stays as the limits have it.
+    /// Setting where the pool has none of its own. `None`: the division stays as the limits have it.
     pub setting: Option<CacheSetting>,
     /// Requests between two looks at the hits (the paper's N_int).
     pub interval: u32,
@@ -51,33 +51,33 @@ pub struct CacheLimits {
     pub unit: u32,
     /// One digest in so many is in the ghosts of the index. A power of two.
     pub sampled_one_in: u32,
-    /// What a hit of the index is worth, and a hit of the read cache: both blocks.
+    /// Savings of a hit of the index and of a hit of the read cache: both blocks.
     pub hit_costs: [u32; 2],
 }
 
 impl Default for CacheLimits {
-    /// What a server has. A read of one block takes the device's whole time for a read; a block that is written goes with many others, or
-    /// into the device's own memory: on flash about a quarter of that, on disks less.
+    /// Returns the parameters of a server. A read of one block takes the device's whole time for a read; a block that is written goes with many others, or into
+    /// the device's own memory: on flash about a quarter of that, on disks less.
     fn default() -> CacheLimits {
         let setting = Some(CacheSetting::default());
         CacheLimits { setting, interval: 1000, unit: 10, sampled_one_in: 64, hit_costs: [1, 4] }
     }
 }
 
-/// Whose ghosts were hit.
+/// Ghost lists that can be hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hits {
     Index = 0,
-    /// Blocks that had been used once,
+    /// Blocks that had been used once.
     ReadOnce = 1,
-    /// and blocks that had been used more often.
+    /// Blocks that had been used more often.
     ReadAgain = 2,
 }
 
 /// A change of the division.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DivisionChange {
-    /// When.
+    /// Time of the change.
     pub at: Nanos,
     /// Thousandths of the divisible memory that were the index from then on.
     pub index_share: u32,
@@ -92,9 +92,9 @@ pub(crate) struct Controller {
     requests: u32,
     /// Hits since the last look.
     hits: Curves,
-    /// Those and earlier ones, times [`SCALE`]. Of a few looks,
+    /// Those and earlier ones, times [`SCALE`], of a few looks.
     recent: Curves,
-    /// and of many.
+    /// Those and earlier ones, times [`SCALE`], of many looks.
     lasting: Curves,
     pub(crate) history: VecDeque<DivisionChange>,
 }
@@ -106,17 +106,17 @@ impl Controller {
         Controller { requests: 0, hits: none, recent: none, lasting: none, history }
     }
 
-    /// A request was carried out.
+    /// Counts a request that was carried out.
     pub(crate) fn count_request(&mut self) {
         self.requests = self.requests.saturating_add(1);
     }
 
-    /// Blocks were hit in a segment.
+    /// Counts hits of blocks in a segment.
     pub(crate) fn count_hits(&mut self, hits_of: Hits, segment: usize, hits: u64) {
         self.hits[hits_of as usize][segment] += hits;
     }
 
-    /// Whether it is time to look.
+    /// Returns true if it is time to look: after `interval` requests.
     pub(crate) fn is_due(&self, limits: &CacheLimits) -> bool {
         self.requests >= limits.interval.max(1)
     }
@@ -138,7 +138,7 @@ impl Controller {
         aim.clamp(LEAST, 1000 - LEAST)
     }
 
-    /// A step towards the best share of the index, if one is better for sure.
+    /// Returns a step towards the best share of the index, if one is better for sure.
     fn best_share(&mut self, limits: &CacheLimits, share: u32) -> u32 {
         let (recent, lasting) = (Worth::new(&self.recent, limits), Worth::new(&self.lasting, limits));
         let best = match recent.best(share, limits.unit) {
@@ -158,7 +158,7 @@ impl Controller {
         }
     }
 
-    /// The division has changed.
+    /// Notes a change of the division in the history.
     pub(crate) fn note(&mut self, at: Nanos, index_share: u32) {
         if self.history.back().is_none_or(|last| last.index_share != index_share) {
             if self.history.len() == HISTORY {
@@ -176,8 +176,8 @@ fn add(curves: &mut Curves, forgotten: u64, hits: &Curves) {
     }
 }
 
-/// The hits of a read cache by its size, in segments, from those of the two lists that it divides its buffers between: as is best,
-/// as ARC does.
+/// Merges the hits of the two lists between which a read cache divides its buffers to those by its size, in segments, with the best division for each, as ARC
+/// does.
 fn merged(once: &[u64; SEGMENTS], again: &[u64; SEGMENTS]) -> [u64; SEGMENTS] {
     let [once, again] = [once, again].map(|curve| {
         let mut sums = [0; SEGMENTS + 1];
@@ -197,13 +197,13 @@ fn hits_within(curve: &[u64; SEGMENTS], share: u32) -> i128 {
     i128::from(curve[..whole.min(SEGMENTS)].iter().sum::<u64>() + part)
 }
 
-/// What each division would have saved.
+/// Savings that each division would have had.
 struct Worth {
     index: [u64; SEGMENTS],
     read: [u64; SEGMENTS],
-    /// What a hit is worth, of the index and of the read cache,
+    /// Savings of a hit, of the index and of the read cache.
     costs: [i128; 2],
-    /// and so many hits are counted at once.
+    /// Number of hits that each counted one stands for, of the index and of the read cache.
     weights: [i128; 2],
 }
 
@@ -213,7 +213,7 @@ impl Worth {
         Worth { index: *index, read: merged(once, again), costs: limits.hit_costs.map(i128::from), weights }
     }
 
-    /// More hits of the index and of the read cache with another share of the index: fewer, if negative.
+    /// Returns the hits more of the index and of the read cache with another share of the index: fewer, if negative.
     fn more_hits(&self, share: u32, other: u32) -> [i128; 2] {
         let read = |share: u32| hits_within(&self.read, 1000 - share);
         [hits_within(&self.index, other) - hits_within(&self.index, share), read(other) - read(share)]
@@ -223,8 +223,8 @@ impl Worth {
         self.more_hits(share, other).into_iter().zip(self.costs).map(|(more, cost)| more * cost).sum()
     }
 
-    /// What chance makes of a gain: its standard deviation, if hits come one by one. The variance of a count is about the count;
-    /// one hit more, as where none was counted there may have been one.
+    /// Returns the error that chance makes in a gain: its standard deviation, if hits come one by one. The variance of a count is about the count; one hit
+    /// more, as where none was counted there may have been one.
     fn noise(&self, share: u32, other: u32) -> i128 {
         let scale = i128::from(SCALE);
         let sides = self.more_hits(share, other).into_iter().zip(self.costs).zip(self.weights);
@@ -235,7 +235,7 @@ impl Worth {
         variance.fold(0i128, i128::saturating_add).isqrt()
     }
 
-    /// The share that is better than this one by most, even if chance has made it look better; `None` if there is none.
+    /// Returns the share with the greatest gain over this one, chance allowed for; `None` if no share is better for sure.
     fn best(&self, share: u32, unit: u32) -> Option<u32> {
         let now =
             hits_within(&self.index, share) * self.costs[0] + hits_within(&self.read, 1000 - share) * self.costs[1];
@@ -255,7 +255,7 @@ impl Worth {
     }
 }
 
-/// Algorithm 1: the side with more hits per size gets a unit times the ratio.
+/// Computes the share by Algorithm 1: the side with more hits per size gets a unit times the ratio.
 fn paper_share(hits: [u64; 2], share: u32, unit: u32) -> u32 {
     if hits == [0, 0] {
         return share;
@@ -344,8 +344,8 @@ mod tests {
         assert_eq!([look([1, 1]), look([3, 1]), look([1, 3])], [500, 600, 400]);
     }
 
-    /// On a steady load the boundary once went where the last two looks had a few sampled hits more than was their share, and lost
-    /// with each move what was cached.
+    /// Guards against moves by chance: on a steady load the boundary once went where the last two looks had a few sampled hits more than their share, and lost
+    /// cached blocks with each move.
     #[test]
     fn a_difference_that_may_be_chance_moves_nothing_until_it_has_lasted() {
         let limits = CacheLimits { sampled_one_in: 64, ..LIMITS };
@@ -401,7 +401,7 @@ mod tests {
     }
 
     proptest! {
-        /// A look never moves further than it may, never beyond the least of a side, and what it moves towards is no worse.
+        /// Checks that a look never moves further than it may, never beyond the least of a side, and never towards a worse division.
         #[test]
         fn every_look_stays_within_its_bounds(
             hits in proptest::collection::vec((0u64..1000, 0u64..1000), SEGMENTS), share in 0u32..=1000, paper: bool, once: bool,

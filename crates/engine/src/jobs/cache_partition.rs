@@ -32,16 +32,15 @@ use crate::requests::request::{Decision, Kind, Request};
 /// Chunks of the index that one step moves.
 const STEP_CHUNKS: u64 = 2;
 
-/// Figures of the read cache, and of the index what [`crate::WriteCounts`] does not have. Hits and misses count blocks, since the pool
-/// was opened.
+/// Counts of the read cache, and those of the index that [`crate::WriteCounts`] does not have. Hits and misses count blocks, since the pool was
+/// opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheCounts {
-    /// Of the hits and misses of the index, those that one of another size would have had, deeper than the one that there is. (An
-    /// estimate from a sample.)
+    /// Hits and misses of the index that one of another size would have hit, deeper than the one that there is. (An estimate from a sample.)
     pub index_ghost_hits: u64,
-    /// Blocks read that were in memory,
+    /// Blocks read that were in memory.
     pub read_hits: u64,
-    /// and those that came from the device.
+    /// Blocks read that came from the device.
     pub read_misses: u64,
     /// Blocks that a larger read cache would have had.
     pub read_ghost_hits: u64,
@@ -49,9 +48,9 @@ pub struct CacheCounts {
     pub moves: u64,
     /// Blocks that were copied, because their buffers went.
     pub copied_blocks: u64,
-    /// Blocks that were read ahead into a read cache that had grown,
+    /// Blocks that were read ahead into a read cache that had grown.
     pub prefetched_blocks: u64,
-    /// and entries that were put into an index that had grown.
+    /// Entries that were put into an index that had grown.
     pub prefetched_entries: u64,
 }
 
@@ -60,17 +59,17 @@ pub struct CacheCounts {
 pub struct CacheStatus {
     /// Bytes that index and read cache share.
     pub shared_bytes: u64,
-    /// Bytes of the index,
+    /// Bytes of the index.
     pub index_bytes: u64,
-    /// and the entries that there is room for.
+    /// Number of entries that the index has room for.
     pub index_entries: u64,
     /// Bytes of the buffers of the read cache (and of reads under way).
     pub read_bytes: u64,
     /// Thousandths of the shared bytes that are to be the index: where the boundary is, or is moving to.
     pub index_share: u32,
-    /// Counts.
+    /// Counts of hits, misses and moves since the pool was opened.
     pub counts: CacheCounts,
-    /// What is found by content.
+    /// Counts of blocks that are found by content.
     pub contents: ContentCounts,
 }
 
@@ -80,19 +79,19 @@ struct Copy {
     into: BufferId,
 }
 
-/// What the engine knows of the division.
+/// State of the division of memory between index and read cache.
 pub(crate) struct CachePartition {
-    /// The setting that `goal` is for.
+    /// Setting that `goal` is for.
     setting: Option<CacheSetting>,
-    /// What the read cache finds blocks by, as its size follows it.
+    /// Key by which the read cache finds blocks, as its size follows it.
     key: CacheKey,
-    /// Popular blocks that get copies, as the buffers were counted for last.
+    /// Largest number of popular blocks that get copies, as the buffers were counted for last.
     most_copied: u64,
-    /// Nothing has been aimed at yet.
+    /// True until something has been aimed at.
     is_new: bool,
-    /// Chunks of the index that there are to be.
+    /// Number of chunks that the index is to have.
     goal: u64,
-    /// Thousandths.
+    /// Share of the index in thousandths.
     share: u32,
     controller: Controller,
     index_ghosts: Ghosts,
@@ -100,7 +99,7 @@ pub(crate) struct CachePartition {
     copies: BTreeMap<Slot, Copy>,
     /// Blocks of answers that are being sent, and hold their buffers.
     pub(crate) answering: u32,
-    /// A step can be taken at once.
+    /// True if a step can be taken at once.
     work_left: bool,
     pub(crate) counts: CacheCounts,
 }
@@ -124,22 +123,22 @@ impl CachePartition {
         }
     }
 
-    /// Whether a step can be taken at once.
+    /// Returns true if a step can be taken at once.
     pub(crate) fn has_work_left(&self) -> bool {
         self.work_left
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory that the ghosts take.
     pub(crate) fn memory(&self) -> u64 {
         self.index_ghosts.memory() + self.read_ghosts.memory()
     }
 
-    /// The slot is free: its content is no ghost of anything any more.
+    /// Drops the ghost of a slot that is free.
     pub(crate) fn forget(&mut self, slot: Slot) {
         self.read_ghosts.forget(slot);
     }
 
-    /// A block is in its slot, and in the read cache.
+    /// Notes a block that is in its slot, and in the read cache.
     pub(crate) fn note_written(&mut self, slot: Slot) {
         let lru = self.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
         self.read_ghosts.touch(slot, lru);
@@ -149,7 +148,7 @@ impl CachePartition {
 impl Pool {
     // ---- moving ----
 
-    /// Buffers beside those for what comes in, when the index has so many chunks.
+    /// Returns the number of buffers beside those for what comes in, when the index has N chunks.
     fn read_buffers_beside(&self, chunks: u64) -> u32 {
         let block = self.metadata.geometry.block();
         let index = chunks * self.index.chunk_entries() * 16;
@@ -157,14 +156,14 @@ impl Pool {
         (self.divided_bytes().saturating_sub(index) / block).max(u64::from(least)) as u32
     }
 
-    /// Bytes that index and read cache divide: less what finds blocks by content, and what is known of copies of popular blocks.
+    /// Returns the bytes that index and read cache divide: less those of the tables for blocks found by content, and for copies of popular blocks.
     fn divided_bytes(&self) -> u64 {
         let block = self.metadata.geometry.block();
         let contents = if self.cache.is_by_content() { self.limits.content_bytes(block) } else { 0 };
         self.limits.shared_bytes(block).saturating_sub(contents + self.columns_bytes())
     }
 
-    /// Chunks of an index with so many thousandths of what is shared. The buffers that reads need are left.
+    /// Returns the chunks of an index with this share in thousandths. The buffers that reads need are left.
     fn chunks_of_share(&self, share: u32) -> u64 {
         let block = self.metadata.geometry.block();
         let shared = self.limits.shared_bytes(block);
@@ -226,7 +225,7 @@ impl CachePartition {
         }
     }
 
-    /// Limits or setting have changed: where the boundary is to be.
+    /// Decides where the boundary is to be, when limits or setting have changed.
     fn aim(&mut self, pool: &mut Pool) {
         let setting = pool.cache_setting();
         self.setting = setting;
@@ -245,7 +244,7 @@ impl CachePartition {
         self.controller.note(pool.now, self.share);
     }
 
-    /// New limits are in force: what is too much goes at once, as far as it can; what there is more comes step by step.
+    /// Divides memory anew under new limits: what is too much goes at once, as far as it can; what is added comes step by step.
     fn divide_anew(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
         let block = pool.metadata.geometry.block();
         let (size, slots) = (pool.limits.index_size(block), pool.metadata.geometry.slots());
@@ -283,7 +282,8 @@ impl CachePartition {
         pool.evicted.shrink_to(0);
     }
 
-    /// Blocks that the read cache may hold: none if all memory is to be the index, or it is off. (Reads need buffers all the same.)
+    /// Returns the number of blocks that the read cache may hold: 0 if all memory is to be the index, or it is off. (Reads need buffers all the
+    /// same.)
     fn cache_capacity(&self, key: CacheKey, reads: u32) -> usize {
         let none = self.setting.is_some_and(|setting| setting.division == Division::Fixed(100));
         if none || key == CacheKey::Off { 0 } else { reads as usize }
@@ -379,8 +379,8 @@ impl CachePartition {
         self.work_left = pool.index.chunks() != goal;
     }
 
-    /// Whether so many buffers beside those for what comes in leave enough that no answer under way holds: a client that is slow
-    /// to take its answers must not leave the others without.
+    /// Returns true if N buffers beside those for what comes in leave enough that no answer under way holds: a client that is slow to take its
+    /// answers must not leave the others without.
     fn can_have(&self, pool: &Pool, reads: u32) -> bool {
         let fewer = (pool.buffers.count() - pool.limits.write_buffers).saturating_sub(reads);
         let incoming = pool.limits.write_buffers.saturating_sub(pool.buffers.incoming());
@@ -391,7 +391,7 @@ impl CachePartition {
         }
     }
 
-    /// There are to be so many buffers beside those for what comes in.
+    /// Sets the number of buffers beside those for what comes in; the read cache evicts what no longer fits.
     fn set_read_buffers(&mut self, pool: &mut Pool, reads: u32) {
         let write_buffers = pool.limits.write_buffers;
         let most = pool.limits.most_buffers(pool.metadata.geometry.block());
@@ -402,7 +402,7 @@ impl CachePartition {
         self.copy_out_of_retired(pool);
     }
 
-    /// What the read cache keeps in buffers that go, moves to others.
+    /// Begins to copy blocks that the read cache keeps in buffers that go into others; without a free buffer they are dropped.
     fn copy_out_of_retired(&mut self, pool: &mut Pool) {
         for number in pool.buffers.count()..pool.buffers.numbers() {
             let from = BufferId(number);
@@ -423,7 +423,7 @@ impl CachePartition {
         }
     }
 
-    /// A block has been copied: the cache has it there from now on, if it still has it at all.
+    /// Ends the copy of a block: the cache has it in the new buffer from now on, if it still has it at all.
     pub(crate) fn copied(&mut self, pool: &mut Pool, slot: Slot, result: Result<Outcome<'_>, IoError>) {
         let Copy { from, into } = self.copies.remove(&slot).expect("a copy ends once");
         let (check, digest) = (pool.buffers.check(from), pool.cache.digest_in(from));
@@ -446,7 +446,7 @@ impl CachePartition {
         }
     }
 
-    /// Chooses the ghosts that are to come into what grows, the newest first.
+    /// Chooses the ghosts that are to be fetched into the side that grows, the newest first.
     fn choose_ghosts(&self, pool: &Pool, fetch: &mut CacheWarmup, before: u32) {
         let segment = |share: u32| (share as usize * SEGMENTS).div_ceil(1000).min(SEGMENTS);
         if self.share < before {
@@ -459,7 +459,7 @@ impl CachePartition {
         }
     }
 
-    /// Where the boundary is, and what was hit.
+    /// Returns where the boundary is, and the counts of hits.
     pub(crate) fn status(&self, pool: &Pool, fetch: &CacheWarmup) -> CacheStatus {
         let block = pool.metadata.geometry.block();
         CacheStatus {
@@ -477,20 +477,20 @@ impl CachePartition {
         }
     }
 
-    /// The last changes of the division, the oldest first.
+    /// Returns the last changes of the division, the oldest first.
     pub(crate) fn history(&self) -> impl Iterator<Item = DivisionChange> + '_ {
         self.controller.history.iter().copied()
     }
 }
 
 impl Jobs {
-    /// Looks at the hits if it is time, and moves the cache_partition by a step if it is not where it should be.
+    /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
     pub(crate) fn move_boundary(&mut self, pool: &mut Pool) {
         let Jobs { cache_partition, index_rebuild, cache_warmup, .. } = self;
         cache_partition.step(pool, index_rebuild, cache_warmup);
     }
 
-    /// New limits are in force: what is too much goes at once, as far as it can; what there is more comes step by step.
+    /// Divides memory anew under new limits: what is too much goes at once, as far as it can; what is added comes step by step.
     pub(crate) fn divide_anew(&mut self, pool: &mut Pool) {
         let Jobs { cache_partition, index_rebuild, cache_warmup, .. } = self;
         cache_partition.divide_anew(pool, index_rebuild, cache_warmup);

@@ -14,38 +14,39 @@ use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::repair::Repairs;
 
-/// Ghosts that are fetched after a move, at most: blocks, and leaves of summaries.
+/// Most blocks that are fetched for ghosts after a move.
 const BLOCKS: usize = 256;
+/// Most leaves of summaries that are fetched for ghosts after a move.
 const LEAVES: usize = 64;
 /// Ghosts that are fetched at a time.
 const AT_ONCE: usize = 8;
 
-/// What is to be fetched, and what is on its way.
+/// Ghosts that are to be fetched, and those on their way.
 #[derive(Default)]
 pub(crate) struct CacheWarmup {
     blocks: VecDeque<Slot>,
     leaves: VecDeque<u64>,
-    /// The page that it waits for.
+    /// Page that it waits for.
     waiting: Option<PageKey>,
     /// Blocks on their way: their buffers and digests. The place is the part of the work that their I/O names.
     reads: [Option<(Slot, BufferId, Digest)>; AT_ONCE],
     in_flight: usize,
-    /// The boundary is on its way: there may be no room yet.
+    /// True while the boundary is moving: there may be no room yet.
     is_held_back: bool,
-    /// Blocks that have come,
+    /// Number of blocks that have come.
     pub(super) fetched_blocks: u64,
-    /// and entries that were put into the index.
+    /// Number of entries that were put into the index.
     pub(super) fetched_entries: u64,
 }
 
 impl CacheWarmup {
-    /// These blocks are to come into the read cache, in this order; nothing else any more.
+    /// Replaces all wishes by these blocks, at most [`BLOCKS`], which are to come into the read cache in this order.
     pub(super) fn want_blocks(&mut self, slots: impl Iterator<Item = Slot>) {
         self.forget_all();
         self.blocks.extend(slots.take(BLOCKS));
     }
 
-    /// What lies around these slots is to come into the index, in this order; nothing else any more.
+    /// Replaces all wishes by the summary leaves around these slots, at most [`LEAVES`], whose digests are to come into the index in this order.
     pub(super) fn want_digests(&mut self, slots: impl Iterator<Item = Slot>, per_leaf: u64) {
         self.forget_all();
         for slot in slots.take(4 * LEAVES) {
@@ -56,18 +57,18 @@ impl CacheWarmup {
         }
     }
 
-    /// Nothing is to come that is not on its way.
+    /// Drops all wishes; reads on their way go on.
     pub(super) fn forget_all(&mut self) {
         self.blocks.clear();
         self.leaves.clear();
     }
 
-    /// Whether the boundary is on its way.
+    /// Sets whether the boundary is moving, so that nothing is fetched.
     pub(super) fn hold_back(&mut self, is_moving: bool) {
         self.is_held_back = is_moving;
     }
 
-    /// Whether the slot's content is being read ahead.
+    /// Returns true if the slot's content is being read ahead.
     pub(crate) fn is_fetching(&self, slot: Slot) -> bool {
         self.in_flight > 0 && self.reads.iter().flatten().any(|&(of, ..)| of == slot)
     }

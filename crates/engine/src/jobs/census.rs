@@ -27,29 +27,33 @@ use crate::pool::standing::{Facts, Phase};
 use crate::sizes::list_bytes;
 use crate::space::SlotState;
 
-/// Parts of the work that a step does when nobody else wants something; 1 else.
+/// Parts of the work that a step does at full speed; 1 else.
 const BUDGET: u32 = 8;
-/// Subtrees that a frame lists, at most: so many for each leaf that is drawn.
+/// Most subtrees that a frame lists for each leaf that is drawn.
 const FRAME: u64 = 4;
-/// Leaves that are drawn of a volume, at most and at least, and of all volumes.
+/// Most leaves that are drawn of a volume.
 const MOST_LEAVES: u64 = 256;
+/// Least number of leaves that are drawn of a volume.
 const LEAST_LEAVES: u64 = 32;
+/// Most leaves that are drawn of all volumes.
 const ALL_LEAVES: u64 = 4096;
-/// Slots that are looked up of a leaf that was drawn, at most.
+/// Most slots that are looked up of a leaf that was drawn.
 const SLOTS: usize = 32;
-/// Draws of one part of the work, and of a volume, at most.
+/// Most draws of one part of the work.
 const DRAWS_AT_ONCE: u32 = 64;
+/// Most draws of a volume.
 const DRAWS: u32 = 1 << 20;
-/// Pages that are read for a volume, at most.
+/// Most pages that are read for a volume.
 const PAGES: u32 = 1 << 14;
-/// So long at least the job rests after opening and after a census, and so many times as long as that took.
+/// Shortest rest of the job after opening and after a census, in nanoseconds.
 const REST: Nanos = 10_000_000_000;
+/// Rest after a census, as a multiple of the time that it took.
 const REST_FACTOR: Nanos = 8;
-/// If little has changed, it rests so long.
+/// Rest if little has changed, in nanoseconds.
 const LONG_REST: Nanos = 300_000_000_000;
-/// So long the pool has been idle when a checkpoint is asked for.
+/// Time for which the pool has been idle when a checkpoint is asked for, in nanoseconds.
 const MERGE_AFTER: Nanos = 10_000_000_000;
-/// One of so many mappings is much.
+/// Divisor of all mappings: changes of one in N are much.
 const MUCH: u64 = 16;
 const MILLION: u64 = 1_000_000;
 
@@ -58,38 +62,39 @@ const MILLION: u64 = 1_000_000;
 pub struct Shared {
     /// The share in millionths; 0 if nothing is mapped.
     pub ppm: u32,
-    /// Its standard error in millionths; 0: all blocks were looked at.
+    /// Its standard error in millionths; 0 if all blocks were looked at.
     pub error_ppm: u32,
     /// Time at which it was counted.
     pub at: Nanos,
 }
 
-/// What was counted of a volume.
+/// Result of the census for a volume.
 struct Counted {
     volume: VolumeId,
-    /// `None`: no draw met a leaf.
+    /// Share of shared slots; `None` if no draw met a leaf.
     shared: Option<Shared>,
-    /// Blocks that it mapped then.
+    /// Blocks that the volume mapped then.
     blocks: u64,
 }
 
 /// The results, and the census under way.
 pub(crate) struct Census {
-    /// When the next census begins, 0 while one is under way, the greatest number if nothing has changed.
+    /// Time at which the next census begins; 0 while one is under way, the greatest number if nothing has changed.
     due: Nanos,
-    /// A checkpoint is asked for if so many mappings are unmerged.
+    /// Number of unmerged mappings with which a checkpoint is asked for.
     merge_from: usize,
-    /// In the order of volumes.
+    /// Results, in the order of volumes.
     counted: Vec<Counted>,
     under_way: Option<Box<UnderWay>>,
-    /// The page that it waits for.
+    /// Page that it waits for.
     waiting: Option<PageKey>,
     /// The pool's count of changed references when the last census began.
     seen: u64,
-    /// When the last census ended, and how long the job rests then.
+    /// Time at which the last census ended.
     ended: Nanos,
+    /// Time for which the job rests after it.
     rest: Nanos,
-    /// No census begins before.
+    /// Time before which no census begins.
     not_before: Nanos,
     random: Option<Random>,
 }
@@ -100,7 +105,7 @@ struct UnderWay {
     seen: u64,
     /// Volumes that are still to be counted, the next one last.
     volumes: Vec<VolumeId>,
-    /// Leaves that are taken of a volume, at most.
+    /// Most leaves that are taken of a volume.
     leaves: u64,
     volume: Option<Counting>,
 }
@@ -109,22 +114,27 @@ struct UnderWay {
 struct Counting {
     id: VolumeId,
     task: Task,
-    /// Level of the subtrees in the frame, and their numbers within it.
+    /// Level of the subtrees in the frame.
     level: u8,
+    /// Numbers of these subtrees within their level.
     frame: Vec<u64>,
-    /// Those one level below that have been found, and how many of the frame have been looked at.
+    /// Subtrees one level below that have been found.
     below: Vec<u64>,
+    /// Number of subtrees of the frame that have been looked at.
     at: usize,
-    /// All leaves are taken.
+    /// True if all leaves are taken.
     is_whole: bool,
-    /// The leaf that was drawn, while its page is awaited.
+    /// Leaf that was drawn, while its page is awaited.
     drawn: Option<u64>,
     draws: u32,
     pages: u32,
-    /// The slots of the leaf that are still to be looked up, in order; blocks that it maps; slots looked up, and those that are shared.
+    /// Slots of the leaf that are still to be looked up, in order.
     slots: Vec<Slot>,
+    /// Blocks that the leaf maps.
     mapped: u64,
+    /// Slots of the leaf that have been looked up.
     looked_up: u64,
+    /// Shared slots among them.
     shared: u64,
     sums: Sums,
 }
@@ -187,14 +197,14 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below a limit.
+    /// Returns a number below a limit.
     fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 }
 
 impl Census {
-    /// Nothing is counted, and nothing is due.
+    /// Creates a census with nothing counted and nothing due.
     pub(crate) fn new() -> Census {
         Census {
             due: Nanos::MAX,
@@ -210,23 +220,23 @@ impl Census {
         }
     }
 
-    /// The estimate for a volume, with the blocks that it mapped then; `None` until it has been counted.
+    /// Returns the estimate for a volume, with the blocks that it mapped then; `None` until it has been counted.
     pub(crate) fn of(&self, volume: VolumeId) -> Option<(Shared, u64)> {
         let counted = &self.counted[self.place(volume).ok()?];
         Some((counted.shared?, counted.blocks))
     }
 
-    /// Where a volume is among those that have been counted, or would be.
+    /// Returns the index of a volume among those that have been counted; as an error, the index at which it would be.
     fn place(&self, volume: VolumeId) -> Result<usize, usize> {
         self.counted.binary_search_by_key(&volume, |counted| counted.volume)
     }
 
-    /// Whether a census is under way, or will be without any more change.
+    /// Returns true if a census is under way, or will be without any more change.
     pub(crate) fn is_due(&self) -> bool {
         self.due < Nanos::MAX
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory that results and lists take.
     pub(crate) fn memory(&self) -> u64 {
         let under_way = self.under_way.as_ref().map_or(0, |under_way| {
             let counting = under_way.volume.as_ref().map_or(0, |counting| {
@@ -237,7 +247,7 @@ impl Census {
         list_bytes(&self.counted) + under_way
     }
 
-    /// The pool has been opened: a while later all volumes are counted.
+    /// Starts the time, after opening, at whose end all volumes are counted.
     pub(crate) fn open(&mut self, pool: &Pool) {
         self.not_before = pool.now + REST;
         self.review(pool);
@@ -263,7 +273,7 @@ impl Census {
         };
     }
 
-    /// Nothing is counted any more.
+    /// Stops the census under way; no other one is due.
     fn stop(&mut self) {
         self.under_way = None;
         (self.due, self.merge_from) = (Nanos::MAX, usize::MAX);
@@ -295,7 +305,7 @@ impl Census {
         }
     }
 
-    /// One part of the work; false at the end of the census.
+    /// Advances the census by one part of the work; returns false at its end.
     fn advance_census(&mut self, pool: &mut Pool) -> Result<bool, Missing> {
         let Census { under_way: Some(under_way), random: Some(random), .. } = self else { return Ok(false) };
         let leaves = under_way.leaves;
@@ -320,7 +330,7 @@ impl Census {
         Ok(true)
     }
 
-    /// A page is missing: it is loaded, or nothing more is read for this volume.
+    /// Loads a missing page, and counts it for the volume: beyond [`PAGES`] no more leaves are drawn.
     fn load(&mut self, pool: &mut Pool, missing: Missing) {
         if let Some(counting) = self.under_way.as_mut().and_then(|under_way| under_way.volume.as_mut()) {
             counting.pages += 1;
@@ -353,7 +363,7 @@ impl Counting {
         }
     }
 
-    /// One part of the work; true when the volume has been counted.
+    /// Advances the count by one part of the work; returns true when the volume has been counted.
     fn step(&mut self, pool: &mut Pool, at: usize, leaves: u64, random: &mut Random) -> Result<bool, Missing> {
         match self.task {
             Task::Frame => {
@@ -391,7 +401,7 @@ impl Counting {
         Ok(())
     }
 
-    /// Takes the next leaf of all; true if there is none.
+    /// Takes the next leaf of all; returns true if there is none.
     fn take_next(&mut self, pool: &mut Pool, at: usize) -> Result<bool, Missing> {
         let Some(&leaf) = self.frame.get(self.at) else { return Ok(true) };
         if pool.slots_of_leaf(at, leaf, &mut self.slots)? {
@@ -401,7 +411,7 @@ impl Counting {
         Ok(false)
     }
 
-    /// Draws leaves until one is there; true if enough have been taken.
+    /// Draws leaves until one is there; returns true if enough have been taken.
     fn draw(&mut self, pool: &mut Pool, at: usize, leaves: u64, random: &mut Random) -> Result<bool, Missing> {
         let span = pool.metadata.geometry.fanout().saturating_pow(self.level.into());
         for _ in 0..DRAWS_AT_ONCE {
@@ -428,7 +438,7 @@ impl Counting {
         Ok(false)
     }
 
-    /// The slots of a leaf have been found: all of them are looked up, or some, evenly spaced.
+    /// Begins to look up the slots of a leaf: all of them, or some, evenly spaced.
     fn begin_slots(&mut self, random: Option<&mut Random>) {
         let mapped = self.slots.len();
         (self.mapped, self.looked_up, self.shared) = (mapped as u64, 0, 0);
@@ -523,7 +533,7 @@ impl Steps for Census {
 }
 
 impl Pool {
-    /// Volumes that the census counts.
+    /// Returns the volumes that the census counts: visible ones, without those that keep copies.
     fn counted_volumes(&self) -> impl DoubleEndedIterator<Item = &Volume> {
         self.volumes.iter().filter(|volume| volume.keeps.is_none() && self.is_visible(volume))
     }
@@ -624,7 +634,7 @@ mod tests {
         assert_eq!(Sums::default().estimate(true), (0, 0));
     }
 
-    /// Half of the leaves are shared, half are not: the error of the mean is 0.5 / sqrt(n - 1).
+    /// Checks the error of the mean where half of the leaves are shared, half are not: it is 0.5 / sqrt(n - 1).
     #[test]
     fn the_error_is_that_of_a_ratio_over_clusters() {
         let mut sums = Sums::default();
@@ -633,7 +643,7 @@ mod tests {
         assert!(share.abs_diff(500_000) < 400 && error.abs_diff(12_500) < 20, "{share} {error}");
     }
 
-    /// Leaves of few blocks weigh little.
+    /// Checks that leaves of few blocks weigh little.
     #[test]
     fn a_share_is_one_of_blocks() {
         let mut sums = Sums::default();

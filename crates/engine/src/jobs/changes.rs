@@ -9,16 +9,16 @@ use crate::pool::standing::Facts;
 
 /// Changes between two syncs: recovery verifies each of them.
 const CHANGES_PER_SYNC: u32 = 1024;
-/// A job's changes wait for a checkpoint when the delta has one part of so many of what it can have.
+/// Divisor of the delta's limit: a job's changes wait for a checkpoint when the delta holds one part in N.
 const PART_OF_DELTA: u32 = 4;
-/// Checkpoints that a change waits for metadata.
+/// Number of checkpoints that a change waits for metadata.
 const ATTEMPTS: u64 = 3;
 
-/// Why a step ends here.
+/// Reason for which a step ends here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
     Missing(Missing),
-    /// It goes on after a checkpoint or a sync.
+    /// The step goes on after a checkpoint or a sync.
     Waits,
     /// There is no metadata for it, and there will not be.
     NoRoom,
@@ -30,47 +30,47 @@ impl From<Missing> for Stop {
     }
 }
 
-/// What a job has changed, and what it waits for.
+/// Number of changes that a job has made, and the conditions that it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Changes {
     /// Changes since the last sync that it waited for.
     count: u32,
-    /// It goes on when so many checkpoints are done,
+    /// Number of checkpoints that must be done before it goes on.
     begins: u64,
-    /// and when records up to this are durable.
+    /// Last record that must be durable before it goes on.
     durable: u64,
-    /// How many checkpoints were done when there was no metadata for a change, and more was to come.
+    /// Number of checkpoints that were done when there was no metadata for a change, and more was to come.
     waits_since: Option<u64>,
 }
 
 impl Changes {
-    /// Whether what it waits for has come.
+    /// Returns true if the checkpoint and the sync that the job waits for are done.
     pub(super) fn may_go_on(&self, pool: &Pool) -> bool {
         !self.waits_for_checkpoint(pool) && pool.journal.durable >= self.durable
     }
 
-    /// Whether it waits for a checkpoint.
+    /// Returns true if the job waits for a checkpoint.
     pub(super) fn waits_for_checkpoint(&self, pool: &Pool) -> bool {
         pool.checkpoints_done < self.begins
     }
 
-    /// It goes on after a checkpoint that begins from now on.
+    /// Lets the job wait for a checkpoint that begins from now on.
     pub(super) fn wait_for_checkpoint(&mut self, pool: &mut Pool) {
         self.begins = pool.after_next_checkpoint();
     }
 
-    /// The same, and that puts what is in the map buffer into its leaves.
+    /// Lets the job wait for a checkpoint that also puts the map buffer into its leaves.
     pub(super) fn wait_for_flush(&mut self, pool: &mut Pool) {
         pool.ask_to_flush();
         self.wait_for_checkpoint(pool);
     }
 
-    /// What background work may have of the delta.
+    /// Returns the number of entries that background work may have in the delta, at least 1.
     pub(super) fn part_of_delta(pool: &Pool) -> usize {
         (pool.limits.delta_entries / PART_OF_DELTA).max(1) as usize
     }
 
-    /// Whether so many changes are more than background work may put into the delta now. A checkpoint is then waited for.
+    /// Returns true if N more changes are more than background work may put into the delta now. A checkpoint is then waited for.
     pub(super) fn has_filled_part(&mut self, pool: &mut Pool, changes: usize) -> bool {
         let is_full = pool.delta.len() + changes > Self::part_of_delta(pool);
         if is_full {
@@ -79,12 +79,12 @@ impl Changes {
         is_full
     }
 
-    /// Nothing is waited for any more, whatever it was.
+    /// Stops counting the checkpoints that a change has waited for metadata.
     pub(super) fn give_up_waiting(&mut self) {
         self.waits_since = None;
     }
 
-    /// Whether so many changes, which ask for this, may be made now, together: if so, they are counted.
+    /// Admits N changes, which ask for this room, together, and counts them. Returns an error if they must wait, or have no room.
     pub(super) fn admit(&mut self, pool: &mut Pool, facts: &Facts, asked: &Asked, changes: usize) -> Result<(), Stop> {
         let are_many = self.count > 0 && self.count as usize + changes > CHANGES_PER_SYNC as usize;
         if are_many && !pool.mutant(Mutant::EndlessChanges) {

@@ -27,14 +27,14 @@ use crate::pool::standing::{Facts, Phase};
 
 /// Pages of the log that are read at once.
 const PAGES_AT_ONCE: u32 = 64;
-/// Blocks that are copied at once, at most.
+/// Most blocks that are copied at once.
 const BLOCKS_AT_ONCE: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum At {
     /// There is no flash, or it is used no more.
     Off,
-    /// Of both halves together, the page that is read next.
+    /// The page that is read next, counted over both halves together.
     Read(u32),
     /// The page of the new round that is written next.
     Rewrite(u32),
@@ -47,11 +47,11 @@ enum At {
     CopySync,
 }
 
-/// What a half of the log says, as far as it has been read.
+/// Content of a half of the log, as far as it has been read.
 struct Half {
     head: Head,
     pages: u32,
-    /// By place.
+    /// Container and generation that each place holds, by place.
     holds: Vec<Option<(u32, u16)>>,
 }
 
@@ -59,30 +59,35 @@ struct Copy {
     container: u32,
     generation: u16,
     place: u32,
-    /// Blocks that are there.
+    /// Number of blocks that are there.
     done: u32,
-    /// All of it is there, durably.
+    /// True if all of it is there, durably.
     is_complete: bool,
-    /// The part under way: what each block must be, if it is in use; and where it is in memory.
+    /// Digests that the blocks of the part under way must have, if they are in use.
     proofs: Vec<Option<Digest>>,
+    /// Buffers of the part under way.
     buffers: Vec<BufferId>,
 }
 
-/// The job.
+/// The job that copies containers to flash.
 pub(crate) struct FlashCopies {
     at: At,
-    /// An I/O of its own is under way.
+    /// True while an I/O of its own is under way.
     waits: bool,
     is_stuck: bool,
-    /// The half of the log in force, its round, and its next page.
+    /// Half of the log in force.
     half: u32,
+    /// Round of that half.
     round: u64,
+    /// Next page of that half.
     next: u32,
-    /// What is being written to the log; the first so many of the places that are leaving are among it, or left out.
+    /// Records that are being written to the log.
     records: Vec<Record>,
+    /// Number of places, the first of those that are leaving, that are among `records`, or left out.
     forgets: usize,
-    /// While the log is read: of one half, and the best so far, with the number of its half.
+    /// Half that is being read, while the log is read.
     reading: Option<Half>,
+    /// Best half read so far, with its number.
     best: Option<(u32, Half)>,
     copy: Option<Copy>,
 }
@@ -106,7 +111,7 @@ impl FlashCopies {
 }
 
 impl Jobs {
-    /// The pool serves from here on.
+    /// Begins to read the log of the flash, if there is one; the pool serves from here on.
     pub(crate) fn open_flash(&mut self, pool: &mut Pool) {
         if pool.untouched || pool.reads_only {
             pool.forget_flash();
@@ -120,12 +125,12 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Whether nothing is under way of a flash that was there before.
+    /// Returns true if nothing is under way of a flash that was there before.
     pub(crate) fn flash_is_at_rest(&self) -> bool {
         self.flash.at == At::Off && !self.flash.waits
     }
 
-    /// The flash is taken away. What is under way ends by itself.
+    /// Stops the use of the flash. I/O under way comes to its end first.
     pub(crate) fn take_flash_away(&mut self, pool: &mut Pool) {
         if !self.flash.waits {
             self.flash.stop(pool);
@@ -183,7 +188,7 @@ impl FlashCopies {
         self.begin(pool, IoOp::ReadPages, shape.page_offset(half, within), length, &[]);
     }
 
-    /// Pages of the log have come.
+    /// Takes in pages of the log that have come.
     fn log_read(&mut self, pool: &Pool, page: u32, bytes: &[u8]) {
         let Some(flash) = pool.flash() else { return };
         let (log, (_, found)) = (flash.log(), flash.stamps());
@@ -214,7 +219,7 @@ impl FlashCopies {
         self.at = At::Read(half * log.shape.half + (within + PAGES_AT_ONCE).min(log.shape.half));
     }
 
-    /// All of the log has been read: what may still be so is read from flash from here on, and goes to the other half.
+    /// Ends the reading of the log: copies that may still be valid are read from flash from here on, and go to the other half.
     fn believe(&mut self, pool: &mut Pool) {
         let changed = pool.space.take_changed();
         let mut held: Vec<(u32, u32, u16)> = Vec::new();
@@ -238,7 +243,7 @@ impl FlashCopies {
         self.begin_round(pool);
     }
 
-    /// What is still so is to go to the other half.
+    /// Begins to write all valid copies to the other half of the log.
     fn begin_round(&mut self, pool: &mut Pool) {
         let Some(flash) = pool.flash() else { return };
         let filled = flash.places().filled();
@@ -274,7 +279,7 @@ impl FlashCopies {
         self.begin(pool, IoOp::Write, offset, block, &[Segment::Page(page)]);
     }
 
-    /// The log is durable as it is.
+    /// Takes note that the log is durable as it was written.
     fn log_written(&mut self, pool: &mut Pool, is_new_round: bool) {
         let Some(flash) = pool.flash_mut() else { return };
         flash.forgotten(core::mem::take(&mut self.forgets));
@@ -291,7 +296,7 @@ impl FlashCopies {
         pool.needs_pump = true;
     }
 
-    /// Says what has changed, at most a page of it.
+    /// Appends the changes to the log, at most a page of them.
     fn append(&mut self, pool: &mut Pool) {
         let Some(flash) = pool.flash() else { return };
         let shape = flash.log().shape;
@@ -310,7 +315,7 @@ impl FlashCopies {
 
     // ---- copies ----
 
-    /// The next thing to do, when nothing is under way.
+    /// Chooses the next thing to do, when nothing is under way.
     fn choose(&mut self, pool: &mut Pool) {
         pool.follow_changed_containers();
         if self.copy.as_ref().is_some_and(|copy| copy.is_complete) && !self.is_still_so(pool) {
@@ -328,7 +333,7 @@ impl FlashCopies {
         }
     }
 
-    /// Whether the container that is being copied has not been opened since. (Broken on purpose: it counts as what it is by now.)
+    /// Returns true if the container that is being copied has not been opened since. (Broken on purpose: it counts as what it is by now.)
     fn is_still_so(&mut self, pool: &Pool) -> bool {
         let Some(copy) = &mut self.copy else { return false };
         let now = pool.space.containers[copy.container as usize].generation;
@@ -412,7 +417,7 @@ impl FlashCopies {
         self.waits = true;
     }
 
-    /// A part has come: it is what it must be.
+    /// Returns true if each block of a part that has come has the digest that it must have.
     fn is_proven(&self, pool: &Pool, result: Result<Outcome<'_>, IoError>) -> bool {
         let (Some(copy), Ok(Outcome::Blocks(contents))) = (&self.copy, result) else { return false };
         let is_right = |(content, proof): (&BlockContent, &Option<Digest>)| {
@@ -443,7 +448,7 @@ impl FlashCopies {
         pool.needs_pump = true;
     }
 
-    /// Whether there is anything to do when nothing is under way.
+    /// Returns true if there is anything to do when nothing is under way.
     fn has_work(&self, pool: &Pool) -> bool {
         let Some(flash) = pool.flash() else { return false };
         let copy = match &self.copy {
@@ -455,13 +460,13 @@ impl FlashCopies {
 }
 
 impl Pool {
-    /// Whether the content of a container is as it stays until it is opened again, and all of it in its slots.
+    /// Returns true if the content of a container stays as it is until it is opened again, and all of it is in its slots.
     fn may_be_copied(&self, container: u32) -> bool {
         let is_dirty = || self.space.slots_of(container).any(|slot| self.dirty.contains_key(&Slot(slot)));
         self.mutant(Mutant::CopyOfDirty) || self.space.is_settled(container) && !is_dirty()
     }
 
-    /// What slots must hold, those that are in use.
+    /// Returns the digests that slots must hold, for those that are in use.
     fn proofs_of(&mut self, slots: core::ops::Range<u64>) -> Result<Vec<Option<Digest>>, Missing> {
         slots.map(|slot| Ok(self.proven_digest(Slot(slot))?.map(|(digest, _)| digest))).collect()
     }
@@ -527,7 +532,7 @@ impl Steps for FlashCopies {
         self.go(pool);
     }
 
-    /// Reads of the store: what is written to flash does not hold up the throttle.
+    /// Returns the number of reads of the store: writes to flash do not hold up the throttle.
     fn in_flight(&self) -> usize {
         usize::from(self.waits && self.at == At::CopyRead)
     }

@@ -41,71 +41,71 @@ use crate::space::loans::{Division, Survey};
 
 /// Containers that are emptied from one settling to the next.
 const CONTAINERS: usize = 1024;
-/// It settles when what has changed takes one part of so many of the delta: background work does not press the foreground.
+/// Divisor of the delta: the job settles when changes take one part in N, so that background work does not press the foreground.
 const PART_OF_DELTA: u64 = 4;
 /// Containers that are remembered as tried.
 const TRIED: usize = 4096;
-/// They are forgotten when one slot in so many has become free since.
+/// Divisor of all slots: tried containers are forgotten when one slot in N has become free since.
 const FORGET_AFTER: u64 = 16;
-/// It rests until half a container's slots have become free, or one slot in so many.
+/// Divisor of all slots: the job rests until half a container's slots have become free, or one slot in N.
 const REST_UNTIL: u64 = 64;
 
-/// What is known of containers that are emptied.
+/// State and counts of garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GcStatus {
     /// Containers of which every slot is free now.
     pub empty_containers: u64,
-    /// Since the pool was opened: containers that were emptied,
+    /// Containers that were emptied since the pool was opened.
     pub emptied_containers: u64,
-    /// and blocks that were moved for that.
+    /// Blocks that were moved out of containers to empty these, since the pool was opened.
     pub moved_blocks: u64,
-    /// It has something to do as soon as the pool is idle.
+    /// True if there is something to do as soon as the pool is idle.
     pub is_due: bool,
 }
 
 /// A container that is being emptied.
 struct Victim {
     container: u32,
-    /// The slot that is looked at next.
+    /// Slot that is looked at next.
     next: u64,
     /// Blocks that have not been moved: the last of them comes first.
     left: Vec<Moved>,
 }
 
-/// What is in a slot.
+/// Content of a slot.
 enum Found {
-    /// Nothing that has to be moved: it is free, or what it held has been overwritten.
+    /// Nothing that has to be moved: the slot is free, or its content has been overwritten.
     Nothing,
     /// A block that can be moved.
     Block(Moved),
-    /// Something that stays.
+    /// A content that stays.
     Stays,
 }
 
-/// The job. See above.
+/// The job that empties containers.
 pub(crate) struct Gc {
     mover: Mover,
-    /// Between low and high water.
+    /// True between low and high water.
     is_running: bool,
-    /// It goes on when everything that was freed is free.
+    /// True if the job goes on when everything that was freed is free.
     settles: bool,
-    /// A checkpoint that it asked for is done when so many are.
+    /// Number of checkpoints that must be done until one that it asked for is.
     begins: u64,
     /// Mappings in the map buffer when it asked: where as many are left, there is no room to flush them.
     buffered: Option<usize>,
     survey: Option<Survey>,
-    /// What is to be emptied, and filled: the last of each comes first.
+    /// Containers to be emptied, and to be filled: the last of each comes first.
     division: Division,
     victim: Option<Victim>,
-    /// Emptied as far as is known: lent until that has settled.
+    /// Containers emptied as far as is known: lent until that has settled.
     moved_out: Vec<u32>,
-    /// Blocks that had been moved when it settled last.
+    /// Number of blocks that had been moved when it settled last.
     settled_at: u64,
-    /// Containers that were tried, each with the free slots that it had then,
+    /// Containers that were tried, each with the free slots that it had then.
     tried: BTreeMap<u32, u16>,
-    /// and how many slots had ever been given back when the list was new.
+    /// Number of slots that had ever been given back when the list was new.
     tried_since: u64,
-    /// Nothing could be emptied when so many slots had ever been given back, or were about to be.
+    /// Number of slots that had ever been given back, or were about to be, when nothing could be emptied.
     rests: Option<u64>,
     emptied: u64,
 }
@@ -130,7 +130,7 @@ impl Gc {
         }
     }
 
-    /// What is known of containers that are emptied.
+    /// Returns the state and counts of garbage collection.
     pub(crate) fn status(&self, pool: &Pool) -> GcStatus {
         GcStatus {
             empty_containers: pool.space.empty_containers().into(),
@@ -140,7 +140,7 @@ impl Gc {
         }
     }
 
-    /// Whether containers are to be emptied, and may be.
+    /// Returns true if containers are to be emptied, and may be.
     fn is_due(&self, pool: &Pool) -> bool {
         let empty = u64::from(pool.space.empty_containers());
         let is_wanted = self.is_running || pool.regions().aside() > 0 || pool.is_below_low_water(empty);
@@ -148,7 +148,7 @@ impl Gc {
         is_wanted && has_slots() && !self.rests(pool) && pool.may_be_reordered() && pool.may_move() > 0
     }
 
-    /// Whether nothing has changed since nothing could be emptied.
+    /// Returns true if too few slots have been given back since nothing could be emptied.
     fn rests(&self, pool: &Pool) -> bool {
         let geometry = &pool.metadata.geometry;
         let freed = u64::from(geometry.slots_per_container / 2).max(geometry.slots() / REST_UNTIL);
@@ -178,7 +178,7 @@ impl Steps for Gc {
         self.mover.is_under_way() || self.has_loans()
     }
 
-    /// A batch comes to its end even if the pool is no longer idle. Where no more may be moved, no container stays lent.
+    /// Moves a batch on to its end, even if the pool is no longer idle. Where no more may be moved, ends all loans.
     fn advance(&mut self, work: &mut Work<'_>) {
         if self.mover.is_under_way() {
             self.mover.go_on(work.pool, &work.facts);
@@ -216,7 +216,7 @@ impl Steps for Gc {
         pool.needs_pump |= !waits;
     }
 
-    /// What it waits for moves the engine on when it comes.
+    /// Returns true: whatever the job waits for moves the engine on when it comes.
     fn is_stuck(&self, _: &Pool) -> bool {
         true
     }
@@ -233,7 +233,7 @@ impl Steps for Gc {
 impl Gc {
     // ---- between two settlings ----
 
-    /// Sees to it that everything that has been freed is free.
+    /// Asks for a checkpoint that flushes, until everything that has been freed is free.
     fn settle(&mut self, pool: &mut Pool) {
         // What becomes free by itself does so within a second.
         if !pool.space.pending().is_empty() {
@@ -251,7 +251,7 @@ impl Gc {
         }
     }
 
-    /// Everything that was freed is free: containers have been emptied, or not.
+    /// Ends the loans of containers moved out of, once everything that was freed is free, and counts those that are empty.
     fn judge(&mut self, pool: &mut Pool) {
         self.settled_at = self.mover.moved();
         let mut emptied = 0;
@@ -271,7 +271,7 @@ impl Gc {
         pool.needs_pump = true;
     }
 
-    /// Finds out what is to be emptied, a step at a time.
+    /// Finds containers to be emptied, a step at a time.
     fn survey(&mut self, pool: &mut Pool) {
         // What has been moved since would be looked at as if it were still there.
         if self.settled_at != self.mover.moved() || !self.moved_out.is_empty() {
@@ -296,15 +296,15 @@ impl Gc {
         }
     }
 
-    /// Nothing more can be emptied, as things are. What is on its way to be given back counts as given back: it may be the places of blocks
-    /// that could not be moved, and these would end each rest at once.
+    /// Lets the job rest: nothing more can be emptied, as things are. Slots on their way to be given back count as given back: they may be the
+    /// places of blocks that could not be moved, and would end each rest at once.
     fn rest(&mut self, pool: &mut Pool) {
         self.stop(pool);
         self.rests = Some(pool.space.given_back() + pool.space.pending().len() as u64);
         pool.regions_mut().give_up_aside();
     }
 
-    /// A container is lent to be emptied.
+    /// Lends a container to be emptied, and notes it as tried.
     fn begin(&mut self, pool: &mut Pool, container: u32) {
         self.tried.insert(container, pool.space.free_in(container));
         if pool.space.lend(container) {
@@ -313,7 +313,7 @@ impl Gc {
         }
     }
 
-    /// It comes to its end for now; loans end.
+    /// Ends the job's work for now, and all its loans.
     fn stop(&mut self, pool: &mut Pool) {
         let victim = self.victim.take().map(|victim| victim.container);
         for container in self.moved_out.drain(..).chain(victim) {
@@ -323,7 +323,7 @@ impl Gc {
         self.division = Division::default();
     }
 
-    /// What was tried may be tried again when much has become free since.
+    /// Forgets containers that were tried when much has become free since.
     fn forget_tried(&mut self, pool: &Pool) {
         let given_back = pool.space.given_back();
         if given_back >= self.tried_since + pool.metadata.geometry.slots() / FORGET_AFTER {
@@ -334,7 +334,7 @@ impl Gc {
 
     // ---- a container ----
 
-    /// Looks at the container that is lent, or begins to move some of what is in it.
+    /// Looks at the container that is lent, or begins to move some of its blocks.
     fn empty(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts, mut victim: Victim) -> Result<(), Stop> {
         if !pool.space.is_lent(victim.container) {
             // It has been called in: there is no room to move anything.
@@ -389,7 +389,7 @@ impl Gc {
         Ok(())
     }
 
-    /// Looks at what is in a container, as far as pages are in memory. `GivenUp`: some of it stays.
+    /// Looks at the slots of a container, as far as pages are in memory. `GivenUp`: some of it stays.
     fn look(&mut self, pool: &mut Pool, repairs: &Repairs, victim: &mut Victim) -> Result<(), Stop> {
         let end = pool.space.slots_of(victim.container).end;
         let mut missing = Missings::default();
@@ -414,7 +414,7 @@ impl Gc {
         Ok(())
     }
 
-    /// Free slots for so many blocks, in order, of the containers that are to be filled.
+    /// Returns free slots for at most `most` blocks, in order, of the containers that are to be filled.
     fn places(&mut self, pool: &mut Pool, most: usize) -> Result<Vec<Slot>, Stop> {
         let (mut places, mut missing, mut leaf) = (Vec::new(), Missings::default(), LastLeaf::default());
         while places.len() < most
@@ -442,7 +442,7 @@ impl Gc {
     }
 }
 
-/// What is in a slot of a container that is lent.
+/// Returns the content of a slot of a container that is lent.
 fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<Found, Missing> {
     if pool.recent(slot).is_none() {
         match pool.slot_state(slot)? {

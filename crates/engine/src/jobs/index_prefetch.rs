@@ -21,27 +21,28 @@ use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::requests::request::Block;
 
-/// Pages that wait to be gone through, at most,
+/// Most pages that wait to be gone through.
 const WANTED: usize = 8;
-/// those of them that are being loaded,
+/// Most of these pages that are being loaded.
 const LOADS: usize = 2;
-/// and what one takes at most: pages above it, itself, and those of the space map.
+/// Most loads for one of these pages: pages above it, itself, and those of the space map.
 const LOADS_EACH: u8 = 8;
-/// A page is not gone through again for so long, while it is among the last ones.
+/// Time for which a page is not gone through again, while it is among the last ones, in nanoseconds.
 const REST: Nanos = 10_000_000_000;
+/// Number of these last ones.
 const RECENT: usize = 64;
-/// What a page costs,
+/// Cost of a page, in credits.
 const COST: u32 = 256;
-/// what a block that is found brings in,
+/// Credits for a block that is found.
 const FOUND: u32 = 1;
-/// what one that was found because its digest had come ahead brings in: with four of them a page has paid for itself,
+/// Credits for a block that was found because its digest had come ahead: with four of them a page has paid for itself.
 const GAINED: u32 = 64;
-/// and what is saved at most, and there at first.
+/// Most credits that are saved, and those at first.
 const SAVED_MAX: u32 = 16 * COST;
 /// Digests that have come ahead and whose hits will be counted.
 const MARKS: usize = 8192;
 
-/// What came of it. Each figure is defined in docs/counters.md.
+/// Counts of the prefetch. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IndexPrefetchCounts {
     /// Summary pages that were gone through.
@@ -50,7 +51,7 @@ pub struct IndexPrefetchCounts {
     pub loads: u64,
     /// Entries that the index took.
     pub entries: u64,
-    /// Those of them that were found by a write, as far as it is known.
+    /// Those entries that were found by a write, as far as it is known.
     pub hits: u64,
 }
 
@@ -58,8 +59,9 @@ pub struct IndexPrefetchCounts {
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     leaf: u64,
-    /// The page that was loaded for it last, and how many were.
+    /// Page that was loaded for it last.
     page: Option<PageKey>,
+    /// Number of pages that were loaded for it.
     loads: u8,
 }
 
@@ -67,9 +69,9 @@ struct Wanted {
 pub(crate) struct IndexPrefetch {
     wanted: VecDeque<Wanted>,
     recent: VecDeque<(u64, Nanos)>,
-    /// By some bits of a digest that has come ahead, others of it.
+    /// Some bits of each digest that has come ahead, at a place given by other bits of it.
     marks: Vec<u32>,
-    /// What there is to pay for pages.
+    /// Credits to pay for pages.
     saved: u32,
     pub(crate) counts: IndexPrefetchCounts,
 }
@@ -85,13 +87,13 @@ impl IndexPrefetch {
         }
     }
 
-    /// Where a digest's mark is, and which one it is.
+    /// Returns the place of a digest's mark, and the mark.
     fn mark(digest: Digest) -> (usize, u32) {
         let bits = u128::from_le_bytes(digest.0);
         (bits as usize % MARKS, (bits >> 32) as u32 | 1)
     }
 
-    /// Takes the mark of a digest away; whether it had one.
+    /// Takes the mark of a digest away. Returns true if it had one.
     fn unmark(&mut self, digest: Digest) -> bool {
         let (at, mark) = IndexPrefetch::mark(digest);
         let has = self.marks[at] == mark;
@@ -101,7 +103,7 @@ impl IndexPrefetch {
         has
     }
 
-    /// The index was asked for a digest.
+    /// Notes that the index was asked for a digest, and gains credits if it knew it.
     pub(crate) fn asked(&mut self, digest: Digest, is_known: bool) {
         let came_ahead = self.unmark(digest);
         if is_known {
@@ -137,7 +139,7 @@ impl IndexPrefetch {
         self.recent.push_back((leaf, now));
     }
 
-    /// All blocks of a write have been looked up: wants the page of the last block of each run of hits.
+    /// Wants the page of the last block of each run of hits, once all blocks of a write have been looked up.
     pub(crate) fn want_beside(&mut self, blocks: &[Block], pool: &Pool) {
         let per_leaf = pool.metadata.geometry.summary_leaf_slots();
         for (at, block) in blocks.iter().enumerate() {
@@ -148,8 +150,8 @@ impl IndexPrefetch {
         }
     }
 
-    /// Goes through the pages that are there, and loads others. Not during a checkpoint: what the summaries and the space map say
-    /// is of one merge then.
+    /// Goes through the pages that are there, and loads others. Not during a checkpoint: what the summaries and the space map say is of one merge
+    /// then.
     pub(crate) fn step(&mut self, pool: &mut Pool) {
         if self.wanted.is_empty() || pool.under_way.is_some() || pool.phase != Phase::Serving {
             return;

@@ -19,20 +19,20 @@ const BUDGET: u32 = 8;
 #[derive(Default, Debug)]
 pub(crate) struct IndexRebuild {
     is_under_way: bool,
-    /// The pool was just opened, and held something: writes may miss what it knows.
+    /// True if the pool was just opened, and held something: writes may miss what it knows.
     misses: bool,
     leaf: u64,
     leaves: u64,
-    /// Slots that the index has been told of: no more than it has room for.
+    /// Number of slots that the index has been told of: no more than it has room for.
     noted: u64,
-    /// What a leaf has for the index.
+    /// Digests and slots of a leaf for the index.
     found: Vec<(Digest, Slot)>,
-    /// The page that it waits for.
+    /// Page that it waits for.
     waiting: Option<PageKey>,
 }
 
 impl IndexRebuild {
-    /// Begins anew, from so many leaves of summaries.
+    /// Begins anew, from N leaves of summaries.
     pub(crate) fn begin(&mut self, leaves: u64) {
         *self = IndexRebuild { is_under_way: true, leaves, ..IndexRebuild::default() };
     }
@@ -43,17 +43,17 @@ impl IndexRebuild {
         self.misses = misses;
     }
 
-    /// Whether writes may miss what the pool knows.
+    /// Returns true if writes may miss what the pool knows.
     pub(crate) fn misses(&self) -> bool {
         self.misses
     }
 
-    /// How far it is, in parts of a million; `None`: it is not under way.
+    /// Returns the part that is done, in millionths; `None` if it is not under way.
     pub(crate) fn done_ppm(&self) -> Option<u32> {
         self.is_under_way.then(|| (self.leaf.min(self.leaves) * 1_000_000 / self.leaves.max(1)) as u32)
     }
 
-    /// Does without the rest.
+    /// Ends the rebuild without the rest.
     pub(crate) fn end(&mut self) {
         *self = IndexRebuild::default();
     }
@@ -112,7 +112,7 @@ impl Steps for IndexRebuild {
 }
 
 impl Pool {
-    /// Tells the index of the blocks of one leaf of summaries that it does not know; gives their number.
+    /// Tells the index of the blocks of one leaf of summaries that it does not know; returns their number.
     pub(crate) fn note_summaries(&mut self, leaf: u64) -> Result<u64, Missing> {
         let mut noted = 0;
         self.each_block_of_leaf(leaf, |pool, slot, state, digest| {

@@ -9,22 +9,22 @@ use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved, Walk, lookup};
 use crate::pool::Pool;
 
-/// Leaves of summaries, or blocks of maps, that a step looks at while nobody else wants something; an eighth of it else.
+/// Leaves of summaries or maps that a step takes at full speed; an eighth of it else.
 pub(super) const LEAVES: usize = 8;
 
-/// Where the walk is: the next block.
+/// Place of the walk: the next block.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Maps {
     next: Option<Key>,
 }
 
 impl Maps {
-    /// The next block cannot be looked at.
+    /// Skips the next block, which cannot be looked at.
     pub(super) fn skip(&mut self) {
         self.next = self.next.map(|key| Key(key.0 + 1));
     }
 
-    /// The next block of a volume that takes part: its place among volumes, and one past its last block.
+    /// Returns the first volume with blocks left that takes part: its place among volumes, its next block, and one past its last block.
     fn volume(&self, pool: &Pool, takes_part: fn(&Pool, Key) -> bool) -> Option<(usize, Key, Key)> {
         let from = self.next.unwrap_or(Key(0));
         pool.volumes.iter().enumerate().find_map(|(at, volume)| {
@@ -35,7 +35,7 @@ impl Maps {
         })
     }
 
-    /// How much of the walk is done, in millionths of all blocks of volumes.
+    /// Returns the part of the walk that is done, in millionths of all blocks of volumes.
     pub(super) fn done_ppm(&self, pool: &Pool) -> u64 {
         let from = self.next.unwrap_or(Key(0));
         let (mut done, mut all) = (0u128, 0u128);
@@ -47,7 +47,7 @@ impl Maps {
         (done * 1_000_000).checked_div(all).unwrap_or(0) as u64
     }
 
-    /// Looks at the blocks of one leaf, or at a part of a map that has no leaves; false at the end of all maps. `each` is given the blocks
+    /// Looks at the blocks of one leaf, or at a part of a map that has no leaves; returns false at the end of all maps. `each` is given the blocks
     /// that have slots, and says whether it may have looked at pages; if it stops, the walk goes on with the same block.
     pub(super) fn step<E: From<Missing>>(
         &mut self,
@@ -80,7 +80,7 @@ impl Maps {
         Ok(true)
     }
 
-    /// One past the last block of the leaf of this one. `None`: there is nothing to look at, and the walk is behind it.
+    /// Returns one past the last block of the leaf of this one. `None`: there is nothing to look at, and the walk is behind it.
     fn leaf(&mut self, pool: &mut Pool, volume: usize, (key, end): (Key, Key)) -> Result<Option<Key>, Missing> {
         let per_leaf = pool.metadata.geometry.map_leaf_entries();
         let first = Key::new(key.volume(), 0).0;
@@ -108,7 +108,7 @@ impl Maps {
 }
 
 impl Pool {
-    /// How many leaves of a map lie below the page that is missing for one of them.
+    /// Returns the number of leaves of a map below the page that is missing for one of them.
     fn leaves_below(&mut self, volume: usize, leaf: u64, missing: Missing) -> u64 {
         let (fanout, height) = (self.metadata.geometry.fanout(), self.maps[volume].height);
         let mut span = 1u64;

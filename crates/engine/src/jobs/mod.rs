@@ -82,7 +82,7 @@ pub(crate) enum Job {
     Census,
 }
 
-/// What the scheduler knows of them: a row each, in the order in which it passes them.
+/// Rules of the scheduler, a row for each job, in the order in which it passes them.
 const RULES: [Rules; 10] = [
     Rules {
         job: Job::IndexRebuild,
@@ -181,7 +181,7 @@ const RULES: [Rules; 10] = [
     },
 ];
 
-/// Asks something of a job: of the one in this field.
+/// Calls a method of the job in the field that belongs to this [`Job`].
 macro_rules! ask {
     ($jobs:expr, $job:expr, $verb:ident $with:tt) => {
         match $job {
@@ -206,94 +206,94 @@ macro_rules! each_row {
 }
 const _: () = assert!(RULES.len() <= 12, "each_row! has a number for each row");
 
-/// When the scheduler lets a job take steps.
+/// Conditions under which the scheduler lets a job take steps.
 struct Rules {
     job: Job,
     runs: Runs,
-    /// Not while a checkpoint is under way.
+    /// True if it takes no step while a checkpoint is under way.
     between_checkpoints: bool,
-    /// Not before these are done.
+    /// Jobs that it waits for: it takes no step while one of them is under way.
     after: [Option<Job>; 4],
-    /// Also in a pool that is not written; there it waits for no other job.
+    /// True if it runs also in a pool that is not written; there it waits for no other job.
     also_unwritten: bool,
-    /// Where in a pump what is under way goes on,
+    /// Place in a pump at which work under way goes on.
     advances: Place,
-    /// and where it takes a step.
+    /// Place in a pump at which it takes a step.
     steps: Place,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Runs {
-    /// When the throttle gives it a turn. Of the device it has this part at least, in millionths.
+    /// Steps in the turns that the throttle gives it, with at least this part of the device, in millionths.
     InBursts { least: i64 },
-    /// Only while the pool is idle.
+    /// Steps only while the pool is idle.
     WhenIdle,
 }
 
-/// Where in a pump jobs are passed.
+/// Place in a pump at which jobs are passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Behind the repairs of blocks,
+    /// Behind the repairs of blocks.
     First,
-    /// behind the checkpoint, before records are closed and synced; only while the pool is written,
+    /// Behind the checkpoint, before records are closed and synced; only while the pool is written.
     Middle,
-    /// when all else has been done.
+    /// At the end of the pump, when all else has been done.
     Last,
 }
 
-/// What a job works on.
+/// Parts of the engine that a job works on in a step.
 pub(crate) struct Work<'a> {
     pub pool: &'a mut Pool,
     pub repairs: &'a mut Repairs,
-    /// What is so of requests while it works.
+    /// Facts about requests, as they are during the step.
     pub facts: Facts,
 }
 
-/// A job.
+/// A job of the common shape, which the scheduler drives.
 pub(crate) trait Steps {
-    /// Whether it has not come to its end: others may wait for that.
+    /// Returns true if it has begun and not ended: other jobs may wait for its end.
     fn is_under_way(&self) -> bool;
 
-    /// Whether a step would come to something, as far as it knows itself.
+    /// Returns true if a step would get something done, as far as the job can tell.
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool;
 
-    /// When it has something to do by itself, if nothing comes between.
+    /// Returns the time at which it has something to do if nothing comes between; `None` if no time is set.
     fn begins_at(&self, _pool: &Pool, _facts: &Facts) -> Option<Nanos> {
         None
     }
 
-    /// Whether `advance` would come to something; false for who has none. Asked with every pump, like `can_step`, so it comes to a few
+    /// Returns true if `advance` would get something done; false for a job without one. Asked with every pump, like `can_step`, so it must cost only a few
     /// comparisons where there is nothing to do.
     fn can_advance(&self) -> bool;
 
-    /// What is under way goes on, turn or not.
+    /// Continues work under way, with or without a turn.
     fn advance(&mut self, _work: &mut Work<'_>) {}
 
-    /// It has its turn: the next step.
+    /// Takes the next step; the job has its turn.
     fn step(&mut self, work: &mut Work<'_>);
 
-    /// Whether it has tried, and tries again with the next pump: it needs no timer.
+    /// Returns true if it has tried in vain and tries again with the next pump, so that it needs no timer.
     fn is_stuck(&self, _pool: &Pool) -> bool {
         false
     }
 
-    /// An I/O that it began is done: the part of its work that it said then.
+    /// Takes the result of an I/O that it began; `part` is the part of its work that it named then.
     fn done(&mut self, _work: &mut Work<'_>, _part: u32, _segments: &[Segment], _result: Result<Outcome<'_>, IoError>) {
     }
 
-    /// I/O of blocks in flight: a burst lasts until it is 0. (The throttle sees pages by itself.)
+    /// Returns the number of block I/Os in flight: a burst lasts until it is 0. (The throttle counts pages itself.)
     fn in_flight(&self) -> usize {
         0
     }
 
-    /// Whether a slot must not be reused yet.
+    /// Returns true if the job works on a slot, so that it must not be reused yet.
     fn holds(&self, _slot: Slot) -> bool {
         false
     }
 }
 
 impl Job {
-    /// The purpose of an I/O for a part of its work.
+    /// Returns the purpose of an I/O for a part of its work.
     pub(crate) fn io(self, part: usize) -> Purpose {
         Purpose::Job(self as u8, part as u32)
     }
@@ -324,14 +324,14 @@ pub(crate) struct Jobs {
     census: Census,
     pub(crate) index_prefetch: IndexPrefetch,
     throttle: Throttle,
-    /// A job stopped at its budget and can go on at once.
+    /// True if a job stopped at its budget and can go on at once.
     work_left: bool,
-    /// When a job that rests goes on.
+    /// Time at which a job that rests goes on.
     timer: Option<Nanos>,
 }
 
 impl Jobs {
-    /// No job is under way.
+    /// Creates all jobs, with none of them under way.
     pub(crate) fn new(limits: &Limits, block: u64, now: Nanos) -> Jobs {
         Jobs {
             checkpoint: None,
@@ -388,7 +388,7 @@ impl Jobs {
         ask!(self, job, step(work));
     }
 
-    /// Whether a job may take steps, by itself and by its rules.
+    /// Returns true if a job may take steps, by its own state and by its rules.
     #[inline(always)]
     fn can_step(&self, rules: &Rules, pool: &Pool, facts: &Facts) -> bool {
         if !ask!(self, rules.job, can_step(pool, facts)) {
@@ -406,7 +406,7 @@ impl Jobs {
                     && is_done(rules.after[3]))
     }
 
-    /// An I/O of a job is done.
+    /// Passes the result of an I/O to the job that began it.
     pub(crate) fn done(
         &mut self,
         work: &mut Work<'_>,
@@ -417,7 +417,7 @@ impl Jobs {
         ask!(self, RULES[job as usize].job, done(work, part, segments, result));
     }
 
-    /// I/O of blocks in flight, of jobs that go in bursts.
+    /// Returns the number of block I/Os in flight of all jobs that go in bursts.
     fn in_flight(&self) -> usize {
         let mut all = 0;
         each_row!(rules => if rules.runs != Runs::WhenIdle {
@@ -426,7 +426,7 @@ impl Jobs {
         all
     }
 
-    /// Whether a slot must not be reused yet, because a job works on it.
+    /// Returns true if a slot must not be reused yet because a job works on it.
     #[inline]
     pub(crate) fn hold(&self, slot: Slot) -> bool {
         let mut any = false;
@@ -434,7 +434,7 @@ impl Jobs {
         any
     }
 
-    /// Decides when jobs go on, at the end of a pump; `checkpoint`: one can go on.
+    /// Decides at the end of a pump when jobs go on; `checkpoint` is true if a checkpoint can go on.
     #[inline]
     pub(crate) fn set_timer(&mut self, pool: &Pool, facts: &Facts, checkpoint: bool) {
         let mut wanting = if checkpoint { Who::Checkpoint.bit() } else { 0 };
@@ -476,33 +476,34 @@ impl Jobs {
         }
     }
 
-    /// Whether clients that want more than they get would get nothing from the background: it has its least share, or no work.
+    /// Returns true if clients that want more than they get would get nothing from background work: it has its least share, or no dedup pass,
+    /// relocation or scrub is under way.
     pub(crate) fn has_no_more_to_give(&self) -> bool {
         let is_at_work = self.dedup.is_under_way() || self.relocate.is_under_way() || self.scrub.is_under_way();
         !is_at_work || self.throttle.is_at_least()
     }
 
-    /// The share of the device that background work has while clients are busy, in millionths.
+    /// Returns the share of the device that background work has while clients are busy, in millionths.
     pub(crate) fn share(&self) -> i64 {
         self.throttle.share()
     }
 
-    /// What is known of regions that come home.
+    /// Returns the state and counts of defragmentation, which puts regions back in order.
     pub(crate) fn defrag_status(&self, pool: &Pool) -> DefragStatus {
         self.defrag.status(pool)
     }
 
-    /// What is known of containers that are emptied.
+    /// Returns the state and counts of garbage collection, which empties containers.
     pub(crate) fn gc_status(&self, pool: &Pool) -> GcStatus {
         self.gc.status(pool)
     }
 
-    /// The pass that finds all duplicates.
+    /// Returns the pass that finds all duplicates.
     pub(crate) fn dedup(&self) -> &Dedup {
         &self.dedup
     }
 
-    /// The same, to change how it goes on.
+    /// Returns the dedup pass for changes of its progress.
     pub(crate) fn dedup_mut(&mut self) -> &mut Dedup {
         &mut self.dedup
     }
@@ -512,7 +513,7 @@ impl Jobs {
         &self.census
     }
 
-    /// Returns the same, to tell it what may bring the next one.
+    /// Returns the census for changes, so that it learns of events that may start the next one.
     pub(crate) fn census_mut(&mut self) -> &mut Census {
         &mut self.census
     }
@@ -524,12 +525,12 @@ impl Jobs {
         can_step && self.dedup.await_slots(pool.now)
     }
 
-    /// The run of a plan.
+    /// Returns the job that runs a relocation plan.
     pub(crate) fn relocate(&self) -> &Relocate {
         &self.relocate
     }
 
-    /// The same, to change how it goes on.
+    /// Returns the relocation job for changes of its progress.
     pub(crate) fn relocate_mut(&mut self) -> &mut Relocate {
         &mut self.relocate
     }
@@ -539,32 +540,32 @@ impl Jobs {
         self.index_rebuild.begin_after_opening(pool.metadata.geometry.summary_leaves(), pool.space.data_used > 0);
     }
 
-    /// The filling of the index.
+    /// Returns the job that fills the index after opening.
     pub(crate) fn rebuild(&self) -> &IndexRebuild {
         &self.index_rebuild
     }
 
-    /// Does without what the index has not been filled with.
+    /// Ends the filling of the index; entries that are missing stay out.
     pub(crate) fn stop_filling_index(&mut self) {
         self.index_rebuild.end();
     }
 
-    /// Something else than a job can go on at once.
+    /// Notes, if `is_left`, that work other than a job can go on at once.
     pub(crate) fn note_work_left(&mut self, is_left: bool) {
         self.work_left |= is_left;
     }
 
-    /// Whether work can go on at once.
+    /// Returns true if work can go on at once, without a timer.
     pub(crate) fn is_work_left(&self) -> bool {
         self.work_left
     }
 
-    /// When a job that rests goes on.
+    /// Returns the time at which a job that rests goes on.
     pub(crate) fn due(&self) -> Option<Nanos> {
         self.timer
     }
 
-    /// That time has come.
+    /// Clears the timer if its time has come.
     pub(crate) fn forget_due(&mut self, now: Nanos) {
         self.timer = self.timer.filter(|&due| due > now);
     }

@@ -40,84 +40,84 @@ use crate::space::SlotState;
 
 /// Mappings that are changed at a time.
 const REMAPS_AT_ONCE: usize = 64;
-/// Checkpoints that a batch waits for metadata.
+/// Number of checkpoints that a batch waits for metadata.
 const ATTEMPTS: u64 = 3;
-/// Pages that are asked for at a time,
+/// Pages that are asked for at a time.
 const LOADS: usize = 64;
-/// and one of so many that are in memory at the most: what was asked for first is still there when the last has come.
+/// Divisor of all pages in memory: at most one in N is asked for, so that the first is still there when the last has come.
 const PART_OF_PAGES: usize = 8;
 
 /// A block that is being moved.
 #[derive(Clone, Copy)]
 pub(super) struct Moved {
     pub key: Key,
-    /// What it leads to.
+    /// Entry of the block in the map when it was looked at.
     pub seen: Entry,
     pub from: Slot,
     pub digest: Digest,
     pub to: Slot,
 }
 
-/// What became of a block.
+/// Result of moving a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Came {
-    /// It leads to its new slot.
+    /// The block leads to its new slot.
     Moved,
-    /// Its content is in the new slot, durably, and it does not lead there.
+    /// The content is in the new slot, durably, and the block does not lead there.
     Copied,
-    /// Something came between. It is where it was, and its place is given up.
+    /// The block is where it was, as something came between, and its place is given up.
     Dropped,
-    /// It could not be read or written. It is where it was, and its place is given up.
+    /// The block is where it was, as it could not be read or written, and its place is given up.
     Failed,
 }
 
-/// Why a job does not move what it looks at.
+/// Reason for which a job does not move what it looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
-    /// Not now: pages are being loaded, or a container is being reserved.
+    /// Pages are being loaded, or a container is being reserved.
     Waits,
     /// There is no place for it, or it cannot be read.
     GivenUp,
 }
 
-/// How far a batch has come.
+/// Stage of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum At {
     #[default]
     Read,
     Write,
-    /// Until so many syncs have finished.
+    /// Until N syncs have finished.
     Sync(u64),
-    /// From this block on.
+    /// Remapping, from this block on.
     Remap(usize),
 }
 
 /// A batch under way.
 #[derive(Default)]
 struct Batch {
-    /// Each with the buffer that its content is in.
+    /// Blocks of the batch, each with the buffer that its content is in.
     blocks: Vec<(Moved, BufferId)>,
-    /// The slots that they are read from, in order.
+    /// Slots that they are read from, in order.
     sources: Vec<Slot>,
-    /// Of each that is copied from the read cache: the buffer there, held until it has been.
+    /// Buffer in the read cache of each block that is copied from there, held until it has been.
     cached: Vec<Option<BufferId>>,
     at: At,
     in_flight: usize,
-    /// How many checkpoints were done when there was no metadata for the remaps.
+    /// Number of checkpoints that were done when remapping began, to bound the wait for metadata.
     waits_since: Option<u64>,
-    /// Something came between: what it holds is given back when its I/O is done.
+    /// Set if something came between: what it holds is given back when its I/O is done.
     is_over: bool,
-    /// An I/O failed, or content was not what it should be.
+    /// Set if an I/O failed, or content was not what it should be.
     has_failed: bool,
 }
 
 impl Batch {
-    /// All buffers that it holds.
+    /// Returns all buffers that it holds, those of the read cache included.
     fn buffers(&self) -> impl Iterator<Item = BufferId> + '_ {
         self.blocks.iter().map(|&(_, buffer)| buffer).chain(self.cached.iter().copied().flatten())
     }
 
-    /// Its memory, with nothing in it.
+    /// Clears the batch, and keeps the memory of its lists.
     fn emptied(self) -> Batch {
         let Batch { mut blocks, mut sources, mut cached, .. } = self;
         blocks.clear();
@@ -127,16 +127,16 @@ impl Batch {
     }
 }
 
-/// See above.
+/// A mover of one job, with its batch under way.
 pub(super) struct Mover {
     job: Job,
     batch: Option<Batch>,
-    /// The memory of the batch before, for the next.
+    /// Memory of the batch before, for the next.
     spare: Batch,
-    /// The last of the pages that the job waits for.
+    /// Last of the pages that the job waits for.
     waits_for: Option<PageKey>,
     moved: u64,
-    /// For who wants to know: what became of the blocks of the last batch.
+    /// Results of the blocks of the last batch; `None` for a job that does not ask for them.
     came: Option<Vec<(Moved, Came)>>,
 }
 
@@ -145,23 +145,23 @@ impl Mover {
         Mover { job, batch: None, spare: Batch::default(), waits_for: None, moved: 0, came: None }
     }
 
-    /// A mover that is given places which are claimed already, tells what became of each block, and counts nothing of the allowance.
+    /// Creates a mover that is given places which are claimed already, tells what became of each block, and counts nothing of the allowance.
     pub(super) fn for_shared(job: Job) -> Mover {
         Mover { came: Some(Vec::new()), ..Mover::new(job) }
     }
 
-    /// What became of blocks since this was asked for the last time.
+    /// Takes the results of blocks since the last call.
     pub(super) fn take_came(&mut self) -> Vec<(Moved, Came)> {
         self.came.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
-    /// I/O of the batch in flight.
+    /// Returns the number of I/Os of the batch in flight.
     #[inline]
     pub(super) fn in_flight(&self) -> usize {
         self.batch.as_ref().map_or(0, |batch| batch.in_flight)
     }
 
-    /// Places of the batch to which no block leads yet: they are claimed.
+    /// Returns places of the batch to which no block leads yet: they are claimed.
     pub(super) fn places(&self) -> impl Iterator<Item = Slot> + '_ {
         let left = |batch: &Batch| if let At::Remap(at) = batch.at { at } else { 0 };
         self.batch.iter().flat_map(move |batch| batch.blocks[left(batch)..].iter().map(|(block, _)| block.to))
@@ -171,7 +171,7 @@ impl Mover {
         self.batch.is_some()
     }
 
-    /// Blocks that it has moved.
+    /// Returns the number of blocks moved since the mover was created.
     pub(super) fn moved(&self) -> u64 {
         self.moved
     }
@@ -180,22 +180,22 @@ impl Mover {
         self.batch.as_ref().is_some_and(|batch| batch.sources.binary_search(&slot).is_ok())
     }
 
-    /// The most blocks of a batch.
+    /// Returns the most blocks of a batch.
     pub(super) fn at_once(pool: &Pool) -> usize {
         MOVED_AT_ONCE.min(pool.limits.buffers as usize / 8)
     }
 
-    /// The most blocks of a batch that begins now, of those that the allowance is for.
+    /// Returns the most blocks of a batch that begins now, of those that the allowance is for.
     pub(super) fn most(pool: &Pool) -> usize {
         Mover::at_once(pool).min(pool.may_move() as usize)
     }
 
-    /// Whether pages that the job has asked for are still on their way.
+    /// Returns true if pages that the job has asked for are still on their way.
     pub(super) fn is_loading(&self, pool: &Pool) -> bool {
         self.waits_for.is_some_and(|page| pool.metadata.pages.is_loading(page))
     }
 
-    /// Asks for pages that are missing, if there are any.
+    /// Asks for pages that are missing. Returns `Waits` if there are any, `GivenUp` if one of them has failed.
     pub(super) fn load(&mut self, pool: &mut Pool, missing: Missings) -> Result<(), Stop> {
         for page in &missing.pages {
             if pool.failed_pages.contains(&page.key) {
@@ -207,7 +207,7 @@ impl Mover {
         if missing.pages.is_empty() { Ok(()) } else { Err(Stop::Waits) }
     }
 
-    /// Claims the places of a batch and begins to read it; false if there are not enough buffers.
+    /// Claims the places of a batch and begins to read it; returns false if there are not enough buffers.
     pub(super) fn begin(&mut self, pool: &mut Pool, blocks: &mut [Moved]) -> bool {
         blocks.sort_unstable_by_key(|block| block.from);
         let mut batch = core::mem::take(&mut self.spare);
@@ -262,7 +262,7 @@ impl Mover {
         true
     }
 
-    /// An I/O of the batch is done.
+    /// Takes the result of an I/O of the batch.
     pub(super) fn done(
         &mut self,
         pool: &mut Pool,
@@ -294,7 +294,7 @@ impl Mover {
         pool.needs_pump = true;
     }
 
-    /// Moves the batch on.
+    /// Moves the batch on to its next stage when no I/O is in flight; ends it where writes wait.
     pub(super) fn go_on(&mut self, pool: &mut Pool, facts: &Facts) {
         let goes_on = pool.may_be_reordered() && !facts.writes_wait && !facts.are_starved;
         let Some(batch) = &mut self.batch else { return };
@@ -344,7 +344,7 @@ impl Mover {
         }
     }
 
-    /// Lets blocks lead to their new slots, from this one on.
+    /// Remaps blocks to their new slots, from this one on.
     fn remap(&mut self, pool: &mut Pool, facts: &Facts, from: usize) {
         let Some(mut batch) = self.batch.take() else { return };
         let end = batch.blocks.len().min(from + REMAPS_AT_ONCE);
@@ -407,7 +407,7 @@ impl Mover {
     }
 }
 
-/// Whether something is under way with a slot that must end before it is moved.
+/// Returns true if something is under way with a slot that must end before it is moved.
 pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
     pool.dirty.contains_key(&slot)
         || pool.in_journal.contains_key(&slot)
@@ -415,7 +415,7 @@ pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
         || repairs.is_repairing(slot)
 }
 
-/// Whether a slot is one block's alone, as far as is known, and nothing is under way with it.
+/// Returns true if a slot is one block's alone, as far as is known, without replicas, and nothing is under way with it.
 pub(super) fn is_alone(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<bool, Missing> {
     let is_busy = is_busy(pool, repairs, slot);
     match pool.recent(slot) {
@@ -447,7 +447,7 @@ impl Missings {
         }
     }
 
-    /// What was found, or nothing and a page more.
+    /// Returns the value found; else `None`, and notes the missing page.
     pub(super) fn or<T>(&mut self, found: Result<T, Missing>) -> Option<T> {
         found.map_err(|missing| self.add(missing)).ok()
     }
@@ -456,7 +456,7 @@ impl Missings {
         self.pages.is_empty()
     }
 
-    /// Whether so many have been found that one more might drive out the first of them.
+    /// Returns true if so many pages are missing that one more might evict the first of them.
     pub(super) fn are_many(&self, pool: &Pool) -> bool {
         self.pages.len() >= LOADS.min(pool.limits.pages as usize / PART_OF_PAGES)
     }

@@ -31,46 +31,51 @@ use crate::repair::block_repair::{Damaged, For, Found};
 use crate::repair::second_copies::Copying;
 use crate::space::SlotState;
 
-/// Pages and blocks of a batch, at most.
+/// Most pages of a batch.
 const PAGES_AT_ONCE: usize = 16;
+/// Most blocks of a batch.
 const BLOCKS_AT_ONCE: usize = 32;
 /// Places that one step looks at.
 const BUDGET: u32 = 64;
-/// Its progress becomes durable so often.
+/// Time between two checkpoints that make its progress durable, in nanoseconds.
 const SAVE_PERIOD: Nanos = 60_000_000_000;
-/// Where the numbers of trees of volumes, and of cut-off subtrees, begin.
+/// First number of trees of volumes.
 const VOLUMES: u32 = 16;
+/// First number of cut-off subtrees.
 const DISCARDS: u32 = 1 << 20;
 
-/// What the scrub goes through, as the superblock has it.
+/// Number of the phase that reads both superblocks, as the superblock has it.
 const SUPERBLOCKS: u8 = 0;
+/// Number of the phase that reads every page of every tree.
 const PAGES: u8 = 1;
+/// Number of the phase that reads every slot in use.
 const BLOCKS: u8 = 2;
+/// Number of the phase that looks for other slots with the content of lost blocks.
 const SEARCH: u8 = 3;
 
-/// How the last scrub went, or goes.
+/// State and counts of the scrub under way, or of the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScrubStatus {
-    /// Whether one is under way.
+    /// State of the scrub: whether one is under way.
     pub state: PassState,
-    /// When it began, and when it was finished or stopped: seconds of the driver's clock, 0 if that is not known.
+    /// Time at which it began: seconds of the driver's clock, 0 if that is not known.
     pub started: u64,
-    /// See there.
+    /// Time at which it was finished or stopped: seconds of the driver's clock, 0 if that is not known.
     pub finished: u64,
-    /// Blocks of data and of metadata that it has read,
+    /// Blocks of data and of metadata that it has read.
     pub blocks_done: u64,
-    /// and all that there are to read.
+    /// Blocks of data and of metadata that there are to read.
     pub blocks_total: u64,
     /// Damaged blocks, pages and superblock copies that it has found.
     pub found: u64,
-    /// And those of them that it has repaired.
+    /// Damaged blocks, pages and superblock copies that it has repaired.
     pub repaired: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Target {
     Page(PageKey, Pointer),
-    /// The copy at this place.
+    /// The copy of the superblock at this place.
     Superblock(usize),
 }
 
@@ -102,26 +107,28 @@ pub(crate) struct Scrub {
     items: Vec<Item>,
     /// Blocks that are being read, in order.
     blocks: Vec<(Slot, Digest, BufferId)>,
-    /// Blocks of the batch that are to be kept twice, and those whose content has come.
+    /// Blocks of the batch that are to be kept twice.
     to_copy: Vec<Slot>,
+    /// Blocks to be kept twice whose content has come.
     copies: Vec<(Slot, Digest, BufferId)>,
-    /// Reads of blocks in flight, and blocks that are being repaired.
+    /// Number of reads of blocks in flight.
     reads: usize,
+    /// Number of blocks that are being repaired.
     repairing: usize,
-    /// Where it stands when the batch is done; `None` between batches.
+    /// Place at which the scrub stands when the batch is done; `None` between batches.
     next: Option<ScrubRecord>,
-    /// The batch has to be read again: a checkpoint has changed the trees meanwhile.
+    /// Set if the batch has to be read again: a checkpoint has changed the trees meanwhile.
     again: bool,
-    /// The batch is of a scrub before this one.
+    /// Set if the batch is of a scrub before this one.
     stale: bool,
-    /// Checkpoints that were done when the batch began.
+    /// Number of checkpoints that were done when the batch began.
     checkpoints: u64,
-    /// It begins when so many are.
+    /// Number of checkpoints that must be done before the scrub begins.
     begins: u64,
-    /// The page that it waits for.
+    /// Page that it waits for.
     waiting: Option<PageKey>,
     saved: Nanos,
-    /// What the driver's clock showed, and when.
+    /// Seconds that the driver's clock showed, and the time of that.
     wall_clock: Option<(u64, Nanos)>,
 }
 
@@ -146,13 +153,13 @@ impl Scrub {
         }
     }
 
-    /// Whether a page or a superblock is being written in its place.
+    /// Returns true while a page or a superblock is being written in its place.
     pub(crate) fn writes_metadata(&self) -> bool {
         self.items.iter().any(|item| matches!(item.at, At::Write | At::Sync(_) | At::ReadBack))
     }
 }
 
-/// What looking for the next batch came to.
+/// Result of looking for the next batch.
 enum Gathered {
     /// A batch, or a part of the way.
     Some,
@@ -161,7 +168,7 @@ enum Gathered {
 }
 
 impl Pool {
-    /// The first tree at or after a number.
+    /// Returns the first tree at or after a number; for the map of a volume, with its volume.
     fn tree_from(&self, number: u32) -> Option<(u32, Root, Option<VolumeId>)> {
         if (number as usize) < TREES {
             return Some((number, self.roots[number as usize], None));
@@ -200,12 +207,12 @@ impl Pool {
 }
 
 impl Scrub {
-    /// The driver's clock, as far as a command has told it.
+    /// Returns the seconds of the driver's clock, as far as a command has told it; else 0.
     fn seconds(&self, now: Nanos) -> u64 {
         self.wall_clock.map_or(0, |(seconds, then)| seconds + (now - then) / 1_000_000_000)
     }
 
-    /// How it goes, or how the last one went.
+    /// Returns the state and counts of the scrub under way, or of the last one.
     pub(crate) fn status(&self, pool: &Pool) -> ScrubStatus {
         let record = &self.record;
         let all = pool.space.data_used + u64::from(pool.metadata.allocator.used()) + 2;
@@ -221,7 +228,7 @@ impl Scrub {
         }
     }
 
-    /// Carries out a command; it is done when so many checkpoints are.
+    /// Carries out a command. Returns the number of checkpoints after which it is done.
     pub(crate) fn command(
         &mut self,
         pool: &mut Pool,
@@ -261,7 +268,7 @@ impl Scrub {
 
     // ---- batches ----
 
-    /// Whether the next batch may begin.
+    /// Returns true if the next batch may begin.
     fn can_begin(&self, pool: &Pool, facts: &Facts) -> bool {
         let between = pool.under_way.is_none() || pool.read_only || self.record.phase >= BLOCKS;
         pool.phase == Phase::Serving
@@ -297,7 +304,7 @@ impl Scrub {
         self.read_blocks(pool);
     }
 
-    /// A batch has been verified: the next one begins behind it.
+    /// Ends a batch that has been verified: the next one begins behind it.
     fn end_batch(&mut self, pool: &mut Pool, repairs: &mut Repairs) {
         let scrub = &mut *self;
         let busy = scrub.reads > 0
@@ -329,7 +336,7 @@ impl Scrub {
         }
     }
 
-    /// Lets the scrub wait for a page; false if that has failed already.
+    /// Lets the scrub wait for a page; returns false if that has failed already.
     fn await_page(&mut self, pool: &mut Pool, missing: Missing) -> bool {
         if pool.failed_pages.contains(&missing.key) || !pool.metadata.is_valid(missing.key) {
             return false;
@@ -409,7 +416,7 @@ impl Scrub {
         pool.metadata.io.begin(IoOp::ReadPages, offset, block, [], Job::Scrub.io(number));
     }
 
-    /// An I/O of a page or a superblock is done.
+    /// Takes the result of an I/O of a page or a superblock.
     fn item_done(
         &mut self,
         pool: &mut Pool,
@@ -533,7 +540,7 @@ impl Scrub {
 
     // ---- blocks ----
 
-    /// The slots of the leaf of summaries that `index` is in, from there on, if all that they need is in memory.
+    /// Returns the slots of the leaf of summaries that `index` is in, from there on, if all that they need is in memory.
     fn leaf_of_slots(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Option<core::ops::Range<u64>> {
         let per_leaf = pool.metadata.geometry.summary_leaf_slots();
         let (root, leaf) = (pool.roots[TreeId::Summaries as usize], next.index / per_leaf);
@@ -621,7 +628,7 @@ impl Scrub {
         }
     }
 
-    /// Blocks of the batch have come, from this one on.
+    /// Takes the blocks of the batch that have come, from this one on.
     fn blocks_read(
         &mut self,
         work: &mut Work<'_>,
@@ -649,7 +656,7 @@ impl Scrub {
         }
     }
 
-    /// The repair of a block has come to its end.
+    /// Counts a repair that has come to its end.
     fn repaired(&mut self, whom: For, found: Found) {
         self.repairing -= 1;
         let repaired = u32::from(found == Found::Repaired);
@@ -706,7 +713,7 @@ impl Steps for Scrub {
         self.is_under_way() && self.next.is_none() && self.can_begin(pool, facts)
     }
 
-    /// Repairs end, and copies come, while a batch is under way only.
+    /// Returns true while a batch is under way: only then do repairs end, and copies come.
     #[inline]
     fn can_advance(&self) -> bool {
         self.next.is_some()
@@ -736,7 +743,7 @@ impl Steps for Scrub {
         }
     }
 
-    /// The part is the number of an item, or of the first block behind them.
+    /// Takes the result of an I/O; the part is the number of an item, or of the first block behind the items.
     fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         match (part as usize).checked_sub(PAGES_AT_ONCE) {
             None => self.item_done(work.pool, part as usize, segments, result),

@@ -29,15 +29,16 @@ use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::requests::foreground::{Measured, Rates};
 
-/// A pool without a request in flight for so long is idle.
+/// Time without a request in flight after which a pool is idle, in nanoseconds.
 pub(crate) const IDLE_AFTER: Nanos = 100_000_000;
-/// A rest is no longer than this: who has a quarter goes on often, as it is waited for.
+/// Longest rest of a job, in nanoseconds.
 const REST_MAX: Nanos = 1_000_000_000;
+/// Longest rest of those that have a quarter: they go on often, as they are waited for.
 const REST_MAX_OF_A_QUARTER: Nanos = 200_000_000;
-/// The least part of who is waited for, in millionths of the device; others have [`LEAST`].
+/// Least part of those that are waited for, in millionths of the device; others have [`LEAST`].
 pub(super) const QUARTER: i64 = WHOLE / 4;
 
-/// Who draws from the throttle: the jobs that go in bursts, and the checkpoint.
+/// Participant of the throttle: a job that goes in bursts, or the checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
     Job(Job),
@@ -52,23 +53,23 @@ impl Who {
         }
     }
 
-    /// Its bit in a set.
+    /// Returns its bit in a set of participants.
     #[inline]
     pub(super) fn bit(self) -> u16 {
         1 << self.at()
     }
 }
 
-/// When background work may go on.
+/// Time at which background work may go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     Now,
     At(Nanos),
-    /// When the I/O of the background in flight is done.
+    /// As soon as the background I/O in flight is done.
     AfterIo,
 }
 
-/// HIODS' loop in charge of the pass.
+/// HIODS' loop, in charge of the pass.
 #[derive(Clone, Copy)]
 struct Preset {
     which: PassThrottle,
@@ -86,7 +87,7 @@ impl Preset {
         Some(Preset { which, feedback: Paper::new(gains), is_on: false })
     }
 
-    /// What it has summed up it keeps while it is off.
+    /// Takes in the rates of clients. Without rates the loop is off, and keeps what it has summed up.
     fn follow(&mut self, rates: Option<Rates>) {
         self.is_on = rates.is_some();
         if let Some(Rates { goal, measured, time }) = rates {
@@ -101,14 +102,14 @@ impl Preset {
 
 /// The throttle of background work.
 pub(crate) struct Throttle {
-    /// Of each: when its burst began, or when its rest ends.
+    /// Time at which each participant's burst began, or its rest ends.
     times: [Nanos; RULES.len() + 1],
-    /// Who is in a burst; its I/O may be in flight.
+    /// Participants in a burst, one bit each; their I/O may be in flight.
     in_burst: u16,
-    /// Who has something to do.
+    /// Participants that have something to do, one bit each.
     wanting: u16,
     share: Share,
-    /// If the pool asks for it.
+    /// HIODS' loop, if the pool asks for it.
     preset: Option<Preset>,
     /// Blocks that the pass had looked at when its burst began.
     looked_at: u64,
@@ -117,7 +118,7 @@ pub(crate) struct Throttle {
 const _: () = assert!(RULES.len() < 16, "a bit for each job, and one for the checkpoint");
 
 impl Throttle {
-    /// Nothing has been done so far.
+    /// Creates a throttle with all rests over, before any work.
     pub(crate) fn new(now: Nanos) -> Throttle {
         Throttle {
             times: [now; RULES.len() + 1],
@@ -129,22 +130,22 @@ impl Throttle {
         }
     }
 
-    /// The share, in millionths of the device.
+    /// Returns the share of background work, in millionths of the device.
     pub(crate) fn share(&self) -> i64 {
         self.share.share
     }
 
-    /// Whether the share is the least.
+    /// Returns true if the share is the least.
     pub(crate) fn is_at_least(&self) -> bool {
         self.share.is_at_least()
     }
 
-    /// Who has something to do now.
+    /// Sets the participants that have something to do now.
     pub(super) fn note_wanting(&mut self, wanting: u16) {
         self.wanting = wanting;
     }
 
-    /// When somebody may take its next steps, where nothing of the background is in flight.
+    /// Returns the time at which a participant may take its next steps, while no background I/O is in flight.
     fn turn(&self, who: Who, now: Nanos) -> Turn {
         match self.times[who.at()] {
             until if until > now => Turn::At(until),
@@ -160,14 +161,14 @@ impl Throttle {
         self.in_burst |= who.bit();
     }
 
-    /// It goes on without a rest.
+    /// Ends a participant's burst, or its rest, at once.
     fn need_no_rest(&mut self, who: Who, now: Nanos) {
         self.times[who.at()] = now;
         self.in_burst &= !who.bit();
     }
 
-    /// All bursts are over: each is followed by a rest. Steps that needed no I/O are bounded by their budget alone. `looked_at`: blocks that
-    /// the pass has looked at since it was made.
+    /// Ends all bursts; each is followed by a rest. Steps that needed no I/O are bounded by their budget alone. `looked_at`: blocks that the pass
+    /// has looked at since it was made.
     #[inline(never)]
     fn end_bursts(&mut self, now: Nanos, looked_at: u64) {
         let pass = Who::Job(Job::Dedup);
@@ -189,7 +190,7 @@ impl Throttle {
 }
 
 impl Jobs {
-    /// Both loops go by what clients got.
+    /// Adapts both loops to the service that clients got.
     pub(crate) fn follow(&mut self, which: PassThrottle, measured: &Measured) {
         self.throttle.share = self.throttle.share.next(measured.miss, measured.time);
         if self.throttle.preset.map_or(PassThrottle::Share, |preset| preset.which) != which {
@@ -200,14 +201,14 @@ impl Jobs {
         }
     }
 
-    /// How long the pass rests for each block that it has looked at, where it goes by HIODS' loop.
+    /// Returns the rest of the pass for each block that it has looked at, where it goes by HIODS' loop.
     pub(crate) fn pass_delay(&self, which: PassThrottle) -> Option<Nanos> {
         // One that was set since the last measurement has no delay so far.
         let preset = self.throttle.preset.filter(|preset| preset.which == which);
         (which != PassThrottle::Share).then(|| preset.map_or(0, Preset::delay))
     }
 
-    /// When background work may take its next steps.
+    /// Returns the time at which a participant may take its next steps.
     #[inline]
     pub(super) fn turn(&mut self, who: Who, pool: &Pool, facts: &Facts) -> Turn {
         // A rest that is over is no rest, at any speed.
@@ -232,7 +233,7 @@ impl Jobs {
         if self.throttle.in_burst & who.bit() > 0 { Turn::AfterIo } else { self.throttle.turn(who, pool.now) }
     }
 
-    /// Bursts are over when no I/O of the background is in flight.
+    /// Ends all bursts when no background I/O is in flight.
     #[inline]
     pub(super) fn end_bursts(&mut self, pool: &Pool) {
         let is_over =
@@ -242,7 +243,7 @@ impl Jobs {
         }
     }
 
-    /// Background work takes steps, if it is its turn.
+    /// Begins a burst if it is the participant's turn. Returns true if it is.
     #[inline]
     pub(crate) fn begins_burst(&mut self, who: Who, pool: &Pool, facts: &Facts) -> bool {
         let is_turn = self.turn(who, pool, facts) == Turn::Now;
@@ -254,7 +255,7 @@ impl Jobs {
 }
 
 impl Pool {
-    /// Whether something waits for a checkpoint, or soon would.
+    /// Returns true if something waits for a checkpoint, or soon would.
     pub(crate) fn is_pressed(&self, facts: &Facts) -> bool {
         let limit = self.limits.delta_entries as usize;
         let full_delta =
@@ -267,12 +268,12 @@ impl Pool {
             || self.phase == Phase::Closing
     }
 
-    /// Whether background work goes at full speed.
+    /// Returns true if background work goes at full speed: the pool is idle, or pressed.
     pub(crate) fn is_at_full_speed(&self, facts: &Facts) -> bool {
         facts.is_idle || self.is_pressed(facts)
     }
 
-    /// Pages that background work may load ahead of need.
+    /// Returns the number of pages that background work may load ahead of need.
     pub(crate) fn load_ahead(&self, facts: &Facts) -> usize {
         if self.is_at_full_speed(facts) { 16 } else { 4 }
     }
@@ -286,7 +287,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// A throttle of a share, with some that want their turn.
+    /// Creates a throttle of a share, with some that want their turn.
     fn throttle(share: i64, wanting: &[Who]) -> Throttle {
         let mut throttle = Throttle::new(0);
         throttle.share.share = share;
@@ -294,7 +295,7 @@ mod tests {
         throttle
     }
 
-    /// When they go on, if all of them begin bursts at 0 that are over 10 ms later.
+    /// Returns their next turns, if all of them begin bursts at 0 that are over 10 ms later.
     fn ends(share: i64, who: &[Who]) -> Vec<Turn> {
         let mut throttle = throttle(share, who);
         who.iter().for_each(|&who| throttle.begin(who, 0, 0));

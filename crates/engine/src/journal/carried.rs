@@ -12,14 +12,14 @@ use alloc::collections::VecDeque;
 use crate::api::Digest;
 use crate::format::entry::Slot;
 
-/// So many copies ask for a sync: durable writes need none, and there may be no other for long.
+/// Number of copies that ask for a sync: durable writes need none, and there may be no other for long.
 const MANY: usize = 4096;
 
 /// A block in the journal.
 struct Place {
     slot: Slot,
     digest: Digest,
-    /// Where it is: a block of the store.
+    /// Block of the store, in the journal, that holds it.
     block: u64,
     /// The batch that takes it to its slot.
     batch: u32,
@@ -38,39 +38,39 @@ impl CarriedCopies {
         CarriedCopies { copies: VecDeque::with_capacity(MANY + MANY / 8), batch: 0, landed: 0 }
     }
 
-    /// The journal carries a block.
+    /// Adds a block that the journal carries; it belongs to the batch that is being gathered.
     pub(crate) fn add(&mut self, slot: Slot, digest: Digest, block: u64) {
         self.copies.push_back(Place { slot, digest, block, batch: self.batch });
     }
 
-    /// What has been gathered is on its way to the slots.
+    /// Ends the batch that is being gathered: it is on its way to the slots.
     pub(crate) fn submitted(&mut self) {
         self.batch = self.batch.wrapping_add(1);
     }
 
-    /// No write of a carried block is in flight.
+    /// Notes that no write of a carried block is in flight.
     pub(crate) fn all_landed(&mut self) {
         self.landed = self.batch;
     }
 
-    /// The batch up to which, exclusively, a sync that is submitted now covers all.
+    /// Returns the batch up to which, exclusively, a sync that is submitted now covers all.
     pub(crate) fn landed(&self) -> u32 {
         self.landed
     }
 
-    /// A sync has covered the batches before this one.
+    /// Forgets the copies of the batches before this one, which a sync has covered.
     pub(crate) fn synced(&mut self, batch: u32) {
         while self.copies.front().is_some_and(|copy| batch.wrapping_sub(copy.batch).cast_signed() > 0) {
             self.copies.pop_front();
         }
     }
 
-    /// Whether there should be a sync for their sake, if it would cover any.
+    /// Returns true if there should be a sync for the sake of the copies, and it would cover all that were submitted.
     pub(crate) fn are_many(&self) -> bool {
         self.copies.len() >= MANY && self.landed == self.batch
     }
 
-    /// The store's block that has what a slot must hold, if one still has it: its record may be overwritten.
+    /// Returns the store's block that has what a slot must hold, if one still has it: its record may be overwritten.
     pub(crate) fn find(&self, slot: Slot, digest: Digest) -> Option<u64> {
         self.copies.iter().rfind(|copy| copy.slot == slot && copy.digest == digest).map(|copy| copy.block)
     }

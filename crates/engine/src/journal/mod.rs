@@ -16,16 +16,16 @@ use crate::format::record::{self, Change};
 /// Syncs of the store.
 #[derive(Default)]
 pub(crate) struct Syncs {
-    /// What the sync in flight covers: the last complete record when it was submitted.
+    /// Last complete record when the sync in flight was submitted, which it covers; `None`: none is in flight.
     pub covers: Option<u64>,
     /// Of carried blocks it covers the batches before this one.
     pub covers_batches: u32,
-    /// It has ended well, and waits for the durable writes beside it.
+    /// Set when it has ended well, and waits for the durable writes beside it.
     pub ended: bool,
     /// Syncs submitted and finished so far.
     pub submitted: u64,
     pub finished: u64,
-    /// A checkpoint waits until so many have finished.
+    /// Number of finished syncs that a checkpoint waits for.
     pub wanted: u64,
 }
 
@@ -48,14 +48,14 @@ pub(crate) struct Unwritten {
 /// Flushes in a row that came after as many changes as the one before, until the next is expected after as many.
 const STEADY: u32 = 3;
 
-/// How many changes clients make between two flushes.
+/// Rhythm of clients: the number of changes between two flushes.
 #[derive(Clone, Copy, Default)]
 struct Rhythm {
     /// Changes that there had been at the last flush.
     at: u64,
     /// Changes between the last two flushes.
     changes: u64,
-    /// How often in a row it was so many.
+    /// Number of times in a row that there were as many changes.
     repeats: u32,
 }
 
@@ -79,9 +79,9 @@ pub(crate) struct Journal {
     pub(crate) changes: Vec<Change>,
     /// Blocks of the open record that are not on their way to their slots.
     pub(crate) unwritten: Vec<Unwritten>,
-    /// Whether one of these looks like a record: then they must not travel in the ring.
+    /// Set if one of these blocks looks like a record: then they must not travel in the ring.
     pub(crate) record_like: bool,
-    /// Whether a block of the open record went to its slot.
+    /// Set if a block of the open record went to its slot.
     wrote_slots: bool,
     rhythm: Rhythm,
     /// Changes of all records that were closed.
@@ -100,7 +100,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A journal whose last durable record is `sequence`, with this checksum, and which goes on at ring block `head`.
+    /// Makes a journal whose last durable record is `sequence`, with this checksum, and which goes on at ring block `head`.
     pub(crate) fn new(ring: u32, block_size: u32, sequence: u64, previous: u64, head: u32, used: u32) -> Journal {
         Journal {
             ring,
@@ -127,12 +127,12 @@ impl Journal {
         }
     }
 
-    /// Whether the open record has nothing in it.
+    /// Returns true if the open record has no changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// The last record with changes.
+    /// Returns the last record with changes.
     pub(crate) fn last(&self) -> u64 {
         if self.is_empty() { self.sequence - 1 } else { self.sequence }
     }
@@ -143,42 +143,42 @@ impl Journal {
         (pages * self.block_size - record::HEADER_BYTES) / record::ENTRY_BYTES
     }
 
-    /// Ring blocks that closing the open record would take if `more` changes with as many blocks came.
+    /// Returns the ring blocks that closing the open record would take if `more` changes with as many blocks came.
     fn blocks_to_close(&self, more: usize) -> u32 {
         let pages = record::pages_for(self.changes.len() + more, self.block_size);
         (pages + (self.unwritten.len() + more).min(self.carry_limit)) as u32
     }
 
-    /// Whether the ring has room for `more` changes, with some blocks left for publishing a watermark.
+    /// Returns true if the ring has room for `more` changes, with some blocks left for publishing a watermark.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         // A record that fills up on the way costs one more page.
         self.used + self.blocks_to_close(more) + 1 + 4 <= self.ring
     }
 
-    /// Whether a checkpoint should make room.
+    /// Returns true if half of the ring is used, so that a checkpoint should make room.
     pub(crate) fn is_half_full(&self) -> bool {
         self.used >= self.ring / 2
     }
 
-    /// The open record gets one more write to wait for.
+    /// Counts one more write that the open record waits for.
     pub(crate) fn expect_write(&mut self) {
         self.wrote_slots = true;
         self.states.back_mut().expect("the open record").outstanding += 1;
     }
 
-    /// The open record gets a block that may look like a record.
+    /// Adds a block to the open record; `record_like`: it may look like a record.
     pub(crate) fn add_block(&mut self, block: Unwritten, record_like: bool) {
         self.unwritten.push(block);
         self.record_like |= record_like;
     }
 
-    /// Whether the open record may carry its blocks: they are few, and none can be taken for a record.
+    /// Returns true if the open record may carry its blocks: they are few, and none can be taken for a record.
     pub(crate) fn can_carry(&self) -> bool {
         self.unwritten.len() <= self.carry_limit && !self.record_like
     }
 
-    /// Whether the open record, with the blocks that it is to carry, is all that a flush now has to make durable: every record
-    /// before it is, and none of its own blocks went to a slot.
+    /// Returns true if the open record, with the blocks that it is to carry, is all that a flush now has to make durable: every record before it is, and none
+    /// of its own blocks went to a slot.
     pub(crate) fn needs_no_sync(&self) -> bool {
         self.durable + 1 == self.sequence && !self.wrote_slots
     }
@@ -188,15 +188,15 @@ impl Journal {
         self.closed_changes + self.changes.len() as u64 - self.rhythm.at
     }
 
-    /// A flush has come.
+    /// Notes that a flush has come, and if it came after as many changes as the last one.
     pub(crate) fn note_flush(&mut self) {
         let changes = self.unflushed();
         let repeats = if changes == self.rhythm.changes { (self.rhythm.repeats + 1).min(STEADY) } else { 0 };
         self.rhythm = Rhythm { at: self.rhythm.at + changes, changes, repeats };
     }
 
-    /// Whether a flush is probably on its way that waits for just the open record: clients have flushed after as many changes
-    /// several times, so that their flush can find the record under way, or durable.
+    /// Returns true if a flush is probably on its way that waits for just the open record: clients have flushed after as many changes several times, so that
+    /// their flush can find the record under way, or durable.
     pub(crate) fn expects_flush(&self) -> bool {
         let Rhythm { changes, repeats, .. } = self.rhythm;
         repeats == STEADY
@@ -206,7 +206,7 @@ impl Journal {
             && self.needs_no_sync()
     }
 
-    /// A write that counts for record `sequence` is complete.
+    /// Notes that a write that counts for record `sequence` is complete.
     pub(crate) fn wrote(&mut self, sequence: u64) {
         let at = (sequence - self.durable - 1) as usize;
         let state = &mut self.states[at];
@@ -221,8 +221,7 @@ impl Journal {
         }
     }
 
-    /// The open record has been closed with `watermark` and is on its way as `parts` writes and `blocks` ring blocks; a new
-    /// one begins.
+    /// Closes the open record with `watermark`, which is on its way as `parts` writes and `blocks` ring blocks, and begins a new one.
     pub(crate) fn closed(&mut self, watermark: u64, checksum: u64, parts: u32, blocks: u32) {
         let state = self.states.back_mut().expect("the open record");
         state.watermark = watermark;
@@ -243,7 +242,7 @@ impl Journal {
         self.states.push_back(State { outstanding: 1, watermark: 0 });
     }
 
-    /// A sync that covered everything up to `covered` has finished.
+    /// Notes that a sync that covered everything up to `covered` has finished.
     pub(crate) fn synced(&mut self, covered: u64) {
         while self.durable < covered {
             let state = self.states.pop_front().expect("records after the durable one");
@@ -252,8 +251,7 @@ impl Journal {
         }
     }
 
-    /// A superblock that includes everything up to `included` is durable in both places: its records, so many blocks and
-    /// changes, are no longer needed.
+    /// Frees the records, `blocks` ring blocks and `entries` changes, that a superblock durable in both places includes: up to `included`.
     pub(crate) fn included(&mut self, included: u64, blocks: u32, entries: u64) {
         self.published = self.published.max(included);
         self.used -= blocks;

@@ -39,7 +39,7 @@ impl MetadataAllocator {
         }
     }
 
-    /// Blocks are added at the end, up to `blocks`; they are free.
+    /// Adds blocks at the end, up to `blocks`; they are free.
     pub(crate) fn grow(&mut self, blocks: u32) {
         self.free += blocks - self.blocks;
         self.blocks = blocks;
@@ -82,14 +82,14 @@ impl MetadataAllocator {
         None
     }
 
-    /// The checkpoint under way has replaced the page at `location`.
+    /// Notes that the checkpoint under way has replaced the page at `location`, which is free once that is durable.
     pub(crate) fn free_later(&mut self, location: u32) {
         assert!(self.is_used(location));
         self.freed.insert(location);
         self.mark_dirty(location - 1);
     }
 
-    /// The checkpoint is durable in both places: what it replaced is free, and named to `freed`. At most so many; true if there are more.
+    /// Frees at most `most` blocks that the checkpoint replaced, which is durable in both places, and names each to `freed`; true if there are more.
     pub(crate) fn checkpoint_durable(&mut self, most: usize, mut freed: impl FnMut(u32)) -> bool {
         for _ in 0..most {
             let Some(location) = self.freed.pop_first() else { break };
@@ -109,27 +109,27 @@ impl MetadataAllocator {
         self.used[(block / 64) as usize] >> (block % 64) & 1 != 0
     }
 
-    /// Free blocks.
+    /// Returns the number of free blocks.
     pub(crate) fn free(&self) -> u32 {
         self.free
     }
 
-    /// Blocks that have been allocated, ever.
+    /// Returns the number of blocks allocated so far, freed ones included.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Blocks in use.
+    /// Returns the number of blocks that are not free.
     pub(crate) fn used(&self) -> u32 {
         self.blocks - self.free
     }
 
-    /// Blocks freed by the checkpoint under way.
+    /// Returns the number of blocks freed by the checkpoint under way.
     pub(crate) fn freed_count(&self) -> usize {
         self.freed.len()
     }
 
-    /// The next leaf at or after `from` that changed since it was last written.
+    /// Finds the next leaf at or after `from` that changed since it was last written.
     pub(crate) fn next_dirty_leaf(&self, from: u64) -> Option<u64> {
         (from as usize..self.dirty.len()).find(|&leaf| self.dirty[leaf]).map(|leaf| leaf as u64)
     }
@@ -172,7 +172,7 @@ impl MetadataAllocator {
         }
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the bitmap.
     pub(crate) fn memory(&self) -> u64 {
         self.used.len() as u64 * 8
     }

@@ -11,9 +11,9 @@ use crate::sizes::list_bytes;
 /// An I/O that the engine wants.
 #[derive(Clone, Debug)]
 pub struct Io {
-    /// What kind.
+    /// Kind of the I/O.
     pub op: IoOp,
-    /// Where. (Not used by [`IoOp::Merge`] and [`IoOp::Compare`].)
+    /// Device that it is for. (Not used by [`IoOp::Merge`] and [`IoOp::Compare`].)
     pub device: Device,
     /// First byte on the device. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
     pub offset: u64,
@@ -23,7 +23,7 @@ pub struct Io {
     pub segments: Vec<Segment>,
 }
 
-/// What the completion of an I/O means.
+/// Purpose of an I/O, which says what its completion means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// Pages of trees arrive in the page cache: so many, from this one on.
@@ -44,7 +44,7 @@ pub(crate) enum Purpose {
     FillElsewhere { first: Slot },
     /// Blocks for reads of slots from this one on, from their container's place on flash.
     FillFromFlash { first: Slot, place: u32 },
-    /// What was to come into these buffers is there already, from elsewhere.
+    /// Buffers that are to be released: their content is there already, from elsewhere.
     Abandoned,
     /// A partial block has been completed.
     Merge { request: RequestId, block: u32 },
@@ -93,7 +93,7 @@ pub(crate) struct IoTable {
     durable_writes: u32,
     /// I/Os of the flash: nobody but who began them waits for these.
     on_flash: usize,
-    /// Where on the store its heads are, if it has any: where the last I/O that is done ended.
+    /// Byte offset on the store of its heads, if it has any: the end of the last I/O that is done.
     head: u64,
     pub(crate) effects: VecDeque<Effect>,
 }
@@ -154,18 +154,18 @@ impl IoTable {
         IoId(at)
     }
 
-    /// The driver is asked for an I/O: for the first time, or again.
+    /// Asks the driver for an I/O: for the first time, or again.
     pub(crate) fn send(&mut self, io: IoId) {
         self.durable_writes += u32::from(self.get(io).op == IoOp::WriteDurable);
         self.effects.push_back(Effect::Io(io));
     }
 
-    /// The driver is done with it.
+    /// Notes that an I/O is no longer with the driver.
     pub(crate) fn came_back(&mut self, io: IoId) {
         self.durable_writes -= u32::from(self.get(io).op == IoOp::WriteDurable);
     }
 
-    /// Whether the driver has a durable write.
+    /// Returns true while a durable write is with the driver.
     pub(crate) fn makes_durable(&self) -> bool {
         self.durable_writes > 0
     }
@@ -174,12 +174,12 @@ impl IoTable {
         &self.flights[io.0 as usize].io
     }
 
-    /// What an I/O in flight is for.
+    /// Returns the purpose of an I/O in flight.
     pub(crate) fn purpose(&self, io: IoId) -> Purpose {
         self.flights[io.0 as usize].purpose.expect("the I/O is in flight")
     }
 
-    /// An I/O is done on a store with heads: they are where it ended.
+    /// Notes that an I/O is done on a store with heads, which are where it ended.
     pub(crate) fn note_head(&mut self, io: IoId) {
         let io = self.get(io);
         let goes_there = matches!(io.op, IoOp::ReadBlocks | IoOp::ReadPages) || io.op.is_write();
@@ -188,13 +188,13 @@ impl IoTable {
         }
     }
 
-    /// Where the heads are, as far as that is known.
+    /// Returns the byte offset of the heads, as far as that is known.
     pub(crate) fn head(&self) -> u64 {
         self.head
     }
 
-    /// Whether a read would stand beside one that is in flight, so that both can be one.
-    /// With many in flight nobody looks: one of them is near in any case.
+    /// Returns true if a read would stand beside one that is in flight, so that both can be one. With more than [`LOOKED_AT`] in flight it does not look: one
+    /// of them is near in any case.
     pub(crate) fn has_read_beside(&self, offset: u64, length: u64) -> bool {
         if self.flights.len() - self.free.len() > LOOKED_AT {
             return false;
@@ -211,13 +211,13 @@ impl IoTable {
         (0..).zip(&self.flights).filter(move |(_, flight)| is_read(flight)).map(|(number, _)| IoId(number))
     }
 
-    /// What the flash has: it may hang.
+    /// Returns the segments of all I/O in flight on the flash, which may hang.
     pub(crate) fn segments_on_flash(&self) -> impl Iterator<Item = Segment> + '_ {
         let is_there = |flight: &&Flight| flight.purpose.is_some() && flight.io.device == Device::Flash;
         self.flights.iter().filter(is_there).flat_map(|flight| flight.io.segments.iter().copied())
     }
 
-    /// Nobody waits for an I/O any more: what it was for.
+    /// Abandons an I/O that has no waiters any more, and returns its purpose.
     pub(crate) fn abandon(&mut self, io: IoId) -> Option<Purpose> {
         self.flights[io.0 as usize].purpose.replace(Purpose::Abandoned)
     }
@@ -238,7 +238,7 @@ impl IoTable {
         self.free.push(io.0);
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the table, without the payload.
     pub(crate) fn memory(&self) -> u64 {
         let used = self.flights.iter().map(|flight| &flight.io.segments);
         let segments = used.chain(self.spare.iter().flatten()).map(list_bytes).sum::<u64>();
@@ -246,12 +246,12 @@ impl IoTable {
         lists + segments
     }
 
-    /// I/Os of the flash in flight.
+    /// Returns the number of I/Os of the flash in flight.
     pub(crate) fn on_flash(&self) -> usize {
         self.on_flash
     }
 
-    /// I/Os in flight, but for those of the flash.
+    /// Returns the number of I/Os in flight, except those of the flash.
     pub(crate) fn in_flight(&self) -> usize {
         self.flights.len() - self.free.len() - self.on_flash
     }

@@ -17,14 +17,14 @@ use crate::api::{PageId, RequestId};
 use crate::format::superblock::Pointer;
 use crate::sizes::table_bytes;
 
-/// Which of the two regions of pages: copy-on-write metadata, or the homes of the meta map.
+/// Region of pages: copy-on-write metadata, or the homes of the meta map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Region {
     Metadata,
     MetaMap,
 }
 
-/// Where a page lives: region and location (block within it, plus one).
+/// Place of a page: region and location (block within it, plus one).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct PageKey {
     pub region: Region,
@@ -111,7 +111,7 @@ impl PageCache {
         cache
     }
 
-    /// There are to be so many pages. Fewer: those beyond go as soon as they are done with.
+    /// Sets the number of pages. Fewer: those beyond go as soon as they are done with.
     pub(crate) fn set_count(&mut self, pages: u32) {
         let (before, count) = (self.count, pages as usize);
         self.count = count;
@@ -170,12 +170,12 @@ impl PageCache {
         }
     }
 
-    /// Whether pages that are to go are still in use.
+    /// Returns true while pages beyond the count are still in use.
     pub(crate) fn is_shrinking(&self) -> bool {
         self.leaving > 0
     }
 
-    /// A page is done with: it is free, or goes.
+    /// Lets a page go: it is free, or retires if it is beyond the count.
     fn let_go(&mut self, page: u32) {
         if (page as usize) < self.count {
             self.frames[page as usize].state = State::Free;
@@ -189,7 +189,7 @@ impl PageCache {
         }
     }
 
-    /// Chunk of a page, and where it begins there.
+    /// Returns the chunk of a page, and the byte at which it begins there.
     fn place(&self, page: PageId) -> (usize, usize) {
         let page = page.0 as usize;
         (page / CHUNK_PAGES, page % CHUNK_PAGES * self.block_size)
@@ -200,26 +200,26 @@ impl PageCache {
         &self.chunks[chunk][at..at + self.block_size]
     }
 
-    /// The bytes of a private page.
+    /// Returns the bytes of a private page to be changed.
     pub(crate) fn bytes_mut(&mut self, page: PageId) -> &mut [u8] {
         assert_eq!(self.frames[page.0 as usize].state, State::Private, "only private pages change");
         let (chunk, at) = self.place(page);
         &mut self.chunks[chunk][at..at + self.block_size]
     }
 
-    /// The cached page at `key`.
+    /// Returns the cached page at `key`, which counts as used.
     pub(crate) fn get(&mut self, key: PageKey) -> Option<PageId> {
         let page = *self.by_key.get(&key)?;
         self.frames[page.0 as usize].used = true;
         Some(page)
     }
 
-    /// Where a cached page lives.
+    /// Returns the place of a cached page.
     pub(crate) fn key_of(&self, page: PageId) -> PageKey {
         self.frames[page.0 as usize].key
     }
 
-    /// A private page of zeroes, or `None` while every page is in use.
+    /// Allocates a private page of zeroes; `None` while every page is in use.
     pub(crate) fn allocate(&mut self) -> Option<PageId> {
         let page = match self.free.pop() {
             Some(page) => PageId(page),
@@ -230,7 +230,7 @@ impl PageCache {
         Some(page)
     }
 
-    /// Pages that are free or could be made so.
+    /// Returns the number of pages that are free or could be evicted.
     pub(crate) fn available(&self) -> usize {
         self.free.len() + self.by_key.len() - self.writes
     }
@@ -261,7 +261,7 @@ impl PageCache {
         None
     }
 
-    /// A private page that a writer copies from a cached one, which is the next to be evicted unless somebody uses it again.
+    /// Makes a private copy of a cached page for a writer. The cached one is the next to be evicted unless it is used again.
     pub(crate) fn copy_of(&mut self, source: PageId) -> Option<PageId> {
         // The source must not be the victim of the allocation.
         let state = core::mem::replace(&mut self.frames[source.0 as usize].state, State::Private);
@@ -284,21 +284,21 @@ impl PageCache {
         Some(copy)
     }
 
-    /// A private page is done with.
+    /// Releases a private page that has no further use.
     pub(crate) fn release(&mut self, page: PageId) {
         assert_eq!(self.frames[page.0 as usize].state, State::Private);
         self.let_go(page.0);
     }
 
-    /// A private page becomes the cached page at `key`; its write is under way. What was cached there is forgotten: a page that
-    /// a tree leads to can be free in a meta map that contradicts it.
+    /// Publishes a private page as the cached page at `key`; its write is under way. The page that was cached there is forgotten: a page that a tree leads to
+    /// can be free in a meta map that contradicts it.
     pub(crate) fn publish(&mut self, page: PageId, key: PageKey) {
         self.forget(key);
         self.insert(page, key, State::Writing);
         self.writes += 1;
     }
 
-    /// A clean page is written in its place once more; false if it is not clean.
+    /// Begins to write a clean page in its place once more; false if it is not clean.
     pub(crate) fn begin_rewriting(&mut self, page: PageId) -> bool {
         let state = &mut self.frames[page.0 as usize].state;
         let clean = *state == State::Clean;
@@ -315,7 +315,7 @@ impl PageCache {
         assert!(before.is_none(), "a location is cached once");
     }
 
-    /// The write of a page is done.
+    /// Ends the write of a page, which is clean from here on, or goes if it is not current or beyond the count.
     pub(crate) fn written(&mut self, key: PageKey, page: PageId) {
         self.writes -= 1;
         let frame = &mut self.frames[page.0 as usize];
@@ -330,12 +330,12 @@ impl PageCache {
         }
     }
 
-    /// A page's write failed: it stays in memory for good, since nowhere else is it for certain.
+    /// Notes that a page's write failed: the page stays in memory for good, since nowhere else is it for certain.
     pub(crate) fn not_written(&mut self) {
         self.writes -= 1;
     }
 
-    /// The page at `key` is no longer part of anything.
+    /// Drops the page at `key`, which is no longer part of anything.
     pub(crate) fn forget(&mut self, key: PageKey) {
         if let Some(load) = self.loads.get_mut(&key) {
             load.orphan = true;
@@ -347,7 +347,7 @@ impl PageCache {
         }
     }
 
-    /// Whether a load or a write of the location is still in flight: it must not be reused yet.
+    /// Returns true if a load or a write of the location is still in flight: it must not be reused yet.
     pub(crate) fn is_busy(&self, key: PageKey) -> bool {
         self.loads.contains_key(&key)
             || self.by_key.get(&key).is_some_and(|page| self.frames[page.0 as usize].state == State::Writing)
@@ -374,12 +374,12 @@ impl PageCache {
         new
     }
 
-    /// Pages come one by one from here on: one of several could not be read, and whoever asks for another of these would wait for it.
+    /// Makes pages come one by one from here on: one of several could not be read, and requests for the others would wait for it.
     pub(crate) fn load_one_by_one(&mut self) {
         self.filling = false;
     }
 
-    /// The load of a page, noted if it is not yet.
+    /// Returns the load of a page, noted if it is not yet.
     fn load(&mut self, key: PageKey, pointer: Pointer, background: bool) -> &mut Load {
         let PageCache { loads, spare, background_loads, .. } = self;
         loads.entry(key).or_insert_with(|| {
@@ -389,18 +389,17 @@ impl PageCache {
         })
     }
 
-    /// Whether so many pages can come that nobody has asked for, without any having to go: there are free ones, and there have
-    /// always been.
+    /// Returns true if `pages` pages can come that no request asks for, without an eviction: there are free ones, and there have always been.
     pub(crate) fn has_room_beside(&self, pages: usize) -> bool {
         self.filling && self.free.len() >= pages + self.loads.len()
     }
 
-    /// Whether nobody has asked for a page that is on its way.
+    /// Returns true if a page is on its way that no request has asked for.
     pub(crate) fn is_beside(&self, key: PageKey) -> bool {
         self.loads.get(&key).is_some_and(|load| load.beside)
     }
 
-    /// Whether every other page is being written.
+    /// Returns true if at least half of the pages are being written.
     pub(crate) fn has_many_writes(&self) -> bool {
         self.writes * 2 >= self.count
     }
@@ -410,7 +409,7 @@ impl PageCache {
         self.loads.len()
     }
 
-    /// Whether a page is on its way.
+    /// Returns true if a page is on its way from the device.
     pub(crate) fn is_loading(&self, key: PageKey) -> bool {
         self.loads.contains_key(&key)
     }
@@ -420,7 +419,7 @@ impl PageCache {
         self.background_loads
     }
 
-    /// A load has ended, whichever way.
+    /// Ends a load, whichever way it went, and returns it with its waiters.
     pub(crate) fn end_load(&mut self, key: PageKey) -> Load {
         let load = self.loads.remove(&key).expect("a load ends once");
         self.background_loads -= usize::from(load.background);
@@ -441,12 +440,12 @@ impl PageCache {
         }
     }
 
-    /// Pages that hold nothing that can be dropped, apart from `writing` ones: for the audit.
+    /// Returns the number of private pages, which cannot be dropped, without those being written: for the audit.
     pub(crate) fn private_pages(&self) -> usize {
         self.frames.iter().filter(|frame| frame.state == State::Private).count()
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory, pages included.
     pub(crate) fn memory(&self) -> u64 {
         let pages: usize = self.chunks.iter().map(Vec::len).sum();
         let lists = self.free.capacity() + self.replaced.capacity();
@@ -466,7 +465,7 @@ mod tests {
         PageKey { region: Region::Metadata, location }
     }
 
-    /// A checkpoint's page could not be written; the cache dropped it, and what it held could not be read any more, though the
+    /// Guards against a lost page: a checkpoint's page could not be written; the cache dropped it, and its content could not be read any more, though the
     /// engine had had it in memory.
     #[test]
     fn a_page_that_could_not_be_written_stays_in_memory() {

@@ -39,8 +39,8 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    /// Byte offset of a page on the store. A pointer that leads nowhere leads to the first block, which is no page: what is
-    /// read there never passes for one.
+    /// Returns the byte offset of a page on the store. A pointer that leads nowhere leads to the first block, which is no page: its content never passes for
+    /// one.
     pub(crate) fn offset(&self, key: PageKey) -> u64 {
         if !self.is_valid(key) {
             return 0;
@@ -53,13 +53,13 @@ impl Metadata {
         block * self.geometry.block()
     }
 
-    /// A checkpoint is durable: what it replaced is no longer part of anything. Frees so many pages of it; true if there are more.
+    /// Frees at most `most` pages that a checkpoint replaced, which is durable: they are no longer part of anything. Returns true if there are more.
     pub(crate) fn free_replaced(&mut self, most: usize) -> bool {
         let Metadata { allocator, pages, .. } = self;
         allocator.checkpoint_durable(most, |location| pages.forget(PageKey { region: Region::Metadata, location }))
     }
 
-    /// Whether a pointer names a block that exists.
+    /// Returns true if a pointer names a block that exists.
     pub(crate) fn is_valid(&self, key: PageKey) -> bool {
         let blocks = match key.region {
             Region::Metadata => u64::from(self.geometry.metadata_blocks),
@@ -114,7 +114,7 @@ impl Metadata {
         }
     }
 
-    /// Whether a page lies right behind so many from the first on.
+    /// Returns true if a page lies right behind `pages` pages from the first on, in number and on the store.
     fn follows(&self, first: PageKey, pages: u32, key: PageKey) -> bool {
         first.location.checked_add(pages) == Some(key.location)
             && self.offset(first) + u64::from(pages) * self.geometry.block() == self.offset(key)
@@ -140,7 +140,7 @@ pub(crate) struct Missing {
     pub parent: Option<(PageId, u64)>,
 }
 
-/// What a walk found.
+/// Result of a walk down a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Walk {
     /// The leaf.
@@ -151,7 +151,7 @@ pub(crate) enum Walk {
     Missing(Missing),
 }
 
-/// Where a page is.
+/// Place of a page in a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     At(Pointer),
@@ -161,7 +161,7 @@ pub(crate) enum Place {
     Missing(u8, Missing),
 }
 
-/// Whole subtrees that [`Writer::cut`] cuts off for the leaves from `first` up to `end`, where all of them have pages.
+/// Counts the whole subtrees that [`Writer::cut`] cuts off for the leaves from `first` up to `end`, where all of them have pages.
 pub(crate) fn subtrees(first: u64, end: u64, fanout: u64) -> u64 {
     let (mut first, mut end, mut count) = (first, end.max(first), 0);
     loop {
@@ -263,7 +263,7 @@ struct Step {
     page: PageId,
     /// Number of the page within its level.
     index: u64,
-    /// Where it was before, 0 if it is new.
+    /// Location before the change, 0 if the page is new.
     before: u32,
 }
 
@@ -281,8 +281,8 @@ impl Writer {
         Writer { region, root, path: [None; MAX_LEVELS], written: 0 }
     }
 
-    /// The leaf, as a private page to change. `Ok(None)` if there is none and `create` is false. A leaf beyond the reach of
-    /// the root makes the tree higher.
+    /// Returns the leaf, as a private page to change. `Ok(None)` if there is none and `create` is false. A leaf beyond the reach of the root makes the tree
+    /// higher.
     pub(crate) fn leaf(&mut self, metadata: &mut Metadata, leaf: u64, create: bool) -> Result<Option<PageId>, Stop> {
         while leaf >= self.reach(metadata) {
             if !create {
@@ -293,7 +293,7 @@ impl Writer {
         self.seek(metadata, leaf, 0, create)
     }
 
-    /// The leaf as a private page of zeroes, whatever was there: that is not read.
+    /// Returns the leaf as a private page of zeroes, whatever was there: the old page is not read.
     pub(crate) fn blank(&mut self, metadata: &mut Metadata, leaf: u64) -> Result<PageId, Stop> {
         while leaf >= self.reach(metadata) {
             self.raise(metadata)?;
@@ -313,12 +313,12 @@ impl Writer {
         Ok(page)
     }
 
-    /// Leaves that a tree of this height can have.
+    /// Returns the number of leaves that a tree of this height can have.
     fn reach(&self, metadata: &Metadata) -> u64 {
         1u64.checked_shl(shift(&metadata.geometry) * u32::from(self.root.height)).unwrap_or(u64::MAX)
     }
 
-    /// A new root, whose first child is the old one.
+    /// Makes the tree one level higher: a new root, whose first child is the old one.
     fn raise(&mut self, metadata: &mut Metadata) -> Result<(), Stop> {
         let height = usize::from(self.root.height);
         assert!(height + 1 < MAX_LEVELS, "addresses are shorter than that");
@@ -364,8 +364,8 @@ impl Writer {
         Ok(self.path[usize::from(level)].map(|step| step.page))
     }
 
-    /// Leaves out the page on the path to `leaf` that cannot be read, with all below, for a tree that can do without. Gives its
-    /// level; it is still in use, and what it led to is.
+    /// Omits the page on the path to `leaf` that cannot be read, with all below, for a tree that can do without. Returns its level; the page and those below it
+    /// are still in use.
     pub(crate) fn leave_out(&mut self, metadata: &mut Metadata, leaf: u64) -> u8 {
         let bits = shift(&metadata.geometry);
         let index = |level: u8| leaf >> (bits * u32::from(level));
@@ -384,7 +384,7 @@ impl Writer {
         }
     }
 
-    /// The page of a leaf, if the writer is at it.
+    /// Returns the page of a leaf, if the writer is at it.
     pub(crate) fn at_work(&self, leaf: u64) -> Option<PageId> {
         self.path[0].filter(|step| step.index == leaf).map(|step| step.page)
     }
@@ -433,7 +433,8 @@ impl Writer {
         Ok(Pointer { location, birth: metadata.epoch as u32, checksum })
     }
 
-    /// Copy-on-write pages go to any free block; a page of the meta map to the one of its two homes that is not in force.
+    /// Chooses the location of a changed page: any free block for a copy-on-write page, for a page of the meta map the one of its two homes that is not in
+    /// force.
     fn new_location(&self, metadata: &mut Metadata, level: usize, step: Step) -> Result<u32, Stop> {
         match self.region {
             Region::Metadata => {
@@ -518,8 +519,7 @@ pub(crate) enum Unresolved {
     Damaged,
 }
 
-/// Where something was looked up in a tree last: the next is often in the same leaf. For what is looked up one behind the other, as long as
-/// no page comes or goes.
+/// Result of the last lookup in a tree: the next is often in the same leaf. For lookups one behind the other, as long as no page comes or goes.
 #[derive(Default)]
 pub(crate) struct LastLeaf(Option<(u64, Walk)>);
 

@@ -36,12 +36,12 @@ pub struct Paper {
 }
 
 impl Paper {
-    /// Nothing was measured yet: no delay.
+    /// Makes a controller without any measurement: no delay.
     pub fn new(gains: Gains) -> Paper {
         Paper { gains, integral: 0, previous: 0, delay: 0 }
     }
 
-    /// After one more measurement over `time` nanoseconds, in requests a second.
+    /// Returns the controller after one more measurement over `time` nanoseconds, in requests a second.
     pub fn next(self, goal: u64, measured: u64, time: Nanos) -> Paper {
         let bounded = |rate: u64| rate.min(u32::MAX.into()) as i64;
         let error = bounded(goal) - bounded(measured);

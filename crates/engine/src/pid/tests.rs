@@ -20,7 +20,7 @@ fn the_preset_computes_what_the_listing_says() {
     assert_eq!(Paper::new(LISTING).next(20_000, 30_000, SECOND).delay, 0, "no delay below 0");
 }
 
-/// Its first windup: a goal that was out of reach for a while leaves an integral behind, which goes on to delay when the goal is met.
+/// Shows its first windup: a goal that was out of reach for a while leaves an integral behind, which goes on to delay when the goal is met.
 #[test]
 fn the_preset_winds_up_while_the_goal_is_missed() {
     let mut preset = Paper::new(LISTING);
@@ -34,7 +34,7 @@ fn the_preset_winds_up_while_the_goal_is_missed() {
     assert_eq!(preset.delay, 540_000, "0.15 * 6000 * 600: for ever");
 }
 
-/// And its second one: a goal that was met with ease for a while takes as long to be defended.
+/// Shows its second windup: a goal that was met with ease for a while takes as long to be defended.
 #[test]
 fn the_preset_winds_down_while_there_is_room_and_then_falls_short() {
     let mut preset = Paper::new(LISTING);
@@ -93,7 +93,7 @@ fn ours_grows_by_a_twentieth_a_second_at_most() {
     assert!(Throttle::default().next(-WHOLE, SECOND / 10).share <= 25_000, "a tenth of that in a tenth of a second");
 }
 
-/// A device that gives the foreground what the background leaves: 1 less 1.2 times the share, of 1.1 times the goal.
+/// Simulates a device that gives the foreground what the background leaves: 1 less 1.2 times the share, of 1.1 times the goal.
 #[test]
 fn ours_settles_where_the_goal_is_just_met() {
     let mut throttle = Throttle::default();

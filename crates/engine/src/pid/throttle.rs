@@ -10,18 +10,18 @@
 use super::WHOLE;
 use crate::api::Nanos;
 
-/// Of the room that the foreground leaves, in millionths: at once,
+/// Gain of the room that the foreground leaves, at once, in millionths.
 const PROPORTIONAL: i64 = 300_000;
-/// for each second that it is there,
+/// Gain of that room for each second that it is there, in millionths.
 const INTEGRAL: i64 = 200_000;
-/// and of its change in a second.
+/// Gain of that room's change in a second, in millionths.
 const DERIVATIVE: i64 = 50_000;
 /// A goal that is missed by more than this is urgent: what is beyond it counts so many times more.
 const URGENT: i64 = 50_000;
 const URGENCY: i64 = 3;
-/// The share grows by no more than this in a second,
+/// Most by which the share grows in a second, in millionths.
 const UP: i64 = 50_000;
-/// and falls by no more than this.
+/// Most by which the share falls in a second, in millionths.
 const DOWN: i64 = 500_000;
 /// Longer times count as this.
 const LONGEST: Nanos = 10_000_000_000;
@@ -35,7 +35,7 @@ pub const LEAST: i64 = 20_000;
 pub struct Bounds {
     /// Background work always gets this.
     pub least: i64,
-    /// And never more than this.
+    /// Background work never gets more than this.
     pub most: i64,
 }
 
@@ -49,7 +49,7 @@ impl Default for Bounds {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Throttle {
     bounds: Bounds,
-    /// What the integral has come to.
+    /// Sum of the integral so far, in millionths.
     integral: i64,
     previous: i64,
     /// The share, in millionths of the device.
@@ -63,20 +63,20 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// With the least share to begin with. Bounds that are none (below 0, above the whole, or in the wrong order) are made ones.
+    /// Makes a loop with the least share to begin with. Bounds that are none (below 0, above the whole, or in the wrong order) are made ones.
     pub fn new(bounds: Bounds) -> Throttle {
         let most = bounds.most.clamp(0, WHOLE);
         let bounds = Bounds { least: bounds.least.clamp(0, most), most };
         Throttle { bounds, integral: bounds.least, previous: 0, share: bounds.least }
     }
 
-    /// Whether there is nothing left to take from the background.
+    /// Returns true if nothing is left to take from the background: its share is the least.
     pub fn is_at_least(&self) -> bool {
         self.share <= self.bounds.least
     }
 
-    /// After one more measurement over `time` nanoseconds: `miss` is how far the goal was missed, in millionths of it; below 0 is room
-    /// (`Measurement::miss` of `dedup/timing`).
+    /// Returns the loop after one more measurement over `time` nanoseconds: `miss` is the amount by which the goal was missed, in millionths of it; below 0 is
+    /// room (`Measurement::miss` of `dedup/timing`).
     pub fn next(self, miss: i64, time: Nanos) -> Throttle {
         let miss = miss.clamp(-WHOLE, WHOLE);
         let room = -(miss + URGENCY * (miss - URGENT).max(0)).min(WHOLE);
@@ -96,7 +96,7 @@ impl Throttle {
     }
 }
 
-/// The rest after a piece of work that took so long, in nanoseconds, so that it has a part of the device of so many millionths.
+/// Returns the nanoseconds of rest after a piece of work of `work` nanoseconds, so that it takes a part of the device of `part` millionths.
 pub fn rest(part: i64, work: Nanos) -> Nanos {
     if part <= 0 {
         return Nanos::MAX;

@@ -12,22 +12,21 @@ use crate::metadata::tree::{Missing, Unresolved, subtrees};
 use crate::mutant::Mutant;
 use crate::pool::room::Cleared;
 
-/// What becomes of a block.
+/// New content of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Put {
-    /// It is zero.
+    /// Block of zeroes, without a slot.
     Zero,
-    /// It shares a slot that holds what has this digest.
+    /// Slot that the block shares: it holds what has this digest.
     Share(Slot, Digest),
-    /// It gets the next slot, from a buffer that is the slot's from here on. Its bytes travel in the journal if they may.
-    /// `in_row`: it is one of many that are written together, and get slots that follow each other. `offline`: nobody has looked whether
-    /// it is stored already.
+    /// Block that gets the next slot, from a buffer that is the slot's from here on. Its bytes travel in the journal if they may. `in_row`: it is one of many
+    /// that are written together, and get slots that follow each other. `offline`: no look has been taken for a duplicate.
     Fresh { digest: Digest, buffer: BufferId, may_travel: bool, in_row: bool, offline: bool },
-    /// It is in a slot that a job has claimed and written, and that a sync has covered since: the record has nothing to wait for.
+    /// Slot that a job has claimed and written, and that a sync has covered since: the record has nothing to wait for.
     Placed(Slot, Digest),
 }
 
-/// What a job has read before its I/O: a slot, and the digest of what it held.
+/// Slot that a job has read before its I/O, and the digest of what it held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen(pub Slot, pub Digest);
 
@@ -66,7 +65,7 @@ impl Pool {
         entry
     }
 
-    /// A change of one block that nobody has asked for.
+    /// Changes the mapping of one block that no request has asked for.
     pub(crate) fn put_alone(&mut self, key: Key, what: Put) -> Entry {
         if let Put::Fresh { buffer, .. } = what {
             self.buffers.set_incoming(buffer);
@@ -78,13 +77,13 @@ impl Pool {
         entry
     }
 
-    /// Whether a slot holds what a job has seen there, as far as that can be said without waiting.
+    /// Returns true if a slot holds what a job has seen there, as far as that can be said without waiting.
     pub(crate) fn still_holds(&mut self, Seen(slot, digest): Seen) -> bool {
         self.proven_digest(slot).is_ok_and(|found| found.is_some_and(|(found, _)| found == digest))
     }
 
-    /// The same for what a job has made of a slot that it has read: only while that holds what the job has seen. `None`: it does not, or
-    /// nobody can say; the buffer stays the job's.
+    /// Remaps a block to what a job has made of a slot that it has read, while that holds what the job has seen. `None`: it does not, or that cannot be said
+    /// without waiting; the buffer stays the job's.
     pub(crate) fn remap(&mut self, key: Key, seen: Seen, to: Put) -> Option<Entry> {
         self.still_holds(seen).then(|| self.put_alone(key, to))
     }
@@ -111,14 +110,14 @@ impl Pool {
         Ok(true)
     }
 
-    /// The index forgets what generations can no longer tell apart.
+    /// Removes the slots from the index that generations can no longer tell apart.
     pub(crate) fn forget_wrapped(&mut self) {
         while let Some(slots) = self.space.take_wrapped() {
             self.index.forget(slots);
         }
     }
 
-    /// The most that clearing the blocks from `start` up to `stop` can do to a map, beside what the delta clears already.
+    /// Returns the most that clearing the blocks from `start` up to `stop` can do to a map, beside what the delta clears already.
     pub(crate) fn cleared(&self, start: Key, stop: Key) -> Cleared {
         let Some(begins) = self.delta.clear_before(start) else {
             return Cleared { cuts: self.cuts(start, stop), releases: self.releases(start, stop) };
@@ -131,7 +130,7 @@ impl Pool {
         }
     }
 
-    /// The most subtrees that clearing the blocks from `start` up to `stop` can cut off a map.
+    /// Returns the most subtrees that clearing the blocks from `start` up to `stop` can cut off a map.
     pub(crate) fn cuts(&self, start: Key, stop: Key) -> u64 {
         let geometry = &self.metadata.geometry;
         let per_leaf = geometry.map_leaf_entries();
@@ -145,8 +144,7 @@ impl Pool {
         subtrees(first, end, geometry.fanout())
     }
 
-    /// The most slots that clearing the blocks from `start` up to `stop` can release in leaves that it covers in part, and in the map
-    /// buffer.
+    /// Returns the most slots that clearing the blocks from `start` up to `stop` can release in leaves that it covers in part, and in the map buffer.
     pub(crate) fn releases(&self, start: Key, stop: Key) -> u64 {
         let per_leaf = self.metadata.geometry.map_leaf_entries();
         let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
@@ -168,8 +166,8 @@ impl Pool {
         self.delta.clear(start, stop, &mut self.dead)
     }
 
-    /// The active delta may have lost its last reference to a slot. A slot that no tree and no older delta knows then waits
-    /// to become free; the others are settled when the delta is merged.
+    /// Retires a slot if the active delta has lost its last reference to it, and no tree and no older delta knows it: it waits to become free. The others are
+    /// settled when the delta is merged.
     pub(crate) fn retire_if_dead(&mut self, slot: Slot) {
         if self.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
             self.delta.forget(slot);

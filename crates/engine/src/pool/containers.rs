@@ -10,7 +10,7 @@ use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::space::SlotState;
 
 impl Pool {
-    /// Slots that are kept at hand for the next writes.
+    /// Returns the number of slots that are kept at hand for the next writes.
     fn slots_ahead(&self) -> u64 {
         2 * u64::from(self.metadata.geometry.piece_blocks) + 2
     }
@@ -94,7 +94,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether there are containers whose space is not reserved yet, as far as is known.
+    /// Returns true if there are containers whose space is not reserved yet, as far as is known.
     pub(crate) fn may_reserve(&self) -> bool {
         !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some()
     }

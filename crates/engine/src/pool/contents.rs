@@ -1,4 +1,4 @@
-//! What slots hold. The summaries have digest and owner of each, in a tree of their own; which of them are in use is what the space map
+//! Contents of slots: how a duplicate is proven, by all 128 bits of the fingerprint (digest). The summaries have digest and owner of each slot, in a tree of their own; which of them are in use is what the space map
 //! says, and of slots that are new the delta knows it.
 
 use super::Pool;
@@ -16,7 +16,7 @@ use crate::space::SlotState;
 /// The most blocks of one device read.
 const RUN_BLOCKS: usize = 64;
 
-/// What the index and the summaries say of a block.
+/// Answer of the index and the summaries to a look-up of a block.
 pub(crate) enum Known {
     /// A live slot whose digest is this (all its bits).
     Yes(Slot, Digest),
@@ -25,17 +25,17 @@ pub(crate) enum Known {
 }
 
 impl Pool {
-    /// What the deltas know of a slot that they refer to.
+    /// Returns the digest, owner and references that the deltas have of a slot, if one refers to it.
     pub(crate) fn recent(&self, slot: Slot) -> Option<&Recent> {
         self.delta.live(slot).or_else(|| self.frozen.live(slot))
     }
 
-    /// The digest that a slot's summary holds.
+    /// Returns the digest that a slot's summary holds.
     pub(crate) fn summary(&mut self, slot: Slot) -> Result<Option<Digest>, Missing> {
         Ok(self.summary_and_owner(slot)?.map(|(digest, _)| digest))
     }
 
-    /// The digest that a slot's summary holds, and whose the block was first.
+    /// Returns the digest that a slot's summary holds, and the block that the slot was first written for.
     pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
         let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let root = self.roots[TreeId::Summaries as usize];
@@ -50,7 +50,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// The digest that a slot must hold, and the block that it was first written for. `None`: it is not in use.
+    /// Returns the digest that a slot must hold, and the block that it was first written for. `None`: it is not in use.
     pub(crate) fn proven_digest(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
         if let Some(recent) = self.recent(slot) {
             return Ok(Some((recent.digest, recent.owner)));
@@ -61,9 +61,9 @@ impl Pool {
         self.summary_and_owner(slot)
     }
 
-    /// The buffer of the read cache that holds under another slot what this slot holds, of which the map has these check bits. They only
-    /// name a candidate: proof is the whole digest, from the deltas or from the summaries as far as they are in memory. Nothing is read
-    /// for that, since the block itself would cost no more.
+    /// Returns the buffer of the read cache that holds under another slot what this slot holds, of which the map has these check bits. They only name a
+    /// candidate: proof is the whole digest, from the deltas or from the summaries as far as they are in memory. Nothing is read for that, since the block
+    /// itself would cost no more.
     #[inline(never)]
     pub(crate) fn find_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
         let candidate = self.cache.candidate(check)?;
@@ -89,7 +89,7 @@ impl Pool {
         self.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, _| visit(pool, slot, state, digest))
     }
 
-    /// The same, with the block that each slot was first written for.
+    /// Visits the blocks of a leaf as [`Pool::each_block_of_leaf`] does, with the block that each slot was first written for.
     #[inline]
     pub(crate) fn each_owned_block_of_leaf(
         &mut self,
@@ -141,13 +141,13 @@ impl Pool {
             && self.space.container_of(first) == self.space.container_of(slot)
     }
 
-    /// Where a slot's content is on the store.
+    /// Returns the byte offset on the store at which a slot's content is: in the slot, or in the journal that carried it.
     pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
         let carried = self.in_journal.get(&slot).copied();
         carried.unwrap_or_else(|| self.metadata.geometry.slot_block(slot.0)) * self.metadata.geometry.block()
     }
 
-    /// The part of a digest that sharing looks at.
+    /// Returns the part of a digest that sharing looks at.
     pub(crate) fn sharing_digest(&self, digest: Digest) -> Digest {
         first_bits(digest, self.limits.sharing_digest_bits)
     }
@@ -159,13 +159,13 @@ impl Pool {
 }
 
 impl Pool {
-    /// The state of a slot in the space map, as far as the merge under way has come. (Not to be asked from within a step of
-    /// the checkpoint before its counts are merged.)
+    /// Returns the state of a slot in the space map, as far as the merge under way has come. (Not to be asked from within a step of the checkpoint before its
+    /// counts are merged.)
     pub(crate) fn slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
         self.slot_state_after(slot, &mut LastLeaf::default())
     }
 
-    /// The same, after other slots.
+    /// Returns the state of a slot as [`Pool::slot_state`] does; `last` saves walks where slots come in order.
     pub(crate) fn slot_state_after(&mut self, slot: Slot, last: &mut LastLeaf) -> Result<SlotState, Missing> {
         if let Some(state) = self.under_way.as_ref().and_then(|under_way| under_way.merged_state(slot)) {
             return Ok(state);

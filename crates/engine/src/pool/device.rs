@@ -4,24 +4,24 @@ use super::Pool;
 use crate::device::{DeviceKind, DeviceTraits};
 
 impl Pool {
-    /// What it is like.
+    /// Returns the traits of the disk: of the kind that was set, or else what the driver says.
     #[inline]
     pub(crate) fn device(&self) -> &DeviceTraits {
         &self.device
     }
 
-    /// What was set.
+    /// Returns the kind of disk that was set.
     pub(crate) fn device_kind(&self) -> DeviceKind {
         self.device_kind
     }
 
-    /// An operator has said what the disk is.
+    /// Sets the kind of disk that an operator gives.
     pub(crate) fn set_device_kind(&mut self, kind: DeviceKind) {
         self.device_kind = kind;
         self.review_device();
     }
 
-    /// The driver, or an operator, may have said something else.
+    /// Takes the traits of the disk anew: the driver, or an operator, may have given others. Zones for copies follow them.
     pub(crate) fn review_device(&mut self) {
         self.device = DeviceTraits::of(self.device_kind).unwrap_or(self.limits.device);
         self.review_zones();

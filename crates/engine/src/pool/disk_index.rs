@@ -40,39 +40,39 @@ pub struct DiskIndexStatus {
     pub buckets: u64,
     /// Blocks of data that are in it, about.
     pub entries: u64,
-    /// Whether all of them are.
+    /// True if all blocks of data are in it.
     pub is_complete: bool,
     /// Blocks were left out that the background pass brings in.
     pub is_behind: bool,
-    /// Blocks that were looked up in it,
+    /// Number of blocks that were looked up in it.
     pub lookups: u64,
-    /// pages that had to be loaded for that: its own, and those that prove what it names,
+    /// Number of pages that had to be loaded for lookups: its own, and those that prove the slots that it names.
     pub loads: u64,
-    /// and blocks that it knew.
+    /// Number of blocks that it knew.
     pub hits: u64,
 }
 
 impl DiskIndex {
-    /// A block is looked up in it.
+    /// Counts a block that is looked up in the index.
     pub(crate) fn count_lookup(&mut self) {
         self.lookups += 1;
     }
 
-    /// A page is loaded for that.
+    /// Counts a page that is loaded for a lookup.
     pub(crate) fn count_load(&mut self) {
         self.loads += 1;
     }
 
-    /// It knew a block.
+    /// Counts a block that the index knew.
     pub(crate) fn count_hit(&mut self) {
         self.hits += 1;
     }
 }
 
-/// What the engine remembers of it.
+/// State of the index on disk in memory.
 #[derive(Default)]
 pub(crate) struct DiskIndex {
-    /// As the next superblock has it.
+    /// Record of the index, as the next superblock has it.
     pub record: DiskIndexRecord,
     /// Something that matters more needs the metadata.
     gives_up: bool,
@@ -87,23 +87,23 @@ pub(crate) struct DiskIndex {
 impl Pool {
     // ---- when there is one ----
 
-    /// Whether a volume has the policy that looks into the index on disk.
+    /// Returns true if a volume has the policy that looks into the index on disk.
     fn disk_index_is_wanted(&self) -> bool {
         self.any_is_full(Pool::policy_of)
     }
 
-    /// Whether a volume of clients has that policy, of those that it has or that are in force.
+    /// Returns true if a volume of clients has the policy `full`, by the given view of policies: those of the volumes or those in force.
     fn any_is_full(&self, policy: impl Fn(&Pool, &Volume) -> Policy) -> bool {
         let is_full = |volume: &Volume| policy(self, volume) == Policy::Full;
         self.volumes.iter().any(|volume| volume.deleted.is_none() && volume.keeps.is_none() && is_full(volume))
     }
 
-    /// After opening: a change of policies may not have come as far as the index.
+    /// Asks for a checkpoint after opening if a change of policies has not come as far as the index.
     pub(crate) fn open_disk_index(&mut self) {
         self.want_checkpoint |= !self.reads_only && self.disk_index_is_wanted() != self.disk_index.record.is_on();
     }
 
-    /// Its pages go to the discard list.
+    /// Cuts the index off: its pages go to the discard list.
     fn cut_disk_index_off(&mut self) {
         let root = core::mem::take(&mut self.roots[TreeId::DiskIndex as usize]);
         if !root.pointer.is_none() {
@@ -114,7 +114,7 @@ impl Pool {
         self.disk_index.behind.cut_off();
     }
 
-    /// Metadata is short: the next checkpoint gives the index up. False if there is none.
+    /// Lets the next checkpoint give the index up, since metadata is short. Returns false if there is none.
     pub(crate) fn give_up_disk_index(&mut self) -> bool {
         let has_pages = !self.roots[TreeId::DiskIndex as usize].pointer.is_none();
         self.disk_index.gives_up |= has_pages;
@@ -164,7 +164,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// At the beginning of a checkpoint: whether there is to be one.
+    /// Decides at the beginning of a checkpoint if there is to be an index: cuts one off that is not wanted or outgrown, begins one that is.
     pub(crate) fn review_disk_index(&mut self) {
         let wanted = self.disk_index_is_wanted() && !core::mem::take(&mut self.disk_index.gives_up);
         let geometry = self.metadata.geometry;
@@ -204,7 +204,7 @@ impl Pool {
         }
     }
 
-    /// Whether there is one with which something is to be done.
+    /// Returns true if there is an index that is to be built, to become larger, or to get digests of unreadable buckets again.
     pub(crate) fn disk_index_is_unfinished(&self) -> bool {
         let index = &self.disk_index;
         let is_built = index.record.is_complete() || index.record.is_behind();

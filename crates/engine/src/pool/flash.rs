@@ -36,7 +36,7 @@ use crate::sizes::{list_bytes, table_bytes};
 const WANTED: usize = 64;
 /// Blocks that are read from flash at once, at most.
 const MOST_AT_ONCE: usize = 1024;
-/// One buffer in so many is not set aside for a read of flash: whoever waits for one shall get it.
+/// Divisor of the buffers: one in N is not set aside for a read of flash, so that others who wait for one get it.
 const LEFT_OVER: usize = 8;
 /// Reads that may fail before the flash is no longer used.
 const MOST_ERRORS: u32 = 16;
@@ -50,60 +50,60 @@ pub struct FlashParameters {
     pub most_places: u32,
     /// Drawn anew by each opening.
     pub nonce: u64,
-    /// What decides which containers are copied, unless the pool's property says something else. A budget holds in any case.
+    /// Rules for which containers are copied, unless the pool's property says something else. A budget holds in any case.
     pub rules: Rules,
 }
 
 impl FlashParameters {
-    /// Places that flash of so many blocks has before a pool of this geometry, but no more than `most`. 0: it is too small.
+    /// Returns the number of places that flash of N blocks has before a pool of this geometry, but at most `most`. 0: it is too small.
     pub fn places(blocks: u64, most: u32, geometry: &Geometry) -> u32 {
         Shape::new(blocks, most, geometry).map_or(0, |shape| shape.places)
     }
 }
 
-/// How far the flash is believed.
+/// Extent to which the flash is believed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlashMode {
     /// Its log is still to be read.
     Opening,
-    /// What its log says is read from it. Nothing is copied yet: the superblock does not name its stamp.
+    /// Containers that its log names are read from it. Nothing is copied yet: the superblock does not name its stamp.
     Found,
     /// Containers are copied.
     Active,
     /// A write or a sync of it failed, or too many reads: it is not used until the pool is opened again.
     Off,
-    /// It did not answer in time. The same.
+    /// State after it did not answer in time: it is not used until the pool is opened again.
     Late,
 }
 
 /// Figures of the flash. Those that count began when the pool was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashStatus {
-    /// How far it is believed.
+    /// Extent to which it is believed.
     pub mode: FlashMode,
-    /// Containers that it has room for,
+    /// Number of containers that it has room for.
     pub places: u32,
-    /// and that it has.
+    /// Number of containers that can be read from it now; 0 once it is off.
     pub filled: u32,
-    /// Those of them that an earlier opening had copied.
+    /// Containers whose copies an earlier opening had made and this one believed.
     pub found: u32,
-    /// Blocks that reads asked for and got from flash,
+    /// Blocks that reads asked for and got from flash.
     pub read_blocks: u64,
-    /// those that they got from the store,
+    /// Blocks that reads asked for and got from the store.
     pub missed_blocks: u64,
-    /// and those of these that flash had, while the page that proves them was not in memory.
+    /// Blocks among the missed ones that flash had, while the page that proves them was not in memory.
     pub unproven_blocks: u64,
-    /// Reads of flash that failed,
+    /// Reads of flash that failed. The blocks were read from the store.
     pub failed_reads: u64,
-    /// and blocks from there that were not what they must be. Both were read from the store.
+    /// Blocks read from flash that were not what they must be. They were read from the store.
     pub bad_blocks: u64,
     /// Containers copied.
     pub copied: u64,
     /// Containers whose copy was given up: they changed meanwhile, or could not be read.
     pub given_up: u64,
-    /// Bytes of containers written to flash,
+    /// Bytes of containers written to flash.
     pub copied_bytes: u64,
-    /// and of its log.
+    /// Bytes of its log written to flash.
     pub log_bytes: u64,
     /// Bytes that the budget of [`crate::admission::Filter::Budget`] leaves now; 0 without one.
     pub budget_left: u64,
@@ -111,14 +111,14 @@ pub struct FlashStatus {
     pub quadrants: Quadrants,
 }
 
-/// What is known of the flash.
+/// State of the flash in front of the store.
 pub(crate) struct Flash {
     log: Owner,
-    /// What this opening writes there, and what the superblock named when it was opened.
+    /// Stamp that this opening writes there, and the one that the superblock named when it was opened.
     stamp: Stamp,
     found: Stamp,
     admission: Admission,
-    /// What decides where the pool's property does not.
+    /// Rules that decide where the pool's property does not.
     own_rules: Rules,
     places: Places,
     /// Of blocks that are being read from there, what they must be.
@@ -130,27 +130,27 @@ pub(crate) struct Flash {
 }
 
 impl Flash {
-    /// Whose log it is.
+    /// Returns the owner and the shape of the log.
     pub(crate) fn log(&self) -> Owner {
         self.log
     }
 
-    /// The stamp of this opening, and the one that was found.
+    /// Returns the stamp of this opening, and the one that the superblock named.
     pub(crate) fn stamps(&self) -> (Stamp, Stamp) {
         (self.stamp, self.found)
     }
 
-    /// The places.
+    /// Returns the places, to be looked at.
     pub(crate) fn places(&self) -> &Places {
         &self.places
     }
 
-    /// The figures, to be counted on.
+    /// Returns the figures, to be counted on.
     pub(crate) fn counts(&mut self) -> &mut FlashStatus {
         &mut self.status
     }
 
-    /// What was believed when the pool was opened lies there, and so much was left of the budget, if it is known.
+    /// Adopts the containers that were believed when the pool was opened: place, container, generation. With the budget that was left, if it is known.
     pub(crate) fn restore(&mut self, now: Nanos, held: &[(u32, u32, u16)], budget: Option<u64>) {
         for &(place, container, generation) in held {
             self.places.fill(place, container, generation);
@@ -160,12 +160,12 @@ impl Flash {
         (self.status.found, self.status.mode) = (held.len() as u32, FlashMode::Found);
     }
 
-    /// Bytes that the write budget leaves by now; 0 without one.
+    /// Returns the bytes that the write budget leaves by now; 0 without one.
     pub(crate) fn budget_left(&self, now: Nanos) -> u64 {
         self.admission.budget_left(now)
     }
 
-    /// A container is no longer what it was.
+    /// Ends reads of a container from flash: it is no longer what it was.
     pub(crate) fn leave(&mut self, container: u32) {
         if let Some(place) = self.admission.place(container)
             && self.places.filled_by(place) == Some(container)
@@ -174,7 +174,7 @@ impl Flash {
         }
     }
 
-    /// A place is to be written: what it holds is read no more. (Broken on purpose: and is at once written over.)
+    /// Ends reads of a place, which is to be written. (Broken on purpose: and lets it be overwritten at once.)
     pub(crate) fn evict(&mut self, place: u32, at_once: bool) {
         self.places.leave(place);
         if at_once {
@@ -182,7 +182,7 @@ impl Flash {
         }
     }
 
-    /// The log says durably that the first `count` of the places that are leaving hold nothing.
+    /// Frees the first `count` of the places that are leaving: the log says durably that they hold nothing.
     pub(crate) fn forgotten(&mut self, count: usize) {
         for (place, container) in self.places.forgotten(count) {
             if self.admission.place(container) == Some(place) {
@@ -191,51 +191,51 @@ impl Flash {
         }
     }
 
-    /// A copy is where it shall be, and the log says so.
+    /// Notes that a container's copy is in its place, and that the log says so: it is read from there.
     pub(crate) fn fill(&mut self, place: u32, container: u32, generation: u16) {
         self.places.fill(place, container, generation);
         self.admission.note_copied(container);
         self.status.copied += 1;
     }
 
-    /// Whether a container is read from flash. One that is being copied, or that leaves, is not.
+    /// Returns true if a container is read from flash. One that is being copied, or that leaves, is not.
     pub(crate) fn has(&self, container: u32) -> bool {
         !self.is_off()
             && self.admission.place(container).is_some_and(|place| self.places.filled_by(place) == Some(container))
     }
 
-    /// A container is not copied after all.
+    /// Gives up copying a container, and counts that.
     pub(crate) fn give_up(&mut self, container: u32) {
         self.admission.remove(container);
         self.status.given_up += 1;
     }
 
-    /// The next container that may be copied.
+    /// Returns the next container that was read and may be copied.
     pub(crate) fn next_wanted(&self) -> Option<u32> {
         self.wanted.front().copied()
     }
 
-    /// That one has been looked at.
+    /// Drops the container that [`Flash::next_wanted`] returns: it has been looked at.
     pub(crate) fn drop_wanted(&mut self) {
         self.wanted.pop_front();
     }
 
-    /// The log has the new stamp.
+    /// Notes that the log has the new stamp, durably.
     pub(crate) fn stamped(&mut self) {
         self.is_stamped = true;
     }
 
-    /// Whether any container waits to be copied.
+    /// Returns true if any container waits to be copied.
     pub(crate) fn wants_any(&self) -> bool {
         !self.wanted.is_empty()
     }
 
-    /// Whether it is used no more.
+    /// Returns true if the flash is used no more: it failed or did not answer in time.
     pub(crate) fn is_off(&self) -> bool {
         matches!(self.status.mode, FlashMode::Off | FlashMode::Late)
     }
 
-    /// A read of blocks has come back: what one of them must be.
+    /// Ends the read of a block from a place, and returns the digest that the block must have.
     pub(crate) fn end_read(&mut self, slot: Slot, place: u32) -> Option<Digest> {
         self.places.end_read(place);
         self.proofs.remove(&slot)
@@ -247,8 +247,8 @@ impl Flash {
 }
 
 impl Pool {
-    /// There is flash in front of the store. Before the opening, which then gives it its epoch and says what may be believed; or while the
-    /// pool serves, and then nothing is. Each flash of an opening gets another mark.
+    /// Sets the flash in front of the store. Before the opening, which then gives it its epoch and says what may be believed; or while the pool serves, and
+    /// then nothing is. Each flash of an opening gets another mark.
     pub(crate) fn set_flash(&mut self, parameters: FlashParameters) {
         let FlashParameters { blocks, most_places, nonce, rules } = parameters;
         let geometry = self.metadata.geometry;
@@ -301,7 +301,7 @@ impl Pool {
         }
     }
 
-    /// What decides which containers are copied to flash.
+    /// Returns the policy that decides which containers are copied to flash.
     pub(crate) fn flash_policy(&self) -> FlashPolicy {
         self.flash_policy
     }
@@ -330,8 +330,8 @@ impl Pool {
         }
     }
 
-    /// Files that use a container after deduplication, as far as a block device can tell: the most blocks that lead to one of its slots; 1
-    /// if nothing in it is shared. From the pages of the reference counts, as of the newest merge; what cannot be read counts as not shared.
+    /// Returns the number of files that use a container after deduplication, as far as a block device can tell: the most blocks that lead to one of its slots;
+    /// 1 if nothing in it is shared. From the pages of the reference counts, as of the newest merge; what cannot be read counts as not shared.
     fn files_in(&mut self, container: u32) -> Result<u16, Missing> {
         let per_leaf = self.metadata.geometry.block() / 4;
         let slots = self.space.slots_of(container);
@@ -351,7 +351,7 @@ impl Pool {
         Ok(u16::try_from(most).unwrap_or(u16::MAX - 1))
     }
 
-    /// The epoch of the superblock that the opening is about to write. It believes no flash; the one before may have believed one.
+    /// Returns the epoch of the superblock that the opening is about to write. It believes no flash; the one before may have believed one.
     pub(crate) fn begin_epoch(&mut self) -> u64 {
         let epoch = self.superblock.epoch + 1;
         if let Some(flash) = &mut self.flash {
@@ -361,35 +361,35 @@ impl Pool {
         epoch
     }
 
-    /// Replay took a slot: its container was opened before, and its generation may not say so.
+    /// Notes that replay took a slot: its container was opened before, and its generation may not say so.
     pub(crate) fn note_replayed(&mut self, slot: Slot) {
         if !self.mutant(Mutant::ReplayedOnFlash) {
             self.space.note_replayed(slot);
         }
     }
 
-    /// The flash.
+    /// Returns the flash, if there is one.
     pub(crate) fn flash(&self) -> Option<&Flash> {
         self.flash.as_deref()
     }
 
-    /// The same, to work on it.
+    /// Returns the flash to be changed, if there is one.
     pub(crate) fn flash_mut(&mut self) -> Option<&mut Flash> {
         self.flash.as_deref_mut()
     }
 
-    /// The pool does without from here on: it is not written, or the flash is taken away.
+    /// Drops the flash: the pool is not written, or the flash is taken away.
     pub(crate) fn forget_flash(&mut self) {
         self.flash = None;
         self.space.stop_watching();
     }
 
-    /// It is used no more in this run, and the next superblock believes none.
+    /// Switches the flash off for the rest of this run; the next superblock believes none.
     pub(crate) fn switch_flash_off(&mut self) {
         self.end_flash(FlashMode::Off);
     }
 
-    /// The same, because it does not answer.
+    /// Switches the flash off because it does not answer; the next superblock believes none.
     pub(crate) fn leave_late_flash(&mut self) {
         self.end_flash(FlashMode::Late);
     }
@@ -405,22 +405,22 @@ impl Pool {
         }
     }
 
-    /// What the next superblock says of the flash.
+    /// Returns the flash mark for the next superblock; 0: it believes no flash.
     pub(crate) fn flash_mark(&self) -> u16 {
         self.flash.as_ref().filter(|flash| flash.is_stamped && !flash.is_off()).map_or(0, |flash| flash.stamp.mark)
     }
 
-    /// Whether something may be copied: the superblock in force believes the flash.
+    /// Returns true if containers may be copied: the superblock in force believes the flash.
     pub(crate) fn flash_is_believed(&self) -> bool {
         self.superblock.flash != 0 && self.superblock.flash == self.flash_mark()
     }
 
-    /// Whether the superblock in force believes a flash that was there before this one: an opening after a crash would believe its log.
+    /// Returns true if the superblock in force believes a flash that was there before this one: an opening after a crash would believe its log.
     pub(crate) fn another_flash_is_believed(&self) -> bool {
         self.superblock.flash != 0 && !self.flash_is_believed()
     }
 
-    /// Containers that may hold something else by now are read from flash no more.
+    /// Ends reads from flash of containers whose slots may have got new content.
     pub(crate) fn follow_changed_containers(&mut self) {
         let changed = self.space.take_changed();
         if let Some(flash) = &mut self.flash {
@@ -428,20 +428,20 @@ impl Pool {
         }
     }
 
-    /// The generation that a container has now, unless it may hold something else than the flash found of it.
+    /// Returns the generation that a container has now, unless it may hold something else than the flash found of it.
     pub(crate) fn unchanged_generation(&self, container: u32, changed: &BTreeSet<u32>) -> Option<u16> {
         let known = self.space.containers.get(container as usize)?;
         (!changed.contains(&container)).then_some(known.generation)
     }
 
-    /// Whether there is any flash.
+    /// Returns true if there is a flash, in whatever mode.
     #[inline]
     pub(crate) fn has_flash(&self) -> bool {
         self.flash.is_some()
     }
 
-    /// A block is to be read for a request: the place of its container on flash, if it can be read there, and what it must be is known. The
-    /// read has begun then.
+    /// Begins to read a block for a request from flash, and returns the place of its container. `None`: it is not there, or the digest that proves it is not
+    /// known, or no buffer is left.
     #[inline(never)]
     pub(crate) fn read_place(&mut self, slot: Slot, check: u32) -> Option<u32> {
         let place = self.place_of(slot, check);
@@ -462,14 +462,14 @@ impl Pool {
         }
     }
 
-    /// A buffer for the same block, should the flash keep the one that it is read into.
+    /// Takes a buffer for the same block, should the flash keep the one that it is read into.
     fn spare_buffer(&mut self) -> Option<BufferId> {
         let left = self.buffers.free() + self.cache.len();
         let may_take = self.flash_spares.len() < MOST_AT_ONCE && left > self.buffers.count() as usize / LEFT_OVER;
         if may_take { self.any_buffer() } else { None }
     }
 
-    /// One of the buffers that were set aside: a read of flash has ended, or its block is read from the store.
+    /// Takes one of the buffers that were set aside: a read of flash has ended, or its block is read from the store.
     pub(crate) fn take_spare(&mut self) -> BufferId {
         self.flash_spares.pop().expect("each block that is read from flash has one")
     }
@@ -503,7 +503,7 @@ impl Pool {
         digest.filter(|&digest| check_bits(digest) == check).map(|digest| (place, digest))
     }
 
-    /// A read of flash failed, or gave so many blocks that are not what they must be.
+    /// Counts a read of flash that failed, or that gave N blocks which are not what they must be. Too many failures switch the flash off.
     pub(crate) fn note_bad_flash(&mut self, failed: bool, blocks: u64) {
         let Some(flash) = &mut self.flash else { return };
         flash.status.failed_reads += u64::from(failed);
@@ -525,12 +525,12 @@ impl Pool {
         Some(FlashStatus { mode, filled, budget_left, quadrants, ..flash.status })
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the flash, with the list of buffers set aside.
     pub(crate) fn flash_memory(&self) -> u64 {
         self.flash.as_ref().map_or(0, |flash| flash.memory()) + list_bytes(&self.flash_spares)
     }
 
-    /// The pool has grown.
+    /// Makes room for the containers of a pool that has grown.
     pub(crate) fn grow_flash(&mut self) {
         if let Some(flash) = &mut self.flash {
             flash.admission.grow(self.metadata.geometry.containers);

@@ -27,17 +27,17 @@ pub(crate) enum Growing {
     Failed,
 }
 
-/// What the driver has said of growing the pool where metadata runs short.
+/// Offer of the driver to grow the pool where metadata runs short.
 #[derive(Default)]
 pub(crate) struct Offer {
-    /// It would grow it.
+    /// True if the driver would grow the pool.
     stands: bool,
     /// Somebody waits for it to do so, or to take the offer back.
     is_awaited: bool,
 }
 
 impl Pool {
-    /// The driver makes its offer, or takes it back.
+    /// Notes that the driver makes its offer, or takes it back. Nothing waits for it any more.
     pub(crate) fn growth_offered(&mut self, stands: bool) {
         self.growth_offer = Offer { stands, is_awaited: false };
     }
@@ -51,17 +51,17 @@ impl Pool {
         self.growth_offer.stands
     }
 
-    /// Whether somebody waits for the driver to grow the pool, or to take its offer back.
+    /// Returns true if a change waits for the driver to grow the pool, or to take its offer back.
     pub(crate) fn awaits_growth(&self) -> bool {
         self.growth_offer.is_awaited && !self.is_growing()
     }
 
-    /// Whether more metadata may come: a growth is under way, or the driver offers one.
+    /// Returns true if more metadata may come: a growth is under way, or the driver offers one.
     pub(crate) fn may_get_metadata(&self) -> bool {
         self.is_growing() || self.growth_offer.stands
     }
 
-    /// Whether a growth is under way that brings metadata: changes wait for it rather than be refused.
+    /// Returns true if a growth is under way that brings metadata: changes wait for it rather than be refused.
     pub(crate) fn is_growing(&self) -> bool {
         matches!(self.growing, Some(Growing::Reserving(_) | Growing::Ready(_) | Growing::Taken))
     }
@@ -87,21 +87,21 @@ impl Pool {
         }
     }
 
-    /// The space for the new homes is reserved, or cannot be.
+    /// Ends the reservation of the space for the new homes: with `good` it is there, else the growth fails.
     pub(crate) fn homes_reserved(&mut self, good: bool) {
         if let Some(Growing::Reserving(grown)) = self.growing {
             self.growing = Some(if good { Growing::Ready(grown) } else { Growing::Failed });
         }
     }
 
-    /// The geometry that a checkpoint which is about to sync shall put into force.
+    /// Takes the geometry that a checkpoint which is about to sync shall put into force; `None`: no growth is ready.
     pub(crate) fn take_growth(&mut self) -> Option<Geometry> {
         let Some(Growing::Ready(grown)) = self.growing else { return None };
         self.growing = Some(Growing::Taken);
         Some(grown)
     }
 
-    /// A superblock with this geometry is durable in both places.
+    /// Puts a geometry into force: a superblock with it is durable in both places.
     pub(crate) fn grow_to(&mut self, grown: Geometry) {
         self.metadata.geometry = grown;
         self.metadata.allocator.grow(grown.metadata_blocks);
@@ -115,7 +115,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Goes on with a growth to `capacity` and so much metadata as far as possible; its result, when there is one.
+    /// Continues a growth to `capacity` and `metadata` as far as possible. Returns its result, when there is one.
     pub(crate) fn step_growth(&mut self, capacity: u64, metadata: u64) -> Option<Result<(), ControlError>> {
         match self.growing {
             None => match self.metadata.geometry.grown_with(capacity, metadata) {

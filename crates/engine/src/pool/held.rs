@@ -23,18 +23,18 @@ use crate::pool::standing::Phase;
 pub(crate) struct Counted {
     data: u64,
     orphaned: Option<u64>,
-    /// In the order of their numbers.
+    /// Number, kind and mapped blocks of each volume, in the order of their numbers.
     volumes: Vec<(VolumeId, Option<Keeps>, u64)>,
 }
 
-/// What is held at this moment, in blocks.
+/// Blocks that volumes hold at this moment, and the slots for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
     /// Mapped, non-zero blocks of volumes.
     pub mapped: u64,
     /// Mapped blocks of deleted volumes, as far as they are known, whose slots are still to be freed.
     pub leaving: u64,
-    /// Whether all of these are known.
+    /// True if all of these are known.
     pub is_leaving_known: bool,
     /// Slots in use.
     pub data: u64,
@@ -59,23 +59,23 @@ impl Pool {
         }
     }
 
-    /// A checkpoint begins to change the tables.
+    /// Saves the counts of the tables: a checkpoint begins to change them.
     pub(crate) fn note_counted(&mut self) {
         self.counted = Some(self.counts());
     }
 
-    /// A checkpoint has changed all of them.
+    /// Drops the saved counts: a checkpoint has changed all tables.
     pub(crate) fn note_merged(&mut self) {
         self.counted = None;
         self.review_orphans();
     }
 
-    /// A deleted volume leaves the list: what it maps is in subtrees that are still to be walked.
+    /// Adds the blocks of a deleted volume that leaves the list to those in subtrees that are still to be walked.
     pub(crate) fn orphan(&mut self, volume: &Volume) {
         self.orphaned = self.orphaned.map(|blocks| blocks + volume.logical_blocks_used);
     }
 
-    /// So many blocks of such subtrees have been walked.
+    /// Subtracts N blocks of such subtrees that have been walked.
     pub(crate) fn walked_orphans(&mut self, freed: u64) {
         self.orphaned = self.orphaned.map(|blocks| blocks.saturating_sub(freed));
     }

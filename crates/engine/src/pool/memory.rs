@@ -5,17 +5,17 @@ use crate::api::*;
 use crate::format::entry::Slot;
 
 impl Pool {
-    /// How index and read cache share their memory, as it was set.
+    /// Returns the setting of how index and read cache share their memory: the pool's, else that of the limits.
     pub(crate) fn cache_setting(&self) -> Option<CacheSetting> {
         self.pool_cache.or(self.limits.cache.setting)
     }
 
-    /// The buffer that holds a slot's content, if one does.
+    /// Returns the buffer that holds a slot's content: a block that is to be written, or one of the read cache.
     pub(crate) fn in_memory(&self, slot: Slot) -> Option<BufferId> {
         self.dirty.get(&slot).copied().or_else(|| self.cache.peek(slot))
     }
 
-    /// A buffer for whatever needs one, from the free ones or from the read cache.
+    /// Returns a buffer from the free ones, or else evicts one from the read cache; `None`: nothing can be evicted.
     pub(crate) fn any_buffer(&mut self) -> Option<BufferId> {
         while self.buffers.free() == 0 {
             let is_over = self.cache.ahead() > 0 && self.read_streams.are_over(self.now);
@@ -40,14 +40,14 @@ impl Pool {
         self.cache.insert(slot, buffer, &mut self.evicted);
     }
 
-    /// The same, of a block that was written.
+    /// Puts a block that was written into the read cache, unless its buffer is to go.
     #[inline]
     pub(crate) fn keep_written(&mut self, slot: Slot, buffer: BufferId) {
         let recent = if self.cache.is_by_content() { self.recent(slot) } else { None };
         self.keep_cached(slot, buffer, recent.map(|recent| recent.digest));
     }
 
-    /// The same, of a block that was read ahead.
+    /// Puts a block that was read ahead into the read cache.
     pub(crate) fn keep_ahead(&mut self, slot: Slot, buffer: BufferId, digest: Digest) {
         match self.cache.is_by_content() {
             true => self.cache.insert_content_ahead(slot, buffer, digest, &mut self.evicted),
@@ -57,7 +57,7 @@ impl Pool {
         }
     }
 
-    /// The read cache finds blocks by this from here on.
+    /// Lets the read cache find blocks by this key from here on.
     pub(crate) fn set_cache_key(&mut self, key: CacheKey) {
         self.cache.set_key(key, self.limits.most_buffers(self.metadata.geometry.block()) as usize);
     }

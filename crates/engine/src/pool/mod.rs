@@ -92,7 +92,7 @@ pub(crate) struct Pool {
     /// Why it failed, in this run or before.
     pub(crate) failure: Option<Failure>,
     pub(crate) mark: Mark,
-    /// Who must have the pool for it to be written.
+    /// Owner that must have the pool for it to be written.
     pub(crate) owner: Ownership,
     /// Superblocks of checkpoints on their way, and the newest epoch that one was submitted with.
     pub(crate) superblocks_in_flight: u32,
@@ -117,38 +117,38 @@ pub(crate) struct Pool {
     /// The volume of second copies, if there is one that is not deleted.
     pub(crate) copies: Option<VolumeId>,
     pub(crate) index_copy: IndexCopy,
-    /// What the disk under the store is, as was set, and what it is like.
+    /// Kind of the disk under the store, as was set, and its traits.
     device_kind: DeviceKind,
     device: DeviceTraits,
     /// Reads of the pass before blocks share a slot.
     dedup_verify: DedupVerify,
-    /// Which feedback loop sets its pace.
+    /// Feedback loop that sets the pace of the pass.
     throttle: PassThrottle,
     /// Policy of which containers are copied to flash.
     flash_policy: FlashPolicy,
-    /// When a plan of relocation is made and run unasked.
+    /// Times at which a plan of relocation is made and run unasked.
     relocate: Schedule,
     regions: Regions,
     moves: Moves,
     pub(crate) replicas: Replicas,
     pub(crate) delta: Delta,
-    /// What the checkpoint under way merges; empty if there is none.
+    /// Delta that the checkpoint under way merges; empty if there is none.
     pub(crate) frozen: Delta,
-    /// What was counted when the checkpoint under way began: its stages change maps before counts.
+    /// Counts of the tables when the checkpoint under way began: its stages change maps before counts.
     counted: Option<Counted>,
     /// Blocks that deleted volumes map in subtrees that are still to be walked; `None`: not known since the pool was opened.
     orphaned: Option<u64>,
     /// Mappings that are merged, and not in their leaves.
     pub(crate) buffer: MapBuffer,
-    /// The next checkpoints flush all of it,
+    /// Set until the next checkpoints have flushed all of the map buffer.
     pub(crate) want_flush: bool,
-    /// and the last that was to do so found no room for a page.
+    /// Set if the last checkpoint that was to flush all found no room for a page.
     pub(crate) flush_is_stuck: bool,
-    /// and so many pages of metadata were free at the most when such a checkpoint had ended.
+    /// Pages of metadata that were free at the most when such a checkpoint had ended.
     pub(crate) free_when_stuck: u32,
     pub(crate) room: MetadataRoom,
     pub(crate) discards: Vec<Discard>,
-    /// The first so many of them are of the index on disk and cannot be read; the next opening tries again.
+    /// Number of the first of them that are of the index on disk and cannot be read; the next opening tries again.
     pub(crate) stuck_discards: usize,
     pub(crate) space: Space,
     pub(crate) index: Index,
@@ -162,14 +162,14 @@ pub(crate) struct Pool {
     pub(crate) carried: VecDeque<Unwritten>,
     /// Slot writes of carried blocks in flight.
     pub(crate) carried_writes: usize,
-    /// Where the journal has carried blocks whose slots no sync has covered.
+    /// Places in the journal of carried blocks whose slots no sync has covered.
     pub(crate) carried_copies: CarriedCopies,
     /// Blocks that the journal carried and whose slots do not hold them, in a pool that is not written: where they are.
     pub(crate) in_journal: NearMap<Slot, u64>,
     pub(crate) fills: NearMap<Slot, Fill>,
-    /// Lists of those that wait for a fill, with nobody in them.
+    /// Lists of requests that wait for a fill, empty and kept for reuse.
     pub(crate) spare_fill_lists: Vec<Vec<(RequestId, u32)>>,
-    /// What reads follow: blocks are read ahead of them.
+    /// Streams of reads: blocks are read ahead of them.
     pub(crate) read_streams: Streams,
     pub(crate) write_streams: Streams,
     pub(crate) syncs: Syncs,
@@ -181,15 +181,15 @@ pub(crate) struct Pool {
     pub(crate) checkpoints_done: u64,
     /// Changes of reference counts that checkpoints have found since the pool was opened.
     changed_references: u64,
-    /// What the checkpoint under way has lent, between its steps.
+    /// State that the checkpoint under way has lent, between its steps.
     pub(crate) under_way: Option<UnderWay>,
     /// The last of them that freed, or will have freed, what was discarded or what a pass has shared.
     pub(crate) slots_freed_in: u64,
-    /// What of the counters is not kept elsewhere.
+    /// Counters that are not kept elsewhere.
     pub(crate) counters: Counters,
-    /// What was done with the writes of all volumes.
+    /// Counts of the writes of all volumes, by their outcome.
     pub(crate) writes: WriteCounts,
-    /// What was done for reads.
+    /// Counts of the work that was done for reads.
     pub(crate) reads: ReadCounts,
     pub(crate) reserving: bool,
     /// The allocator waits for fresh containers rather than to fill holes.
@@ -198,7 +198,7 @@ pub(crate) struct Pool {
     pub(crate) reserve_at_once: u32,
     /// Space for the metadata of a checkpoint could not be reserved: the host is full.
     pub(crate) metadata_full: bool,
-    /// What a write of new blocks was last refused for.
+    /// Reason for which a write of new blocks was last refused.
     refused: Option<Full>,
     /// Reserving failed: the host is full. Cleared by the next tick.
     pub(crate) host_full: bool,
@@ -220,7 +220,7 @@ pub(crate) struct Pool {
     pub(crate) volume_leaves: u64,
     /// More of the pending slots may be given back.
     pub(crate) mature_left: bool,
-    /// When the last checkpoint ended.
+    /// Time at which the last checkpoint ended.
     pub(crate) last_checkpoint: Nanos,
     pub(crate) last_change: Nanos,
     pub(crate) needs_pump: bool,
@@ -230,13 +230,13 @@ pub(crate) struct Pool {
     /// Of the record that is being written: empty in between, as are the slots of a container that is being opened.
     record_segments: Vec<Segment>,
     free_slots: Vec<bool>,
-    /// What is broken on purpose.
+    /// Mutant that is broken on purpose, if one is.
     #[cfg(feature = "mutants")]
     pub(crate) broken: Option<Mutant>,
 }
 
 impl Pool {
-    /// A pool that is to be opened.
+    /// Makes a pool that is to be opened, with empty tables.
     pub(crate) fn new(parameters: Parameters, limits: Limits, now: Nanos) -> Pool {
         let geometry = parameters.geometry;
         let metadata = Metadata {
@@ -364,7 +364,7 @@ impl Pool {
 
 #[cfg(feature = "mutants")]
 impl Pool {
-    /// Whether this is broken.
+    /// Returns true if this mutant is broken on purpose.
     pub(crate) fn mutant(&self, mutant: Mutant) -> bool {
         self.broken == Some(mutant)
     }
@@ -372,7 +372,7 @@ impl Pool {
 
 #[cfg(not(feature = "mutants"))]
 impl Pool {
-    /// Whether this is broken: never.
+    /// Returns false: without the feature, no mutant is broken.
     #[inline(always)]
     pub(crate) fn mutant(&self, _mutant: Mutant) -> bool {
         false
@@ -380,7 +380,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Where things are on the store, by now.
+    /// Returns the places of everything on the store, by now.
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.metadata.geometry
     }

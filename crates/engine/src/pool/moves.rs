@@ -18,21 +18,21 @@ use crate::mutant::Mutant;
 
 /// Blocks that are moved at a time.
 pub(crate) const MOVED_AT_ONCE: usize = 256;
-/// A pool that is put in order by itself moves so many blocks for two that are written.
+/// Number of blocks that the pool moves by default for two that are written.
 const MOVED_FOR_TWO: u64 = 3;
 const DAY: Nanos = 86_400_000_000_000;
-/// Below low water, less than one in so many free slots lies in empty containers,
+/// Divisor of the free slots: below low water, less than one in N of them lies in empty containers.
 const FREE_IN_EMPTY: u64 = 4;
-/// and less than one in so many containers is empty.
+/// Divisor of the containers: below low water, less than one in N of them is empty.
 const EMPTY_OF_ALL: u64 = 16;
-/// High water is so many times low water.
+/// Ratio of high water to low water.
 const HIGH_WATER: u64 = 3;
-/// Where the disk has heads, of so many free slots
+/// Parts of the free slots, where the disk has heads.
 const ALL: u64 = 16;
-/// so many lie in empty containers at high water.
+/// Parts of these that lie in empty containers at high water.
 const ALL_BUT_ONE: u64 = ALL - 1;
 
-/// What has been moved, by all jobs.
+/// Counts of the blocks that jobs have moved.
 #[derive(Default)]
 pub(crate) struct Moves {
     /// Blocks that might be moved when the pool was opened.
@@ -45,7 +45,7 @@ pub(crate) struct Moves {
 }
 
 impl Pool {
-    /// The pool serves: what its last server left may be moved, or once what it holds, if no server has counted that.
+    /// Sets the allowance when the pool begins to serve: as the last server left it, or as many blocks as the pool holds, if no server has counted that.
     pub(crate) fn note_what_may_move(&mut self) {
         let at_open = match u64::from(self.superblock.allowance).checked_sub(1) {
             Some(parts) => parts * self.allowance_part(),
@@ -54,12 +54,12 @@ impl Pool {
         self.moves.at_open.get_or_insert(at_open);
     }
 
-    /// Blocks of a part of the allowance as the superblock has it.
+    /// Returns the number of blocks of a part of the allowance as the superblock has it.
     fn allowance_part(&self) -> u64 {
         self.metadata.geometry.slots().div_ceil(ALLOWANCE_PARTS)
     }
 
-    /// What is left of the allowance, for the superblock: at most four times what the pool has room for.
+    /// Returns the rest of the allowance, for the superblock: at most four times what the pool has room for.
     pub(crate) fn allowance_to_keep(&self) -> u8 {
         match self.moves.at_open {
             Some(_) => (self.allowance() / self.allowance_part() + 1).min(u8::MAX.into()) as u8,
@@ -67,13 +67,13 @@ impl Pool {
         }
     }
 
-    /// Blocks that may be moved for what has been written.
+    /// Returns the number of blocks that may be moved for what has been written.
     fn allowance(&self) -> u64 {
         let written = self.writes.written_blocks / 2 * MOVED_FOR_TWO;
         (self.moves.at_open.unwrap_or(self.space.data_used) + written).saturating_sub(self.moves.moved)
     }
 
-    /// Blocks that may be moved now.
+    /// Returns the number of blocks that may be moved now, by the setting for defragmentation.
     pub(crate) fn may_move(&self) -> u64 {
         match self.regions().defrag() {
             DefragSetting::Off => 0,
@@ -86,17 +86,17 @@ impl Pool {
         }
     }
 
-    /// Blocks that have got another slot from a job since the pool was opened.
+    /// Returns the number of blocks that have got another slot from a job since the pool was opened.
     pub(crate) fn placed_blocks(&self) -> u64 {
         self.moves.placed
     }
 
-    /// One more.
+    /// Counts a block that has got another slot from a job.
     pub(crate) fn note_placed(&mut self) {
         self.moves.placed += 1;
     }
 
-    /// A block has been moved.
+    /// Counts a block that has been moved, for the budget and for its day.
     pub(crate) fn count_moved(&mut self) {
         let today = self.now / DAY;
         self.moves.moved += 1;
@@ -106,7 +106,7 @@ impl Pool {
         self.moves.moved_on.1 += 1;
     }
 
-    /// Whether a block may be moved to a slot, if the space map shows it free.
+    /// Returns true if a block may be moved to a slot that the space map shows free.
     pub(crate) fn may_move_to(&self, slot: Slot) -> bool {
         let is_free = self.space.contains(slot) && !self.space.is_taken(slot);
         let is_lent = is_free && self.space.is_lent(self.space.container_of(slot));
@@ -115,20 +115,20 @@ impl Pool {
             || is_lent && self.mutant(Mutant::MoveIntoLent)
     }
 
-    /// Whether nobody misses the slots that a batch takes until the old ones are free.
+    /// Returns true if enough slots are free that a batch can take some until the old ones are free.
     pub(crate) fn has_slots_to_move(&self) -> bool {
         let geometry = &self.metadata.geometry;
         self.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
     }
 
-    /// The same, for who claims a whole container.
+    /// Returns true if enough slots are free that a job can claim a whole container.
     pub(crate) fn has_slots_to_claim(&self) -> bool {
         let geometry = &self.metadata.geometry;
         let container = u64::from(geometry.slots_per_container);
         self.has_slots_to_move() && self.space.free() >= (geometry.slots() / 16).max(2 * container)
     }
 
-    /// What decides how many containers are to be empty.
+    /// Returns the figures that decide how many containers are to be empty.
     #[inline]
     fn water(&self) -> Water {
         let geometry = &self.metadata.geometry;
@@ -140,12 +140,12 @@ impl Pool {
         }
     }
 
-    /// Containers that are enough. See above.
+    /// Returns the number of empty containers at which emptying ends: see the head of this file.
     pub(crate) fn high_water(&self) -> u64 {
         self.water().high()
     }
 
-    /// Whether so few containers are empty that others are to be emptied. It is asked with every pump.
+    /// Returns true if so few containers are empty that others are to be emptied. It is asked with every pump.
     #[inline]
     pub(crate) fn is_below_low_water(&self, empty: u64) -> bool {
         self.water().is_low(empty)
@@ -177,7 +177,7 @@ impl Water {
         HIGH_WATER * self.low()
     }
 
-    /// Whether `empty` is less than [`Water::low`], without a division.
+    /// Returns true if `empty` is less than [`Water::low`], without a division.
     #[inline]
     fn is_low(&self, empty: u64) -> bool {
         if empty == 0 {

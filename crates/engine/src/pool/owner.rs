@@ -36,23 +36,23 @@ const PATH_SIZE: usize = 256;
 const SUM_AT: usize = OWNER_SIZE - 8;
 const _: () = assert!(PATH_AT + PATH_SIZE <= SUM_AT);
 
-/// What the owner's process had opened, in the numbers of its kernel (stat(2)).
+/// Numbers of the file or device that the owner's process had opened, as its kernel gives them (stat(2)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opened {
-    /// The file system of the file, or of the device's node: `st_dev`,
+    /// Number of the file system of the file, or of the device's node: `st_dev`.
     pub file_system: u64,
-    /// and the inode in it: `st_ino`.
+    /// Number of the inode in it: `st_ino`.
     pub inode: u64,
     /// The block device, 0 for a file: `st_rdev`.
     pub device: u64,
 }
 
-/// Who has, or had, a pool. Of hosts only hashes are kept, but for the name.
+/// Record of the process that has, or had, a pool. Of hosts only hashes are kept, but for the name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Owner {
     /// Drawn anew by each opening.
     pub nonce: [u8; 16],
-    /// It is done, and nobody has the pool.
+    /// True if the owner has ended, and no process has the pool.
     pub released: bool,
     /// Names the host, as it is installed.
     pub host: [u8; 16],
@@ -60,15 +60,15 @@ pub struct Owner {
     pub hardware: [u8; 16],
     /// Names the time between two starts of the host's kernel; zeroes if that is not known.
     pub boot: [u8; 16],
-    /// The process,
+    /// Number of the process.
     pub pid: u32,
-    /// when it started, in the kernel's ticks since the boot,
+    /// Time at which the process started, in the kernel's ticks since the boot.
     pub started: u64,
-    /// and the namespace in which that is its number.
+    /// Namespace in which `pid` is its number.
     pub pid_namespace: u64,
-    /// What it had opened.
+    /// File or device that it had opened.
     pub opened: Opened,
-    /// When: seconds since 1970.
+    /// Time at which it took the pool: seconds since 1970.
     pub taken: u64,
     /// The host's name, for people; at most 64 bytes are kept.
     pub host_name: String,
@@ -127,7 +127,7 @@ impl Owner {
     }
 }
 
-/// As much of a text as there is room for, up to the end of a character.
+/// Writes as much of a text as there is room for, up to the end of a character.
 fn put_text(bytes: &mut [u8], text: &str) {
     let mut length = text.len().min(bytes.len());
     while !text.is_char_boundary(length) {
@@ -136,35 +136,35 @@ fn put_text(bytes: &mut [u8], text: &str) {
     bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
 }
 
-/// A text of another host, for the terminal of this one: nothing in it that a terminal would obey.
+/// Reads a text of another host, for the terminal of this one: control characters become question marks.
 fn text(bytes: &[u8]) -> String {
     let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let shown = String::from_utf8_lossy(&bytes[..length]);
     shown.chars().map(|char| if char.is_control() { '?' } else { char }).collect()
 }
 
-/// What the engine knows of its own record.
+/// State of the engine's own record.
 #[derive(Default)]
 pub(crate) struct Ownership {
-    /// What the record must say; `None`: nobody looks.
+    /// Nonce that the record must have; `None`: the record is not looked at.
     nonce: Option<[u8; 16]>,
-    /// Looks that have begun,
+    /// Number of looks that have begun.
     begun: u64,
-    /// and the last of them that found the record as it must be.
+    /// Number of the last look that found the record as it must be.
     seen: u64,
     /// The one that the next checkpoint waits for.
     before_checkpoint: Option<Look>,
-    /// One did not: nothing may be written.
+    /// Set if a look did not find the record as it must be: nothing may be written.
     lost: bool,
 }
 
 impl Pool {
-    /// The nonce that the record must have, if there is one.
+    /// Returns the nonce that the record must have, if there is one.
     pub(crate) fn owner_nonce(&self) -> Option<[u8; 16]> {
         self.owner.nonce
     }
 
-    /// Whether the record is not what it must be: nothing may be written, whatever happens.
+    /// Returns true if the record is not as it must be: nothing may be written, whatever happens.
     pub(crate) fn has_lost_owner(&self) -> bool {
         self.owner.lost
     }
@@ -183,12 +183,12 @@ impl Pool {
         Look(number)
     }
 
-    /// Whether a look, or a later one, found the pool to be ours.
+    /// Returns true if this look, or a later one, found the pool to be ours.
     pub(crate) fn is_ours(&self, look: Look) -> bool {
         self.owner.seen >= look.0
     }
 
-    /// Whether a checkpoint may begin: a look of its own says that the pool is ours.
+    /// Returns true if a checkpoint may begin: a look of its own says that the pool is ours. Else begins that look.
     pub(crate) fn may_begin(&mut self) -> bool {
         let look = match self.owner.before_checkpoint {
             Some(look) => look,
@@ -199,18 +199,18 @@ impl Pool {
         is_ours
     }
 
-    /// A look, or a later one, found the pool to be ours.
+    /// Notes that a look found the pool to be ours.
     pub(crate) fn owner_seen(&mut self, number: u64) {
         self.owner.seen = self.owner.seen.max(number);
     }
 
-    /// The record is not what it must be.
+    /// Notes that the record is not as it must be: nothing may be written from here on.
     pub(crate) fn lose_owner(&mut self) {
         self.owner.lost = true;
     }
 
-    /// Whether what was read of the record lets the pool be written; what has failed if not. A record that is gone, or not whole, is a
-    /// damage: it says nothing of another.
+    /// Judges a record that was read: `None` if the pool may be written, else the failure. A record that is gone, or not whole, is a damage: it says nothing of
+    /// another owner.
     pub(crate) fn judge_owner(&self, result: Result<Outcome<'_>, IoError>) -> Option<Failure> {
         let nonce = self.owner.nonce?;
         let record = match result {
@@ -226,7 +226,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// From here on the pool is written only as long as its record has this nonce. To be called before the first event, if at all.
+    /// Lets the pool be written only as long as its record has this nonce. To be called before the first event, if at all.
     pub(crate) fn set_owner(&mut self, nonce: [u8; 16]) {
         self.owner.nonce = Some(nonce).filter(|_| self.metadata.geometry.owner_block().is_some());
     }

@@ -48,7 +48,7 @@ impl Pool {
         true
     }
 
-    /// The changes of blocks that travel in the record say so; they come after so many pages.
+    /// Turns the changes of blocks that travel in the record into carried ones. The blocks come after N pages.
     fn mark_carried(&mut self, pages: u32) {
         let start = self.metadata.geometry.journal_start();
         let mut unwritten = self.journal.unwritten.iter().enumerate().peekable();
@@ -105,7 +105,7 @@ impl Pool {
         parts
     }
 
-    /// Whether so many slots are pending that no more should become so before some are published.
+    /// Returns true if more slots are pending than the limits have: no more should become so before some are published.
     pub(crate) fn has_much_pending(&self) -> bool {
         self.space.pending().len() > self.limits.pending()
     }
@@ -184,8 +184,7 @@ impl Pool {
     }
 }
 
-/// Whether blocks that wait to be written need not wait for more of them to be written together; so many are enough where they are
-/// apart.
+/// Returns true if blocks that wait to be written need not wait for more: they fill a run, or are `apart` of them where they do not follow each other.
 pub(crate) fn are_enough(count: usize, first: Option<&Unwritten>, last: Option<&Unwritten>, apart: usize) -> bool {
     let (Some(first), Some(last)) = (first, last) else { return false };
     let is_one_run = last.slot.0 == first.slot.0 + count as u64 - 1;

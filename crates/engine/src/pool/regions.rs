@@ -21,20 +21,20 @@ use crate::api::DefragSetting;
 use crate::format::entry::Key;
 use crate::limits::REGION_BYTES;
 
-/// More than so often nobody needs to know that a region was read.
+/// Number of times beyond which reads of a region are no longer counted.
 const MOST_SCANS: u16 = 64;
 
 /// Regions that streams have left of late, of which something is remembered.
 const LEFT: usize = 8;
-/// A look at a region costs the processor as much as some device reads: one more for so many blocks is worth it while clients are busy.
+/// Blocks of a region for which one device read more makes a look worth it while clients are busy: it costs the processor as much as some device reads.
 const WORTH_A_LOOK: u64 = 128;
-/// What streams read of the last of them is still on its way.
+/// Regions at the end of the list whose reads by streams are still in flight.
 const ON_ITS_WAY: usize = 1;
 
-/// What is known of a region.
+/// Figures of a region that is read in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Noted {
-    /// How often readers went through a part of it in order, of late.
+    /// Number of times that readers went through a part of it in order, of late.
     scans: u16,
     /// Device reads that they could have been saved since it was last put in order.
     reads: u32,
@@ -44,14 +44,14 @@ pub(crate) struct Noted {
     gone_home: u32,
     /// The slot where its first block is at home, if some of it has gone there.
     pub home: Option<i64>,
-    /// How often it was looked at in vain.
+    /// Number of times that it was looked at in vain.
     pub tries: u8,
-    /// It waits for an empty container.
+    /// Set while it waits for an empty container.
     is_aside: bool,
 }
 
 impl Noted {
-    /// How much it would help its readers to have it in order, if something can be done about it.
+    /// Returns the gain of its readers if it were in order; 0 while it waits for an empty container.
     fn gain(&self) -> u64 {
         if self.is_aside {
             return 0;
@@ -61,13 +61,13 @@ impl Noted {
     }
 }
 
-/// See above.
+/// Table of the regions that are read in order.
 pub(crate) struct Regions {
     /// By the first block of each.
     table: BTreeMap<Key, Noted>,
-    /// Of these there is something to be put in order,
+    /// Number of regions of which something is to be put in order.
     scattered: usize,
-    /// and these wait for an empty container.
+    /// Number of regions that wait for an empty container.
     aside: usize,
     /// Regions that streams have left of late, in this order.
     left: VecDeque<Key>,
@@ -76,12 +76,12 @@ pub(crate) struct Regions {
     most: usize,
     /// Regions that stayed as they were, since the pool was opened.
     given_up: u64,
-    /// How much may be moved to put them in order.
+    /// Blocks that may be moved to put regions in order.
     defrag: DefragSetting,
 }
 
 impl Regions {
-    /// For at most so many regions, of so many blocks each.
+    /// Makes a table of at most `most` regions, of `blocks` blocks each.
     pub(crate) fn new(most: usize, blocks: u64) -> Regions {
         Regions {
             table: BTreeMap::new(),
@@ -95,7 +95,7 @@ impl Regions {
         }
     }
 
-    /// How much may be moved to put regions in order.
+    /// Returns the setting for the blocks that may be moved to put regions in order.
     pub(crate) fn defrag(&self) -> DefragSetting {
         self.defrag
     }
@@ -105,12 +105,12 @@ impl Regions {
         self.defrag = defrag;
     }
 
-    /// Blocks of a region.
+    /// Returns the number of blocks of a region.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// The first block of the region that a block is in.
+    /// Returns the first block of the region that a block is in.
     fn first(&self, key: Key) -> Key {
         Key::new(key.volume(), key.lba() - key.lba() % self.blocks)
     }
@@ -123,7 +123,7 @@ impl Regions {
         self.aside = self.aside + usize::from(noted.is_aside) - usize::from(was_aside);
     }
 
-    /// A reader went through blocks of the region of this one in order. It took so many device reads more than if they had lain so.
+    /// Notes that a reader went through blocks of the region of this one in order. It took `more_reads` device reads more than if they had lain so.
     pub(crate) fn read(&mut self, key: Key, more_reads: u32) {
         let first = self.first(key);
         if !self.table.contains_key(&first) {
@@ -141,7 +141,7 @@ impl Regions {
         });
     }
 
-    /// So many blocks of the region of this one have been written, in whatever order.
+    /// Notes that N blocks of the region of this one have been written, in whatever order.
     pub(crate) fn overwritten(&mut self, key: Key, blocks: usize) {
         if !self.table.is_empty() {
             self.change(self.first(key), |noted| {
@@ -153,7 +153,7 @@ impl Regions {
         }
     }
 
-    /// How often readers went through regions counts half, and what is then nothing is forgotten.
+    /// Halves the counts of readers, and forgets regions whose count is then 0.
     fn age(&mut self) {
         self.table.retain(|_, noted| {
             noted.scans /= 2;
@@ -167,14 +167,14 @@ impl Regions {
         self.aside = self.table.values().filter(|noted| noted.is_aside).count();
     }
 
-    /// The region that it helps most to put in order.
+    /// Returns the region with the largest gain, if there is one with any.
     pub(crate) fn next(&self) -> Option<(Key, Noted)> {
         // Of equal ones the first.
         let best = self.table.iter().max_by_key(|(first, noted)| (noted.gain(), core::cmp::Reverse(**first)))?;
         Some((*best.0, *best.1)).filter(|(_, noted)| noted.gain() > 0)
     }
 
-    /// A stream went on from one block to another, and has left the region of the first if the other is in the next one.
+    /// Notes that a stream went on from one block to another. It has left the region of the first if the other is in the next one.
     pub(crate) fn went_on(&mut self, from: Key, to: Key) {
         let first = self.first(from);
         if first == self.first(to) || self.left.contains(&first) {
@@ -191,13 +191,13 @@ impl Regions {
         }
     }
 
-    /// Whether a stream has left a region of which something is to be put in order.
+    /// Returns true if there is a region that streams have left and read all of, and of which something is to be put in order.
     #[inline]
     pub(crate) fn are_left(&self) -> bool {
         self.left.len() > ON_ITS_WAY
     }
 
-    /// The first region that a stream has left, if it has read all of it.
+    /// Returns the first region that a stream has left, if it has read all of it. Regions without a gain are passed over.
     pub(crate) fn next_left(&mut self) -> Option<(Key, Noted)> {
         while self.are_left() {
             let first = self.left[0];
@@ -209,33 +209,32 @@ impl Regions {
         None
     }
 
-    /// The first region that a stream has left has been seen to.
+    /// Drops the first region that a stream has left: it has been dealt with.
     pub(crate) fn pass_left(&mut self) {
         self.left.pop_front();
     }
 
-    /// Blocks of a region are on their way home, which is here; there may be more of them.
+    /// Notes that blocks of a region are being moved to this home; more of them may follow.
     pub(crate) fn goes_home(&mut self, first: Key, home: i64) {
         self.change(first, |noted| (noted.home, noted.tries) = (Some(home), noted.tries + 1));
     }
 
-    /// A block has been moved: a checkpoint will find it among those that were written, and nobody wrote it.
+    /// Notes that a block has been moved: a checkpoint will find it among those that were written, though no client wrote it.
     pub(crate) fn moved(&mut self, key: Key) {
         self.change(self.first(key), |noted| noted.gone_home = noted.gone_home.saturating_add(1));
     }
 
-    /// There is no empty container for a region: it waits until some have been emptied. If there will be none, what can be brought back to
-    /// this home is.
+    /// Lets a region wait until containers have been emptied. If there will be none, the blocks that can be brought back to this home are.
     pub(crate) fn set_aside(&mut self, first: Key, home: Option<i64>) {
         self.change(first, |noted| (noted.is_aside, noted.home) = (true, home));
     }
 
-    /// Regions that wait for an empty container.
+    /// Returns the number of regions that wait for an empty container.
     pub(crate) fn aside(&self) -> usize {
         self.aside
     }
 
-    /// They can be looked at again.
+    /// Ends the wait of all regions: they can be looked at again.
     pub(crate) fn bring_back(&mut self) {
         for noted in self.table.values_mut().filter(|noted| noted.is_aside) {
             (noted.is_aside, noted.home) = (false, None);
@@ -243,7 +242,7 @@ impl Regions {
         self.count();
     }
 
-    /// There will be no container for them: those without a home stay as they are.
+    /// Ends the wait of all regions, as there will be no container for them: those without a home stay as they are.
     pub(crate) fn give_up_aside(&mut self) {
         let aside: Vec<(Key, Noted)> =
             self.table.iter().filter(|(_, noted)| noted.is_aside).map(|(&first, &noted)| (first, noted)).collect();
@@ -255,23 +254,23 @@ impl Regions {
         }
     }
 
-    /// A region stays as it is: there is no place for it, or it cannot be read.
+    /// Gives a region up, which stays as it is: there is no place for it, or it cannot be read.
     pub(crate) fn give_up(&mut self, first: Key) {
         self.given_up += 1;
         self.in_order(first);
     }
 
-    /// Regions that stayed as they were, since the pool was opened.
+    /// Returns the number of regions that stayed as they were, since the pool was opened.
     pub(crate) fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// A region was looked at in vain.
+    /// Notes that a region was looked at in vain.
     pub(crate) fn tried(&mut self, first: Key) {
         self.change(first, |noted| noted.tries += 1);
     }
 
-    /// A region is in order, as far as it can be.
+    /// Notes that a region is in order, as far as it can be.
     pub(crate) fn in_order(&mut self, first: Key) {
         self.change(first, |noted| {
             *noted = Noted { scans: noted.scans / 2, gone_home: noted.gone_home, ..Noted::default() };
@@ -281,7 +280,7 @@ impl Regions {
         }
     }
 
-    /// Regions of which something is to be put in order.
+    /// Returns the number of regions of which something is to be put in order.
     #[inline]
     pub(crate) fn scattered(&self) -> usize {
         self.scattered
@@ -293,20 +292,20 @@ impl Regions {
         (self.scattered, self.aside) = (0, 0);
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the table.
     pub(crate) fn memory(&self) -> u64 {
         self.table.len() as u64 * REGION_BYTES
     }
 }
 
 impl Pool {
-    /// Which regions are read in order.
+    /// Returns the regions that are read in order.
     #[inline]
     pub(crate) fn regions(&self) -> &Regions {
         &self.regions
     }
 
-    /// The same, for who knows more of them.
+    /// Returns the regions that are read in order, to be changed.
     #[inline]
     pub(crate) fn regions_mut(&mut self) -> &mut Regions {
         &mut self.regions
@@ -339,8 +338,7 @@ mod tests {
         assert_eq!((next(&regions), regions.scattered()), (None, 0));
     }
 
-    /// Regions that were to go to an empty container as a whole stayed as they were if there was none, though some of their blocks could
-    /// have been brought back.
+    /// Checks that blocks with a home are brought back where there is no empty container. Regions that were to go there as a whole stayed as they were.
     #[test]
     fn for_want_of_a_container_what_has_a_home_is_brought_back_there() {
         let mut regions = Regions::new(8, 16);
@@ -403,7 +401,8 @@ mod tests {
         assert!(regions.next_left().is_none());
     }
 
-    /// A region that waits for its places was looked at behind each reader; then idle time gave it up without a look.
+    /// Checks that a reader resets the tries of a region. One that waits for its places was looked at behind each reader; then idle time gave it up without a
+    /// look.
     #[test]
     fn each_reader_brings_new_tries() {
         let mut regions = Regions::new(8, 16);

@@ -8,17 +8,17 @@ use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, Place, Unresolved, Walk, locate};
 
 impl Pool {
-    /// The entry of a block that is not in its leaf yet, if it is not.
+    /// Returns the entry of a block that is not in its leaf yet: from the deltas or the map buffer; `None`: it is in its leaf.
     pub(crate) fn unflushed(&self, key: Key) -> Option<Entry> {
         self.delta.get(key).or_else(|| self.frozen.get(key)).or_else(|| self.buffer.get(key))
     }
 
-    /// The entry of a block, which may be lost.
+    /// Returns the entry of a block, which may be lost. Looks into the deltas and the map buffer, then into its leaf.
     pub(crate) fn map_entry(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
         self.map_entry_after(volume, key, &mut LastLeaf::default())
     }
 
-    /// The same, after others of the volume.
+    /// Returns the entry of a block as [`Pool::map_entry`] does; `last` saves walks after others of the volume.
     pub(crate) fn map_entry_after(
         &mut self,
         volume: usize,
@@ -42,8 +42,8 @@ impl Pool {
         missing.pointer.is_lost() || self.failed_pages.contains(&missing.key)
     }
 
-    /// Whether a block reads as zeroes, as far as that can be said without its leaf: a block whose leaf is on the device and not in memory counts
-    /// as one that does not. `Err`: a page above the leaf has to be loaded first.
+    /// Returns true if a block reads as zeroes, as far as that can be said without its leaf: a block whose leaf is on the device and not in memory counts as
+    /// one that does not. `Err`: a page above the leaf has to be loaded first.
     pub(crate) fn reads_as_zeroes(&mut self, volume: usize, key: Key, last: &mut LastLeaf) -> Result<bool, Missing> {
         let is_zero = |entry: Entry| entry.slot().is_none() && !entry.is_lost();
         if let Some(entry) = self.unflushed(key) {
@@ -62,7 +62,7 @@ impl Pool {
         }
     }
 
-    /// The entry of a block in its leaf, if it is one that can be.
+    /// Returns the entry of a block in its leaf; `None` if it makes no sense, such as one with a slot beyond the pool.
     pub(crate) fn entry_in(&self, leaf: PageId, key: Key) -> Option<Entry> {
         let at = (key.lba() % self.metadata.geometry.map_leaf_entries()) as usize * 8;
         let entry = Entry(u64_at(self.metadata.pages.bytes(leaf), at));
@@ -72,12 +72,12 @@ impl Pool {
 
     // ---- the map ----
 
-    /// What a block maps to, for whoever needs its content.
+    /// Returns the entry of a block, for whoever needs its content: a lost one is an error.
     pub(crate) fn resolve(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
         self.resolve_after(volume, key, &mut LastLeaf::default())
     }
 
-    /// The same, after others of the volume.
+    /// Returns the entry of a block as [`Pool::resolve`] does; `last` saves walks after others of the volume.
     pub(crate) fn resolve_after(&mut self, volume: usize, key: Key, last: &mut LastLeaf) -> Result<Entry, Unresolved> {
         let entry = self.map_entry_after(volume, key, last)?;
         if entry.is_lost() { Err(Unresolved::Damaged) } else { Ok(entry) }

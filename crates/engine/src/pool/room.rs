@@ -46,7 +46,7 @@ use crate::pool::under_way::UnderWay;
 const LEVELS: usize = MAX_HEIGHT as usize + 1;
 /// Pages of each level that are remembered as counted.
 const REMEMBERED: usize = 64;
-/// Pages that are counted where nobody can say exactly.
+/// Pages that are added where the count cannot be exact.
 const SLACK: u64 = 2;
 /// The most pages of maps that the reserve holds for a repair.
 const REPAIRED_PAGES: u64 = 64;
@@ -54,11 +54,11 @@ const REPAIRED_PAGES: u64 = 64;
 /// Pages of maps, by level.
 type PagesByLevel = [u64; LEVELS];
 
-/// How many different pages of maps lead to the keys that were noted, at the most. In order it is exact; else a page may be counted again
-/// when others have come between.
+/// Upper bound for the number of different map pages that lead to the noted keys. It is exact if the keys come in order; else a page may be counted again when
+/// others have come between.
 pub(crate) struct Paths {
     pages: PagesByLevel,
-    /// All of them.
+    /// Sum over all levels.
     total: u64,
     /// The leaf of the last key.
     last: u64,
@@ -78,7 +78,7 @@ impl Paths {
         Paths { pages: [0; LEVELS], total: 0, last: u64::MAX, counted, bits, levels: levels.min(LEVELS) }
     }
 
-    /// Something changes what a block maps to.
+    /// Notes that the mapping of a block changes, and counts the pages that lead to it.
     #[inline]
     pub(crate) fn note(&mut self, key: Key) {
         let leaf = key.0 >> self.bits[0];
@@ -100,7 +100,7 @@ impl Paths {
         }
     }
 
-    /// Nothing has been noted.
+    /// Forgets all keys that were noted.
     pub(crate) fn reset(&mut self) {
         if self.total > 0 {
             (self.pages, self.total, self.last) = ([0; LEVELS], 0, u64::MAX);
@@ -108,21 +108,21 @@ impl Paths {
         }
     }
 
-    /// What others lead to is led to as well.
+    /// Adds the pages that lead to the keys of another set of paths.
     pub(crate) fn add(&mut self, others: &Paths) {
         self.pages.iter_mut().zip(others.pages).for_each(|(pages, more)| *pages += more);
         self.total += others.total;
     }
 
-    /// The same, where no more than so many keys are left.
+    /// Returns the pages by level where at most `keys` of the noted keys are left.
     fn of_at_most(&self, keys: u64) -> PagesByLevel {
         self.pages.map(|pages| pages.min(keys))
     }
 }
 
-/// What the engine knows of its room for metadata.
+/// Room for metadata, as of the last review, and the paths that active delta, frozen delta and map buffer need.
 pub(crate) struct MetadataRoom {
-    /// The paths to the points of the active delta, of the frozen one, and to what is in the map buffer.
+    /// Paths to the points of the active delta, of the frozen one, and to the mappings of the map buffer.
     pub active: Paths,
     pub frozen: Paths,
     pub buffered: Paths,
@@ -131,7 +131,7 @@ pub(crate) struct MetadataRoom {
     /// Levels of the highest map, and pages that maps get when they become higher.
     levels: u64,
     raised: u64,
-    /// What is kept from each.
+    /// Free pages kept from all, from all but clears, and from new blocks.
     reserve: u64,
     for_clear: u64,
     for_overwrite: u64,
@@ -157,7 +157,7 @@ impl MetadataRoom {
     }
 }
 
-/// Who asks for room: see the head of this file.
+/// Kind of change that asks for room: see the head of this file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
     New,
@@ -165,50 +165,50 @@ pub(crate) enum Who {
     Clear,
 }
 
-/// What somebody wants to change.
+/// Change for which room is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
     pub who: Who,
     /// Blocks, and one more for the clear of a request that is one.
     pub changes: usize,
-    /// The leaves that they lie in: these at most,
+    /// Number of leaves that they lie in, at most.
     pub leaves: u64,
-    /// and whether they follow each other.
+    /// True if they follow each other.
     pub are_together: bool,
     pub cleared: Option<Cleared>,
 }
 
 impl Asked {
-    /// So many blocks, anywhere.
+    /// Asks for N new blocks, anywhere, each perhaps in a leaf of its own.
     pub(crate) fn scattered(blocks: usize) -> Asked {
         Asked { who: Who::New, changes: blocks, leaves: blocks as u64, are_together: false, cleared: None }
     }
 
-    /// A clear, with some blocks at its ends. These are written: where nothing led to them they take pages, and keep them.
+    /// Asks for a clear, with some blocks at its ends. These are written: where nothing led to them they take pages, and keep them.
     pub(crate) fn clear(changes: usize, cleared: Cleared) -> Asked {
         let leaves = changes as u64 - 1;
         let who = if leaves > 0 { Who::New } else { Who::Clear };
         Asked { who, changes, leaves, are_together: false, cleared: Some(cleared) }
     }
 
-    /// Nothing.
+    /// Asks for no changes.
     fn nothing() -> Asked {
         Asked { changes: 0, ..Asked::scattered(0) }
     }
 
-    /// Blocks that follow each other, in so many leaves.
+    /// Asks for new blocks that follow each other, in N leaves.
     fn together(blocks: usize, leaves: u64) -> Asked {
         Asked { who: Who::New, changes: blocks, leaves, are_together: true, cleared: None }
     }
 
-    /// The pages of a level that lead to them.
+    /// Returns the number of pages of a level that lead to the changed leaves, at most.
     fn pages(&self, level: u32, geometry: &Geometry) -> u64 {
         let above = geometry.fanout().saturating_pow(level);
         if self.are_together { self.leaves.min(self.leaves.div_ceil(above) + 1) } else { self.leaves }
     }
 }
 
-/// What a checkpoint merges.
+/// Changes that a checkpoint merges, counted for the bound on its pages.
 struct Merged {
     paths: PagesByLevel,
     clears: u64,
@@ -224,7 +224,7 @@ struct Merged {
 impl Pool {
     // ---- the bound ----
 
-    /// A delta, with the paths to its points, and what somebody asks for.
+    /// Counts the changes of a delta, with the paths to its points, together with those that are asked for.
     fn merging(&self, delta: &Delta, paths: PagesByLevel, asked: &Asked) -> Merged {
         let (points, slots) = (delta.points.len() as u64, delta.slots.len() as u64);
         let more = self.merging_alone(asked);
@@ -240,7 +240,7 @@ impl Pool {
         }
     }
 
-    /// What somebody asks for, alone.
+    /// Counts the changes that are asked for, without a delta.
     fn merging_alone(&self, asked: &Asked) -> Merged {
         let geometry = &self.metadata.geometry;
         let more = asked.changes as u64;
@@ -256,7 +256,7 @@ impl Pool {
         }
     }
 
-    /// The most pages that a checkpoint takes which merges this and walks so many pages of subtrees that were cut off.
+    /// Returns the most pages that a checkpoint takes which merges these changes and walks N pages of subtrees that were cut off.
     fn pages_to_merge(&self, merged: &Merged, walked: u64) -> u64 {
         let geometry = &self.metadata.geometry;
         let capacity = self.map_capacity();
@@ -280,7 +280,7 @@ impl Pool {
             + SLACK
     }
 
-    /// The pages of volumes and discards: lists that are written as a whole.
+    /// Returns the most pages of the volume table and the discard list, which are written as a whole.
     fn list_pages(&self, cuts: u64, walked: u64) -> u64 {
         let geometry = &self.metadata.geometry;
         // The subtree at the end of the list is walked first, so its pages are on the list one path at a time.
@@ -297,12 +297,12 @@ impl Pool {
         self.tree_pages(TreeId::MapBuffer, leaves, leaves)
     }
 
-    /// The most pages that changing so many leaves of a table writes, whose size the pool's size gives.
+    /// Returns the most pages that changing N leaves of a table writes, whose size the pool's size gives.
     fn table_pages(&self, tree: TreeId, changed: u64) -> u64 {
         self.tree_pages(tree, changed, self.table_leaves(tree))
     }
 
-    /// The same, of a tree with so many leaves.
+    /// Returns the most pages that changing N leaves of a tree with this number of leaves writes.
     fn tree_pages(&self, tree: TreeId, changed: u64, leaves: u64) -> u64 {
         let fanout = self.metadata.geometry.fanout();
         let (mut pages, mut level, mut height) = (changed.min(leaves), leaves, 0);
@@ -315,7 +315,7 @@ impl Pool {
         pages + if changed > 0 { u64::from(self.roots[tree as usize].height).abs_diff(height) } else { 0 }
     }
 
-    /// All pages that the maps can have, by level.
+    /// Returns the number of all pages that the maps can have, by level.
     fn map_capacity(&self) -> PagesByLevel {
         let fanout = self.metadata.geometry.fanout();
         let mut pages = [0; LEVELS];
@@ -329,7 +329,7 @@ impl Pool {
         pages
     }
 
-    /// Leaves that the map of a volume may have: it may be as large as its volume was before that shrank.
+    /// Returns the leaves that the map of a volume may have: it may be as large as its volume was before that shrank.
     fn leaves_of(&self, volume: &Volume) -> u64 {
         let geometry = &self.metadata.geometry;
         volume.size.max(volume.merged_size).div_ceil(geometry.block() * geometry.map_leaf_entries())
@@ -339,7 +339,7 @@ impl Pool {
         height_for(self.leaves_of(volume), self.metadata.geometry.fanout()).max(root.height)
     }
 
-    /// The pages that flushing all of the map buffer would write, with what the checkpoint under way may put into it.
+    /// Returns the pages that flushing all of the map buffer would write, with the mappings that the checkpoint under way may put into it.
     pub(crate) fn claimed(&self) -> u64 {
         if self.buffer.is_empty() && self.limits.map_buffer == 0 {
             return 0;
@@ -355,7 +355,7 @@ impl Pool {
 
     // ---- what there is ----
 
-    /// Volumes, deltas or the map buffer have changed as a whole: counts anew what stays the same while blocks are written.
+    /// Counts anew what stays the same while blocks are written. Called when volumes, deltas or the map buffer have changed as a whole.
     pub(crate) fn review_room(&mut self) {
         let geometry = self.metadata.geometry;
         let (mut highest, mut raised) = (0, 0);
@@ -391,7 +391,7 @@ impl Pool {
             + 3 * SLACK;
     }
 
-    /// Free pages that are kept from somebody.
+    /// Returns the number of free pages that this kind of change must leave.
     fn kept_from(&self, who: Who) -> u64 {
         let MetadataRoom { reserve, for_clear, for_overwrite, .. } = self.room;
         match who {
@@ -413,14 +413,14 @@ impl Pool {
             .saturating_sub(self.metadata.allocator.taken() - under_way.taken_before)
     }
 
-    /// Whether a volume of so many leaves can come, or become as large: not where a clear of it might find no room.
+    /// Returns true if there is room for a volume of N leaves, or for one to grow to that: a clear of it must find room later.
     pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
         let levels = u64::from(height_for(leaves, self.metadata.geometry.fanout())) + 1;
         let more = levels.saturating_sub(self.room.levels) * 8 + SLACK;
         self.kept_from(Who::Overwrite) + more <= u64::from(self.metadata.allocator.free())
     }
 
-    /// Whether a larger pool, whose tables are longer, still has the room that is kept for trims, where no checkpoint is under way.
+    /// Returns true if a larger pool, whose tables are longer, still has the room that is kept for trims. No checkpoint may be under way.
     pub(crate) fn has_metadata_when_grown(&mut self, grown: Geometry) -> bool {
         let more = grown.metadata_blocks - self.metadata.geometry.metadata_blocks;
         let now = core::mem::replace(&mut self.metadata.geometry, grown);
@@ -432,7 +432,7 @@ impl Pool {
         kept <= u64::from(self.metadata.allocator.free()) + u64::from(more)
     }
 
-    /// A write of new blocks was refused.
+    /// Remembers that a write of new blocks was refused for this, until the pool has grown.
     pub(crate) fn note_refused(&mut self, full: Full) {
         self.refused = Some(full);
     }
@@ -458,14 +458,14 @@ impl Pool {
         (is_full && (was_refused(Full::Data) || !gives)).then_some(Full::Data)
     }
 
-    /// Whether maps are short: less than an eighth of the metadata is left for new blocks.
+    /// Returns true if maps are short of pages: less than an eighth of the metadata is left for new blocks.
     pub(crate) fn is_metadata_short(&self) -> bool {
         self.unclaimed_metadata() < u64::from(self.metadata.geometry.metadata_blocks) / 8
     }
 
     // ---- checkpoints ----
 
-    /// The pages that a checkpoint may take which has just begun: it has frozen the delta. With it, how much it walks of what was cut off.
+    /// Returns the most pages that a checkpoint may take which has just begun and frozen the delta, and the number of cut-off pages that it walks.
     pub(crate) fn promise_pages(&self, walks: bool) -> (u64, u32) {
         let paths = self.room.frozen.of_at_most(self.frozen.points.len() as u64);
         let merged = self.merging(&self.frozen, paths, &Asked::nothing());
@@ -474,16 +474,16 @@ impl Pool {
         (self.pages_to_merge(&merged, budget.max(1).into()), budget)
     }
 
-    /// Pages of cut-off subtrees that a checkpoint walks which takes so many pages without: as many as their slots' counts and states
-    /// find pages for, in half of the rest. One at least.
+    /// Returns the number of cut-off pages that a checkpoint walks which takes `taken` pages without: as many as their slots' counts and states find pages for,
+    /// in half of the rest. At least one.
     fn discard_budget(&self, taken: u64) -> u32 {
         let each = 2 * self.metadata.geometry.map_leaf_entries();
         let free = u64::from(self.metadata.allocator.free()).saturating_sub(taken);
         ((free / 2 / each) as u32).clamp(1, self.limits.discard_pages)
     }
 
-    /// Pages that a checkpoint may take which writes just these leaves of maps and walks so much of what was cut off; if it keeps all that
-    /// is new in the map buffer, so many mappings, the log comes to it.
+    /// Returns the most pages of a checkpoint that writes just these leaves of maps and walks `walked` cut-off pages. With `kept`, all new mappings stay in the
+    /// map buffer, N of them, and the log is added.
     pub(crate) fn pages_planned(&self, leaves: impl Iterator<Item = Key>, walked: u32, kept: Option<u64>) -> u64 {
         let mut paths = Paths::new(&self.metadata.geometry);
         leaves.for_each(|first| paths.note(first));
@@ -496,18 +496,18 @@ impl Pool {
         pages
     }
 
-    /// Whether the leaves of all that is new find no room: a journal was left behind by a server that had more, or counted less.
+    /// Returns true if the leaves of all new mappings find no room: a server that had more, or counted less, has left a journal behind.
     pub(crate) fn lacks_room_for_leaves(&self, under_way: &UnderWay) -> bool {
         under_way.promised > u64::from(self.metadata.allocator.free()) && !self.mutant(Mutant::RoomCountedLow)
     }
 
-    /// A checkpoint has ended: it must not have taken more than was counted.
+    /// Checks at the end of a checkpoint if it has taken more pages than were counted, and remembers the largest excess.
     pub(crate) fn note_taken(&mut self, under_way: &UnderWay) {
         let taken = self.metadata.allocator.taken() - under_way.taken_before;
         self.room.beyond = self.room.beyond.max(taken.saturating_sub(under_way.promised));
     }
 
-    /// What changes of blocks in a row ask for, from the first to the last of them.
+    /// Asks for N changes of blocks in a row, from the first to the last of them.
     pub(crate) fn asked_in_a_row(&self, first: Key, last: Key, changes: usize) -> Asked {
         let bits = self.room.active.bits[0];
         Asked::together(changes, (last.0 >> bits) - (first.0 >> bits) + 1)
@@ -515,12 +515,12 @@ impl Pool {
 }
 
 impl Pool {
-    /// Pages that the checkpoint under way may still take.
+    /// Returns the number of pages that the checkpoint under way may still take; 0 if there is none.
     pub(crate) fn left_to_take(&self) -> u64 {
         self.under_way.as_ref().map_or(0, |under_way| self.left_of(under_way))
     }
 
-    /// Whether somebody can be let in: whether there is metadata for what he asks for, and for all that has been promised before.
+    /// Returns true if there is metadata for this change and for all that has been promised before.
     pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
         let free = u64::from(self.metadata.allocator.free());
         let MetadataRoom { fixed, levels, ref active, .. } = self.room;
@@ -537,24 +537,24 @@ impl Pool {
         self.needed_for(asked) + claimed + self.kept_from(asked.who) <= free
     }
 
-    /// Pages that the checkpoint under way may still take, and the next one with what somebody asks for.
+    /// Returns the pages that the checkpoint under way may still take, and those that the next one takes with this change.
     fn needed_for(&self, asked: &Asked) -> u64 {
         let paths = self.room.active.of_at_most(self.delta.points.len() as u64);
         self.left_to_take() + self.pages_to_merge(&self.merging(&self.delta, paths, asked), 1)
     }
 
-    /// Free pages that nobody has a claim to.
+    /// Returns the number of free pages without a claim: beyond both checkpoints, the map buffer, and the pages kept from new blocks.
     pub(crate) fn unclaimed_metadata(&self) -> u64 {
         let claims = self.needed_for(&Asked::nothing()) + self.claimed() + self.kept_from(Who::New);
         u64::from(self.metadata.allocator.free()).saturating_sub(claims)
     }
 
-    /// The same, when a checkpoint has frozen the delta and has not begun.
+    /// Returns the number of free pages without a claim when a checkpoint has frozen the delta and has not begun.
     pub(crate) fn metadata_to_begin(&self) -> u64 {
         self.unclaimed_metadata().saturating_sub(self.promise_pages(false).0)
     }
 
-    /// Free pages that are not needed for what the checkpoint under way and the next one cannot do without.
+    /// Returns the number of free pages that the checkpoint under way and the next one can do without.
     pub(crate) fn metadata_to_flush(&self, under_way: &UnderWay) -> u64 {
         // What is kept is enough for the next one, if that has nothing to merge.
         let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
@@ -564,20 +564,20 @@ impl Pool {
 }
 
 impl Pool {
-    /// The most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool
-    /// may have no room for.
+    /// Returns the most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool may have no
+    /// room for.
     pub(crate) fn pages_beyond_promise(&self) -> u64 {
         self.room.beyond
     }
 }
 
-/// Whether there is room for changes.
+/// Answer to a change that asks for room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Room {
     Enough,
     /// After the checkpoint that is under way or asked for.
     Later,
-    /// There is nothing left to reclaim.
+    /// No room, and nothing left to reclaim.
     Never,
 }
 
@@ -591,14 +591,14 @@ pub(crate) struct Cleared {
 }
 
 impl Pool {
-    /// Whether there is room in record, ring, delta and metadata; sees to it that there will be.
-    /// Clears that wait for their turn are something to be reclaimed.
+    /// Looks for room in record, ring, delta and metadata; where there is none, asks for the checkpoint or the flush that makes some. Clears that wait for
+    /// their turn are something to be reclaimed.
     pub(crate) fn room_for(&mut self, asked: &Asked, clears_left: bool) -> Room {
         let fits = self.has_metadata(asked);
         self.room_where(asked, fits, clears_left)
     }
 
-    /// The same, where it is known whether there is metadata.
+    /// Looks for room in record, ring and delta, where the answer for metadata is known.
     pub(crate) fn room_where(&mut self, asked: &Asked, has_metadata: bool, clears_left: bool) -> Room {
         let &Asked { changes: more, cleared, .. } = asked;
         if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
@@ -639,13 +639,13 @@ impl Pool {
         Room::Later
     }
 
-    /// The most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
+    /// Returns the most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
     fn cuts_to_merge(&self) -> u64 {
         let joined = (self.delta.releases + self.frozen.releases) / self.metadata.geometry.map_leaf_entries();
         self.delta.cuts + self.frozen.cuts + joined
     }
 
-    /// Whether a checkpoint or a published watermark could free something.
+    /// Returns true if a checkpoint or a published watermark could free something.
     pub(crate) fn is_reclaimable(&self, clears_left: bool) -> bool {
         self.delta.len() + self.frozen.len() > 0
             || self.has_discards()
@@ -655,24 +655,24 @@ impl Pool {
             || clears_left
     }
 
-    /// The next checkpoints flush the map buffer, as far as they can.
+    /// Asks the next checkpoints to flush the map buffer, as far as they can.
     pub(crate) fn ask_to_flush(&mut self) {
         if !self.want_flush && !self.buffer.is_empty() {
             (self.want_flush, self.flush_is_stuck) = (true, false);
         }
     }
 
-    /// Whether there is anything in the map buffer that can be flushed.
+    /// Returns true if the map buffer has anything that can be flushed.
     pub(crate) fn has_to_flush(&self) -> bool {
         !self.buffer.is_empty() && !self.flush_is_stuck
     }
 
-    /// Entries that a part of a clear looks at.
+    /// Returns the number of entries that one part of a clear looks at: half of a turn.
     pub(crate) fn part_steps(&self) -> u64 {
         self.limits.turn_steps() / 2
     }
 
-    /// Whether the delta has little that a clear might cover, however long.
+    /// Returns true if the delta has little that a clear, however long, might cover.
     pub(crate) fn can_clear_at_once(&self) -> bool {
         self.delta.len() as u64 <= self.part_steps()
     }

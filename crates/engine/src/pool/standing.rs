@@ -2,7 +2,7 @@
 
 use crate::api::Nanos;
 
-/// What the engine is doing.
+/// Phase in which the engine is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     Recovering,
@@ -14,7 +14,7 @@ pub(crate) enum Phase {
     Dead,
 }
 
-/// How far the superblock of a failed pool has come.
+/// Step of the superblock that marks a pool as failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
     Wait,
@@ -29,12 +29,12 @@ pub(crate) enum Mark {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Look(pub u64);
 
-/// What is so above, where requests are: told to whom it concerns, for the step that is being taken.
+/// Facts about the requests, which the layer above tells those whom they concern, for the step that is being taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
-    /// No request has been in flight for a while.
+    /// True if no request has been in flight for a while.
     pub is_idle: bool,
-    /// When that will be so, if no request comes.
+    /// Time at which `is_idle` becomes true, if no request comes.
     pub idle_from: Nanos,
     /// Requests are in flight.
     pub are_active: bool,

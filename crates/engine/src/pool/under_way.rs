@@ -7,7 +7,7 @@ use super::Pool;
 use crate::format::entry::Slot;
 use crate::space::SlotState;
 
-/// See above. While a step is being taken the checkpoint has it.
+/// State that a checkpoint under way lends to others between its steps; during a step the checkpoint has it.
 #[derive(Default)]
 pub(crate) struct UnderWay {
     /// Changes of reference counts, found by Maps and Discards. Up to `change_at` they are merged: then in order of slots, with
@@ -24,14 +24,14 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
-    /// The state of a slot whose count the merge has already changed.
+    /// Returns the state of a slot whose count the merge has already changed; `None`: it has not.
     pub(crate) fn merged_state(&self, slot: Slot) -> Option<SlotState> {
         let merged = &self.changes[..self.change_at];
         let at = merged.binary_search_by_key(&slot, |&(slot, _)| slot).ok()?;
         Some(SlotState::from_code(merged[at].1 as u8))
     }
 
-    /// The slots of a range whose counts the merge has already changed, each with its state as a number; some more than once.
+    /// Returns the slots of a range whose counts the merge has already changed, each with its state as a number; some more than once.
     pub(crate) fn merged_in(&self, slots: &Range<u64>) -> &[(Slot, i32)] {
         let merged = &self.changes[..self.change_at];
         let first = merged.partition_point(|&(slot, _)| slot.0 < slots.start);

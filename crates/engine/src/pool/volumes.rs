@@ -26,9 +26,9 @@ use crate::pool::standing::Phase;
 use crate::properties::MOST_BUDGET;
 use crate::schedule::Schedule;
 
-/// A controller goes offline where one slot of so many is free at least,
+/// Divisor of the slots: a controller goes offline only where one slot of N is free at least.
 const ROOM_TO_BEGIN: u64 = 8;
-/// and stays so while one of so many is.
+/// Divisor of the slots: a controller stays offline while one slot of N is free.
 const ROOM_TO_STAY: u64 = 16;
 
 /// A change of volumes that is a record.
@@ -39,7 +39,7 @@ pub(crate) enum VolumeChange {
 }
 
 impl Pool {
-    /// Where a volume is in the list, if it can be used.
+    /// Returns the index of a volume in the list, if it can be used: created, and not deleted.
     pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
         let at = self.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
         self.is_visible(&self.volumes[at]).then_some(at)
@@ -49,12 +49,12 @@ impl Pool {
         volume.since <= self.checkpoints_done && volume.deleted.is_none()
     }
 
-    /// The policy that is in force for a volume.
+    /// Returns the policy that a volume has: its own, else the pool's.
     pub(crate) fn policy_of(&self, volume: &Volume) -> Policy {
         volume.policy.or(self.pool_policy).unwrap_or_default()
     }
 
-    /// When duplicates of a volume are found: hybrid, if nobody has said anything and its policy shares.
+    /// Returns the timing of a volume, which says when its duplicates are found. Without a setting it is hybrid if its policy shares.
     pub(crate) fn timing_of(&self, volume: &Volume) -> Timing {
         volume.timing.unwrap_or(match self.policy_of(volume) {
             Policy::Full | Policy::Select { .. } | Policy::Idedup { .. } => Timing::Hybrid,
@@ -62,8 +62,8 @@ impl Pool {
         })
     }
 
-    /// Whether writes of a volume are stored without a look for duplicates: the background finds those. Where nothing is shared,
-    /// there is nothing to leave to it.
+    /// Returns true if writes of a volume are stored without a look for duplicates: the background finds those. Where nothing is shared, there is nothing to
+    /// leave to it.
     pub(crate) fn is_offline(&self, volume: &Volume) -> bool {
         match volume.timing {
             Some(Timing::Offline) => self.policy_of(volume) != Policy::Native,
@@ -71,8 +71,8 @@ impl Pool {
         }
     }
 
-    /// The controller that chooses the mode of a volume, if one does. Ours does so where being offline can save something, and that is the
-    /// index on disk: a look into the index in memory takes less than a microsecond. The paper's does so wherever it is asked to.
+    /// Returns the controller that chooses the mode of a volume, if one does. Ours does so where being offline can save something, and that is the index on
+    /// disk: a look into the index in memory takes less than a microsecond. The paper's does so wherever it is asked to.
     pub(crate) fn chooser_of(&self, volume: &Volume) -> Option<Controller> {
         let chooses = match volume.controller {
             Controller::Forecast => self.policy_of(volume) == Policy::Full && self.disk_index.record.is_on(),
@@ -81,19 +81,18 @@ impl Pool {
         (chooses && self.timing_of(volume) == Timing::Hybrid).then_some(volume.controller)
     }
 
-    /// Whether there is room for blocks that could have been shared: else a volume whose mode a controller chooses stays inline, or goes back
-    /// to that.
+    /// Returns true if there is room for blocks that could have been shared: else a volume whose mode a controller chooses stays inline, or goes back to that.
     pub(crate) fn has_room_offline(&self, mode: Mode) -> bool {
         let least = if mode == Mode::Offline { ROOM_TO_STAY } else { ROOM_TO_BEGIN };
         self.space.free() >= self.geometry().slots() / least
     }
 
-    /// The policy that a write goes by now: offline is written as with `native`.
+    /// Returns the policy that a write goes by now: offline is written as with `native`.
     pub(crate) fn policy_in_force(&self, volume: &Volume) -> Policy {
         if self.is_offline(volume) { Policy::Native } else { self.policy_of(volume) }
     }
 
-    /// A controller has chosen: in force while the timing leaves it the choice.
+    /// Sets the mode that a controller has chosen: in force while the timing leaves it the choice.
     pub(crate) fn choose_mode(&mut self, volume: VolumeId, mode: Mode) {
         if let Some(at) = self.volume_index(volume) {
             self.volumes[at].is_pressed = mode == Mode::Offline;
@@ -105,12 +104,12 @@ impl Pool {
         self.dedup_verify
     }
 
-    /// Which feedback loop sets the pace of the pass.
+    /// Returns the feedback loop that sets the pace of the pass.
     pub(crate) fn throttle(&self) -> PassThrottle {
         self.throttle
     }
 
-    /// When a plan of relocation is made and run unasked.
+    /// Returns the times at which a plan of relocation is made and run unasked.
     pub(crate) fn relocate_schedule(&self) -> Schedule {
         self.relocate
     }
@@ -121,7 +120,7 @@ impl Pool {
         if possible { Ok(size / block) } else { Err(ControlError::BadSize) }
     }
 
-    /// A number for a volume: the next one; when they have run out, one of which nothing is left.
+    /// Returns a free number for a volume: the next one; when they have run out, one of which nothing is left.
     fn free_number(&self) -> Option<VolumeId> {
         let of_key = |key: u64| (key >> LBA_BITS) as u16;
         let mut used: BTreeSet<u16> = self.volumes.iter().map(|volume| volume.id.0).collect();
@@ -138,14 +137,14 @@ impl Pool {
         (next..=u16::MAX).chain(1..next).find(|number| !used.contains(number)).map(VolumeId)
     }
 
-    /// What a command to resize asks for, as a change.
+    /// Returns the change that a command to resize asks for; `BadSize` if the size is 0, no multiple of a block, or more than a volume can have.
     pub(crate) fn resizing(&self, volume: VolumeId, size: u64) -> Result<VolumeChange, ControlError> {
         Ok(VolumeChange::Resize { volume, blocks: self.blocks_of_size(size)? })
     }
 }
 
 impl Pool {
-    /// The list of volumes has changed.
+    /// Finds the hidden volumes again. Called when the list of volumes has changed.
     fn note_hidden_volumes(&mut self) {
         let find = |keeps| {
             let found = self.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
@@ -156,7 +155,7 @@ impl Pool {
         self.replicas.set_volume(replicas, self.metadata.geometry.slots_per_container);
     }
 
-    /// Does what record `sequence` says again.
+    /// Replays a change of volumes of record `sequence`.
     pub(crate) fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
         let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
         let at = self.volume_index(volume).expect("checked before it was believed");
@@ -180,17 +179,17 @@ impl Pool {
 impl Pool {
     // ---- commands ----
 
-    /// Whether commands that change something are taken.
+    /// Returns true if commands that change something are taken: the pool serves and is not read-only.
     pub(crate) fn takes_changes(&self) -> bool {
         self.phase == Phase::Serving && !self.read_only && !self.reads_only
     }
 
-    /// Whether it is of use to know which regions are read in order.
+    /// Returns true if it is of use to know which regions are read in order: defragmentation is on, and changes are taken.
     pub(crate) fn notes_regions(&self) -> bool {
         self.regions().defrag() != DefragSetting::Off && self.takes_changes()
     }
 
-    /// Enters a volume; it is created when so many checkpoints are done.
+    /// Enters a volume. Returns the number of checkpoints after which it is created.
     pub(crate) fn create_volume(&mut self, name: &str, size: u64, policy: Option<Policy>) -> Result<u64, ControlError> {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
@@ -252,14 +251,14 @@ impl Pool {
         Ok(since)
     }
 
-    /// Makes a volume that nobody sees, of a block for each slot, or for each place of one.
+    /// Enters a hidden volume, of a block for each slot, or for each place of one.
     pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
         let places = if keeps == Keeps::Replicas { PLACES } else { 1 };
         let size = places * self.metadata.geometry.slots() * self.metadata.geometry.block();
         self.enter_volume(keeps.name(), size, Some(Policy::Native), Some(keeps))
     }
 
-    /// Changes properties. They are durable when so many checkpoints are done.
+    /// Changes properties of a volume. Returns the number of checkpoints after which they are durable.
     pub(crate) fn set_volume(&mut self, volume: VolumeId, change: VolumeProperties) -> Result<u64, ControlError> {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
@@ -280,7 +279,7 @@ impl Pool {
         Ok(self.after_next_checkpoint())
     }
 
-    /// Properties are those that the superblock says.
+    /// Adopts the properties that the superblock has.
     pub(crate) fn adopt_settings(&mut self) {
         let superblock = self.superblock;
         (self.pool_policy, self.pool_memory) = (superblock.pool_policy, superblock.memory);
@@ -327,7 +326,7 @@ impl Pool {
 
     // ---- records ----
 
-    /// Does a change, if there is room for it, and gives the record that has it; `None` if it has to wait.
+    /// Applies a change, if there is room for it, and returns the record that has it; `None` if it has to wait.
     pub(crate) fn change_volume(
         &mut self,
         change: VolumeChange,
@@ -386,7 +385,7 @@ impl Pool {
     }
 }
 
-/// The end of everything that a volume can have: whole subtrees are cut off there.
+/// Returns the end of everything that a volume can have: whole subtrees are cut off there.
 pub(crate) fn end_of(volume: VolumeId) -> Key {
     Key::new(volume, MAX_BLOCKS)
 }
@@ -400,7 +399,7 @@ mod tests {
     use crate::format::superblock::{DigestFunction, Parameters, Superblock};
     use crate::limits::Limits;
 
-    /// The number after the last one used to be 0, and a superblock with that is refused: the pool would have been lost.
+    /// Checks that a superblock with the number after the last one is not made: it was 0, and such a superblock is refused.
     #[test]
     fn numbers_are_used_again_when_they_have_run_out_but_not_while_anything_names_them() {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();

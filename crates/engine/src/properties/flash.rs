@@ -10,8 +10,8 @@ const MOST_TENTHS: u16 = 1000;
 /// The bit of [`FlashPolicy::encode`] that says that it is the paper's.
 const PAPER: u32 = 1 << 31;
 
-/// What decides which containers are copied to flash. Written `budget`, `paper`, or `paper:` and any of `filter=N`, `delay=N` and
-/// `comparison=M`, each also `off`.
+/// Policy that selects which containers are copied to flash. Written `budget`, `paper`, or `paper:` and any of `filter=N`, `delay=N` and `comparison=M`, each
+/// also `off`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum FlashPolicy {
     /// Ours: the threshold rises as the write budget of the day is used up.
@@ -33,14 +33,14 @@ pub struct PaperModules {
 }
 
 impl Default for PaperModules {
-    /// The slides' PF.thr and the m of their example. They do not say what delay_count begins with.
+    /// Returns PF.thr of the slides and the m of their example. The slides do not say what delay_count begins with.
     fn default() -> PaperModules {
         PaperModules { filter: 5, delay: 3, comparison: 15 }
     }
 }
 
 impl FlashPolicy {
-    /// In four bytes; 0 is the default.
+    /// Encodes the policy in four bytes; 0 is the default.
     pub(crate) fn encode(self) -> u32 {
         match self {
             FlashPolicy::Budget => 0,
@@ -50,7 +50,7 @@ impl FlashPolicy {
         }
     }
 
-    /// What was encoded; `None` for what cannot be.
+    /// Decodes a number of [`FlashPolicy::encode`]; `None` for numbers that it never gives.
     pub(crate) fn decode(code: u32) -> Option<FlashPolicy> {
         if code == 0 {
             return Some(FlashPolicy::Budget);

@@ -8,7 +8,7 @@ use crate::format::geometry::Geometry;
 use crate::format::record;
 use crate::format::superblock::SUPERBLOCK_SIZE;
 
-/// Where the key is in a superblock.
+/// Bytes of a superblock that hold the key.
 const KEY: core::ops::Range<usize> = 56..88;
 
 /// Knows where on the store what is to be left out can be.
@@ -37,7 +37,7 @@ impl Mask {
         }
     }
 
-    /// Whether a superblock is at this byte of the store.
+    /// Returns true if a superblock is at this byte of the store.
     pub(super) fn has_key(&self, offset: u64) -> bool {
         self.superblocks.contains(&(offset / self.block))
     }

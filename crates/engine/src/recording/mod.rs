@@ -37,7 +37,7 @@ pub const VERSION: u16 = 7;
 /// Calls between two marks.
 const MARK_PERIOD: u32 = 1024;
 
-/// What a recording begins with.
+/// Beginning of a recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The version of the program that made it.
@@ -48,14 +48,14 @@ pub struct Header {
     pub limits: Limits,
     /// The time of opening.
     pub now: Nanos,
-    /// Whether the pool was opened with [`Engine::open_to_read`].
+    /// True if the pool was opened with [`Engine::open_to_read`].
     pub reads_only: bool,
     /// The nonce that the record of the owner must have ([`Pool::set_owner`]).
     pub owner: Option<[u8; 16]>,
 }
 
 impl Header {
-    /// An engine as it was when the recording began.
+    /// Opens an engine as it was when the recording began.
     pub fn open(&self) -> Engine {
         let open = if self.reads_only { Engine::open_to_read } else { Engine::open };
         let mut engine = open(self.parameters, self.limits, self.now);
@@ -66,7 +66,7 @@ impl Header {
     }
 }
 
-/// What a recording says, one after the other.
+/// Entries of a recording, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call<'a> {
     /// [`Engine::handle`]. Recorded before it is called.
@@ -84,9 +84,9 @@ pub enum Call<'a> {
     SetLimits(Limits),
     /// Calls of [`Engine::next_effect`] that followed each other.
     Effects {
-        /// How many returned an effect.
+        /// Number of calls that returned an effect.
         taken: u64,
-        /// Whether the last one found none any more.
+        /// True if the last one found none any more.
         drained: bool,
     },
     /// Not a call: the hash of all effects so far ([`EffectHash`]).
@@ -129,12 +129,12 @@ pub struct EffectHash {
 }
 
 impl EffectHash {
-    /// No effects yet, of a pool with these parameters.
+    /// Makes the hash of no effects, for a pool with these parameters.
     pub fn new(parameters: &Parameters) -> EffectHash {
         EffectHash { hash: 0, mask: Mask::new(&parameters.geometry), scratch: Vec::new(), page: Vec::new() }
     }
 
-    /// The hash.
+    /// Returns the hash of all effects so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -245,18 +245,18 @@ impl Recorder {
         }
     }
 
-    /// What is to be written next.
+    /// Returns the bytes that have to be written next.
     pub fn bytes(&self) -> &[u8] {
         &self.out
     }
 
-    /// It has been taken.
+    /// Drops the bytes that have been taken.
     pub fn clear(&mut self) {
         self.out.clear();
         self.taken_sum = self.sum;
     }
 
-    /// [`Engine::handle`] is about to be called.
+    /// Writes an event to the recording, just before the call of [`Engine::handle`].
     pub fn event(&mut self, engine: &Engine, now: Nanos, event: Event<'_>) {
         if let Event::Done { io, result: Ok(Outcome::Bytes(bytes)) } = event {
             let mut page = core::mem::take(&mut self.page);
@@ -270,22 +270,22 @@ impl Recorder {
         }
     }
 
-    /// [`Engine::take_buffer`] was called.
+    /// Writes a call of [`Engine::take_buffer`] to the recording, after it.
     pub fn took_buffer(&mut self, buffer: Option<BufferId>) {
         self.call(&Call::TakeBuffer(buffer));
     }
 
-    /// [`Engine::return_buffer`] is about to be called.
+    /// Writes a call of [`Engine::return_buffer`] to the recording, just before it.
     pub fn returns_buffer(&mut self, buffer: BufferId) {
         self.call(&Call::ReturnBuffer(buffer));
     }
 
-    /// [`Engine::set_limits`] is about to be called.
+    /// Writes a call of [`Engine::set_limits`] to the recording, just before it.
     pub fn sets_limits(&mut self, limits: Limits) {
         self.call(&Call::SetLimits(limits));
     }
 
-    /// [`Engine::next_effect`] was called.
+    /// Writes a call of [`Engine::next_effect`] to the recording, after it.
     pub fn effect(&mut self, engine: &Engine, effect: Option<Effect>) {
         match effect {
             Some(effect) => {
@@ -302,14 +302,14 @@ impl Recorder {
         }
     }
 
-    /// The program comes to its end.
+    /// Ends the recording when the program comes to its end.
     pub fn close(&mut self) {
         self.end_effects(false);
         self.mark();
         self.put(&Call::End(Ending::Closed));
     }
 
-    /// The program has panicked, perhaps in a call that has not returned.
+    /// Ends the recording when the program has panicked, perhaps in a call that has not returned.
     pub fn panicked(&mut self, unreturned: Option<Unreturned>) {
         self.end_effects(false);
         self.mark();
@@ -319,7 +319,7 @@ impl Recorder {
         self.put(&Call::End(Ending::Panicked));
     }
 
-    /// The recording cannot go on: what was not taken is not part of it.
+    /// Ends a recording that cannot go on: bytes that were not taken are not part of it.
     pub fn give_up(&mut self, ending: Ending) {
         self.out.clear();
         self.sum = self.taken_sum;

@@ -30,7 +30,7 @@ pub enum BadHeader {
     Damaged,
 }
 
-/// What the next bytes are.
+/// Result of decoding the next bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded {
     /// A call of so many bytes: [`Decoder::call`].
@@ -110,7 +110,7 @@ impl Decoder {
         }
     }
 
-    /// The call that was read last.
+    /// Returns the call that was read last.
     pub fn call(&self) -> Call<'_> {
         let Call::Handle { now, event } = self.call else { return self.call };
         let event = match event {
@@ -440,7 +440,7 @@ impl<'a> Reader<'a> {
         Ok(from.wrapping_add((change >> 1) ^ (change & 1).wrapping_neg()))
     }
 
-    /// The length of a list.
+    /// Reads the length of a list; a length above [`MOST`] is damage.
     fn count(&mut self) -> Result<u64, Stop> {
         let count = self.number()?;
         if count > MOST { Err(Stop::Damaged) } else { Ok(count) }
@@ -489,7 +489,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The policy of this number: what has no threshold ends here, what has one goes on with it.
+    /// Reads the rest of a policy with this number: a policy without a threshold ends here, others go on with it.
     fn policy_of(&mut self, code: u8) -> Result<Policy, Stop> {
         match Policy::decode(code, 0) {
             Some(policy) => Ok(policy),
@@ -533,7 +533,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The header from its superblock on, and its checksum.
+    /// Reads the header from its superblock on, and its checksum.
     fn header(&mut self) -> Result<(Header, u64), Stop> {
         let superblock = Superblock::decode(self.take(SUPERBLOCK_SIZE)?).map_err(|_| Stop::Damaged)?;
         let limits = self.limits()?;

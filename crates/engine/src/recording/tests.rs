@@ -60,7 +60,7 @@ fn lists() -> impl Strategy<Value = Lists> {
     })
 }
 
-/// The call of this number, with these numbers in it: every one that there can be.
+/// Makes the call of this number, with these numbers in it: each of the possible ones.
 fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<'_> {
     let policy = match a % 5 {
         0 => None,
@@ -182,7 +182,7 @@ proptest! {
     }
 }
 
-/// One of each.
+/// Makes a recording with one call of each kind; returns it with the length of its header.
 fn sample() -> (Recorder, usize) {
     let known = BlockContent { digest: Digest([9; 16]), zero: false, record_like: false };
     let input = BlockInput { buffer: BufferId(3), content: Some(known) };
@@ -197,7 +197,7 @@ fn sample() -> (Recorder, usize) {
     (recorder, head)
 }
 
-/// What can be read of a recording, and what stopped it.
+/// Reads a recording; returns the number of calls, and the result that stopped it.
 fn read(bytes: &[u8]) -> (usize, Decoded) {
     let (_, mut decoder, mut at) = decode_header(bytes).ok().unwrap();
     let mut calls = 0;

@@ -31,7 +31,7 @@ pub(super) mod tag {
     pub const GROWTH_OFFERED: u8 = 16;
 }
 
-/// A number, seven bits a byte, the lowest first.
+/// Writes a number, seven bits a byte, the lowest first.
 pub(super) fn number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -40,14 +40,14 @@ pub(super) fn number(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Several.
+/// Writes several numbers, one after another.
 pub(super) fn fields(out: &mut Vec<u8>, values: &[u64]) {
     for &value in values {
         number(out, value);
     }
 }
 
-/// What was added to a number, or taken from it.
+/// Writes the difference between two numbers, with its sign in the lowest bit.
 fn change(out: &mut Vec<u8>, from: u64, to: u64) {
     let change = to.wrapping_sub(from) as i64;
     number(out, ((change << 1) ^ (change >> 63)) as u64);
@@ -169,7 +169,7 @@ fn request(out: &mut Vec<u8>, submit: &Submit<'_>) {
     }
 }
 
-/// The digest of a zero block is not used, and mostly zero itself.
+/// Writes a block's content. The digest of a zero block is not used, and mostly zero itself.
 fn content(out: &mut Vec<u8>, content: &BlockContent) {
     match (content.zero, content.digest == Digest::default()) {
         (true, true) => return out.push(2),
@@ -294,7 +294,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
     }
 }
 
-/// A byte: `first` plus the policy's number, or the one before `first` for no policy. The threshold follows, if it has one.
+/// Writes a policy in a byte: `first` plus the policy's number, or the one before `first` for no policy. The threshold follows, if it has one.
 fn put_policy(out: &mut Vec<u8>, first: u8, policy: Option<Policy>) {
     let Some(policy) = policy else { return out.push(first - 1) };
     let (code, threshold) = policy.encode();

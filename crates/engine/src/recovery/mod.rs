@@ -83,7 +83,7 @@ pub(crate) struct Recovery {
     step: Step,
     outstanding: usize,
     found: [Option<Superblock>; 4],
-    /// Whether a slot of even and of odd epochs could not be read.
+    /// Set if a slot of even, or of odd, epochs could not be read.
     unreadable: [bool; 2],
     table: usize,
     leaf: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Recovery {
     checks: Vec<Check>,
     check_at: usize,
     failed_check: bool,
-    /// What the journal carries, by slot: digest, block of the store.
+    /// Blocks that the journal carries, by slot: digest, block of the store, record.
     pub carried: NearMap<Slot, (Digest, u64, u64)>,
     /// Blocks of each volume, as of the record that is being verified.
     pub sizes: BTreeMap<VolumeId, u64>,
@@ -142,7 +142,7 @@ impl Recovery {
     }
 }
 
-/// What a step came to.
+/// Outcome of a step.
 enum Progress {
     Wait,
     Next(Step),
@@ -173,7 +173,7 @@ impl Pool {
         }
     }
 
-    /// Leaves that a tree can have.
+    /// Returns the most leaves that a tree can have.
     pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
         let geometry = &self.metadata.geometry;
         let block = geometry.block();
@@ -193,7 +193,8 @@ impl Pool {
         }
     }
 
-    /// More can be in the map buffer than these limits have room for, until it is flushed: an eighth of the payload buffers, no more.
+    /// Returns an error if more is in the map buffer than there is memory for. Beyond its limit it may take an eighth of the payload buffers, until it is
+    /// flushed.
     fn has_memory_to_buffer(&self, records: usize) -> Result<(), OpenError> {
         let beyond = (records as u64).saturating_sub(self.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
         let entries = 8 * beyond / REPLAY_ENTRY_BYTES;
@@ -201,7 +202,7 @@ impl Pool {
         if fits { Ok(()) } else { Err(OpenError::TooLittleMemory { entries }) }
     }
 
-    /// Whether a mapping of the map buffer is one that can be, with the volumes that there are.
+    /// Returns true if a mapping of the map buffer makes sense, with the volumes that there are.
     pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
         let known = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
         known.is_ok_and(|at| key.lba() < self.volumes[at].size.div_ceil(self.metadata.geometry.block()))
@@ -209,7 +210,7 @@ impl Pool {
             && entry.slot().is_none_or(|slot| self.space.contains(slot))
     }
 
-    /// What has to be checked before a record is believed; whether its changes make sense at all.
+    /// Returns the blocks that have to be checked before a record is believed, and false if its changes make no sense.
     pub(crate) fn checks_of(
         &self,
         walked: &Walked,
@@ -253,7 +254,7 @@ impl Pool {
         (checks, true)
     }
 
-    /// Whether a change can be, where the volumes have these sizes; keeps the sizes up to date.
+    /// Returns true if a change makes sense, where the volumes have these sizes; keeps the sizes up to date.
     fn makes_sense(&self, change: &Change, sizes: &mut BTreeMap<VolumeId, u64>) -> bool {
         let (key, end) = match *change {
             Change::Clear { key, end } => (key, end),
@@ -309,7 +310,7 @@ impl Pool {
         recovery.failed_check |= !good;
     }
 
-    /// What loses its last reference here is found when all has been replayed.
+    /// Replays a clear. The slots that lose their last reference here are found when all has been replayed.
     pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
         if self.mutant(Mutant::LostClears) {
             return;
@@ -318,7 +319,7 @@ impl Pool {
         self.dead.clear();
     }
 
-    /// Copies what the journal carried to its slots.
+    /// Writes the blocks that the journal carried to their slots, where the final mapping needs them.
     fn redo(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         if self.failure.is_some() {
             // The pool is not written: they are read from the journal.
@@ -371,7 +372,7 @@ impl Pool {
         Ok(Progress::Next(Step::Seal))
     }
 
-    /// The journal as it goes on after the records that were believed.
+    /// Makes the journal as it goes on after the records that were believed.
     fn journal_after(&self, recovery: &Recovery) -> Journal {
         let last = recovery.records.last();
         let sequence = last.map_or(self.superblock.included, |walked| walked.header.sequence);
@@ -384,7 +385,7 @@ impl Pool {
         journal
     }
 
-    /// Nothing is written: tables and delta say everything.
+    /// Ends a recovery without a write: tables and delta say everything.
     fn rest(&mut self, recovery: &mut Recovery) -> Progress {
         self.journal = self.journal_after(recovery);
         self.untouched = true;
@@ -432,7 +433,7 @@ impl Pool {
         Ok(Progress::Next(Step::Redo))
     }
 
-    /// What is believed fills the delta.
+    /// Fills the delta with the records that are believed.
     fn replay(&mut self, recovery: &mut Recovery) -> Result<(), OpenError> {
         for walked in &recovery.records {
             recovery.report.records += 1;
@@ -546,7 +547,7 @@ impl Engine {
         }
     }
 
-    /// An I/O of the recovery is done.
+    /// Handles an I/O of the recovery that is done.
     pub(crate) fn recovery_done(
         &mut self,
         number: u32,
@@ -784,7 +785,7 @@ impl Engine {
     }
 }
 
-/// What a table is called in messages.
+/// Returns the name of a table in messages.
 pub(crate) fn table_name(tree: TreeId) -> &'static str {
     match tree {
         TreeId::MetaMap => "the map of metadata blocks",

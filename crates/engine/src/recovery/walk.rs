@@ -29,7 +29,7 @@ pub(crate) struct Walked {
 enum Next {
     Record(alloc::boxed::Box<Walked>),
     End,
-    /// So many blocks from `position` on have to be in the window.
+    /// Number of blocks from `position` on that have to be in the window.
     Read(u32),
 }
 
@@ -106,8 +106,8 @@ impl Pool {
         }
     }
 
-    /// The highest watermark and the highest epoch of the records that lie beyond the end of the chain: what they say was durable
-    /// has been damaged since.
+    /// Returns the highest watermark and the highest epoch of the records that lie beyond the end of the chain: what they say was durable has been damaged
+    /// since.
     fn beyond(&self, recovery: &Recovery) -> (u64, u64) {
         let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
         let block = self.metadata.geometry.block_size as usize;
@@ -129,7 +129,7 @@ impl Pool {
         highest
     }
 
-    /// The next record of the chain, if what has been read has it.
+    /// Returns the next record of the chain, if what has been read has it.
     fn next_record(&self, recovery: &mut Recovery) -> Next {
         let block = self.metadata.geometry.block_size as usize;
         let (sequence, previous) = match recovery.records.last() {

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use super::labels::Labels;
 use super::{Object, Run};
 
-/// How sharing is counted.
+/// Count of sharing that an assessment uses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Sharing {
     /// Pairs of an own run and an overlapping one of another object: as printed.
@@ -26,7 +26,7 @@ pub enum Sharing {
     OthersRuns,
 }
 
-/// What is known of an object.
+/// Figures of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Assessment {
     /// The object.
@@ -38,7 +38,7 @@ pub struct Assessment {
 }
 
 impl Assessment {
-    /// R - S.
+    /// Returns the value of moving the object: R - S.
     pub fn value(&self) -> i64 {
         self.randomness as i64 - self.sharing as i64
     }
@@ -83,7 +83,7 @@ impl Bounds {
         Bounds { firsts, ends }
     }
 
-    /// How many of them overlap a run.
+    /// Counts the runs that overlap a run.
     fn overlapping(&self, run: &Run) -> usize {
         self.firsts.partition_point(|&first| first < run.end()) - self.ends.partition_point(|&end| end <= run.slot)
     }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::{Content, Extent, Object, Run};
 
-/// The runs, with those of clones given to the first of them. `contents` are in ascending order of objects.
+/// Returns the runs, with those of clones given to the first of them. `contents` are in ascending order of objects.
 pub fn unite(runs: &[Run], contents: &[Content]) -> Vec<Run> {
     let mut first: BTreeMap<&[Extent], Object> = BTreeMap::new();
     let firsts: Vec<Object> =

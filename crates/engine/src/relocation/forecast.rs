@@ -6,15 +6,15 @@ use alloc::vec::Vec;
 use super::plan::Plan;
 use super::{Extent, Object, Run};
 
-/// Where slots are after a plan.
+/// Places of slots after a plan.
 #[derive(Clone, Debug, Default)]
 pub struct Moved {
-    /// Where extents were, in ascending order, and where they begin now.
+    /// Extents at their places before the plan, in ascending order, and the slots at which they begin now.
     places: Vec<(Extent, u64)>,
 }
 
 impl Moved {
-    /// The moves of a plan, one after another from this slot on.
+    /// Computes the places after the moves of a plan, one after another from the slot `first` on.
     pub fn new(plan: &Plan, first: u64) -> Moved {
         let mut at = first;
         let mut places = Vec::new();
@@ -26,7 +26,7 @@ impl Moved {
         Moved { places }
     }
 
-    /// Where a slot is, and how many from there on lie behind it as they did before.
+    /// Returns the place of a slot, and the number of slots from there on that lie behind it as they did before.
     pub fn of(&self, slot: u64) -> (u64, u64) {
         let next = self.places.partition_point(|(extent, _)| extent.slot <= slot);
         let until_next = self.places.get(next).map_or(u64::MAX, |(extent, _)| extent.slot) - slot;
@@ -46,7 +46,7 @@ pub struct Reads {
     pub after: u64,
 }
 
-/// What is to be expected, if what was read once is read again.
+/// Reads to be expected, if everything that was read once is read again.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Forecast {
     /// By object, in ascending order.
@@ -54,7 +54,7 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Of a profile.
+    /// Counts the reads of a profile, before and after the moves.
     pub fn new(runs: &[Run], moved: &Moved) -> Forecast {
         // Reads so far, and where the last one ended: before and after.
         let mut objects: BTreeMap<Object, (Reads, u64, u64)> = BTreeMap::new();
@@ -74,7 +74,7 @@ impl Forecast {
         Forecast { objects: objects.into_iter().map(|(object, (reads, ..))| (object, reads)).collect() }
     }
 
-    /// Of all objects.
+    /// Returns the sum of the reads of all objects.
     pub fn all(&self) -> Reads {
         let add = |sum: Reads, (_, one): &(Object, Reads)| Reads {
             before: sum.before + one.before,

@@ -30,7 +30,7 @@ impl Labels {
         missing
     }
 
-    /// Which of these slots are not there.
+    /// Returns those of the slots of an extent that are not labelled.
     pub(super) fn missing(&self, extent: Extent) -> Vec<Extent> {
         let mut at = extent.slot;
         let mut missing = Vec::new();
@@ -49,7 +49,7 @@ impl Labels {
         missing
     }
 
-    /// All of them.
+    /// Returns all labelled slots, in ascending order.
     pub(super) fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
         self.extents.iter().map(|(&slot, &end)| Extent { slot, blocks: end - slot })
     }

@@ -40,19 +40,19 @@ pub struct Object(pub u32);
 pub struct Run {
     /// The first slot.
     pub slot: u64,
-    /// How many blocks; at least 1.
+    /// Number of blocks; at least 1.
     pub blocks: u32,
-    /// For whom.
+    /// Object that the run was read for.
     pub object: Object,
 }
 
 impl Run {
-    /// The slot behind the last.
+    /// Returns the slot behind the last.
     pub fn end(&self) -> u64 {
         self.slot + u64::from(self.blocks)
     }
 
-    /// The slots, without the object.
+    /// Returns the slots, without the object.
     pub fn extent(&self) -> Extent {
         Extent { slot: self.slot, blocks: u64::from(self.blocks) }
     }
@@ -63,18 +63,18 @@ impl Run {
 pub struct Extent {
     /// The first slot.
     pub slot: u64,
-    /// How many; at least 1.
+    /// Number of slots; at least 1.
     pub blocks: u64,
 }
 
 impl Extent {
-    /// The slot behind the last.
+    /// Returns the slot behind the last.
     pub fn end(&self) -> u64 {
         self.slot + self.blocks
     }
 }
 
-/// What an object consists of.
+/// Slots that an object consists of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Content {
     /// The object.

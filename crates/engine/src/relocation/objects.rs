@@ -24,16 +24,16 @@ pub const MOST_NAME_BYTES: usize = 4 << 20;
 pub struct Part {
     /// The first block.
     pub block: u64,
-    /// How many; at least 1.
+    /// Number of blocks; at least 1.
     pub blocks: u32,
-    /// Whose.
+    /// Object that the blocks belong to.
     pub object: Object,
     /// Of which volume.
     pub volume: VolumeId,
 }
 
 impl Part {
-    /// The block behind the last.
+    /// Returns the block behind the last.
     pub fn end(&self) -> u64 {
         self.block.saturating_add(u64::from(self.blocks))
     }
@@ -61,7 +61,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// An empty one, for so many parts at most.
+    /// Makes an empty table, for at most `most` parts.
     pub fn new(most: usize) -> Objects {
         Objects { most, parts: Vec::with_capacity(most), names: Vec::new(), name_bytes: 0 }
     }
@@ -90,7 +90,8 @@ impl Objects {
         self.parts.retain(|part| part.volume != volume);
     }
 
-    /// The number of an object with this name; the one before it, if that is called so. Only what follows each other is looked at.
+    /// Returns the number of an object with this name; the one before it, if that has the same name. Only names that follow each other are compared. `Full` if
+    /// there is no room for the name.
     pub fn named(&mut self, name: &str) -> Result<Object, Refusal> {
         if self.names.last().is_none_or(|last| last != name) {
             if self.names.len() >= MOST_NAMES || self.name_bytes + name.len() > MOST_NAME_BYTES {
@@ -102,12 +103,12 @@ impl Objects {
         Ok(Object(FIRST + self.names.len() as u32 - 1))
     }
 
-    /// The names, from the object [`FIRST`] on.
+    /// Returns the names, from the object [`FIRST`] on.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Whose a block is.
+    /// Returns the object that a block belongs to: the one of its part, or else the volume's.
     pub fn of(&self, volume: VolumeId, block: u64) -> Object {
         let next = self.parts.partition_point(|part| (part.volume, part.block) <= (volume, block));
         let part = next.checked_sub(1).and_then(|at| self.parts.get(at));
@@ -115,12 +116,12 @@ impl Objects {
         part.map_or(Object(u32::from(volume.0)), |part| part.object)
     }
 
-    /// All parts, in order.
+    /// Returns all parts, in order of volumes and blocks.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// Bytes that the table takes at most.
+    /// Returns the bytes that the table of parts takes at most.
     pub fn most_bytes(&self) -> usize {
         self.most * size_of::<Part>()
     }

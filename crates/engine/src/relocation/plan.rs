@@ -14,7 +14,7 @@ use super::assess::Assessment;
 use super::labels::Labels;
 use super::{Content, Extent, Object, push};
 
-/// Who comes first.
+/// Order of the candidates.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Order {
     /// The highest value, as printed.
@@ -25,14 +25,14 @@ pub enum Order {
     RunsPerBlock,
 }
 
-/// How to plan.
+/// Rules of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rules {
-    /// Who comes first.
+    /// Order of the candidates, best first.
     pub order: Order,
-    /// Whether only objects with a value above 0 move.
+    /// True if only objects with a value above 0 move.
     pub gains_only: bool,
-    /// Whether an object whose unlabelled slots lie in one piece stays there; it labels them all the same.
+    /// True if an object whose unlabelled slots lie in one piece stays there; it labels them all the same.
     pub keeps_whole: bool,
     /// Blocks that may be moved. An object that does not fit is passed over, and labels nothing.
     pub most_blocks: u64,
@@ -49,17 +49,17 @@ impl Rules {
 /// Slots that shall lie one after another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Move {
-    /// For whom.
+    /// Assessment of the object that moves.
     pub assessment: Assessment,
-    /// Where they are now, in the order in which they shall lie.
+    /// Present places of the slots, in the order in which they shall lie.
     pub extents: Vec<Extent>,
-    /// How many.
+    /// Number of slots in these extents.
     pub blocks: u64,
     /// Slots of the object that an earlier one labelled: it goes on reading those elsewhere.
     pub taken: u64,
 }
 
-/// What shall be done.
+/// Moves that shall be made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
     /// In this order.
@@ -77,7 +77,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Blocks that are moved.
+    /// Returns the number of blocks that are moved.
     pub fn blocks(&self) -> u64 {
         self.moves.iter().map(|one| one.blocks).sum()
     }
@@ -117,7 +117,7 @@ pub fn plan(assessments: &[Assessment], contents: &[Content], rules: Rules) -> P
     plan
 }
 
-/// The candidates, best first. Of equals, the one that is read in more runs; then the one with the lower number.
+/// Ranks the candidates, best first. Of equals, the one that is read in more runs comes first; then the one with the lower number.
 fn ranked<'a>(
     assessments: &'a [Assessment],
     contents: &'a [Content],
@@ -148,7 +148,7 @@ fn ranked<'a>(
     ranked.into_iter().map(|(one, content, _)| (one, content)).collect()
 }
 
-/// For each content, whether one of its slots is also another's.
+/// Returns a flag for each content: true if one of its slots is also another's.
 fn shares(contents: &[Content]) -> Vec<bool> {
     let all = contents.iter().enumerate();
     let mut extents: Vec<(Extent, usize)> =

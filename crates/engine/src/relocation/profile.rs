@@ -14,7 +14,7 @@ use super::{Content, Extent, Object, Run, labels::Labels, push};
 /// Runs that are kept open with [`Merge::ByObject`].
 const MOST_OPEN: usize = 64;
 
-/// What ends a run.
+/// Read that ends a run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Merge {
     /// Any read that does not go on where it ended, of whatever object: only adjacent records merge, as printed.
@@ -23,7 +23,7 @@ pub enum Merge {
     ByObject,
 }
 
-/// What was read from the device.
+/// Runs of blocks that were read from the device.
 #[derive(Clone, Debug)]
 pub struct Profile {
     most: usize,
@@ -36,7 +36,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// An empty one, which keeps so many runs at most; at least 1.
+    /// Makes an empty profile, which keeps at most `most_runs` runs; at least 1.
     pub fn new(merge: Merge, most_runs: usize) -> Profile {
         let most_open = match merge {
             Merge::Adjacent => 1,
@@ -66,7 +66,7 @@ impl Profile {
         self.open.push(run);
     }
 
-    /// An empty one goes on from another, of which so many reads and forgotten runs are known; its runs follow with [`Profile::take_up`].
+    /// Continues another profile in an empty one, with the numbers of its reads and forgotten runs; its runs follow with [`Profile::take_up`].
     pub fn go_on_from(&mut self, reads: u64, dropped: u64) {
         (self.reads, self.dropped) = (reads, dropped);
     }
@@ -88,7 +88,7 @@ impl Profile {
         self.runs.push_back(run);
     }
 
-    /// The runs so far, in the order in which they ended. Open ones end (the paper's listing forgets the last).
+    /// Returns the runs so far, in the order in which they ended. Open ones end (the paper's listing forgets the last).
     pub fn runs(&mut self) -> &[Run] {
         self.end_open();
         self.runs.make_contiguous()
@@ -101,13 +101,13 @@ impl Profile {
         }
     }
 
-    /// Runs that have ended, with those that were forgotten since: the number of the next one.
+    /// Returns the number of runs that have ended, with those that were forgotten since: the number of the next one.
     pub fn ended(&self) -> u64 {
         self.dropped + self.runs.len() as u64
     }
 
-    /// Runs that have ended, by their numbers, from one on: for who takes them in parts. Numbers stay while new runs come; the oldest
-    /// runs may be gone.
+    /// Returns the runs that have ended, by their numbers, from one on: for callers that take them in parts. Numbers stay while new runs come; the oldest runs
+    /// may be gone.
     pub fn runs_from(&self, number: u64) -> impl Iterator<Item = (u64, Run)> + '_ {
         let first = number.max(self.dropped);
         let skipped = usize::try_from(first - self.dropped).unwrap_or(usize::MAX).min(self.runs.len());
@@ -119,18 +119,18 @@ impl Profile {
         self.reads
     }
 
-    /// Runs that were forgotten for want of room.
+    /// Returns the number of runs that were forgotten for want of room.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Bytes that the runs take at most.
+    /// Returns the bytes that the runs take at most.
     pub fn most_bytes(&self) -> usize {
         (self.most + self.most_open) * size_of::<Run>()
     }
 }
 
-/// What each object was seen to consist of, in the order of its first reads: for who has no manifest. In ascending order of objects.
+/// Computes the slots that each object was seen to consist of, in the order of its first reads: for callers without a manifest. In ascending order of objects.
 pub fn contents(runs: &[Run]) -> Vec<Content> {
     let mut by_object: Vec<(Object, usize)> = runs.iter().enumerate().map(|(at, run)| (run.object, at)).collect();
     by_object.sort_unstable();

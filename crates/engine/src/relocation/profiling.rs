@@ -20,12 +20,12 @@ pub const MOST_PARTS: usize = 1 << 17;
 pub const MOST_BYTES: usize =
     MOST_RUNS * size_of::<Run>() + MOST_PARTS * size_of::<Part>() + MOST_NAMES * size_of::<String>() + MOST_NAME_BYTES;
 
-/// What is noted, and for whom.
+/// Profile of reads with the objects that they are noted for.
 #[derive(Debug)]
 pub struct Profiling {
     /// The runs.
     pub profile: Profile,
-    /// Whose blocks are whose.
+    /// Objects that blocks belong to.
     pub objects: Objects,
 }
 

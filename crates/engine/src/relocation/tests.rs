@@ -22,7 +22,7 @@ fn extent(slot: u64, blocks: u64) -> Extent {
     Extent { slot, blocks }
 }
 
-/// Fig. 1: A1 A2 A3 lie at 0 to 2, B2 B3 at 3 and 4, and B1 is A3. Each file is read once for each number.
+/// Builds Fig. 1: A1 A2 A3 lie at 0 to 2, B2 B3 at 3 and 4, and B1 is A3. Each file is read once for each number.
 fn figure_1(reads_of_1: usize, reads_of_2: usize) -> Vec<Run> {
     let mut profile = Profile::new(Merge::Adjacent, 100);
     // What is between the reads of a file ends its run.
@@ -38,8 +38,8 @@ fn figure_1(reads_of_1: usize, reads_of_2: usize) -> Vec<Run> {
     profile.runs().to_vec()
 }
 
-/// Nine clones of a file in three pieces are read once each. Another file, with the middle of it behind four blocks of its own, is read three times: it has
-/// more runs for each block than one clone, and fewer than all of them together.
+/// Checks a case in which nine clones of a file in three pieces are read once each. Another file, with the middle of it behind four blocks of its own, is read
+/// three times: it has more runs for each block than one clone, and fewer than all of them together.
 #[test]
 fn a_file_that_many_clones_read_comes_before_one_that_one_reads() {
     let of_clone = |clone| [run(clone, 0, 1), run(clone, 10, 1), run(clone, 20, 1)];
@@ -259,7 +259,7 @@ fn a_budget_passes_over_what_is_too_large() {
     assert_eq!(made(Order::ValuePerBlock, u64::MAX), (vec![2, 1, 3], 0, 260));
 }
 
-/// All pairs, as printed.
+/// Assesses by all pairs, as printed.
 fn naive(runs: &[Run], sharing: Sharing) -> Vec<Assessment> {
     let mut objects: Vec<Object> = runs.iter().map(|run| run.object).collect();
     objects.sort_unstable();
@@ -358,7 +358,7 @@ proptest! {
     }
 }
 
-/// By runs for each block the small object that is read half as often comes first, however much it shares; by value the large one does.
+/// Checks that by runs for each block the small object that is read half as often comes first, however much it shares; by value the large one does.
 #[test]
 fn the_most_runs_for_a_block_come_first() {
     let assessments = [

@@ -33,7 +33,7 @@ const AT_ONCE: usize = 8;
 /// Damaged places that are listed, and blocks that are remembered as lost; all are counted.
 const LISTED: usize = 64;
 
-/// What is damaged.
+/// Kind of a damaged place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damaged {
     /// A block of data.
@@ -49,17 +49,17 @@ pub enum Damaged {
 pub struct Damage {
     /// Counts the damages since the pool was opened, from 1.
     pub number: u64,
-    /// What.
+    /// Kind of the damaged place.
     pub what: Damaged,
     /// Byte offset on the store.
     pub offset: u64,
     /// The volume that it belongs to, and the first of its blocks: one of them, if several share the block.
     pub owner: Option<(VolumeId, u64)>,
-    /// Whether it has been repaired.
+    /// True if it has been repaired.
     pub repaired: bool,
 }
 
-/// What has been found since the pool was opened.
+/// Damages that have been found since the pool was opened.
 #[derive(Default)]
 pub(crate) struct DamageLog {
     pub found: u64,
@@ -87,7 +87,7 @@ enum At {
     Owner(Found),
 }
 
-/// What it came to.
+/// Outcome of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
     /// The slot holds what it must: the error went away.
@@ -111,7 +111,7 @@ type Waiter = (RequestId, u32, u32);
 /// A block under repair.
 pub(crate) struct BlockRepair {
     buffer: Option<BufferId>,
-    /// Where it is read back.
+    /// Buffer into which it is read back.
     second: Option<BufferId>,
     at: At,
     in_flight: bool,
@@ -143,7 +143,7 @@ impl BlockRepair {
 }
 
 impl Pool {
-    /// Whether repairs may be written.
+    /// Returns true if repairs may be written: the pool is neither read-only nor left untouched.
     pub(crate) fn may_repair(&self) -> bool {
         !self.read_only && !self.untouched && !self.reads_only
     }
@@ -192,7 +192,7 @@ impl Pool {
         RepairStep::On
     }
 
-    /// The buffer goes into the read cache.
+    /// Puts the buffer of a repair into the read cache.
     fn keep_repaired(&mut self, slot: Slot, repair: &mut BlockRepair) {
         if let Some(buffer) = repair.buffer.take() {
             self.keep_cached(slot, buffer, repair.digest);
@@ -236,7 +236,7 @@ impl Pool {
 }
 
 impl Repairs {
-    /// Requests wait for a block that has failed; the buffer is the block's from here on.
+    /// Repairs a block that has failed and that requests wait for; the buffer is the block's from here on.
     pub(crate) fn repair_for(
         &mut self,
         pool: &mut Pool,
@@ -258,7 +258,7 @@ impl Repairs {
         self.in_progress.insert(slot, repair);
     }
 
-    /// A block has been found to fail, and `other` should hold the same. The buffer is the block's from here on.
+    /// Repairs a block that has been found to fail, where `other` should hold the same. The buffer is the block's from here on.
     pub(crate) fn repair_from(&mut self, pool: &mut Pool, slot: Slot, buffer: BufferId, other: Slot) {
         if self.is_repairing(slot) {
             return pool.buffers.release(buffer);
@@ -267,7 +267,7 @@ impl Repairs {
         pool.needs_pump = true;
     }
 
-    /// The scrub has found a block that fails. The buffer is the block's from here on.
+    /// Repairs a block that the scrub has found to fail. The buffer is the block's from here on.
     pub(crate) fn repair_for_scrub(
         &mut self,
         pool: &mut Pool,
@@ -394,7 +394,7 @@ impl Repairs {
         }
     }
 
-    /// An I/O of a repair is done.
+    /// Handles an I/O of a repair that is done.
     pub(crate) fn repaired(&mut self, pool: &mut Pool, slot: Slot, result: Result<Outcome<'_>, IoError>) {
         let Some(mut repair) = self.in_progress.remove(&slot) else { return };
         repair.in_flight = false;
@@ -432,7 +432,7 @@ impl Repairs {
         self.in_progress.insert(slot, repair);
     }
 
-    /// The content is proven: whoever waits gets it. Whether the map of all of them agrees with it.
+    /// Hands the proven content to all that wait for it. Returns true if the maps of all of them agree with it.
     fn answer_waiters(&mut self, pool: &mut Pool, repair: &mut BlockRepair) -> bool {
         let (Some(buffer), Some(digest)) = (repair.buffer, repair.digest) else { return false };
         let check = check_bits(digest);
@@ -449,7 +449,7 @@ impl Repairs {
         all
     }
 
-    /// There is no other copy, or it cannot be written: whoever still waits gets an error.
+    /// Ends a repair without another copy, or whose content cannot be written: whoever still waits gets an error.
     fn give_up(&mut self, pool: &mut Pool, repair: &mut BlockRepair, found: Found) -> RepairStep {
         if let Some(buffer) = repair.buffer.take() {
             pool.buffers.release(buffer);
@@ -514,7 +514,7 @@ impl Repairs {
         RepairStep::End
     }
 
-    /// The scrub has found a damage that is no block: it is counted and listed.
+    /// Counts and lists a damage that the scrub has found and that is no block.
     pub(crate) fn note_found(&mut self, what: Damaged, offset: u64, owner: Option<(VolumeId, u64)>, repaired: bool) {
         self.damages.found += 1;
         self.damages.repaired += u64::from(repaired);

@@ -17,12 +17,12 @@ use crate::repair::block_repair::{BlockRepair, DamageLog, For, Found};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
     pub request: RequestId,
-    /// Which block of it.
+    /// Number of the block in the request.
     pub at: u32,
     pub buffer: Option<BufferId>,
 }
 
-/// What is known of damage.
+/// Repairs under way, and the damage that they have found.
 #[derive(Default)]
 pub(crate) struct Repairs {
     /// Blocks under repair.
@@ -30,47 +30,47 @@ pub(crate) struct Repairs {
     damages: DamageLog,
     /// Blocks for requests, in order.
     arrived: Vec<Arrived>,
-    /// What came of repairs that were made for the scrub, in order.
+    /// Outcomes of repairs that were made for the scrub, in order.
     ended: VecDeque<(For, Found)>,
-    /// Whether there may be second copies.
+    /// Set if there may be second copies.
     has_copies: bool,
 }
 
 impl Repairs {
-    /// Whether a slot is under repair: it is not to be reused, and read from where the repair says.
+    /// Returns true if a slot is under repair: it is not to be reused, and read from where the repair says.
     #[inline]
     pub(crate) fn is_repairing(&self, slot: Slot) -> bool {
         self.in_progress.contains_key(&slot)
     }
 
-    /// Whether any slot is.
+    /// Returns true if any slot is under repair.
     #[inline]
     pub(crate) fn is_repairing_any(&self) -> bool {
         !self.in_progress.is_empty()
     }
 
-    /// Slots under repair, in order.
+    /// Returns the slots under repair, in order.
     pub(crate) fn under_repair(&self) -> impl ExactSizeIterator<Item = &Slot> {
         self.in_progress.keys()
     }
 
-    /// What has been found.
+    /// Returns the log of the damages that have been found.
     pub(crate) fn damages(&self) -> &DamageLog {
         &self.damages
     }
 
-    /// Whether a slot is known to hold this content no longer, and there was no other copy. Who writes the content again has one.
+    /// Returns true if a slot is known to hold this content no longer, and there was no other copy. Who writes the content again has one.
     pub(crate) fn is_lost(&self, slot: Slot, digest: Digest) -> bool {
         self.damages.lost.contains(&(slot, digest))
     }
 
-    /// Whether blocks for requests have come.
+    /// Returns true if blocks for requests have come.
     #[inline]
     pub(crate) fn has_arrived(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// Blocks for requests that have come since this was asked last; the list is to be given back.
+    /// Returns the blocks for requests that have come since the last call; the list is to be given back.
     pub(crate) fn take_arrived(&mut self) -> Vec<Arrived> {
         core::mem::take(&mut self.arrived)
     }
@@ -81,12 +81,12 @@ impl Repairs {
         self.arrived = list;
     }
 
-    /// What came of the next repair that was made for the scrub.
+    /// Returns the outcome of the next repair that was made for the scrub.
     pub(crate) fn take_ended(&mut self) -> Option<(For, Found)> {
         self.ended.pop_front()
     }
 
-    /// An opening has found a volume of second copies.
+    /// Notes that an opening has found a volume of second copies.
     pub(crate) fn found_copies(&mut self) {
         self.has_copies = true;
     }

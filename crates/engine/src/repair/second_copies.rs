@@ -31,12 +31,12 @@ use crate::pool::standing::{Facts, Phase};
 use crate::pool::volumes::VolumeChange;
 use crate::space::SlotState;
 
-/// No second copies are made where fewer slots than one in so many are free,
+/// Divisor of the slots: no second copies are made where fewer than one in N is free beside the spare ones.
 const ROOM_TO_MAKE: u64 = 8;
-/// and where it comes to one in so many, all are given back.
+/// Divisor of the slots: all second copies are given back where fewer than one in N is free beside the spare ones.
 const ROOM_TO_KEEP: u64 = 16;
 
-/// What a slot's second copy calls for.
+/// Change that a slot's second copy calls for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copying {
     Leave,
@@ -45,18 +45,18 @@ pub(crate) enum Copying {
 }
 
 impl Pool {
-    /// Blocks of data that are second copies (merged ones).
+    /// Returns the number of blocks of data that are second copies (merged ones).
     pub(crate) fn second_copies_used(&self) -> u64 {
         self.hidden_blocks_used(Keeps::SecondCopies)
     }
 
-    /// Blocks that volumes have which nobody sees (merged ones).
+    /// Returns the number of blocks that hidden volumes of this kind have (merged ones).
     pub(crate) fn hidden_blocks_used(&self, keeps: Keeps) -> u64 {
         let hidden = self.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
         hidden.map(|volume| volume.logical_blocks_used).sum()
     }
 
-    /// Where the volume of second copies is in the list, if it can be used already.
+    /// Returns the index of the volume of second copies in the list, if it can be used already.
     pub(crate) fn copies_volume(&self) -> Option<usize> {
         self.volume_index(self.copies?)
     }
@@ -66,7 +66,7 @@ impl Pool {
         geometry.spare_slots() + geometry.slots() / one_in
     }
 
-    /// The slot that holds the second copy of a slot, or did.
+    /// Returns the slot that holds the second copy of a slot, or did.
     pub(crate) fn copy_of(&mut self, slot: Slot) -> Result<Option<Slot>, Missing> {
         let Some(at) = self.copies_volume() else { return Ok(None) };
         let volume = &self.volumes[at];
@@ -82,7 +82,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// The slot whose second copy, or replica, this is, if a slot was first written as one.
+    /// Returns the slot whose second copy, or replica, this is, if a slot was first written as one.
     pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
         let volume = Some(owner.volume());
         let slot = if self.copies == volume {
@@ -95,7 +95,7 @@ impl Pool {
         Some(slot).filter(|&slot| self.space.contains(slot))
     }
 
-    /// What a slot calls for that must hold `digest`, or nothing any more. What cannot be read calls for nothing.
+    /// Returns the change that a slot calls for which must hold `digest`, or nothing any more. What cannot be read calls for nothing.
     pub(crate) fn copying(&mut self, slot: Slot, digest: Option<Digest>) -> Result<Copying, Missing> {
         if self.copies_volume().is_none() || !self.may_repair() {
             return Ok(Copying::Leave);
@@ -134,7 +134,7 @@ impl Pool {
         }
     }
 
-    /// Gives back all blocks of a volume that nobody sees, the one at this place of the list; false if there is no room to say so.
+    /// Gives back all blocks of the hidden volume at this index of the list. Returns false if there is no room for the clear.
     pub(crate) fn clear_hidden(&mut self, at: usize, facts: &Facts) -> bool {
         let volume = &self.volumes[at];
         let end = volume.size / self.metadata.geometry.block();
@@ -204,7 +204,7 @@ impl Repairs {
         }
     }
 
-    /// The volume of second copies, if its map can be changed without waiting.
+    /// Returns the volume of second copies, if its map can be changed without waiting.
     fn room_for_copies(pool: &mut Pool, facts: &Facts, room: bool) -> Option<VolumeId> {
         let at = pool.copies_volume().filter(|_| room && pool.takes_changes())?;
         let volume = pool.volumes[at].id;

@@ -18,7 +18,7 @@ pub(crate) struct Deciding {
     blocks: Vec<u32>,
 }
 
-/// Whether a block holds the same payload as the one before it, and both are new.
+/// Returns true if a block holds the same payload as the one before it, and both are new.
 #[inline]
 fn is_repeated(blocks: &[Block], at: usize) -> bool {
     let (before, block) = (&blocks[at - 1], &blocks[at]);
@@ -54,7 +54,7 @@ impl Deciding {
         }
     }
 
-    /// The category of a request.
+    /// Returns the category of a request, by what is known of its blocks.
     pub(crate) fn category(&mut self, request: &Request, policy: Policy) -> Category {
         self.look(request);
         policy.category(&self.lookups)
@@ -88,7 +88,7 @@ impl Deciding {
         }
     }
 
-    /// What a policy would remove of the request that was looked at last, with `payload` blocks that are not zero.
+    /// Returns the blocks that a policy would remove of the request that was looked at last, with `payload` blocks that are not zero.
     pub(crate) fn removed_by(&mut self, policy: Policy, request: &Request, payload: u64) -> Removed {
         policy.decide(&self.lookups, &mut self.shares);
         let (mut twins, mut at) = (0, 0);

@@ -23,18 +23,18 @@ const PERIOD: Nanos = 1_000_000_000;
 /// HIODS' loop does not sum up more of one: with a client that comes back its pause is measured, too.
 const MOST_COUNTED: Nanos = 2 * PERIOD;
 
-/// What was measured of a volume, and what followed from it.
+/// Measurement of a volume, and the mode that follows from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimingStatus {
-    /// When duplicates are found, whoever has said so.
+    /// Timing of the search for duplicates, whether it was set or follows from the policy.
     pub timing: Timing,
-    /// Whether a controller chooses the mode. Where offline would save nothing, a hybrid volume stays inline.
+    /// True if a controller chooses the mode. Where offline would save nothing, a hybrid volume stays inline.
     pub may_change: bool,
-    /// What writes are now.
+    /// Mode of writes now.
     pub mode: Mode,
-    /// How often a controller has changed that, since it chooses.
+    /// Number of times that a controller has changed the mode, since it chooses.
     pub switches: u64,
-    /// In the unit of the goal: requests or bytes a second, or the p99 in nanoseconds, also without a goal. `None`: it is not measured.
+    /// Measured value in the unit of the goal: requests or bytes a second, or the p99 in nanoseconds, also without a goal. `None`: it is not measured.
     pub measured: Option<u64>,
     /// By how much the goal was missed, in millionths of it; below 0 is room.
     pub miss_ppm: i64,
@@ -47,41 +47,41 @@ pub struct TimingStatus {
 pub struct PaceStatus {
     /// Of a million parts of the device, those that background work may have while clients are busy.
     pub share_ppm: u32,
-    /// What that follows: the largest miss of all goals, in millionths; below 0 is room.
+    /// Miss that the share follows: the largest of all goals, in millionths; below 0 is room.
     pub miss_ppm: i64,
     /// With HIODS' loop: how long the pass rests for each block that it has looked at. `None`: it has its part of the share.
     pub pass_delay: Option<Nanos>,
-    /// The p99 of all requests when it was measured last, in nanoseconds,
+    /// Latency at the 99th percentile of all requests when it was measured last, in nanoseconds.
     pub p99: Nanos,
-    /// and what is usual; 0: not known yet.
+    /// Latency at the 99th percentile that is usual, in nanoseconds; 0: not known yet.
     pub usual_p99: Nanos,
     /// Requests in flight now.
     pub requests: u32,
 }
 
-/// What the throttle of background work goes by.
+/// Figures that the throttle of background work goes by.
 #[derive(Clone, Copy)]
 pub(crate) struct Measured {
     /// The largest miss of all goals, in millionths.
     pub miss: i64,
-    /// How long was measured.
+    /// Time that was measured.
     pub time: Nanos,
     /// For HIODS' loop: of the volume that is shortest of its goal, of those that are offline. `None`: there is none that has such a goal and
     /// was asked for something.
     pub rates: Option<Rates>,
 }
 
-/// What a volume got, and was to get, in requests a second. Bytes count as requests of a block.
+/// Rate that a volume got, and its goal, in requests a second. Bytes count as requests of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rates {
     pub goal: u64,
     pub measured: u64,
-    /// How long was measured.
+    /// Time that was measured, at most [`MOST_COUNTED`].
     pub time: Nanos,
 }
 
 impl Rates {
-    /// Of one with such a goal; `None`: it has none of this kind, or nobody asked for anything.
+    /// Returns the rates of a volume with this goal; `None`: the goal is of another kind, or there were no requests.
     fn of(goal: Goal, measured: &Measurement, block: u64) -> Option<Rates> {
         let (wanted, unit) = match goal {
             _ if measured.is_quiet() => return None,
@@ -93,7 +93,7 @@ impl Rates {
         Some(Rates { goal: wanted / unit, measured: measured.in_unit_of(goal) / unit, time })
     }
 
-    /// By how much it is short of its goal; below 0: it has more.
+    /// Returns the requests a second that it is short of its goal; below 0: it has more.
     fn shortfall(&self) -> i128 {
         i128::from(self.goal) - i128::from(self.measured)
     }
@@ -107,12 +107,12 @@ struct Why {
     chooses: Option<Controller>,
 }
 
-/// A meter, and what is made of it.
+/// Meter of a volume or the pool, and what follows from its measurements.
 struct Watched {
     why: Why,
     meter: Meter,
     last: Measurement,
-    /// What is usual, and the mode in force: what is learnt counts for the mode that it was learnt in, whoever chose it.
+    /// Usual values, and the mode in force: what is learnt counts for the mode that it was learnt in, whoever chose it.
     forecast: Forecast,
     paper: Paper,
     miss: i64,
@@ -126,7 +126,7 @@ impl Watched {
         Watched { why, meter, last, forecast, paper, miss: -WHOLE, switches: 0 }
     }
 
-    /// `has_room`: whether it may be offline from here on.
+    /// Takes a measurement and chooses the mode. `has_room`: it may be offline from here on.
     fn measure(&mut self, now: Nanos, spent: bool, has_room: bool) {
         self.last = self.meter.take(now);
         self.miss = self.forecast.miss(self.why.goal, &self.last);
@@ -147,7 +147,7 @@ impl Watched {
     }
 }
 
-/// See above.
+/// Meters of all requests of clients, and the state of the controllers.
 pub(crate) struct Foreground {
     pool: Watched,
     /// By id.
@@ -167,25 +167,25 @@ impl Foreground {
         own.into_iter().chain([&mut self.pool.meter])
     }
 
-    /// A request has come.
+    /// Counts a request that has come, for its volume and for the pool.
     #[inline]
     pub(crate) fn entered(&mut self, volume: VolumeId, now: Nanos) {
         self.meters(volume).for_each(|meter| meter.entered(now));
     }
 
-    /// A request of so many bytes is answered that came then.
+    /// Counts a request of `bytes` that is answered and came at `came`.
     #[inline]
     pub(crate) fn left(&mut self, volume: VolumeId, now: Nanos, came: Nanos, bytes: u64) {
         self.meters(volume).for_each(|meter| meter.left(now, came, bytes));
     }
 
-    /// Whether the next measurement is due.
+    /// Returns true if the next measurement is due.
     #[inline]
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
         now >= self.since + PERIOD
     }
 
-    /// When it is due though nobody asks for anything: while a volume is to go back to inline.
+    /// Returns the time at which a measurement is due without requests: while a volume is to go back to inline.
     pub(crate) fn timer(&self, pool: &Pool) -> Option<Nanos> {
         let is_offline = |(id, watched): &(VolumeId, Watched)| {
             watched.forecast.mode == Mode::Offline && why(pool, *id) == Some(watched.why)
@@ -212,7 +212,7 @@ impl Foreground {
         Measured { miss: self.miss, time, rates: self.rates(pool) }
     }
 
-    /// The volume that is shortest of its goal, of those that are offline.
+    /// Returns the rates of the volume that is shortest of its goal, of those that are offline.
     fn rates(&self, pool: &Pool) -> Option<Rates> {
         let block = pool.geometry().block();
         let is_offline = |id: VolumeId| pool.volume_index(id).is_some_and(|at| pool.is_offline(&pool.volumes[at]));
@@ -221,7 +221,7 @@ impl Foreground {
         rates.max_by_key(Rates::shortfall)
     }
 
-    /// Volumes come, change and go.
+    /// Follows the list of volumes and their settings: begins and ends their measurements.
     fn follow(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64) {
         self.volumes.retain(|(id, watched)| {
             let stays = why(pool, *id) == Some(watched.why);
@@ -240,7 +240,7 @@ impl Foreground {
         }
     }
 
-    /// Where a volume is in the list, or where it would be.
+    /// Returns the index of a volume in the list; `Err`: where it would be.
     fn place(&self, volume: VolumeId) -> Result<usize, usize> {
         self.volumes.binary_search_by_key(&volume, |(id, _)| *id)
     }
@@ -279,13 +279,13 @@ impl Foreground {
         }
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the list.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.volumes)
     }
 }
 
-/// Why a volume is to be measured, if there is a reason.
+/// Returns the reason for which a volume is to be measured, if there is one.
 fn why(pool: &Pool, id: VolumeId) -> Option<Why> {
     let volume = &pool.volumes[pool.volume_index(id)?];
     let why = Why { goal: volume.goal, chooses: pool.chooser_of(volume) };

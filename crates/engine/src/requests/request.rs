@@ -34,7 +34,7 @@ pub enum Stage {
     Reply,
 }
 
-/// What a request is.
+/// Kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Read,
@@ -52,20 +52,20 @@ impl Kind {
     }
 }
 
-/// What becomes of a block of payload. (One of zeroes is never stored.)
+/// Decision on a block of payload. (One of zeroes is never stored.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Decision {
-    /// It gets a slot of its own.
+    /// Slot of its own.
     Write,
-    /// It shares this slot.
+    /// Slot that the block shares.
     Share(Slot),
-    /// It shares the slot that its twin gets.
+    /// Slot that the block's twin gets.
     Twin,
-    /// It has this content already: nothing changes.
+    /// No change: the block has this content already.
     Keep,
 }
 
-/// One block of a request.
+/// Block of a request, whole or in part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
     pub key: Key,
@@ -74,19 +74,19 @@ pub(crate) struct Block {
     pub to: u32,
     /// Write: the payload. Clear: the block being completed.
     pub buffer: Option<BufferId>,
-    /// What the whole block holds, once it is whole.
+    /// Content of the whole block, once it is whole.
     pub content: Option<BlockContent>,
-    /// What the block was completed from.
+    /// Entry from which the block was completed.
     pub base: Option<Entry>,
     /// The content of `base`, while it is waited for or merged; after that, of the known block that it is compared with.
     pub base_buffer: Option<BufferId>,
-    /// What the block maps to: found (reads), or from this request on (writes).
+    /// Entry of the block: found (reads), or from this request on (writes).
     pub entry: Entry,
-    /// Write: what is known of the content,
+    /// Write: knowledge of the content.
     pub lookup: Lookup,
-    /// an earlier block of the request with the same content, where nothing else is known of it,
+    /// Write: earlier block of the request with the same content, where nothing else is known of it.
     pub twin: Option<u32>,
-    /// and what was decided.
+    /// Write: decision on the block.
     pub decision: Decision,
     pub on_disk: OnDisk,
     /// Outcome of comparing the block with what a slot held, byte by byte. `base_buffer` held that content.
@@ -118,12 +118,12 @@ impl Block {
         }
     }
 
-    /// Whether the block is whole and holds anything but zeroes.
+    /// Returns true if the block is whole and holds anything but zeroes.
     pub(crate) fn is_payload(&self) -> bool {
         self.content.is_some_and(|content| !content.zero)
     }
 
-    /// Whether the block gets a slot of its own.
+    /// Returns true if the block gets a slot of its own.
     pub(crate) fn takes_slot(&self) -> bool {
         self.decision == Decision::Write && self.is_payload()
     }
@@ -137,7 +137,7 @@ pub(crate) struct Request {
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
-    /// When it came.
+    /// Time at which it came.
     pub came: Nanos,
     pub fua: bool,
     /// A clear: whole blocks that it has cleared.
@@ -159,11 +159,11 @@ pub(crate) struct Request {
     pub waits_since: Option<u64>,
     /// Reads: device reads that were begun for it.
     pub device_reads: u32,
-    /// It has run at least once.
+    /// True if it has run at least once.
     pub has_run: bool,
-    /// A write: the one that it has joined, which has its blocks,
+    /// Write that this one has joined, which has its blocks.
     pub leader: Option<RequestId>,
-    /// and the next of those that are joined. What is long: the next of its client that can run.
+    /// Next of the writes that are joined. For long requests: the next of its client that can run.
     pub next: Option<RequestId>,
     active: bool,
 }
@@ -180,7 +180,7 @@ pub(crate) struct Requests {
     table: Vec<Request>,
     free: Vec<u32>,
     limit: usize,
-    /// What clients get.
+    /// Meters of the requests of clients.
     foreground: Foreground,
 }
 
@@ -194,7 +194,7 @@ impl Requests {
         self.active() < self.limit
     }
 
-    /// There may be so many from here on. Those that are in flight beyond that come to their end.
+    /// Sets the most requests in flight. Those beyond that come to their end.
     pub(crate) fn set_limit(&mut self, limit: u32) {
         self.limit = limit as usize;
         for request in self.table.iter_mut().filter(|request| !request.active) {
@@ -202,18 +202,18 @@ impl Requests {
         }
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the table and the lists in it.
     pub(crate) fn memory(&self) -> u64 {
         let lists = self.table.iter().map(|each| request_bytes(&each.blocks, &each.data, &each.extents));
         list_bytes(&self.table) + list_bytes(&self.free) + lists.sum::<u64>()
     }
 
-    /// Requests in flight.
+    /// Returns the number of requests in flight.
     pub(crate) fn active(&self) -> usize {
         self.table.len() - self.free.len()
     }
 
-    /// A new request without blocks.
+    /// Begins a request without blocks; there must be room for it.
     pub(crate) fn begin(
         &mut self,
         token: u64,
@@ -287,12 +287,12 @@ impl Requests {
         request
     }
 
-    /// A request and the writes that have joined it.
+    /// Returns a request and the writes that have joined it.
     pub(crate) fn joined(&self, id: RequestId) -> impl Iterator<Item = RequestId> + '_ {
         core::iter::successors(Some(id), |&id| self.get(id).next)
     }
 
-    /// The request is over.
+    /// Ends a request, which must wait for nothing. Its entry can be reused.
     pub(crate) fn end(&mut self, id: RequestId, now: Nanos) {
         let request = &mut self.table[id.0 as usize];
         assert!(request.active && request.waiting == 0);
@@ -309,13 +309,13 @@ impl Requests {
         self.free.push(id.0);
     }
 
-    /// What clients get.
+    /// Returns the meters of the requests of clients.
     #[inline]
     pub(crate) fn foreground(&self) -> &Foreground {
         &self.foreground
     }
 
-    /// See [`Foreground::measure`].
+    /// Measures the clients' requests: see [`Foreground::measure`].
     pub(crate) fn measure(&mut self, pool: &mut Pool, spent: bool) -> Measured {
         let Requests { table, foreground, .. } = self;
         let active = |volume: VolumeId| {
@@ -332,7 +332,7 @@ impl Requests {
     }
 }
 
-/// Bytes of the lists of a request.
+/// Returns the bytes of the lists of a request.
 pub(crate) fn request_bytes(blocks: &Vec<Block>, data: &Vec<DataSegment>, extents: &Vec<Extent>) -> u64 {
     list_bytes(blocks) + list_bytes(data) + list_bytes(extents)
 }

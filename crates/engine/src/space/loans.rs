@@ -30,7 +30,7 @@ pub(crate) struct Division {
 }
 
 impl Space {
-    /// Whether a job may have a slot, if the space map shows it free: its container is not open nor lent, and nobody else has it.
+    /// Returns true if a job may have a slot that the space map shows free: its container is neither open nor lent, and it is not taken.
     pub(crate) fn may_claim(&self, slot: Slot) -> bool {
         let container = self.container_of(slot);
         self.contains(slot)
@@ -51,7 +51,7 @@ impl Space {
         Some(())
     }
 
-    /// Whether a container is in use in part, and neither open nor lent.
+    /// Returns true if a container is in use in part, and neither open nor lent.
     fn is_partly_free(&self, container: u32) -> bool {
         let free = u32::from(self.containers[container as usize].free);
         free > 0 && free < self.per_container && container < self.reserved && !self.closed_to.contains(&container)
@@ -67,12 +67,12 @@ impl Space {
         is_to_be_had
     }
 
-    /// Whether a job has a container.
+    /// Returns true if a container is lent to a job.
     pub(crate) fn is_lent(&self, container: u32) -> bool {
         self.lent.contains(&container)
     }
 
-    /// A job gives a container back. False if it had been called in.
+    /// Ends the loan of a container that a job gives back. Returns false if it had been called in.
     pub(crate) fn end_loan(&mut self, container: u32) -> bool {
         let Some(at) = self.lent.iter().position(|&lent| lent == container) else { return false };
         self.lent.swap_remove(at);
@@ -80,7 +80,7 @@ impl Space {
         true
     }
 
-    /// A container that is scratch, or lent, and has free slots comes back: there are no others.
+    /// Calls in a container that is scratch or lent and has free slots, since there are no others; `None`: the workspace is called in instead.
     pub(super) fn call_in(&mut self) -> Option<u32> {
         if let Some(container) = self.give_up_scratch() {
             return Some(container);
@@ -94,7 +94,7 @@ impl Space {
         Some(container)
     }
 
-    /// A container comes back, and all of its slots are given out, whatever is in them: only where that is broken on purpose.
+    /// Ends the loan of a container and gives out all of its slots, whatever is in them: only where that is broken on purpose.
     pub(crate) fn open_as_if_empty(&mut self, container: u32) {
         self.end_loan(container);
         for slot in self.slots_of(container).map(Slot) {
@@ -107,7 +107,7 @@ impl Space {
         self.open(container, |_| true);
     }
 
-    /// A slot is given out next, whatever is in it: only where that is broken on purpose.
+    /// Gives a slot out next, whatever is in it: only where that is broken on purpose.
     pub(crate) fn give_out_as_if_free(&mut self, slot: Slot) {
         let container = self.container_of(slot);
         if self.taken.contains(&slot) || self.closed_to.contains(&container) {
@@ -121,32 +121,32 @@ impl Space {
         self.open.rotate_right(1);
     }
 
-    /// A container is filled by a plan.
+    /// Notes that a plan fills a container, until it is empty again.
     pub(crate) fn note_planned(&mut self, container: u32) {
         self.planned.insert(container);
     }
 
-    /// Whether a slot is in a container that a plan has filled.
+    /// Returns true if a slot is in a container that a plan has filled.
     pub(crate) fn is_planned(&self, slot: Slot) -> bool {
         self.planned.contains(&self.container_of(slot))
     }
 
-    /// Containers of which every slot is free, those included whose space is not reserved yet.
+    /// Returns the number of containers of which every slot is free, those included whose space is not reserved yet.
     pub(crate) fn empty_containers(&self) -> u32 {
         self.empty + (self.containers.len() as u32 - self.reserved)
     }
 
-    /// How many slots of a container are free.
+    /// Returns the number of free slots of a container.
     pub(crate) fn free_in(&self, container: u32) -> u16 {
         self.containers[container as usize].free
     }
 
-    /// Whether all of a container is free.
+    /// Returns true if every slot of a container is free.
     pub(crate) fn is_empty(&self, container: u32) -> bool {
         u32::from(self.free_in(container)) == self.per_container
     }
 
-    /// A step of a survey; true if it has come to its end: then what it has found is in order, the emptiest first.
+    /// Looks at the next containers of a survey. Returns true at the end: then what it has found is in order, the emptiest first.
     pub(crate) fn look_further(&self, survey: &mut Survey, is_on_flash: impl Fn(u32) -> bool) -> bool {
         let end = self.reserved.min(survey.next.saturating_add(AT_ONCE));
         for container in survey.next.min(end)..end {
@@ -173,9 +173,9 @@ impl Survey {
         self.found.truncate(MOST);
     }
 
-    /// Divides what has been found, of so many slots each: at most so many containers are emptied, with at most so many blocks in all, and
-    /// those that follow take all of it. So what is moved always goes to where no fewer slots are in use. Those on flash are spared
-    /// (`spared.rs`), unless then none could be emptied.
+    /// Divides the containers that were found, each of `per_container` slots: at most `containers` are emptied, with at most `blocks` blocks in all, and those
+    /// that follow take all of it. So blocks always move to where no fewer slots are in use. Those on flash are spared (`spared.rs`), unless then none could be
+    /// emptied.
     pub(crate) fn divide(
         &self,
         per_container: u32,
@@ -193,7 +193,7 @@ impl Survey {
         if is_none { divide(&|_| false) } else { division }
     }
 
-    /// Of each that was found whether it is spared: it is on flash, and one that is not, and that may be emptied, has about as few in use.
+    /// Returns for each container that was found if it is spared: it is on flash, and one that is not, and that may be emptied, has about as few in use.
     fn spared(&self, per_container: u32, may_be_emptied: impl Fn(u32, u16) -> bool) -> Vec<bool> {
         let margin = per_container / u32::from(TOLERANCE);
         let mut next: Option<u16> = None;

@@ -34,12 +34,12 @@ pub(crate) enum SlotState {
     Free = 0,
     Single = 1,
     Shared = 2,
-    /// No tree refers to it, and it is not free: records after the checkpoint do, or did. The next merge settles it.
+    /// Slot to which no tree refers, and that is not free: records after the checkpoint refer to it, or did. The next merge settles it.
     Held = 3,
 }
 
 impl SlotState {
-    /// The state of a slot in its leaf of the space map; `at` counts from the first slot of the leaf.
+    /// Reads the state of a slot in its leaf of the space map; `at` counts from the first slot of the leaf.
     pub(crate) fn read(leaf: &[u8], at: u64) -> SlotState {
         SlotState::from_code(leaf[(at / 4) as usize] >> (at % 4 * 2) & 3)
     }
@@ -59,7 +59,7 @@ impl SlotState {
         }
     }
 
-    /// Whether a tree refers to the slot.
+    /// Returns true if a tree refers to the slot.
     pub(crate) fn is_used(self) -> bool {
         matches!(self, SlotState::Single | SlotState::Shared)
     }
@@ -83,7 +83,7 @@ pub(crate) struct Container {
 #[derive(Clone, Copy)]
 struct Group {
     most: u16,
-    /// It may be less by now.
+    /// Set if `most` may be less by now.
     stale: bool,
 }
 
@@ -98,7 +98,7 @@ struct Open {
 }
 
 impl Open {
-    /// Takes the first slot of a word, which has one: which one of the container it is.
+    /// Takes the first slot of a word, which must have one. Returns its number in the container.
     fn take(&mut self, word: usize) -> u64 {
         let at = word as u64 * 64 + u64::from(self.slots[word].trailing_zeros());
         self.slots[word] &= self.slots[word] - 1;
@@ -106,7 +106,7 @@ impl Open {
         at
     }
 
-    /// The first word that has a slot left.
+    /// Returns the first word that has a slot left.
     fn next_word(&self) -> Option<usize> {
         (self.word..self.slots.len()).find(|&at| self.slots[at] != 0)
     }
@@ -124,7 +124,7 @@ pub(crate) struct Space {
     /// The last record of them, or a later one that is published.
     last_retired: u64,
     open: VecDeque<Open>,
-    /// Those that were opened empty for what is written in rows (`rows.rs`), and slots left in them.
+    /// Open containers for what is written in rows (`rows.rs`), opened empty, and the slots left in them.
     rows: VecDeque<Open>,
     in_rows: u64,
     /// Lists of containers that have been closed, for the next ones.
@@ -156,7 +156,7 @@ pub(crate) struct Space {
     /// Slots with at least one reference in the space map.
     pub(crate) data_used: u64,
     wrapped: Vec<u32>,
-    /// How often one has come round.
+    /// Number of times that a generation has come round.
     wraps: u64,
     /// Containers whose slots may have got new content since somebody asked, if anybody wants to know.
     changed: Option<BTreeSet<u32>>,
@@ -204,7 +204,7 @@ impl Space {
         }
     }
 
-    /// Containers are added at the end, as the geometry says by now; they are free.
+    /// Adds free containers at the end, as the geometry says by now.
     pub(crate) fn grow(&mut self, geometry: &Geometry) {
         let fresh = Container { generation: 1, live: 0, free: geometry.slots_per_container as u16 };
         self.containers.reserve_exact(geometry.containers as usize - self.containers.len());
@@ -228,14 +228,14 @@ impl Space {
         self.containers[self.container_of(slot) as usize].generation
     }
 
-    /// The slots of a container.
+    /// Returns the range of slots of a container.
     pub(crate) fn slots_of(&self, container: u32) -> core::ops::Range<u64> {
         let first = u64::from(container) * u64::from(self.per_container);
         first..first + u64::from(self.per_container)
     }
 
-    /// A merge has changed a slot's state. `None` if that cannot be: a slot that gets its first reference was taken before, one that
-    /// had references was not, and the tables count what the map shows.
+    /// Notes that a merge has changed a slot's state. `None` if that cannot be: a slot that gets its first reference was taken before, one that had references
+    /// was not, and the tables count what the map shows.
     pub(crate) fn merged(&mut self, slot: Slot, before: SlotState, after: SlotState) -> Option<()> {
         let container = self.container_of(slot);
         let live = &mut self.containers[container as usize].live;
@@ -265,7 +265,7 @@ impl Space {
         self.dirty_containers[(u64::from(container) / self.leaf_entries) as usize] = true;
     }
 
-    /// Whether a slot that the space map shows free must not be allocated.
+    /// Returns true if a slot that the space map shows free must not be allocated.
     pub(crate) fn is_taken(&self, slot: Slot) -> bool {
         self.taken.contains(&slot)
     }
@@ -305,12 +305,12 @@ impl Space {
         self.available += u64::from(self.counts(container));
     }
 
-    /// Whether the free slots of a container count as available.
+    /// Returns true if the free slots of a container count as available.
     fn counts(&self, container: u32) -> bool {
         container < self.reserved && !self.excluded.contains(&container)
     }
 
-    /// What was known about the container's slots has to be verified again.
+    /// Increases the generation of a container, so that all that was known about its slots has to be verified again.
     fn grow_generation(&mut self, container: u32) {
         let generation = &mut self.containers[container as usize].generation;
         *generation = generation.wrapping_add(1);
@@ -324,27 +324,27 @@ impl Space {
         self.touch_container(container);
     }
 
-    /// The slots of a container whose generation has come round.
+    /// Returns the slots of a container whose generation has come round, each such container once.
     pub(crate) fn take_wrapped(&mut self) -> Option<core::ops::Range<u64>> {
         self.wrapped.pop().map(|container| self.slots_of(container))
     }
 
-    /// How often a generation has come round since the pool was opened: what was noted before the last time may look right again.
+    /// Returns the number of times that a generation has come round since the pool was opened: what was noted before the last time may look right again.
     pub(crate) fn wraps(&self) -> u64 {
         self.wraps
     }
 
-    /// From here on it is known which containers may have got new content.
+    /// Begins to collect the containers that may have got new content.
     pub(crate) fn watch(&mut self) {
         self.changed = Some(BTreeSet::new());
     }
 
-    /// Nobody wants to know that any more.
+    /// Stops collecting the containers that may have got new content.
     pub(crate) fn stop_watching(&mut self) {
         self.changed = None;
     }
 
-    /// Replay took a slot: its container was opened before, and its generation may not say so.
+    /// Notes that replay took a slot: its container was opened before, and its generation may not say so.
     pub(crate) fn note_replayed(&mut self, slot: Slot) {
         let container = self.container_of(slot);
         if let Some(changed) = &mut self.changed {
@@ -352,17 +352,17 @@ impl Space {
         }
     }
 
-    /// Whether there is something to [`Space::take_changed`].
+    /// Returns true if there is something to [`Space::take_changed`].
     pub(crate) fn has_changed(&self) -> bool {
         self.changed.as_ref().is_some_and(|changed| !changed.is_empty())
     }
 
-    /// The containers that may have got new content since this was asked for the last time.
+    /// Returns the containers that may have got new content since the last call.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<u32> {
         self.changed.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
-    /// Whether all that was written to a container is merged, nobody is about to write to it, and at least half of its slots are in use.
+    /// Returns true if all that was written to a container is merged, no write to it is to come, and at least half of its slots are in use.
     pub(crate) fn is_settled(&self, container: u32) -> bool {
         let Some(known) = self.containers.get(container as usize) else { return false };
         let live = u32::from(known.live);
@@ -371,14 +371,14 @@ impl Space {
             && 2 * live >= self.per_container
     }
 
-    /// The last reference to a slot went away in record `sequence`.
+    /// Retires a slot whose last reference went away in record `sequence`: it is pending until that is published.
     pub(crate) fn retire(&mut self, slot: Slot, sequence: u64) {
         assert!(self.is_taken(slot));
         self.pending.push_back((slot, sequence));
         self.last_retired = self.last_retired.max(sequence);
     }
 
-    /// The last of the records that the pending slots wait for, if there are any; or one that is published.
+    /// Returns the last of the records that the pending slots wait for, if there are any; or one that is published.
     pub(crate) fn last_retired(&self) -> Option<u64> {
         (!self.pending.is_empty()).then_some(self.last_retired)
     }
@@ -413,32 +413,32 @@ impl Space {
         &self.pending
     }
 
-    /// Slots that are free, also where no space is reserved yet.
+    /// Returns the number of free slots, also where no space is reserved yet.
     pub(crate) fn free(&self) -> u64 {
         self.free
     }
 
-    /// Slots that have been given back since the pool was opened: it grows whenever something becomes free.
+    /// Returns the number of slots that have been given back since the pool was opened: it grows whenever something becomes free.
     pub(crate) fn given_back(&self) -> u64 {
         self.given_back
     }
 
-    /// Slots that can be allocated at once.
+    /// Returns the number of slots that can be allocated at once: those left in open containers.
     pub(crate) fn ready(&self) -> u64 {
         self.ready
     }
 
-    /// Free slots whose space is reserved: what can be allocated once their containers are open.
+    /// Returns the number of free slots whose space is reserved: what can be allocated once their containers are open.
     pub(crate) fn available(&self) -> u64 {
         self.available
     }
 
-    /// Containers whose space is reserved: the first ones.
+    /// Returns the number of containers whose space is reserved: the first ones.
     pub(crate) fn reserved(&self) -> u32 {
         self.reserved
     }
 
-    /// The next containers to reserve space for (first, count), if less than `ahead` free slots are available.
+    /// Returns the next containers to reserve space for (first, count), if less than `ahead` free slots are available.
     pub(crate) fn to_reserve(&self, ahead: u64, at_once: u32) -> Option<(u32, u32)> {
         let left = self.containers.len() as u32 - self.reserved;
         // What is kept for copies, or lent to write into, is given up only when there is nothing more to reserve.
@@ -450,7 +450,7 @@ impl Space {
         (left > 0 && is_short(most_kept) && is_short(kept())).then_some((self.reserved, left.min(at_once)))
     }
 
-    /// Space is reserved for `count` more containers.
+    /// Counts `count` more containers as reserved.
     pub(crate) fn set_reserved(&mut self, count: u32) {
         for container in self.reserved..self.reserved + count {
             let free = self.containers[container as usize].free;
@@ -463,7 +463,7 @@ impl Space {
 
     // ---- opening ----
 
-    /// The greatest number of free slots among the containers of a group that can be opened.
+    /// Returns the greatest number of free slots among the containers of a group that can be opened.
     fn most(&mut self, group: u32) -> u16 {
         if self.groups[group as usize].stale {
             let range = group * GROUP..((group + 1) * GROUP).min(self.reserved);
@@ -485,7 +485,7 @@ impl Space {
         containers.into_iter().find(fits)
     }
 
-    /// An empty container that can be opened: the next one after the last that was.
+    /// Finds an empty container that can be opened: the next one after the last that was.
     pub(crate) fn empty_container(&mut self) -> Option<u32> {
         let groups = self.reserved.div_ceil(GROUP);
         let reserved = self.reserved;
@@ -505,8 +505,8 @@ impl Space {
         None
     }
 
-    /// The container to open next, by the `log` placement: an empty one after the last, else the emptiest. Where fresh ones
-    /// can be reserved, one that is more than half full is no choice: its holes make small writes. Those on flash are spared (`spared.rs`).
+    /// Chooses the container to open next, by the `log` placement: an empty one after the last, else the emptiest. Where fresh ones can be reserved, one that
+    /// is more than half full is no choice: its holes make small writes. Those on flash are spared (`spared.rs`).
     pub(crate) fn choose(&mut self, fresh: bool, is_on_flash: &dyn Fn(u32) -> bool) -> Option<u32> {
         let empty = self.empty_container();
         if empty.is_some() {
@@ -533,7 +533,7 @@ impl Space {
         Some(self.close(open))
     }
 
-    /// An open container is closed, with what is left in it.
+    /// Closes an open container, with the slots that are left in it.
     fn close(&mut self, open: Open) -> u32 {
         self.ready -= u64::from(open.left);
         self.closed(open.container);
@@ -562,7 +562,7 @@ impl Space {
         Open { container, slots, left, word: 0 }
     }
 
-    /// A container's part of the space map cannot be read: its free slots stay unused.
+    /// Closes a container for good whose part of the space map cannot be read: its free slots stay unused.
     pub(crate) fn exclude(&mut self, container: u32) {
         self.available -= u64::from(self.containers[container as usize].free);
         self.excluded.push(container);
@@ -579,7 +579,7 @@ impl Space {
         self.groups[(container / GROUP) as usize].stale = true;
     }
 
-    /// How many of the slots that are allocated next follow each other.
+    /// Returns the number of slots at the front of the open container that follow each other.
     pub(crate) fn run(&self) -> u64 {
         let Some(open) = self.open.front() else { return 0 };
         let Some(first) = open.next_word() else { return 0 };
@@ -652,7 +652,7 @@ impl Space {
         Some(())
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of containers, taken and pending slots.
     pub(crate) fn memory(&self) -> u64 {
         (self.containers.len() * core::mem::size_of::<Container>() + self.taken.allocation_size()) as u64
             + self.pending.capacity() as u64 * 16

@@ -6,13 +6,13 @@
 use super::{Open, Space};
 use crate::format::entry::Slot;
 
-/// One container in so many is kept for rows,
+/// Divisor of the containers: one in N is kept for rows.
 const KEPT: usize = 32;
-/// and no more than these.
+/// Number of containers kept for rows, at most.
 const MOST_KEPT: usize = 16;
 
 impl Space {
-    /// An empty container that is to be opened for rows, which are to have so many slots ready.
+    /// Chooses an empty container to be opened for rows, which are to have `ahead` slots ready; `None`: they have enough, or there is no other.
     pub(crate) fn choose_row(&mut self, ahead: u64) -> Option<u32> {
         let kept = (self.containers.len() / KEPT).clamp(1, MOST_KEPT);
         let untouched = self.rows.iter().filter(|open| open.left == self.per_container).count();
@@ -20,7 +20,7 @@ impl Space {
         if wants && self.empty as usize > untouched { self.empty_container() } else { None }
     }
 
-    /// Slots left in open containers that rows do not keep.
+    /// Returns the number of slots left in open containers that rows do not keep.
     pub(crate) fn ready_apart(&self) -> u64 {
         self.ready - self.in_rows
     }
@@ -47,7 +47,7 @@ impl Space {
         Some(slot)
     }
 
-    /// What became free in a container that is open for rows, after it was opened: it is closed.
+    /// Closes a container that is open for rows and of which more has become free since it was opened.
     pub(super) fn close_grown_row(&mut self) -> Option<u32> {
         let grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > open.left;
         let at = self.rows.iter().position(grown)?;
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    /// Of two containers the first is kept for rows, and the second one is open for all else.
+    /// Makes two containers: the first is kept for rows, and the second one is open for all else.
     fn with_a_row() -> Space {
         let mut space = space();
         assert_eq!(space.choose_row(1), Some(0));

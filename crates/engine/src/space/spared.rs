@@ -13,14 +13,14 @@
 
 use super::{GROUP, Space};
 
-/// One part in so many is about the same.
+/// Divisor: a difference of one part in N counts as none.
 pub(super) const TOLERANCE: u16 = 8;
 /// Groups of containers that are looked at for another one.
 const GROUPS: usize = 4;
 
 impl Space {
-    /// A container in use in part that is not on flash, and has nearly as many free slots as the emptiest, which has `most`; in this group of
-    /// containers, or in others.
+    /// Finds a container in use in part that is not on flash, and has nearly as many free slots as the emptiest, which has `most`; in this group of containers,
+    /// or in others.
     pub(super) fn find_unspared(&mut self, best: u32, most: u16, is_on_flash: &dyn Fn(u32) -> bool) -> Option<u32> {
         let least = most - most / TOLERANCE;
         let groups = self.reserved.div_ceil(GROUP);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::format::entry::Slot;
 
-    /// Five containers of four slots, of which these many are free in each.
+    /// Makes five containers of four slots, of which these many are free in each.
     fn with_free(free: [u64; 5]) -> Space {
         let mut space = Space::new(&geometry(5));
         space.set_reserved(5);

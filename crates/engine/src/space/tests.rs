@@ -12,7 +12,7 @@ fn space_without_reserve() -> Space {
     Space::new(&geometry(2))
 }
 
-/// Containers of four slots.
+/// Makes the geometry of containers of four slots.
 pub(super) fn geometry(containers: u32) -> Geometry {
     Geometry {
         block_size: 512,
@@ -43,7 +43,7 @@ pub(super) fn allocate(space: &mut Space) -> Option<Slot> {
     space.allocate(false)
 }
 
-/// Entries of the index of 65,536 lives ago would prove something again.
+/// Checks that a generation that comes round is noticed: entries of the index of 65,536 lives ago would prove something again.
 #[test]
 fn a_generation_that_comes_round_names_its_slots_once() {
     let mut space = space();

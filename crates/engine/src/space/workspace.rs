@@ -7,7 +7,7 @@
 use super::Space;
 
 impl Space {
-    /// An empty container is lent to write into; `None`: there is none.
+    /// Lends an empty container to write into; `None`: there is none.
     pub(crate) fn lend_workspace(&mut self) -> Option<u32> {
         let container = self.empty_container()?;
         self.workspace.insert(container);
@@ -17,7 +17,7 @@ impl Space {
         Some(container)
     }
 
-    /// It is given back.
+    /// Takes back a container of the workspace, which must be empty.
     pub(crate) fn end_workspace(&mut self, container: u32) {
         let was_lent = self.workspace.remove(&container);
         assert!(was_lent && self.is_empty(container), "nobody else has taken anything in it");
@@ -26,18 +26,18 @@ impl Space {
         self.workspace_is_called &= !self.workspace.is_empty();
     }
 
-    /// Somebody needs what is lent. Whether anything is.
+    /// Calls the workspace in, since writes need it. Returns false if no container of it is lent.
     pub(crate) fn call_workspace(&mut self) -> bool {
         self.workspace_is_called = !self.workspace.is_empty();
         self.workspace_is_called
     }
 
-    /// Whether they do: all of it is to come back.
+    /// Returns true if all of the workspace is to come back, since writes need it.
     pub(crate) fn is_workspace_called(&self) -> bool {
         self.workspace_is_called
     }
 
-    /// Empty containers that could be lent.
+    /// Returns the number of empty containers that could be lent, those of the workspace included.
     pub(crate) fn lendable(&self) -> u32 {
         let is_out_of_reach = |&&container: &&u32| {
             container < self.reserved && self.is_empty(container) && !self.workspace.contains(&container)
@@ -45,7 +45,7 @@ impl Space {
         self.empty - self.closed_to.iter().filter(is_out_of_reach).count() as u32
     }
 
-    /// Slots of the workspace.
+    /// Returns the number of slots of the workspace.
     pub(super) fn workspace_slots(&self) -> u64 {
         self.workspace.len() as u64 * u64::from(self.per_container)
     }

@@ -14,23 +14,23 @@ pub const ZONES: u32 = 10;
 const LEAST_CONTAINERS: u32 = 4 * ZONES;
 
 impl Space {
-    /// The containers of a zone.
+    /// Returns the containers of a zone.
     fn zone(&self, zone: u32) -> core::ops::Range<u32> {
         let edge = |zone: u32| (self.containers.len() as u64 * u64::from(zone) / u64::from(ZONES)) as u32;
         edge(zone)..edge(zone + 1)
     }
 
-    /// The zone in which a container is.
+    /// Returns the zone in which a container is.
     pub(crate) fn zone_of(&self, container: u32) -> u32 {
         (0..ZONES).rfind(|&zone| self.zone(zone).start <= container).unwrap_or(0)
     }
 
-    /// Whether containers are kept for copies: there are enough of them.
+    /// Returns true if there are enough containers for zones, so that some are kept for copies.
     fn has_zones(&self) -> bool {
         self.containers.len() as u32 >= LEAST_CONTAINERS
     }
 
-    /// Space has been reserved for containers from this one on: those in the middle of their zones are kept.
+    /// Keeps the empty containers in the middle of their zones, of those from this one on, whose space has been reserved.
     pub(crate) fn keep_middles(&mut self, from: u32) {
         for zone in 0..if self.has_zones() { ZONES } else { 0 } {
             let middle = self.middle(zone);
@@ -40,8 +40,8 @@ impl Space {
         }
     }
 
-    /// A container of a zone that is kept for copies, and is none of those that have some. If there is none, one is from here on: an empty
-    /// one near the middle, or else the emptiest, if half of it is free.
+    /// Returns a container of a zone that is kept for copies, and is none of those that have some. If there is none, one is from here on: an empty one near the
+    /// middle, or else the emptiest, if half of it is free.
     pub(crate) fn scratch_in(&mut self, zone: u32, has_copies: impl Fn(u32) -> bool) -> Option<u32> {
         let of_zone = self.zone(zone);
         let is_new = |container: &u32| of_zone.contains(container) && !has_copies(*container);
@@ -62,7 +62,7 @@ impl Space {
         found
     }
 
-    /// Keeps a container for copies from here on, if it is to be had: whether it is kept.
+    /// Keeps a container for copies from here on, if it is to be had. Returns true if it is kept.
     pub(crate) fn keep_for_copies(&mut self, container: u32) -> bool {
         if self.scratch.contains(&container) {
             return true;
@@ -74,7 +74,7 @@ impl Space {
         is_to_be_kept
     }
 
-    /// Ends the keeping of what is full.
+    /// Ends the keeping of containers that are full.
     pub(crate) fn end_full_scratch(&mut self) {
         let (kept, full): (Vec<u32>, Vec<u32>) =
             self.scratch.iter().partition(|&&container| self.free_in(container) > 0);
@@ -95,7 +95,7 @@ impl Space {
         self.close_to_others(container);
     }
 
-    /// One that is kept, and has free slots, is no longer.
+    /// Gives up one of the containers kept for copies that has free slots, and returns it.
     pub(super) fn give_up_scratch(&mut self) -> Option<u32> {
         let at = self.scratch.iter().position(|&container| self.free_in(container) > 0)?;
         let container = self.scratch.swap_remove(at);
@@ -103,7 +103,7 @@ impl Space {
         Some(container)
     }
 
-    /// None is kept any more.
+    /// Gives up all containers kept for copies.
     pub(crate) fn keep_none(&mut self) {
         while let Some(container) = self.scratch.pop() {
             self.closed(container);

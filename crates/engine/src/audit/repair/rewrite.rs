@@ -20,7 +20,7 @@ use crate::metadata::tree::fill_lost;
 use crate::recovery::table_name;
 use crate::space::SlotState;
 
-/// What a leaf was.
+/// State of a leaf before the repair.
 pub(super) enum Old {
     /// There was none.
     Absent,
@@ -31,7 +31,7 @@ pub(super) enum Old {
 
 /// The leaf that a table should have; `None`: as it is.
 type Wanted<'w, P> = dyn FnMut(&P, u64, &Old) -> Option<Vec<u8>> + 'w;
-/// Whether a table may change in some of its leaves: from the first up to the second.
+/// Test if a table may change in some of its leaves: from the first up to the second.
 type Changes<'w, P> = dyn Fn(&P, u64, u64) -> bool + 'w;
 
 impl Planner<'_, '_> {
@@ -93,7 +93,7 @@ impl Planner<'_, '_> {
         Pointer { location, birth, checksum: sum }
     }
 
-    /// A page is no longer part of anything.
+    /// Frees the block of a page that is no longer part of anything.
     fn give_up(&mut self, region: Region, before: Pointer) {
         let at = (before.location as usize).wrapping_sub(1);
         let good = !self.bad.contains(&PageKey { region, location: before.location });
@@ -102,8 +102,8 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// A block that nothing leads to. Those that the map of metadata blocks shows in use come last: what led to them cannot be
-    /// read now, and perhaps can later.
+    /// Allocates a block that nothing leads to. Blocks that the map of metadata blocks shows in use come last: the page that led to them cannot be read now,
+    /// and perhaps can later.
     fn allocate(&mut self) -> u32 {
         let blocks = self.guarded.len();
         while self.next_free < 2 * blocks {
@@ -120,7 +120,7 @@ impl Planner<'_, '_> {
 
     // ---- maps ----
 
-    /// What is new and has no leaf to go to becomes part of the map buffer.
+    /// Moves new mappings that have no leaf to go to into the map buffer.
     pub(super) fn keep_in_log(&mut self) {
         let per_leaf = self.geometry().map_leaf_entries();
         let (mut stay, mut kept) = (Vec::new(), Vec::new());
@@ -147,7 +147,7 @@ impl Planner<'_, '_> {
         self.points = stay;
     }
 
-    /// Whether a map has no page at all for a leaf.
+    /// Returns true if a map has no page at all for a leaf.
     fn is_absent(&mut self, root: Root, leaf: u64) -> bool {
         let bits = self.geometry().fanout().trailing_zeros();
         if leaf.checked_shr(bits * u32::from(root.height)).unwrap_or(0) != 0 {
@@ -182,7 +182,7 @@ impl Planner<'_, '_> {
         root
     }
 
-    /// A tree as it should be, from the root of one that may be as high as `height`: it becomes as high only where it has to.
+    /// Rewrites a tree as it should be, from the root of one that may be as high as `height`: it becomes as high only where it has to.
     fn rewrite_from(
         &mut self,
         region: Region,
@@ -214,7 +214,7 @@ impl Planner<'_, '_> {
         Root { pointer: self.put(region, height, 0, Pointer::NONE, page), height }
     }
 
-    /// A subtree of a map as it should be. `in_lost`: it was below a page that cannot be used.
+    /// Rewrites a subtree of a map as it should be. `in_lost`: it was below a page that cannot be used.
     fn rewrite_map(&mut self, at: usize, pointer: Pointer, level: u8, index: u64, in_lost: bool) -> Pointer {
         let geometry = self.geometry();
         let (first, end) = self.span(level, index);
@@ -306,7 +306,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Blocks are lost, but for those that are buffered.
+    /// Adds the blocks of a range to the lost ones, except those that are buffered.
     fn lose(&mut self, at: usize, first: u64, end: u64) {
         let (mut first, end) = (first, end.min(self.blocks[at]));
         let base = Key::new(self.volume(at).id, 0).0;
@@ -417,7 +417,7 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// The map buffer stays as it is where nothing of it has been overwritten since, or lost.
+    /// Rewrites the map buffer, unless nothing of it has been overwritten since, or lost.
     fn rewrite_map_buffer(&mut self) {
         let mut mappings = core::mem::take(&mut self.log.mappings);
         for (key, entry) in &mut mappings {
@@ -452,7 +452,7 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// Whatever was cut off is free: the list is empty.
+    /// Empties the list of discards: the subtrees that were cut off are free.
     fn rewrite_discards(&mut self) {
         let root = &mut self.engine.pool.roots[TreeId::Discards as usize];
         if !root.pointer.is_none() {
@@ -461,7 +461,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// The index on disk stays only where nothing has changed that it speaks of: serving builds it anew.
+    /// Keeps the index on disk only where nothing has changed that it covers: otherwise serving builds it anew.
     fn rewrite_disk_index(&mut self) {
         let is_sound = self.plan.pages.is_empty() && self.plan.problems.is_empty() && self.plan.copies.is_empty();
         let pages = self.index_pages.take().filter(|_| is_sound).unwrap_or_default();
@@ -507,7 +507,7 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// Space map, counts and containers say what the maps refer to.
+    /// Rewrites space map, counts and containers by the references of the maps.
     fn rewrite_space(&mut self) {
         let geometry = self.geometry();
         let block = geometry.block_size as usize;
@@ -554,7 +554,7 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// The counts of the slots of a leaf, or of a container.
+    /// Returns the counts of the slots of a leaf, or of a container.
     fn counts_of(&self, number: u64, each: u64) -> &[u32] {
         let first = ((number * each) as usize).min(self.counts.len());
         &self.counts[first..(first + each as usize).min(self.counts.len())]

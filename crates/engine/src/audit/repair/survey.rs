@@ -19,7 +19,7 @@ use crate::recovery::table_name;
 impl Planner<'_, '_> {
     // ---- pages ----
 
-    /// A page that its parent proves, or why there is none.
+    /// Reads a page that its parent proves, or returns the reason why there is none.
     fn read_page(&mut self, region: Region, pointer: Pointer) -> Result<Vec<u8>, String> {
         let metadata = &self.engine.pool.metadata;
         let key = PageKey { region, location: pointer.location };
@@ -36,7 +36,7 @@ impl Planner<'_, '_> {
         Ok(page)
     }
 
-    /// A page that the survey has found good.
+    /// Reads a page again that the survey has found good.
     pub(super) fn known_page(&mut self, region: Region, pointer: Pointer) -> Option<Vec<u8>> {
         if self.bad.contains(&PageKey { region, location: pointer.location }) {
             return None;
@@ -44,7 +44,7 @@ impl Planner<'_, '_> {
         self.read_page(region, pointer).ok()
     }
 
-    /// A page, visited for the first time: from here on it is not overwritten. If it stays in use, it is counted so.
+    /// Reads a page for the first time: from here on it is not overwritten. If it stays in use, it is counted so.
     fn visit(&mut self, region: Region, pointer: Pointer, stays: bool) -> Result<Vec<u8>, String> {
         let result = self.read_page(region, pointer);
         let at = (pointer.location as usize).wrapping_sub(1);
@@ -193,7 +193,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// The pages of the index on disk. One that cannot be read means that it is dropped.
+    /// Surveys the pages of the index on disk. One that cannot be read means that it is dropped.
     fn survey_index(&mut self, pointer: Pointer, level: u8) {
         let at = (pointer.location as usize).wrapping_sub(1);
         if pointer.is_none() {
@@ -220,7 +220,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// The log of the map buffer.
+    /// Surveys the log of the map buffer.
     fn survey_log(&mut self, pointer: Pointer, level: u8) {
         if pointer.is_none() {
             return;
@@ -274,7 +274,7 @@ impl Planner<'_, '_> {
 
     // ---- maps ----
 
-    /// The blocks that a subtree covers.
+    /// Returns the blocks that a subtree covers: from the first up to the second.
     pub(super) fn span(&self, level: u8, index: u64) -> (u64, u64) {
         let geometry = self.geometry();
         let span = geometry.fanout().saturating_pow(level.into()).saturating_mul(geometry.map_leaf_entries());
@@ -282,7 +282,7 @@ impl Planner<'_, '_> {
         (first, first.saturating_add(span).min(MAX_BLOCKS))
     }
 
-    /// The points of the delta in a range of blocks.
+    /// Returns the points of the delta in a range of blocks.
     pub(super) fn points_in(&self, at: usize, first: u64, end: u64) -> &[(Key, Entry)] {
         let base = Key::new(self.volume(at).id, 0).0;
         let from = self.points.partition_point(|(key, _)| key.0 < base + first);
@@ -290,14 +290,14 @@ impl Planner<'_, '_> {
         &self.points[from..to]
     }
 
-    /// Whether the delta says something about a range of blocks.
+    /// Returns true if the delta has points or clears in a range of blocks.
     pub(super) fn has_news(&self, at: usize, first: u64, end: u64) -> bool {
         let base = Key::new(self.volume(at).id, 0).0;
         let clear = self.engine.pool.delta.clears.range(..base + end).next_back();
         clear.is_some_and(|(_, &its_end)| its_end > base + first) || !self.points_in(at, first, end).is_empty()
     }
 
-    /// Whether nothing is mapped in a range of blocks, whatever the tree says.
+    /// Returns true if nothing is mapped in a range of blocks, whatever the tree says.
     pub(super) fn is_empty(&self, at: usize, first: u64, end: u64) -> bool {
         let base = Key::new(self.volume(at).id, 0).0;
         let clear = self.engine.pool.delta.clears.range(..=base + first).next_back();
@@ -420,7 +420,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Whether an entry refers to a block that is known not to be there.
+    /// Returns true if an entry refers to a block that is known not to be there.
     pub(super) fn is_disproved(&self, entry: Entry) -> bool {
         let found = entry.slot().and_then(|slot| self.proven.get(&slot));
         found.is_some_and(|found| found.is_none_or(|digest| check_bits(digest) != entry.check()))

@@ -15,7 +15,7 @@ use crate::cache::streams::RUN_BLOCKS;
 const LEAST_ROWS: usize = 16;
 
 impl ReadCache {
-    /// The block in this buffer, which streams have left, has been let go of in its turn. What they have left in its row goes, too.
+    /// Evicts the blocks that streams have left in the row of this buffer, whose own block streams left and which was evicted in its turn.
     #[inline(never)]
     pub(super) fn let_go_beside(&mut self, buffer: BufferId, evicted: &mut Vec<BufferId>) {
         let row = (RUN_BLOCKS as usize).min(self.capacity / LEAST_ROWS);

@@ -20,7 +20,7 @@ const UNLISTED: u32 = u32::MAX - 1;
 /// Lists, at most: as many as 24 bits can tell apart.
 const MOST_LISTS: usize = 1 << 24;
 
-/// What is known of a buffer.
+/// State of a buffer whose content is known.
 #[derive(Clone, Copy)]
 struct Content {
     digest: Digest,
@@ -46,18 +46,18 @@ fn lists(numbers: usize) -> usize {
     numbers.next_power_of_two().min(MOST_LISTS)
 }
 
-/// Bytes that the tables take for buffers with so many numbers.
+/// Returns the bytes that the tables take for buffers with `numbers` numbers.
 pub(super) fn bytes_for(numbers: u64) -> u64 {
     numbers * core::mem::size_of::<Content>() as u64 + lists(numbers as usize) as u64 * 4
 }
 
 impl Contents {
-    /// Nothing is found by content.
+    /// Makes tables in which nothing is found by content.
     pub(super) fn none() -> Contents {
         Contents { lists: Vec::new(), of: Vec::new(), joined: 0 }
     }
 
-    /// Nothing is known yet of buffers with so many numbers.
+    /// Makes tables for buffers with `numbers` numbers, without contents; empty ones unless `key` is by content.
     pub(super) fn of(key: CacheKey, numbers: usize) -> Contents {
         match key {
             CacheKey::Content => {
@@ -71,7 +71,7 @@ impl Contents {
         check as usize & (self.lists.len() - 1)
     }
 
-    /// A buffer holds this from here on. No other one does.
+    /// Enters the digest of a buffer's content. No other buffer has that content.
     pub(super) fn list(&mut self, buffer: BufferId, digest: Digest) {
         if self.lists.is_empty() {
             return;
@@ -85,7 +85,7 @@ impl Contents {
         self.of[number] = Content { digest, next, joined: NONE };
     }
 
-    /// Nothing is known of a buffer from here on. Its joined nodes are the caller's.
+    /// Removes a buffer from the tables. Its joined nodes are the caller's to remove.
     pub(super) fn unlist(&mut self, buffer: BufferId) {
         let number = buffer.0 as usize;
         let Some(content) = self.of.get_mut(number).filter(|content| content.next != UNLISTED) else { return };
@@ -102,7 +102,7 @@ impl Contents {
         self.of[at as usize].next = next;
     }
 
-    /// Whatever was known of a buffer is known of another one.
+    /// Moves all that is known of a buffer to another one.
     pub(super) fn move_to(&mut self, from: BufferId, into: BufferId) {
         if let Some(digest) = self.digest(from) {
             let joined = self.of[from.0 as usize].joined;
@@ -112,7 +112,7 @@ impl Contents {
         }
     }
 
-    /// The digest of what a buffer holds, if it is known.
+    /// Returns the digest of a buffer's content, if it is known.
     pub(super) fn digest(&self, buffer: BufferId) -> Option<Digest> {
         let content = self.of.get(buffer.0 as usize).filter(|content| content.next != UNLISTED)?;
         Some(content.digest)
@@ -126,13 +126,13 @@ impl Contents {
         all.map(|at| (BufferId(at), self.of[at as usize].digest))
     }
 
-    /// A buffer whose content has these check bits. That proves nothing.
+    /// Returns a buffer whose content has these check bits. That proves nothing.
     #[inline]
     pub(super) fn candidate(&self, check: u32) -> Option<BufferId> {
         self.in_list(check).find(|&(_, digest)| check_bits(digest) == check).map(|(buffer, _)| buffer)
     }
 
-    /// The buffer that holds what has this digest.
+    /// Returns the buffer that holds the content with this digest.
     pub(super) fn holding(&self, digest: Digest) -> Option<BufferId> {
         self.in_list(check_bits(digest)).find(|&(_, of)| of == digest).map(|(buffer, _)| buffer)
     }
@@ -142,27 +142,27 @@ impl Contents {
         self.joined
     }
 
-    /// The first of the nodes that are joined to a buffer, or [`NONE`].
+    /// Returns the first of the nodes that are joined to a buffer, or [`NONE`].
     pub(super) fn first_joined(&self, buffer: BufferId) -> u32 {
         self.of.get(buffer.0 as usize).map_or(NONE, |content| content.joined)
     }
 
-    /// This one is the first. There are `more` than before.
+    /// Sets the first of the nodes that are joined to a buffer.
     pub(super) fn set_first_joined(&mut self, buffer: BufferId, at: u32) {
         self.of[buffer.0 as usize].joined = at;
     }
 
-    /// One node more is joined to some buffer.
+    /// Counts one more joined node.
     pub(super) fn one_more(&mut self) {
         self.joined += 1;
     }
 
-    /// One node less.
+    /// Counts one joined node less.
     pub(super) fn one_less(&mut self) {
         self.joined -= 1;
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the tables.
     pub(super) fn memory(&self) -> u64 {
         list_bytes(&self.lists) + list_bytes(&self.of)
     }

@@ -8,7 +8,7 @@ use crate::api::Digest;
 use crate::format::entry::check_bits;
 use proptest::prelude::*;
 
-/// Contents have few different check bits: most candidates are false.
+/// Makes digests with few different check bits: most candidates are false.
 fn digest(content: u64) -> Digest {
     Digest((u128::from(content % 3) | u128::from(content) << 64).to_le_bytes())
 }
@@ -32,7 +32,7 @@ impl Bench {
         self
     }
 
-    /// The lowest number that nobody holds, as of a buffer with this content.
+    /// Takes the lowest number without a holder, as of a buffer with this content.
     fn take(&mut self, content: u64) -> BufferId {
         let number = (0..).find(|number| !self.held.contains_key(number)).unwrap();
         self.held.insert(number, content);
@@ -45,7 +45,7 @@ impl Bench {
         }
     }
 
-    /// Whether the slot's content is in memory, as a read finds it: it gets the right bytes then.
+    /// Returns true if the slot's content is in memory, as a read finds it: it gets the right bytes then.
     fn read(&mut self, slot: Slot, content: u64) -> bool {
         let mut found = self.cache.get(slot).or_else(|| self.cache.use_ahead(slot, &mut self.evicted));
         let is_candidate = self.cache.candidate(check_bits(digest(content))).is_some();
@@ -60,7 +60,7 @@ impl Bench {
         found.is_some()
     }
 
-    /// A block has come from the device.
+    /// Inserts a block that has come from the device.
     fn fill(&mut self, slot: Slot, content: u64, ahead: bool) {
         let buffer = self.take(content);
         let Bench { cache, evicted, .. } = self;
@@ -112,7 +112,7 @@ fn contents_of_the_same_check_bits_are_told_apart() {
     assert_eq!((bench.held.len(), bench.cache.content_counts().joined_blocks), (3, 3));
 }
 
-/// Of one content many slots are read: ghosts keep most of their places.
+/// Checks that ghosts keep most of their places when many slots of one content are read.
 #[test]
 fn joined_slots_take_a_quarter_of_the_places_at_most_and_all_are_hits() {
     let mut bench = Bench::new(CacheKey::Content, 8);
@@ -135,7 +135,7 @@ fn the_key_can_change_at_any_time() {
     assert!(bench.access(Slot(3), 1) && !bench.access(Slot(4), 1));
 }
 
-/// Why the property below is of traces in which nothing is freed: by content, what was used lately through a slot that is free by now
+/// Checks the reason why the property below is of traces in which nothing is freed: by content, a block that was used lately through a slot that is free by now
 /// keeps its place, by slot it does not.
 #[test]
 fn with_slots_that_are_freed_the_cache_by_slot_can_have_the_one_hit_more() {
@@ -171,8 +171,7 @@ impl Naive {
 }
 
 proptest! {
-    /// By content there are at least the hits that there are by slot, and no more than a cache without end has. Either is what the naive
-    /// model says.
+    /// Checks that by content there are at least the hits that there are by slot, and no more than in a cache without end. Either agrees with the naive model.
     #[test]
     fn by_content_has_at_least_the_hits_of_by_slot(
         capacity in 1usize..12,
@@ -196,7 +195,7 @@ proptest! {
         prop_assert!(sector <= content && content <= most_content && sector <= most_sector);
     }
 
-    /// Whatever happens to it, the cache holds a content once, gives the right bytes, and finds by content just what it holds.
+    /// Checks that, whatever happens to it, the cache holds a content once, gives the right bytes, and finds by content just the contents that it holds.
     #[test]
     fn each_content_is_held_once_whatever_happens(
         first in 1usize..9,

@@ -19,25 +19,25 @@ use crate::properties::CacheKey;
 /// Of the blocks that there is room for, one slot can be joined for so many.
 const JOINED_PART: usize = 2;
 
-/// Bytes of the tables by content, for buffers with so many numbers.
+/// Returns the bytes of the tables by content, for buffers with `numbers` numbers.
 pub(crate) fn content_bytes(numbers: u64) -> u64 {
     content::bytes_for(numbers)
 }
 
 impl ReadCache {
-    /// What blocks are found by.
+    /// Returns the key by which blocks are found.
     #[inline]
     pub(crate) fn key(&self) -> CacheKey {
         self.key
     }
 
-    /// Whether blocks are found by content, too.
+    /// Returns true if blocks are found by content, too.
     #[inline]
     pub(crate) fn is_by_content(&self) -> bool {
         self.key == CacheKey::Content
     }
 
-    /// Blocks are found by this from here on; of buffers with so many numbers. What is cached stays. By content is found what comes.
+    /// Sets the key by which blocks are found; `numbers`: of the buffers. Cached blocks stay. By content, only blocks that come later are found.
     pub(crate) fn set_key(&mut self, key: CacheKey, numbers: usize) {
         if key == self.key {
             return;
@@ -54,33 +54,33 @@ impl ReadCache {
         self.contents = Contents::of(key, numbers);
     }
 
-    /// What is found by content.
+    /// Returns the counts of hits by content, and of slots that are joined now.
     pub(crate) fn content_counts(&self) -> ContentCounts {
         ContentCounts { joined_blocks: self.contents.joined() as u64, ..self.counts }
     }
 
-    /// A block of a read was found by content.
+    /// Counts a block of a read that was found by content.
     pub(crate) fn count_content_hit(&mut self) {
         self.counts.hits += 1;
     }
 
-    /// Whether some buffer may hold a content with these check bits; which one.
+    /// Returns a buffer that may hold a content with these check bits.
     #[inline]
     pub(crate) fn candidate(&self, check: u32) -> Option<BufferId> {
         self.contents.candidate(check)
     }
 
-    /// The buffer that holds what has this digest.
+    /// Returns the buffer that holds the content with this digest.
     pub(crate) fn holding(&self, digest: Digest) -> Option<BufferId> {
         self.contents.holding(digest)
     }
 
-    /// The digest of what a buffer holds, if blocks are found by content.
+    /// Returns the digest of a buffer's content, if blocks are found by content.
     pub(crate) fn digest_in(&self, buffer: BufferId) -> Option<Digest> {
         self.contents.digest(buffer)
     }
 
-    /// A slot holds what this buffer holds, and somebody uses it. Whether that is the first use of what was read ahead.
+    /// Joins a slot to the buffer with its content, and counts a use. Returns true if that is the first use of a block that was read ahead.
     pub(crate) fn use_joined(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) -> bool {
         self.join(slot, buffer);
         let first = self.nodes[self.by_buffer[buffer.0 as usize] as usize];
@@ -93,7 +93,7 @@ impl ReadCache {
         }
     }
 
-    /// As [`ReadCache::insert`], of a block with this digest: where its content is cached, its slot is joined to that.
+    /// Inserts a block with this digest as [`ReadCache::insert`] does; where its content is cached, its slot is joined to that.
     pub(crate) fn insert_content(&mut self, slot: Slot, buffer: BufferId, digest: Digest, evicted: &mut Vec<BufferId>) {
         if let Some(known) = self.contents.holding(digest) {
             evicted.push(buffer);
@@ -103,7 +103,7 @@ impl ReadCache {
         }
     }
 
-    /// As [`ReadCache::insert_ahead`], of a block with this digest.
+    /// Inserts a block with this digest as [`ReadCache::insert_ahead`] does; where its content is cached, its slot is joined to that.
     pub(crate) fn insert_content_ahead(
         &mut self,
         slot: Slot,
@@ -148,13 +148,13 @@ impl ReadCache {
         self.trim_ghosts();
     }
 
-    /// The node whose buffer a node has.
+    /// Returns the node that has the buffer which a node uses: itself unless it is joined.
     pub(super) fn first_of(&self, at: u32) -> u32 {
         let node = self.nodes[at as usize];
         if node.list == List::Joined { self.by_buffer[node.buffer.0 as usize] } else { at }
     }
 
-    /// As [`ReadCache::get`], where the node is joined.
+    /// Returns the buffer as [`ReadCache::get`] does, where the node is joined.
     #[cold]
     pub(super) fn get_joined(&mut self, node: Node) -> Option<BufferId> {
         if node.list != List::Joined {
@@ -182,7 +182,7 @@ impl ReadCache {
         self.contents.one_less();
     }
 
-    /// One of the slots of a content is free. Whether others hold it still; if not, nothing is known of its buffer any more.
+    /// Removes one slot of a content. Returns true if other slots hold it still; if not, nothing is known of its buffer any more.
     pub(super) fn remove_one_of(&mut self, at: u32) -> bool {
         let node = self.nodes[at as usize];
         if node.list == List::Joined {
@@ -203,7 +203,7 @@ impl ReadCache {
         true
     }
 
-    /// The cache lets go of a buffer: nothing is joined to it any more, and it is not found by content.
+    /// Notes that the cache lets go of a buffer: nothing is joined to it any more, and it is not found by content.
     #[inline]
     pub(super) fn leave(&mut self, buffer: BufferId) {
         if self.is_by_content() {
@@ -219,7 +219,7 @@ impl ReadCache {
         self.contents.unlist(buffer);
     }
 
-    /// What a buffer held is in another one.
+    /// Moves what is known of a buffer's content, with its joined nodes, to another buffer.
     pub(super) fn move_joined(&mut self, from: BufferId, into: BufferId) {
         self.contents.move_to(from, into);
         let mut at = self.contents.first_joined(into);

@@ -43,7 +43,7 @@ enum List {
     Joined = 5,
 }
 
-/// What has been read ahead takes at most one part in so many of the capacity.
+/// Part of the capacity that blocks which have been read ahead take at most: one in N.
 const AHEAD_PART: usize = 4;
 
 impl List {
@@ -63,7 +63,7 @@ struct Node {
     ghost: Option<List>,
     /// It was read ahead, used once, and not again.
     is_passed: bool,
-    /// IndexPrefetch in the list; of one that is joined, among those of the same buffer.
+    /// Neighbours in the list; of one that is joined, among those of the same buffer.
     newer: u32,
     older: u32,
 }
@@ -95,7 +95,7 @@ pub(crate) struct ReadCache {
 }
 
 impl ReadCache {
-    /// A cache of `capacity` blocks, which remembers at most `most` (more than that).
+    /// Makes a cache of `capacity` blocks, which remembers at most `most` (more than that).
     pub(crate) fn new(capacity: usize, most: usize) -> ReadCache {
         ReadCache {
             capacity,
@@ -113,9 +113,8 @@ impl ReadCache {
         }
     }
 
-    /// There is to be room for `capacity` blocks, of at most `most` that are remembered. Keeps what was used last, of the
-    /// buffers that `keep` allows; the others go to `evicted`, and what was read ahead. Joined slots are forgotten. `numbers`: buffers
-    /// have numbers up to this.
+    /// Resizes the cache to `capacity` blocks, and to at most `most` that are remembered. Keeps the blocks used last, of the buffers that `keep` allows; the
+    /// other buffers go to `evicted`, with those that were read ahead. Joined slots are forgotten. `numbers`: buffers have numbers up to this.
     pub(crate) fn resize(
         &mut self,
         capacity: usize,
@@ -163,8 +162,7 @@ impl ReadCache {
         }
     }
 
-    /// There is room for `capacity` blocks from here on: what is evicted for that becomes a ghost, and its buffer goes to
-    /// `evicted`.
+    /// Sets the capacity in blocks: blocks that are evicted for that become ghosts, and their buffers go to `evicted`.
     pub(crate) fn set_capacity(&mut self, capacity: usize, evicted: &mut Vec<BufferId>) {
         self.capacity = capacity;
         self.target = self.target.min(capacity);
@@ -190,7 +188,7 @@ impl ReadCache {
         }
     }
 
-    /// LRU in place of ARC, or ARC again. What there is stays.
+    /// Switches to LRU in place of ARC, or back. The cached blocks stay.
     pub(crate) fn set_lru(&mut self, lru: bool) {
         self.lru = lru;
         if lru {
@@ -214,13 +212,13 @@ impl ReadCache {
         self.by_buffer[number] = at;
     }
 
-    /// The slot whose content is cached in this buffer.
+    /// Returns the slot whose content is cached in this buffer.
     pub(crate) fn in_buffer(&self, buffer: BufferId) -> Option<Slot> {
         let slot = self.nodes.get(*self.by_buffer.get(buffer.0 as usize)? as usize)?.slot;
         (self.peek(slot) == Some(buffer)).then_some(slot)
     }
 
-    /// A cached block has moved to another buffer, with all slots that are joined to it.
+    /// Moves a cached block to another buffer, with all slots that are joined to it.
     pub(crate) fn set_buffer(&mut self, slot: Slot, buffer: BufferId) {
         let at = self.first_of(self.by_slot[&slot]);
         let before = core::mem::replace(&mut self.nodes[at as usize].buffer, buffer);
@@ -259,27 +257,27 @@ impl ReadCache {
         self.lists[list as usize].length
     }
 
-    /// Blocks that have been used, and are cached.
+    /// Returns the number of cached blocks that have been used.
     fn cached(&self) -> usize {
         self.length(List::Recent) + self.length(List::Frequent)
     }
 
-    /// Blocks that have been read ahead, and not been used.
+    /// Returns the number of blocks that have been read ahead, and not been used.
     pub(crate) fn ahead(&self) -> usize {
         self.length(List::Ahead)
     }
 
-    /// Blocks that it has room for.
+    /// Returns the number of used blocks that it has room for.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The most that have been read ahead.
+    /// Returns the most blocks that may be in the cache read ahead and not used.
     pub(crate) fn most_ahead(&self) -> usize {
         self.capacity / AHEAD_PART
     }
 
-    /// Blocks whose buffers can be had.
+    /// Returns the number of blocks whose buffers can be evicted.
     pub(crate) fn len(&self) -> usize {
         self.cached() + self.ahead()
     }
@@ -328,7 +326,7 @@ impl ReadCache {
         }
     }
 
-    /// The buffer with the slot's content, if it is cached.
+    /// Returns the buffer with the slot's content, if it is cached, and counts that as a use.
     pub(crate) fn get(&mut self, slot: Slot) -> Option<BufferId> {
         let at = *self.by_slot.get(&slot)?;
         let node = self.nodes[at as usize];
@@ -339,7 +337,7 @@ impl ReadCache {
         Some(node.buffer)
     }
 
-    /// The buffer with the slot's content, if it was read ahead and not used yet: this is the first use.
+    /// Returns the buffer with the slot's content, if it was read ahead and not used yet: this is the first use.
     pub(crate) fn use_ahead(&mut self, slot: Slot, evicted: &mut Vec<BufferId>) -> Option<BufferId> {
         if self.ahead() == 0 {
             return None;
@@ -401,7 +399,7 @@ impl ReadCache {
         Some(node.buffer)
     }
 
-    /// Somebody uses the block of a node again.
+    /// Counts another use of the block of a node.
     #[inline]
     fn use_again(&mut self, at: u32) {
         self.unlink(at);
@@ -409,7 +407,7 @@ impl ReadCache {
         self.nodes[at as usize].is_passed = false;
     }
 
-    /// Whether the slot's content is cached, without counting it as used.
+    /// Returns the buffer if the slot's content is cached, without counting it as used.
     #[inline]
     pub(crate) fn peek(&self, slot: Slot) -> Option<BufferId> {
         let node = self.nodes[*self.by_slot.get(&slot)? as usize];
@@ -489,7 +487,7 @@ impl ReadCache {
         }
     }
 
-    /// ARC's REPLACE: the victim becomes a ghost.
+    /// Evicts a block as ARC's REPLACE does: the victim becomes a ghost.
     fn replace(&mut self, in_frequent_ghost: bool) -> Option<BufferId> {
         let recent = self.length(List::Recent);
         let from_recent = recent > 0
@@ -516,7 +514,7 @@ impl ReadCache {
         buffer.or_else(|| self.evict_ahead())
     }
 
-    /// The slot is free. Gives the buffer that the cache lets go of, unless other slots hold the same.
+    /// Removes a slot that is free. Returns the buffer that the cache lets go of, unless other slots hold the same content.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<BufferId> {
         let at = *self.by_slot.get(&slot)?;
         let node = self.nodes[at as usize];
@@ -536,14 +534,14 @@ impl ReadCache {
         Some(buffer)
     }
 
-    /// Every cached block, once each.
+    /// Returns every cached block, once each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, BufferId)> + '_ {
         let nodes = self.by_slot.values().map(|&at| self.nodes[at as usize]);
         let with_buffer = nodes.filter(|node| node.list.has_buffer() && node.list != List::Joined);
         with_buffer.map(|node| (node.slot, node.buffer))
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the tables, without the buffers.
     pub(crate) fn memory(&self) -> u64 {
         let numbers = self.unused.capacity() + self.by_buffer.capacity();
         (self.nodes.capacity() * core::mem::size_of::<Node>() + numbers * 4) as u64

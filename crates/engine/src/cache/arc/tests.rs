@@ -85,8 +85,8 @@ fn lru_evicts_what_was_used_least_recently_however_often() {
     assert!(cache.peek(Slot(0)).is_some());
 }
 
-/// Random use had mixed the buffers up, and no stream put them in order again: aged volumes were read at two thirds of their speed until the
-/// server was started again, though they lay in order on the disk.
+/// Guards against mixed buffers: random use had mixed them up, and no stream put them in order again: aged volumes were read at two thirds of their speed until
+/// the server was started again, though they lay in order on the disk.
 #[test]
 fn what_a_stream_leaves_goes_in_rows_of_buffers_and_nothing_else_with_it() {
     let mut cache = ReadCache::new(1024, 2048);
@@ -118,7 +118,7 @@ fn what_a_stream_leaves_goes_in_rows_of_buffers_and_nothing_else_with_it() {
     assert_eq!(cache.len(), 1024 - row.len());
 }
 
-/// What a ghost had been was still said of its block when it came back: with LRU it went with its row, before its turn.
+/// Guards against a stale flag: the state of a ghost was still noted for its block when it came back: with LRU it went with its row, before its turn.
 #[test]
 fn what_comes_back_after_its_ghost_does_not_go_with_its_row() {
     let mut cache = ReadCache::new(32, 64);

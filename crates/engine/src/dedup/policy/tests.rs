@@ -30,15 +30,15 @@ fn shares(policy: Policy, lookups: &[Lookup]) -> Vec<bool> {
     shares
 }
 
-/// The indices of the blocks that are shared.
+/// Returns the indices of the blocks that are shared.
 fn shared(policy: Policy, lookups: &[Lookup]) -> Vec<usize> {
     shares(policy, lookups).iter().enumerate().filter(|(_, share)| **share).map(|(at, _)| at).collect()
 }
 
 // ---- the papers' rules, once more, block by block and without regard to cost ----
 
-/// The length of the run that block `at` is in: as far as one can go to either side while everything is known and each
-/// block is in the slot after the one before it, or, if `repeats`, in the same one.
+/// Returns the length of the run that block `at` is in: as far as one can go to either side while everything is known and each block is in the slot after the
+/// one before it, or, if `repeats`, in the same one.
 fn naive_run(slots: &[Option<u64>], at: usize, repeats: bool) -> usize {
     let is_next = |a, b| a + 1 == b || repeats && a == b;
     let follows = |left: usize| matches!((slots[left], slots[left + 1]), (Some(a), Some(b)) if is_next(a, b));
@@ -55,8 +55,8 @@ fn naive_run(slots: &[Option<u64>], at: usize, repeats: bool) -> usize {
     last - first + 1
 }
 
-/// What the papers share, and `select` of repeated blocks, without blocks that have their content already. `exceeds` is the paper's wording: a threshold has
-/// to be exceeded.
+/// Decides as the papers do, and as `select` does for repeated blocks, without blocks that have their content already. `exceeds` is the paper's wording: a
+/// threshold has to be exceeded.
 fn naive(policy: Policy, exceeds: bool, slots: &[Option<u64>]) -> (Vec<bool>, Option<u8>) {
     let all = slots.len();
     let known = slots.iter().flatten().count();
@@ -108,8 +108,8 @@ fn policies() -> impl Strategy<Value = Policy> {
     ]
 }
 
-/// Requests made of pieces: something unknown, runs that go up or down, the same slot again, at few places, so that pieces
-/// happen to continue each other.
+/// Generates requests made of pieces: something unknown, runs that go up or down, the same slot again, at few places, so that pieces happen to continue each
+/// other.
 fn requests() -> impl Strategy<Value = Vec<Lookup>> {
     let piece = (0..6u8, 0..12u64, 1..7u64, any::<u8>());
     proptest::collection::vec(piece, 0..6).prop_map(|pieces| {
@@ -134,7 +134,7 @@ fn slots(lookups: &[Lookup]) -> Vec<Option<u64>> {
     lookups.iter().map(|lookup| lookup.slot()).collect()
 }
 
-/// With what is kept as it is: a block that has its content already is not written by a policy that shares.
+/// Adds the blocks that are kept as they are: a block that has its content already is not written by a policy that shares.
 fn kept(policy: Policy, lookups: &[Lookup], mut shares: Vec<bool>) -> Vec<bool> {
     if !matches!(policy, Policy::Native | Policy::Observe) {
         for (share, lookup) in shares.iter_mut().zip(lookups) {
@@ -258,7 +258,7 @@ fn a_run_goes_up_in_steps_of_one() {
     assert_eq!(shared(Policy::SELECT, &[Known(u64::MAX), Known(0), Nothing]), []);
 }
 
-/// One block again and again is read from one place, and was written as often as it came: an image of 0xff took all of its size.
+/// Guards against lost savings: one block again and again is read from one place, and was written as often as it came: an image of 0xff took all of its size.
 #[test]
 fn a_run_may_stay_at_a_slot_but_not_for_idedup() {
     for request in [[Known(4), Known(4), Known(4)], [Known(4), Known(4), Known(5)], [SamePlace(4), Known(5), Known(5)]]

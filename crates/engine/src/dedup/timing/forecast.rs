@@ -27,9 +27,9 @@ const MISSES: u8 = 3;
 const FORECASTS: u8 = 5;
 /// So many measurements it stays offline at least.
 const STAYS: u32 = 10;
-/// What clients want may be this percentage of what inline can do,
+/// Greatest rate that clients may want, in percent of the rate that inline can do.
 const ROOM_PERCENT: u128 = 85;
-/// and less where the goal is a latency, which grows as room is used up.
+/// Greatest such percentage where the goal is a latency, which grows as room is used up.
 const LATENCY_ROOM_PERCENT: u128 = 70;
 /// After so many measurements inline is tried again, where the goal is a latency.
 const RETRIED: u32 = 300;
@@ -50,14 +50,14 @@ const ENOUGH_BUSY: i64 = 100_000;
 /// The controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Forecast {
-    /// What it has chosen.
+    /// Mode that the controller has chosen.
     pub mode: Mode,
-    /// What each mode gets done in a busy second, inline first: bytes if the goal is in bytes, else requests; 0: not seen yet.
+    /// Work that each mode gets done in a busy second, inline first: bytes if the goal is in bytes, else requests; 0: not seen yet.
     done: [u64; 2],
     /// The usual p99; 0: not known yet. What it was made of: so many measurements, up to [`SLOWLY`].
     usual: Nanos,
     seen: u64,
-    /// When it went offline: the least p99 that missed the goal, and what clients asked for in a second.
+    /// Measurements when it went offline: the least p99 that missed the goal, and the amount that clients asked for in a second.
     missed_p99: Nanos,
     missed_rate: u64,
     /// The p99 since then; 0: not measured yet.
@@ -66,9 +66,9 @@ pub struct Forecast {
     against: u8,
     /// Measurements since the mode changed.
     stayed: u32,
-    /// Offline is not tried for so many measurements,
+    /// Measurements for which offline is not tried.
     barred: u32,
-    /// and for so many the next time that it does not help.
+    /// Measurements for which offline is not tried the next time that it does not help.
     bar: u32,
 }
 
@@ -79,7 +79,7 @@ impl Default for Forecast {
 }
 
 impl Forecast {
-    /// In a mode to begin with; inline, unless there is a reason.
+    /// Makes a controller that begins in this mode; pass inline, unless there is a reason for the other.
     pub fn new(mode: Mode) -> Forecast {
         Forecast {
             mode,
@@ -96,17 +96,17 @@ impl Forecast {
         }
     }
 
-    /// By how much the goal was missed: what the throttle goes by. In millionths; below 0 is room.
+    /// Returns the amount by which the goal was missed, for the throttle. In millionths; below 0 is room.
     pub fn miss(&self, goal: Goal, measured: &Measurement) -> i64 {
         measured.miss(goal, self.usual)
     }
 
-    /// The p99 that is usual; 0: not known yet.
+    /// Returns the usual p99; 0: not known yet.
     pub fn usual(&self) -> Nanos {
         self.usual
     }
 
-    /// What inline is expected to do in a second, in requests or in bytes.
+    /// Returns the work that inline is expected to do in a second, in requests or in bytes.
     pub fn inline_forecast(&self) -> u64 {
         match self.done {
             [0, offline] => (u128::from(offline) * u128::from(UNSEEN_PERCENT) / 100) as u64,
@@ -114,7 +114,7 @@ impl Forecast {
         }
     }
 
-    /// Inline, whatever it had chosen: somebody knows better. It begins anew to count what speaks against that.
+    /// Holds the controller inline, whatever it had chosen, for a caller that knows better. It begins anew to count points against that mode.
     pub fn held_inline(self) -> Forecast {
         let mut held = self;
         if held.mode == Mode::Offline {
@@ -123,7 +123,7 @@ impl Forecast {
         held
     }
 
-    /// After one more measurement. `spent`: whether the background has no more than its least share, or nothing to do.
+    /// Returns the controller after one more measurement. `spent`: true if the background has no more than its least share, or nothing to do.
     pub fn next(self, goal: Goal, measured: &Measurement, spent: bool) -> Forecast {
         let miss = self.miss(goal, measured);
         let mut next = Forecast { stayed: self.stayed.saturating_add(1), ..self };
@@ -172,7 +172,7 @@ impl Forecast {
         (self.mode, self.against, self.stayed) = (mode, 0, 0);
     }
 
-    /// What can be learnt from a measurement.
+    /// Learns from a measurement: p99 while offline, and the rate of a busy second.
     fn note(&mut self, goal: Goal, measured: &Measurement, spent: bool) {
         if measured.requests == 0 {
             return;
@@ -205,7 +205,7 @@ impl Forecast {
         }
     }
 
-    /// Whether clients get more than they did inline, or sooner if the goal is a latency.
+    /// Returns true if clients get more than they did inline, or sooner if the goal is a latency.
     fn helps(&self, goal: Goal) -> bool {
         let percent = |of: u64, percent: u128| u128::from(of) * percent;
         let gets_more = self.done[0] > 0 && percent(self.done[1], 100) > percent(self.done[0], HELPS_PERCENT);
@@ -213,7 +213,7 @@ impl Forecast {
         gets_more || is_latency(goal) && self.offline_p99 > 0 && is_sooner
     }
 
-    /// Whether inline would meet the goal, with room to spare.
+    /// Returns true if inline would meet the goal, with room to spare.
     fn inline_meets(&self, goal: Goal, measured: &Measurement) -> bool {
         let rate = measured.rate(goal);
         let can = u128::from(self.inline_forecast());
@@ -229,7 +229,7 @@ impl Forecast {
     }
 }
 
-/// Whether clients are to be answered soon, however much they ask for.
+/// Returns true if clients shall be answered soon, however much they ask for.
 fn is_latency(goal: Goal) -> bool {
     matches!(goal, Goal::None | Goal::P99(_))
 }

@@ -50,7 +50,7 @@ impl Meter {
         Meter { active, ..Meter::new(now) }
     }
 
-    /// A request comes.
+    /// Notes that a request comes.
     pub fn entered(&mut self, now: Nanos) {
         self.entered += 1;
         // HIODS 4.3. One that comes while another is under way comes before that has left: no gap at all.
@@ -63,7 +63,7 @@ impl Meter {
         self.active += 1;
     }
 
-    /// A request that came at `entered` is answered.
+    /// Notes that a request that came at `entered` is answered.
     pub fn left(&mut self, now: Nanos, entered: Nanos, bytes: u64) {
         self.requests += 1;
         self.bytes += bytes;
@@ -76,7 +76,7 @@ impl Meter {
         }
     }
 
-    /// What was measured since the last time; counts anew from here on.
+    /// Returns the measurement since the last call; counts anew from here on.
     pub fn take(&mut self, now: Nanos) -> Measurement {
         if self.active > 0 {
             self.busy += now.saturating_sub(self.busy_since.max(self.since));
@@ -114,7 +114,7 @@ impl Meter {
     }
 }
 
-/// The bucket of a latency: its power of two, and the two bits that follow.
+/// Returns the bucket of a latency: its power of two, and the two bits that follow.
 fn bucket(latency: Nanos) -> usize {
     if latency < 4 {
         return latency as usize;
@@ -123,7 +123,7 @@ fn bucket(latency: Nanos) -> usize {
     4 * power + ((latency >> (power - 2)) & 3) as usize
 }
 
-/// The longest latency of a bucket.
+/// Returns the longest latency of a bucket.
 fn upper(bucket: usize) -> Nanos {
     if bucket < 8 {
         return bucket as Nanos;

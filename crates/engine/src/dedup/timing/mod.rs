@@ -22,7 +22,7 @@ mod tests;
 use crate::api::Nanos;
 pub use crate::properties::{BadController, BadGoal, BadTiming, Controller, Goal, Timing};
 
-/// What a controller has chosen.
+/// Mode that a controller has chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
     /// Duplicates are found before a write is answered.
@@ -31,22 +31,22 @@ pub enum Mode {
     Offline,
 }
 
-/// What the foreground had, over a time of about a second.
+/// Measurement of the foreground, over a time of about a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Measurement {
-    /// How long was measured, in nanoseconds; not 0.
+    /// Nanoseconds that were measured; not 0.
     pub time: Nanos,
     /// Requests that were answered.
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How long at least one request was under way, at most `time`.
+    /// Nanoseconds in which at least one request was under way, at most `time`.
     pub busy: Nanos,
     /// The time that 99 of 100 of them did not exceed; 0 without requests.
     pub p99: Nanos,
-    /// Requests that came, as HIODS counts them,
+    /// Requests that came, as HIODS counts them.
     pub entered: u64,
-    /// and of these the ones that came less than [`paper::STRESS_GAP`] after the one before had left.
+    /// Requests that came less than [`paper::STRESS_GAP`] after the one before had left.
     pub stressed: u64,
     /// Time since the last request came.
     pub since_last: Nanos,
@@ -56,36 +56,36 @@ pub struct Measurement {
 pub const WHOLE: i64 = 1_000_000;
 /// The foreground waits for the device all the time if it has requests under way for more than this part of it.
 const SATURATED: i64 = 950_000;
-/// What it gets beyond its goal then counts as room for one part in so many.
+/// Divisor of the work beyond the goal of such a foreground: only this part of it counts as room.
 const MAKES_UP: i64 = 4;
 
 impl Measurement {
-    /// Whether there was a request under way nearly all the time, so that clients may want more than they got.
+    /// Returns true if a request was under way nearly all the time, so that clients may want more than they got.
     pub fn is_saturated(&self) -> bool {
         self.busy_share() >= SATURATED
     }
 
-    /// Whether nobody asked for anything.
+    /// Returns true if clients asked for nothing.
     pub fn is_quiet(&self) -> bool {
         self.requests == 0 && self.busy == 0
     }
 
-    /// The part of the time in which a request was under way, in millionths.
+    /// Returns the part of the time in which a request was under way, in millionths.
     fn busy_share(&self) -> i64 {
         (u128::from(self.busy.min(self.time)) * WHOLE as u128 / u128::from(self.time.max(1))) as i64
     }
 
-    /// A number of the whole time for each second.
+    /// Converts a count over the whole time to one for each second.
     fn each_second(&self, count: u64) -> u64 {
         (u128::from(count) * 1_000_000_000 / u128::from(self.time.max(1))) as u64
     }
 
-    /// Requests a second.
+    /// Returns the requests answered in a second.
     pub fn operations(&self) -> u64 {
         self.each_second(self.requests)
     }
 
-    /// What the goal counts, for each second: bytes, or else requests.
+    /// Returns the rate that the goal counts, for each second: bytes, or else requests.
     fn rate(&self, goal: Goal) -> u64 {
         match goal {
             Goal::Bytes(_) => self.each_second(self.bytes),
@@ -93,7 +93,7 @@ impl Measurement {
         }
     }
 
-    /// What the goal is about: requests or bytes a second, or else the p99.
+    /// Returns the figure that the goal is about: requests or bytes a second, or else the p99.
     pub fn in_unit_of(&self, goal: Goal) -> u64 {
         match goal {
             Goal::P99(_) | Goal::None => self.p99,
@@ -101,7 +101,7 @@ impl Measurement {
         }
     }
 
-    /// Whether clients had less than the goal, whatever they asked for.
+    /// Returns true if clients had less than the goal, whatever they asked for.
     fn is_below(&self, goal: Goal) -> bool {
         match goal {
             Goal::None => false,
@@ -110,7 +110,7 @@ impl Measurement {
         }
     }
 
-    /// By how much the goal was missed, in millionths of it: below 0 is room that is left.
+    /// Returns the amount by which the goal was missed, in millionths of it: below 0 is room that is left.
     ///
     /// Clients that did not wait for the device got what they asked for, however little that is: what is left then is the part of the time
     /// without a request. `usual` is the p99 that counts where no goal is stated; 0 if it is not known yet.
@@ -137,7 +137,7 @@ impl Measurement {
     }
 }
 
-/// What several volumes' misses come to for the pool's throttle: the largest.
+/// Returns the largest miss of several volumes, which the pool's throttle goes by; all room if there are none.
 pub fn largest_miss(misses: impl IntoIterator<Item = i64>) -> i64 {
     misses.into_iter().max().unwrap_or(-WHOLE)
 }

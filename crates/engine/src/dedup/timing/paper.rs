@@ -22,19 +22,19 @@ const IN_A_ROW: u8 = 3;
 /// The controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Paper {
-    /// What it has chosen.
+    /// Mode that the controller has chosen.
     pub mode: Mode,
     /// Measurements in a row that speak for the other mode.
     against: u8,
 }
 
 impl Paper {
-    /// In a mode to begin with.
+    /// Makes a controller that begins in this mode.
     pub fn new(mode: Mode) -> Paper {
         Paper { mode, against: 0 }
     }
 
-    /// After one more measurement. The paper's goal is in requests a second; others count as well. Without one nothing is missed.
+    /// Returns the controller after one more measurement. The paper's goal is in requests a second; others count as well. Without one nothing is missed.
     pub fn next(self, goal: Goal, measured: &Measurement) -> Paper {
         let stressed = is_stressed(measured);
         let is_against = match self.mode {
@@ -50,7 +50,7 @@ impl Paper {
     }
 }
 
-/// Whether the system is under stress.
+/// Returns true if the system is under stress: enough of the requests came right after another, and the last one came lately.
 pub fn is_stressed(measured: &Measurement) -> bool {
     let share = measured.stressed * 100 >= measured.entered * STRESSED_PERCENT;
     measured.entered > 0 && share && measured.since_last <= RECENT

@@ -9,7 +9,7 @@ use super::*;
 const SECOND: Nanos = 1_000_000_000;
 const GOAL: Goal = Goal::Operations(20_000);
 
-/// A second in which clients were served so many requests, and so many percent of it were busy; each request came right after another.
+/// Makes a second in which clients were served `requests` requests, and `busy_percent` percent of it were busy; each request came right after another.
 fn second(requests: u64, busy_percent: u64) -> Measurement {
     Measurement {
         time: SECOND,
@@ -23,7 +23,7 @@ fn second(requests: u64, busy_percent: u64) -> Measurement {
     }
 }
 
-/// The mode after each of some measurements.
+/// Returns the mode after each of some measurements.
 fn paper(mut controller: Paper, series: &[Measurement]) -> Vec<Mode> {
     let step = |measured: &Measurement| {
         controller = controller.next(GOAL, measured);
@@ -47,7 +47,7 @@ fn the_preset_changes_after_three_measurements_in_a_row() {
     assert_eq!(modes[5], Mode::Inline);
 }
 
-/// The paper states goals in requests a second; any goal that is missed counts, and without one nothing is missed.
+/// Checks that any goal that is missed counts, though the paper states goals in requests a second, and that without one nothing is missed.
 #[test]
 fn the_preset_goes_by_any_goal_and_without_one_stays_inline() {
     let busy = Measurement { bytes: 15_000 * 4096, p99: 3_000_000, ..second(15_000, 100) };
@@ -69,7 +69,7 @@ fn stress_is_ninety_percent_and_lately() {
     assert!(!is_stressed(&Measurement { time: SECOND, ..Measurement::default() }), "nothing came");
 }
 
-/// The trap of the paper's rule: 4,000 requests a second come 0.25 ms apart, which is stress, though inline could do 15,000.
+/// Checks the trap of the paper's rule: 4,000 requests a second come 0.25 ms apart, which is stress, though inline could do 15,000.
 #[test]
 fn the_preset_stays_offline_under_a_load_that_inline_could_carry_and_ours_returns() {
     let low = second(4_000, 12);
@@ -111,7 +111,7 @@ fn ours_leaves_inline_when_the_goal_is_missed_in_a_row_and_the_background_has_no
     assert_eq!(offline_after(&ours(begin, [(second(300, 3), true); 50]).1), None);
 }
 
-/// Offline, having seen inline do 15,000 a second and offline 30,000.
+/// Makes a controller that is offline, having seen inline do 15,000 a second and offline 30,000.
 fn offline() -> Forecast {
     let (controller, modes) = ours(Forecast::default(), [(second(15_000, 100), true); 5]);
     assert_eq!(modes[4], Mode::Offline);
@@ -195,7 +195,7 @@ fn ours_with(goal: Goal, controller: Forecast, measured: Measurement, times: u32
     (0..times).fold(controller, |controller, _| controller.next(goal, &measured, true))
 }
 
-/// Room is short for a moment: what spoke for inline before that must not count against it afterwards.
+/// Checks that points for inline from before a short lack of room do not count against it afterwards.
 #[test]
 fn a_controller_that_was_held_inline_counts_anew() {
     let fits = second(12_000, 40);
@@ -208,8 +208,8 @@ fn a_controller_that_was_held_inline_counts_anew() {
     assert_eq!(held.held_inline(), held);
 }
 
-/// A volume that nobody had set up went offline as soon as an empty pool was no longer empty, and stayed so as long as it had work: the p99
-/// of its first second was the usual one, and only a busy device said that being offline did not help.
+/// Guards against a volume that stays offline: one without settings went offline as soon as an empty pool was no longer empty, and stayed so as long as it had
+/// work: the p99 of its first second was the usual one, and only a busy device said that being offline did not help.
 #[test]
 fn latencies_that_being_offline_does_not_mend_bring_a_volume_back() {
     let slow = |nanos| Measurement { p99: nanos, ..second(9_000, 60) };

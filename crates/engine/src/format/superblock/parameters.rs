@@ -23,10 +23,10 @@ impl DigestFunction {
     }
 }
 
-/// What is fixed when a pool is created, but for the geometry, which grows.
+/// Parameters that are fixed when a pool is created, except the geometry, which grows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
-    /// Where things are.
+    /// Layout of the store.
     pub geometry: Geometry,
     /// Names the pool; random.
     pub id: [u8; 16],
@@ -37,8 +37,8 @@ pub struct Parameters {
     /// Seed of checksums; follows from the key. Nobody but who reads the superblock knows it, so no client can make a block that
     /// passes for what the engine wrote.
     pub secret: u64,
-    /// Whether the pages of tables have the seed that follows from the id, as in version 2, in which the pool was made. They lie where
-    /// no client's bytes ever stand.
+    /// True if the pages of tables have the seed that follows from the id, as in version 2, in which the pool was made. They lie where no client's bytes ever
+    /// stand.
     pub pages_by_id: bool,
 }
 
@@ -49,22 +49,22 @@ impl fmt::Debug for Parameters {
 }
 
 impl Parameters {
-    /// The parameters of a new pool.
+    /// Makes the parameters of a new pool, whose secret follows from the key.
     pub fn new(geometry: Geometry, id: [u8; 16], key: [u8; 32], digest: DigestFunction) -> Parameters {
         Parameters { geometry, id, key, digest, secret: checksum(SECRET_DOMAIN, &key), pages_by_id: false }
     }
 
-    /// Seed of the checksums of journal and owner.
+    /// Returns the seed of the checksums of journal and owner.
     pub fn seed(&self) -> u64 {
         self.secret
     }
 
-    /// Seed of the checksums of pages.
+    /// Returns the seed of the checksums of pages.
     pub fn page_seed(&self) -> u64 {
         if self.pages_by_id { self.public_seed() } else { self.secret }
     }
 
-    /// The seed that everybody knows who knows the id: that of version 2.
+    /// Returns the seed of version 2, which follows from the id: everybody who knows the id knows it.
     pub(crate) fn public_seed(&self) -> u64 {
         u64_at(&self.id, 0) ^ u64_at(&self.id, 8).rotate_left(32)
     }

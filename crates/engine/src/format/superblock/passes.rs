@@ -2,7 +2,7 @@
 
 use crate::format::bytes::{put_u32, put_u64, u32_at, u64_at};
 
-/// How a pass over the whole pool stands: a scrub, or the one that finds all duplicates.
+/// State of a pass over the whole pool: a scrub, or the pass that finds all duplicates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PassState {
     /// There never was one.
@@ -25,17 +25,17 @@ impl PassState {
     /// Their names, in the same order.
     pub const NAMES: [&str; 5] = ["never", "running", "paused", "finished", "stopped"];
 
-    /// What it is called.
+    /// Returns the state's entry of [`PassState::NAMES`].
     pub fn name(self) -> &'static str {
         PassState::NAMES[self as usize]
     }
 
-    /// The one that is called so.
+    /// Returns the state with this name, or `None`.
     pub fn named(name: &str) -> Option<PassState> {
         PassState::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// One that is not known counts as none: nothing depends on it.
+    /// Reads a state's number. An unknown number counts as no pass: nothing depends on it.
     fn read(code: u8) -> PassState {
         PassState::ALL.get(usize::from(code)).copied().unwrap_or_default()
     }
@@ -44,7 +44,7 @@ impl PassState {
 /// The scrub that is under way, or the last one: where it stands, and what it has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScrubRecord {
-    /// Whether one is under way.
+    /// State of the scrub, under way or not.
     pub state: PassState,
     /// Of the four phases the one that it is in.
     pub phase: u8,
@@ -60,14 +60,14 @@ pub struct ScrubRecord {
     pub found: u32,
     /// Of these: repaired.
     pub repaired: u32,
-    /// When it began, and when it ended: seconds of the driver's clock.
+    /// Time at which it began: seconds of the driver's clock.
     pub started: u64,
-    /// See there.
+    /// Time at which it ended: seconds of the driver's clock.
     pub finished: u64,
 }
 
 impl ScrubRecord {
-    /// As an opening finds it: a pool that is only read is not scrubbed unasked.
+    /// Returns the record as an opening takes it over: a running scrub rests in a pool that is only read.
     pub(crate) fn found(self, reads_only: bool) -> ScrubRecord {
         let rests = reads_only && self.state == PassState::Running;
         ScrubRecord { state: if rests { PassState::Paused } else { self.state }, ..self }
@@ -105,7 +105,7 @@ impl ScrubRecord {
 /// The pass that finds all duplicates, under way or the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DedupRecord {
-    /// Whether one is under way.
+    /// State of the pass, under way or not.
     pub state: PassState,
     /// Digests below this place are done.
     pub next: u32,

@@ -23,7 +23,7 @@ const COUNTS_AT_ONCE: u32 = 16;
 /// Leaves of summaries among which those are looked for that have to be read.
 const LOOKED_AHEAD: usize = 64;
 
-/// The leaves that items in the order of their slots belong to, each with how many do.
+/// Returns the leaves that items in the order of their slots belong to, each with the number of its items.
 fn by_leaf<T>(items: &[T], per_leaf: u64, slot: impl Fn(&T) -> Slot) -> impl Iterator<Item = (u64, usize)> {
     let mut rest = items;
     core::iter::from_fn(move || {
@@ -50,7 +50,7 @@ impl Pool {
         Ok(Some(root))
     }
 
-    /// If the next new mapping stays in the map buffer: up to which block of this volume those after it do, too.
+    /// Returns the end of the new mappings that stay in the map buffer, within this volume, if the next new mapping does.
     fn next_kept(&self, checkpoint: &Checkpoint, end: u64) -> Option<Key> {
         let &(next, _) = checkpoint.points.get(checkpoint.point_at)?;
         let leaf = checkpoint.leaves.get(checkpoint.next_leaf).map_or(u64::MAX, |leaf| leaf.first.0);
@@ -58,7 +58,7 @@ impl Pool {
         (next.0 < end).then_some(Key(end))
     }
 
-    /// Puts the entry of a block into its leaf, and gives what was there.
+    /// Puts the entry of a block into its leaf, and returns the entry that was there.
     fn put_entry(&mut self, checkpoint: &Checkpoint, page: PageId, key: Key, entry: Entry) -> Entry {
         assert_eq!(key.volume(), self.volumes[checkpoint.shared.volume_at].id);
         let at = (key.lba() % self.metadata.geometry.map_leaf_entries()) as usize * 8;
@@ -80,13 +80,13 @@ impl Pool {
         }
     }
 
-    /// Leaves that the volumes of the checkpoint under way fill.
+    /// Returns the number of leaves that the volumes of the checkpoint under way fill.
     fn volume_table_leaves(&self) -> u64 {
         let volumes = self.volumes.iter().filter(|volume| volume.since <= self.checkpoints_done + 1).count() as u64;
         volumes.div_ceil(self.metadata.geometry.block() / VOLUME_BYTES)
     }
 
-    /// Leaves that the discard list fills.
+    /// Returns the number of leaves that the discard list fills.
     pub(crate) fn discard_table_leaves(&self) -> u64 {
         self.discards.len().div_ceil(self.metadata.geometry.block_size as usize / DISCARD_BYTES) as u64
     }
@@ -360,7 +360,7 @@ impl Pool {
         Ok(Progress::More)
     }
 
-    /// The state of a slot that the merge comes to: from the leaf at work, or from the tree.
+    /// Returns the state of a slot that the merge comes to: from the leaf at work, or from the tree.
     fn merging_state(&mut self, checkpoint: &Checkpoint, slot: Slot) -> Result<SlotState, Stop> {
         let per_leaf = self.metadata.geometry.space_leaf_slots();
         let leaf = slot.0 / per_leaf;
@@ -388,7 +388,7 @@ impl Pool {
         self.load_leaves_ahead(self.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
     }
 
-    /// Asks for the first of these leaves, so many at most, where they are not in memory. The same leaf may come several times in a row.
+    /// Asks for the first of these leaves, at most `most`, where they are not in memory. The same leaf may come several times in a row.
     pub(crate) fn load_leaves_ahead(&mut self, root: Root, leaves: impl Iterator<Item = u64>, most: usize) {
         if !self.should_load_ahead(most) {
             return;
@@ -411,18 +411,17 @@ impl Pool {
         }
     }
 
-    /// Whether so many of the loads ahead have come that it is worth looking for more: with every single one would be the same
-    /// walks again and again.
+    /// Returns true if at most half of the loads ahead are left: looking after every single one would repeat the same walks.
     pub(crate) fn should_load_ahead(&self, most: usize) -> bool {
         self.metadata.pages.background_loads() <= most / 2
     }
 
-    /// Whether there is room in the page cache for loads that nothing waits for yet.
+    /// Returns true if the page cache has room for loads that nothing waits for yet.
     pub(crate) fn may_load_ahead(&self, most: usize) -> bool {
         self.metadata.pages.available() > 2 * most + self.metadata.pages.loads_in_flight()
     }
 
-    /// Changes a slot's count and its state, and gives the new state. `None`: the tables contradict each other.
+    /// Changes a slot's count and its state. Returns the new state; `None` if the tables contradict each other.
     fn change_count(
         &mut self,
         checkpoint: &mut Checkpoint,
@@ -552,7 +551,7 @@ impl Pool {
     }
 }
 
-/// The writer of a tree: the one at work, or a new one.
+/// Returns the writer of a tree: the one at work, or a new one.
 fn writer_of(checkpoint: &mut Checkpoint, region: Region, root: Root) -> &mut Writer {
     checkpoint.writer.get_or_insert_with(|| Writer::new(region, root))
 }

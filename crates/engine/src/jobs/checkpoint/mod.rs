@@ -60,14 +60,15 @@ use crate::sizes::list_bytes;
 
 /// Steps of a checkpoint between two looks at requests.
 const BUDGET: u32 = 64;
-/// Pages that have failed and are remembered.
+/// Largest number of failed pages that are remembered.
 const FAILED_PAGES: usize = 64;
 /// Entries of a delta that one step puts into a list.
 const COLLECTED_AT_ONCE: usize = 1 << 14;
-/// Replaced pages that one step gives back, and freed slots that one step retires.
+/// Replaced pages that one step gives back.
 const FREED_AT_ONCE: usize = 1 << 10;
+/// Freed slots that one step retires.
 const RETIRED_AT_ONCE: usize = 1 << 14;
-/// Under load, checkpoints that are there only for discards begin so long after the one before.
+/// Time between two checkpoints under load that are there only for background work, such as discards, in nanoseconds.
 const DISCARD_INTERVAL: Nanos = 1_000_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -95,18 +96,18 @@ pub(crate) enum Stage {
     Release,
 }
 
-/// The trees that the Tables stage writes, in this order.
+/// Trees that the Tables stage writes, in this order.
 pub(crate) const TABLES: [TreeId; 5] =
     [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::MapBuffer, TreeId::MetaMap];
 
 /// A checkpoint under way.
 pub(crate) struct Checkpoint {
     pub stage: Stage,
-    /// The last record that it includes.
+    /// Sequence of the last record that it includes.
     pub upto: u64,
-    /// What others know of it between its steps.
+    /// Part of its state that others see between its steps.
     pub shared: UnderWay,
-    /// What is so while the step is being taken.
+    /// Facts about requests, as they are during the step.
     pub facts: Facts,
     upto_checksum: u64,
     position: u32,
@@ -116,66 +117,69 @@ pub(crate) struct Checkpoint {
     /// Frozen clears and points, in order.
     pub clears: Vec<(u64, u64)>,
     pub points: Vec<(Key, Entry)>,
-    /// How much of a table of the frozen delta has been looked at.
+    /// Number of entries of a table of the frozen delta that have been looked at.
     collected: usize,
     pub clear_at: usize,
     pub point_at: usize,
-    /// Points before `point_at` that stay in the map buffer come first, so many.
+    /// Number of points before `point_at` that stay in the map buffer; they come first in `points`.
     pub kept: usize,
-    /// The clear whose blocks the map buffer gives up, and from which place on.
+    /// Index of the clear whose blocks the map buffer gives up.
     pub cleared_at: usize,
+    /// Place in the map buffer from which on it does.
     pub cleared_place: Option<usize>,
     pub plan: Plan,
-    /// The leaves of maps that are written, and the next of them.
+    /// Leaves of maps that are written.
     pub leaves: Vec<Leaf>,
+    /// Index of the next of them.
     pub next_leaf: usize,
-    /// No space can be reserved on the host: it flushes nothing.
+    /// Set if no space can be reserved on the host: nothing is flushed then.
     pub spares_metadata: bool,
-    /// The pass over the map buffer, and whether there is room for it.
+    /// Pass over the map buffer.
     pub pass: Pass,
+    /// Set once there is room for that pass.
     pub buffer_fits: bool,
     pub writer: Option<Writer>,
-    /// The writer of the space map, which changes together with the counts.
+    /// Writer of the space map, which changes together with the counts.
     pub space_writer: Option<Writer>,
-    /// The parts of the changes that are still to be sorted, the first part last.
+    /// Parts of the changes that are still to be sorted, the first part last.
     pub unsorted: Vec<Range<usize>>,
     /// Slots that lose their last reference.
     pub freed: Vec<Slot>,
-    /// So many of them have been retired.
+    /// Number of `freed` slots that have been retired.
     released: usize,
-    /// The records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
+    /// Last of the records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
     pub held_by: u64,
     pub cut_off: Vec<(Pointer, u8)>,
     pub discard_budget: u32,
     pub fresh: Vec<Slot>,
     pub fresh_at: usize,
-    /// What the background pass brings into the index on disk,
+    /// Part of the index on disk that the background pass brings in.
     pub index_part: Option<Part>,
-    /// and all that changes there.
+    /// All changes of the index on disk.
     pub index_update: Option<Update>,
-    /// Pages that the index on disk may take: reserved on the host.
+    /// Number of pages that the index on disk may take: reserved on the host.
     pub index_room: usize,
-    /// What had been taken before its stage began.
+    /// Metadata blocks that had been taken before its stage began.
     pub index_taken_before: u64,
     pub leaf_at: u64,
-    /// Slot writes of carried blocks that it has to wait for.
+    /// Number of slot writes of carried blocks that it has to wait for.
     carried: usize,
-    /// Syncs that have to be finished.
+    /// Number of syncs that have to be finished.
     barrier: u64,
-    /// The look at the owner before its superblock.
+    /// Look at the owner before its superblock.
     look: Look,
-    /// The geometry that its superblock puts into force, if that is another one.
+    /// Geometry that its superblock puts into force, if that is another one.
     grown: Option<Geometry>,
-    /// Containers whose reserved space the last sync covers.
+    /// Number of containers whose reserved space the last sync covers.
     reserved: u32,
     superblocks: u32,
     next: Option<Superblock>,
-    /// It used up its budget and can go on.
+    /// True if it used up its budget and can go on.
     yielded: bool,
 }
 
 impl Checkpoint {
-    /// Bytes of memory.
+    /// Returns the bytes of memory that its lists hold.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.clears)
             + list_bytes(&self.points)
@@ -188,42 +192,42 @@ impl Checkpoint {
     }
 }
 
-/// What a step came to.
+/// Result of a step.
 pub(crate) enum Progress {
-    /// Go on.
+    /// The stage goes on at once.
     More,
     /// The stage is done.
     Next,
-    /// Go on, but look at requests first: it took long.
+    /// The stage goes on, but requests are looked at first: the step took long.
     Pause,
-    /// Wait for an I/O.
+    /// The stage goes on when an I/O is done.
     Wait,
 }
 
 impl Pool {
-    /// Whether slots may run out before what has been overwritten gives some back: a pool that is full has only the spare ones.
+    /// Returns true if slots may run out before overwritten ones come back: a pool that is full has only the spare ones.
     fn may_run_short(&self) -> bool {
         let spare = self.metadata.geometry.spare_slots();
         spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
     }
 
-    /// Whether anything that was cut off is to be walked.
+    /// Returns true if any subtree that was cut off is to be walked.
     pub(crate) fn has_discards(&self) -> bool {
         self.discards_to_walk() > 0
     }
 
-    /// Subtrees that were cut off and can be walked.
+    /// Returns the number of subtrees that were cut off and can be walked.
     pub(crate) fn discards_to_walk(&self) -> usize {
         self.discards.len() - self.stuck_discards
     }
 
-    /// A checkpoint is to begin, also where jobs have had their turn already.
+    /// Asks for a checkpoint, also where jobs have had their turn in this pump already.
     pub(crate) fn ask_for_checkpoint(&mut self) {
         self.needs_pump |= !self.want_checkpoint;
         self.want_checkpoint = true;
     }
 
-    /// What the frozen delta knows, in a list: a step of it.
+    /// Puts some entries of the frozen delta into a list, in one step.
     fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
         let from = checkpoint.collected;
         checkpoint.collected += COLLECTED_AT_ONCE;
@@ -266,7 +270,7 @@ impl Pool {
         self.syncs.wanted = checkpoint.barrier;
     }
 
-    /// Writes a superblock to the given places. `None`: no page is free.
+    /// Writes a superblock to the given places. Returns `None` if no page is free.
     pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
         if self.metadata.pages.available() < places.len() {
             return None;
@@ -281,7 +285,7 @@ impl Pool {
         Some(())
     }
 
-    /// The superblock is durable in both places: what it has replaced can be used again. A step of it.
+    /// Gives back some pages and slots that the checkpoint has replaced; its superblock is durable in both places.
     fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         if self.metadata.free_replaced(FREED_AT_ONCE) {
             return Progress::Pause;
@@ -296,8 +300,8 @@ impl Pool {
         if freed < checkpoint.freed.len() { Progress::Pause } else { Progress::Next }
     }
 
-    /// What the checkpoint would have written stays unwritten: the pool has failed, or is closed early. The frozen delta stays
-    /// in force, so reads see what they saw.
+    /// Drops what the checkpoint would have written: the pool has failed, or is closed early. The frozen delta stays in force, so reads see what
+    /// they saw.
     pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
         checkpoint.yielded = false;
         for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
@@ -305,7 +309,7 @@ impl Pool {
         }
     }
 
-    /// A page of a tree could not be read or is damaged. A checkpoint that needs it cannot end.
+    /// Remembers a page of a tree that could not be read or is damaged; recovery fails with it. A checkpoint that needs it cannot end.
     pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
         if self.phase == Phase::Recovering {
             let offset = self.metadata.offset(key);
@@ -323,7 +327,7 @@ impl Pool {
         }
     }
 
-    /// A page of metadata, or the request to load it.
+    /// Returns a page of metadata, or the request to load it.
     pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
         let key = PageKey { region: Region::Metadata, location: pointer.location };
         self.metadata.pages.get(key).ok_or(Stop::Missing(crate::metadata::tree::Missing { key, pointer, parent: None }))
@@ -348,7 +352,7 @@ impl Engine {
             || self.disk_index_is_due() && self.has_rested(facts)
     }
 
-    /// Whether a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
+    /// Returns true if a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
     #[inline]
     fn discards_are_due(&self, facts: &Facts) -> bool {
         let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
@@ -358,7 +362,7 @@ impl Engine {
             && (are_many() || self.has_rested(facts))
     }
 
-    /// Whether a checkpoint is due only to go on with the index on disk.
+    /// Returns true if a checkpoint is due only to go on with the index on disk.
     pub(crate) fn disk_index_is_due(&self) -> bool {
         // Who has a command pending waits for one checkpoint, not for all that it takes.
         self.pool.disk_index_is_unfinished()
@@ -368,7 +372,7 @@ impl Engine {
             && self.pending_commands.is_empty()
     }
 
-    /// Whether a checkpoint may begin that only goes on with what is done in the background.
+    /// Returns true if a checkpoint may begin that only goes on with background work.
     fn has_rested(&self, facts: &Facts) -> bool {
         self.pool.is_at_full_speed(facts) || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
@@ -432,7 +436,7 @@ impl Engine {
         self.lend_checkpoint(checkpoint);
     }
 
-    /// Begins: everything up to the open record belongs to this checkpoint.
+    /// Begins a checkpoint: everything up to the open record belongs to it.
     fn cut(&mut self) {
         if !self.pool.journal.is_empty() && !self.pool.close_record(true) {
             return;
@@ -505,7 +509,7 @@ impl Engine {
         }));
     }
 
-    /// A stage begins.
+    /// Prepares the stage that a checkpoint has come to.
     fn begin_stage(&mut self, mut checkpoint: Box<Checkpoint>) -> Box<Checkpoint> {
         match checkpoint.stage {
             Stage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
@@ -534,7 +538,7 @@ impl Engine {
         checkpoint
     }
 
-    /// Space for the metadata blocks that merging may write.
+    /// Reserves space on the host for the metadata blocks that merging may write.
     pub(crate) fn reserve_metadata(&mut self) {
         let geometry = &self.pool.metadata.geometry;
         let meta = &self.pool.metadata.allocator;
@@ -552,7 +556,7 @@ impl Engine {
         self.pool.metadata.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
     }
 
-    /// A reservation of metadata came to its end.
+    /// Takes the result of a reservation of metadata: the block up to which it went, or `None` if the host is full.
     pub(crate) fn metadata_reserved(&mut self, upto: Option<u32>) {
         match upto {
             Some(upto) => {
@@ -593,13 +597,13 @@ impl Engine {
         }
     }
 
-    /// Between two steps: others know what it lends.
+    /// Puts a checkpoint back between two steps, and its shared state where others see it.
     pub(crate) fn lend_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
         self.pool.under_way = Some(core::mem::take(&mut checkpoint.shared));
         self.jobs.checkpoint = Some(checkpoint);
     }
 
-    /// For a step: it has all that is its own.
+    /// Takes the checkpoint for a step, together with its shared state.
     pub(crate) fn take_checkpoint(&mut self) -> Option<Box<Checkpoint>> {
         let mut checkpoint = self.jobs.checkpoint.take()?;
         checkpoint.shared = self.pool.under_way.take().unwrap_or_default();
@@ -637,7 +641,7 @@ impl Engine {
         }
     }
 
-    /// A batch of carried blocks is in its slots.
+    /// Notes that a batch of carried blocks is in its slots.
     pub(crate) fn checkpoint_carried_written(&mut self, sequence: u64) {
         if let Some(checkpoint) = &mut self.jobs.checkpoint
             && sequence <= checkpoint.upto
@@ -713,7 +717,7 @@ impl Engine {
         }
     }
 
-    /// All of it is done.
+    /// Ends a checkpoint whose superblock is durable and whose replaced pages and slots are free.
     fn checkpoint_done(&mut self, checkpoint: Checkpoint) {
         if let Some(grown) = checkpoint.grown {
             self.pool.grow_to(grown);
@@ -744,7 +748,7 @@ impl Engine {
     }
 }
 
-/// A step of a stage that sorts.
+/// Sorts a part of the items, in one step.
 fn sort_step<T, K: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>, key: impl Fn(&T) -> K) -> Progress {
     if sort_part(items, unsorted, key) { Progress::Pause } else { Progress::Next }
 }

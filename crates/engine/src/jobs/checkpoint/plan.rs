@@ -23,57 +23,59 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::room::Paths;
 
-/// A leaf with so many new mappings is written whatever else is buffered: that costs less than to write it later.
+/// Number of new mappings with which a leaf is written whatever else is buffered: that costs less than to write it later.
 const MANY_POINTS: usize = 8;
 /// Mappings that one step looks at.
 const AT_ONCE: usize = 1 << 13;
 /// Mappings that stay in the buffer and are merged by one step.
 const KEPT_AT_ONCE: usize = 256;
 
-/// Which leaves are written.
+/// Choice of the leaves that a checkpoint writes.
 #[derive(Default)]
 pub(crate) struct Plan {
-    /// Leaves by the mappings that are new in them or buffered for them; `None` once they have been counted, and where nothing
-    /// has to be flushed.
+    /// Number of leaves by the mappings that are new in them or buffered for them; `None` once they have been counted, and where nothing has to be
+    /// flushed.
     counts: Option<Vec<u32>>,
-    /// Where the walk is: the next new mapping, and the next place of the buffer if that is looked at.
+    /// Next new mapping of the walk.
     point_at: usize,
+    /// Next place of the buffer, if that is looked at.
     place: Option<usize>,
-    /// Mappings in the counted leaves.
+    /// Number of mappings in the counted leaves.
     total: usize,
-    /// A leaf with so many new mappings is written.
+    /// Number of new mappings with which a leaf is written.
     many: usize,
-    /// Leaves with more mappings than these are flushed, and of those with as many so many.
+    /// Number of mappings above which a leaf is flushed.
     threshold: usize,
+    /// Number of leaves with exactly `threshold` mappings that are flushed, too.
     quota: u32,
-    /// Buffered mappings that leaves which are written anyway may take along.
+    /// Number of buffered mappings that leaves which are written anyway may take along.
     along: usize,
-    /// No leaf is written: there is no room for all that is new.
+    /// Set if no leaf is written: there is no room for all that is new.
     pub keeps_all: bool,
-    /// The paths to what is in the buffer when the checkpoint has ended: to all of it if that was counted, else to what is new.
+    /// Paths to the mappings in the buffer when the checkpoint has ended: to all of them if the buffer was counted, else to the new ones.
     pub stays: Option<Box<Paths>>,
 }
 
 impl Pool {
-    /// The leaves that a checkpoint writes have been chosen: counts again what it may take, which is less if it leaves much in the map
-    /// buffer, and more if it flushes.
+    /// Counts again the pages that a checkpoint may take, once its leaves are chosen: fewer if it leaves much in the map buffer, more if it
+    /// flushes.
     fn promise_planned(&self, checkpoint: &mut Checkpoint) {
         let leaves = checkpoint.leaves.iter().map(|leaf| leaf.first);
         let kept = checkpoint.plan.keeps_all.then_some(checkpoint.points.len() as u64);
         checkpoint.shared.promised = self.pages_planned(leaves, checkpoint.discard_budget, kept);
     }
 
-    /// Mappings that the buffer may have after a checkpoint. Each holds a slot that it has replaced: where few are free, fewer.
+    /// Returns the most mappings that the buffer may have after a checkpoint. Each holds a slot that it has replaced: where few are free, fewer.
     fn buffered_at_most(&self) -> usize {
         (self.limits.map_buffer as usize).min(self.space.free() as usize / 2)
     }
 
-    /// Whether a checkpoint is to flush all that it can.
+    /// Returns true if a checkpoint is to flush all that it can.
     fn flushes_all(&self) -> bool {
         self.want_flush || self.buffer.len() > self.limits.map_buffer as usize
     }
 
-    /// What is buffered of blocks that clears cover is gone: a step of it.
+    /// Drops buffered mappings of blocks that clears cover, in one step.
     pub(crate) fn drop_cleared(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let mut looked_at = 0;
         while let Some(&(start, end)) = checkpoint.clears.get(checkpoint.cleared_at) {
@@ -95,7 +97,7 @@ impl Pool {
         Progress::Next
     }
 
-    /// A mapping is replaced: its slot has a reference less.
+    /// Notes that a mapping is replaced: its slot has a reference less.
     pub(crate) fn release(&mut self, checkpoint: &mut Checkpoint, key: Key, before: Entry) {
         let Some(slot) = before.slot() else { return };
         checkpoint.shared.changes.push((slot, -1));
@@ -131,7 +133,7 @@ impl Pool {
         };
     }
 
-    /// The next leaf that something is new in or buffered for: its first block, and how much.
+    /// Returns the next leaf with new or buffered mappings: its first block, and the number of new and of buffered ones.
     fn next_group(&self, checkpoint: &mut Checkpoint) -> Option<(Key, usize, usize)> {
         let per_leaf = self.metadata.geometry.map_leaf_entries();
         let Checkpoint { plan, points, .. } = checkpoint;
@@ -163,7 +165,7 @@ impl Pool {
 
     // ---- maps ----
 
-    /// New mappings of leaves that are not written stay in the buffer: those before `end`, or some of them.
+    /// Keeps new mappings of leaves that are not written in the buffer: those before `end`, or some of them.
     pub(crate) fn keep_points(&mut self, checkpoint: &mut Checkpoint, end: Key) {
         for _ in 0..KEPT_AT_ONCE {
             let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| *key < end) else {
@@ -182,7 +184,7 @@ impl Pool {
         }
     }
 
-    /// A block maps to an entry from here on.
+    /// Notes that a block maps to an entry from here on: its slot has a reference more.
     pub(crate) fn refer(&mut self, checkpoint: &mut Checkpoint, entry: Entry) {
         let forgets = self.mutant(Mutant::ForgottenReference);
         if let Some(slot) = entry.slot() {
@@ -193,7 +195,7 @@ impl Pool {
         }
     }
 
-    /// A block was mapped to what it maps to: it had been written with what it held.
+    /// Counts a block that was mapped to the slot that it maps to: it had been written with the content that it held.
     pub(crate) fn note_same_place(&mut self, checkpoint: &Checkpoint, before: Entry, entry: Entry) {
         if before == entry && entry.slot().is_some() {
             self.volumes[checkpoint.shared.volume_at].writes.same_place_blocks += 1;
@@ -203,7 +205,7 @@ impl Pool {
 
     // ---- the buffer and its log ----
 
-    /// A step that brings the buffer up to date.
+    /// Brings the buffer up to date, in one step.
     pub(crate) fn step_buffer(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let kept = &checkpoint.points[..checkpoint.kept];
         let touched = !kept.is_empty() || !self.buffer.is_empty() || self.buffer.capacity() > 0;
@@ -243,7 +245,7 @@ impl Pool {
         Progress::Next
     }
 
-    /// Whether the buffer has more than it may have, which the next checkpoints flush.
+    /// Returns true if the buffer has more than it may have, which the next checkpoints flush.
     pub(crate) fn has_too_much_buffered(&self) -> bool {
         self.buffer.len() > self.limits.map_buffer as usize && !self.flush_is_stuck
     }
@@ -252,13 +254,13 @@ impl Pool {
         self.metadata.geometry.block() / RECORD_BYTES as u64
     }
 
-    /// The most leaves of the log that a checkpoint can write with so many new mappings in the buffer.
+    /// Returns the most leaves of the log that a checkpoint can write with N new mappings in the buffer.
     pub(crate) fn log_leaves(&self, new: u64) -> u64 {
         let records = self.buffer.len() as u64 + new;
         (records + records / 2).div_ceil(self.records_per_leaf()) + 3
     }
 
-    /// The same, where none may come into it.
+    /// Returns the most pages of the log that a checkpoint can write with N new mappings; 0 if none may come into the buffer and it is empty.
     pub(crate) fn log_pages(&self, new: u64) -> u64 {
         if self.limits.map_buffer == 0 && self.buffer.is_empty() {
             return 0;
@@ -308,7 +310,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// A step of the plan.
+    /// Counts or chooses some leaves, in one step.
     pub(crate) fn plan(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let mut left = AT_ONCE;
         while left > 0 {
@@ -350,8 +352,8 @@ impl Pool {
         Progress::Pause
     }
 
-    /// Everything has been counted: the leaves with the most mappings are flushed, so many that what stays is three quarters
-    /// of what may stay. A flush frees slots all over the pool, and writes much of the space map: so it is done seldom, and then much of it.
+    /// Chooses the leaves with the most mappings for the flush, once everything has been counted, until at most three quarters of what may stay is
+    /// left. A flush frees slots all over the pool, and writes much of the space map: so it is done seldom, and then much of it.
     fn choose(&mut self, checkpoint: &mut Checkpoint) {
         let counts = checkpoint.plan.counts.take().expect("they have been counted");
         let most = self.buffered_at_most();
@@ -384,13 +386,13 @@ impl Pool {
     }
 }
 
-/// The first block of the leaf of a block.
+/// Returns the first block of the leaf of a block.
 pub(crate) fn leaf_of(key: Key, per_leaf: u64) -> Key {
     Key(key.0 - key.lba() % per_leaf)
 }
 
 impl Checkpoint {
-    /// Bytes of memory of what is planned.
+    /// Returns the bytes of memory that the plan and its leaves hold.
     pub(crate) fn plan_memory(&self) -> u64 {
         let counts = self.plan.counts.as_ref().map_or(0, |counts| counts.capacity() * 4);
         let leaves = self.leaves.capacity() * core::mem::size_of::<Leaf>();

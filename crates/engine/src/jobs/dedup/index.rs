@@ -16,7 +16,7 @@ use crate::pool::disk_index::bucket::{Change, bucket_of, first_hash};
 /// Contents that a step looks at.
 const AT_ONCE: usize = 1 << 14;
 
-/// What a step of handing over came to.
+/// Result of a step of handing over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Handed {
     /// There is more to be looked at.
@@ -26,21 +26,22 @@ pub(super) enum Handed {
     All,
 }
 
-/// What the pass knows of the index that it brings up to date.
+/// State of bringing an index on disk up to date that has fallen behind.
 #[derive(Default)]
 pub(super) struct CatchUp {
-    /// How much had been left out when the pass began, if it began since the pool was opened.
+    /// Number of blocks that had been left out when the pass began, if it began since the pool was opened.
     whole_since: Option<u64>,
-    /// The index was behind when the range, or the sweep that it is of, began: all that belongs there has been found.
+    /// True if the index was behind when the range, or the sweep that it is of, began: all that belongs there has been found.
     has_all: bool,
-    /// Of a range that is handed over: how many buckets the index has, and the next of them.
+    /// Number of buckets of the index, and the next of them, of a range that is being handed over.
     at: Option<(u32, u64)>,
-    /// The part that is being gathered, and how much of the range has been looked at for it.
+    /// Part that is being gathered.
     part: Part,
+    /// Number of contents of the range that have been looked at for the part.
     looked: usize,
 }
 
-/// The buckets of which a range has everything.
+/// Returns the buckets of which a range has everything.
 fn whole_buckets(range: &Range, buckets: u32) -> Buckets<u64> {
     let first = bucket_of(range.first << 32, buckets);
     let first = if first_hash(first, buckets) < range.first << 32 { first + 1 } else { first };
@@ -48,7 +49,7 @@ fn whole_buckets(range: &Range, buckets: u32) -> Buckets<u64> {
     first..end.max(first)
 }
 
-/// Where the range after this one begins, for an index that has fallen behind with so many buckets.
+/// Returns the place at which the next range begins, for an index with this number of buckets that has fallen behind.
 pub(super) fn next_range(range: &Range, buckets: Option<u32>) -> u64 {
     let Some(buckets) = buckets.filter(|_| range.end < PLACES) else { return range.end };
     let whole = whole_buckets(range, buckets);
@@ -60,7 +61,7 @@ impl CatchUp {
         self.part.memory()
     }
 
-    /// The scan of a range begins.
+    /// Prepares for the scan of a range, before its first summary is read.
     pub(super) fn begin_range(&mut self, pool: &mut Pool, first: u64) {
         self.rest();
         self.has_all = pool.buckets_behind().is_some();
@@ -75,7 +76,7 @@ impl CatchUp {
         *self = CatchUp { whole_since: self.whole_since, has_all: self.has_all, ..CatchUp::default() };
     }
 
-    /// A step of handing over what has been found in a range.
+    /// Hands over some of the contents found in a range, in one step.
     pub(super) fn hand_over(&mut self, pool: &mut Pool, range: &Range) -> Handed {
         let Some(buckets) = pool.buckets_behind().filter(|_| self.has_all) else { return Handed::All };
         if self.at.is_some_and(|(before, _)| before != buckets) {
@@ -108,7 +109,7 @@ impl CatchUp {
         Handed::Part
     }
 
-    /// The pass is at its end.
+    /// Ends the pass: all that was left out of the index before it began has been caught up.
     pub(super) fn end(&mut self, pool: &mut Pool) {
         if let Some(since) = self.whole_since.take() {
             pool.disk_index_caught_up(since);

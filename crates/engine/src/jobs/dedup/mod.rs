@@ -60,76 +60,76 @@ use undone::{Short, Undone};
 use verify::{Proven, Verify};
 use workspace::{PARTS, Workspace};
 
-/// Spare slots that are collected before blocks are led elsewhere: in the order of blocks, so that few leaves change.
+/// Spare slots that are collected before their blocks are remapped, in the order of blocks, so that few leaves change.
 const SPARES: usize = 1024;
-/// What it waits for without being told of it is looked at so often.
+/// Time between two checks of a condition whose end nothing reports to the pass, in nanoseconds.
 const LOOK_AGAIN: Nanos = 10_000_000;
-/// Its place becomes durable so often.
+/// Time between two checkpoints that make the place of the pass durable, in nanoseconds.
 const SAVE_PERIOD: Nanos = 60_000_000_000;
 
-/// How the last pass went, or goes.
+/// State and counts of the pass under way, or of the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DedupStatus {
-    /// Whether one is under way.
+    /// State of the pass: whether one is under way.
     pub state: PassState,
-    /// Of a million parts of the pass, those that are done.
+    /// Part of the pass that is done, in millionths.
     pub done_ppm: u32,
     /// Seconds until its end at the pace so far, if that is known.
     pub left_seconds: Option<u64>,
-    /// Since the pool was opened: blocks that lead to another slot now.
+    /// Blocks that were remapped to another slot since the pool was opened.
     pub shared_blocks: u64,
     /// Blocks that were left apart, so that no run is split; each time that a pass found them.
     pub kept_blocks: u64,
     /// Pairs of blocks with equal digests that were left apart, since reading both did not show the same bytes; each time.
     pub unequal_blocks: u64,
-    /// Passes that have come to their end since then,
+    /// Passes that have come to their end since the pool was opened.
     pub passes: u64,
-    /// walks of all summaries,
+    /// Walks of all summaries since the pool was opened.
     pub scans: u64,
-    /// and of all maps.
+    /// Walks of all maps since the pool was opened.
     pub map_walks: u64,
-    /// Blocks of empty containers that it has lent to itself for what it has found.
+    /// Blocks of empty containers that the pass has lent to itself for what it has found.
     pub workspace_blocks: u64,
-    /// Blocks that it wrote there, and read again, since the pool was opened.
+    /// Blocks that it wrote to the workspace since the pool was opened.
     pub workspace_written: u64,
-    /// See there.
+    /// Blocks that it read back from the workspace since the pool was opened.
     pub workspace_read: u64,
-    /// It rests because metadata is short.
+    /// True while the pass rests because metadata is short.
     pub is_short_of_room: bool,
-    /// Writes have left work to the next pass,
+    /// True if writes have left work to the next pass.
     pub is_undone: bool,
-    /// and this many blocks of it came since the pool was opened, or were in the journal then.
+    /// Blocks left to the next pass that were written since the pool was opened, or were in the journal then.
     pub undone_blocks: u64,
     /// Blocks that were written since the pool was opened although their content was known, and that no pass has looked at since: it could
     /// let them share, as far as they are still mapped.
     pub missed_blocks: u64,
 }
 
-/// Where a pass is.
+/// Stage of a pass, and its place there.
 enum At {
-    /// It goes on from the place in the record.
+    /// The pass goes on from the place in the record.
     Begin,
-    /// The range from this place on is next.
+    /// The range that begins at this place is next.
     Next(u64),
-    /// The next leaf of summaries.
+    /// The next leaf of summaries to be scanned for a range.
     Scan(u64),
-    /// The same, for a sweep.
+    /// The next leaf of summaries to be scanned for a sweep.
     Gather(u64),
-    /// A range comes from the workspace.
+    /// A range is being read from the workspace.
     Load,
-    /// What is one too many is shared in the order of blocks, before it goes on from this place: pages of it are being written,
+    /// Pages with noted spare slots are being written; after these slots are shared, the pass goes on from this place.
     Finish(u64),
-    /// or it is collected from this partition on, or all of it has been.
+    /// Noted spare slots are shared in the order of blocks: collected from this partition on, or (`None`) all collected. Then the pass goes on from the place.
     Share(Option<usize>, u64),
-    /// A walk of all maps; then it goes on there.
+    /// A walk of all maps, after which the pass goes on there.
     Maps(Maps, Back),
-    /// What the range has found is handed over to the index on disk.
+    /// Contents found in the range are handed over to the index on disk.
     Index,
     /// All has been shared; the checkpoint that frees the slots is asked for.
     End,
 }
 
-/// Where a pass goes on after a walk of all maps.
+/// Stage and place at which a pass goes on after a walk of all maps.
 #[derive(Clone, Copy)]
 enum Back {
     Scan(u64),
@@ -137,13 +137,13 @@ enum Back {
     Next(u64),
 }
 
-/// The job.
+/// The job that runs the exact deduplication pass.
 pub(crate) struct Dedup {
     record: DedupRecord,
     at: At,
     range: Range,
     spares: Vec<Spare>,
-    /// So many of them are in the order of blocks, the last one first.
+    /// Number of `spares` that are in the order of blocks, the last one first.
     in_order: usize,
     /// Spare slots that other blocks than their first lead to: the slot, the one that stays, the content.
     unresolved: Vec<(Slot, Slot, Digest)>,
@@ -151,46 +151,47 @@ pub(crate) struct Dedup {
     replaced: NearMap<Slot, Slot>,
     led_away: LedAway,
     changes: Changes,
-    /// It goes on when this page has come.
+    /// Page that the pass waits for.
     waiting: Option<PageKey>,
     saved: Nanos,
-    /// Where it was when it began in this run, and when that was.
+    /// Place at which the pass began in this run, and the time of that.
     pace: Option<(u64, Nanos)>,
-    /// A run that stays as it is, and blocks beside others that were looked at: in this step.
+    /// Run that stays as it is, found in this step.
     refused: Option<Refused>,
+    /// Number of blocks beside others that were looked at in this step.
     beside: usize,
     shared: u64,
-    /// How many had been shared when the pass began,
+    /// Blocks that had been shared when the pass began.
     shared_before: u64,
-    /// how many blocks writes had missed by then,
+    /// Blocks that writes had missed when the pass began.
     missed_before: u64,
-    /// and of those that writes have missed, how many passes have looked at that have come to their end,
+    /// Blocks missed by writes that finished passes have looked at.
     missed_seen: u64,
-    /// and whether writes wait for the slots that it may free.
+    /// Set while writes wait for the slots that the pass may free.
     is_awaited: bool,
     kept: u64,
     unequal: u64,
     verify: Verify,
-    /// Slots that were read and hold what they must,
+    /// Slots that were read and hold what they must.
     proven: Proven,
-    /// slots that do not, and are to be repaired from another one,
+    /// Slots that do not hold what they must, each with another slot to repair it from.
     damaged: Vec<(Slot, Slot)>,
-    /// and those whose repair has begun in this pass.
+    /// Slots whose repair has begun in this pass.
     repaired: NearMap<Slot, ()>,
-    /// It goes on then: there were no buffers to verify anything, a repair has to end first, or space is being reserved.
+    /// Time at which the pass goes on: there were no buffers to verify anything, a repair has to end first, or space is being reserved.
     look_again_at: Nanos,
     /// See [`Dedup::looked_at`].
     looked_at: u64,
     passes: u64,
     scans: u64,
     map_walks: u64,
-    /// It rests until there is metadata.
+    /// Set while the pass rests until there is metadata.
     short: Option<Short>,
     undone: Undone,
     catch_up: CatchUp,
     workspace: Workspace,
     sweeps: Sweeps,
-    /// How often generations had come round when what is shared was found.
+    /// Number of times that generations had come round when the spare slots were found.
     wraps: u64,
 }
 
@@ -236,12 +237,12 @@ impl Dedup {
         }
     }
 
-    /// Where it is, for the superblock.
+    /// Returns the place of the pass, as the superblock keeps it.
     pub(crate) fn record(&self) -> DedupRecord {
         DedupRecord { is_undone: self.undone.is_some(), ..self.record }
     }
 
-    /// It goes on from where the superblock says.
+    /// Takes the place from the superblock, from which the pass goes on.
     pub(crate) fn found(&mut self, record: DedupRecord, now: Nanos) {
         self.record = record;
         if record.is_undone {
@@ -249,23 +250,23 @@ impl Dedup {
         }
     }
 
-    /// Whether one has begun, and has not come to its end.
+    /// Returns true if a pass is running or paused: it has begun, and has not come to its end.
     pub(crate) fn has_begun(&self) -> bool {
         matches!(self.record.state, PassState::Running | PassState::Paused)
     }
 
-    /// Blocks that it has looked at since the pool was opened: in the summaries, in its workspace, in maps, and to share them. A step counts
-    /// as one, too: there may be nothing in what it looks at.
+    /// Returns the number of blocks looked at since the pool was opened: in the summaries, in its workspace, in maps, and to share them. A step counts as one,
+    /// too: there may be nothing in what it looks at.
     pub(crate) fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// So many blocks were stored without a look for duplicates, or there may be some that were.
+    /// Notes N blocks that were stored without a look for duplicates for the next pass; with N = 0, that there may be some.
     pub(crate) fn leave(&mut self, now: Nanos, blocks: u64) {
         self.undone.note(now, blocks);
     }
 
-    /// How it goes, or how the last one went.
+    /// Returns the state and counts of the pass under way, or of the last one.
     pub(crate) fn status(&self, pool: &Pool) -> DedupStatus {
         let is_running = self.record.state == PassState::Running;
         let done = self.done(pool);
@@ -294,7 +295,7 @@ impl Dedup {
         }
     }
 
-    /// Digests that are done, of all places.
+    /// Returns how far the pass is, in places of digests out of [`PLACES`].
     fn done(&self, pool: &Pool) -> u64 {
         let leaves = pool.metadata.geometry.summary_leaves().max(1);
         let leaf = match (&self.at, self.record.state) {
@@ -320,7 +321,7 @@ impl Dedup {
         self.range.first + part as u64
     }
 
-    /// Bytes of memory that it has while it is under way.
+    /// Returns the bytes of memory that it holds while it is under way.
     pub(crate) fn memory(&self) -> u64 {
         self.range.memory()
             + self.catch_up.memory()
@@ -334,7 +335,7 @@ impl Dedup {
             + (self.unresolved.capacity() * size_of::<(Slot, Slot, Digest)>()) as u64
     }
 
-    /// Carries out a command; it is done when so many checkpoints are.
+    /// Carries out a command. Returns the number of checkpoints after which it is done.
     pub(crate) fn command(&mut self, pool: &mut Pool, command: DedupCommand) -> Result<u64, ControlError> {
         if !pool.takes_changes() {
             return Err(ControlError::ReadOnly);
@@ -357,7 +358,7 @@ impl Dedup {
         Ok(pool.after_next_checkpoint())
     }
 
-    /// A new pass: it finds all that has been left to it so far.
+    /// Starts a new pass: it finds all that has been left to it so far.
     fn start(&mut self, pool: &Pool) {
         self.record = DedupRecord { state: PassState::Running, ..DedupRecord::default() };
         self.undone.clear();
@@ -372,19 +373,19 @@ impl Dedup {
         self.is_awaited
     }
 
-    /// Whether writes wait for the slots that it may free: it goes at full speed then.
+    /// Returns true if writes wait for the slots that the pass may free: it goes at full speed then.
     pub(crate) fn is_awaited(&self) -> bool {
         self.is_awaited
     }
 
-    /// When it begins by itself, if it rests until then.
+    /// Returns the time at which a pass begins without a command, if none is running or paused.
     fn due(&self, facts: &Facts) -> Option<Nanos> {
         let may_begin = !matches!(self.record.state, PassState::Running | PassState::Paused);
         let due = if self.is_awaited { Some(0) } else { self.undone.due(facts) };
         due.filter(|_| may_begin)
     }
 
-    /// Whether it rested because metadata was short, and does so no longer.
+    /// Returns true if it rested because metadata was short, and does so no longer.
     fn has_room_again(&self, pool: &Pool) -> bool {
         let all = pool.metadata.geometry.metadata_blocks;
         self.short.is_some_and(|short| short.is_over(pool.now, pool.metadata.allocator.free(), all))
@@ -405,12 +406,12 @@ impl Dedup {
         self.verify.clear();
     }
 
-    /// Contents of a range.
+    /// Returns the largest number of contents in a range.
     fn room(pool: &Pool) -> usize {
         2 * pool.limits.delta_entries as usize
     }
 
-    /// The most spare slots that wait for a walk of all maps: about as many as changes that go before a checkpoint.
+    /// Returns the most spare slots that wait for a walk of all maps: about as many as changes that go before a checkpoint.
     fn batch(pool: &Pool) -> usize {
         (pool.limits.delta_entries as usize / 4).max(64)
     }
@@ -444,7 +445,7 @@ impl Dedup {
         self.at = At::Next(first);
     }
 
-    /// The range from this place on: from the workspace, or from the summaries.
+    /// Begins the range from this place on: from the workspace, or from the summaries.
     fn begin_range(&mut self, pool: &mut Pool, first: u64) {
         // Slots may hold something else by the next range.
         self.forget_replaced();
@@ -461,7 +462,7 @@ impl Dedup {
         }
     }
 
-    /// What waits for a walk of all maps gets the slots that stay by now.
+    /// Remaps spare slots that wait for a walk of all maps to the slots that stay by now, and forgets the replaced ones.
     fn forget_replaced(&mut self) {
         let replaced = core::mem::take(&mut self.replaced);
         for (_, stays, _) in &mut self.unresolved {
@@ -503,7 +504,7 @@ impl Dedup {
         Ok(())
     }
 
-    /// Takes a slot in use into the range. Whether it is the first with its content.
+    /// Takes a slot in use into the range. Returns true if it is the first with its content.
     fn take_in(&mut self, record: &Record) -> bool {
         let found = record.found;
         if record.takes_no_part {
@@ -533,7 +534,7 @@ impl Dedup {
         }
     }
 
-    /// A range is done; if none is left, so are all.
+    /// Ends a range and goes on from this place; with no range left, ends the pass after a last walk of the maps if one is needed.
     fn go_on_from(&mut self, pool: &mut Pool, next: u64) {
         let is_shared = self.workspace.spares() == 0;
         if is_shared {
@@ -556,7 +557,7 @@ impl Dedup {
         self.at = At::Next(next);
     }
 
-    /// Whatever has a digest from this place on is found again.
+    /// Forgets unresolved slots whose digest has its place at `next` or later: they are found again.
     fn forget_from(&mut self, next: u64) {
         self.unresolved.retain(|&(.., digest)| range::place(digest) < next);
     }
@@ -644,7 +645,7 @@ impl Steps for Dedup {
         self.verify.holds_any() || self.workspace.is_on()
     }
 
-    /// Who waits for room may wait for slots that have been compared: the pass rests until then. Or for the workspace.
+    /// Gives up the workspace if it is called in, and slots held for comparison if writes wait for room: the pass rests until then.
     fn advance(&mut self, work: &mut Work<'_>) {
         if work.pool.space.is_workspace_called() && self.workspace.is_on() {
             self.lose_workspace(work.pool);
@@ -727,7 +728,7 @@ impl Dedup {
         }
     }
 
-    /// What it works on cannot be read: it is left as it is.
+    /// Skips the leaf, map or spare slot whose page cannot be read; it is left as it is.
     fn skip(&mut self) {
         match &mut self.at {
             At::Maps(maps, _) => maps.skip(),

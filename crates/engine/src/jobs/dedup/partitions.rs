@@ -16,24 +16,24 @@ use crate::format::entry::{Key, Slot};
 use crate::pool::disk_index::bucket::{bucket_of, first_hash};
 use crate::sizes::list_bytes;
 
-/// Checksum, number of the sweep, of the partition, of the page, and how many bytes there are.
+/// Bytes of a page's head: checksum, number of the sweep, of the partition, of the page, and number of bytes of records.
 const HEAD_BYTES: usize = 26;
 const SLOT_BYTES: usize = 5;
 const SLOT_BITS: u32 = 37;
 const IS_SHARED: u64 = 1 << SLOT_BITS;
 const TAKES_NO_PART: u64 = 2 << SLOT_BITS;
 
-/// What a page of a partition has many of.
+/// An item of fixed size that pages of a partition hold.
 pub(super) trait Stored: Sized {
-    /// Bytes that each takes.
+    /// Bytes of an item.
     const BYTES: usize;
 
     fn write(&self, out: &mut Vec<u8>);
 
-    /// From so many bytes.
+    /// Decodes an item from its `BYTES` bytes.
     fn read(bytes: &[u8]) -> Self;
 
-    /// How many there are in a page of so many bytes.
+    /// Returns the number of items that a page of `block` bytes holds.
     fn per_page(block: usize) -> usize {
         (block - HEAD_BYTES) / Self::BYTES
     }
@@ -43,7 +43,7 @@ fn write_slot(slot: Slot, flags: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&(slot.0 | flags).to_le_bytes()[..SLOT_BYTES]);
 }
 
-/// A slot, and its flags.
+/// Decodes a slot and its flags.
 fn read_slot(bytes: &[u8]) -> (Slot, u64) {
     let word = u64::from(u32_at(bytes, 0)) | u64::from(bytes[4]) << 32;
     (Slot(word & (IS_SHARED - 1)), word & !(IS_SHARED - 1))
@@ -53,7 +53,7 @@ fn read_slot(bytes: &[u8]) -> (Slot, u64) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Record {
     pub found: Found,
-    /// Its block is of a volume that a pass leaves alone; an index on disk that has fallen behind wants to have it, too.
+    /// True if its block is of a volume that a pass leaves alone; an index on disk that has fallen behind wants to have it, too.
     pub takes_no_part: bool,
 }
 
@@ -81,7 +81,7 @@ impl Stored for Record {
     }
 }
 
-/// The same, and the slot that stays with its generation.
+/// Digest, block, slot and flags, generation; then the slot that stays, with its generation.
 impl Stored for Spare {
     const BYTES: usize = Record::BYTES + SLOT_BYTES + 2;
 
@@ -98,7 +98,7 @@ impl Stored for Spare {
     }
 }
 
-/// Which page this is: the sweep, the partition, and which of its pages.
+/// Identity of a page: its sweep, its partition, and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Name {
     pub sweep: u64,
@@ -113,17 +113,17 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The partition that it is of.
+    /// Returns the number of the partition that the page belongs to.
     pub fn partition(&self) -> usize {
         self.partition as usize
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory that the page holds.
     pub fn memory(&self) -> u64 {
         size_of::<Page>() as u64 + list_bytes(&self.records)
     }
 
-    /// Makes the page what is on disk: the one with this number of its partition.
+    /// Encodes the page as it is on disk, as page `number` of its partition.
     pub fn write(&self, seed: u64, (sweep, number): (u64, u32), page: &mut [u8]) {
         put_u64(page, 8, sweep);
         put_u32(page, 16, self.partition);
@@ -135,30 +135,31 @@ impl Page {
     }
 }
 
-/// What is in a page, if it is the one with this name.
+/// Returns the records in a page, if its checksum is right and it is the one with this name.
 pub(super) fn read_page(seed: u64, name: Name, page: &[u8]) -> Option<&[u8]> {
     let found = Name { sweep: u64_at(page, 8), partition: u32_at(page, 16), number: u32_at(page, 20) };
     let is_right = checksum(seed, &page[8..]) == u64_at(page, 0) && found == name;
     page[HEAD_BYTES..].get(..usize::from(u16_at(page, 24))).filter(|_| is_right)
 }
 
-/// Places, divided evenly, and what has not been written of each partition.
+/// Places, divided evenly, with the items of each partition that have not been written.
 pub(super) struct Partitions {
-    /// Where each partition begins, and where the last one ends.
+    /// Beginning of each partition, and the end of the last one.
     edges: Vec<u64>,
-    /// The number of the first one.
+    /// Number of the first partition.
     base: u32,
-    /// Each partition has what is at its end, too: a range that begins within a bucket of the index on disk finds all of it in one partition.
+    /// True if each partition has what is at its end, too: a range that begins within a bucket of the index on disk finds all of it in one
+    /// partition.
     overlaps: bool,
     open: Vec<Vec<u8>>,
     page_bytes: usize,
-    /// The next partition whose last page is to be written.
+    /// Next partition whose last page must be written.
     flushed: usize,
 }
 
 impl Partitions {
-    /// So many partitions of digests from one place to another, with pages of so many bytes. If the index on disk has fallen behind, they
-    /// begin with its buckets.
+    /// Divides the digests from one place to another into `count` partitions, with pages of `block` bytes. If the index on disk has fallen behind,
+    /// the partitions begin with its buckets.
     pub fn of_digests(first: u64, end: u64, count: usize, block: usize, buckets: Option<u32>) -> Partitions {
         let count = count.max(1);
         let edge = |number: usize| {
@@ -181,7 +182,7 @@ impl Partitions {
         Partitions { overlaps: buckets.is_some(), ..Partitions::between(edges, 0, page_bytes) }
     }
 
-    /// So many partitions of blocks, in the order of all blocks there are. Their numbers begin with this one.
+    /// Divides all blocks, in their order, into at most `count` partitions, whose numbers begin with `base`.
     pub fn of_blocks(blocks: u64, count: usize, block: usize, base: u32) -> Partitions {
         let count = (count as u64).clamp(1, blocks.max(1));
         let edge = |number: u64| (u128::from(blocks.max(1)) * u128::from(number) / u128::from(count)) as u64;
@@ -193,7 +194,7 @@ impl Partitions {
         Partitions { edges, base, overlaps: false, open, page_bytes, flushed: 0 }
     }
 
-    /// The partition that has all from this place on, and where it ends.
+    /// Returns the partition that has everything from this place on, and where it ends.
     pub fn at(&self, place: u64) -> Option<(usize, u64)> {
         let next = self.edges.partition_point(|&edge| edge <= place);
         let partition = next.checked_sub(1)?;
@@ -201,33 +202,33 @@ impl Partitions {
         Some((partition, if self.overlaps && end < PLACES { end + 1 } else { end }))
     }
 
-    /// How many there are,
+    /// Returns the number of partitions.
     pub fn count(&self) -> usize {
         self.open.len()
     }
 
-    /// the number of the first one,
+    /// Returns the number of the first partition.
     pub fn base(&self) -> usize {
         self.base as usize
     }
 
-    /// and the last place of all.
+    /// Returns the last place of all partitions.
     pub fn last(&self) -> u64 {
         self.edges[self.edges.len() - 1].saturating_sub(1)
     }
 
-    /// They are empty, and get other numbers: pages of theirs that are still there are not taken for new ones.
+    /// Gives all partitions new numbers once they are empty: old pages that are still there are not taken for new ones.
     pub fn begin_again(&mut self) {
         self.base += self.count() as u32;
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory that the partitions hold.
     pub fn memory(&self) -> u64 {
         let open: u64 = self.open.iter().map(list_bytes).sum();
         open + list_bytes(&self.open) + list_bytes(&self.edges)
     }
 
-    /// Takes in what is at a place, if it belongs here. Gives pages that are full by then.
+    /// Takes in the item at a place, if it belongs here. Passes pages that are full by then to `full`.
     pub fn push(&mut self, place: u64, what: &impl Stored, mut full: impl FnMut(Page)) {
         let next = self.edges.partition_point(|&edge| edge <= place);
         let Some(partition) = next.checked_sub(1) else { return };
@@ -250,7 +251,7 @@ impl Partitions {
         }
     }
 
-    /// What is in no page yet of a partition.
+    /// Takes the bytes of a partition that are in no page yet.
     pub fn take_open(&mut self, partition: usize) -> Vec<u8> {
         core::mem::take(&mut self.open[partition])
     }
@@ -259,12 +260,12 @@ impl Partitions {
         Page { partition: self.base + partition as u32, records: self.take_open(partition) }
     }
 
-    /// Whether each partition's last page has been given out.
+    /// Returns true if each partition's last page has been given out.
     pub fn is_flushed(&self) -> bool {
         self.flushed == self.open.len()
     }
 
-    /// Nothing more is taken in: the last page of the next partition that has one.
+    /// Returns the last page of the next partition that has one; nothing more is taken in after the first call.
     pub fn flush(&mut self) -> Option<Page> {
         while self.flushed < self.open.len() {
             let partition = self.flushed;
@@ -296,7 +297,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each partition has all that is in it, and ranges find it whole wherever buckets end.
+        /// Checks that each partition has all that is in it, and that ranges find it whole wherever buckets end.
         #[test]
         fn what_was_taken_in_is_in_the_partition_of_its_place(
             slots in 1u64..2000,
@@ -341,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is one too many comes back as it was, in the partition of its block.
+        /// Checks that spare slots come back as they were, in the partition of their block.
         #[test]
         fn spares_are_in_the_partition_of_their_block(
             blocks in 0u64..3000,

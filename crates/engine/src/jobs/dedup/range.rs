@@ -14,7 +14,8 @@ use crate::sizes::table_bytes;
 /// One past the last place of digests.
 pub(super) const PLACES: u64 = 1 << 32;
 
-/// The place of a digest among all: contents that differ are spread evenly. It is the order in which the index on disk has them.
+/// Returns the place of a digest among all [`PLACES`]: contents that differ are spread evenly. It is the order in which the index on disk has
+/// them.
 pub(super) fn place(digest: Digest) -> u64 {
     hash_of(digest) >> 32
 }
@@ -31,28 +32,28 @@ pub(super) struct Found {
     pub digest: Digest,
     /// The block that it was first written for.
     pub owner: Key,
-    /// Several blocks lead there, as of the last merge.
+    /// True if several blocks lead to the slot, as of the last merge.
     pub is_shared: bool,
-    /// That of its container: while it is the same, and the slot in use, this is what it holds.
+    /// Generation of its container: while that is the same, and the slot in use, this is what it holds.
     pub generation: u16,
 }
 
-/// A slot whose content another one has, too: that one stays.
+/// A slot whose content another slot has, too, and that other slot, which stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Spare {
     pub found: Found,
     pub stays: Slot,
-    /// That of the other one's container.
+    /// Generation of the container of the slot that stays.
     pub stays_generation: u16,
 }
 
-/// What the table keeps of a content.
+/// Slot that the table keeps for a content.
 #[derive(Clone, Copy)]
 struct First {
     slot: Slot,
     owner: Key,
     generation: u16,
-    /// It stays: others lead there, or will.
+    /// True if the slot must stay: others lead there, or will.
     is_fixed: bool,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct Range {
     pub first: u64,
     pub end: u64,
     contents: HashMap<u64, (Digest, First), Near>,
-    /// What the key of another content took: few, if any.
+    /// Contents whose key in `contents` another content took: few, if any.
     more: HashMap<u64, (Digest, First), Near>,
     /// Contents of blocks that take no part in the pass: an index on disk that has fallen behind wants to have them, too.
     others: HashMap<u64, (Digest, Slot), Near>,
@@ -69,7 +70,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// From this place on, as wide as so many blocks in use allow.
+    /// Creates an empty range from this place on, as wide as the number of blocks in use allows.
     pub fn new(first: u64, blocks: u64, room: usize) -> Range {
         let room = room.max(16);
         let parts = (blocks * 5 / 4).div_ceil(room as u64).max(1);
@@ -78,7 +79,7 @@ impl Range {
         Range { first, end: (first + width).min(PLACES), contents, more, others: HashMap::with_hasher(Near), room }
     }
 
-    /// The next one, in the memory of this one.
+    /// Empties the range and moves it to this place, with its memory kept.
     pub fn go_on(&mut self, first: u64, blocks: u64, room: usize) {
         let Range { end, room, .. } = Range::new(first, blocks, room);
         (self.first, self.end, self.room) = (first, end, room);
@@ -87,7 +88,7 @@ impl Range {
         self.others.clear();
     }
 
-    /// From one place to another.
+    /// Creates an empty range from one place to another.
     #[cfg(test)]
     pub fn between(first: u64, end: u64) -> Range {
         Range { end, ..Range::new(first, 0, 0) }
@@ -97,12 +98,12 @@ impl Range {
         table_bytes(&self.contents) + table_bytes(&self.more) + table_bytes(&self.others)
     }
 
-    /// Whether a digest is one of these.
+    /// Returns true if the place of a digest lies in the range.
     pub fn has(&self, digest: Digest) -> bool {
         (self.first..self.end).contains(&place(digest))
     }
 
-    /// Takes a slot in use in. Gives the one that is not needed, if its content has been met before.
+    /// Takes in a slot in use. Returns the one that is not needed, if its content has been met before.
     pub fn offer(&mut self, found: Found) -> Option<Spare> {
         if !self.has(found.digest) {
             return None;
@@ -132,7 +133,7 @@ impl Range {
         Some(spare)
     }
 
-    /// Takes in a block that takes no part.
+    /// Takes in a slot whose block takes no part in the pass.
     pub fn note(&mut self, digest: Digest, slot: Slot) {
         let [low, _] = halves(digest);
         if self.others.insert(low, (digest, slot)).is_none() {
@@ -140,7 +141,7 @@ impl Range {
         }
     }
 
-    /// Of a content of the range another slot stays than was found first: its container has this generation.
+    /// Replaces the slot that stays for a content of the range; `generation` is that of its container.
     pub fn stays_at(&mut self, digest: Digest, slot: Slot, generation: u16) {
         let [low, high] = halves(digest);
         let known = [self.contents.get_mut(&low), self.more.get_mut(&high)];
@@ -149,7 +150,7 @@ impl Range {
         }
     }
 
-    /// Too many contents: the upper half is left to the next range.
+    /// Halves the range until its contents fit; the upper half is left to the next range.
     fn narrow(&mut self) {
         while self.len() > self.room && self.end - self.first > 1 {
             self.end = self.first + (self.end - self.first) / 2;
@@ -160,12 +161,12 @@ impl Range {
         }
     }
 
-    /// How much it has taken in,
+    /// Returns the number of contents taken in.
     pub fn len(&self) -> usize {
         self.contents.len() + self.more.len() + self.others.len()
     }
 
-    /// and all of it: contents with the slot that stays.
+    /// Returns all contents taken in, each with the slot that stays.
     pub fn blocks(&self) -> impl Iterator<Item = (Digest, Slot)> + '_ {
         let contents = self.contents.values().chain(self.more.values());
         contents.map(|&(digest, first)| (digest, first.slot)).chain(self.others.values().copied())
@@ -223,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Else the old one's generation would prove whatever the new slot holds later.
+    /// Checks that the generation is replaced, too: else the old one's would prove whatever the new slot holds later.
     #[test]
     fn a_slot_that_takes_the_place_of_another_brings_its_own_generation() {
         let mut range = Range::new(0, 0, 16);

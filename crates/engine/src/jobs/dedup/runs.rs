@@ -22,34 +22,34 @@ use crate::repair::Repairs;
 /// Blocks of a volume in which a run stays whole: 1 MiB, as much as the longest request has.
 pub(super) const WINDOW: u64 = 256;
 
-/// Blocks that are led elsewhere together: from a block on, to slots that follow each other, or all of them to one.
+/// Blocks that are remapped together: from a block on, to slots that follow each other, or all of them to one.
 pub(super) struct Run {
     pub first: Key,
     pub from: Slot,
     pub to: Slot,
     pub digests: Vec<Digest>,
-    /// All of them hold the same, and are led to one slot, which may be that of one of them.
+    /// True if all of them hold the same, and are remapped to one slot, which may be that of one of them.
     pub repeats: bool,
 }
 
 impl Run {
-    /// One block alone.
+    /// Creates a run of one block alone.
     pub fn one(first: Key, from: Slot, to: Slot, digest: Digest) -> Run {
         Run { first, from, to, digests: [digest].into(), repeats: false }
     }
 
-    /// The slot that block `at` of the run is to lead to.
+    /// Returns the slot that block `at` of the run is to lead to.
     fn target(&self, at: u64) -> Slot {
         Slot(self.to.0 + if self.repeats { 0 } else { at })
     }
 
-    /// The blocks that are led elsewhere, each with the slot that it is to lead to.
+    /// Returns the blocks that are remapped, each with its new slot.
     pub fn blocks(&self) -> impl Iterator<Item = (Key, Slot, Digest)> + '_ {
         let all = (0..).zip(&self.digests).map(|(at, &digest)| (at, self.target(at), digest));
         all.filter(|&(at, to, _)| self.from.0 + at != to.0).map(|(at, to, digest)| (Key(self.first.0 + at), to, digest))
     }
 
-    /// The slots that hold the same: where a block leads, and where it is to lead.
+    /// Returns pairs of slots that hold the same: the old one of a block, and its new one.
     pub fn pairs(&self) -> impl Iterator<Item = Pair> + '_ {
         let all = (0..).zip(&self.digests).map(|(at, &digest)| (Slot(self.from.0 + at), self.target(at), digest));
         all.filter(|(from, to, _)| from != to)
@@ -60,7 +60,7 @@ impl Run {
     }
 }
 
-/// A run of which a block cannot be led to the slot that is so far from its own, so none of them is.
+/// A run of which a block cannot be remapped to the slot at this distance from its own, so none of them is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Refused {
     first: Key,
@@ -69,26 +69,29 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Whether it is known of a block.
+    /// Returns true if the block is in the refused run, and would move by the same distance.
     pub fn is(&self, key: Key, from: Slot, to: Slot) -> bool {
         (self.first..=self.last).contains(&key) && self.distance == to.0.wrapping_sub(from.0)
     }
 }
 
-/// Looks at the blocks beside one: as far as its run goes.
+/// A look at the blocks beside one, as far as its run goes.
 pub(super) struct Around<'a> {
     pub pool: &'a mut Pool,
     pub repairs: &'a Repairs,
-    /// The place of the volume among all.
+    /// Index of the volume among all.
     pub volume: usize,
-    /// The block, its slot, and the one that it may be led to.
+    /// Block that may be remapped.
     pub key: Key,
+    /// Slot that the block leads to.
     pub from: Slot,
+    /// Slot that it may be remapped to.
     pub to: Slot,
 }
 
 impl Around<'_> {
-    /// The run that the block is in, if it may be led elsewhere; else what is known of it by then. With it, how many blocks were looked at.
+    /// Returns the run that the block is in, if it may be remapped; else the part of it that is known by then. With it, the number of blocks looked
+    /// at.
     pub fn run(&mut self, digest: Digest) -> Result<(Result<Run, Refused>, usize), Missing> {
         let (repeated, looked) = self.repeated(digest)?;
         if let Some(run) = repeated {
@@ -128,7 +131,8 @@ impl Around<'_> {
         Ok((Ok(run), looked))
     }
 
-    /// The run that the block is in, if it is the same block again and again, and may be led to one slot. With it, how many blocks were looked at.
+    /// Returns the run that the block is in, if it is the same block again and again, and may be remapped to one slot. With it, the number of
+    /// blocks looked at.
     fn repeated(&mut self, digest: Digest) -> Result<(Option<Run>, usize), Missing> {
         let (mut first, mut count) = (self.key, 1);
         for forward in [true, false] {
@@ -152,12 +156,12 @@ impl Around<'_> {
         Ok((Some(Run { first, from, to: self.to, digests: vec![digest; count], repeats: true }), count))
     }
 
-    /// The slot that a slot's content is to be found in.
+    /// Returns the slot that a slot of the run would be remapped to, at the same distance.
     fn target(&self, from: Slot) -> Slot {
         Slot(from.0.wrapping_add(self.to.0.wrapping_sub(self.from.0)))
     }
 
-    /// The block behind one, or before it, if it is in the same run: with its slot, and the bits of the digest that the map has.
+    /// Returns the block behind one, or before it, if it is in the same run: with its slot, and the bits of the digest that the map has.
     fn beside(&mut self, at: Key, forward: bool, last: &mut LastLeaf) -> Result<Option<(Key, Slot, u32)>, Missing> {
         let step = |number: u64| if forward { number.checked_add(1) } else { number.checked_sub(1) };
         let slot = Slot(self.from.0.wrapping_add(at.0).wrapping_sub(self.key.0));
@@ -177,7 +181,7 @@ impl Around<'_> {
         }
     }
 
-    /// The digest of what a slot of the run holds, if the slot that it would be led to holds the same, and may be shared.
+    /// Returns the digest of a slot of the run, if the slot that it would be remapped to holds the same, and may be shared.
     fn held_at_both(&mut self, from: Slot, check: u32) -> Result<Option<Digest>, Missing> {
         let to = self.target(from);
         let space = &self.pool.space;

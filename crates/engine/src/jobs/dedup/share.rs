@@ -24,12 +24,12 @@ use crate::space::SlotState;
 
 /// Blocks beside others that a step looks at, to see whether runs stay whole.
 const BESIDE: usize = 4096;
-/// Slots that are known to hold what they must, at least: more than a run has.
+/// Least number of slots remembered as proven: more than a run has.
 const LEAST_PROVEN: usize = 2 * WINDOW as usize;
-/// Slots that were to stay in place of each other, at most.
+/// Most slots in a chain of replacements of the slot that was to stay.
 const MOST_REPLACED: u8 = 8;
 
-/// What leading a block elsewhere came to.
+/// Result of remapping a block to the slot that stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Shared {
     Yes,
@@ -37,9 +37,9 @@ pub(super) enum Shared {
     NotThere,
     /// The slot that was to stay holds the content no longer.
     Gone,
-    /// It leads to the spare slot, and stays there: its run would be split.
+    /// The block leads to the spare slot, and stays there: its run would be split.
     Kept,
-    /// The same, for now: it could not be compared, or is not equal.
+    /// The block leads to the spare slot, and stays there for now: it could not be compared, or is not equal.
     Apart,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Seen {
     stays: Option<u16>,
 }
 
-/// Slots that blocks have been led away from since the last checkpoint: the space map still has them as they were.
+/// Slots that blocks have been remapped from since the last checkpoint: the space map still has them as they were.
 #[derive(Default)]
 pub(super) struct LedAway {
     checkpoints: u64,
@@ -58,7 +58,7 @@ pub(super) struct LedAway {
 }
 
 impl LedAway {
-    /// Those since so many checkpoints were done.
+    /// Returns the slots of the time since this number of checkpoints was done; older ones are dropped.
     fn since(&mut self, checkpoints: u64) -> &mut NearMap<Slot, ()> {
         if core::mem::replace(&mut self.checkpoints, checkpoints) != checkpoints {
             self.slots.clear();
@@ -71,7 +71,7 @@ impl LedAway {
     }
 }
 
-/// The slot that stays, by now, where this one was to.
+/// Returns the slot that stays by now in place of this one, after at most [`MOST_REPLACED`] replacements.
 pub(super) fn last_of(replaced: &NearMap<Slot, Slot>, mut slot: Slot) -> Slot {
     // One that was given up may be in use again.
     for _ in 0..MOST_REPLACED {
@@ -82,12 +82,12 @@ pub(super) fn last_of(replaced: &NearMap<Slot, Slot>, mut slot: Slot) -> Slot {
 }
 
 impl Dedup {
-    /// The slot that stays, by now, where this one was to.
+    /// Returns the slot that stays by now in place of this one.
     pub(super) fn stays(&self, slot: Slot) -> Slot {
         last_of(&self.replaced, slot)
     }
 
-    /// The slot that was to stay was given up, or is to be: another one stays, if it holds the content. Whether it does.
+    /// Lets another slot stay in place of one that was given up, or is to be. Returns false if the other one does not hold the content.
     pub(super) fn replace(&mut self, pool: &mut Pool, gone: Slot, slot: Slot, digest: Digest) -> Result<bool, Missing> {
         let holds = pool.holds_since(slot, digest, None)?;
         if holds {
@@ -97,8 +97,7 @@ impl Dedup {
         Ok(holds)
     }
 
-    /// Lets the blocks lead elsewhere that spare slots were first written for, in their order. Whether that was all; else it goes on with the
-    /// next step.
+    /// Remaps the blocks that spare slots were first written for, in their order. Returns true if that was all; else it goes on with the next step.
     pub(super) fn share_spares(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<bool, Stop> {
         if self.spares.len() > self.in_order {
             self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.found.owner));
@@ -142,8 +141,8 @@ impl Dedup {
         Ok(are_all)
     }
 
-    /// The block of a spare slot stays there because of its run. The one that leads to the other slot, if it is alone there, may be less
-    /// bound.
+    /// Remaps the block of the slot that was to stay, if it is the only one there, to the spare slot: the spare slot's own block stays because of
+    /// its run, and the other one may be less bound.
     fn share_the_other_way(
         &mut self,
         pool: &mut Pool,
@@ -165,8 +164,7 @@ impl Dedup {
         Ok(if matches!(shared, Shared::NotThere | Shared::Gone) { Shared::Kept } else { shared })
     }
 
-    /// Lets a block lead to the slot that stays, if it leads to the spare one and both hold the content; with it all of its run, where that
-    /// is kept.
+    /// Remaps a block to the slot that stays, if it leads to the spare one and both hold the content; with it all of its run, where that is kept.
     pub(super) fn share(
         &mut self,
         pool: &mut Pool,
@@ -227,14 +225,14 @@ impl Dedup {
         Ok(Shared::Yes)
     }
 
-    /// Whether the only block of a slot has been led elsewhere, and the space map does not say so yet.
+    /// Returns true if the only block of a slot has been remapped, and the space map does not say so yet.
     fn is_led_away(&mut self, pool: &mut Pool, slot: Slot) -> Result<bool, Missing> {
         Ok(self.led_away.since(pool.checkpoints_done).contains_key(&slot)
             && pool.recent(slot).is_none()
             && pool.slot_state(slot)? == SlotState::Single)
     }
 
-    /// The run that a block is in, if all of it may be led elsewhere.
+    /// Returns the run that a block is in, if all of it may be remapped.
     fn run_around(
         &mut self,
         pool: &mut Pool,
@@ -255,8 +253,8 @@ impl Dedup {
         Ok(run.ok())
     }
 
-    /// Whether the slots that a run is to lead to hold on the device what their digests say. What is likely to be asked next is read together with
-    /// them. A slot that does not is repaired first, from the block that would have been given up.
+    /// Returns true if the slots that a run is to lead to hold on the device what their digests say. Slots that are likely to be asked for next are
+    /// read together with them. A slot that does not hold it is repaired first, from the block that would have been given up.
     fn are_proven(&mut self, pool: &mut Pool, repairs: &Repairs, run: &Run) -> Result<bool, Stop> {
         // What is not on the device yet is in memory, or in the journal.
         let needs_proof = |dedup: &Dedup, pool: &Pool, (_, kept, digest): Pair| {
@@ -304,8 +302,8 @@ impl Dedup {
         Err(Stop::Waits)
     }
 
-    /// Whether the blocks of a run hold the same bytes as what they are to lead to. What is likely to be asked next is compared together
-    /// with it.
+    /// Returns true if the blocks of a run hold the same bytes as the slots that they are to lead to. Pairs that are likely to be asked for next
+    /// are compared together with it.
     fn are_equal(&mut self, pool: &mut Pool, repairs: &Repairs, run: &Run, keeps_runs: bool) -> Result<bool, Stop> {
         match self.verify.verdict(run.pairs()) {
             Some(true) => return Ok(true),
@@ -342,7 +340,8 @@ impl Dedup {
 }
 
 impl Pool {
-    /// Whether a slot holds a content that it held when its container had this generation. If it still has, the slot's summary is not asked.
+    /// Returns true if a slot holds a content that it held when its container had this generation. If it still has, the slot's summary is not
+    /// asked.
     fn holds_since(&mut self, slot: Slot, digest: Digest, generation: Option<u16>) -> Result<bool, Missing> {
         let is_same = self.space.contains(slot)
             && generation.is_some_and(|seen| self.space.generation(slot) == seen || self.mutant(Mutant::OldGeneration));
@@ -352,7 +351,7 @@ impl Pool {
         Ok(self.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
     }
 
-    /// Whether a block's content may be shared by a pass.
+    /// Returns true if a pass may share a block's content: its volume is not hidden, not read only, and not of the policy `native`.
     pub(super) fn may_share(&self, owner: Key) -> bool {
         let Some(at) = self.volume_index(owner.volume()) else { return true };
         let volume = &self.volumes[at];
@@ -362,7 +361,7 @@ impl Pool {
         !volume.read_only && self.policy_of(volume) != Policy::Native
     }
 
-    /// Whether a pass leaves what would split a run of this volume.
+    /// Returns true if a pass must not split a run of this volume.
     fn keeps_runs(&self, volume: usize) -> bool {
         let volume = &self.volumes[volume];
         volume.keep_runs.keeps(self.policy_of(volume))

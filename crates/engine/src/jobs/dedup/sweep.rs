@@ -26,9 +26,9 @@ use crate::pool::standing::Facts;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 
-/// With fewer ranges than this the summaries are gone through for each: a sweep reads them once, and writes and reads them once more.
+/// Number of ranges below which the summaries are gone through for each: a sweep reads them once, and writes and reads them once more.
 const LEAST_RANGES: u64 = 4;
-/// Empty containers that stay empty beside a workspace: one in so many of all, but at least one and no more than so many.
+/// Divisor of all containers: one in N stays empty beside a workspace, but at least one and at most [`MOST_LEFT`].
 const LEFT_ONE_IN: u32 = 64;
 const MOST_LEFT: u32 = 8;
 /// Bytes for pages that are not full, for each content that a range has room for: about what the range itself takes.
@@ -37,77 +37,78 @@ const BYTES_PER_CONTENT: u64 = 64;
 const AGAIN: u8 = 3;
 /// Records that a step takes in.
 const RECORDS: usize = 512;
-/// What has been noted is shared after so long at the latest: who pauses a pass each morning finds it further each evening.
+/// Longest time until noted spare slots are shared: a pass that is paused each morning is further each evening.
 const SHARE_PERIOD: Nanos = 1_800_000_000_000;
-/// And so many at a time at the most: they are sorted in one step.
+/// Most spare slots that are shared at a time: they are sorted in one step.
 const MOST_AT_ONCE: usize = 1 << 14;
 
-/// What a sweep may be.
+/// Extent of a sweep that the workspace has room for.
 struct Plan {
     end: u64,
     partitions: usize,
-    /// Partitions of blocks.
+    /// Number of partitions of blocks.
     of_blocks: usize,
 }
 
-/// What there is to be done about a range.
+/// Source of the slots in a range.
 pub(super) enum Source {
-    /// The summaries are gone through for it,
+    /// The summaries are gone through for this range.
     Summaries,
-    /// or for a sweep that begins with it.
+    /// The summaries are gone through for a sweep that begins with this range.
     Gather,
-    /// The workspace has it.
+    /// The workspace has the range.
     Workspace,
-    /// Space is being reserved for a workspace.
+    /// Not known yet: space is being reserved for a workspace.
     Later,
 }
 
 /// Sweeps of this pass.
 #[derive(Default)]
 pub(super) struct Sweeps {
-    /// Where the last one begins and ends.
+    /// Place at which the last sweep begins.
     pub first: u64,
+    /// Place at which the last sweep ends.
     end: u64,
-    /// What is one too many and before this place has been shared,
+    /// Place before which all spare slots have been shared.
     pub shared: u64,
-    /// since then.
+    /// Time at which `shared` was set.
     pub since: Nanos,
-    /// Blocks that had been moved when the first one began, or when that was noted last.
+    /// Blocks that had been moved when the first sweep began, or when that was noted last.
     moved: Option<u64>,
     lost: u8,
 }
 
 impl Sweeps {
-    /// Blocks that have been moved since the pass began its first sweep, or since this was asked for.
+    /// Returns the number of blocks moved since the pass began its first sweep, or since the last call.
     pub fn take_moved(&mut self, pool: &Pool) -> u64 {
         let by_now = pool.placed_blocks();
         self.moved.as_mut().map_or(0, |before| by_now - core::mem::replace(before, by_now))
     }
 
-    /// How far a pass is, of all places, when a sweep has so many leaves of all. That is a third of the work,
+    /// Returns the progress of a pass, in places, when a sweep has gone through `leaf` of `leaves`. That is a third of the work.
     pub fn gathered(&self, leaf: u64, leaves: u64) -> u64 {
         self.first + part(self.end - self.first, (leaf, 3 * leaves.max(1)))
     }
 
-    /// another third is to read ranges, up to this place,
+    /// Returns the progress of a pass, in places, when ranges up to this place have been read: another third of the work.
     pub fn loaded(&self, place: u64) -> u64 {
         let from_here = |place: u64| place.clamp(self.first, self.end) - self.first;
         self.first + (self.end - self.first + from_here(place) + from_here(self.shared)) / 3
     }
 
-    /// and the last one to share what they have, of which so much is done.
+    /// Returns the progress of a pass, in places, while spare slots are shared, of which the part `done` is: the last third of the work.
     pub fn sharing(&self, place: u64, done: (u64, u64)) -> u64 {
         self.loaded(place) + part(place.saturating_sub(self.shared), done) / 3
     }
 }
 
-/// So many of a number of parts.
+/// Returns `done` parts of `all`, divided into `parts`.
 fn part(all: u64, (done, parts): (u64, u64)) -> u64 {
     (u128::from(all) * u128::from(done.min(parts)) / u128::from(parts)) as u64
 }
 
 impl Record {
-    /// What a summary says of a slot, if a pass has to know it.
+    /// Builds the record of a slot from its summary; `None` if a pass need not know it.
     pub(super) fn of(
         pool: &Pool,
         repairs: &Repairs,
@@ -123,7 +124,7 @@ impl Record {
 }
 
 impl Dedup {
-    /// Where what is in a range from this place on comes from.
+    /// Decides from where a range that begins at this place is taken, and begins a sweep where that pays.
     pub(super) fn source(&mut self, pool: &mut Pool, first: u64) -> Source {
         if self.workspace.end_from(first).is_some() {
             return Source::Workspace;
@@ -145,7 +146,7 @@ impl Dedup {
         Source::Gather
     }
 
-    /// How far a sweep from this place on goes, and how many partitions it has; `None`: there is no room for one, or it is not worth it.
+    /// Returns the end of a sweep from this place on, and its partitions; `None` if there is no room for one, or it is not worth it.
     fn plan(&self, pool: &Pool, first: u64) -> Option<Plan> {
         let geometry = &pool.metadata.geometry;
         let room = Self::room(pool);
@@ -175,12 +176,12 @@ impl Dedup {
         (partitions >= LEAST_RANGES || plan.end < PLACES && may_be_wider()).then_some(plan)
     }
 
-    /// Containers that stay empty beside a workspace.
+    /// Returns the number of containers that stay empty beside a workspace.
     pub(super) fn left_empty(pool: &Pool) -> u32 {
         (pool.metadata.geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
     }
 
-    /// The workspace is called in, or has failed: the pass goes on without it.
+    /// Gives up the workspace, which is called in or has failed: the pass goes on without it.
     pub(super) fn lose_workspace(&mut self, pool: &mut Pool) {
         self.workspace.give_up(pool);
         self.sweeps.lost += 1;
@@ -241,7 +242,7 @@ impl Dedup {
         Ok(())
     }
 
-    /// The next range comes from the workspace.
+    /// Begins to read the next range from the workspace.
     pub(super) fn load_from(&mut self, pool: &mut Pool, first: u64) {
         self.range.go_on(first, pool.space.data_used, Self::room(pool));
         if let Some(end) = self.workspace.end_from(first) {
@@ -256,7 +257,7 @@ impl Dedup {
         self.at = At::Load;
     }
 
-    /// Takes in some of what the workspace has of the range, and notes what is one too many.
+    /// Takes in some records of the range from the workspace, and notes spare slots.
     pub(super) fn load(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             if self.workspace.has_failed() {
@@ -288,24 +289,25 @@ impl Dedup {
         Ok(())
     }
 
-    /// Whether what has been noted is shared before the range from this place on: there may be no room for more, or it has waited for long.
+    /// Returns true if noted spare slots must be shared before the range at this place: there may be no room for more, or they have waited too
+    /// long.
     pub(super) fn is_to_share_before(&self, pool: &Pool, first: u64) -> bool {
         let is_due = pool.now >= self.sweeps.since + SHARE_PERIOD;
         self.workspace.spares() > 0 && (is_due || !self.workspace.has_room_from(pool, first, Self::left_empty(pool)))
     }
 
-    /// Spare slots that are shared together, in the order of blocks.
+    /// Returns the most spare slots that are shared together, in the order of blocks.
     fn at_once(pool: &Pool) -> usize {
         Self::batch(pool).min(MOST_AT_ONCE)
     }
 
-    /// What is one too many is shared before it goes on from this place.
+    /// Begins to share spare slots before the pass goes on from this place.
     pub(super) fn begin_sharing(&mut self, next: u64) {
         self.workspace.end_reading();
         self.at = At::Finish(next);
     }
 
-    /// What has been noted is written as far as it has to be.
+    /// Writes noted spare slots as far as they have to be; then their sharing begins.
     pub(super) fn finish_spares(&mut self, pool: &mut Pool) -> Result<(), Stop> {
         let At::Finish(next) = self.at else { return Ok(()) };
         if self.workspace.has_failed() {
@@ -318,7 +320,7 @@ impl Dedup {
         Ok(())
     }
 
-    /// Shares some of what is one too many, in the order of blocks.
+    /// Shares some of the noted spare slots, in the order of blocks.
     pub(super) fn share_noted(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let At::Share(partition, next) = self.at else { return Ok(()) };

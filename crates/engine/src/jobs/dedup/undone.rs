@@ -11,18 +11,18 @@
 use crate::api::Nanos;
 use crate::pool::standing::Facts;
 
-/// A pool without a request for so long, beyond what counts as idle, has time for a pass.
+/// Time without a request, beyond what counts as idle, after which a pool has time for a pass.
 const QUIET: Nanos = 5_000_000_000;
-/// In a pool that is never quiet, work waits no longer than this.
+/// Longest time that work waits in a pool that is never quiet.
 const LONGEST: Nanos = 600_000_000_000;
-/// Between two passes.
+/// Shortest time between two passes.
 const SLEEP: Nanos = 60_000_000_000;
-/// A pass that lacked metadata is tried again after so long at the earliest,
+/// Shortest time until a pass that lacked metadata is tried again.
 const SHORT: Nanos = 10_000_000_000;
-/// and when one block of metadata in so many has become free since.
+/// Divisor of all metadata blocks: the pass goes on only when one in N has become free since it began to rest.
 const PART_OF_METADATA: u32 = 64;
 
-/// A pass rests because metadata is short.
+/// Rest of a pass because metadata is short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Short {
     since: Nanos,
@@ -35,12 +35,12 @@ impl Short {
         Short { since: now, free }
     }
 
-    /// When it is looked at again.
+    /// Returns the time of the next check.
     pub fn due(&self) -> Nanos {
         self.since + SHORT
     }
 
-    /// Whether the pass goes on, with so many blocks free of all.
+    /// Returns true if the pass can go on, with `free` of `all` metadata blocks free.
     pub fn is_over(&self, now: Nanos, free: u32, all: u32) -> bool {
         now >= self.due() && free >= self.free.saturating_add((all / PART_OF_METADATA).max(1))
     }
@@ -49,45 +49,45 @@ impl Short {
 /// The work that is left to the next pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Undone {
-    /// When the first of it came, or was found; `None`: there is none.
+    /// Time at which the first of the work came, or was found; `None` if there is none.
     since: Option<Nanos>,
-    /// Blocks, as far as it came in this run, or was in the journal.
+    /// Blocks of the work, as far as it came in this run, or was in the journal.
     pub blocks: u64,
-    /// When the last pass came to its end.
+    /// Time at which the last pass came to its end.
     slept: Option<Nanos>,
-    /// It shared nothing.
+    /// True if the last pass shared nothing.
     was_in_vain: bool,
 }
 
 impl Undone {
-    /// So many blocks are left to the pass.
+    /// Notes N more blocks that are left to the next pass.
     pub fn note(&mut self, now: Nanos, blocks: u64) {
         self.since.get_or_insert(now);
         self.blocks += blocks;
     }
 
-    /// A pass takes all of it, or it is given up.
+    /// Drops all work: a pass takes all of it, or it is given up.
     pub fn clear(&mut self) {
         *self = Undone { slept: self.slept, was_in_vain: self.was_in_vain, ..Undone::default() };
     }
 
-    /// A pass has come to its end, and has shared so many blocks.
+    /// Notes the end of a pass, which has shared N blocks.
     pub fn sleep(&mut self, now: Nanos, shared: u64) {
         (self.slept, self.was_in_vain) = (Some(now), shared == 0);
     }
 
-    /// Whether a pass may find slots for writes that have none.
+    /// Returns true if a pass may find slots for writes that have none: there is work, and no pass has shared nothing within the last [`SLEEP`].
     pub fn may_free_slots(&self, now: Nanos) -> bool {
         let has_just_failed = self.was_in_vain && self.slept.is_some_and(|slept| now < slept + SLEEP);
         self.since.is_some() && !has_just_failed
     }
 
-    /// Whether there is any.
+    /// Returns true if any work is left to the next pass.
     pub fn is_some(&self) -> bool {
         self.since.is_some()
     }
 
-    /// When a pass begins by itself, as things are.
+    /// Returns the time at which a pass begins without a command, as things are; `None` without work.
     pub fn due(&self, facts: &Facts) -> Option<Nanos> {
         let at_last = self.since? + LONGEST;
         let due = if facts.are_active { at_last } else { at_last.min(facts.idle_from + QUIET) };

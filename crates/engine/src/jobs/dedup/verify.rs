@@ -16,11 +16,11 @@ use crate::locality_map::NearMap;
 use crate::pool::Pool;
 use crate::sizes::{list_bytes, table_bytes};
 
-/// Pairs that are read at a time, or twice as many slots alone,
+/// Pairs that are read at a time, or twice as many slots alone.
 pub(super) const PAIRS: usize = 32;
-/// and the part of all buffers that they may take.
+/// Divisor of all buffers: reads of pairs take at most one part in N.
 const PART_OF_BUFFERS: usize = 8;
-/// A part of the work from here on is a comparison, not a read.
+/// Number from which on a part of the work is a comparison, not a read.
 const COMPARES: usize = 2 * PAIRS;
 
 /// Two slots, and the digest that both must hold. One slot twice: only that is read.
@@ -59,28 +59,28 @@ impl Proven {
     }
 }
 
-/// What is under way.
+/// Reads or comparisons under way.
 struct Batch {
     reads: Vec<Read>,
-    /// All blocks in the order of their slots: with the pair, and where it is read.
+    /// Blocks in the order of their slots: each with its pair, and the buffer that it is read into.
     blocks: Vec<(Slot, usize, BufferId)>,
     in_flight: usize,
     compares: bool,
 }
 
-/// See above.
+/// Verdicts about pairs of slots, and the batch being read or compared.
 #[derive(Default)]
 pub(super) struct Verify {
     verdicts: BTreeMap<(Slot, Slot), (Digest, bool)>,
-    /// The slots of all of them, and of those that are being read; in order.
+    /// Slots of all verdicts, and those that are being read; in order.
     held: Vec<Slot>,
     batch: Option<Batch>,
-    /// Nobody waits for the batch any more.
+    /// Set when the results of the batch are no longer wanted.
     is_over: bool,
 }
 
 impl Verify {
-    /// Whether blocks are being read or compared.
+    /// Returns true while blocks are being read or compared.
     pub fn is_under_way(&self) -> bool {
         self.batch.is_some()
     }
@@ -93,7 +93,7 @@ impl Verify {
         self.held.binary_search(&slot).is_ok()
     }
 
-    /// Whether a slot is held.
+    /// Returns true if any slot is held.
     #[inline]
     pub fn holds_any(&self) -> bool {
         !self.held.is_empty()
@@ -113,7 +113,7 @@ impl Verify {
         }
     }
 
-    /// Whether all of these pairs are equal; `None`: some have to be compared first.
+    /// Returns true if all of these pairs are equal; `None` if some have to be compared first.
     pub fn verdict(&self, pairs: impl Iterator<Item = Pair>) -> Option<bool> {
         let mut all = Some(true);
         for (one, other, digest) in pairs {
@@ -187,7 +187,7 @@ impl Verify {
         true
     }
 
-    /// Blocks have been read, or compared.
+    /// Takes the result of a read or a comparison.
     pub fn done(&mut self, pool: &mut Pool, part: usize, count: usize, result: Result<Outcome<'_>, IoError>) {
         let batch = self.batch.as_mut().expect("a batch stays until its I/O is done");
         batch.in_flight -= 1;

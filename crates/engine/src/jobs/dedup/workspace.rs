@@ -19,19 +19,20 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::sizes::list_bytes;
 
-/// Parts of the pass' work from here on are the workspace's.
+/// Number from which on parts of the pass' work are those of the workspace.
 pub(super) const PARTS: u32 = 1 << 16;
-/// Pages of a write or a read, at most: 64 KiB.
+/// Largest number of pages in a write or a read: 64 KiB.
 const AT_ONCE: usize = 16;
-/// Writes and reads in flight.
+/// Largest number of writes in flight.
 const WRITES: usize = 2;
+/// Largest number of reads in flight.
 const READS: usize = 16;
-/// Of all pages in memory it has one part in so many on their way.
+/// Divisor of all pages in memory: at most one part in N is on its way to the workspace.
 const PART_OF_PAGES: u32 = 4;
-/// With more full pages in memory than this, nothing more is taken in until some are on their way.
+/// Number of full pages in memory above which nothing more is taken in until some are on their way.
 const WAITING: usize = 32;
 
-/// A read of pages of a partition, from this one on; and what has come, once it has.
+/// A read of consecutive pages of a partition, from `first` on, with the records once they have come.
 struct Read {
     part: u32,
     first: Name,
@@ -39,14 +40,14 @@ struct Read {
     records: Option<Vec<u8>>,
 }
 
-/// Slots that are one too many, divided by block.
+/// Spare slots (one too many for their content), divided by block.
 struct Spares {
     partitions: Partitions,
-    /// Where each volume's blocks begin in the order of all blocks: the first block of each, and that place.
+    /// First block of each volume, and the place of this block in the order of all blocks.
     volumes: Vec<(Key, u64)>,
-    /// How many there are.
+    /// Number of spare slots taken in.
     count: u64,
-    /// Where the first page of them is, once there is one.
+    /// Place in the workspace of the first page with spare slots, once there is one.
     first: Option<u32>,
 }
 
@@ -64,7 +65,7 @@ impl Spares {
         Spares { partitions, volumes: sizes, count: 0, first: None }
     }
 
-    /// The place of a block. Those of a volume that was not there come behind the one before it.
+    /// Returns the place of a block in the order of all blocks. Blocks of a volume that was not there come behind the volume before it.
     fn place(&self, owner: Key) -> u64 {
         let next = self.volumes.partition_point(|&(first, _)| first <= owner);
         let place = next.checked_sub(1).map_or(0, |at| self.volumes[at].1 + (owner.0 - self.volumes[at].0.0));
@@ -72,20 +73,22 @@ impl Spares {
     }
 }
 
-/// What has been found of one sweep.
+/// Records, spare slots and page places of one sweep.
 struct Sweep {
     number: u64,
     partitions: Partitions,
     spares: Spares,
-    /// Full pages, and where the next one goes.
+    /// Full pages that wait to be written.
     waiting: VecDeque<Page>,
+    /// Place in the workspace where the next page goes.
     next: u32,
-    /// Where the pages of each partition are, in their order.
+    /// Places in the workspace of the pages of each partition, in their order.
     places: Vec<Vec<u32>>,
-    /// The partition that is being read, the next of its pages, and what has come, of which so many bytes have been taken in. Records are
-    /// taken in in the order of slots, as from the summaries: so of each content the same slot stays, however often a range is begun.
+    /// Partition that is being read, and the next of its pages. Records are taken in in the order of slots, as from the summaries: so of each
+    /// content the same slot stays, however often a range is begun.
     reading: Option<(usize, usize)>,
     reads: VecDeque<Read>,
+    /// Bytes that have come, and how many of them have been taken in.
     come: (Vec<u8>, usize),
     has_failed: bool,
 }
@@ -95,40 +98,42 @@ impl Sweep {
         self.come.1 < self.come.0.len()
     }
 
-    /// Where the pages of the partition with this number are listed: those of blocks behind those of digests.
+    /// Returns the index in `places` of the partition with this number: those of blocks come behind those of digests.
     fn at(&self, number: usize) -> usize {
         let digests = self.partitions.count();
         number.checked_sub(self.spares.partitions.base()).map_or(number, |of_blocks| digests + of_blocks)
     }
 
-    /// The number of the partition whose pages are listed there.
+    /// Returns the number of the partition whose pages are listed at this index of `places`.
     fn number(&self, at: usize) -> u32 {
         let of_blocks = at.checked_sub(self.partitions.count());
         of_blocks.map_or(at, |of_blocks| self.spares.partitions.base() + of_blocks) as u32
     }
 }
 
-/// See above.
+/// The workspace of a pass: the sweep under way, and the containers lent to it.
 #[derive(Default)]
 pub(super) struct Workspace {
     sweep: Option<Sweep>,
     containers: Vec<u32>,
-    /// I/O in flight, and writes among it.
+    /// Number of I/Os in flight, writes included.
     in_flight: usize,
+    /// Number of writes in flight.
     writes: usize,
     serial: u32,
     /// Sweeps since the pool was opened.
     sweeps: u16,
-    /// No page was free.
+    /// Set if no page was free for a write.
     is_stuck: bool,
-    /// Pages written and read since the pool was opened.
+    /// Pages written since the pool was opened.
     pub written: u64,
+    /// Pages read since the pool was opened.
     pub read: u64,
 }
 
 impl Workspace {
-    /// Begins a sweep, with so many partitions of blocks. It has a number that no other one has had: the epoch grows before a pass goes on
-    /// after an opening.
+    /// Begins a sweep, with N partitions of blocks. It has a number that no other one has had: the epoch grows before a pass goes on after an
+    /// opening.
     pub fn begin(&mut self, pool: &Pool, partitions: Partitions, of_blocks: usize) {
         assert!(self.is_free(), "what was there before is given back first");
         self.sweeps = self.sweeps.wrapping_add(1);
@@ -149,33 +154,33 @@ impl Workspace {
         });
     }
 
-    /// Whether a sweep has something here.
+    /// Returns true while there is a sweep.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.sweep.is_some()
     }
 
-    /// Whether it holds nothing: a sweep may begin.
+    /// Returns true if there is no sweep, no container lent and no I/O in flight: a sweep may begin.
     pub fn is_free(&self) -> bool {
         self.sweep.is_none() && self.containers.is_empty() && self.in_flight == 0
     }
 
-    /// Whether something did not come back as it was written, or could not be written.
+    /// Returns true if something did not come back as it was written, or could not be written.
     pub fn has_failed(&self) -> bool {
         self.sweep.as_ref().is_some_and(|sweep| sweep.has_failed)
     }
 
-    /// Whether there was no page for it.
+    /// Returns true if there was no free page for its last write.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck
     }
 
-    /// Blocks of containers that are lent to it.
+    /// Returns the number of blocks in containers that are lent to it.
     pub fn blocks(&self, pool: &Pool) -> u64 {
         self.containers.len() as u64 * u64::from(pool.metadata.geometry.slots_per_container)
     }
 
-    /// The range of places that it has all of, from this one on: where that ends.
+    /// Returns the end of the range of places from `place` on of which it has everything; `None` if no partition has the place.
     pub fn end_from(&self, place: u64) -> Option<u64> {
         Some(self.sweep.as_ref()?.partitions.at(place)?.1)
     }
@@ -195,7 +200,7 @@ impl Workspace {
         partitions + list_bytes(&sweep.places) + places + pages + come + taken_in
     }
 
-    /// Whether it goes on only when an I/O has come back.
+    /// Returns true if it can go on only when an I/O has come back.
     #[inline]
     pub fn waits(&self) -> bool {
         match &self.sweep {
@@ -214,13 +219,13 @@ impl Workspace {
 
     // ---- what goes in ----
 
-    /// Takes a slot in use in.
+    /// Takes in a slot in use, into the partition of its digest.
     pub fn push(&mut self, record: &Record) {
         let Some(Sweep { partitions, waiting, .. }) = &mut self.sweep else { return };
         partitions.push(place(record.found.digest), record, |page| waiting.push_back(page));
     }
 
-    /// Takes a slot in that is one too many.
+    /// Takes in a slot that is one too many, into the partition of its block.
     pub fn push_spare(&mut self, spare: &Spare) {
         let Some(Sweep { spares, waiting, .. }) = &mut self.sweep else { return };
         let place = spares.place(spare.found.owner);
@@ -228,12 +233,12 @@ impl Workspace {
         spares.count += 1;
     }
 
-    /// How many of these there are.
+    /// Returns the number of spare slots taken in.
     pub fn spares(&self) -> u64 {
         self.sweep.as_ref().map_or(0, |sweep| sweep.spares.count)
     }
 
-    /// Whether there is room for those of the partition from this place on, however many these are, and so many containers beside.
+    /// Returns true if there is room for all spare slots that the partition at `first` may yield, with N containers left empty.
     pub fn has_room_from(&self, pool: &Pool, first: u64, left: u32) -> bool {
         let Some(sweep) = &self.sweep else { return false };
         let block = pool.metadata.geometry.block() as usize;
@@ -244,14 +249,14 @@ impl Workspace {
         end <= containers * u64::from(pool.metadata.geometry.slots_per_container)
     }
 
-    /// Writes full pages, some at a time. Whether there is room for more.
+    /// Writes full pages, some at a time. Returns true if there is room for more.
     pub fn write(&mut self, pool: &mut Pool) -> bool {
         let at_once = AT_ONCE.min((pool.limits.pages / PART_OF_PAGES) as usize / WRITES).max(1);
         self.write_some(pool, at_once, at_once);
         self.sweep.as_ref().is_some_and(|sweep| !sweep.has_failed && sweep.waiting.len() <= WAITING)
     }
 
-    /// Writes what is left, of spare slots full pages alone. Whether all of it is there.
+    /// Writes the rest; of spare slots only full pages. Returns true if all of it is written.
     pub fn finish(&mut self, pool: &mut Pool) -> bool {
         while self.write(pool) {
             let Some(sweep) = &mut self.sweep else { return false };
@@ -267,7 +272,7 @@ impl Workspace {
         self.sweep.as_ref().is_some_and(is_done) && self.writes == 0
     }
 
-    /// As long as so many pages are full, writes as many together as this.
+    /// Writes batches of at most `most` pages while at least `least` pages are full.
     fn write_some(&mut self, pool: &mut Pool, least: usize, most: usize) {
         self.is_stuck = false;
         let per_container = pool.metadata.geometry.slots_per_container;
@@ -315,7 +320,7 @@ impl Workspace {
         }
     }
 
-    /// Begins an I/O of pages that follow each other: the part of the work that it is.
+    /// Begins an I/O of pages that follow each other. Returns its part of the pass' work.
     fn begin_io(&mut self, pool: &mut Pool, op: IoOp, (first, pages): (u32, u32), segments: &[PageId]) -> u32 {
         let block = pool.metadata.geometry.block();
         let offset = pool.metadata.geometry.slot_block(self.slot(pool, first).0) * block;
@@ -335,7 +340,7 @@ impl Workspace {
 
     // ---- what comes back ----
 
-    /// A range from this place on is wanted: all that its partition has.
+    /// Begins to read the range from this place on: all that its partition has.
     pub fn read_from(&mut self, place: u64) {
         self.is_stuck = false;
         let Some(sweep) = &mut self.sweep else { return };
@@ -344,7 +349,7 @@ impl Workspace {
         sweep.reading = sweep.partitions.at(place).map(|(partition, _)| (partition, 0));
     }
 
-    /// Nothing is read any more; what is full is to be written ([`Self::finish`]).
+    /// Ends reading; full pages are written next ([`Self::finish`]).
     pub fn end_reading(&mut self) {
         self.is_stuck = false;
         let Some(sweep) = &mut self.sweep else { return };
@@ -352,7 +357,7 @@ impl Workspace {
         (sweep.come, sweep.reading) = ((Vec::new(), 0), None);
     }
 
-    /// Slots that are one too many are wanted, of the first partition from this one on that has some: its number. `None`: there is no more.
+    /// Begins to read spare slots, of the first partition from this one on that has some. Returns its number; `None` if there is no more.
     pub fn read_spares_from(&mut self, partition: usize) -> Option<usize> {
         let sweep = self.sweep.as_mut()?;
         let base = sweep.partitions.count();
@@ -367,13 +372,13 @@ impl Workspace {
         None
     }
 
-    /// So many of a number of parts of them have been read.
+    /// Returns the part of the spare slots that has been read, as the number of partitions read and of all.
     pub fn spares_read(&self, partition: usize) -> (u64, u64) {
         let parts = self.sweep.as_ref().map_or(0, |sweep| sweep.spares.partitions.count());
         (partition as u64, parts.max(1) as u64)
     }
 
-    /// They have been shared: there is room for others, whose partitions have other numbers.
+    /// Drops the spare slots once they have been shared: there is room for others, whose partitions have other numbers.
     pub fn forget_spares(&mut self) {
         let Some(sweep) = &mut self.sweep else { return };
         sweep.spares.count = 0;
@@ -382,7 +387,7 @@ impl Workspace {
         sweep.places[sweep.partitions.count()..].iter_mut().for_each(Vec::clear);
     }
 
-    /// One more, if it has come.
+    /// Takes the next record or spare slot, if it has come.
     pub fn next<T: Stored>(&mut self) -> Option<T> {
         let sweep = self.sweep.as_mut()?;
         while !sweep.has_come() && sweep.reads.front().is_some_and(|read| read.records.is_some()) {
@@ -394,7 +399,7 @@ impl Workspace {
         Some(T::read(next))
     }
 
-    /// Asks for more of it. Whether all of it has been taken in.
+    /// Begins more reads of the partition. Returns true if all of it has been taken in.
     pub fn read(&mut self, pool: &mut Pool) -> bool {
         let per_container = pool.metadata.geometry.slots_per_container;
         while let Some(sweep) = &self.sweep
@@ -420,7 +425,7 @@ impl Workspace {
         is_asked_for && sweep.reads.is_empty() && !sweep.has_come()
     }
 
-    /// An I/O is done.
+    /// Takes the result of a write or a read.
     pub fn done(&mut self, pool: &mut Pool, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         self.in_flight -= 1;
         let reads = |sweep: &mut Sweep| sweep.reads.iter().position(|read| read.part == part && read.records.is_none());
@@ -454,14 +459,14 @@ impl Workspace {
         }
     }
 
-    /// Gives all of it up.
+    /// Gives up the sweep, and gives its containers back.
     pub fn give_up(&mut self, pool: &mut Pool) {
         self.is_stuck = false;
         self.sweep = None;
         self.give_back(pool);
     }
 
-    /// What is on its way comes to its end first.
+    /// Gives all containers back, once no write is in flight.
     fn give_back(&mut self, pool: &mut Pool) {
         if self.containers.is_empty() || self.writes > 0 && !pool.mutant(Mutant::WorkspaceInUse) {
             return;
@@ -474,7 +479,7 @@ impl Workspace {
 }
 
 impl Read {
-    /// What has come; `None` if it is not what was written.
+    /// Returns the records of the pages read; `None` if a page is not as it was written.
     fn take_in(&self, seed: u64, block: usize, result: Result<Outcome<'_>, IoError>) -> Option<Vec<u8>> {
         let Ok(Outcome::Bytes(bytes)) = result else { return None };
         let mut records = Vec::with_capacity(self.pages as usize * block);

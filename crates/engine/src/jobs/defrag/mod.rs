@@ -28,67 +28,67 @@ use plan::{Lies, Plan};
 
 /// Times that a region is looked at without being moved before it is given up.
 const TRIES: u8 = 32;
-/// A region that lacks more than one of so many of its places at home goes to another home as a whole.
+/// Divisor of a region: one that lacks more than one in N of its places at home goes to another home as a whole.
 const LOST_PART: usize = 16;
-/// Where clients are busy, places that have been freed become free with a checkpoint: one for so long, at most, is asked for.
+/// Shortest time between two checkpoints that are asked for while clients are busy, so that freed places become free.
 const SETTLES_EVERY: Nanos = 1_000_000_000;
 
-/// What is known of regions that come home.
+/// State and counts of defragmentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DefragStatus {
-    /// What has been set.
+    /// Setting in force.
     pub defrag: DefragSetting,
     /// Regions that readers found scattered and that have not been looked at, and the one that is being moved.
     pub noted_regions: u64,
     /// Regions that wait until containers have been emptied.
     pub waiting_regions: u64,
-    /// Since the pool was opened: regions that were put in order,
+    /// Regions that were put in order since the pool was opened.
     pub regions: u64,
-    /// and those that were not: there was no place for them, or they could not be read.
+    /// Regions that were given up since the pool was opened: there was no place for them, or they could not be read.
     pub given_up_regions: u64,
-    /// Blocks moved since then.
+    /// Blocks moved since the pool was opened.
     pub moved_blocks: u64,
     /// Blocks that may be moved now.
     pub allowance_blocks: u64,
 }
 
-/// What it takes to put regions in order. See above.
+/// The job that puts regions back in order.
 pub(crate) struct Defrag {
     mover: Mover,
     /// Memory for looks: beside a reader there are many of them, and most find nothing to be moved.
     memory: Memory,
-    /// What was freed before this idle time is free by now.
+    /// True if all that was freed before this idle time is free by now.
     has_settled: bool,
-    /// The job waits for something that moves the engine on when it comes.
+    /// True if the job waits for something that moves the engine on when it comes.
     is_stuck: bool,
     done: u64,
 }
 
-/// What the blocks that are looked at are kept in, with its memory from one look to the next.
+/// Lists of the blocks that are looked at, with their memory kept from one look to the next.
 #[derive(Default)]
 struct Memory {
-    /// The batch that is being gathered,
+    /// Batch that is being gathered.
     blocks: Vec<Moved>,
-    /// and the places that it takes, in order.
+    /// Places that the batch takes, in order.
     taken: Vec<Slot>,
-    /// The blocks of a region that have slots, in order,
+    /// Blocks of a region that have slots, in order.
     region: Vec<Lies>,
-    /// and what leads to each.
+    /// Map entry of each block of `region`.
     seen: Vec<Entry>,
-    /// What a plan sorts.
+    /// Memory in which a plan sorts.
     plan: Vec<i64>,
 }
 
-/// What came of a look at a region.
+/// Result of a look at a region.
 enum Looked {
     Moves {
-        /// There are more of them than a batch has.
+        /// True if there are more moves than a batch has.
         more: bool,
-        /// Some wait until their places are free.
+        /// True if some blocks wait until their places are free.
         some_wait: bool,
     },
     InOrder,
-    /// It waits for an empty container. Most of it lies in a row with this home, if with any.
+    /// The region waits for an empty container. Most of it lies in a row with this home, if with any.
     Aside(Option<i64>),
 }
 
@@ -105,7 +105,7 @@ impl Defrag {
 }
 
 impl Defrag {
-    /// What is known of regions that come home.
+    /// Returns the state and counts of defragmentation.
     pub(crate) fn status(&self, pool: &Pool) -> DefragStatus {
         DefragStatus {
             defrag: pool.regions().defrag(),
@@ -133,20 +133,20 @@ impl Steps for Defrag {
             && pool.may_move() > 0
     }
 
-    /// When the pool is idle.
+    /// Returns the time at which the pool is idle, if scattered regions may be moved then.
     #[inline]
     fn begins_at(&self, pool: &Pool, facts: &Facts) -> Option<Nanos> {
         let waits = pool.regions().scattered() > 0 && !facts.are_active && pool.takes_changes() && pool.may_move() > 0;
         waits.then_some(facts.idle_from)
     }
 
-    /// Without a batch it says once that it is stuck, and once that idle time is over.
+    /// Returns true with a batch under way; without one once to say that it is stuck, and once that idle time is over.
     #[inline]
     fn can_advance(&self) -> bool {
         self.mover.is_under_way() || !self.is_stuck || self.has_settled
     }
 
-    /// A batch comes to its end even if the pool is no longer idle.
+    /// Moves a batch on to its end, even if the pool is no longer idle.
     fn advance(&mut self, work: &mut Work<'_>) {
         // With the first pump of a pool that serves.
         work.pool.note_what_may_move();
@@ -231,7 +231,7 @@ impl Defrag {
         }
     }
 
-    /// The pool is idle, and this is one of the regions that cost their readers most.
+    /// Takes the result for one of the regions that cost their readers most, while the pool is idle.
     fn has_looked_for_gain(&mut self, pool: &mut Pool, first: Key, looked: Result<Looked, Stop>) {
         match looked {
             Ok(Looked::Moves { .. } | Looked::InOrder) => self.is_in_order(pool, first),
@@ -240,7 +240,7 @@ impl Defrag {
         }
     }
 
-    /// Clients are busy, and a stream has just left this region. What cannot be moved now idle time sees to.
+    /// Takes the result for a region that a stream has just left, while clients are busy. Blocks that cannot be moved now are left to idle time.
     fn has_looked_behind_stream(&mut self, pool: &mut Pool, first: Key, looked: Result<Looked, Stop>) {
         if let Ok(Looked::Moves { some_wait: false, .. } | Looked::InOrder) = looked {
             self.is_in_order(pool, first);
@@ -253,7 +253,7 @@ impl Defrag {
         pool.regions_mut().in_order(first);
     }
 
-    /// Looks at a region, and adds what is to be moved to the blocks of a batch, which has so many at the most.
+    /// Looks at a region, and adds the blocks to be moved to a batch, which has at most `most`.
     fn look_for_moves(
         &mut self,
         pool: &mut Pool,
@@ -330,7 +330,7 @@ impl Defrag {
         Ok(Looked::Moves { more, some_wait })
     }
 
-    /// Looks at a region: its blocks that have slots, and what leads there.
+    /// Looks at a region: its blocks that have slots, and their map entries.
     fn look_at(&mut self, pool: &mut Pool, repairs: &Repairs, first: Key) -> Result<(), Stop> {
         let volume = pool.volume_index(first.volume()).ok_or(Stop::GivenUp)?;
         let end = pool.volumes[volume].size.div_ceil(pool.metadata.geometry.block());
@@ -358,8 +358,8 @@ impl Defrag {
     }
 }
 
-/// Whether all of a region goes to an empty container, though most of it lies in a row with this home: others have its places there, and the
-/// allowance is enough for the region and then for emptying a container for whoever comes next. Shared blocks would stay behind.
+/// Returns true if all of a region goes to an empty container, though most of it lies in a row with this home: others have its places there,
+/// and the allowance is enough for the region and then for emptying a container for whoever comes next. Shared blocks would stay behind.
 fn goes_whole(pool: &mut Pool, region: &[Lies], home: i64, missing: &mut Missings) -> bool {
     let most = region.len() / LOST_PART;
     let can_go = pool.may_move() >= pool.space.free() + 2 * region.len() as u64
@@ -372,7 +372,7 @@ fn goes_whole(pool: &mut Pool, region: &[Lies], home: i64, missing: &mut Missing
 }
 
 impl Pool {
-    /// Places that have been freed are to be free, some time.
+    /// Asks for a checkpoint, so that freed places become free, at most once every [`SETTLES_EVERY`].
     fn settle_some_time(&mut self) {
         if !self.delta.is_empty() && self.now >= self.last_checkpoint + SETTLES_EVERY {
             self.ask_for_checkpoint();

@@ -13,10 +13,10 @@ use alloc::vec::Vec;
 
 use crate::format::entry::Slot;
 
-/// Slots that a device read goes over (`data_path/readahead.rs`).
+/// Largest gap in slots that a device read goes over (`data_path/readahead.rs`).
 const GAP_SLOTS: i64 = 8;
 
-/// A block of a region: how far from its first one, its slot, and whether it is the only block that has that slot.
+/// A block of a region: its distance from the first one, its slot, and whether it is the only block that has that slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lies {
     pub place: u64,
@@ -25,25 +25,25 @@ pub(crate) struct Lies {
 }
 
 impl Lies {
-    /// Where the region's first block would be if all of it lay in a row with this one.
+    /// Returns the slot of the region's first block if all of it lay in a row with this one.
     fn home(&self) -> i64 {
         self.slot.0 as i64 - self.place as i64
     }
 }
 
-/// What to do about a region.
+/// Decision about a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Plan {
-    /// It is in order, or what is not cannot be moved.
+    /// The region is in order, or the blocks that are not cannot be moved.
     Leave,
-    /// What is elsewhere goes home: the slot of its first block.
+    /// Blocks that are elsewhere return home, which is given by the slot of the region's first block.
     Return(i64),
-    /// All of it goes to an empty container.
+    /// All of the region goes to an empty container.
     Move,
 }
 
-/// Pieces in which the region lies: each takes one device read, or several where it is long. None goes on into another container, of so
-/// many slots. `slots` is memory to work in.
+/// Counts the pieces in which the region lies: each takes one device read, or several where it is long. None goes on into another container, of
+/// `container` slots. `slots` is memory to work in.
 fn pieces(region: &[Lies], container: i64, slots: &mut Vec<i64>) -> usize {
     slots.clear();
     slots.extend(region.iter().map(|block| block.slot.0 as i64));
@@ -52,8 +52,8 @@ fn pieces(region: &[Lies], container: i64, slots: &mut Vec<i64>) -> usize {
     usize::from(!slots.is_empty()) + slots.windows(2).filter(breaks).count()
 }
 
-/// Decides about a region of these blocks, which are in order of their places. Containers have so many slots. `work` is memory to work in: who
-/// looks at many regions keeps it.
+/// Decides about a region of these blocks, which are in order of their places. Containers have `container` slots. `work` is memory to work in:
+/// a caller that looks at many regions keeps it.
 pub(crate) fn plan(region: &[Lies], container: i64, work: &mut Vec<i64>) -> Plan {
     // A home that begins within a container ends in the next one.
     if pieces(region, container, work) <= 2 {
@@ -75,7 +75,8 @@ pub(crate) fn plan(region: &[Lies], container: i64, work: &mut Vec<i64>) -> Plan
     }
 }
 
-/// The blocks that are not at home, each with its place there. A home at the edge of the pool has no place for some of them.
+/// Returns the blocks that can be moved and are not at home, each with its place there. A home at the edge of the pool has no place for some of
+/// them.
 pub(crate) fn displaced(region: &[Lies], home: i64) -> impl Iterator<Item = (Lies, Slot)> + '_ {
     region.iter().filter(move |block| block.is_alone && block.home() != home).filter_map(move |&block| {
         let to = u64::try_from(home + block.place as i64).ok()?;

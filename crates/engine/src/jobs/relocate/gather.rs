@@ -13,15 +13,14 @@ use crate::pool::standing::Facts;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 
-/// Times that pages are loaded for a batch before it begins with fewer blocks.
+/// Number of times that pages are loaded for a batch before it begins with fewer blocks.
 const LOADS: u32 = 8;
-/// A block that is under repair, or is read again and again, is waited for so long.
+/// Longest wait for a block that is under repair, or is read again and again, in nanoseconds.
 const PATIENCE: Nanos = 2_000_000_000;
 
-/// What a slot of the plan holds.
+/// Content of a slot of the plan.
 enum Found {
-    /// A block of a volume, and the block that leads there, if that is the one for which it was first written; and whether it is the only
-    /// one.
+    /// A block of a volume, and the block that leads there, if that is the one for which it was first written; and whether it is the only one.
     Block {
         digest: Digest,
         owner: Option<Key>,
@@ -31,12 +30,12 @@ enum Found {
     Nothing,
     HasReplica,
     Unreadable,
-    /// It is being read or written.
+    /// The slot is being read or written.
     Busy,
 }
 
 impl Relocate {
-    /// Begins to move some blocks of the plan, or sees what is to be done when there are none.
+    /// Begins to move some blocks of the plan; with no blocks left, begins a walk of the maps or ends the run.
     pub(super) fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
         if self.plan.is_empty() || self.copies.len() >= pool.limits.relocated() {
             if self.copies.is_empty() {
@@ -127,7 +126,7 @@ impl Relocate {
         Ok(())
     }
 
-    /// The next block is being read or written: what does so moves the engine on when it ends. That lasts for ever only where it is given up.
+    /// Waits for the next block, which is being read or written: the end of that moves the engine on. After [`PATIENCE`] the block is given up.
     fn wait_for_busy(&mut self, pool: &mut Pool) -> Result<(), Stop> {
         let since = *self.busy_since.get_or_insert(pool.now);
         if pool.now < since + PATIENCE {
@@ -140,7 +139,7 @@ impl Relocate {
         Ok(())
     }
 
-    /// So many slots of the plan have been looked at.
+    /// Removes N slots that have been looked at from the front of the plan.
     fn pass(&mut self, mut slots: u64) {
         self.counts.looked_at_blocks += slots;
         while slots > 0
@@ -196,7 +195,7 @@ impl Relocate {
         Ok(())
     }
 
-    /// Takes in what became of a batch, if it has come to its end.
+    /// Takes the results of a batch, if it has come to its end.
     pub(super) fn note_what_came(&mut self, pool: &mut Pool) {
         if self.mover.is_under_way() {
             return;
@@ -243,7 +242,7 @@ impl Relocate {
     }
 }
 
-/// What a slot of the plan holds, as far as pages are in memory.
+/// Returns the content of a slot of the plan, as far as pages are in memory.
 fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<Found, Missing> {
     if !pool.space.contains(slot) {
         return Ok(Found::Nothing);

@@ -35,50 +35,50 @@ use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 use crate::sizes::list_bytes;
 
-/// Rows of slots that a plan has at most.
+/// Largest number of rows of slots in a plan.
 pub const MOST_EXTENTS: usize = 1 << 16;
-/// Times in a row that something comes between before what is left of the plan is left as it is.
+/// Number of failed tries in a row after which the rest of the plan is given up.
 const TRIES: u32 = 64;
 
 /// Blocks of a plan that stay where they are, by the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Kept {
-    /// Their slots hold nothing any more, or nothing of a volume: they were overwritten since the profile.
+    /// Blocks whose slots hold nothing any more, or nothing of a volume: they were overwritten since the profile.
     pub gone: u64,
-    /// They have replicas, which other readers use.
+    /// Blocks that have replicas, which other readers use.
     pub for_replicas: u64,
-    /// They could not be read, or their pages could not.
+    /// Blocks that could not be read, or whose pages could not.
     pub unreadable: u64,
-    /// There was no empty container, or no metadata.
+    /// Blocks for which there was no empty container, or no metadata.
     pub no_room: u64,
-    /// The run was stopped.
+    /// Blocks left when the run was stopped.
     pub stopped: u64,
 }
 
-/// How the last run goes, or went.
+/// State and counts of the run under way, or of the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RelocateStatus {
-    /// Whether one is under way.
+    /// State of the run: whether one is under way.
     pub state: PassState,
-    /// Blocks of the plan,
+    /// Number of blocks in the plan.
     pub planned_blocks: u64,
-    /// those that have been looked at,
+    /// Blocks of the plan that have been looked at.
     pub looked_at_blocks: u64,
-    /// and those that have been moved.
+    /// Blocks of the plan that have been moved.
     pub moved_blocks: u64,
     /// Blocks of volumes that lead to a copy because a walk found them, beside the first of each.
     pub referrers: u64,
-    /// Walks of all maps.
+    /// Number of walks of all maps.
     pub map_walks: u64,
-    /// Copies whose old slots are still in use after all walks: so many more blocks are stored than before.
+    /// Copies whose old slots are still in use after all walks: that many more blocks are stored than before.
     pub doubled_blocks: u64,
     /// Blocks that stay where they are.
     pub kept: Kept,
-    /// Of a million parts of the run, those that are done.
+    /// Part of the run that is done, in millionths.
     pub done_ppm: u32,
     /// Seconds until its end at the pace so far, if that is known.
     pub left_seconds: Option<u64>,
-    /// It rests because metadata is short.
+    /// True while the run rests because metadata is short.
     pub is_short_of_room: bool,
 }
 
@@ -88,24 +88,24 @@ struct Copied {
     from: Slot,
     to: Slot,
     digest: Digest,
-    /// A block leads to the copy. Until then the copy's slot is claimed, and in nobody's map.
+    /// True if a block leads to the copy. Until then the copy's slot is claimed, and in nobody's map.
     is_placed: bool,
 }
 
-/// Where a run is.
+/// Stage of a run.
 enum At {
     Gather,
-    /// The walk begins when the checkpoint has come that it waits for.
+    /// Waiting for the checkpoint after which the walk begins.
     Begin,
     Walk(Maps),
-    /// So many checkpoints have been waited for since the walk; and the copies before this one are to be judged.
+    /// After the walk: `waited` checkpoints have been waited for, and the copies before `left` are to be judged.
     Settle {
         waited: u32,
         left: Option<usize>,
     },
 }
 
-/// The job.
+/// The job that runs a relocation plan.
 pub(crate) struct Relocate {
     mover: Mover,
     state: PassState,
@@ -116,26 +116,26 @@ pub(crate) struct Relocate {
     places: VecDeque<Slot>,
     /// Slots of the batch that one block leads to, in order.
     alone: Vec<Slot>,
-    /// In the order of their old slots while maps are walked.
+    /// Shared blocks that have been copied; in the order of their old slots while maps are walked.
     copies: Vec<Copied>,
-    /// Those of them to which nothing leads.
+    /// Number of copies to which nothing leads.
     unplaced: usize,
-    /// Walks for the copies of the table.
+    /// Number of walks for the copies of the table.
     again: u32,
-    /// Blocks of a batch at most: fewer after one that could not be read, until the bad one has been found.
+    /// Most blocks of a batch: fewer after one that could not be read, until the bad one has been found.
     at_once: usize,
-    /// Times in a row that something came between.
+    /// Number of times in a row that something came between.
     tries: u32,
-    /// Times in a row that pages were loaded for the same blocks.
+    /// Number of times in a row that pages were loaded for the same blocks.
     loads: u32,
-    /// Since when the next block is being read or written by others.
+    /// Time since which the next block is being read or written by others.
     busy_since: Option<Nanos>,
-    /// What is left of the plan is left as it is.
+    /// Set if the run is to stop: what comes back to the plan is left as it is.
     is_stopping: bool,
     changes: Changes,
     waiting: Option<PageKey>,
     is_stuck: bool,
-    /// When it began, or went on.
+    /// Part done, in millionths, and the time, when the run began or went on.
     pace: Option<(u64, Nanos)>,
     counts: RelocateStatus,
 }
@@ -165,7 +165,7 @@ impl Relocate {
         }
     }
 
-    /// How the last run goes, or went.
+    /// Returns the state and counts of the run under way, or of the last one.
     pub(crate) fn status(&self, pool: &Pool) -> RelocateStatus {
         let done = self.done_ppm(pool);
         let left = |(from, since): (u64, Nanos)| {
@@ -182,7 +182,7 @@ impl Relocate {
         }
     }
 
-    /// Three quarters of a run are copies, the last one is its last walk.
+    /// Returns the part of the run that is done, in millionths: three quarters of it are copies, the last quarter its last walk.
     fn done_ppm(&self, pool: &Pool) -> u64 {
         let RelocateStatus { planned_blocks, looked_at_blocks, .. } = self.counts;
         let copied = looked_at_blocks.saturating_mul(750_000).checked_div(planned_blocks).unwrap_or(0).min(750_000);
@@ -197,19 +197,19 @@ impl Relocate {
         (copied + walked).min(1_000_000)
     }
 
-    /// Bytes of memory that it has.
+    /// Returns the bytes of memory that its lists hold.
     pub(crate) fn memory(&self) -> u64 {
         (self.plan.capacity() * size_of::<(u64, u64)>() + self.places.capacity() * size_of::<Slot>()) as u64
             + list_bytes(&self.copies)
     }
 
-    /// Slots that it has claimed and to which nothing leads, for the audit.
+    /// Returns slots that it has claimed and to which nothing leads, for the audit.
     pub(crate) fn claimed(&self) -> impl Iterator<Item = Slot> + '_ {
         let unplaced = self.copies.iter().filter(|copy| !copy.is_placed).map(|copy| copy.to);
         self.places.iter().copied().chain(unplaced).chain(self.mover.places())
     }
 
-    /// Whether it has claimed slots that nothing leads to, beside those of a batch.
+    /// Returns true if it has claimed slots that nothing leads to, beside those of a batch.
     fn claims(&self) -> bool {
         !self.places.is_empty() || self.unplaced > 0
     }
@@ -266,21 +266,21 @@ impl Relocate {
         pool.needs_pump = true;
     }
 
-    /// It rests: the plan and what has been copied stay, and nothing stays claimed.
+    /// Pauses the run: the plan and the copies with a referrer stay, and nothing stays claimed.
     fn rest(&mut self, pool: &mut Pool) {
         self.state = PassState::Paused;
         self.pace = None;
         self.give_back(pool);
     }
 
-    /// What is left of the plan is left as it is.
+    /// Drops the rest of the plan; its blocks stay where they are, and count as kept for this reason.
     fn give_up_plan(&mut self, why: fn(&mut Kept) -> &mut u64) {
         let left: u64 = self.plan.drain(..).map(|(_, blocks)| blocks).sum();
         self.counts.looked_at_blocks += left;
         *why(&mut self.counts.kept) += left;
     }
 
-    /// All places that nobody leads to are given back; what was to lead there is looked at again.
+    /// Gives back all places that no block leads to; blocks that were to lead there are looked at again.
     fn give_back(&mut self, pool: &mut Pool) {
         for place in self.places.drain(..) {
             pool.space.retire(place, 0);
@@ -298,7 +298,7 @@ impl Relocate {
         pool.needs_pump = true;
     }
 
-    /// A slot comes next in the plan once more.
+    /// Puts a slot at the front of the plan once more; a run that is stopping counts it as kept.
     fn look_again(&mut self, slot: Slot) {
         self.counts.looked_at_blocks -= 1;
         match self.is_stopping {
@@ -313,7 +313,7 @@ impl Relocate {
         }
     }
 
-    /// Something came between. True if that has happened so often that the plan is given up.
+    /// Counts a try that failed as something came between. Returns true if that has happened so often that the plan is given up.
     fn has_tried_enough(&mut self) -> bool {
         self.tries += 1;
         let is_enough = self.tries > TRIES;
@@ -372,7 +372,7 @@ impl Steps for Relocate {
         self.mover.is_under_way() || self.claims()
     }
 
-    /// A batch comes to its end, also of a run that rests by now. Where writes wait for room, they get what is claimed.
+    /// Moves a batch on to its end, also of a run that rests by now. Where writes wait for room, they get the claimed slots.
     fn advance(&mut self, work: &mut Work<'_>) {
         let Work { pool, facts, .. } = work;
         if self.mover.is_under_way() {

@@ -10,20 +10,20 @@ use crate::pool::change::{Put, Seen};
 use crate::pool::room::Asked;
 use crate::pool::standing::Facts;
 
-/// Walks for the same copies, at most.
+/// Most walks for the same copies.
 const WALKS: u32 = 4;
-/// Checkpoints that are waited for after a walk, at most, until all is settled.
+/// Most checkpoints that are waited for after a walk, until all is settled.
 const CHECKPOINTS: u32 = 8;
 
 /// Copies that a step judges.
 const JUDGED_AT_ONCE: usize = 1024;
 
-/// What came of a block that may lead to an old slot.
+/// Result for a block that may lead to an old slot.
 enum Led {
     Yes,
-    /// It leads elsewhere, or the old slot holds something else by now.
+    /// The block leads elsewhere, or the old slot holds something else by now.
     NotThere,
-    /// The copy was given up: all that led there has been overwritten.
+    /// The copy was given up: all blocks that led there have been overwritten.
     CopyGone,
 }
 
@@ -57,7 +57,7 @@ impl Relocate {
         Ok(())
     }
 
-    /// Lets a block lead to the copy, if it leads to the old slot and both hold the content.
+    /// Remaps a block to the copy, if it leads to the old slot and both hold the content.
     fn lead(&mut self, pool: &mut Pool, facts: &Facts, key: Key, at: usize) -> Result<Led, Stop> {
         let Copied { from, to, digest, is_placed } = self.copies[at];
         let seen = Entry::whole(from, digest);
@@ -90,7 +90,7 @@ impl Relocate {
         Ok(Led::Yes)
     }
 
-    /// Everything that the walk has led elsewhere is merged: which old slots are still in use?
+    /// Judges some copies, once all remaps of the walk are merged: copies whose old slots are still in use are walked for again, a few times.
     pub(super) fn settle(&mut self, pool: &mut Pool, waited: u32, left: Option<usize>) -> Result<(), Stop> {
         if left.is_none() && (pool.has_to_flush() || pool.has_discards()) && waited < CHECKPOINTS {
             self.at = At::Settle { waited: waited + 1, left };
@@ -134,13 +134,13 @@ impl Relocate {
     }
 }
 
-/// Whether a slot holds this content.
+/// Returns true if a slot holds this content.
 fn holds(pool: &mut Pool, Seen(slot, digest): Seen) -> Result<bool, Missing> {
     Ok(pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
 }
 
 impl Pool {
-    /// Whether blocks of the volume of this one may lead to other slots with the same content: those of all but hidden volumes.
+    /// Returns true if blocks of this block's volume may be remapped to other slots with the same content: those of all but hidden volumes.
     fn may_lead_elsewhere(&self, key: Key) -> bool {
         self.volume_index(key.volume()).is_some_and(|at| self.volumes[at].keeps.is_none())
     }

@@ -30,17 +30,17 @@ use crate::repair::Repairs;
 use crate::space::SlotState;
 use crate::space::zones::ZONES;
 
-/// Popular is what is read often within so long.
+/// Time for which reads are counted: popular is what is read often within it.
 const EPOCH: Nanos = 86_400_000_000_000;
 
-/// Places that were not free are looked at again after so long,
+/// Time after which places that were not free are looked at again, in nanoseconds.
 const AGAIN: Nanos = 60_000_000_000;
-/// so many times.
+/// Number of times that such places are looked at again.
 const ROUNDS: u32 = 8;
 /// Blocks that get a column in one step, and columns that are looked at.
 const AT_ONCE: u32 = 1024;
 
-/// Progress of the job.
+/// Stage of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Count,
@@ -60,15 +60,16 @@ enum Stage {
     },
 }
 
-/// See above.
+/// The part of the job that copies popular blocks to scratch zones.
 pub(super) struct Duplicate {
     popular: Popular,
     epoch_ends: Nanos,
     /// Runs that are to have copies: first slot and length, the most frequent first.
     chosen: Vec<(Slot, u32)>,
     stage: Stage,
-    /// Some places were not free in this round, and so many more may come.
+    /// True if some places were not free in this round.
     has_missed: bool,
+    /// Number of further rounds that may come.
     rounds_left: u32,
     mover: Mover,
     made: u64,
@@ -88,19 +89,19 @@ impl Duplicate {
         }
     }
 
-    /// A run was read from the device, in its slots.
+    /// Counts a run that was read from the device, in its slots.
     pub(super) fn note(&mut self, pool: &Pool, first: Slot, length: usize) {
         if pool.takes_changes() {
             self.popular.note(first, length, pool.counted_runs());
         }
     }
 
-    /// Runs that are counted.
+    /// Returns the number of runs that are counted.
     pub(super) fn popular(&self) -> u64 {
         self.popular.len() as u64
     }
 
-    /// Copies made since the pool was opened.
+    /// Returns the number of copies made since the pool was opened.
     pub(super) fn made(&self) -> u64 {
         self.made
     }
@@ -113,17 +114,17 @@ impl Duplicate {
         self.mover.holds(slot)
     }
 
-    /// Slots that it has claimed and that nothing leads to.
+    /// Returns slots that it has claimed and that nothing leads to.
     pub(super) fn claimed(&self) -> impl Iterator<Item = Slot> + '_ {
         self.mover.places()
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory that counts and chosen runs take.
     pub(super) fn memory(&self) -> u64 {
         self.popular.memory() + crate::sizes::list_bytes(&self.chosen)
     }
 
-    /// The time from which on there is something to do: the epoch ends, if something has been counted, or places may be free.
+    /// Returns the time from which on there is something to do: the epoch ends, if something has been counted, or places may be free.
     pub(super) fn begins_at(&self) -> Option<Nanos> {
         match self.stage {
             Stage::Count => (self.popular.len() > 0).then_some(self.epoch_ends),
@@ -132,7 +133,7 @@ impl Duplicate {
         }
     }
 
-    /// Whether there are copies to be made.
+    /// Returns true if there are copies to be made, and no page is being loaded for them.
     pub(super) fn can_step(&self, pool: &Pool) -> bool {
         let is_due = || self.begins_at().is_some_and(|begins| begins <= pool.now);
         (self.is_busy() || is_due()) && !self.mover.is_loading(pool)
@@ -142,12 +143,12 @@ impl Duplicate {
         matches!(self.stage, Stage::Choose { .. } | Stage::Copy { .. })
     }
 
-    /// Whether a pump has something to do for it, turn or not.
+    /// Returns true while a batch is under way, which a pump moves on without a turn.
     pub(super) fn can_advance(&self) -> bool {
         self.mover.is_under_way()
     }
 
-    /// A batch comes to its end.
+    /// Moves a batch on to its end.
     pub(super) fn advance(&mut self, pool: &mut Pool, facts: &Facts) {
         if self.mover.is_under_way() {
             self.mover.go_on(pool, facts);
@@ -165,7 +166,7 @@ impl Duplicate {
         self.mover.done(pool, part, segments, result);
     }
 
-    /// The next batch, zone, round, or epoch.
+    /// Begins the next batch, zone, round, or epoch.
     pub(super) fn step(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) {
         let has_room = pool.has_slots_to_claim() && pool.space.free() >= pool.slots_to_spare(ROOM_TO_MAKE);
         let is_possible = pool.makes_copies() && has_room && pool.replicas.stride() == pool.metadata.geometry.slots();
@@ -192,7 +193,7 @@ impl Duplicate {
         pool.needs_pump |= self.is_busy() && !self.mover.is_loading(pool);
     }
 
-    /// Begins to give columns to what was chosen. A block that still is keeps its own; each other one has one turn to go.
+    /// Begins to give columns to the chosen blocks. A block that is chosen again keeps its own; each other one has one turn to go.
     fn begin_to_choose(&mut self, pool: &mut Pool) {
         let columns = &mut pool.replicas.columns;
         columns.choose_anew(blocks(&self.chosen));
@@ -201,7 +202,7 @@ impl Duplicate {
         self.stage = Stage::Choose { run: 0, block: 0, turns: columns.width_of_all() };
     }
 
-    /// Gives columns to some of what was chosen.
+    /// Gives columns to some of the chosen blocks.
     fn choose(&mut self, pool: &mut Pool, mut run: usize, mut block: u32, mut turns: u64) {
         for _ in 0..AT_ONCE {
             let Some(&(first, length)) = self.chosen.get(run) else { break };
@@ -220,7 +221,7 @@ impl Duplicate {
         }
     }
 
-    /// Looks at columns from this one on for what has no copy in the zone, and begins a batch of that.
+    /// Looks at columns from this one on for blocks without a copy in the zone, and begins a batch of these.
     fn begin(&mut self, pool: &mut Pool, repairs: &Repairs, zone: u32, first: u32) -> Result<(), Stop> {
         // What was dropped goes first: its places are to be free.
         if pool.replicas.stale().is_some() {
@@ -273,7 +274,7 @@ impl Duplicate {
         Ok(())
     }
 
-    /// What has been copied becomes a replica.
+    /// Turns blocks that have been copied into replicas.
     fn take_in(&mut self, pool: &mut Pool, facts: &Facts) {
         let came = self.mover.take_came();
         let copied = || came.iter().filter(|(_, came)| *came == Came::Copied).map(|(block, _)| block);
@@ -305,13 +306,13 @@ impl Duplicate {
         self.has_missed |= count < came.len();
     }
 
-    /// There is no room for copies: what was counted is forgotten.
+    /// Forgets all counts, as there is no room for copies.
     pub(super) fn give_up(&mut self, pool: &mut Pool) {
         self.popular.take(0);
         self.end(pool);
     }
 
-    /// All zones have been looked at, or clients have the buffers. What was missed may be free later.
+    /// Ends a round, as all zones have been looked at, or clients have the buffers. Places that were missed may be free later.
     fn end_round(&mut self, pool: &mut Pool, was_stopped: bool) {
         pool.space.end_full_scratch();
         let has_missed = core::mem::take(&mut self.has_missed) || was_stopped;
@@ -325,7 +326,7 @@ impl Duplicate {
         self.stage = Stage::Count;
     }
 
-    /// This epoch's copies cannot be made.
+    /// Ends the epoch without copies, as they cannot be made.
     fn end(&mut self, pool: &mut Pool) {
         pool.space.end_full_scratch();
         self.chosen = Vec::new();
@@ -334,13 +335,13 @@ impl Duplicate {
     }
 }
 
-/// Says if a copy can be written to a place: it is free, and its container is kept for copies.
+/// Returns true if a copy can be written to a place: it is free, and its container is kept for copies.
 fn may_take(pool: &mut Pool, place: Slot) -> Result<bool, Missing> {
     let is_kept = pool.space.keep_for_copies(pool.space.container_of(place));
     Ok(is_kept && !pool.space.is_taken(place) && pool.slot_state(place)? == SlotState::Free)
 }
 
-/// Blocks of runs.
+/// Returns the slots of all blocks of runs.
 fn blocks(runs: &[(Slot, u32)]) -> impl Iterator<Item = Slot> + '_ {
     runs.iter().flat_map(|&(first, length)| (0..u64::from(length)).map(move |i| Slot(first.0 + i)))
 }
@@ -356,7 +357,7 @@ fn join_row(pool: &mut Pool, column: u32, zone: u32) {
     }
 }
 
-/// Gives a block a column: a free one, one of a new row, or that of a block whose turn it is to go; false if none is to be had.
+/// Gives a block a column: a free one, one of a new row, or that of a block whose turn it is to go; returns false if there is none.
 fn assign(pool: &mut Pool, slot: Slot, turns: &mut u64) -> bool {
     let most = pool.columns_budget();
     let Pool { space, replicas, .. } = pool;

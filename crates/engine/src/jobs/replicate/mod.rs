@@ -49,17 +49,17 @@ use crate::repair::Repairs;
 use crate::requests::request::Request;
 use duplicate::Duplicate;
 
-/// Reads that are remembered.
+/// Number of reads that are remembered.
 const NOTED: usize = 256;
-/// A read is noted where each device read that can be saved pays for so many blocks to be copied.
+/// Most blocks to be copied for each device read that can be saved: a read with more is not noted.
 const BLOCKS_FOR_A_READ: usize = 16;
 /// Blocks that are put in order at a time.
 const AT_ONCE: usize = 64;
-/// No replicas are made where fewer slots than one in so many are free,
+/// Divisor of all slots: no replicas are made where fewer than one in N are free.
 const ROOM_TO_MAKE: u64 = 8;
-/// and where it comes to one in so many, all are given back.
+/// Divisor of all slots: all replicas are given back where fewer than one in N are free.
 const ROOM_TO_KEEP: u64 = 16;
-/// What is known of replicas and their making.
+/// State and counts of replicas and their making.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplicateStatus {
     /// Bytes that replicas may take.
@@ -70,19 +70,19 @@ pub struct ReplicateStatus {
     pub noted: u64,
     /// Runs of blocks of which reads are counted, to find what is popular.
     pub popular: u64,
-    /// Popular blocks that get copies in scratch zones, at most,
+    /// Largest number of popular blocks that get copies in scratch zones.
     pub most_copied: u64,
-    /// those that are to have them or do,
+    /// Popular blocks that have copies in scratch zones, or are to have them.
     pub copied: u64,
-    /// and those that have one in each zone.
+    /// Popular blocks that have a copy in each zone.
     pub fully_copied: u64,
     /// Blocks that replicas were made of since the pool was opened.
     pub made: u64,
-    /// Replicas dropped since then: for newer ones, with their slots, or because slots ran short.
+    /// Replicas dropped since the pool was opened: for newer ones, with their slots, or because slots ran short.
     pub dropped: u64,
-    /// Blocks that reads got from replicas since then.
+    /// Blocks that reads got from replicas since the pool was opened.
     pub read: u64,
-    /// Why reads went to other places than their slots, on a store with heads.
+    /// Counts of reads from other places than their slots, by reason, on a store with heads.
     pub places: PlaceCounts,
 }
 
@@ -97,18 +97,18 @@ struct Noted {
 struct Batch {
     blocks: Vec<(Slot, Digest, Option<BufferId>)>,
     in_flight: usize,
-    /// Something came between: what it holds is given back when its reads are done.
+    /// Set if something came between: what it holds is given back when its reads are done.
     is_over: bool,
 }
 
-/// What it takes to make replicas.
+/// The job that makes replicas.
 pub(crate) struct Replicate {
     noted: VecDeque<Noted>,
     work: Option<Batch>,
-    /// The job waits for something that moves the engine on when it comes.
+    /// True if the job waits for something that moves the engine on when it comes.
     is_stuck: bool,
     made: u64,
-    /// Where the search for replicas of an earlier run is.
+    /// Place of the search for replicas of an earlier run.
     found: Maps,
     duplicate: Duplicate,
 }
@@ -119,22 +119,22 @@ impl Replicate {
         Replicate { noted: VecDeque::new(), work: None, is_stuck: false, made: 0, found, duplicate }
     }
 
-    /// A run was read from the device, in its slots, where popular blocks get copies.
+    /// Counts a run that was read from the device, in its slots, where popular blocks get copies.
     pub(crate) fn note_read(&mut self, pool: &Pool, first: Slot, length: usize) {
         self.duplicate.note(pool, first, length);
     }
 
-    /// Slots that it has claimed and that nothing leads to.
+    /// Returns slots that it has claimed and that nothing leads to.
     pub(crate) fn claimed(&self) -> impl Iterator<Item = Slot> + '_ {
         self.duplicate.claimed()
     }
 
-    /// Bytes of memory, beside what it always has.
+    /// Returns the bytes of memory beside what it always has.
     pub(crate) fn memory(&self) -> u64 {
         self.duplicate.memory()
     }
 
-    /// What is known of replicas and their making.
+    /// Returns the state and counts of replicas and their making.
     pub(crate) fn status(&self, pool: &Pool) -> ReplicateStatus {
         let (dropped, read) = pool.replicas.counts();
         ReplicateStatus {
@@ -152,7 +152,7 @@ impl Replicate {
         }
     }
 
-    /// A read is on its way: it is noted if it takes many device reads.
+    /// Notes a read that is on its way, if it takes many device reads.
     pub(crate) fn note_split(&mut self, pool: &mut Pool, request: &Request) {
         let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
         let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
@@ -174,7 +174,7 @@ impl Replicate {
 }
 
 impl Pool {
-    /// Whether blocks may be written only to be in order.
+    /// Returns true if blocks may be written only to be in order: the pool takes changes, and neither metadata nor the host is full.
     pub(super) fn may_be_reordered(&self) -> bool {
         self.takes_changes() && !self.untouched && !self.metadata_full && !self.host_full
     }
@@ -210,7 +210,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// The volume of replicas goes, and all that is in it, as soon as there is room to say so.
+    /// Deletes the volume of replicas, and all that is in it, as soon as there is room to say so.
     fn delete_replicas(&mut self, facts: &Facts) {
         let Some(volume) = self.replicas.volume else { return };
         let cleared = self.cleared(Key::new(volume, 0), end_of(volume));
@@ -220,7 +220,7 @@ impl Pool {
         }
     }
 
-    /// A replica that the map of an earlier run has: it is one if it holds what its slot must hold, to the last bit.
+    /// Adopts a replica that the map of an earlier run has, if it holds what its slot must hold, to the last bit.
     fn find_replica(&mut self, number: Number, at: Slot) -> Result<(), Missing> {
         let slot = self.replicas.slot_of(number);
         let digests = (self.proven_digest(slot)?, self.proven_digest(at)?);
@@ -235,7 +235,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Drops what the volume has of slots that are free again, as far as there is room to say so.
+    /// Drops entries of the volume for slots that are free again, as far as there is room to say so.
     fn drop_stale_replicas(&mut self, facts: &Facts) {
         while let (Some(volume), Some(number)) = (self.replicas.volume, self.replicas.stale()) {
             if !matches!(self.room_for(&Asked::scattered(2), facts.clears_left), Room::Enough) {
@@ -247,7 +247,7 @@ impl Pool {
         }
     }
 
-    /// Gives all replicas back; false if there are none, or no room to say so.
+    /// Gives all replicas back; returns false if there are none, or no room to say so.
     pub(crate) fn give_back_replicas(&mut self, facts: &Facts) -> bool {
         let at = self.replicas.volume.and_then(|volume| self.volume_index(volume));
         let is_empty = self.replicas.len() == 0 && self.replicas.stale().is_none();
@@ -260,8 +260,7 @@ impl Pool {
         true
     }
 
-    /// Whether there is room for so many replicas that follow each other, in the pool, in the budget and in a record; sees to it that
-    /// there is.
+    /// Makes room for N replicas that follow each other, in the pool, in the budget and in a record. Returns true if there is room now.
     fn make_room_for_replicas(&mut self, facts: &Facts, count: usize) -> bool {
         let Some(at) = self.replicas.volume.and_then(|volume| self.volume_index(volume)) else {
             return false;
@@ -277,7 +276,7 @@ impl Pool {
 }
 
 impl Replicate {
-    /// The table of replicas is made anew, from the map of their volume.
+    /// Makes the table of replicas anew, from the map of their volume, in one step.
     fn find(&mut self, pool: &mut Pool, facts: &Facts) {
         // What is to go takes memory until that is said.
         pool.drop_stale_replicas(facts);
@@ -308,7 +307,7 @@ impl Replicate {
         pool.needs_pump = true;
     }
 
-    /// Finds out what a read needs to be in order, and begins to read it. `None`: there is nothing to do, or not now.
+    /// Gathers the blocks that a read needs in order, and begins to read them. Returns `None` if there is nothing to do, or not now.
     fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, noted: Noted) -> Result<Option<Batch>, Missing> {
         let Some(volume) = pool.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
@@ -413,13 +412,13 @@ impl Steps for Replicate {
         self.duplicate.begins_at()
     }
 
-    /// Without work it says once that it is stuck.
+    /// Returns true with work, or without it once to say that the job is stuck.
     #[inline]
     fn can_advance(&self) -> bool {
         self.work.is_some() || !self.noted.is_empty() || !self.is_stuck || self.duplicate.can_advance()
     }
 
-    /// What has been read already is written in any case.
+    /// Moves the work on to its end: blocks that have been read already are written, unless writes wait or the pool takes no changes.
     fn advance(&mut self, work: &mut Work<'_>) {
         let Work { pool, facts, .. } = work;
         // What it waits for moves the engine on; a step that comes to something says otherwise.
@@ -496,7 +495,7 @@ impl Steps for Replicate {
         self.is_stuck
     }
 
-    /// Blocks to be put in order have come: the part is the first of them.
+    /// Takes blocks to be put in order that have come: the part is the first of them.
     fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         if self.duplicate.is_under_way() {
             return self.duplicate.done(work.pool, part, segments, result);

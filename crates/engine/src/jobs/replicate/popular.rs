@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use crate::format::entry::Slot;
 use crate::locality_map::NearMap;
 
-/// A run that was read so often is popular.
+/// Number of reads with which a run is popular.
 const OFTEN: u32 = 2;
-/// Longer runs are read in order: the arm is there once, wherever they lie.
+/// Largest number of slots of a run that is counted. Longer runs are read in order: the arm is there once, wherever they lie.
 const LONGEST: usize = 64;
 
 /// Slots that were read together, of which the first is the key.
@@ -20,14 +20,14 @@ struct Run {
     reads: u32,
 }
 
-/// See above.
+/// Counts of the most frequent runs, for one epoch.
 #[derive(Default)]
 pub(super) struct Popular {
     runs: NearMap<Slot, Run>,
 }
 
 impl Popular {
-    /// A run was read from the disk; at most so many are counted.
+    /// Counts a run that was read from the disk; at most `most` runs are counted.
     pub(super) fn note(&mut self, first: Slot, length: usize, most: usize) {
         if length > LONGEST {
             return;
@@ -45,12 +45,12 @@ impl Popular {
         }
     }
 
-    /// Runs that are counted.
+    /// Returns the number of runs that are counted.
     pub(super) fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// An epoch ends: runs of at most so many blocks in all, the most frequent first, and all counts begin anew.
+    /// Ends an epoch: returns popular runs of at most `blocks` blocks in all, the most frequent first, and begins all counts anew.
     pub(super) fn take(&mut self, blocks: u64) -> Vec<(Slot, u32)> {
         let mut runs: Vec<(Slot, Run)> = core::mem::take(&mut self.runs).into_iter().collect();
         runs.retain(|(_, run)| run.reads >= OFTEN);
@@ -64,7 +64,7 @@ impl Popular {
         runs.into_iter().map(|(first, run)| (first, run.length)).collect()
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory that the counts take.
     pub(super) fn memory(&self) -> u64 {
         crate::sizes::table_bytes(&self.runs)
     }

@@ -81,7 +81,7 @@ fn read(metadata: &mut Metadata, disk: &mut Disk, root: Root, leaf: u64) -> u8 {
     })
 }
 
-/// The leaves of a subtree that was cut off.
+/// Counts the leaves of a subtree that was cut off.
 fn leaves_of(metadata: &mut Metadata, disk: &mut Disk, pointer: Pointer, level: u8) -> usize {
     let root = Root { pointer, height: level };
     let span = metadata.geometry.fanout().pow(u32::from(level));
@@ -101,8 +101,8 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// What a clear can cut off was taken for far more than it is: about 1530 subtrees for 4 GiB instead of 8. A flood of discards
-/// waited for room in the list of discards, with all writes behind it, when there was plenty.
+/// Guards against a wrong count: the subtrees that a clear can cut off were taken for far more than they are, about 1530 for 4 GiB instead of 8. A flood of
+/// discards waited for room in the list of discards, with all writes behind it, when there was plenty.
 #[test]
 fn subtrees_are_counted_as_a_cut_cuts_them() {
     let fanout = 4;
@@ -123,7 +123,7 @@ fn subtrees_are_counted_as_a_cut_cuts_them() {
     assert_eq!(super::subtrees(2048, 4096, 256), 8, "4 GiB");
 }
 
-/// A tree made for a few leaves gets as high as a later leaf needs; what it held stays where it was.
+/// Checks that a tree made for a few leaves gets as high as a later leaf needs, and that its leaves stay where they were.
 #[test]
 fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
     let (mut metadata, mut disk) = (metadata(), Disk::new());
@@ -169,7 +169,7 @@ fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
     assert_eq!(metadata.pages.private_pages(), 0);
 }
 
-/// The map of metadata blocks, whose pages have fixed homes, is raised alike.
+/// Checks that the map of metadata blocks, whose pages have fixed homes, is raised alike.
 #[test]
 fn the_map_of_metadata_blocks_gets_higher() {
     let (mut metadata, mut disk) = (metadata(), Disk::new());
@@ -194,7 +194,7 @@ fn the_map_of_metadata_blocks_gets_higher() {
     assert_eq!(metadata.pages.private_pages(), 0);
 }
 
-/// A root raised over an empty tree needs no page of its own.
+/// Checks that a root raised over an empty tree needs no page of its own.
 #[test]
 fn an_empty_tree_is_raised_without_a_page() {
     let (mut metadata, mut disk) = (metadata(), Disk::new());

@@ -24,20 +24,20 @@ use crate::sizes::list_bytes;
 
 /// Buckets that a checkpoint writes for the pass, however few entries a delta has.
 const LEAST_BUCKETS: u64 = 4;
-/// The index is written in so many parts at least: each takes pages before it gives any back.
+/// Least number of parts in which the index is written: each takes pages before it gives any back.
 const LEAST_PARTS: u64 = 16;
 
-/// What is left out of an index.
+/// Changes that are left out of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeftOut {
     Nothing,
-    /// What was written for volumes that are offline.
+    /// Blocks that were written for volumes that are offline.
     Offline,
-    /// No volume looks anything up: everything, and nothing is taken out.
+    /// All changes, also removals: no volume looks anything up.
     All,
 }
 
-/// What the next checkpoint brings in.
+/// Changes that the next checkpoint brings in for the background pass.
 #[derive(Default)]
 pub(crate) struct Part {
     /// In any order.
@@ -53,39 +53,39 @@ impl Part {
         if whole > 0 { whole } else { self.changes.len() as u64 }
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the changes.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.changes)
     }
 }
 
-/// How far behind it is.
+/// State of an index that has fallen behind.
 #[derive(Default)]
 pub(super) struct Behind {
     part: Option<Part>,
-    /// Blocks that were left out since the pool was opened,
+    /// Blocks that were left out since the pool was opened.
     left_out: u64,
-    /// and when it was complete for the last time.
+    /// Value of `left_out` when the index was complete for the last time.
     caught_up_at: u64,
-    /// What checkpoints have changed since the pass began to look at a range, and how many changes are remembered.
+    /// Changes by checkpoints since the pass began to look at a range, and how many of them are remembered at most.
     beside: Vec<Change>,
     most_beside: usize,
-    /// Some could not be remembered.
+    /// Set if some changes could not be remembered.
     has_forgotten: bool,
 }
 
 impl Behind {
-    /// Blocks that are missing.
+    /// Returns the number of blocks that are missing.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out - self.caught_up_at
     }
 
-    /// A checkpoint leaves out so many blocks.
+    /// Counts N blocks that a checkpoint leaves out.
     pub(super) fn count(&mut self, left_out: u64) {
         self.left_out += left_out;
     }
 
-    /// A checkpoint makes these changes.
+    /// Remembers the changes that a checkpoint makes, as far as there is room, while the pass looks at a range.
     pub(super) fn note(&mut self, changes: &[Change]) {
         if self.most_beside > 0 {
             let room = self.most_beside.saturating_sub(self.beside.len());
@@ -94,19 +94,19 @@ impl Behind {
         }
     }
 
-    /// What belongs to a part, too: for each of its buckets what changed since the pass looked. `None` if that was too much: then its buckets
-    /// keep what they have.
+    /// Returns the changes that belong to a part as well: in its buckets, since the pass looked. `None` if there were too many: then its buckets keep what they
+    /// have.
     pub(super) fn beside(&self, part: &Part, buckets: u32) -> Option<impl Iterator<Item = Change>> {
         let is_of_part = move |change: &&Change| part.whole.contains(&bucket_of(change.hash, buckets));
         (!self.has_forgotten).then(|| self.beside.iter().filter(is_of_part).copied())
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of part and changes.
     pub(super) fn memory(&self) -> u64 {
         list_bytes(&self.beside) + self.part.as_ref().map_or(0, Part::memory)
     }
 
-    /// There is no index any more.
+    /// Drops the part: there is no index any more.
     pub(super) fn cut_off(&mut self) {
         self.part = None;
         // A pass that is under way does not take the next one for its own.
@@ -116,12 +116,12 @@ impl Behind {
 }
 
 impl Pool {
-    /// Whether a volume looks into the index now.
+    /// Returns true if a volume looks into the index now.
     pub(super) fn is_any_looking(&self) -> bool {
         self.any_is_full(Pool::policy_in_force)
     }
 
-    /// What checkpoints leave out now.
+    /// Returns the kind of changes that checkpoints leave out now.
     pub(super) fn left_out(&self) -> LeftOut {
         match () {
             () if !self.volumes.iter().any(|volume| self.is_offline(volume)) => LeftOut::Nothing,
@@ -130,7 +130,7 @@ impl Pool {
         }
     }
 
-    /// Whether a block that was written for this owner is.
+    /// Returns true if a block that was written for this owner is left out.
     pub(super) fn is_left_out(&self, left_out: LeftOut, owner: Key) -> bool {
         let is_offline = || self.volume_index(owner.volume()).is_some_and(|at| self.is_offline(&self.volumes[at]));
         left_out == LeftOut::All || left_out == LeftOut::Offline && is_offline()
@@ -138,23 +138,23 @@ impl Pool {
 }
 
 impl Pool {
-    /// Whether it waits for the background pass, and a volume looks into it.
+    /// Returns true if the index waits for the background pass, and a volume looks into it.
     pub(crate) fn disk_index_wants_pass(&self) -> bool {
         self.disk_index.record.is_behind() && self.is_any_looking()
     }
 
-    /// Its buckets, if the background pass is to bring something in.
+    /// Returns the number of buckets of the index, if the background pass is to bring something in.
     pub(crate) fn buckets_behind(&self) -> Option<u32> {
         let record = self.disk_index.record;
         record.is_behind().then_some(record.buckets)
     }
 
-    /// Blocks that have been left out: for the pass, to see whether some were meanwhile.
+    /// Returns the number of blocks that have been left out since opening: for the pass, to see if some were meanwhile.
     pub(crate) fn left_out_of_disk_index(&self) -> u64 {
         self.disk_index.behind.left_out
     }
 
-    /// The pass begins to look at a range, or looks at nothing more.
+    /// Begins to remember changes, when the pass begins to look at a range, or ends that.
     pub(crate) fn watch_disk_index(&mut self, looks: bool) {
         let behind = &mut self.disk_index.behind;
         let is_behind = looks && self.disk_index.record.is_behind();
@@ -162,36 +162,36 @@ impl Pool {
         (behind.beside, behind.has_forgotten) = (Vec::new(), false);
     }
 
-    /// The pass has handed over all buckets before this hash: what changes there now it need not know.
+    /// Forgets the changes of all buckets before this hash: the pass has handed them over.
     pub(crate) fn watch_disk_index_from(&mut self, hash: u64) {
         let Some(buckets) = self.buckets_behind() else { return };
         let first = bucket_of(hash, buckets);
         self.disk_index.behind.beside.retain(|change| bucket_of(change.hash, buckets) >= first);
     }
 
-    /// Bytes of memory of what the pass and checkpoints have for each other.
+    /// Returns the bytes of memory of what the pass and checkpoints have for each other.
     pub(crate) fn disk_index_memory(&self) -> u64 {
         self.disk_index.behind.memory()
     }
 
-    /// Buckets that one checkpoint writes for the pass, of an index with so many, where each has so many entries.
+    /// Returns the number of buckets that one checkpoint writes for the pass, of an index with `buckets` buckets, where each has `entries` entries.
     pub(crate) fn buckets_at_once(&self, buckets: u32, entries: u64) -> u64 {
         let entries = entries.clamp(1, bucket_entries(&self.metadata.geometry));
         let most = u64::from(buckets) / LEAST_PARTS;
         (u64::from(self.limits.delta_entries) / entries).min(most).max(LEAST_BUCKETS)
     }
 
-    /// The next checkpoint brings this in.
+    /// Hands over a part that the next checkpoint brings in.
     pub(crate) fn bring_into_disk_index(&mut self, part: Part) {
         self.disk_index.behind.part = Some(part);
     }
 
-    /// For the checkpoint that does.
+    /// Takes the part that the pass has handed over, for the checkpoint that brings it in.
     pub(crate) fn take_disk_index_part(&mut self) -> Option<Part> {
         self.disk_index.behind.part.take()
     }
 
-    /// A pass has brought in everything that had been left out by then. It is complete if nothing was since.
+    /// Notes that a pass has brought in all blocks that had been left out by then. The index is complete if none was since.
     pub(crate) fn disk_index_caught_up(&mut self, left_out: u64) {
         let behind = &mut self.disk_index.behind;
         if self.disk_index.record.is_behind() && behind.left_out == left_out {

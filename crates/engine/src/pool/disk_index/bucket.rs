@@ -44,17 +44,17 @@ impl Change {
     }
 }
 
-/// The part of a digest that the index looks at.
+/// Returns the part of a digest that the index looks at.
 pub(crate) fn hash_of(digest: Digest) -> u64 {
     (u128::from_le_bytes(digest.0) >> 64) as u64
 }
 
-/// The bucket of a digest: buckets are in the order of digests.
+/// Returns the bucket of a digest: buckets are in the order of digests.
 pub(crate) fn bucket_of(hash: u64, buckets: u32) -> u64 {
     ((u128::from(hash) * u128::from(buckets)) >> 64) as u64
 }
 
-/// The least hash that belongs into a bucket.
+/// Returns the least hash that belongs into a bucket.
 pub(crate) fn first_hash(bucket: u64, buckets: u32) -> u64 {
     (u128::from(bucket) << 64).div_ceil(buckets.into()) as u64
 }
@@ -67,7 +67,7 @@ pub(crate) fn slot_of(entry: u64) -> Option<Slot> {
     (entry & ((1 << SLOT_PLUS_ONE_BITS) - 1)).checked_sub(1).map(Slot)
 }
 
-/// Whether an entry may be of a digest.
+/// Returns true if an entry may be of a digest: their tags are equal, and the entry is not empty.
 pub(crate) fn has_tag(entry: u64, hash: u64) -> bool {
     entry >> SLOT_PLUS_ONE_BITS == hash << SLOT_PLUS_ONE_BITS >> SLOT_PLUS_ONE_BITS && entry != 0
 }
@@ -76,7 +76,8 @@ pub(crate) fn entries(bucket: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bucket.chunks_exact(ENTRY_BYTES as usize).map(|bytes| u64_at(bytes, 0))
 }
 
-/// The entries like this, with their numbers, in groups that have one. There are few, so groups are asked first, without a branch for each entry.
+/// Returns the entries that `is` accepts, with their numbers, in groups that `has` accepts. There are few, so groups are asked first, without a branch for each
+/// entry.
 fn like(
     bucket: &[u8],
     has: impl Fn(&[u8; GROUP]) -> bool,
@@ -89,13 +90,13 @@ fn like(
     })
 }
 
-/// The entries with this value, with their numbers.
+/// Returns the entries with this value, with their numbers.
 fn equal(bucket: &[u8], value: u64) -> impl Iterator<Item = (usize, u64)> {
     let has = move |group: &[u8; GROUP]| entries(group).fold(false, |any, entry| any | (entry == value));
     like(bucket, has, move |entry| entry == value)
 }
 
-/// Whether a group has an entry whose upper half has the tag of this one. Alone, the loop becomes vector instructions of 32-bit lanes, which every
+/// Returns true if a group has an entry whose upper half has the tag of this one. Alone, the loop becomes vector instructions of 32-bit lanes, which every
 /// x86-64 has; within its caller it does not.
 #[inline(never)]
 fn has_tag_of(group: &[u8; GROUP], upper: u32) -> bool {
@@ -103,7 +104,7 @@ fn has_tag_of(group: &[u8; GROUP], upper: u32) -> bool {
     halves.fold(false, |any, half| any | ((half ^ upper) & TAG_IN_UPPER_HALF == 0))
 }
 
-/// The entries that may be of a digest.
+/// Returns the entries that may be of a digest.
 pub(crate) fn tagged(bucket: &[u8], hash: u64) -> impl Iterator<Item = u64> {
     let wanted = hash << SLOT_PLUS_ONE_BITS;
     let upper = (wanted >> 32) as u32;
@@ -112,7 +113,7 @@ pub(crate) fn tagged(bucket: &[u8], hash: u64) -> impl Iterator<Item = u64> {
     entries.map(|(_, entry)| entry).filter(|&entry| entry != 0)
 }
 
-/// The slots that may hold what has a digest. A function of its own: what the compiler makes of the loop over a bucket does not depend on its caller.
+/// Returns the slots that may hold what has a digest. Stands alone, so that the machine code of the loop over a bucket does not depend on its caller.
 #[inline(never)]
 pub(crate) fn named(bucket: &[u8], hash: u64) -> [Option<Slot>; COPIES] {
     let mut named = [None; COPIES];

@@ -40,11 +40,11 @@ enum Step {
 pub(crate) struct Update {
     step: Step,
     changes: Vec<Change>,
-    /// Slots whose last reference is gone: so many of them are among the changes.
+    /// Number of the slots whose last reference is gone that are among the changes.
     freed_at: usize,
     /// Changes that there may be, and so how far it builds.
     most: usize,
-    /// As [`DiskIndexRecord::built`].
+    /// Progress of building, as [`DiskIndexRecord::built`].
     built: u32,
     unsorted: Vec<Range<usize>>,
     at: usize,
@@ -55,14 +55,14 @@ pub(crate) struct Update {
 }
 
 impl Update {
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the changes.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.changes)
     }
 }
 
 impl Pool {
-    /// The most changes that the checkpoint which has just begun brings, and the pages that they may take.
+    /// Returns the most pages that the changes of the index may take in the checkpoint which has just begun.
     pub(crate) fn disk_index_room(&self, checkpoint: &Checkpoint) -> usize {
         let part = checkpoint.index_part.as_ref().map_or(0, Part::buckets);
         let frozen = &self.frozen;
@@ -74,14 +74,14 @@ impl Pool {
         pages_for(&self.metadata.geometry, self.disk_index.record.buckets, changes)
     }
 
-    /// Slots that one checkpoint enters while the index is being built.
+    /// Returns the number of slots that one checkpoint enters while the index is being built; 0: it is not.
     fn build_batch(&self) -> usize {
         let DiskIndexRecord { built, .. } = self.disk_index.record;
         let is_building = built < DiskIndexRecord::BEHIND && self.is_any_looking();
         if is_building { self.limits.delta_entries as usize } else { 0 }
     }
 
-    /// A page of summaries, if it can be read.
+    /// Returns a page of summaries; `None`: it is absent, or cannot be read.
     fn summary_page(&mut self, leaf: u64) -> Result<Option<PageId>, Stop> {
         match lookup(&mut self.metadata, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
             Walk::Leaf(page) => Ok(Some(page)),
@@ -93,7 +93,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// The stage of a checkpoint: brings the index up to what has been merged.
+    /// Brings the index up to what has been merged: the stage of a checkpoint.
     pub(crate) fn merge_disk_index(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         if !self.disk_index.record.is_on() {
             return Ok(Progress::Next);
@@ -124,7 +124,7 @@ impl Pool {
         progress
     }
 
-    /// `None`: there is no room for the pages that it would write.
+    /// Begins the update with the changes that are known. `None`: there is no room for the pages that it would write.
     fn begin_update(&mut self, checkpoint: &mut Checkpoint) -> Option<Update> {
         let per_leaf = self.metadata.geometry.summary_leaf_slots() as usize;
         let batch = match (self.phase, self.build_batch()) {
@@ -184,7 +184,7 @@ impl Pool {
         })
     }
 
-    /// The digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
+    /// Gathers the digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
     fn gather_freed(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
         let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.freed.get(update.freed_at) else {
@@ -213,7 +213,7 @@ impl Pool {
         Ok(Progress::More)
     }
 
-    /// The digests of the blocks of data of the next page of summaries.
+    /// Gathers the digests of the blocks of data of the next page of summaries.
     fn gather_built(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
         let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let (leaf, leaves) = (u64::from(update.built), self.table_leaves(TreeId::Summaries));

@@ -21,12 +21,12 @@ use crate::locality_map::{NearMap, near_hash};
 use crate::sizes::{list_bytes, table_bytes};
 use crate::space::zones::ZONES;
 
-/// No container, or no block.
+/// Value for no container, or no block.
 const NO_CONTAINER: u32 = u32::MAX;
 const NO_SLOT: Slot = Slot(u64::MAX);
-/// Flags beside those of the zones: a copy was read since the block got its column, or since its turn to go came last,
+/// Flag beside those of the zones: a copy was read since the block got its column, or since its turn to go came last.
 const WAS_READ: u16 = 1 << 15;
-/// and it is one of those that were chosen last.
+/// Flag beside those of the zones: the block is one of those that were chosen last.
 const IS_CHOSEN: u16 = 1 << 14;
 /// Flags of all zones.
 pub(crate) const ALL_ZONES: u16 = (1 << ZONES) - 1;
@@ -55,60 +55,60 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Containers have so many slots.
+    /// Sets the number of slots of a container.
     pub(super) fn set_width(&mut self, width: u32) {
         self.width = width;
     }
 
-    /// Slots of a container.
+    /// Returns the number of slots of a container.
     pub(super) fn width(&self) -> u32 {
         self.width
     }
 
-    /// Blocks that have a column.
+    /// Returns the number of blocks that have a column.
     pub(crate) fn len(&self) -> u64 {
         self.by_owner.len() as u64
     }
 
-    /// Columns of all rows.
+    /// Returns the number of columns of all rows, with and without an owner.
     pub(crate) fn width_of_all(&self) -> u64 {
         self.owners.len() as u64
     }
 
-    /// Copies of all blocks.
+    /// Returns the number of copies of all blocks.
     pub(crate) fn copies(&self) -> u64 {
         self.copies
     }
 
-    /// Blocks with a copy in each zone.
+    /// Returns the number of blocks with a copy in each zone.
     pub(crate) fn complete(&self) -> u64 {
         self.flags.iter().filter(|&&flags| flags & ALL_ZONES == ALL_ZONES).count() as u64
     }
 
-    /// The column of a block.
+    /// Returns the column of a block.
     pub(crate) fn of(&self, slot: Slot) -> Option<u32> {
         let owners = &self.owners;
         self.by_owner.find(near_hash(slot.0), |&column| owners[column as usize] == slot).copied()
     }
 
-    /// The block whose column this is.
+    /// Returns the block whose column this is; `None`: it has no owner.
     pub(crate) fn owner(&self, column: u32) -> Option<Slot> {
         self.owners.get(column as usize).copied().filter(|&owner| owner != NO_SLOT)
     }
 
-    /// The row in which a column is.
+    /// Returns the row in which a column is.
     pub(crate) fn row(&self, column: u32) -> u32 {
         column / self.width.max(1)
     }
 
-    /// The place at which the copy of a column in a zone is, or would be.
+    /// Returns the place at which the copy of a column in a zone is, or would be; `None`: the row has no container there.
     pub(crate) fn place(&self, column: u32, zone: u32) -> Option<Slot> {
         let container = *self.rows.get(self.row(column) as usize)?.get(zone as usize)?;
         let offset = column % self.width;
         (container != NO_CONTAINER).then(|| Slot(u64::from(container) * u64::from(self.width) + u64::from(offset)))
     }
 
-    /// Says if there is a copy in a zone.
+    /// Returns true if a column has a copy in a zone.
     pub(crate) fn has(&self, column: u32, zone: u32) -> bool {
         self.flags.get(column as usize).is_some_and(|flags| flags & (1 << zone) > 0)
     }
@@ -120,7 +120,7 @@ impl Columns {
         zones.filter_map(|(zone, column)| Some((zone, self.place(column, zone)?)))
     }
 
-    /// Says if a container belongs to a row.
+    /// Returns true if a container belongs to a row.
     pub(crate) fn has_container(&self, container: u32) -> bool {
         self.row_of.contains_key(&u64::from(container))
     }
@@ -141,7 +141,7 @@ impl Columns {
         (first..first + self.width).for_each(|column| self.free.push_front(column));
     }
 
-    /// Says if a column is the first of a row that has no container in a zone.
+    /// Returns true if a column is the first of a row that has no container in a zone.
     pub(crate) fn begins_row_without(&self, column: u32, zone: u32) -> bool {
         column.is_multiple_of(self.width.max(1)) && self.place(column, zone).is_none()
     }
@@ -161,12 +161,12 @@ impl Columns {
         self.free.extend((0..self.owners.len() as u32).rev().filter(|&column| self.owners[column as usize] == NO_SLOT));
     }
 
-    /// Says if there is a column for one more block.
+    /// Returns true if there is a column for one more block.
     pub(crate) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// These blocks are chosen, and those that were before are not any more.
+    /// Chooses these blocks, and no longer those that were chosen before.
     pub(crate) fn choose_anew(&mut self, slots: impl Iterator<Item = Slot>) {
         self.flags.iter_mut().for_each(|flags| *flags &= !IS_CHOSEN);
         for slot in slots {
@@ -176,7 +176,7 @@ impl Columns {
         }
     }
 
-    /// Gives a block that is chosen, and has none, a column; `None` if none is free.
+    /// Assigns a free column to a block that is chosen and has none; `None` if none is free.
     pub(crate) fn assign(&mut self, slot: Slot) -> Option<u32> {
         let column = self.free.pop_back()?;
         self.own(column, slot);
@@ -191,13 +191,13 @@ impl Columns {
         self.by_owner.insert_unique(near_hash(slot.0), column, |&column| near_hash(owners[column as usize].0));
     }
 
-    /// There is a copy in a zone.
+    /// Adds a copy in a zone to a column.
     pub(crate) fn add(&mut self, column: u32, zone: u32) {
         self.copies += u64::from(!self.has(column, zone));
         self.flags[column as usize] |= 1 << zone;
     }
 
-    /// A map of an earlier run has a copy of a block: whether it is where those of its column are. Zones are asked for one after another.
+    /// Adopts a copy that the map of an earlier run has. Returns true if it is where the copies of its column are. Zones are asked for one after another.
     pub(crate) fn adopt(&mut self, slot: Slot, zone: u32, at: Slot, most: u64) -> bool {
         let container = (at.0 / u64::from(self.width)) as u32;
         let offset = (at.0 % u64::from(self.width)) as u32;
@@ -235,14 +235,14 @@ impl Columns {
         is_its
     }
 
-    /// A copy is read.
+    /// Sets the flag of a block's column that a copy was read.
     pub(crate) fn mark_read(&mut self, slot: Slot) {
         if let Some(column) = self.of(slot) {
             self.flags[column as usize] |= WAS_READ;
         }
     }
 
-    /// A block has one copy less, in this zone: whether it had it.
+    /// Drops the copy of a block in a zone. Returns true if there was one.
     pub(crate) fn remove_one(&mut self, slot: Slot, zone: u32) -> bool {
         let Some(column) = self.of(slot).filter(|&column| self.has(column, zone)) else { return false };
         self.flags[column as usize] &= !(1 << zone);
@@ -250,7 +250,7 @@ impl Columns {
         true
     }
 
-    /// A block has no column any more: in which zones it had copies.
+    /// Takes the column from a block, and returns the zones in which it had copies.
     pub(crate) fn remove(&mut self, slot: Slot) -> u16 {
         self.of(slot).map_or(0, |column| self.release(column))
     }
@@ -268,13 +268,13 @@ impl Columns {
         zones
     }
 
-    /// Takes the column of a block that is not chosen and whose copies were not read, of at most so many whose turn it is. Gives the slot, and
-    /// the zones in which it had copies.
+    /// Takes the column of a block that is not chosen and whose copies were not read, of at most `turns` whose turn it is. Returns the slot, and the zones in
+    /// which it had copies.
     pub(crate) fn evict(&mut self, turns: &mut u64) -> Option<(Slot, u16)> {
         self.evict_but(IS_CHOSEN, turns)
     }
 
-    /// The same with other flags that keep a column. One that was read stays this time.
+    /// Takes the column of a block without any of the flags `kept`, and whose copies were not read. One that was read stays this time.
     fn evict_but(&mut self, kept: u16, turns: &mut u64) -> Option<(Slot, u16)> {
         while *turns > 0 && self.len() > 0 {
             *turns -= 1;
@@ -293,7 +293,8 @@ impl Columns {
         None
     }
 
-    /// Takes away rows until there are at most so many columns beyond a part of one; gives what was dropped, one after another.
+    /// Takes the column from a block beyond `most`: first those of rows that are given up, then in turn. Returns the slot and the zones in which it had copies;
+    /// `None`: there are no more.
     pub(crate) fn shrink(&mut self, most: u64) -> Option<(Slot, u16)> {
         let rows = most.div_ceil(u64::from(self.width.max(1)));
         while (self.rows.len() as u64) > rows {
@@ -328,7 +329,7 @@ impl Columns {
         self.by_owner.shrink_to_fit(|&column| near_hash(owners[column as usize].0));
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of rows, columns and tables.
     pub(super) fn memory(&self) -> u64 {
         list_bytes(&self.rows)
             + table_bytes(&self.row_of)
@@ -348,7 +349,7 @@ mod tests {
 
     const WIDTH: u32 = 4;
 
-    /// Row `row` has these containers, one in each zone.
+    /// Makes a row of containers, one in each zone, with numbers that end in `row`.
     fn row(row: u32) -> [Option<u32>; ZONES as usize] {
         core::array::from_fn(|zone| Some(zone as u32 * 100 + row))
     }
@@ -378,7 +379,7 @@ mod tests {
     }
 
     proptest! {
-        /// Columns are given, filled, emptied and taken away as a map of sets says, and what is found after a restart is what was there.
+        /// Compares columns with a map of sets, while they are given, filled, emptied and taken away, and after a restart.
         #[test]
         fn copies_are_where_a_map_of_sets_says(steps in proptest::collection::vec((0u8..7, 0u64..24, 0..ZONES), 0..200)) {
             let (mut columns, mut model) = (columns(1), Model::new());

@@ -29,7 +29,7 @@ use crate::locality_map::{NearMap, NearSet};
 use crate::sizes::{list_bytes, table_bytes};
 use crate::space::zones::ZONES;
 
-/// Without a word about it, replicas may take one slot in so many.
+/// Divisor of the slots: without a budget, replicas may take one in N.
 const SHARE: u64 = 128;
 
 /// Places of a slot's replicas: one in order with others, and one in each zone.
@@ -38,7 +38,7 @@ pub(crate) const PLACES: u64 = 1 + ZONES as u64;
 /// Entries of the order that may be gone, beside as many as there are replicas.
 const FEW: usize = 64;
 
-/// What is known of them.
+/// Replicas of slots: in order with others, and copies in zones.
 #[derive(Default)]
 pub(crate) struct Replicas {
     /// The volume that has them, if there is one that is not deleted.
@@ -57,11 +57,11 @@ pub(crate) struct Replicas {
     most_columns: u64,
     /// Blocks of the volume that are to go: their slots are free again, or they gave way.
     stale: Vec<Stale>,
-    /// Reads from other places than the slots that are in flight: place, what is read there.
+    /// Reads in flight from other places than the slots: by place, what is read there.
     reading: NearMap<Slot, Elsewhere>,
     /// Replicas that are on their way to their slots.
     writing: NearSet<Slot>,
-    /// What an earlier run left has been given back.
+    /// Set once all that an earlier run left has been given back or adopted.
     is_fresh: bool,
     dropped: u64,
     read: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Number(pub u64);
 #[derive(Clone, Copy)]
 struct Stale(u64);
 
-/// Bits of the slot. No pool has so many.
+/// Bits of the slot; no pool has slots beyond them.
 const STALE_SLOT_BITS: u32 = u64::BITS - PLACES as u32;
 
 impl Stale {
@@ -88,7 +88,7 @@ impl Stale {
         Slot(self.0 & ((1 << STALE_SLOT_BITS) - 1))
     }
 
-    /// One of the places, if there is one left.
+    /// Returns the first of the places that are left; `None` if there is none.
     fn place(self) -> Option<u64> {
         let places = self.0 >> STALE_SLOT_BITS;
         (places > 0).then(|| places.trailing_zeros().into())
@@ -125,14 +125,14 @@ impl Replica {
 pub(crate) struct Elsewhere {
     /// The slot.
     pub slot: Slot,
-    /// Which replica it is, if it is one. Else the index has named the place.
+    /// Number of the replica that is read there. `None`: the index has named the place.
     pub replica: Option<Number>,
-    /// What must be found there, where only the index says that it is there. A replica is the slot's own.
+    /// Digest that must be found there, where only the index says that it is there. A replica has the slot's own.
     pub hinted: Option<Digest>,
 }
 
 impl Replicas {
-    /// The volume that nobody sees, of so many blocks; and slots of a container.
+    /// Sets the hidden volume of replicas, with its size in blocks, and the number of slots of a container.
     pub(crate) fn set_volume(&mut self, volume: Option<(VolumeId, u64)>, width: u32) {
         self.volume = volume.map(|(id, _)| id);
         // One of another size is made anew: no number has more places than there are.
@@ -140,27 +140,27 @@ impl Replicas {
         self.columns.set_width(width);
     }
 
-    /// Slots that may have replicas: the first ones.
+    /// Returns the number of slots that may have replicas: the first ones.
     pub(crate) fn stride(&self) -> u64 {
         self.stride
     }
 
-    /// The block of the volume that is the replica of a slot at a place.
+    /// Returns the block of the volume that is the replica of a slot at a place.
     pub(crate) fn number(&self, slot: Slot, place: u64) -> Number {
         Number(place * self.stride + slot.0)
     }
 
-    /// The slot of which a block of the volume is a replica.
+    /// Returns the slot of which a block of the volume is a replica.
     pub(crate) fn slot_of(&self, number: Number) -> Slot {
         Slot(number.0.checked_rem(self.stride).unwrap_or(number.0))
     }
 
-    /// The zone in which a block of the volume is a copy; `None`: it is in order with others.
+    /// Returns the zone in which a block of the volume is a copy; `None`: it is in order with others.
     fn zone_of(&self, number: Number) -> Option<u32> {
         number.0.checked_div(self.stride)?.checked_sub(1).map(|zone| zone as u32)
     }
 
-    /// The replica of a slot that is in order with others.
+    /// Returns the replica of a slot that is in order with others.
     #[inline]
     pub(crate) fn of(&self, slot: Slot) -> Option<Slot> {
         if self.table.is_empty() {
@@ -169,23 +169,23 @@ impl Replicas {
         self.table.get(&slot).map(|replica| replica.at())
     }
 
-    /// Whether there are copies in zones.
+    /// Returns true if any block has a copy in a zone.
     #[inline]
     pub(crate) fn has_copies(&self) -> bool {
         self.columns.copies() > 0
     }
 
-    /// Copies of a slot in zones.
+    /// Returns the copies of a slot in zones, with their numbers.
     pub(crate) fn copies_of(&self, slot: Slot) -> impl Iterator<Item = (Number, Slot)> + '_ {
         self.columns.copies_of(slot).map(move |(zone, at)| (self.number(slot, 1 + u64::from(zone)), at))
     }
 
-    /// Whether a slot has a replica at any place.
+    /// Returns true if a slot has a replica at any place.
     pub(crate) fn has_any(&self, slot: Slot) -> bool {
         self.of(slot).is_some() || self.copies_of(slot).next().is_some()
     }
 
-    /// Whether there is one of this number.
+    /// Returns true if there is a replica of this number.
     fn has(&self, number: Number) -> bool {
         let slot = self.slot_of(number);
         match self.zone_of(number) {
@@ -199,28 +199,28 @@ impl Replicas {
         self.table.len() as u64 + self.columns.copies()
     }
 
-    /// Says if there are more replicas in order, or blocks with copies, than so many.
+    /// Returns true if there are more than `in_order` replicas in order, or more than `columns` blocks with copies.
     pub(crate) fn are_beyond(&self, in_order: u64, columns: u64) -> bool {
         self.table.len() as u64 > in_order || self.columns.len() > columns
     }
 
-    /// Whether an earlier run has left some.
+    /// Returns true if an earlier run may have left replicas that have not been given back.
     pub(crate) fn are_left(&self) -> bool {
         !self.is_fresh && self.volume.is_some()
     }
 
-    /// What an earlier run left has been given back.
+    /// Notes that all that an earlier run left has been given back or adopted.
     pub(crate) fn begin_anew(&mut self) {
         self.is_fresh = true;
     }
 
-    /// A slot has one in order. It is on its way there.
+    /// Adds a replica of a slot in order. Its write is in flight.
     pub(crate) fn add(&mut self, slot: Slot, at: Slot) {
         self.writing.insert(at);
         self.add_written(slot, at);
     }
 
-    /// A slot has one in order, which is there.
+    /// Adds a replica of a slot in order, which is written already.
     fn add_written(&mut self, slot: Slot, at: Slot) {
         self.table.insert(slot, Replica::new(at));
         if self.order.len() > 2 * self.table.len() + FEW {
@@ -230,7 +230,8 @@ impl Replicas {
         self.order.push_back((slot, at));
     }
 
-    /// An earlier run has left one, which is there: whether it is kept, with so many in order and so many blocks with copies at most.
+    /// Adopts a replica that an earlier run has left at a place. Returns false if it is not kept: at most `in_order` replicas in order are, and `columns`
+    /// blocks with copies.
     pub(crate) fn adopt(&mut self, number: Number, at: Slot, in_order: u64, columns: u64) -> bool {
         let slot = self.slot_of(number);
         if self.has(number) {
@@ -246,12 +247,12 @@ impl Replicas {
         }
     }
 
-    /// A slot has been written: whether it is a replica. The read cache knows contents by the slots that maps lead to.
+    /// Ends the write of a slot, and returns true if it is a replica. The read cache knows contents by the slots that maps lead to.
     pub(crate) fn was_written(&mut self, slot: Slot) -> bool {
         self.writing.remove(&slot)
     }
 
-    /// A slot is free: it has no replicas any more.
+    /// Drops all replicas of a slot that is free.
     pub(crate) fn forget(&mut self, slot: Slot) {
         if self.table.is_empty() && self.columns.len() == 0 {
             return;
@@ -261,7 +262,7 @@ impl Replicas {
         self.drop(slot, u16::from(in_order) | zones << 1);
     }
 
-    /// A slot has no replicas any more at some places.
+    /// Counts replicas of a slot that were dropped at some places, and puts their blocks of the volume on the list of those that go.
     fn drop(&mut self, slot: Slot, places: u16) {
         self.dropped += u64::from(places.count_ones());
         if places > 0 {
@@ -278,14 +279,13 @@ impl Replicas {
         self.drop(slot, u16::from(had) << place);
     }
 
-    /// What the volume has of this number is to go.
+    /// Puts the block of the volume with this number on the list of those that go.
     pub(crate) fn note_stale(&mut self, number: Number) {
         let place = self.zone_of(number).map_or(0, |zone| 1 + zone);
         self.stale.push(Stale::new(self.slot_of(number), 1 << place));
     }
 
-    /// Forgets some where there are more in order, or more blocks with copies, than so many: what has not been read goes first, and of
-    /// that the oldest.
+    /// Drops replicas until there are at most `in_order` in order, and `columns` blocks with copies: those not read go first, and of them the oldest.
     pub(crate) fn drop_beyond(&mut self, in_order: u64, columns: u64) {
         while self.table.len() as u64 > in_order {
             let Some((slot, at)) = self.order.pop_front() else { break };
@@ -306,7 +306,7 @@ impl Replicas {
         }
     }
 
-    /// Takes a column from a block whose copies were not read, in so many turns; false if none is to be had.
+    /// Takes a column from a block whose copies were not read, in at most `turns` turns. Returns false if none is to be had.
     pub(crate) fn free_column(&mut self, turns: &mut u64) -> bool {
         let evicted = self.columns.evict(turns);
         evicted.into_iter().for_each(|(slot, zones)| self.drop(slot, zones << 1));
@@ -324,13 +324,13 @@ impl Replicas {
         self.stale.clear();
     }
 
-    /// A block of the volume that is to go.
+    /// Returns the next block of the volume that is to go.
     pub(crate) fn stale(&self) -> Option<Number> {
         let last = self.stale.last()?;
         Some(self.number(last.slot(), last.place()?))
     }
 
-    /// That one is to be dropped; whether there is none of it that is newer.
+    /// Takes the block that [`Replicas::stale`] returned off the list. Returns true if there is no newer replica of this number, so that it is to be dropped.
     pub(crate) fn end_stale(&mut self) -> bool {
         let Some(mut last) = self.stale.pop() else { return false };
         let Some(place) = last.place() else { return false };
@@ -342,7 +342,7 @@ impl Replicas {
         !self.has(number)
     }
 
-    /// Content of slots is read at other places, which follow each other.
+    /// Begins reads of slots at other places, which follow each other from `first` on.
     pub(crate) fn begin_read(&mut self, first: Slot, slots: &[Elsewhere]) {
         for (i, &of) in slots.iter().enumerate() {
             self.reading.insert(Slot(first.0 + i as u64), of);
@@ -359,12 +359,12 @@ impl Replicas {
         self.read += slots.len() as u64 - hinted;
     }
 
-    /// A place has been read: what for.
+    /// Ends the read of another place, and returns the slot that it was for.
     pub(crate) fn end_read(&mut self, place: Slot) -> Elsewhere {
         self.reading.remove(&place).expect("a read of another place ends once")
     }
 
-    /// What was read at another place is not what it must be: if it is a replica, there is none of this number any more.
+    /// Counts a read of another place that did not give the right content. If it is a replica and still there, it is dropped.
     pub(crate) fn was_wrong(&mut self, number: Option<Number>, at: Slot) {
         self.places.wrong += 1;
         if let Some(number) = number.filter(|&number| self.place(number) == Some(at)) {
@@ -372,7 +372,7 @@ impl Replicas {
         }
     }
 
-    /// The place of the replica of a number.
+    /// Returns the place of the replica with this number.
     fn place(&self, number: Number) -> Option<Slot> {
         let slot = self.slot_of(number);
         match self.zone_of(number) {
@@ -381,7 +381,7 @@ impl Replicas {
         }
     }
 
-    /// Whether a slot must not be reused yet: it is being read.
+    /// Returns true if a slot must not be reused yet: a replica or a hinted content is being read from it.
     pub(crate) fn holds(&self, slot: Slot) -> bool {
         self.reading.contains_key(&slot)
     }
@@ -391,12 +391,12 @@ impl Replicas {
         self.places
     }
 
-    /// How many were dropped since the pool was opened, and how many blocks reads got from them.
+    /// Returns the number of replicas dropped since the pool was opened, and of blocks that reads got from them.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.dropped, self.read)
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of the tables and lists.
     pub(crate) fn memory(&self) -> u64 {
         let tables = table_bytes(&self.table) + table_bytes(&self.reading);
         tables + self.columns.memory() + self.order.capacity() as u64 * 16 + list_bytes(&self.stale)
@@ -404,67 +404,68 @@ impl Replicas {
 }
 
 impl Pool {
-    /// Blocks that replicas may take, as far as somebody or the pool's size says.
+    /// Returns the number of blocks that replicas may take: as the budget says, or a share of the pool's size.
     fn replicas_wanted(&self) -> u64 {
         let block = self.metadata.geometry.block();
         self.replicas.budget.map_or(self.metadata.geometry.slots() / SHARE, |bytes| bytes / block)
     }
 
-    /// Says if popular blocks are to get copies.
+    /// Returns true if popular blocks shall get copies: on a disk with heads, if a budget is set.
     fn wants_copies(&self) -> bool {
         self.device().has_heads && self.replicas.budget.is_some()
     }
 
-    /// Blocks that replicas in order may take within these limits: as many as was said, or half of that beside copies, as long as there is
-    /// memory for the table.
+    /// Returns the number of blocks that replicas in order may take within these limits: as many as was said, or half of that beside copies, as long as there
+    /// is memory for the table.
     fn in_order_within(&self, limits: &Limits) -> u64 {
         let wanted = self.replicas_wanted();
         let most = if self.wants_copies() { wanted / 2 } else { wanted };
         most.min(limits.replicas())
     }
 
-    /// Popular blocks that get copies within these limits: as many as the rest of the budget has room for, as long as there is memory for
-    /// what is known of them.
+    /// Returns the number of popular blocks that get copies within these limits: as many as the rest of the budget has room for, as long as there is memory for
+    /// their columns.
     fn columns_within(&self, limits: &Limits) -> u64 {
         let left = self.replicas_wanted() - self.in_order_within(limits);
         let wanted = if self.wants_copies() { left / u64::from(ZONES) } else { 0 };
         limits.popular(&self.metadata.geometry, wanted)
     }
 
-    /// Bytes of all replicas within these limits, and popular blocks that get copies.
+    /// Returns the bytes of all replicas within these limits, and the number of popular blocks that get copies.
     pub(crate) fn replicas_room(&self, limits: &Limits) -> (u64, u64) {
         let (in_order, popular) = (self.in_order_within(limits), self.columns_within(limits));
         ((in_order + popular * u64::from(ZONES)) * self.metadata.geometry.block(), popular)
     }
 
-    /// Blocks that replicas in order may take.
+    /// Returns the number of blocks that replicas in order may take.
     pub(crate) fn in_order_budget(&self) -> u64 {
         self.in_order_within(&self.limits)
     }
 
-    /// Popular blocks that get copies.
+    /// Returns the number of popular blocks that get copies; 0: none does.
     #[inline]
     pub(crate) fn columns_budget(&self) -> u64 {
         self.replicas.most_columns
     }
 
-    /// Runs of slots whose reads are counted at most, to find popular blocks: some more than these, since what is read once takes a place.
+    /// Returns the number of runs of slots whose reads are counted at most, to find popular blocks: some more than these, since what is read once takes a
+    /// place.
     pub(crate) fn counted_runs(&self) -> usize {
         counted_runs(self.columns_budget()) as usize
     }
 
-    /// Bytes of memory that the read cache leaves to copies of popular blocks.
+    /// Returns the bytes of memory that the read cache leaves to copies of popular blocks.
     pub(crate) fn columns_bytes(&self) -> u64 {
         popular_bytes(self.columns_budget(), self.metadata.geometry.slots_per_container)
     }
 
-    /// Whether popular blocks get copies: on a store with heads, if somebody has said what replicas may take.
+    /// Returns true if popular blocks get copies: on a store with heads, if the budget of replicas was set.
     #[inline]
     pub(crate) fn makes_copies(&self) -> bool {
         self.columns_budget() > 0
     }
 
-    /// Space has been reserved for containers from this one on: some are kept for copies.
+    /// Keeps some containers for copies, of those from this one on, whose space has been reserved.
     pub(crate) fn keep_zones(&mut self, from: u32) {
         if self.makes_copies() {
             self.space.keep_middles(from);
@@ -481,7 +482,7 @@ impl Pool {
         }
     }
 
-    /// Another slot that holds what a slot does, as far as the index and the pages in memory say: a hint.
+    /// Returns another slot that holds what a slot does, and the digest, as far as the index and the pages in memory say: a hint.
     #[inline(never)]
     pub(crate) fn hinted_place(&mut self, slot: Slot) -> Option<(Slot, Digest)> {
         let digest = match self.recent(slot) {
@@ -502,7 +503,7 @@ impl Pool {
         (is_there && is_at_rest).then_some((place, digest))
     }
 
-    /// Whether so many blocks are read at another place, and not in their slots, if these follow each other, too.
+    /// Returns true if N blocks are read at another place and not in their slots. `home`: the first slot, if these follow each other, too.
     pub(crate) fn goes_elsewhere(&mut self, home: Option<Slot>, place: Slot, length: usize) -> bool {
         if !self.device().has_heads {
             return true;
@@ -528,7 +529,7 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// A volume of 11 n + 3 blocks, as only a damaged disk has it, would have numbers of a twelfth place, which no zone has.
+    /// Checks that a volume of 11 n + 3 blocks, as only a damaged disk has it, has no places: its numbers would have a twelfth, which no zone has.
     #[test]
     fn a_volume_of_another_size_has_no_places() {
         let mut replicas = Replicas::default();
@@ -538,7 +539,7 @@ mod tests {
         assert_eq!((replicas.stride(), replicas.zone_of(Number(1_102))), (0, None));
     }
 
-    /// Each place is given once, and one that has a newer replica is not to be dropped.
+    /// Checks that each place is given once, and that one with a newer replica is not to be dropped.
     #[test]
     fn what_is_stale_is_dropped_place_by_place() {
         let mut replicas = Replicas::default();
