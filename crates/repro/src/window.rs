@@ -28,7 +28,7 @@ const EXTENT_BLOCKS: u64 = 32;
 const SAMPLED: u64 = 3;
 const SPARE_BYTES: u64 = 2 << 30;
 
-/// Where the memory goes, in bytes.
+/// Use of the memory, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parts {
     /// Entries of the index.
@@ -41,7 +41,7 @@ pub struct Parts {
     pub pages: u64,
     /// The delta, requests, tables that are held whole.
     pub tables: u64,
-    /// What the server keeps for itself.
+    /// Memory that the server keeps for itself.
     pub server: u64,
 }
 
@@ -56,7 +56,7 @@ impl Parts {
     }
 }
 
-/// How often what is written a second time was known.
+/// Blocks written a second time, and those of them that were known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hits {
     /// Blocks written whose content had been written before.
@@ -66,20 +66,20 @@ pub struct Hits {
 }
 
 impl Hits {
-    /// Of a hundred.
+    /// Returns the share of known blocks that were not written again, in percent.
     pub fn percent(self) -> f64 {
         self.removed as f64 * 100.0 / self.known.max(1) as f64
     }
 }
 
-/// What was found out.
+/// Results of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Results {
     /// Bytes of data in the pool.
     pub data: u64,
     /// All the memory.
     pub memory: u64,
-    /// Where it goes.
+    /// Use of the memory.
     pub parts: Parts,
     /// Bytes that the engine used of it, at the end.
     pub in_use: u64,
@@ -131,7 +131,7 @@ fn again(client: &mut Client, machine: &mut Machine, extents: u64, draw: impl Fn
     Ok(Hits { known: counts.known - before.known, removed: counts.removed - before.removed })
 }
 
-/// The table, in Markdown.
+/// Formats the table, in Markdown.
 pub fn table(results: &Results) -> String {
     let Results { data, memory, parts, in_use, working_set, uniform, skewed } = *results;
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
@@ -165,5 +165,5 @@ pub fn table(results: &Results) -> String {
     text
 }
 
-/// Where the table begins in the document.
+/// Marker before the table in the document.
 pub const BEGIN: &str = "<!-- made by `repro window` -->";

@@ -12,7 +12,7 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How often this thread has asked for memory, or for more of it.
+/// Returns the number of times that this thread has asked for memory, or for more of it.
 pub fn count() -> u64 {
     COUNT.get()
 }

@@ -28,7 +28,7 @@ pub const TWINS: [[u32; 2]; 4] = [[2820, 4722], [4379, 6561], [7921, 8417], [500
 /// The same for the numbers of blocks that operations write, whose cells are numbers of their own ([`numbered`]).
 pub const NUMBERED_TWINS: [[u32; 2]; 4] = [[1198, 4408], [1988, 8914], [10695, 11435], [13884, 14748]];
 
-/// The cells of the block of a number that operations write: each one differs; 0 is the zero block.
+/// Returns the cells of a numbered block for writes: each cell differs; 0 is the zero block.
 pub fn numbered(number: u32) -> Cells {
     core::array::from_fn(|cell| if number == 0 { 0 } else { number << 4 | cell as u32 })
 }
@@ -46,7 +46,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// The block as bytes.
+    /// Converts the block to bytes.
     pub fn to_bytes(&self, block_size: u32) -> Rc<[u8]> {
         match self {
             Content::Metadata(bytes) => bytes.clone(),
@@ -65,7 +65,7 @@ impl Content {
         }
     }
 
-    /// The block as payload: what a read into a buffer makes of it.
+    /// Converts the block to payload, as a read into a buffer does.
     pub fn to_cells(&self) -> Cells {
         match self {
             Content::Payload(cells) => *cells,
@@ -80,7 +80,7 @@ impl Content {
         }
     }
 
-    /// A torn write: the cells whose bit is set in `mask` are those of `new`, the others those of `self`.
+    /// Returns the result of a torn write: the cells whose bit is set in `mask` are those of `new`, the others those of `self`.
     pub fn torn(&self, new: &Content, mask: u8, block_size: u32) -> Content {
         if let (Content::Payload(old), Content::Payload(new)) = (self, new) {
             return Content::Payload(overlay(old, new, mask));
@@ -93,12 +93,12 @@ impl Content {
         Content::Metadata(bytes.into())
     }
 
-    /// Whether it is real bytes.
+    /// Returns true if it is real bytes.
     pub fn is_metadata(&self) -> bool {
         matches!(self, Content::Metadata(_))
     }
 
-    /// A hash, for the digest of a run.
+    /// Hashes the block, for the digest of a run.
     pub fn hash(&self) -> u64 {
         match self {
             Content::Payload(cells) => hash_words(1, cells),
@@ -107,7 +107,7 @@ impl Content {
     }
 }
 
-/// The cells of `old`, where `mask` has a bit those of `new`.
+/// Returns the cells of `old`, with those of `new` where `mask` has a bit.
 pub fn overlay(old: &Cells, new: &Cells, mask: u8) -> Cells {
     let mut result = *old;
     for cell in (0..CELLS).filter(|cell| mask & (1 << cell) != 0) {
@@ -116,12 +116,12 @@ pub fn overlay(old: &Cells, new: &Cells, mask: u8) -> Cells {
     result
 }
 
-/// What the driver tells the engine about a full block.
+/// Describes a full block as the driver tells the engine.
 pub fn describe(cells: &Cells) -> BlockContent {
     BlockContent { digest: digest(cells), zero: *cells == ZERO, record_like: forged::begins_as_record(cells[0]) }
 }
 
-/// 128 bits that stand for the pool's digest function: equal for equal blocks, different for all others that a run meets.
+/// Computes 128 bits in place of the pool's digest function: equal for equal blocks, different for all others that a run meets.
 pub fn digest(cells: &Cells) -> Digest {
     let halves = [hash_words(0x6f6e_6566_6f6c_6401, cells), hash_words(0x6f6e_6566_6f6c_6402, cells)];
     let mut bytes = [0; 16];

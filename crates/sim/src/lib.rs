@@ -23,7 +23,7 @@ pub mod world;
 
 use std::fmt;
 
-/// What a run found that must never happen, in words that name the place.
+/// Violation that a run found, in words that name the place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation(pub String);
 
@@ -38,12 +38,12 @@ impl std::error::Error for Violation {}
 /// The result of something that may find a violation.
 pub type Checked<T = ()> = Result<T, Violation>;
 
-/// A violation, as the error of a [`Checked`].
+/// Returns a violation, as the error of a [`Checked`].
 pub fn violated<T>(text: impl Into<String>) -> Checked<T> {
     Err(Violation(text.into()))
 }
 
-/// Runs `work` and turns a panic (of the engine: an assertion is a finding like any other) into a violation.
+/// Executes `work` and turns a panic (of the engine: an assertion is a finding like any other) into a violation.
 pub fn guarded<T>(work: impl FnOnce() -> Checked<T>) -> Checked<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|cause| {
         let text = cause

@@ -13,7 +13,7 @@ const BETWEEN_LINES: Duration = Duration::from_secs(5);
 /// Time between two looks at the threads.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
-/// As many threads as there are cores.
+/// Returns the number of cores; 1 if it is unknown.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
@@ -37,7 +37,7 @@ impl Progress {
         Progress { begun: now, last: now, shows: std::io::stderr().is_terminal() }
     }
 
-    /// Time since the beginning.
+    /// Returns the time since the beginning.
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -50,7 +50,7 @@ impl Progress {
         }
     }
 
-    /// The same of pieces of work.
+    /// Prints the pieces of work that are done, and the time left, if the last line is some seconds old.
     fn say_done(&mut self, done: u64, count: u64) {
         let left = self.left(done as f64 / count as f64);
         self.say(|| match done {
@@ -59,14 +59,14 @@ impl Progress {
         });
     }
 
-    /// The time that is left when this part of all (0 to 1) is done.
+    /// Estimates the time that is left when this part of all (0 to 1) is done.
     pub fn left(&self, done: f64) -> Duration {
         let all = self.elapsed().as_secs_f64() / done.max(1e-6);
         Duration::from_secs((all * (1.0 - done)) as u64)
     }
 }
 
-/// Does `count` pieces of work in `threads` threads; with one, in that of the caller. The results are in the order of their numbers.
+/// Executes `count` pieces of work in `threads` threads; with one, in that of the caller. The results are in the order of their numbers.
 pub fn in_order<T: Send>(threads: usize, count: u64, work: impl Fn(u64) -> T + Sync) -> Vec<T> {
     if threads <= 1 {
         return one_by_one(count, work);

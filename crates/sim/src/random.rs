@@ -7,7 +7,7 @@ pub struct Random {
     state: [u64; 4],
 }
 
-/// One step of splitmix64: a bijection that mixes well; also the building block of the simulator's hashes.
+/// Applies one step of splitmix64, a bijection that mixes well; the simulator's hashes are built of it.
 pub fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -16,7 +16,7 @@ pub fn mix(value: u64) -> u64 {
 }
 
 impl Random {
-    /// The stream of a seed.
+    /// Creates the stream of a seed.
     pub fn new(seed: u64) -> Random {
         let mut state = [0; 4];
         let mut value = seed;
@@ -27,7 +27,7 @@ impl Random {
         Random { state }
     }
 
-    /// The next 64 bits.
+    /// Draws the next 64 bits.
     pub fn draw(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
@@ -41,28 +41,28 @@ impl Random {
         result
     }
 
-    /// A number below `bound`, which must not be zero.
+    /// Draws a number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a bound of zero leaves nothing to choose");
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Draws a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True once in `one_in` times.
+    /// Returns true once in `one_in` times.
     pub fn one_in(&mut self, one_in: u64) -> bool {
         self.below(one_in) == 0
     }
 
-    /// One of the choices.
+    /// Draws one of the choices.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// An index, chosen by weight; at least one weight must not be zero.
+    /// Draws an index by weight; at least one weight must not be zero.
     pub fn weighted(&mut self, weights: &[u32]) -> usize {
         let mut rest = self.below(weights.iter().map(|&weight| u64::from(weight)).sum());
         for (index, &weight) in weights.iter().enumerate() {

@@ -21,7 +21,7 @@ const CHUNK: usize = 1 << 20;
 /// Violations that are kept; more are only counted.
 const KEPT: usize = 20;
 
-/// How far to go, and what to print.
+/// Extent of a run, and what it prints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Print the calls from this one on, to standard error.
@@ -30,7 +30,7 @@ pub struct Options {
     pub until: Option<u64>,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Calls made, effects taken one after the other being one.
@@ -45,15 +45,15 @@ pub struct Report {
     pub checked: u64,
     /// Blocks of answers of which the recording does not say what they must hold.
     pub unknown: u64,
-    /// Why the recording ended; `None` if it just breaks off, or the run did not get there.
+    /// Reason why the recording ended; `None` if it just breaks off, or the run did not get there.
     pub ending: Option<Ending>,
-    /// Whether all calls of the recording were made.
+    /// True if all calls of the recording were made.
     pub is_whole: bool,
     /// The call after which the file is damaged.
     pub damaged: Option<u64>,
     /// The first difference, with its call.
     pub divergence: Option<String>,
-    /// What must never happen, with its call: the first ones.
+    /// Violations with their calls: the first ones.
     pub violations: Vec<String>,
     /// All of them.
     pub violated: u64,
@@ -62,7 +62,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing was found.
+    /// Returns true if there is no damage, divergence or violation.
     pub fn is_good(&self) -> bool {
         self.damaged.is_none() && self.divergence.is_none() && self.violated == 0
     }
@@ -74,7 +74,7 @@ impl Report {
         }
     }
 
-    /// The line of counts.
+    /// Formats the line of counts.
     pub fn line(&self) -> String {
         let Report { calls, requests, ios, checked, unknown, violated, .. } = self;
         format!(
@@ -94,7 +94,7 @@ struct Calls<F> {
     decoder: Decoder,
 }
 
-/// What follows in a file.
+/// Kinds of data that follow in a file.
 enum Next {
     Call,
     End,
@@ -140,7 +140,7 @@ impl<F: Read + Seek> Calls<F> {
     }
 }
 
-/// How far a recording is whole.
+/// Extent to which a recording is whole.
 struct Survey {
     /// Calls that can be made again.
     calls: u64,
@@ -163,7 +163,7 @@ fn survey(file: impl Read + Seek) -> Result<Survey, String> {
     }
 }
 
-/// Runs a recording again. Fails with words if it cannot be read.
+/// Replays a recording. Fails with a message if it cannot be read.
 pub fn rerun(mut file: impl Read + Seek, options: Options) -> Result<(Header, Report), String> {
     let Survey { calls: whole, damaged } = survey(&mut file)?;
     let (mut calls, header) = Calls::open(file)?;
@@ -308,7 +308,7 @@ impl Run {
     }
 }
 
-/// A call in words: pages are too long to be shown.
+/// Formats a call, with the length of long pages instead of their bytes.
 fn words(call: &Call<'_>) -> String {
     match call {
         Call::Handle { event: Event::Done { io, result: Ok(Outcome::Bytes(bytes)) }, .. } => {

@@ -21,18 +21,18 @@ pub struct Trace {
 pub type Lines = Rc<RefCell<VecDeque<String>>>;
 
 impl Trace {
-    /// A record that prints each line to standard error as it happens, or only digests.
+    /// Creates a record that prints each line to standard error as it happens, or only digests.
     pub fn new(print: bool) -> Trace {
         Trace { state: [1, 2], print, kept: None }
     }
 
-    /// A record that keeps the last `count` lines, for when the run ends with a violation.
+    /// Creates a record that keeps the last `count` lines, for when the run ends with a violation.
     pub fn keeping(count: usize) -> (Trace, Lines) {
         let lines = Lines::default();
         (Trace { kept: Some((lines.clone(), count)), ..Trace::new(false) }, lines)
     }
 
-    /// Something happened: `code` and `values` identify it, `text` says it to a reader.
+    /// Notes an event: `code` and `values` identify it, `text` describes it to a reader.
     pub fn note(&mut self, now: Nanos, code: u64, values: &[u64], text: impl FnOnce() -> String) {
         self.mix(now ^ mix(code));
         for &value in values {
@@ -41,7 +41,7 @@ impl Trace {
         self.line(|| format!("{:>12.3} us  {}", now as f64 / 1000.0, text()));
     }
 
-    /// Something for the reader only.
+    /// Prints or keeps a line that is not part of the digest.
     pub fn say(&self, text: impl FnOnce() -> String) {
         self.line(|| format!("                 {}", text()));
     }
@@ -58,7 +58,7 @@ impl Trace {
         }
     }
 
-    /// The digest so far, in hexadecimal.
+    /// Returns the digest so far, in hexadecimal.
     pub fn digest(&self) -> String {
         format!("{:016x}{:016x}", self.state[0], self.state[1])
     }

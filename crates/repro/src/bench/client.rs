@@ -21,12 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Data of an answer in the handshake, at most.
 const MOST_OPTION_BYTES: u32 = 1 << 16;
 
-/// What a server says of an export.
+/// Properties of an export, as the server states them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Export {
     /// Its bytes.
     pub bytes: u64,
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub is_read_only: bool,
     /// The most bytes of a request.
     pub most_payload: u32,
@@ -36,9 +36,9 @@ pub struct Export {
 pub struct Connection {
     reader: BufReader<Socket>,
     writer: Socket,
-    /// What is sent next, header and payload in one piece.
+    /// Bytes to send next, header and payload in one piece.
     output: Vec<u8>,
-    /// What the server says of it.
+    /// Properties of the export, as the server states them.
     pub export: Export,
 }
 
@@ -140,7 +140,7 @@ impl Connection {
         self.send()
     }
 
-    /// `NBD_OPT_GO`, with the wish to know the sizes of blocks.
+    /// Sends `NBD_OPT_GO`, with the wish to know the sizes of blocks, and reads the answer.
     fn go(&mut self, export: &str) -> io::Result<()> {
         let mut data = Vec::new();
         put_u32(&mut data, export.len() as u32);
@@ -207,7 +207,8 @@ impl Connection {
         self.send()
     }
 
-    /// The next reply: its cookie. If `length` says that this is a read of so many bytes, they are put into `data`.
+    /// Reads the next reply and returns its cookie. If `length` gives a number of bytes for the cookie, it is a read, and the bytes are put
+    /// into `data`.
     pub fn reply(&mut self, data: &mut Vec<u8>, length: impl FnOnce(u64) -> Option<u32>) -> io::Result<u64> {
         let header: [u8; SIMPLE_REPLY_BYTES] = self.array()?;
         let mut fields = Reader::new(&header);

@@ -21,7 +21,7 @@ use sim::parallel::Progress;
 const MIB: f64 = (1u64 << 20) as f64;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// What runs against which device.
+/// Arguments of `repro bench`: the load and the device.
 #[derive(Args)]
 pub struct Arguments {
     /// The device: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH.
@@ -89,7 +89,7 @@ struct RunReport {
     flush_seconds: f64,
 }
 
-/// Does it.
+/// Executes `repro bench`, and prints the report as JSON. Exit code 130 if it was interrupted.
 pub fn run(arguments: &Arguments) -> ExitCode {
     match bench(arguments) {
         Ok(report) => {
@@ -189,7 +189,7 @@ fn connect(load: &Load, blocks: u64, shared: &Shared<'_>) -> Result<Vec<Worker>,
     load.streams(blocks).into_iter().map(worker).collect()
 }
 
-/// The workers go on with other requests; contents that are written once stay so.
+/// Gives the workers the requests of the next load; contents that are written once stay so.
 fn next_load(workers: &mut [Worker], streams: Vec<Stream>) {
     for (worker, mut stream) in workers.iter_mut().zip(streams) {
         stream.after(&worker.stream);
@@ -197,7 +197,7 @@ fn next_load(workers: &mut [Worker], streams: Vec<Stream>) {
     }
 }
 
-/// One load with all workers, each in a thread.
+/// Executes one load with all workers, each in a thread, and a flush after it if there were writes.
 fn run_once(workers: &mut [Worker], load: &Load, name: &str, shared: &Shared<'_>) -> Result<RunReport, String> {
     shared.answered.store(0, Ordering::Relaxed);
     let done = in_threads(workers, load, name, shared)?;
@@ -239,7 +239,7 @@ fn verify(workers: &mut [Worker], shared: &Shared<'_>) -> Result<u64, String> {
     counts.map(|counts| counts.iter().sum())
 }
 
-/// Each worker in a thread, and lines of progress meanwhile. One that fails ends all.
+/// Starts each worker in a thread, and prints lines of progress meanwhile. If one fails, all stop.
 fn in_threads(workers: &mut [Worker], load: &Load, name: &str, shared: &Shared<'_>) -> Result<Vec<Done>, String> {
     let mut progress = Progress::begin();
     std::thread::scope(|scope| {

@@ -13,7 +13,7 @@ pub fn fill(content: ContentId, block: &mut [u8]) {
     }
 }
 
-/// Whether a block has the bytes of a content; 0 is a block that was never written, and may hold anything.
+/// Returns true if a block has the bytes of a content; 0 is a block that was never written, and may hold anything.
 pub fn is(content: ContentId, block: &[u8], scratch: &mut Vec<u8>) -> bool {
     if content == 0 {
         return true;

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 /// The port of NBD.
 const PORT: u16 = 10809;
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// A host and a port.
@@ -21,7 +21,7 @@ pub enum Place {
 /// A device of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Uri {
-    /// Where the server is.
+    /// Address of the server.
     pub place: Place,
     /// The export's name; empty: the default one.
     pub export: String,

@@ -21,19 +21,19 @@ const VERIFIED_AT_ONCE: u64 = 1 << 20;
 /// Replies of reads that fit into the buffers of any socket.
 const UNREAD_BYTES: u64 = 64 << 10;
 
-/// What all workers see.
+/// State that all workers share.
 pub struct Shared<'a> {
     /// The device.
     pub uri: &'a Uri,
-    /// Which contents.
+    /// Distribution of the contents.
     pub distribution: &'a Distribution,
     /// Requests that each worker has under way at most.
     pub depth: usize,
-    /// Whether writes are answered when they are durable.
+    /// True if writes are answered when they are durable.
     pub fua: bool,
     /// Bytes that were answered, of all workers.
     pub answered: AtomicU64,
-    /// Whether all stop.
+    /// Set when all workers must stop.
     pub stop: &'a AtomicBool,
 }
 
@@ -42,18 +42,18 @@ pub struct Worker {
     connection: Connection,
     /// Its requests.
     pub stream: Stream,
-    /// What its blocks hold.
+    /// Contents of its blocks.
     pub written: Written,
 }
 
-/// What a load comes to for one worker.
+/// Results of a load for one worker.
 #[derive(Default)]
 pub struct Done {
     /// Bytes of all requests.
     pub bytes: u64,
-    /// Of reads.
+    /// Latencies of reads.
     pub reads: Latencies,
-    /// Of writes.
+    /// Latencies of writes.
     pub writes: Latencies,
     /// From the beginning to the last answer.
     pub time: Duration,
@@ -65,8 +65,8 @@ struct Flight {
     since: Instant,
 }
 
-/// Whether a request has to wait for an answer first: because another is at its blocks; or because the server may be unable to send what
-/// was read while we are sending what is written, and then both would wait for ever.
+/// Returns true if a request has to wait for an answer first: because another is at its blocks; or because the server may be unable to send
+/// the read data while we are sending written data, and then both would wait for ever.
 fn must_wait(request: &Request, flights: &HashMap<u64, Flight>, bytes: u64) -> bool {
     let reads = flights.values().filter(|flight| !flight.writes).count() as u64;
     let could_block = request.writes && reads * bytes > UNREAD_BYTES;
@@ -74,12 +74,12 @@ fn must_wait(request: &Request, flights: &HashMap<u64, Flight>, bytes: u64) -> b
 }
 
 impl Worker {
-    /// Connected, with requests to come and a region where nothing is known.
+    /// Connects to the server, with requests to come and a region where nothing is known.
     pub fn connect(uri: &Uri, stream: Stream, written: Written) -> Result<Worker, String> {
         Ok(Worker { connection: Connection::open(uri)?, stream, written })
     }
 
-    /// Does all requests of the stream.
+    /// Executes all requests of the stream, unless `stop` is set meanwhile.
     pub fn work(&mut self, shared: &Shared<'_>) -> Result<Done, String> {
         let begin = Instant::now();
         let mut done = Done::default();

@@ -72,7 +72,7 @@ enum Kind {
 }
 
 impl Addresses {
-    /// For so many places, at least one. NURand's constant is drawn here, once.
+    /// Creates the addresses of a pattern for `places` places, at least one. NURand's constant is drawn here, once.
     pub fn new(pattern: Pattern, places: u64, random: &mut Random) -> Addresses {
         assert!(places > 0, "there is somewhere to go");
         let kind = match pattern {
@@ -84,7 +84,8 @@ impl Addresses {
         Addresses { places, kind }
     }
 
-    /// NURand's constant, which decides where the hot places lie: a run is repeated with the same one.
+    /// Returns NURand's constant, which decides where the hot places lie, or nothing for other patterns: a run is repeated with the same
+    /// one.
     pub fn constant(&self) -> Option<u64> {
         match self.kind {
             Kind::Hotspot { constant } => Some(constant),
@@ -92,12 +93,12 @@ impl Addresses {
         }
     }
 
-    /// How many places there are.
+    /// Returns the number of places.
     pub fn places(&self) -> u64 {
         self.places
     }
 
-    /// The next place.
+    /// Draws the next place.
     pub fn draw(&mut self, random: &mut Random) -> u64 {
         let places = self.places;
         match &mut self.kind {
@@ -124,7 +125,7 @@ struct Zipf {
     exponent: f64,
     /// The integral of the hat at its two ends.
     ends: (f64, f64),
-    /// What is this close to its rank is taken without another look.
+    /// Distance from its rank within which a draw is accepted without another check.
     sure: f64,
     /// Rank times this is the place.
     step: u64,
@@ -147,7 +148,7 @@ impl Zipf {
         libm::pow(x, -self.exponent)
     }
 
-    /// The integral of the height, but for a constant.
+    /// Returns the integral of the height, except for a constant.
     fn integral(&self, x: f64) -> f64 {
         let power = 1.0 - self.exponent;
         if power.abs() < 1e-9 { libm::log(x) } else { libm::expm1(power * libm::log(x)) / power }
@@ -185,7 +186,7 @@ fn divisor(mut one: u64, mut other: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// How often each place comes, the most frequent first.
+    /// Counts the draws of each place, the most frequent first.
     fn frequencies(pattern: Pattern, places: u64, draws: u64) -> Vec<u64> {
         let mut random = Random::new(7);
         let mut addresses = Addresses::new(pattern, places, &mut random);
@@ -204,7 +205,7 @@ mod tests {
         assert!(uniform[0] < 1200 && uniform[99] > 800, "{uniform:?}");
     }
 
-    /// REFERENCE of NURand's skew: of 2^19 places the most frequent hundredth gets 35.8 %, a tenth 79.3 %, with one constant.
+    /// Checks the skew of NURand (REFERENCE): of 2^19 places the most frequent hundredth gets 35.8 %, a tenth 79.3 %, with one constant.
     #[test]
     fn a_hotspot_is_as_hot_as_nurand() {
         let counts = frequencies(Pattern::Hotspot, 1 << 19, 1_000_000);

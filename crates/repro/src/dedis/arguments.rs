@@ -10,10 +10,10 @@ use super::distribution::Distribution;
 use super::load::{Load, Stop};
 use sim::disks::spec::size;
 
-/// Where the distribution files are, seen from the root of the project.
+/// Directory of the distribution files, relative to the root of the project.
 const DIRECTORY: &str = "../shared/data/dedisbench";
 
-/// Which contents.
+/// Arguments that choose the contents.
 #[derive(Args, Clone)]
 pub struct Contents {
     /// A distribution file of DEDISbench, or NAME for the file dist_NAME in the directory of --data, such as highperf or kernels.
@@ -30,7 +30,7 @@ impl Contents {
     }
 }
 
-/// Which requests.
+/// Arguments that choose the requests.
 #[derive(Args, Clone)]
 pub struct Requests {
     /// Where requests go: sequential, uniform, hotspot (NURand), zipf or zipf:EXPONENT.
@@ -63,7 +63,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// The load of the run of this number, the first one being 0, where nothing is said of its end stopping after `otherwise` bytes.
+    /// Returns the load of run number `run`, the first being 0. Without an end on the command line it stops after `otherwise` bytes.
     pub fn load(&self, run: u64, otherwise: u64) -> Result<Load, String> {
         let stop = match self.seconds {
             Some(seconds) if !(seconds > 0.0 && seconds <= 1e7) => {
@@ -87,7 +87,7 @@ impl Requests {
     }
 }
 
-/// A number of bytes that is a number of blocks, at least one.
+/// Parses a number of bytes that is a multiple of the block size, at least one block and at most 64 TiB.
 pub fn whole_blocks(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     let is_good = bytes > 0 && bytes.is_multiple_of(BLOCK) && bytes <= 1 << 46;

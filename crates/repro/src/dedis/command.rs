@@ -17,7 +17,7 @@ use sim::{Violation, guarded};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What of `repro workload`.
+/// Arguments of `repro workload`.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -91,7 +91,7 @@ fn passes(text: &str) -> Result<Passes, String> {
     }
 }
 
-/// Does it.
+/// Executes `repro workload`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let done = match &arguments.what {
         What::Expect { contents, size, json } => expect(contents, *size, *json),
@@ -173,9 +173,9 @@ struct RunReport {
     throughput_mib_s: f64,
     requests_a_second: f64,
     latency: LatencyReport,
-    /// What was generated.
+    /// Blocks that were generated.
     generated: Tally,
-    /// What the pool stores for it.
+    /// Blocks that the pool stores for them.
     stored_blocks: u64,
     /// Blocks that hold something, less those that are stored.
     saved_blocks: i64,

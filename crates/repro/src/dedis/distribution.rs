@@ -18,12 +18,12 @@ struct Class {
     first_block: u64,
     /// The contents of all classes before.
     first_content: u64,
-    /// How often each comes, at least twice.
+    /// Number of times that each content comes, at least twice.
     copies: u64,
     contents: u64,
 }
 
-/// Which contents come how often.
+/// Distribution of contents: each with the number of times that it comes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Distribution {
     /// The file's name.
@@ -36,7 +36,7 @@ pub struct Distribution {
     total_blocks: u64,
 }
 
-/// What a number of draws comes to on average.
+/// Expected result of a number of draws.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Expected {
     /// Draws.
@@ -96,8 +96,8 @@ impl Distribution {
         Ok(distribution)
     }
 
-    /// The same for a load that is so many times smaller: as many of its draws are duplicates. Of contents that come equally often there
-    /// are so many times fewer; where there are too few of them for that, each comes less often.
+    /// Returns the distribution for a load that is `times` times smaller: as many of its draws are duplicates. Of contents that come
+    /// equally often there are `times` times fewer; where there are too few of them for that, each comes less often.
     pub fn shrunk(&self, times: u64) -> Distribution {
         let times = times.max(1);
         let mut shrunk =
@@ -120,12 +120,12 @@ impl Distribution {
         shrunk
     }
 
-    /// Contents that come more than once: draws name them by the numbers below this.
+    /// Returns the number of contents that come more than once: draws name them by the numbers below this.
     pub fn shared_contents(&self) -> u64 {
         self.classes.last().map_or(0, |class| class.first_content + class.contents)
     }
 
-    /// One content: the number of one that comes more than once, or none for one that comes once.
+    /// Draws one content: the number of one that comes more than once, or none for one that comes once.
     pub fn draw(&self, random: &mut Random) -> Option<u64> {
         self.content_of((random.draw() >> 32) % self.total_blocks)
     }
@@ -138,10 +138,10 @@ impl Distribution {
         Some(class.first_content + (block - class.first_block) / class.copies)
     }
 
-    /// What so many draws come to on average.
+    /// Returns the expected duplicates of `draws` draws.
     ///
-    /// A content of probability p is drawn `draws * p` times, and of these draws the first is not a duplicate, if there is one:
-    /// `draws * p - (1 - (1 - p)^draws)`, summed over all contents.
+    /// A content of probability p is drawn `draws * p` times, and of these draws the first is not a duplicate, if there is one: `draws * p
+    /// - (1 - (1 - p)^draws)`, summed over all contents.
     pub fn expect(&self, draws: u64) -> Expected {
         // So many blocks are drawn by one value of 32 bits more than the others.
         let favoured = VALUES % self.total_blocks;

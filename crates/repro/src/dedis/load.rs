@@ -19,7 +19,7 @@ pub type ContentId = u64;
 /// A load.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Where requests go.
+    /// Pattern of the addresses.
     pub pattern: Pattern,
     /// Blocks of a request.
     pub request_blocks: u64,
@@ -29,13 +29,13 @@ pub struct Load {
     pub workers: u64,
     /// Requests a second of all workers together; none: as many as are answered.
     pub rate: Option<u64>,
-    /// When it ends.
+    /// Condition that ends the load.
     pub stop: Stop,
-    /// What chance begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// When a load ends.
+/// Condition that ends a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// After so many requests of all workers together.
@@ -51,11 +51,11 @@ pub struct Request {
     pub writes: bool,
     /// Its first block.
     pub first: u64,
-    /// What is written.
+    /// Contents to write, one for each block; empty for a read.
     pub contents: Vec<ContentId>,
 }
 
-/// When a worker goes on.
+/// Time of a worker's next request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// At once.
@@ -67,7 +67,7 @@ pub enum Turn {
 }
 
 impl Load {
-    /// Whether it can be done on a volume of so many blocks.
+    /// Checks that the load fits on a volume of `volume_blocks` blocks, with at least one worker and one block a request.
     pub fn check(&self, volume_blocks: u64) -> Result<(), String> {
         if self.workers == 0 || self.request_blocks == 0 {
             return Err("at least one worker and one block a request".into());
@@ -81,24 +81,24 @@ impl Load {
         Ok(())
     }
 
-    /// Places of one worker: where its requests may begin, one request's blocks apart.
+    /// Returns the number of places of one worker: its requests begin there, one request's blocks apart.
     fn places(&self, volume_blocks: u64) -> u64 {
         volume_blocks / self.workers / self.request_blocks
     }
 
-    /// The workers on a volume of so many blocks, which [`Load::check`] has allowed.
+    /// Creates the streams of the workers on a volume of `volume_blocks` blocks, which [`Load::check`] has allowed.
     pub fn streams(&self, volume_blocks: u64) -> Vec<Stream> {
         (0..self.workers).map(|worker| Stream::new(self, worker, self.places(volume_blocks))).collect()
     }
 
-    /// The same load as one that writes everything once, in order: before reads are measured.
+    /// Returns a load with the same regions that writes everything once, in order: before reads are measured.
     pub fn filling(&self, volume_blocks: u64) -> Load {
         let requests = self.places(volume_blocks) * self.workers;
         let stop = Stop::Requests(requests);
         Load { pattern: Pattern::Sequential, reads_percent: 0, rate: None, stop, seed: mix(self.seed), ..self.clone() }
     }
 
-    /// So many requests a worker makes at most.
+    /// Returns the most requests that a worker makes.
     fn most(&self, worker: u64) -> u64 {
         match self.stop {
             Stop::Requests(requests) => requests / self.workers + u64::from(worker < requests % self.workers),
@@ -151,23 +151,23 @@ impl Stream {
         self.unique = earlier.unique;
     }
 
-    /// NURand's constant, if that is the pattern.
+    /// Returns NURand's constant, if that is the pattern.
     pub fn constant(&self) -> Option<u64> {
         self.addresses.constant()
     }
 
-    /// The blocks that it may write.
+    /// Returns the blocks that it may write.
     pub fn region(&self) -> Range<u64> {
         self.base..self.base + self.addresses.places() * self.request_blocks
     }
 
-    /// Blocks of each request.
+    /// Returns the number of blocks of each request.
     pub fn request_blocks(&self) -> u64 {
         self.request_blocks
     }
 
-    /// When the next request is due, so long after the load began. A worker that fell behind its rate makes up for it: what counts is the
-    /// mean since the beginning.
+    /// Returns the time of the next request, `elapsed` after the load began. A worker that fell behind its rate catches up: the mean since
+    /// the beginning counts.
     pub fn turn(&self, elapsed: Nanos) -> Turn {
         let is_over = matches!(self.stop, Stop::After(time) if elapsed >= time);
         if self.requests >= self.most || is_over {
@@ -184,7 +184,7 @@ impl Stream {
         })
     }
 
-    /// The next request.
+    /// Draws the next request.
     pub fn next(&mut self, distribution: &Distribution) -> Request {
         self.requests += 1;
         let first = self.base + self.addresses.draw(&mut self.random) * self.request_blocks;
@@ -207,7 +207,7 @@ impl Stream {
     }
 }
 
-/// The number of a content in the distribution, if it may come again.
+/// Returns the number of a content in the distribution, if it may come again.
 pub fn shared(content: ContentId) -> Option<u64> {
     (1..UNIQUE).contains(&content).then(|| content - 1)
 }

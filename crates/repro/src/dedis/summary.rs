@@ -39,24 +39,24 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// One more.
+    /// Adds a latency.
     pub fn add(&mut self, latency: Nanos) {
         self.histogram.saturating_record(latency.max(1));
         self.sum += u128::from(latency);
     }
 
-    /// Those of others, too.
+    /// Adds the latencies of another collection.
     pub fn merge(&mut self, other: &Latencies) {
         self.histogram.add(&other.histogram).expect("all have the same bounds");
         self.sum += other.sum;
     }
 
-    /// How many.
+    /// Returns the number of latencies.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// As numbers.
+    /// Summarizes the latencies: mean, percentiles and maximum, in microseconds; 0 without any.
     pub fn report(&self) -> LatencyReport {
         let micros = |nanos: u64| nanos as f64 / 1e3;
         let at = |share: f64| if self.count() == 0 { 0.0 } else { micros(self.histogram.value_at_quantile(share)) };
@@ -81,7 +81,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of the values of the runs.
+    /// Computes mean and standard deviation of the values of the runs.
     pub fn of(values: impl Iterator<Item = f64>) -> Spread {
         let values: Vec<f64> = values.collect();
         let count = values.len().max(1) as f64;

@@ -50,14 +50,14 @@ pub enum Passes {
     Beside,
 }
 
-/// What runs, on what.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What is shared,
+    /// Policy that decides which blocks are shared.
     pub policy: Policy,
-    /// and when.
+    /// Time at which blocks are shared.
     pub timing: Timing,
-    /// What the clients are to have.
+    /// Performance goal of the clients.
     pub goal: Goal,
     /// Passes that find what was not shared at once.
     pub passes: Passes,
@@ -72,15 +72,15 @@ pub struct Setup {
     pub disk: Disk,
     /// Time of the processor for each block that is written, its digest among it.
     pub processor: Nanos,
-    /// Whether writes are answered when they are durable, else from memory.
+    /// True if writes are answered when they are durable, false if they are answered from memory.
     pub durable: bool,
-    /// Whether every block is written once before, unmeasured.
+    /// True if every block is written once before, unmeasured.
     pub fills: bool,
     /// The load.
     pub load: Load,
 }
 
-/// What a run comes to.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Requests that were answered, and their blocks.
@@ -91,13 +91,13 @@ pub struct Outcome {
     pub time: Nanos,
     /// From the arrival of a request to its answer.
     pub latencies: Latencies,
-    /// What was generated, filling included.
+    /// Blocks that were generated, filling included.
     pub tally: Tally,
     /// Blocks that the pool stores for it, when everything has settled.
     pub stored_blocks: u64,
     /// Real time that the engine took in the load. It differs from run to run.
     pub processor: Processor,
-    /// What the engine's tables and buffers take.
+    /// Bytes of the engine's tables and buffers.
     pub memory_bytes: u64,
     /// Blocks that passes beside the load led to another slot.
     pub shared_blocks: u64,
@@ -122,7 +122,7 @@ impl Setup {
     }
 }
 
-/// Does it.
+/// Executes a run: fills the volume if asked, works through the load, and measures the pass after it.
 pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(u64)) -> Checked<Outcome> {
     let (mut workers, before) = prepare(setup, distribution)?;
     if setup.fills {
@@ -165,7 +165,7 @@ pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(
     })
 }
 
-/// A pool with the volume, and who works on it; and the blocks that the pool had stored before.
+/// Creates a pool with the volume, and the workers on it; returns them with the number of blocks that the pool had stored before.
 fn prepare<'a>(setup: &Setup, distribution: &'a Distribution) -> Checked<(Workers<'a>, u64)> {
     setup.load.check(setup.volume_blocks).map_err(Violation)?;
     let bytes = setup.volume_blocks * BLOCK;
@@ -208,14 +208,14 @@ struct Workers<'a> {
     volume: VolumeId,
     durable: bool,
     processor: Nanos,
-    /// When the processor has done what came so far.
+    /// Time at which the processor is free again.
     processor_free: Nanos,
     streams: Vec<Stream>,
     written: Written,
     distribution: &'a Distribution,
     /// By token.
     flights: HashMap<u64, Flight>,
-    /// Whether a pass begins whenever none is under way.
+    /// True if a pass begins whenever none is under way.
     has_passes: bool,
     /// Observation of every second, if any.
     watch: Option<Watch>,
@@ -298,7 +298,7 @@ impl Workers<'_> {
         }
     }
 
-    /// A whole pass, while nobody asks for anything; how long it took.
+    /// Executes a whole pass without client requests; returns the time that it took.
     fn pass(&mut self) -> Checked<Nanos> {
         // One that is under way is not the one to be measured.
         while self.machine.engine.status().dedup.state == PassState::Running {
@@ -389,14 +389,14 @@ struct Ready {
     at: Nanos,
 }
 
-/// What a worker does next.
+/// Next step of a worker.
 enum Next {
     Request(Ready),
     At(Nanos),
     Ended,
 }
 
-/// A block that holds a content.
+/// Returns a block that holds a content.
 fn cells(content: ContentId) -> Cells {
     if content == 0 {
         return ZERO;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::load::{ContentId, shared};
 
-/// What one worker, or all of them, have written.
+/// Record of the contents that one worker, or all of them, have written.
 #[derive(Clone, Debug)]
 pub struct Written {
     /// The block of the first content.
@@ -35,20 +35,21 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// What sharing saves in the end.
+    /// Returns the blocks that sharing saves in the end.
     pub fn saved_blocks(&self) -> u64 {
         self.live_blocks - self.distinct_blocks
     }
 }
 
 impl Written {
-    /// Nothing yet, in a region of so many blocks from `base` on, of a distribution with so many contents that may come again.
+    /// Creates an empty record for a region of `blocks` blocks from `base` on, of a distribution with `shared_contents` contents that may
+    /// come again.
     pub fn new(base: u64, blocks: u64, shared_contents: u64) -> Written {
         let contents = vec![0; blocks as usize];
         Written { base, contents, blocks: 0, seen: Bits::new(shared_contents), unique: 0 }
     }
 
-    /// A block has a content now.
+    /// Sets the content of a block, and counts the write.
     pub fn write(&mut self, block: u64, content: ContentId) {
         self.contents[(block - self.base) as usize] = content;
         self.blocks += 1;
@@ -58,17 +59,17 @@ impl Written {
         }
     }
 
-    /// What a block holds; 0: nothing was written there.
+    /// Returns the content of a block; 0: nothing was written there.
     pub fn content(&self, block: u64) -> ContentId {
         self.contents[(block - self.base) as usize]
     }
 
-    /// The blocks of the region.
+    /// Returns the blocks of the region.
     pub fn blocks(&self) -> Range<u64> {
         self.base..self.base + self.contents.len() as u64
     }
 
-    /// Every block that holds something, with its content.
+    /// Iterates over the written blocks, each with its content.
     pub fn live(&self) -> impl Iterator<Item = (u64, ContentId)> {
         (self.base..)
             .zip(&self.contents)
@@ -76,7 +77,7 @@ impl Written {
             .map(|(block, content)| (block, *content))
     }
 
-    /// What all of them have written together.
+    /// Counts the blocks that all of them have written together.
     pub fn tally(all: &[Written]) -> Tally {
         let shared_contents = all.iter().map(|written| written.seen.len).max().unwrap_or(0);
         let (mut seen, mut live_seen) = (Bits::new(shared_contents), Bits::new(shared_contents));

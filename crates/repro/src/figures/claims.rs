@@ -65,11 +65,11 @@ pub enum Band {
     Holds,
 }
 
-/// Band of a gain of `gain` percent in time; a loss is below 0.
+/// Returns the band of a gain of `gain` percent in time; a loss is below 0.
 ///
 /// The ratio of the times is within a factor of two of the paper's. A gain is also at least half of the paper's, and at most twice if the
-/// paper's is below 25 %. A loss is between half and three times the paper's, and at most twice below 25 %. So a program that
-/// changes nothing is in no such band.
+/// paper's is below 25 %. A loss is between half and three times the paper's, and at most twice below 25 %. So a program that changes
+/// nothing is in no such band.
 pub fn gain_band(gain: f64) -> (f64, f64) {
     let ratio = 1.0 - gain / 100.0;
     let (mut low, mut high) = (100.0 * (1.0 - 2.0 * ratio), 100.0 * (1.0 - ratio / 2.0));
@@ -95,7 +95,7 @@ const fn claim(
     Claim { id, source, what, unit, value, band, kind, note: "" }
 }
 
-/// A number that is predicted.
+/// Makes a claim of a predicted number.
 pub const fn predicted(
     id: &'static str,
     source: &'static str,
@@ -107,17 +107,17 @@ pub const fn predicted(
     claim(id, source, what, (unit, Some(value)), band, Kind::Predicted)
 }
 
-/// A gain in percent that is predicted.
+/// Makes a claim of a predicted gain, in percent.
 pub const fn gain(id: &'static str, source: &'static str, what: &'static str, percent: f64) -> Claim {
     predicted(id, source, what, "% less", percent, Band::Gain)
 }
 
-/// A statement that holds or does not.
+/// Makes a claim of a statement, which holds or does not.
 pub const fn statement(id: &'static str, source: &'static str, what: &'static str) -> Claim {
     claim(id, source, what, ("holds", None), Band::Holds, Kind::Statement)
 }
 
-/// A number that something was fitted to.
+/// Makes a claim of a number that something was fitted to.
 pub const fn fitted(
     id: &'static str,
     source: &'static str,
@@ -129,13 +129,13 @@ pub const fn fitted(
     claim(id, source, what, (unit, Some(value)), band, Kind::Fitted)
 }
 
-/// A claim of our own that holds or does not.
+/// Makes a claim of our own, which holds or does not.
 pub const fn ours(id: &'static str, source: &'static str, what: &'static str) -> Claim {
     claim(id, source, what, ("holds", None), Band::Holds, Kind::Ours)
 }
 
 impl Kind {
-    /// Name in lists.
+    /// Returns the name in lists.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Predicted => "predicted",
@@ -148,22 +148,22 @@ impl Kind {
 }
 
 impl Claim {
-    /// The same with a sentence for the reader.
+    /// Sets the note for the reader.
     pub const fn note(self, note: &'static str) -> Claim {
         Claim { note, ..self }
     }
 
-    /// The same with a unit and a tolerance in place of holding or not.
+    /// Sets a unit and a range in place of holding or not.
     pub const fn within(self, unit: &'static str, low: f64, high: f64) -> Claim {
         Claim { unit, band: Band::Range(low, high), ..self }
     }
 
-    /// The same of another kind.
+    /// Sets the kind of the claim.
     pub const fn of(self, kind: Kind) -> Claim {
         Claim { kind, ..self }
     }
 
-    /// Least and most that count as reproduced.
+    /// Returns the least and the most that count as reproduced.
     pub fn band(&self) -> (f64, f64) {
         let value = self.value.unwrap_or(f64::NAN);
         match self.band {
@@ -177,7 +177,7 @@ impl Claim {
         }
     }
 
-    /// Figure that judges it, or the paper if none does.
+    /// Returns the figure that judges it, or the paper if none does.
     pub fn figure(&self) -> &'static str {
         self.id.split_once('/').map_or(self.id, |(figure, _)| figure)
     }
@@ -195,7 +195,7 @@ pub struct Paper {
 }
 
 impl Paper {
-    /// All claims, in the order of the paper.
+    /// Iterates over all claims, in the order of the paper.
     pub fn claims(&self) -> impl Iterator<Item = &'static Claim> {
         self.claims.iter().flat_map(|group| group.iter())
     }

@@ -50,7 +50,7 @@ enum Listing {
     List,
 }
 
-/// Runs `repro figure`.
+/// Executes `repro figure`.
 pub fn run(arguments: Arguments) -> ExitCode {
     let Arguments { list: None, out: Some(out), ref names, .. } = arguments else {
         for entry in all() {
@@ -118,7 +118,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     }
 }
 
-/// The figures that are named: each exactly, all of a paper, or all.
+/// Finds the named figures: each exactly, all of a paper, or all. An unknown name is an error.
 fn wanted(names: &[String]) -> Result<Vec<&'static Entry>, String> {
     let is_meant = |entry: &Entry, name: &str| {
         name == "all" || entry.name == name || PAPERS.iter().any(|paper| paper.name == name && paper.has(entry.name))
@@ -177,7 +177,7 @@ fn finish(figures: &[Figure], out: &Path, made: &Made, lists: &Lists) -> Result<
     ))
 }
 
-/// What else stood on the command line that changes what comes out.
+/// Formats the other options of the command line that change the results.
 fn options(quick: bool, sources: &Sources) -> String {
     let mut options = String::from(if quick { " --quick" } else { "" });
     for given in sources.given() {
@@ -187,7 +187,7 @@ fn options(quick: bool, sources: &Sources) -> String {
     options
 }
 
-/// The commit that is checked out, for who reads the files later.
+/// Returns the commit that is checked out, for later readers of the files; "unknown" without git.
 fn commit() -> String {
     let output = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output();
     let text = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);

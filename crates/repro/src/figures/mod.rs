@@ -33,9 +33,9 @@ use crate::traces::synthetic::Profile;
 pub struct Figure {
     /// As `repro figure` and the files name it.
     pub name: &'static str,
-    /// Where the paper has it.
+    /// Place in the paper.
     pub source: &'static str,
-    /// What it shows.
+    /// Title of the chart and the table.
     pub title: String,
     /// Its values.
     pub rows: Vec<Row>,
@@ -60,7 +60,7 @@ pub struct Row {
     pub low: Option<f64>,
     /// Most that counts as reproduced.
     pub high: Option<f64>,
-    /// Whether ours is in the band.
+    /// True if our value is in the band; absent without a value or a band.
     pub within: Option<bool>,
     /// Source of the data.
     pub data: Data,
@@ -85,7 +85,7 @@ pub enum Data {
 }
 
 impl Data {
-    /// Name for readers.
+    /// Returns the name for readers.
     pub fn name(self) -> &'static str {
         match self {
             Data::Real => "real",
@@ -96,7 +96,7 @@ impl Data {
 }
 
 impl Row {
-    /// A value of a made trace that judges nothing.
+    /// Creates a row for a value of a made trace, without paper value, band or verdict.
     pub fn new(label: impl Into<String>, unit: &'static str, ours: f64) -> Row {
         Row {
             label: label.into(),
@@ -148,13 +148,13 @@ impl Row {
         row.note(note)
     }
 
-    /// The same, measured of something else.
+    /// Sets the source of the data.
     pub fn of(mut self, data: Data) -> Row {
         self.data = data;
         self
     }
 
-    /// The same with a sentence more.
+    /// Appends a sentence to the notes.
     pub fn note(mut self, note: impl Into<String>) -> Row {
         let note = note.into();
         self.notes = if self.notes.is_empty() { note } else { format!("{} {note}", self.notes) };
@@ -166,7 +166,7 @@ impl Row {
 pub struct Entry {
     /// Its name.
     pub name: &'static str,
-    /// Where the paper has it, and what it shows.
+    /// Place in the paper, and subject of the figure.
     pub about: &'static str,
     /// The replays that it is made of. Figures share them.
     pub runs: fn() -> Vec<Run>,
@@ -174,26 +174,26 @@ pub struct Entry {
     pub make: fn(&Results) -> Figure,
 }
 
-/// All figures, by paper.
+/// Iterates over all figures, by paper.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
     pod::FIGURES.iter().chain(plc::FIGURES).chain(hiods::figures()).chain(rededup::FIGURES).chain(iodedup::FIGURES)
 }
 
-/// How figures were made, for who reads them later.
+/// Provenance of figures, for later readers.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// What was named on the command line.
+    /// Names on the command line.
     pub names: String,
-    /// Whether these are the short forms.
+    /// True in the short form.
     pub quick: bool,
-    /// What stood behind the name on the command line, each with a blank before it.
+    /// Options that stood behind the name on the command line, each with a blank before it.
     pub options: String,
     /// The commit that was checked out.
     pub commit: String,
 }
 
 impl Made {
-    /// The command that made them.
+    /// Returns the command that made them.
     pub fn command(&self) -> String {
         format!("repro figure {} --out DIR{}", self.names, self.options)
     }
@@ -211,7 +211,7 @@ struct Json<'a> {
 }
 
 impl Figure {
-    /// As JSON.
+    /// Formats the figure as JSON.
     pub fn json(&self, made: &Made) -> String {
         let json = Json {
             figure: self.name,
@@ -225,7 +225,7 @@ impl Figure {
         serde_json::to_string_pretty(&json).expect("a figure is plain data") + "\n"
     }
 
-    /// Its rows as CSV.
+    /// Formats the rows as CSV.
     pub fn csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
         for row in &self.rows {
@@ -244,7 +244,8 @@ impl Figure {
         self.chart.png(&path("png")).map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Marks rows of a real trace. Nothing was fitted to that, and notes on stand-ins are left out where one takes part.
+    /// Labels rows of a real trace as real. A fitted value becomes a predicted one, as it was not fitted to that trace, and notes on
+    /// stand-ins are left out where a real trace takes part.
     pub fn mark(&mut self, data: impl Fn(Profile) -> Data) {
         let traces = [Profile::WebVm, Profile::Homes, Profile::Mail];
         for row in self.rows.iter_mut().filter(|row| row.data == Data::Synthetic) {
@@ -269,7 +270,7 @@ impl Figure {
         }
     }
 
-    /// Marks the chart with the data of its rows.
+    /// Sets the tag of the chart to the data of its rows.
     pub fn tag(&mut self) {
         let has = |data| self.rows.iter().any(|row| row.data == data);
         let name = match (has(Data::Synthetic), has(Data::Real)) {
@@ -294,7 +295,7 @@ impl Figure {
         }
     }
 
-    /// Row that judges a claim, if there is one.
+    /// Returns the row that judges a claim, if there is one.
     pub fn judged(&self, claim: &Claim) -> Option<&Row> {
         self.rows.iter().find(|row| row.claim == Some(claim.id))
     }

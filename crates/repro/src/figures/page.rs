@@ -50,7 +50,7 @@ pub fn page(figures: &[Figure], made: &Made) -> String {
     html
 }
 
-/// The score of each paper, in one table.
+/// Writes the score of each paper, in one table.
 fn scores(html: &mut String, judgements: &[Judgement<'_>]) {
     html.push_str(
         "<table class=\"scores\"><thead><tr><th>paper</th><th>predicted numbers in band</th><th>statements that hold</th>\
@@ -74,7 +74,7 @@ fn scores(html: &mut String, judgements: &[Judgement<'_>]) {
     html.push_str("</tbody></table>\n");
 }
 
-/// A count and a bar of its share.
+/// Formats a count and a bar of its share.
 fn meter(held: usize, all: usize) -> String {
     if all == 0 {
         return "\u{2013}".into();
@@ -120,7 +120,7 @@ fn paper(html: &mut String, judgement: &Judgement<'_>, figures: &[Figure]) {
     html.push_str("</section>\n");
 }
 
-/// A table of claims.
+/// Writes a table of claims.
 fn claims(html: &mut String, judged: &[&Judged<'_>]) {
     html.push_str(
         "<table class=\"claims\"><thead><tr><th>what</th><th>paper</th><th>ours</th><th>band</th><th>verdict</th><th>note</th></tr>\
@@ -152,12 +152,12 @@ fn claims(html: &mut String, judged: &[&Judged<'_>]) {
     html.push_str("</tbody></table>\n");
 }
 
-/// The unit of a claim is that of a gain: a sign would be read twice.
+/// Returns true if the unit of a claim is that of a gain: a sign would be read twice.
 fn is_gain(claim: &Claim) -> bool {
     claim.unit == "% less"
 }
 
-/// A value with its unit.
+/// Formats a value with its unit.
 fn amount(claim: &Claim, value: f64) -> String {
     match (is_gain(claim), claim.unit) {
         (true, _) if value < 0.0 => format!("{} % more", number(-value)),
@@ -195,7 +195,7 @@ fn band(claim: &Claim) -> String {
     }
 }
 
-/// The picture of a figure and its rows, folded.
+/// Writes the picture of a figure and its rows, folded.
 fn section(html: &mut String, figure: &Figure) {
     let name = figure.name;
     let _ = write!(
@@ -229,7 +229,7 @@ fn section(html: &mut String, figure: &Figure) {
     html.push_str("</div></details>\n");
 }
 
-/// A number with as many digits as a reader can use.
+/// Formats a number with as many digits as a reader can use.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => grouped(value),
@@ -240,7 +240,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// A whole number with commas.
+/// Formats a whole number with commas.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::from(if value < 0.0 { "-" } else { "" });

@@ -26,7 +26,7 @@ const TITLE: i32 = 36;
 const LEGEND_LINE: i32 = 20;
 /// Mean width of a letter.
 const LETTER: f64 = 6.8;
-/// Where title and legend begin, and where a line of the legend ends.
+/// Left edge of title and legend; a line of the legend ends at `RIGHT`.
 const LEFT: i32 = 16;
 const RIGHT: i32 = WIDTH as i32 - 16;
 
@@ -70,9 +70,9 @@ const DARK: [(&str, &str); 11] = [
 /// A picture.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// Title above the panels.
     pub title: String,
-    /// What the data are, behind the title: `synthetic`.
+    /// Kind of the data, behind the title: `synthetic`.
     pub tag: &'static str,
     /// Panels, one below the other. They share the legend.
     panels: Vec<Panel>,
@@ -135,33 +135,33 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line through points in order; it is in the legend if it has a name. Points are marked if they are few.
+    /// Creates a line through points in order; it is in the legend if it has a name. Points are marked if there are at most 24.
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Line {
         let marked = points.len() <= 24;
         Line { name: name.into(), colour: None, dashed: false, marked, points, papers: Vec::new(), spread: Vec::new() }
     }
 
-    /// The same in a colour of [`COLOURS`].
+    /// Sets the colour to a number in [`COLOURS`].
     pub fn colour(self, colour: usize) -> Line {
         Line { colour: Some(colour), ..self }
     }
 
-    /// The same with dashes or without.
+    /// Switches dashes on or off.
     pub fn dashed(self, dashed: bool) -> Line {
         Line { dashed, ..self }
     }
 
-    /// The same with marks at its points or without.
+    /// Switches marks at the points on or off.
     pub fn marked(self, marked: bool) -> Line {
         Line { marked, ..self }
     }
 
-    /// The same with points that the paper states.
+    /// Sets the points that the paper states.
     pub fn papers(self, papers: Vec<(f64, f64)>) -> Line {
         Line { papers, ..self }
     }
 
-    /// The same with the lowest and the highest value of each point.
+    /// Sets the lowest and the highest value of each point.
     pub fn spread(self, spread: Vec<(f64, f64)>) -> Line {
         Line { spread, ..self }
     }
@@ -178,22 +178,22 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// A bar in each group; none where the height is not a number.
+    /// Creates bars, one in each group; a group has none where the height is not a number.
     pub fn new(name: impl Into<String>, heights: Vec<f64>) -> Bars {
         Bars { name: name.into(), colour: None, heights, papers: Vec::new(), spread: Vec::new() }
     }
 
-    /// The same in a colour of [`COLOURS`].
+    /// Sets the colour to a number in [`COLOURS`].
     pub fn colour(self, colour: usize) -> Bars {
         Bars { colour: Some(colour), ..self }
     }
 
-    /// The same with the paper's value for each group, where it states one.
+    /// Sets the paper's value for each group, where it states one.
     pub fn papers(self, papers: Vec<Option<f64>>) -> Bars {
         Bars { papers, ..self }
     }
 
-    /// The same with the lowest and the highest value of each bar.
+    /// Sets the lowest and the highest value of each bar.
     pub fn spread(self, spread: Vec<(f64, f64)>) -> Bars {
         Bars { spread, ..self }
     }
@@ -205,7 +205,7 @@ impl Chart {
         Chart { title: title.into(), tag: "", panels: vec![Panel { x: axis(x_label), y: axis(y_label), content }] }
     }
 
-    /// Lines over an x axis. The axes begin at 0 unless values are below it, or the scale is logarithmic.
+    /// Creates a chart of lines over an x axis. The axes begin at 0 unless values are below it, or the scale is logarithmic.
     pub fn lines(title: impl Into<String>, labels: (&str, &str), mut lines: Vec<Line>) -> Chart {
         for (at, line) in lines.iter_mut().enumerate() {
             line.dashed |= line.colour.is_none() && at >= COLOURS.len();
@@ -214,7 +214,7 @@ impl Chart {
         Chart::of(title, labels, Content::Lines { bands: Vec::new(), lines })
     }
 
-    /// Bars in groups that have names. They lie if the names are too long to stand side by side.
+    /// Creates a chart of bars in named groups. The bars are horizontal if the names are too long to stand side by side.
     pub fn bars(title: impl Into<String>, y_label: &str, groups: Vec<String>, mut series: Vec<Bars>) -> Chart {
         for (at, bars) in series.iter_mut().enumerate() {
             bars.colour.get_or_insert(at % COLOURS.len());
@@ -222,31 +222,31 @@ impl Chart {
         Chart::of(title, ("", y_label), Content::Bars { groups, series })
     }
 
-    /// The same with another scale of x.
+    /// Sets the scale of x in all panels.
     pub fn scale_x(mut self, scale: Scale) -> Chart {
         self.panels.iter_mut().for_each(|panel| panel.x.scale = scale);
         self
     }
 
-    /// The same with another scale of y, or of the values of bars.
+    /// Sets the scale of y, or of the values of bars, in all panels.
     pub fn scale_y(mut self, scale: Scale) -> Chart {
         self.panels.iter_mut().for_each(|panel| panel.y.scale = scale);
         self
     }
 
-    /// The same with an x axis from the first to the second.
+    /// Limits the x axis of all panels to the range `from` to `to`.
     pub fn range_x(mut self, from: f64, to: f64) -> Chart {
         self.panels.iter_mut().for_each(|panel| panel.x.range = Some((from, to)));
         self
     }
 
-    /// The same with a y axis from the first to the second.
+    /// Limits the y axis of all panels to the range `from` to `to`.
     pub fn range_y(mut self, from: f64, to: f64) -> Chart {
         self.panels.iter_mut().for_each(|panel| panel.y.range = Some((from, to)));
         self
     }
 
-    /// The same with stretches of the x axis shaded.
+    /// Adds shaded ranges of the x axis to all panels with lines.
     pub fn shaded(mut self, bands: Vec<Band>) -> Chart {
         for panel in &mut self.panels {
             if let Content::Lines { bands: all, .. } = &mut panel.content {
@@ -256,7 +256,7 @@ impl Chart {
         self
     }
 
-    /// The same with the panels of another picture below: what has another unit needs another axis.
+    /// Appends the panels of another chart below: values with another unit need another axis.
     pub fn below(mut self, other: Chart) -> Chart {
         self.panels.extend(other.panels);
         self
@@ -287,18 +287,18 @@ impl Chart {
             .map_err(|error| error.to_string().into())
     }
 
-    /// Width and height, in pixels of an SVG.
+    /// Returns width and height, in pixels of an SVG.
     fn size(&self) -> (u32, u32) {
         (WIDTH, self.head() as u32 + self.panels.iter().map(Panel::height).sum::<u32>())
     }
 
-    /// Height of title and legend.
+    /// Returns the height of title and legend.
     fn head(&self) -> i32 {
         let lines = self.placed().last().map_or(0, |entry| entry.1.1 / LEGEND_LINE + 1);
         TITLE + lines * LEGEND_LINE + 6
     }
 
-    /// Entries of the legend with their places below the title.
+    /// Returns the distinct entries of the legend with their places below the title, those of the paper last.
     fn placed(&self) -> Vec<(Entry<'_>, (i32, i32))> {
         let mut entries: Vec<Entry<'_>> = Vec::new();
         for entry in self.panels.iter().flat_map(Panel::entries) {
@@ -380,7 +380,7 @@ struct Entry<'a> {
     mark: Mark,
 }
 
-/// What stands before a name of the legend.
+/// Sign before a name of the legend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Area,
@@ -433,12 +433,12 @@ impl Drawn {
         drawn
     }
 
-    /// The coordinate of a value.
+    /// Returns the coordinate of a value: its logarithm on a logarithmic axis.
     fn at(&self, value: f64) -> f64 {
         if self.scale == Scale::Linear { value } else { value.max(1e-12).log10() }
     }
 
-    /// The same within the axis.
+    /// Returns the coordinate of a value, clamped to the axis.
     fn within(&self, value: f64) -> f64 {
         self.at(value).clamp(self.low, self.high)
     }
@@ -513,7 +513,7 @@ fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
 }
 
 impl Panel {
-    /// Height in pixels of an SVG: bars that lie need room for each.
+    /// Returns the height in pixels of an SVG: horizontal bars need room for each.
     fn height(&self) -> u32 {
         match &self.content {
             Content::Bars { groups, series } if self.lies() => {
@@ -523,7 +523,7 @@ impl Panel {
         }
     }
 
-    /// Whether bars lie: names that do not fit below their groups stand before them.
+    /// Returns true if bars are horizontal: names that do not fit below their groups stand before them.
     fn lies(&self) -> bool {
         let Content::Bars { groups, .. } = &self.content else { return false };
         let room = (WIDTH as i32 - 110) / groups.len().max(1) as i32;
@@ -752,7 +752,7 @@ fn rgb((red, green, blue): Colour) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// The font of pictures, for those backends that draw letters themselves.
+/// Registers the font once, for those backends that draw letters themselves.
 fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -761,7 +761,7 @@ fn register() {
     });
 }
 
-/// A number of an axis, as short as it can be.
+/// Formats a number of an axis as short as possible, with commas between thousands from five digits on.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,
@@ -783,7 +783,7 @@ pub fn number(value: f64) -> String {
     format!("{sign}{}", parts.join(","))
 }
 
-/// A round number that is not less: the end of an axis.
+/// Rounds up to a round number, the end of an axis; 1 if the value is not above 0 or not finite.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return 1.0;
@@ -796,7 +796,7 @@ fn round_up(value: f64) -> f64 {
         .unwrap_or(value)
 }
 
-/// A round number that is not more, and above 0: the beginning of a logarithmic axis.
+/// Rounds down to a round number above 0, the beginning of a logarithmic axis.
 fn round_down(value: f64) -> f64 {
     let magnitude = 10f64.powf(value.log10().floor());
     [5.0, 2.0, 1.0].map(|step| step * magnitude).into_iter().find(|end| *end <= value * 1.000_001).unwrap_or(magnitude)

@@ -52,7 +52,7 @@ impl Line {
     }
 }
 
-/// The lines of some judgements, in order of the papers.
+/// Returns the lines of some judgements, in order of the papers.
 pub fn lines(judgements: &[Judgement<'_>]) -> Vec<Line> {
     judgements.iter().flat_map(|judgement| judgement.judged.iter().map(Line::of)).collect()
 }
@@ -75,7 +75,8 @@ pub fn write(path: &Path, new: &[Line], made: &[&str]) -> Result<(), String> {
     std::fs::write(path, bytes).map_err(|error: io::Error| format!("{}: {error}", path.display()))
 }
 
-/// What differs from a list, a sentence each; and how many lines could not be compared, as their data are of another kind here.
+/// Compares lines with a recorded list: returns a sentence for each difference, and the number of lines that could not be compared, as
+/// their data are of another kind here.
 pub fn compare(recorded: &[Line], new: &[Line], made: &[&str]) -> (Vec<String>, usize) {
     let (mut moved, mut left_out) = (Vec::new(), 0);
     let value = |line: &Line| match line.ours.as_str() {

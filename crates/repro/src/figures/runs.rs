@@ -48,11 +48,11 @@ pub struct Disks {
     pub stripe_unit: u64,
     /// Rows of the array's stripe cache: writes wait for a place there, reads do not.
     pub stripe_cache: usize,
-    /// Whether disks acknowledge writes from their caches.
+    /// True if disks acknowledge writes from their caches.
     pub write_cache: bool,
     /// Bytes of each disk that are used; none: all.
     pub size: Option<u64>,
-    /// Whether one member is being rebuilt meanwhile, and when in the day that begins.
+    /// Times in the day at which a rebuild of one member begins, if there is one.
     pub rebuilds: Option<Starts>,
 }
 
@@ -67,8 +67,8 @@ impl Disks {
         rebuilds: None,
     };
 
-    /// POD's rebuild: four disks of 10 GB (section 4.4). Their write caches are on, as a disk's are when it leaves the factory: without, the spare
-    /// loses a turn with each write.
+    /// Returns POD's setup for a rebuild: four disks of 10 GB (section 4.4). Their write caches are on, as a disk's are when it leaves the
+    /// factory: without, the spare loses a turn with each write.
     pub const fn rebuild(starts: Starts) -> Disks {
         Disks { size: Some(10_000_000_000), rebuilds: Some(starts), write_cache: true, ..Disks::POD }
     }
@@ -77,11 +77,11 @@ impl Disks {
 /// One replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Whose day.
+    /// Trace whose day is replayed.
     pub trace: Profile,
-    /// What is done with it.
+    /// Scheme that replays it.
     pub scheme: Scheme,
-    /// Or by Onefold itself, whatever the scheme.
+    /// Set if Onefold replays it, whatever the scheme.
     pub onefold: Option<Onefold>,
     /// Copy that Onefold's index names. Schemes have theirs.
     pub index_copy: IndexCopy,
@@ -89,16 +89,16 @@ pub struct Run {
     pub memory_percent: u64,
     /// Time of the processor for a digest, in microseconds.
     pub digest_micros: u64,
-    /// On what.
+    /// Disks of the replay.
     pub disks: Disks,
-    /// Whether addresses that do not fit are squeezed, else wrapped.
+    /// True if addresses that do not fit are squeezed, false if they are wrapped.
     pub squeezes: bool,
-    /// Who submits.
+    /// Threads that submit.
     pub submitters: Submitters,
 }
 
 impl Run {
-    /// As the paper has it.
+    /// Returns the paper's setup for a trace and a scheme.
     pub const fn pod(trace: Profile, scheme: Scheme) -> Run {
         Run {
             trace,
@@ -113,13 +113,13 @@ impl Run {
         }
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory: the paper's, scaled by `memory_percent`.
     pub fn memory(&self) -> u64 {
         paper_memory(self.trace) * self.memory_percent / 100
     }
 }
 
-/// The memory that POD gives a trace (section 4.1).
+/// Returns the memory that POD gives a trace, in bytes (section 4.1).
 pub fn paper_memory(trace: Profile) -> u64 {
     match trace {
         Profile::WebVm => 100 << 20,
@@ -129,29 +129,29 @@ pub fn paper_memory(trace: Profile) -> u64 {
 
 /// The outcomes of all replays.
 pub struct Results {
-    /// Whether this is the short form.
+    /// True in the short form.
     pub quick: bool,
-    /// What replaces the stand-ins.
+    /// Traces that replace the stand-ins.
     pub sources: Sources,
     outcomes: Vec<(Run, Outcome)>,
     days: [OnceCell<Stated>; 3],
 }
 
 impl Results {
-    /// The outcome of a replay, which the figure must have asked for.
+    /// Returns the outcome of a replay, which the figure must have asked for; panics if it has not.
     pub fn of(&self, run: Run) -> &Outcome {
         let found = self.outcomes.iter().find(|(done, _)| *done == run);
         &found.unwrap_or_else(|| panic!("the figure did not ask for {run:?}")).1
     }
 
-    /// What the measured day of a trace has.
+    /// Returns the statistics of a trace's measured day, computed at first use.
     pub fn day(&self, trace: Profile) -> &Stated {
         let make = || self.sources.stated(trace, self.quick, &AtomicBool::new(false));
         // Files of a user have been read before; a stand-in can always be made.
         self.days[trace as usize].get_or_init(|| make().expect("a stand-in can be made"))
     }
 
-    /// Of these it is so.
+    /// Sets the statistics of a trace's measured day.
     fn has_day(&self, trace: Profile, stated: Stated) {
         let _ = self.days[trace as usize].set(stated);
     }
@@ -170,7 +170,7 @@ pub enum Stopped {
     Engine(String),
 }
 
-/// Does the replays, in so many threads.
+/// Replays all runs in `threads` threads, each distinct run once.
 pub fn run_all(
     runs: &[Run],
     sources: &Sources,
@@ -209,7 +209,7 @@ pub fn run_all(
     Ok(results)
 }
 
-/// What replays begin with that have equal disks and fold addresses in the same way.
+/// Initial state that replays share which have equal disks and fold addresses in the same way.
 struct Start {
     capacity: u64,
     layout: Layout,
@@ -249,7 +249,7 @@ impl Start {
     }
 }
 
-/// All replays of a trace. Its days are made once.
+/// Replays all runs of a trace. Its days are made once.
 fn of_trace(
     runs: &[Run],
     results: &Results,
@@ -368,7 +368,7 @@ fn disk(disks: &Disks) -> Result<Disk, Stopped> {
     disk_of(disks, 1)
 }
 
-/// The same, of which one byte in so many is rebuilt.
+/// Builds the array, of which one byte in `rebuilt_one_in` is rebuilt.
 fn disk_of(disks: &Disks, rebuilt_one_in: u64) -> Result<Disk, Stopped> {
     let drive = Arc::new(Drive::wd1600aajs_like());
     let write_cache = Some(if disks.write_cache { WriteCache::On } else { WriteCache::Off });

@@ -14,7 +14,7 @@ use crate::traces::stat::{Figures as Stated, Stat};
 use crate::traces::synthetic::{self, Profile};
 use crate::traces::{Options, Request, open};
 
-/// What chance begins with in the stand-ins of figures.
+/// Seed of the random numbers in the stand-ins of figures.
 pub const SEED: u64 = 1;
 /// The day of a stand-in that is measured (POD, section 4.1).
 pub const DAY: u32 = 15;
@@ -57,11 +57,11 @@ impl FromStr for Given {
     }
 }
 
-/// What replaces the stand-ins.
+/// Traces that replace the stand-ins.
 #[derive(Clone, Debug, Default)]
 pub struct Sources(Vec<Given>);
 
-/// When a request came.
+/// Time of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     /// On a day before.
@@ -73,7 +73,7 @@ pub enum When {
 }
 
 impl Sources {
-    /// A trace is given once.
+    /// Checks that each trace is given at most once, and takes them.
     pub fn new(given: Vec<Given>) -> Result<Sources, String> {
         for (at, one) in given.iter().enumerate() {
             if given[..at].iter().any(|other| other.trace == one.trace) {
@@ -86,7 +86,7 @@ impl Sources {
         Ok(Sources(given))
     }
 
-    /// Those that are given.
+    /// Returns the traces that are given.
     pub fn given(&self) -> &[Given] {
         &self.0
     }
@@ -95,7 +95,7 @@ impl Sources {
         self.0.iter().find(|given| given.trace == trace).map(|given| &given.files[..])
     }
 
-    /// Of what rows about a trace are measured.
+    /// Returns the kind of data that rows about a trace are measured of: real if its files are given.
     pub fn data(&self, trace: Profile) -> Data {
         if self.files(trace).is_some() { Data::Real } else { Data::Synthetic }
     }
@@ -152,7 +152,7 @@ impl Sources {
         }
     }
 
-    /// What the day that is measured has.
+    /// Computes the statistics of the measured day.
     pub fn stated(&self, trace: Profile, quick: bool, stop: &AtomicBool) -> Result<Stated, Stopped> {
         let mut stat = Stat::default();
         self.days(trace, quick, stop, |when, request| {
@@ -163,7 +163,7 @@ impl Sources {
         Ok(stat.finish(None))
     }
 
-    /// One more than the last block of a trace.
+    /// Returns one more than the last block of a trace.
     pub fn span(&self, trace: Profile, quick: bool, stop: &AtomicBool) -> Result<u64, Stopped> {
         if self.files(trace).is_none() {
             return Ok(synthetic::span(trace));

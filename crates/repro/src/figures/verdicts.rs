@@ -20,7 +20,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Name for readers.
+    /// Returns the name for readers.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Holds => "holds",
@@ -40,12 +40,12 @@ pub struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// Kind: a number that a stand-in was fitted to is predicted of a real trace.
+    /// Returns the kind: a number that a stand-in was fitted to is predicted of a real trace.
     pub fn kind(&self) -> Kind {
         self.row.and_then(|row| row.kind).unwrap_or(self.claim.kind)
     }
 
-    /// Outcome.
+    /// Returns the outcome: a claim without a value is not measured.
     pub fn verdict(&self) -> Verdict {
         match self.row.map(|row| (row.ours, row.within)) {
             Some((Some(_), Some(true))) => Verdict::Holds,
@@ -54,7 +54,7 @@ impl Judged<'_> {
         }
     }
 
-    /// Source of the data; none if nothing was measured.
+    /// Returns the source of the data; none if nothing was measured.
     pub fn data(&self) -> Option<Data> {
         self.row.map(|row| row.data)
     }
@@ -65,10 +65,10 @@ impl Judged<'_> {
     }
 }
 
-/// How many claims of a kind hold, and how many there are.
+/// Number of claims of a kind, and of those that hold.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct Count {
-    /// In their bands.
+    /// Claims that hold, with values in their bands.
     pub held: usize,
     /// All, those that were not measured among them.
     pub all: usize,
@@ -133,7 +133,7 @@ pub struct Judgement<'a> {
 }
 
 impl Judgement<'_> {
-    /// Score of these claims.
+    /// Counts the score of these claims.
     pub fn score(&self) -> Score {
         Score::of(self.judged.iter().copied())
     }
@@ -188,7 +188,7 @@ struct OfClaim<'a> {
     note: &'a str,
 }
 
-/// The verdicts as JSON: of each paper the score and its claims.
+/// Formats the verdicts as JSON: of each paper the score and its claims.
 pub fn json(judgements: &[Judgement<'_>], command: &str, commit: &str) -> String {
     let of_claim = |judged: &Judged<'_>| -> OfClaim<'_> {
         let (claim, (low, high)) = (judged.claim, judged.claim.band());

@@ -9,7 +9,7 @@ use super::disks::Target;
 use super::{EXTENT, Level, Simulation};
 use sim::disks::{Class, Command, Op};
 
-/// What a reader still has to do for what it reads.
+/// Commands that a reader still has to do for its file.
 type Steps = VecDeque<(Target, Command)>;
 
 impl Simulation<'_> {

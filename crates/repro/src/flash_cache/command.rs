@@ -14,7 +14,7 @@ use super::workload::{Data, EXTENT, Shape, reads};
 use super::{Level, Setup, run as simulate};
 use sim::parallel::{cores, in_order};
 
-/// What of `repro flash-reads`.
+/// Arguments of `repro flash-reads`.
 #[derive(Args)]
 pub struct Arguments {
     /// Of the slides' sizes (200 GB of data, 520 GB of reads), one part in so many.
@@ -35,7 +35,7 @@ fn parse_alpha(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|alpha| (0.0..=4.0).contains(alpha)).ok_or("an exponent is a number from 0 to 4".into())
 }
 
-/// What is printed, as JSON.
+/// Report that is printed, as JSON.
 #[derive(Serialize)]
 struct Said {
     store_bytes: u64,
@@ -45,7 +45,7 @@ struct Said {
     policies: Vec<Counted>,
 }
 
-/// What a policy comes to.
+/// Results of a policy.
 #[derive(Serialize)]
 struct Counted {
     policy: String,

@@ -39,12 +39,12 @@ impl Disks {
         Ok(Disks { store: [one(), one()], container_bytes, flash, now: 0, tag: 0 })
     }
 
-    /// The time.
+    /// Returns the present virtual time.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// What the flash has written and erased.
+    /// Returns the bytes that the flash has written and erased; zeros without a model of the flash.
     pub fn wear(&self) -> Wear {
         match &self.flash {
             Some(Disk::Flash(flash)) => flash.wear(),

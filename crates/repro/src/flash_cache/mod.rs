@@ -24,7 +24,7 @@ const DAY: Nanos = 24 * 3600 * 1_000_000_000;
 /// Bytes that are kept for each chunk in its container, beside its content: digest, place, length.
 const CHUNK_ENTRY: u64 = 64;
 
-/// What is cached as one.
+/// Unit of caching.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Level {
     /// Chunks, an extent at a time.
@@ -33,7 +33,7 @@ pub enum Level {
     Containers,
 }
 
-/// How a miss is handled.
+/// Handling of a miss.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Handling {
     /// As on the slides: the whole container is read and, if admitted, written to flash; the reader waits for both.
@@ -45,13 +45,13 @@ pub enum Handling {
 /// One run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Setup {
-    /// What decides.
+    /// Policy that decides.
     pub policy: Policy,
-    /// What is cached as one.
+    /// Unit of caching.
     pub level: Level,
     /// Bytes of flash for the cache.
     pub cache_bytes: u64,
-    /// Whether disks take part, and how a miss is handled there; else only counts come out.
+    /// Handling of a miss on the disks, if disks take part; else only counts come out.
     pub disks: Option<Handling>,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
@@ -68,7 +68,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Containers of chunks of 4 KiB, no disks.
+    /// Creates a setup with containers of chunks of 4 KiB, and without disks.
     pub fn new(policy: Policy, cache_bytes: u64) -> Setup {
         Setup {
             policy,
@@ -96,7 +96,7 @@ pub struct Quadrants {
     pub unpopular: f64,
 }
 
-/// What came out.
+/// Results of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Outcome {
     /// Reads of containers, or of extents.
@@ -126,7 +126,7 @@ impl Outcome {
         100.0 * self.hits as f64 / self.accesses.max(1) as f64
     }
 
-    /// GiB written to flash.
+    /// Returns the GiB written to flash.
     pub fn written_gib(&self) -> f64 {
         self.written_bytes as f64 / (1u64 << 30) as f64
     }
@@ -137,7 +137,7 @@ pub fn run(data: &Data, files: &[u32], setup: &Setup) -> Result<Outcome, String>
     Ok(run_in_parts(data, files, setup, 1)?.pop().unwrap_or_default())
 }
 
-/// The same, with the counts of each of so many equal parts by itself. Quadrants, time and wear are of all up to the end of the part.
+/// Executes a run and returns the counts of each of `parts` equal parts. Quadrants, time and wear are of all up to the end of the part.
 pub fn run_in_parts(data: &Data, files: &[u32], setup: &Setup, parts: usize) -> Result<Vec<Outcome>, String> {
     let mut simulation = Simulation::new(data, setup, files.len())?;
     let mut outcomes = Vec::new();
@@ -242,7 +242,7 @@ impl<'a> Simulation<'a> {
         Ok(simulation)
     }
 
-    /// Files come one after another, and each adds a reference to what it has: what the cache wants of that is written.
+    /// Ingests the files one after another. Each adds a reference to its contents, and the cache writes those that it admits.
     fn ingest(&mut self) {
         let data = self.data;
         let mut references = vec![0u16; self.accesses.len()];
@@ -275,7 +275,7 @@ impl<'a> Simulation<'a> {
         self.began = self.disks.as_ref().map_or(0, Disks::now);
     }
 
-    /// When the next file is read, by the clock of policies.
+    /// Returns the time at which the next file is read, by the clock of policies.
     fn next_time(&mut self) -> Nanos {
         let passed = u128::from(DAY * self.setup.days) * u128::from(self.files_read);
         self.files_read += 1;
@@ -384,7 +384,7 @@ impl<'a> Simulation<'a> {
         self.writing.clear();
     }
 
-    /// Bytes of the entries of the chunks of so many bytes.
+    /// Returns the bytes of the entries of the chunks in `bytes` bytes.
     fn entries(&self, bytes: u64) -> u64 {
         entries(bytes, self.setup.chunk_bytes)
     }
@@ -411,7 +411,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Bytes of the entries of chunks of this size, in so many bytes of them.
+/// Returns the bytes of the entries of chunks of this size, in `bytes` bytes of them; a multiple of 512.
 fn entries(bytes: u64, chunk_bytes: u64) -> u64 {
     (bytes / chunk_bytes * CHUNK_ENTRY).next_multiple_of(512)
 }

@@ -39,7 +39,7 @@ fn popular_files_are_read_as_zipf_says() {
     }
 }
 
-/// A cache that treats each chunk by itself, beside the one that treats an extent as one.
+/// Checks that a cache which treats each chunk by itself agrees with the one that treats an extent as one.
 #[test]
 fn extents_stand_for_their_chunks() {
     let shape = Shape { bytes: 256 << 20, read_bytes: 512 << 20, ..SMALL };
@@ -118,7 +118,7 @@ fn disks_change_the_time_and_nothing_else() {
     assert_eq!((bare.hits, bare.written_bytes), (0, 0));
 }
 
-/// Exponential with mean 2, rounded down: 1 / (e^0.5 - 1) = 1.54 in the mean, and none for 39 % of all.
+/// Checks the drawn references: exponential with mean 2, rounded down: 1 / (e^0.5 - 1) = 1.54 in the mean, and none for 39 % of all.
 #[test]
 fn references_are_drawn_and_have_nothing_to_do_with_what_is_popular() {
     let shape = Shape { unit: Unit::Containers, bytes: 40 << 30, others: 2.0, ..SMALL };
@@ -145,7 +145,7 @@ fn memory_in_front_takes_what_it_has_and_the_rest_is_as_without_it() {
     assert_eq!(Outcome { memory_hits: 3, ..seen }, outcome);
 }
 
-/// Ingest writes what the most files have, and reads change nothing.
+/// Checks that ingest writes the extents that the most files have, and that reads change nothing.
 #[test]
 fn sar_at_ingest_has_what_the_most_files_share() {
     let data = Data::new(&SMALL);

@@ -16,7 +16,7 @@ const FILE_POWERS: u64 = 7;
 /// One file in so many has a copy of a part of an earlier one.
 const COPIES_ONE_IN: u64 = 4;
 
-/// What is read as one.
+/// Unit of reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Files of 64 KiB to 4 MiB, deduplicated.
@@ -34,14 +34,14 @@ pub struct Shape {
     pub container_bytes: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// What is read.
+    /// Unit that is read.
     pub unit: Unit,
     /// The exponent of Zipf's law.
     pub alpha: f64,
     /// Files that share a container beside its own, in the mean, of [`Unit::Containers`]: drawn for each by an exponential distribution,
     /// whoever is popular. (In [`Unit::Files`] deduplication says it.)
     pub others: f64,
-    /// What chance begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -61,15 +61,15 @@ impl Shape {
 /// A part of a file that lies in one container in one piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Where.
+    /// Container of the piece.
     pub container: u32,
     /// The first extent within it.
     pub first: u32,
-    /// How many.
+    /// Number of extents.
     pub extents: u32,
 }
 
-/// What is stored.
+/// Stored containers and files.
 #[derive(Clone, Debug)]
 pub struct Data {
     /// Containers.
@@ -78,7 +78,7 @@ pub struct Data {
     pub extents_per_container: u32,
     /// Of all files, one after another.
     pub pieces: Vec<Piece>,
-    /// Where the pieces of each file begin, and the end.
+    /// Number of the first piece of each file, and the end.
     files: Vec<u32>,
     /// Files that use each container.
     pub references: Vec<u16>,
@@ -109,7 +109,7 @@ impl Data {
         data
     }
 
-    /// So many containers, each of which is a file.
+    /// Creates `containers` containers, each of which is a file.
     pub fn of_containers(containers: u32, container_bytes: u64) -> Data {
         let extents_per_container = (container_bytes / EXTENT) as u32;
         let piece = |container| Piece { container, first: 0, extents: extents_per_container };
@@ -123,7 +123,7 @@ impl Data {
         }
     }
 
-    /// Other files share containers.
+    /// Draws the other files that share each container, from an exponential distribution with mean `others`.
     fn share(&mut self, others: f64, random: &mut Random) {
         for references in &mut self.references {
             // Above 0, up to 1.
@@ -154,7 +154,7 @@ impl Data {
         }
     }
 
-    /// The file that is coming begins with at most so many extents of another one: how many it got.
+    /// Starts the file that is coming with at most `most` extents of another one; returns the number copied.
     fn copy(&mut self, file: usize, most: u32) -> u32 {
         let mut left = most;
         for at in self.files[file]..self.files[file + 1] {
@@ -185,24 +185,24 @@ impl Data {
         self.files.push(self.pieces.len() as u32);
     }
 
-    /// Whether a piece is a small part of a larger file, away from the rest of it.
+    /// Returns true if a piece is a small part of a larger file, away from the rest of it.
     pub fn is_fragment(&self, file: u32, piece: &Piece) -> bool {
         let extents: u32 = self.file(file).1.iter().map(|piece| piece.extents).sum();
         piece.extents * 4 <= self.extents_per_container.min(extents)
     }
 
-    /// The extents of a piece.
+    /// Returns the extents of a piece.
     pub fn extents_of(&self, piece: &Piece) -> std::ops::Range<u32> {
         let first = piece.container * self.extents_per_container + piece.first;
         first..first + piece.extents
     }
 
-    /// How many files there are.
+    /// Returns the number of files.
     pub fn files(&self) -> usize {
         self.files.len() - 1
     }
 
-    /// The pieces of a file, and the number of the first.
+    /// Returns the number of the first piece of a file, and its pieces.
     pub fn file(&self, file: u32) -> (u32, &[Piece]) {
         let (from, to) = (self.files[file as usize], self.files[file as usize + 1]);
         (from, &self.pieces[from as usize..to as usize])
@@ -238,7 +238,7 @@ impl Reads {
         Reads { weights, order, random }
     }
 
-    /// The next one.
+    /// Draws the next file.
     pub fn draw(&mut self) -> u32 {
         let all = self.weights.last().copied().expect("there is a file");
         let at = self.random.below(all);
@@ -246,7 +246,7 @@ impl Reads {
     }
 }
 
-/// A list of files to read, until so many bytes are read.
+/// Draws files to read until `read_bytes` bytes are read.
 pub fn reads(shape: &Shape, data: &Data) -> Vec<u32> {
     let mut source = Reads::new(shape, data);
     let mut left = shape.read_bytes;

@@ -9,7 +9,7 @@ pub struct Bits {
 }
 
 impl Bits {
-    /// An empty set of numbers below `bound`.
+    /// Creates an empty set of numbers below `bound`.
     pub fn new(bound: u64) -> Bits {
         Bits { words: vec![0; bound.div_ceil(64) as usize], count: 0 }
     }

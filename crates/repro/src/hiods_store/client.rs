@@ -64,7 +64,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Throughput in MiB a second, which the paper calls MB.
+    /// Returns the throughput in MiB a second, which the paper calls MB.
     pub fn rate(&self) -> f64 {
         self.requests as f64 * BLOCK as f64 / (1 << 20) as f64 * 1e9 / self.time.max(1) as f64
     }
@@ -81,7 +81,7 @@ impl Contents {
         Contents { distribution: distribution.clone(), next_unique: distribution.shared_contents() as Content }
     }
 
-    /// The most there may be, of so many draws.
+    /// Returns an upper bound of the contents of `draws` draws.
     fn bound(distribution: &Distribution, draws: u64) -> u64 {
         distribution.shared_contents() + draws + 1
     }
@@ -189,7 +189,7 @@ impl WriteBack {
         }
     }
 
-    /// A page becomes dirty; returns when there was room for it.
+    /// Makes a page dirty; returns the time at which there was room for it.
     fn dirty(&mut self, page: u64, content: Content, now: Nanos, server: &mut Server) -> Nanos {
         let mut now = now;
         while !self.dirty.has(page) && self.dirty.count >= self.most {
@@ -299,7 +299,7 @@ impl Reader {
         if reads_on { (end - DRIVE.read_nanos).max(now) } else { end }
     }
 
-    /// Sum of latencies.
+    /// Reads in order with read-ahead; returns the sum of latencies.
     fn in_order(&mut self, case: &Case, outcome: &mut Outcome) -> Nanos {
         let blocks = case.scale.blocks() / case.workers;
         let mut latencies = 0;
@@ -328,7 +328,7 @@ impl Reader {
         latencies
     }
 
-    /// Sum of latencies.
+    /// Reads at random places; returns the sum of latencies.
     fn anywhere(&mut self, case: &Case, outcome: &mut Outcome) -> Nanos {
         let mut latencies = 0;
         let nothing = Distribution::parse("nothing", "0 1").expect("a distribution");
@@ -378,7 +378,7 @@ impl Lru {
         }
     }
 
-    /// A page is used; returns whether it was there.
+    /// Makes a page the most recently used; returns true if it was cached.
     fn touch(&mut self, page: u64) -> bool {
         let was_there = !self.is_in.add(page);
         let page = page as u32;
@@ -415,7 +415,7 @@ mod tests {
         Case { pattern, workers, keeping, scale: SCALE, seed: 1 }
     }
 
-    /// All ways, patterns and workers: every content is stored once when everything is processed.
+    /// Checks for all ways, patterns and workers that every content is stored once when everything is processed.
     #[test]
     fn each_content_is_stored_once_whatever_the_way() {
         let ways = [Way::Inline, Way::Offline, Way::Beside, Way::Goal(Unit::Requests)];

@@ -109,7 +109,7 @@ pub struct Lsm {
 }
 
 impl Lsm {
-    /// An empty database of keys below `bound`, with entries of so many bytes, `scale` times smaller than LevelDB's.
+    /// Creates an empty database of keys below `bound`, with entries of `entry_bytes` bytes, `scale` times smaller than LevelDB's.
     pub fn new(order: Order, bound: u64, entry_bytes: u64, scale: u64) -> Lsm {
         let entries = |bytes: u64| (bytes / scale / entry_bytes).max(4);
         let limit = |level: usize| entries(LEVEL_1) * TIMES.pow(level.saturating_sub(1) as u32);
@@ -130,7 +130,7 @@ impl Lsm {
         }
     }
 
-    /// Tables that a look for a key searches, the one in memory among them.
+    /// Counts the tables that a lookup of a key searches, the one in memory among them.
     pub fn searched(&self, key: Key) -> u64 {
         let (place, found) = (self.order.place(key), self.found_in[key as usize]);
         let mut searched = 1;
@@ -174,7 +174,7 @@ impl Lsm {
         (1..LEVELS - 1).find(|level| size(level) > self.limits[*level]).map(Merge::Level)
     }
 
-    /// Entries that a merge reads; none if it only moves a table.
+    /// Returns the entries that a merge reads; 0 if it only moves a table.
     fn reads(&self, merge: &Merge) -> u64 {
         match merge {
             Merge::Flush => self.full.as_ref().map_or(0, |table| table.len() as u64),
@@ -201,7 +201,7 @@ impl Lsm {
         above + self.levels[level][overlapping].iter().map(|table| table.len() as u64).sum::<u64>()
     }
 
-    /// The table of a level that is merged next: the first behind the last one, and from the front again.
+    /// Returns the index of the table of a level that is merged next: the first behind the last one, and from the front again.
     fn chosen(&self, level: usize) -> usize {
         let tables = &self.levels[level];
         let behind = self.merged_up_to[level];
@@ -278,7 +278,7 @@ fn covers(table: &[u32], place: u32) -> bool {
     table.first().is_some_and(|first| *first <= place) && table.last().is_some_and(|last| place <= *last)
 }
 
-/// Two sorted tables as one, each entry once.
+/// Merges two sorted tables, each entry once.
 fn merged(above: &[u32], below: &[u32]) -> Table {
     let mut merged: Table = Vec::with_capacity(above.len() + below.len());
     let (mut one, mut other) = (above, below);
@@ -324,7 +324,7 @@ impl Databases {
         Databases { databases, entry, under_way: None, turn: 0, waited: 0, worked: 0 }
     }
 
-    /// One of them.
+    /// Returns one of the databases.
     pub fn of(&self, database: usize) -> &Lsm {
         &self.databases[database]
     }

@@ -39,7 +39,7 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Empty maps, for so many contents and blocks.
+    /// Creates empty maps for `contents` contents and `blocks` blocks.
     pub fn new(keeping: Keeping, parameters: &Parameters, scale: Scale, contents: u64, blocks: u64) -> Maps {
         let database = |order, bound, bytes| Lsm::new(order, bound, bytes, scale.0);
         let databases = || {
@@ -80,7 +80,7 @@ impl Maps {
         }
     }
 
-    /// Entries that merges and flushes wrote, for each that was put; 0 in memory.
+    /// Returns the entries that merges and flushes wrote, for each that was put; 0 in memory.
     pub fn write_amplification(&self) -> f64 {
         self.databases.as_ref().map_or(0.0, |databases| {
             let all = [Map::Index, Map::Reverse, Map::Metadata].map(|map| databases.of(map as usize));
@@ -89,7 +89,7 @@ impl Maps {
         })
     }
 
-    /// Time for which the merging thread worked, and for which writers waited for it.
+    /// Returns the time for which the merging thread worked, and for which writers waited for it.
     pub fn merging(&self) -> (Nanos, Nanos) {
         self.databases.as_ref().map_or((0, 0), |databases| (databases.worked, databases.waited))
     }

@@ -71,12 +71,12 @@ pub const CALIBRATED: Parameters = Parameters { native: [9_000, 10_170, 15_830],
 pub struct Scale(pub u64);
 
 impl Scale {
-    /// Blocks of a load.
+    /// Returns the blocks of a load.
     pub fn blocks(self) -> u64 {
         PAPER_BLOCKS / self.0
     }
 
-    /// Pages of the page cache: what table 8 leaves of 16 GB.
+    /// Returns the pages of the page cache: the part of 16 GB that table 8 leaves.
     pub fn pages(self, keeping: Keeping) -> u64 {
         let used: u64 = match keeping {
             Keeping::Native => 4_980_000_000,
@@ -110,7 +110,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Requests of 4 KiB a second in this unit, rounded down.
+    /// Converts requests of 4 KiB a second to this unit, rounded down.
     pub fn of(self, requests: u64) -> u64 {
         match self {
             Unit::Requests => requests,

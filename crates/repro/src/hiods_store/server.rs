@@ -58,7 +58,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// An idle server. Its background wakes `times` more often than the paper's.
+    /// Creates an idle server. Its background wakes `times` more often than the paper's.
     pub fn new(store: Store, way: Way, parameters: &Parameters, times: u64, feedback: Loop) -> Server {
         Server {
             now: 0,
@@ -109,7 +109,7 @@ impl Server {
         self.measure();
     }
 
-    /// Nobody asks for anything until `time`: the background goes on by itself.
+    /// Advances to `time` without client requests: the background goes on.
     pub fn rest_until(&mut self, time: Nanos) {
         while self.now < time && self.has_background() && self.background_at < time {
             self.now = self.now.max(self.background_at);

@@ -64,7 +64,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// An empty store for so many logical blocks and contents.
+    /// Creates an empty store for the logical blocks of `scale` and `contents` contents.
     pub fn new(keeping: Keeping, parameters: &Parameters, scale: Scale, contents: u64) -> Store {
         let blocks = scale.blocks();
         // Offline a block and its copy exist for a while.
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Blocks that wait for the background.
+    /// Returns the number of blocks that wait for the background.
     pub fn pending(&self) -> u64 {
         self.dirty.count
     }
@@ -109,7 +109,7 @@ impl Store {
         self.free.pop_front().expect("twice as many blocks as are written")
     }
 
-    /// The DirtyQueue is an array in memory in both versions (section 4.2).
+    /// Takes a block from the DirtyQueue, an array in memory in both versions (section 4.2).
     fn take_dirty(&mut self, logical: u64, now: &mut Nanos) -> Option<(Content, Physical)> {
         *now += MISS;
         self.dirty.remove(logical).then(|| self.dirty_blocks[logical as usize])
@@ -160,7 +160,7 @@ impl Store {
         self.maps.put(Map::Metadata, logical as u32, false, now)
     }
 
-    /// A write whose duplicate is looked for at once (section 3.2).
+    /// Writes a block whose duplicate is looked up at once (section 3.2).
     pub fn inline(&mut self, logical: u64, content: Content, mut now: Nanos) -> Done {
         if let Some((_, pending)) = self.take_dirty(logical, &mut now) {
             self.free.push_back(pending);
@@ -175,7 +175,7 @@ impl Store {
         Done { at: now, writes: is_new.then_some(physical) }
     }
 
-    /// A write that is left to the background (section 3.3).
+    /// Writes a block that is left to the background (section 3.3).
     pub fn offline(&mut self, logical: u64, content: Content, mut now: Nanos) -> Done {
         let physical = match self.take_dirty(logical, &mut now) {
             Some((_, pending)) => pending,
@@ -193,7 +193,8 @@ impl Store {
         Done { at: now, writes: Some(physical) }
     }
 
-    /// One block of the background (section 3.4), in the order of the DirtyQueue, an array by logical address. False if there is none.
+    /// Processes one block of the background (section 3.4), in the order of the DirtyQueue, an array by logical address. Returns false if
+    /// there is none.
     pub fn background(&mut self, now: &mut Nanos) -> bool {
         let Some(logical) = self.dirty.next_from(self.cursor) else { return false };
         self.cursor = (logical + 1) % self.metadata.len() as u64;
@@ -208,7 +209,7 @@ impl Store {
         true
     }
 
-    /// Blocks that hold a content that the Index knows.
+    /// Returns the number of blocks that hold a content that the Index knows.
     pub fn stored(&self) -> u64 {
         self.index.iter().filter(|indexed| indexed.physical != NONE).count() as u64
     }
@@ -242,7 +243,7 @@ mod tests {
     use crate::hiods_store::CALIBRATED;
     use sim::random::Random;
 
-    /// Any mix of inline, offline and background keeps each content once and references right.
+    /// Checks that any mix of inline, offline and background keeps each content once and references right.
     #[test]
     fn any_mix_of_the_three_ways_keeps_references() {
         for keeping in [Keeping::Memory, Keeping::Device] {
@@ -266,7 +267,7 @@ mod tests {
         }
     }
 
-    /// An inline write of a new content takes a look at two maps and a change of all three; a duplicate one change fewer.
+    /// Checks that an inline write of a new content takes a lookup in two maps and a change of all three; a duplicate one change fewer.
     #[test]
     fn a_duplicate_takes_less_than_a_new_content() {
         for keeping in [Keeping::Memory, Keeping::Device] {

@@ -30,7 +30,7 @@ const NEW_IN: u64 = 10;
 const CATALOGUE_NUMBER: u32 = 1 << 20;
 const NEW_NUMBER: u32 = 1 << 29;
 
-/// What the clients do for a while.
+/// Mix of reads and writes in a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Burst {
     /// 95 % reads.
@@ -42,7 +42,7 @@ pub enum Burst {
 }
 
 impl Burst {
-    /// As tables name it.
+    /// Returns the name that tables use.
     pub fn name(self) -> &'static str {
         match self {
             Burst::Reads => "reads",
@@ -52,30 +52,31 @@ impl Burst {
     }
 }
 
-/// How much is read and written.
+/// Amounts that are read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Blocks that are read.
     pub read_blocks: u64,
-    /// Extents of the catalogue,
+    /// Extents of the catalogue.
     pub extents: u64,
-    /// each of so many blocks.
+    /// Blocks of each extent.
     pub extent_blocks: u64,
 }
 
 impl Shape {
-    /// What is read fits into nine tenths of the memory; what is written again and again, with an index that is nearly as large.
+    /// Sizes the load for a memory: the blocks that are read fit into nine tenths of it; the blocks that are written again and again do so
+    /// with an index that is nearly as large.
     pub fn for_memory(memory: u64) -> Shape {
         let extent_blocks = 8;
         Shape { read_blocks: memory * 9 / 10 / 4096, extents: memory * 3 / 4 / 16 / extent_blocks, extent_blocks }
     }
 
-    /// Requests of a burst of reads: as much time of the device as a burst of writes can save.
+    /// Returns the requests of a burst of reads, which can save as much device time as a burst of writes.
     pub fn read_requests(&self) -> u64 {
         2 * self.write_requests()
     }
 
-    /// Requests of a burst of writes: three for each extent of the catalogue.
+    /// Returns the requests of a burst of writes: three for each extent of the catalogue.
     pub fn write_requests(&self) -> u64 {
         3 * self.extents
     }
@@ -111,7 +112,7 @@ struct UnderWay {
     reads: Option<u64>,
 }
 
-/// What the clients have asked for so far.
+/// Totals of the clients so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     /// Blocks.
@@ -132,7 +133,7 @@ pub struct Client {
     random: Random,
     blocks: Zipf,
     extents: Zipf,
-    /// Which extents of the catalogue have been written.
+    /// Set for each extent of the catalogue that has been written.
     written: Vec<bool>,
     /// The first number of each extent that was appended.
     log: Vec<u32>,
@@ -147,7 +148,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Clients that have not done anything yet.
+    /// Creates clients without requests so far.
     pub fn new(shape: Shape, seed: u64) -> Client {
         Client {
             shape,
@@ -167,7 +168,7 @@ impl Client {
         }
     }
 
-    /// What has been asked for so far, and what came of it.
+    /// Returns the totals so far, with the blocks that the engine removed.
     pub fn tally(&self, machine: &Machine) -> Tally {
         let counts = Counts { removed: machine.engine.write_counts().removed.blocks, ..self.counts };
         let Client { requests, latency, read_latency, .. } = *self;
@@ -219,12 +220,12 @@ impl Client {
         true
     }
 
-    /// An extent of the catalogue, by Zipf's law.
+    /// Draws an extent of the catalogue by Zipf's law.
     pub fn draw_extent(&mut self) -> u64 {
         self.extents.draw(&mut self.random)
     }
 
-    /// An extent of the catalogue, each as likely as any other.
+    /// Draws an extent of the catalogue, each with the same probability.
     pub fn draw_any(&mut self) -> u64 {
         self.random.below(self.shape.extents)
     }
@@ -260,7 +261,7 @@ impl Client {
         true
     }
 
-    /// A request has its answer, and it is a good one.
+    /// Checks the answer of a request and counts it; a read must return the content of its block.
     fn answered(&mut self, machine: &Machine, token: u64, result: Result<Vec<Cells>, engine::Error>) -> Checked {
         let Some(request) = self.under_way.remove(&token) else {
             return violated(format!("request {token} is answered twice"));
@@ -285,7 +286,7 @@ impl Client {
         Ok(())
     }
 
-    /// What a block must hold.
+    /// Returns the content that a block must have.
     fn content(&self, machine: &Machine, block: u64) -> Cells {
         let blocks = self.shape.extent_blocks;
         match block.checked_sub(self.shape.read_blocks) {
@@ -317,7 +318,7 @@ impl Client {
         Ok(())
     }
 
-    /// A request for so many blocks: a read, unless it becomes a write (`Machine::write`).
+    /// Makes a request for `blocks` blocks: a read, unless it becomes a write (`Machine::write`).
     fn request<'a>(&self, first: u64, blocks: u64) -> Submit<'a> {
         let operation = Operation::Read { object: 0 };
         Submit {

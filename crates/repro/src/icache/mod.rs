@@ -35,19 +35,19 @@ const WRITE_BUFFERS: u32 = 1024;
 const SPARE_BYTES: u64 = 4 << 30;
 /// After opening: until the background has nothing to do.
 const REST: Nanos = 20_000_000_000;
-/// What is swept: requests between two looks, and the least that the boundary moves in thousandths.
+/// Intervals of the parameter sweep: requests between two looks at the hits.
 pub const INTERVALS: [u32; 3] = [256, 1000, 4000];
-/// The other one.
+/// Units of the parameter sweep: the least that the boundary moves, in thousandths.
 pub const UNITS: [u32; 3] = [5, 10, 20];
 /// Samples of a phase.
 const SAMPLES: u64 = 100;
 /// Blocks that are read at the end and compared.
 const VERIFIED: u64 = 500;
 
-/// What chance begins with, if nothing else is said.
+/// Default seed.
 pub const SEED: u64 = 5;
 
-/// How the memory is divided.
+/// Division of the memory between index and read cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Division {
     /// So many percent of it are index, the rest read cache.
@@ -56,16 +56,16 @@ pub enum Division {
     Adaptive(Adaptive),
 }
 
-/// How the engine divides it.
+/// Parameters of the engine's division.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Adaptive {
-    /// By what.
+    /// Rule that divides it.
     pub rule: Rule,
     /// Requests between two looks at the hits: N_int.
     pub interval: u32,
     /// The least that the boundary moves, in thousandths: S_unit.
     pub unit: u32,
-    /// Whether the engine knows what hits are worth; otherwise all are worth the same.
+    /// True if the engine knows the cost that each kind of hit saves; otherwise all hits count the same.
     pub knows_costs: bool,
     /// One digest in so many is in the ghosts of the index.
     pub sampled_one_in: u32,
@@ -86,7 +86,7 @@ impl Adaptive {
 }
 
 impl Division {
-    /// As tables name it.
+    /// Returns the name that tables use; parameters with their default are left out.
     pub fn name(self) -> String {
         match self {
             Division::Fixed(percent) => format!("{percent} %"),
@@ -114,9 +114,9 @@ impl Division {
 /// A stretch of time in which the clients do one thing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Phase {
-    /// What they do.
+    /// Mix of reads and writes that they do.
     pub burst: Burst,
-    /// For so many requests.
+    /// Number of requests of the phase.
     pub requests: u64,
 }
 
@@ -127,13 +127,13 @@ pub struct Plan {
     pub name: &'static str,
     /// Bytes that are divided.
     pub memory: u64,
-    /// What is read and written.
+    /// Amounts that are read and written.
     pub shape: Shape,
-    /// What comes after what.
+    /// Phases in their order.
     pub phases: Vec<Phase>,
     /// The first ones of them, which do not count.
     pub warm_up: usize,
-    /// What chance begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -147,7 +147,7 @@ impl Plan {
         Plan { name: "alternating", memory, shape, phases, warm_up: 2, seed: SEED }
     }
 
-    /// A mix that stays the same: as many requests as in the alternating workload.
+    /// Plans a mix that stays the same: as many requests as in the alternating workload.
     pub fn steady(memory: u64, rounds: usize) -> Plan {
         let shape = Shape::for_memory(memory);
         let requests = shape.read_requests() + shape.write_requests();
@@ -160,7 +160,7 @@ impl Plan {
     }
 }
 
-/// What was asked for, and what of it the device was spared.
+/// Requested blocks, and those that needed no access to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Blocks read.
@@ -183,93 +183,93 @@ impl Counts {
         }
     }
 
-    /// Time of the device that was saved.
+    /// Returns the device time that was saved.
     pub fn saved(&self) -> Nanos {
         self.read_hits * read_nanos() + self.removed * write_nanos()
     }
 
-    /// Time of the device that could have been saved at best.
+    /// Returns the device time that could have been saved at best.
     pub fn savable(&self) -> Nanos {
         self.reads * read_nanos() + self.known * write_nanos()
     }
 
-    /// The share that was saved, in percent.
+    /// Returns the saved share of the device time that could have been saved, in percent.
     pub fn saved_percent(&self) -> f64 {
         percent(self.saved(), self.savable())
     }
 }
 
-/// A share, in percent.
+/// Returns `part` of `whole` in percent; 0 of 0 is 0.
 fn percent(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole.max(1) as f64
 }
 
-/// What a read of one block takes on an idle device.
+/// Returns the time of a one-block read on an idle device.
 pub fn read_nanos() -> Nanos {
     Device::new(SSD).submit(0, Command::Read(BLOCK_BYTES))
 }
 
-/// What a write of one block takes on an idle device.
+/// Returns the time of a one-block write on an idle device.
 pub fn write_nanos() -> Nanos {
     Device::new(SSD).submit(0, Command::Write(BLOCK_BYTES))
 }
 
-/// How things stood at some moment, and what happened since the sample before.
+/// State at a moment, and counts since the sample before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     /// Requests answered so far.
     pub requests: u64,
     /// The number of the phase.
     pub phase: usize,
-    /// Bytes of the index,
+    /// Bytes of the index.
     pub index_bytes: u64,
-    /// and of the read cache.
+    /// Bytes of the read cache.
     pub read_bytes: u64,
-    /// Since the last sample.
+    /// Counts since the last sample.
     pub counts: Counts,
 }
 
 impl Sample {
-    /// The share of the divided memory that is index, in percent.
+    /// Returns the share of the divided memory that is index, in percent.
     pub fn index_percent(&self) -> f64 {
         percent(self.index_bytes, self.index_bytes + self.read_bytes)
     }
 }
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// The division.
     pub division: Division,
-    /// Of the phases that count.
+    /// Counts of the phases that count.
     pub counts: Counts,
-    /// Requests in them,
+    /// Requests in the phases that count.
     pub requests: u64,
-    /// the sum of their latencies,
+    /// Sum of the latencies of these requests.
     pub latency: Nanos,
-    /// and the same of the reads among them.
+    /// Sum of the latencies of the reads among them.
     pub read_latency: Nanos,
     /// Virtual time that they took.
     pub nanos: Nanos,
-    /// What the engine counted, from the beginning on.
+    /// Counters of the engine, from the beginning on.
     pub engine: CacheCounts,
-    /// Of all phases.
+    /// Samples of all phases.
     pub samples: Vec<Sample>,
 }
 
 impl Outcome {
-    /// The mean latency of a request, in microseconds.
+    /// Returns the mean latency of a request, in microseconds.
     pub fn mean_latency_us(&self) -> f64 {
         self.latency as f64 / 1000.0 / self.requests.max(1) as f64
     }
 
-    /// The mean latency of a read, in microseconds.
+    /// Returns the mean latency of a read, in microseconds.
     pub fn mean_read_latency_us(&self) -> f64 {
         self.read_latency as f64 / 1000.0 / self.counts.reads.max(1) as f64
     }
 }
 
-/// Runs a workload with a division of its memory.
+/// Executes a workload with a division of its memory.
 pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
     let mapped = (plan.shape.read_blocks + plan.blocks_written()) * BLOCK_BYTES;
     let pool = Pool::new(mapped.next_multiple_of(1 << 30), SPARE_BYTES);
@@ -321,7 +321,7 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
     Ok(outcome)
 }
 
-/// The fixed divisions, in percent of the index, and those that the engine makes, with other intervals and units, too.
+/// Lists the fixed divisions, in steps of 10 % of the index, and the adaptive ones, also with other intervals and units.
 pub fn divisions() -> Vec<Division> {
     let fixed = (0..=100).step_by(10).map(Division::Fixed);
     let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
@@ -337,7 +337,7 @@ pub fn divisions() -> Vec<Division> {
     fixed.chain(adaptive.into_iter().map(Division::Adaptive)).collect()
 }
 
-/// All workloads with all divisions, or with those whose names have `only` in them.
+/// Executes all workloads with all divisions, or with those whose names contain `only`.
 pub fn run_all(memory: u64, rounds: usize, seed: u64, threads: usize, only: &str) -> Checked<Vec<Results>> {
     let mut plans = [(Plan::alternating(memory, rounds), divisions()), (Plan::steady(memory, rounds), divisions())];
     for (plan, divisions) in &mut plans {
@@ -360,7 +360,7 @@ pub fn run_all(memory: u64, rounds: usize, seed: u64, threads: usize, only: &str
         .collect()
 }
 
-/// The engine's limits: the same in every run, but for what is divided.
+/// Returns the limits of the engine: the same in every run, except for the divided memory.
 fn limits(plan: &Plan, division: Division, pool: &Pool) -> Checked<Limits> {
     let other = Limits::for_memory(OTHER_MEMORY, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory beside what is divided")))?;
@@ -388,8 +388,8 @@ fn limits(plan: &Plan, division: Division, pool: &Pool) -> Checked<Limits> {
     })
 }
 
-/// Requests of a phase until something has come to where it stays: until it is within `tolerance` of its mean over the phase's
-/// last quarter, at this sample and the next. `None`: there is nothing to measure.
+/// Counts the requests of a phase until a value settles: until it is within `tolerance` of its mean over the phase's last quarter, at this
+/// sample and the next. `None`: there is nothing to measure.
 pub fn settling(
     samples: &[Sample],
     value: impl Fn(&Sample) -> Option<f64>,

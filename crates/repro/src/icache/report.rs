@@ -11,7 +11,7 @@ use crate::icache::{
     Adaptive, Division, INTERVALS, Outcome, Plan, Sample, UNITS, percent, read_nanos, settling, write_nanos,
 };
 
-/// Where the tables begin in the document.
+/// Marker before the tables in the document.
 pub const BEGIN: &str = "<!-- made by `repro icache` -->";
 
 /// A workload and its runs.
@@ -23,19 +23,19 @@ pub struct Results {
 }
 
 impl Results {
-    /// The run with a division.
+    /// Returns the run with a division, if there is one.
     pub fn of(&self, division: Division) -> Option<&Outcome> {
         self.outcomes.iter().find(|outcome| outcome.division == division)
     }
 
-    /// The fixed division that saved most.
+    /// Returns the run of the fixed division that saved most.
     pub fn best_fixed(&self) -> Option<&Outcome> {
         let fixed = self.outcomes.iter().filter(|outcome| matches!(outcome.division, Division::Fixed(_)));
         fixed.max_by_key(|outcome| outcome.counts.saved())
     }
 }
 
-/// The tables of a workload, in Markdown.
+/// Formats the tables of a workload, in Markdown.
 pub fn tables(results: &Results) -> String {
     let mut text = table(results);
     for rule in [Rule::Curves, Rule::Paper] {
@@ -48,7 +48,7 @@ pub fn tables(results: &Results) -> String {
     text
 }
 
-/// What was saved with other intervals and units.
+/// Formats the saved share with other intervals and units.
 fn sweep_table(results: &Results, default: Adaptive) -> String {
     let name = Division::Adaptive(default).name();
     let mut text = format!("\n{}, `{name}`: of what could be saved, by N_int and S_unit\n\n| |", results.plan.name);
@@ -67,7 +67,7 @@ fn sweep_table(results: &Results, default: Adaptive) -> String {
     text
 }
 
-/// How long it takes to settle after a change of phase.
+/// Formats the requests that each division needs to settle after a change of phase; nothing if no phase is a pure burst.
 fn settling_table(results: &Results) -> String {
     let bursts = [Burst::Reads, Burst::Writes];
     if !results.plan.phases.iter().any(|phase| bursts.contains(&phase.burst)) {
@@ -159,7 +159,7 @@ pub fn runs_csv(all: &[Results]) -> String {
     text
 }
 
-/// What was saved by each fixed division, and by those that the engine makes.
+/// Plots the saved device time of each fixed division, and of the adaptive ones.
 pub fn divisions_figure(results: &Results) -> Chart {
     let point = |outcome: &Outcome| match outcome.division {
         Division::Fixed(percent) => Some((f64::from(percent), outcome.counts.saved_percent())),
@@ -185,7 +185,7 @@ pub fn divisions_figure(results: &Results) -> Chart {
     )
 }
 
-/// The division over time.
+/// Plots the division over time.
 pub fn time_figure(results: &Results) -> Chart {
     let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
     let mut lines = Vec::new();
@@ -214,7 +214,7 @@ pub fn phases(outcome: &Outcome) -> impl Iterator<Item = &[Sample]> {
     outcome.samples.chunk_by(|one, other| one.phase == other.phase)
 }
 
-/// The share of what could be saved by what a burst is about, in percent.
+/// Returns the saved share for the main requests of a burst, in percent; nothing if there were none.
 pub fn main_hits(burst: Burst, sample: &Sample) -> Option<f64> {
     let counts = sample.counts;
     let (part, whole) = match burst {
@@ -225,8 +225,7 @@ pub fn main_hits(burst: Burst, sample: &Sample) -> Option<f64> {
     (whole > 0).then(|| percent(part, whole))
 }
 
-/// The mean number of requests after a change of phase until something is where it settles, for the phases of one kind that
-/// count.
+/// Returns the mean number of requests from a change of phase until a value settles, over the phases of one kind that count.
 fn requests_to_settle(
     plan: &Plan,
     outcome: &Outcome,
@@ -275,7 +274,7 @@ pub fn samples_csv(results: &Results) -> String {
     text
 }
 
-/// The figures, each with its path.
+/// Returns the figures as SVG, each with its path.
 pub fn figures(all: &[Results], directory: &Path) -> Vec<(PathBuf, String)> {
     let figures = |results: &Results| {
         let path = |what: &str| directory.join(format!("icache-{}-{what}.svg", results.plan.name));
@@ -284,7 +283,7 @@ pub fn figures(all: &[Results], directory: &Path) -> Vec<(PathBuf, String)> {
     all.iter().flat_map(figures).collect()
 }
 
-/// The data, each with its path.
+/// Returns the data as CSV, each with its path.
 pub fn data(all: &[Results], directory: &Path) -> Vec<(PathBuf, String)> {
     let samples = all
         .iter()

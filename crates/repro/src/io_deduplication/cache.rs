@@ -182,7 +182,7 @@ impl SecondLevel {
         }
     }
 
-    /// The same, filled otherwise.
+    /// Sets the requests whose blocks enter the cache.
     pub fn filled_by(self, fill: Fill) -> SecondLevel {
         SecondLevel { fill, ..self }
     }
@@ -255,7 +255,7 @@ mod tests {
         prop::collection::vec((prop::bool::weighted(0.3), 0u32..60, 0u32..12), 1..600)
     }
 
-    /// Blocks of a consistent trace: a read has what was written last, or what the disk held before.
+    /// Makes the blocks of a consistent trace: a read has the content that was written last, or the one that the disk held before.
     fn blocks(steps: &[(bool, u32, u32)]) -> Vec<Block> {
         let mut held = HashMap::new();
         let block = |&(is_written, sector, content): &(bool, u32, u32)| {
@@ -269,8 +269,8 @@ mod tests {
     const COUNTS: Counts = Counts { sectors: 60, contents: 12 };
 
     proptest! {
-        /// `repro`'s cache by content once hit for sectors that it had never seen, as it looked for the content that the trace said: 6 to 11 % of
-        /// its hits on web-vm and homes (REFERENCE, trap 4).
+        /// Checks against an old fault: `repro`'s cache by content once hit for sectors that it had never seen, as it looked for the
+        /// content that the trace said: 6 to 11 % of its hits on web-vm and homes (REFERENCE, trap 4).
         #[test]
         fn no_content_hit_is_for_an_unknown_sector(steps in steps(), places in 1u64..10) {
             for policy in [Policy::Lru, Policy::Arc] {
@@ -293,7 +293,7 @@ mod tests {
             }
         }
 
-        /// Where reads alone fill the cache, no content of a write is in it that was not read before.
+        /// Checks that no content of a write is in the cache that was not read before, where reads alone fill it.
         #[test]
         fn writes_past_the_cache_leave_nothing_in_it(steps in steps(), places in 1u64..10) {
             let mut cache =
@@ -307,7 +307,7 @@ mod tests {
             }
         }
 
-        /// With all sectors known a read hits whatever is cached.
+        /// Checks that with all sectors known a read hits every cached content.
         #[test]
         fn knowledge_of_all_sectors_adds_hits(steps in steps(), places in 1u64..10) {
             let [mut seen, mut all] = [Knowledge::Seen, Knowledge::All]

@@ -19,7 +19,7 @@ const SEED: u64 = 1;
 /// Steps of the sums that stand for integrals.
 const STEPS: u64 = 200;
 
-/// Milliseconds of a read, in the mean.
+/// Returns the mean milliseconds of a read.
 fn run(mut next: impl FnMut(u64) -> u64, reads: u64) -> f64 {
     let mut disk = Disk::Hdd(Box::new(Hdd::new(Arc::new(Drive::wd1600aajs_like()), Options::default())));
     let (mut now, mut head) = (0, 0);
@@ -38,7 +38,7 @@ fn blocks() -> u64 {
     Drive::wd1600aajs_like().capacity() / BLOCK
 }
 
-/// With so many copies of each content, anywhere. No content is read twice.
+/// Measures reads of the nearest of `copies` random copies of each content. No content is read twice.
 pub fn nearest_of(copies: u64, reads: u64) -> f64 {
     let (mut random, blocks) = (Random::new(SEED), blocks());
     run(
@@ -50,8 +50,8 @@ pub fn nearest_of(copies: u64, reads: u64) -> f64 {
     )
 }
 
-/// Mean milliseconds of service of a read where `waiting` requests are always under way: each has `copies` copies, anywhere, of which one is
-/// chosen when it comes, the nearest to the end of the last read that has completed, or when it is dispatched. C-LOOK.
+/// Returns the mean milliseconds of service of a read where `waiting` requests are always under way: each has `copies` copies, anywhere, of
+/// which one is chosen when it comes, the nearest to the end of the last read that has completed, or when it is dispatched. C-LOOK.
 pub fn queued(copies: u64, waiting: u64, choice: Choice, reads: u64) -> f64 {
     let (mut random, blocks) = (Random::new(SEED), blocks());
     let mut disk = Disk::Hdd(Box::new(Hdd::new(Arc::new(Drive::wd1600aajs_like()), Options::default())));
@@ -84,14 +84,15 @@ pub fn queued(copies: u64, waiting: u64, choice: Choice, reads: u64) -> f64 {
     now as f64 / 1e6 / served.max(1) as f64
 }
 
-/// On the first part of the disk alone, one in so many.
+/// Measures random reads on the first part of the disk alone, one in `part`.
 pub fn short_stroked(part: u64, reads: u64) -> f64 {
     let (mut random, used) = (Random::new(SEED), (blocks() / part.max(1)).max(1));
     run(move |_| random.below(used), reads)
 }
 
-/// What the parameters of the drive alone say of the nearest of so many copies: the head is anywhere, places are independent. The nearest is farther than d with
-/// the chance that none of them lies within d of the head; a seek of that distance, half a revolution, the block under the head, and the overhead.
+/// Predicts a read of the nearest of `copies` copies from the parameters of the drive alone: the head is anywhere, places are independent.
+/// The nearest is farther than d with the chance that none of them lies within d of the head; a seek of that distance, half a revolution,
+/// the block under the head, and the overhead.
 pub fn expected(copies: u64) -> f64 {
     let drive = Drive::wd1600aajs_like();
     let geometry = &drive.geometry;

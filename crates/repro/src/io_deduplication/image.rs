@@ -73,7 +73,7 @@ pub fn before(week: &[Request], shape: Shape, disk_blocks: u64, similarity: f64,
     image
 }
 
-/// Mean places of a content of the disk.
+/// Returns the mean number of places of a content of the disk.
 pub fn similarity(image: &Image) -> f64 {
     let contents: HashSet<&ContentId> = image.iter().flat_map(|(_, contents)| contents).collect();
     image.iter().map(|(_, contents)| contents.len()).sum::<usize>() as f64 / contents.len().max(1) as f64

@@ -18,7 +18,7 @@ pub struct WorkingSet {
     pub contents: u64,
 }
 
-/// Of all reads, or of all writes.
+/// Counts the working set of all reads, or of all writes.
 pub fn working_set(requests: &[Request], writes: bool) -> WorkingSet {
     let (mut sectors, mut contents, mut total) = (Numbers::default(), Numbers::default(), 0);
     for request in requests.iter().filter(|request| request.writes == writes) {
@@ -31,7 +31,7 @@ pub fn working_set(requests: &[Request], writes: bool) -> WorkingSet {
     WorkingSet { total, sectors: sectors.len() as u64, contents: contents.len() as u64 }
 }
 
-/// Sectors that are read, and written, too.
+/// Counts the sectors that are both read and written.
 pub fn both(requests: &[Request]) -> u64 {
     let of = |writes: bool| -> HashSet<u64> {
         let requests = requests.iter().filter(move |request| request.writes == writes);
@@ -40,7 +40,7 @@ pub fn both(requests: &[Request]) -> u64 {
     of(false).intersection(&of(true)).count() as u64
 }
 
-/// How often each thing is read, most often first.
+/// Counts the reads of each thing, the most read first; things that are only written are left out.
 pub fn frequencies(requests: &[Request], key: Key) -> Vec<u64> {
     let stream = Stream::of(requests);
     let mut counts = vec![0; stream.counts.by(key) as usize];
@@ -52,7 +52,8 @@ pub fn frequencies(requests: &[Request], key: Key) -> Vec<u64> {
     counts
 }
 
-/// Between a read of a block and the use of the same thing before it: how many other things were used. One entry for each read that has a use before it.
+/// Returns, for each read that has a use before it, how many other things were used between that use of the same thing and the read, in
+/// ascending order.
 pub fn distances(requests: &[Request], key: Key) -> Vec<u64> {
     let stream = Stream::of(requests);
     let mut marks = Marks(vec![0; stream.blocks.len() + 1]);
@@ -83,7 +84,7 @@ impl Marks {
         }
     }
 
-    /// Marks before this place.
+    /// Returns the number of marks before this place.
     fn up_to(&self, mut at: usize) -> u64 {
         let mut sum = 0;
         while at > 0 {
@@ -94,7 +95,7 @@ impl Marks {
     }
 }
 
-/// Of what is read in each seventh of a trace, the percentage that was read in the seventh before it: on average.
+/// Returns the percentage of the things read in a seventh of a trace that were read in the seventh before it, on average.
 pub fn overlap(requests: &[Request], key: Key, span: u64) -> f64 {
     let mut days: [BTreeSet<u64>; 7] = Default::default();
     for request in requests.iter().filter(|request| !request.writes) {

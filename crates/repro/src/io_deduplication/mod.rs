@@ -22,8 +22,8 @@ mod tests;
 pub mod workload;
 pub mod zones;
 
-/// Bytes of the metadata for so many pages in the cache, with so many places of each content on average and so many buckets (slides,
-/// "Overhead").
+/// Returns the bytes of the metadata for `pages` pages in the cache, with `similarity` places of each content on average and `buckets`
+/// buckets (slides, "Overhead").
 pub fn metadata_bytes(pages: u64, similarity: u64, buckets: u64) -> u64 {
     13 * pages + 36 * pages * similarity + 8 * buckets
 }
@@ -33,7 +33,8 @@ pub const PLACES_EACH: u64 = 4;
 /// Buckets for each page: a million for 1 GiB, as the slides have it.
 const BUCKETS_EACH: u64 = 4;
 
-/// Blocks of 4 KiB that a cache by content holds in so many bytes: its tables are paid from them, so that it can be compared with one by sector.
+/// Returns the blocks of 4 KiB that a cache by content holds in `bytes` bytes: its tables are paid from them, so that it can be compared
+/// with one by sector.
 pub fn content_blocks(bytes: u64) -> u64 {
     let blocks = bytes / crate::traces::BLOCK;
     let tables = metadata_bytes(blocks, PLACES_EACH, BUCKETS_EACH * blocks);

@@ -13,12 +13,12 @@ pub struct Places {
 }
 
 impl Places {
-    /// At most so many addresses.
+    /// Creates an empty table for at most `most` addresses.
     pub fn new(most: usize) -> Places {
         Places { contents: Lru::new(most), by_content: Numbers::default() }
     }
 
-    /// A block holds this from here on, or was found to.
+    /// Learns the content that a block has from here on, or was found to have.
     pub fn learn(&mut self, block: u64, content: ContentId) {
         if self.contents.get(block) == Some(content) {
             return;
@@ -47,12 +47,12 @@ impl Places {
         }
     }
 
-    /// What a block holds, if that is known.
+    /// Returns the content of a block, if it is known.
     pub fn content(&self, block: u64) -> Option<ContentId> {
         self.contents.peek(block)
     }
 
-    /// Places where these contents are known to lie in order, `most` at most.
+    /// Returns places where these contents are known to lie in order, `most` at most.
     pub fn all(&self, contents: &[ContentId], most: usize) -> Vec<u64> {
         let places = contents.first().and_then(|first| self.by_content.get(first));
         let matching = |place: &u64| {
@@ -61,7 +61,7 @@ impl Places {
         places.into_iter().flatten().copied().filter(matching).take(most).collect()
     }
 
-    /// The place nearest to `head`, upwards and downwards, where these contents are known to lie in order.
+    /// Returns the places nearest to `head`, downwards and upwards, where these contents are known to lie in order.
     pub fn nearest(&self, contents: &[ContentId], head: u64) -> impl Iterator<Item = u64> + use<'_> {
         let places = contents.first().and_then(|first| self.by_content.get(first));
         let contents = contents.to_vec();

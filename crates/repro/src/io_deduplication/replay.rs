@@ -49,7 +49,7 @@ pub enum Choice {
     Dispatch,
 }
 
-/// What is done with a trace.
+/// Techniques and parameters of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// A cache by this, if there is one.
@@ -58,13 +58,13 @@ pub struct Setup {
     pub knowledge: Knowledge,
     /// Requests whose blocks enter the cache.
     pub fill: Fill,
-    /// Whether the nearest copy is read.
+    /// True if the nearest copy is read.
     pub retrieval: bool,
     /// Places that retrieval knows.
     pub tracker: Tracker,
     /// Time at which it chooses.
     pub choice: Choice,
-    /// Whether popular runs are copied.
+    /// True if popular runs are copied.
     pub duplication: bool,
     /// Bytes of the cache; the tables of known places are as large without one.
     pub memory: u64,
@@ -76,7 +76,7 @@ pub struct Setup {
     pub epoch: Nanos,
 }
 
-/// What came out.
+/// Results of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     /// Requests to read.
@@ -105,7 +105,7 @@ pub struct Outcome {
     pub buffered: u64,
     /// Time in which the disk worked on anything, reading ahead left out.
     pub busy: Nanos,
-    /// When the last request was answered.
+    /// Time of the last answer.
     pub end: Nanos,
     /// Time in which the disk worked on reads.
     pub service: Nanos,
@@ -114,7 +114,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Seconds of service, as the paper's trace has so many times as much.
+    /// Returns the seconds of service, times `part`, as the paper's trace has `part` times as much.
     pub fn service_s(&self, part: u64) -> f64 {
         self.service as f64 / 1e9 * part as f64
     }
@@ -134,7 +134,7 @@ impl Outcome {
         100.0 * self.busy as f64 / self.end.max(1) as f64
     }
 
-    /// Milliseconds of an answer, in the mean.
+    /// Returns the mean milliseconds until an answer.
     pub fn response_ms(&self) -> f64 {
         self.response as f64 / 1e6 / self.requests.max(1) as f64
     }
@@ -353,7 +353,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Copies are made between two epochs, in time that is not counted: in a real week the disk is idle for most of it, and at many times its pace never.
+    /// Makes the copies between two epochs, in time that is not counted: in a real week the disk is idle for most of it, and at many times
+    /// its pace never.
     fn end_epoch(&mut self) {
         for Task { blocks, at, .. } in self.zones.end_epoch() {
             self.zones.written(at);

@@ -43,7 +43,8 @@ const PLAIN: Setup = Setup {
 };
 
 proptest! {
-    /// On any trace of reads LRU by content has at least the hits of LRU by sector, block for block, and a cache without end bounds both.
+    /// Checks on any trace of reads that LRU by content has at least the hits of LRU by sector, block for block, and that a cache without
+    /// end bounds both.
     #[test]
     fn by_content_finds_at_least_what_by_sector_finds(
         blocks in prop::collection::vec(0u64..40, 1..400),
@@ -64,7 +65,8 @@ proptest! {
         prop_assert!(sector <= content && content <= oracle(&stream, Key::Sector).found[0] && content <= most);
     }
 
-    /// The techniques change where blocks are read and how often, never how many are asked for; without duplicates they change nothing.
+    /// Checks that the techniques change where blocks are read and how often, never how many are asked for; without duplicates they change
+    /// nothing.
     #[test]
     fn without_duplicates_retrieval_changes_nothing(blocks in prop::collection::vec(0u64..4000, 1..100)) {
         let trace = reads(&blocks, &(0..4000).collect::<Vec<_>>());
@@ -73,7 +75,7 @@ proptest! {
         prop_assert_eq!((nearest.service, nearest.redirected, vanilla.hits), (vanilla.service, 0, 0));
     }
 
-    /// A scheduler that could choose, and has no choice, is the disk's own elevator.
+    /// Checks that a scheduler which could choose, and has no choice, is the disk's own elevator.
     #[test]
     fn without_duplicates_the_scheduler_is_the_elevator(
         requests in prop::collection::vec((0u64..100_000, prop::bool::weighted(0.4), 0u64..4000, 1u32..20), 1..200),
@@ -92,7 +94,7 @@ proptest! {
     }
 }
 
-/// Why the property is of reads: a sector that is written again and again is one block by sector, and many by content.
+/// Checks why the property is of reads: a sector that is written again and again is one block by sector, and many by content.
 #[test]
 fn with_writes_the_cache_by_sector_can_find_more() {
     let request = |writes, block, content| Request { at: 0, writes, block, blocks: 1, contents: vec![content] };
@@ -124,7 +126,7 @@ fn stand_ins_have_the_published_working_sets() {
     }
 }
 
-/// With 1 to 1,000 copies the nearest one takes as long as the drive's parameters say, within 10 %; the more, the nearer to the
+/// Checks that with 1 to 1,000 copies the nearest one takes as long as the drive's parameters say, within 10 %; the more, the nearer to the
 /// short-stroked disk.
 #[test]
 fn the_nearest_copy_is_as_near_as_the_model_expects() {
@@ -136,7 +138,7 @@ fn the_nearest_copy_is_as_near_as_the_model_expects() {
     assert!(few.abs() < 0.5 && (0.8..=1.2).contains(&many), "{few}, {many}");
 }
 
-/// Two places hold the same; the one that is nearer is read, and only after its content is known.
+/// Checks that of two places with the same content the nearer one is read, and only after its content is known.
 #[test]
 fn the_nearer_copy_is_read_once_it_is_known() {
     let read = |at: u64, block, content| Request { at, writes: false, block, blocks: 1, contents: vec![content] };
@@ -147,8 +149,8 @@ fn the_nearer_copy_is_read_once_it_is_known() {
     assert_eq!(replay(&trace, &Vec::new(), &Setup { retrieval: true, ..PLAIN }).redirected, 1);
 }
 
-/// A tracker that has scanned the disk reads a copy that nobody has read before; the tables of the paper do not know it. A scheduler that chooses
-/// takes it on its way up, although the head was at home when the request came.
+/// Checks that a tracker which has scanned the disk reads a copy that was not read before; the tables of the paper do not know it. A
+/// scheduler that chooses takes it on its way up, although the head was at home when the request came.
 #[test]
 fn a_scan_of_the_disk_tells_copies_that_never_went_by() {
     let far = 30_000_000;
@@ -169,7 +171,8 @@ fn a_scan_of_the_disk_tells_copies_that_never_went_by() {
     assert_eq!(redirected(&trace, &image, Tracker::Disk, Choice::Dispatch), 1);
 }
 
-/// The disk before a week holds what is read before it is written, and as many places of each content as it is told.
+/// Checks that the disk before a week holds the contents that are read before they are written, and as many places of each content as it is
+/// told.
 #[test]
 fn the_disk_has_the_similarity_that_it_is_told() {
     for shape in Shape::ALL.map(|shape| shape.shortened(16)) {
@@ -192,7 +195,7 @@ fn the_disk_has_the_similarity_that_it_is_told() {
     }
 }
 
-/// A run that was read twice in an epoch has copies in the next one, and a read from far away goes to the nearest.
+/// Checks that a run which was read twice in an epoch has copies in the next one, and that a read from far away goes to the nearest.
 #[test]
 fn what_is_popular_is_copied_and_read_there() {
     let mut trace = Vec::new();

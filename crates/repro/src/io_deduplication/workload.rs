@@ -39,7 +39,7 @@ const GAP: u64 = 1_000_000;
 /// Writes that are remembered.
 const REMEMBERED: usize = 1 << 14;
 
-/// What is read or written in a week, in GiB.
+/// Amount of data that is read or written in a week, in GiB.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Amounts {
     /// All.
@@ -114,22 +114,22 @@ impl Shape {
     /// All, in the slides' order.
     pub const ALL: [Shape; 3] = [Shape::WEB_VM, Shape::MAIL, Shape::HOMES];
 
-    /// One part in so many of that.
+    /// Shortens the week to one part in `part`.
     pub fn shortened(self, part: u64) -> Shape {
         Shape { part: self.part * part, ..self }
     }
 
-    /// Its name.
+    /// Returns the name of its profile.
     pub fn name(&self) -> &'static str {
         self.profile.name()
     }
 
-    /// From the first request to the last.
+    /// Returns the time from the first request to the last.
     pub fn span(&self) -> u64 {
         WEEK / self.part
     }
 
-    /// Sectors that are read and written, too, in GiB.
+    /// Returns the sectors that are both read and written, in GiB.
     pub fn both(&self) -> f64 {
         (self.reads.sectors + self.writes.sectors - self.accessed).max(0.0)
     }
@@ -140,7 +140,7 @@ impl Shape {
         (rewritten as f64 * self.journal) as u64
     }
 
-    /// GiB of the paper as blocks of the stand-in.
+    /// Converts GiB of the paper to blocks of the stand-in.
     pub fn size(&self, gib: f64) -> u64 {
         (gib * GIB / self.part as f64) as u64
     }
@@ -177,13 +177,13 @@ struct Maker {
     unread: Vec<Extent>,
     unread_blocks: u64,
     read: Vec<Extent>,
-    /// What the page cache above has, by first block.
+    /// Blocks that the page cache above has, by first block.
     above: Lru,
     /// Extents to write for the first time, the next one last.
     unwritten: Vec<Extent>,
     unwritten_blocks: u64,
     written: Vec<Extent>,
-    /// Where the journal begins, its blocks, and where it goes on.
+    /// First block of the journal, its blocks, and the position of the next write.
     journal: (u64, u64, u64),
     /// The last writes.
     writes: Vec<Vec<ContentId>>,
@@ -195,7 +195,7 @@ struct Maker {
     new_left: u64,
 }
 
-/// The requests of a week, in the order of time, on a disk of so many blocks. Scratch zones stay free.
+/// Makes the requests of a week, in the order of time, on a disk of `disk_blocks` blocks. Scratch zones stay free.
 pub fn week(shape: Shape, disk_blocks: u64, seed: u64) -> Vec<Request> {
     let mut maker = Maker::new(shape, disk_blocks, seed);
     let requests = |at: usize| maker.left[at] as f64 / shape.blocks[at];
@@ -277,7 +277,7 @@ impl Maker {
         maker
     }
 
-    /// So many blocks, in extents of this mean.
+    /// Cuts `blocks` blocks into extents of this mean length.
     fn cut(&mut self, mut blocks: u64, mean: f64) -> Vec<Extent> {
         let mut extents = Vec::new();
         while blocks > 0 {
@@ -365,7 +365,7 @@ impl Maker {
         (extent.block, extent.contents())
     }
 
-    /// An extent that was read before, if possible one that the page cache above does not have.
+    /// Draws an extent that was read before, if possible one that the page cache above does not have.
     fn again(&mut self) -> Extent {
         let mut extent = None;
         for _ in 0..DRAWS {
@@ -413,7 +413,7 @@ impl Maker {
         (block, contents)
     }
 
-    /// An extent that is read later.
+    /// Writes an extent that is read later.
     fn write_what_is_read(&mut self, extent: Extent) -> (u64, Vec<ContentId>) {
         let at = self.unread.len() - (self.random.below(self.unread.len() as u64 + 1)) as usize;
         self.unread.insert(at, extent);

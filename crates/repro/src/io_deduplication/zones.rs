@@ -16,17 +16,17 @@ const BUDGET_PART: u64 = 100;
 /// Reads from the disk from which on a run is copied.
 const POPULAR: u32 = 2;
 
-/// Blocks of each zone, where a trace has one part in `part` of its data.
+/// Returns the blocks of each zone, where a trace has one part in `part` of its data.
 pub fn zone_blocks(disk_blocks: u64, part: u64) -> u64 {
     disk_blocks / BUDGET_PART / part / ZONES
 }
 
-/// Where a zone begins.
+/// Returns the first block of a zone.
 pub fn zone_start(disk_blocks: u64, zone: u64) -> u64 {
     (2 * zone + 1) * disk_blocks / (2 * ZONES)
 }
 
-/// Whether any of these blocks is a zone's.
+/// Returns true if any of these blocks is in a zone.
 pub fn is_scratch(disk_blocks: u64, part: u64, block: u64, blocks: u64) -> bool {
     let size = zone_blocks(disk_blocks, part);
     (0..ZONES).map(|zone| zone_start(disk_blocks, zone)).any(|start| block < start + size && start < block + blocks)
@@ -37,7 +37,7 @@ pub fn is_scratch(disk_blocks: u64, part: u64, block: u64, blocks: u64) -> bool 
 pub struct Task {
     /// Blocks of each.
     pub blocks: u64,
-    /// Where the run begins in each zone.
+    /// Start of the run in each zone.
     pub at: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Zones {
 }
 
 impl Zones {
-    /// Empty ones.
+    /// Creates empty zones.
     pub fn new(disk_blocks: u64, part: u64) -> Zones {
         Zones {
             disk_blocks,
@@ -77,7 +77,7 @@ impl Zones {
         }
     }
 
-    /// A run of contents was read from the disk.
+    /// Counts a read of a run of contents from the disk.
     pub fn read(&mut self, home: u64, contents: &[ContentId]) {
         self.count += 1;
         let (count, last, held) = self.reads.entry(home).or_default();
@@ -88,7 +88,7 @@ impl Zones {
         *last = self.count;
     }
 
-    /// An epoch ends: what has to be copied, most read first. Copies that are there already stay where they are.
+    /// Ends an epoch: returns the copies to make, most read first. Copies that are there already stay where they are.
     pub fn end_epoch(&mut self) -> Vec<Task> {
         let reads = std::mem::take(&mut self.reads);
         let mut popular: Vec<_> = reads.into_iter().filter(|(_, (count, ..))| *count >= POPULAR).collect();
@@ -111,7 +111,7 @@ impl Zones {
         tasks
     }
 
-    /// Blocks at the cursor; what overlaps them is dropped.
+    /// Takes blocks at the cursor; runs that overlap them are dropped.
     fn take(&mut self, blocks: u64) -> u64 {
         if self.cursor + blocks > self.size {
             self.cursor = 0;
@@ -137,14 +137,14 @@ impl Zones {
         run.contents.starts_with(contents).then_some((at, run))
     }
 
-    /// The copies of a run are on the disk.
+    /// Notes that the copies of a run are on the disk.
     pub fn written(&mut self, at: u64) {
         if let Some(run) = self.copied.get_mut(&at) {
             run.is_written = true;
         }
     }
 
-    /// Where these contents are in order.
+    /// Returns the places in the zones where these contents are in order.
     pub fn places(&self, contents: &[ContentId]) -> impl Iterator<Item = u64> + use<'_> {
         let found = self.find(contents).filter(|(_, run)| run.is_written);
         (0..ZONES).filter_map(move |zone| Some(zone_start(self.disk_blocks, zone) + found?.0))

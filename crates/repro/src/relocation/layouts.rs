@@ -27,20 +27,20 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Nothing is shared, and blocks are overwritten where they are.
+    /// Creates the layout without sharing, where blocks are overwritten in place.
     pub fn native(population: &Population) -> Layout {
         let blocks = population.content.len() as u32;
         let places: Vec<u32> = (0..blocks).collect();
         Layout { first_places: places.clone(), places, free: blocks, moved: 0, overwritten_from: blocks }
     }
 
-    /// The oldest copy of each content is kept: the paper's basic deduplication.
+    /// Creates the layout that keeps the oldest copy of each content: the paper's basic deduplication.
     pub fn oldest(population: &Population) -> Layout {
         Layout::shared_from(population, 1)
     }
 
-    /// iDedup: only stretches of so many blocks are shared that lie one after another on disk, too. All else is written again. What was
-    /// overwritten later lies behind all else, and left a hole if nobody else had it.
+    /// Creates the layout of iDedup: only runs of at least `threshold` blocks are shared that lie one after another on disk, too. All else
+    /// is written again. Blocks that were overwritten later lie behind all else, and left a hole if no other block had them.
     pub fn shared_from(population: &Population, threshold: usize) -> Layout {
         let mut first_place = vec![NOWHERE; population.contents as usize];
         let mut places = vec![NOWHERE; population.content.len()];
@@ -80,8 +80,8 @@ impl Layout {
         stretches(&self.places[first..first + request.blocks as usize])
     }
 
-    /// Regions with homes (RFC 0012): blocks of a region that were overwritten, and that no one else has, go back to where they were first, if
-    /// enough of the region is elsewhere and it was read. Where somebody has what was there first, they stay.
+    /// Moves blocks home in regions with homes (RFC 0012): blocks of a region that were overwritten, and that no one else has, go back to
+    /// where they were first, if enough of the region is elsewhere and it was read. They stay where another block has their first place.
     pub fn homes(&self, population: &Population, day: &[Request]) -> Layout {
         let mut made = self.clone();
         let regions = self.places.len().div_ceil(REGION);
@@ -110,7 +110,7 @@ impl Layout {
         made
     }
 
-    /// Like BORG: the blocks that are read most often lie together, in the order in which they were read first.
+    /// Gathers the blocks that are read most often, in the order in which they were read first, like BORG.
     pub fn hottest(&self, population: &Population, day: &[Request], budget: u64) -> Layout {
         let mut reads: HashMap<u32, (u32, u32)> = HashMap::new();
         for &request in day {
@@ -134,7 +134,8 @@ impl Layout {
         made
     }
 
-    /// Onefold's re-order: files that were read in pieces get copies in one piece, those with most pieces read first, within a budget of blocks.
+    /// Gathers files that were read in pieces to one piece, as Onefold's re-order does: those with most pieces read first, within a budget
+    /// of blocks.
     pub fn copies(&self, population: &Population, day: &[Request], budget: u64) -> Layout {
         let mut pieces = vec![0u64; population.files()];
         for &request in day {
@@ -158,7 +159,7 @@ impl Layout {
     }
 }
 
-/// How many contents from the first on are stored already, one after another.
+/// Counts the contents from the first on that are stored already, one after another.
 fn shared_run(contents: &[u32], first_place: &[u32]) -> usize {
     let place = |at: usize| first_place[contents[at] as usize];
     let first = place(0);
@@ -170,7 +171,7 @@ fn shared_run(contents: &[u32], first_place: &[u32]) -> usize {
         .unwrap_or(contents.len())
 }
 
-/// Places as stretches.
+/// Groups places into runs: first place, blocks.
 pub(super) fn stretches(places: &[u32]) -> Vec<(u32, u32)> {
     let mut found: Vec<(u32, u32)> = Vec::new();
     for &place in places {

@@ -22,7 +22,7 @@ pub const PARTS: usize = 50;
 /// Sectors from which on a seek is long: 1 GiB.
 pub const LONG: u64 = 1 << 21;
 
-/// What came out.
+/// Results of a measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Requests.
@@ -44,12 +44,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Milliseconds of a request in the mean.
+    /// Returns the mean milliseconds of a request.
     pub fn latency(&self) -> f64 {
         self.nanos as f64 / 1e6 / self.requests.max(1) as f64
     }
 
-    /// Sectors of a seek in the mean.
+    /// Returns the mean length of a seek in sectors.
     pub fn seek(&self) -> f64 {
         self.sectors as f64 / self.commands.max(1) as f64
     }
@@ -99,7 +99,7 @@ impl Outcome {
     }
 }
 
-/// Where blocks lie on the disk: by offset and bytes.
+/// Maps blocks to pieces on the disk: offset and bytes of each.
 fn on_disk(mut place: u64, mut blocks: u64, part: u64) -> Vec<(u64, u64)> {
     let mut pieces = Vec::new();
     while blocks > 0 {

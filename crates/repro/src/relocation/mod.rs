@@ -29,7 +29,7 @@ pub struct World {
 }
 
 impl World {
-    /// With so many days.
+    /// Creates a population with `count` days of reads.
     pub fn new(shape: Shape, count: usize) -> World {
         let population = Population::new(&shape);
         let days = days(&shape, &population, count);

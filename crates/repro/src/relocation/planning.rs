@@ -16,14 +16,14 @@ use super::reads::Request;
 /// Runs that a profile keeps: 16 MiB.
 const MOST_RUNS: usize = 1 << 20;
 
-/// How ReDedup plans.
+/// Parameters of ReDedup's planning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Planner {
-    /// What makes a run.
+    /// Rule that merges reads to a run.
     pub merge: Merge,
-    /// How sharing is counted.
+    /// Rule that counts sharing.
     pub sharing: Sharing,
-    /// Who moves.
+    /// Rules that decide which objects move.
     pub rules: Rules,
 }
 
@@ -38,17 +38,17 @@ impl Planner {
 
 /// A plan, and the layout after it.
 pub struct Planned {
-    /// What is done.
+    /// Moves of the plan.
     pub plan: Plan,
-    /// Where blocks are then.
+    /// Layout after the moves.
     pub layout: Layout,
     /// Runs of the profile.
     pub runs: u64,
-    /// What the engine expects of it.
+    /// Reads that the engine expects after it.
     pub expected: Reads,
 }
 
-/// The reads of some days on a layout.
+/// Profiles the reads of some days on a layout.
 pub fn profile(population: &Population, layout: &Layout, days: &[Vec<Request>], merge: Merge) -> Vec<Run> {
     let mut profile = Profile::new(merge, MOST_RUNS);
     for &request in days.iter().flatten() {
@@ -79,7 +79,8 @@ pub fn relocate(population: &Population, layout: &Layout, days: &[Vec<Request>],
     Planned { layout: after, runs: runs.len() as u64, expected, plan }
 }
 
-/// The layout after a plan, with each object's blocks where the longest piece of them was, and all behind that farther on: not together behind all else.
+/// Returns the layout after a plan, with each object's blocks where the longest piece of them was, and all behind that farther on: not
+/// together behind all else.
 pub fn insert(layout: &Layout, plan: &Plan) -> Layout {
     let longest =
         |extents: &[Extent]| extents.iter().max_by_key(|extent| extent.blocks).map_or(0, |extent| extent.slot);

@@ -6,7 +6,7 @@
 
 use sim::random::Random;
 
-/// What is made.
+/// Parameters of a population of files and its reads.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
     /// Its name.
@@ -35,7 +35,7 @@ pub struct Shape {
     pub newest_percent: u64,
     /// Files that are read at the same time.
     pub streams: usize,
-    /// What chance begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -70,7 +70,7 @@ impl Shape {
         ..Shape::MAIL
     };
 
-    /// One part in so many of it.
+    /// Shrinks the population to one part in `by`.
     pub fn shortened(self, by: u64) -> Shape {
         Shape { part: self.part * by, ..self }
     }
@@ -79,7 +79,7 @@ impl Shape {
 /// The files.
 #[derive(Clone, Debug)]
 pub struct Population {
-    /// Where the blocks of each file begin in `content`, and the end.
+    /// Index in `content` of the first block of each file, and the end.
     pub firsts: Vec<u32>,
     /// The content of each block, numbered in the order in which it was first written.
     pub content: Vec<u32>,
@@ -163,17 +163,17 @@ impl Population {
         }
     }
 
-    /// How many files.
+    /// Returns the number of files.
     pub fn files(&self) -> usize {
         self.firsts.len() - 1
     }
 
-    /// The blocks of a file, as places in `content`.
+    /// Returns the blocks of a file, as places in `content`.
     pub fn blocks(&self, file: u32) -> std::ops::Range<usize> {
         self.firsts[file as usize] as usize..self.firsts[file as usize + 1] as usize
     }
 
-    /// For each content, how many files have it, up to 255. A file that has it twice counts once.
+    /// Counts the files that have each content, up to 255. A file that has it twice counts once.
     pub fn holders(&self) -> Vec<u8> {
         let (mut holders, mut last) = (vec![0u8; self.contents as usize], vec![u32::MAX; self.contents as usize]);
         for file in 0..self.files() as u32 {
@@ -186,14 +186,14 @@ impl Population {
         holders
     }
 
-    /// Files that share content with others.
+    /// Returns for each file whether it shares content with others.
     pub fn shared_files(&self) -> Vec<bool> {
         let holders = self.holders();
         let is_shared = |file: u32| self.content[self.blocks(file)].iter().any(|&one| holders[one as usize] > 1);
         (0..self.files() as u32).map(is_shared).collect()
     }
 
-    /// Blocks that need no room of their own, in percent.
+    /// Returns the share of blocks that need no room of their own, in percent.
     pub fn copies_percent(&self) -> f64 {
         let mut seen = vec![false; self.contents as usize];
         let copy = |&&content: &&u32| std::mem::replace(&mut seen[content as usize], true);
@@ -201,7 +201,7 @@ impl Population {
     }
 }
 
-/// Lognormal: e to the power of 1.5 is one standard deviation.
+/// Draws the blocks of a file, from 1 to 4096: lognormal, e to the power of 1.5 is one standard deviation.
 fn file_blocks(random: &mut Random, median: f64) -> u64 {
     // Twelve uniform numbers have a variance of 1.
     let normal = (0..12).map(|_| random.below(1 << 32) as f64 / (1u64 << 32) as f64).sum::<f64>() - 6.0;

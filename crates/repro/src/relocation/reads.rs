@@ -22,7 +22,7 @@ pub struct Request {
     pub file: u32,
     /// Its first block, from the beginning of the file.
     pub first: u32,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u32,
 }
 
@@ -54,7 +54,7 @@ pub fn days(shape: &Shape, population: &Population, count: usize) -> Vec<Vec<Req
         .collect()
 }
 
-/// Files whose popularity follows their age share the ranks that chance gave them by age.
+/// Sorts the files whose popularity follows their age: they share the ranks that chance gave them by age.
 fn newest_first(shape: &Shape, by_rank: &mut [u32], random: &mut Random) {
     let ranks: Vec<usize> = (0..by_rank.len()).filter(|_| random.below(100) < shape.newest_percent).collect();
     let mut files: Vec<u32> = ranks.iter().map(|&rank| by_rank[rank]).collect();

@@ -68,8 +68,8 @@ fn a_plan_makes_the_reads_that_it_was_made_of_fewer() {
     assert!(commands(&insert(&oldest, &planned.plan)) < commands(&oldest));
 }
 
-/// Files that are derived from a shorter one had copied it again and again: a third of all blocks read came more than once in their own file, and
-/// no order helps there.
+/// Checks a fault of derived files: those that are derived from a shorter one had copied it again and again. A third of all blocks read
+/// came more than once in their own file, and no order helps there.
 #[test]
 fn hardly_a_block_that_is_read_comes_twice_in_its_file() {
     for shape in [Shape::MAIL, Shape::RESEARCH] {
@@ -100,7 +100,7 @@ fn the_newest_files_are_read_most_as_far_as_the_shape_says() {
     assert!(none < half && half < all && all > 0.7, "{none} {half} {all}");
 }
 
-/// Overwritten blocks leave holes, and go back there: never to where somebody else is.
+/// Checks that overwritten blocks, which leave holes, go back there, and never to a place that another block has.
 #[test]
 fn homes_bring_back_what_was_overwritten() {
     let world = world();

@@ -20,7 +20,7 @@ use crate::traces::{self, BLOCK, Request};
 use sim::disks::spec::size;
 use sim::disks::{Disk, power};
 
-/// What is replayed, and on what.
+/// Arguments of `repro replay`: the trace, the scheme and the disks.
 #[derive(Args)]
 pub struct Arguments {
     /// Files of the trace, such as its days, in the order of their time; also .gz. With a preset and no file: its stand-in.
@@ -95,13 +95,14 @@ impl Preset {
     }
 }
 
-/// iCache's ghosts stand for all of the memory, and are made at once: more would be much of this machine's.
+/// Parses a size of at most 8 GiB. iCache's ghosts stand for all of the memory and are made at once: more would take much of this machine's
+/// memory.
 fn parse_memory(text: &str) -> Result<u64, String> {
     let most = 8 << 30;
     size(text).and_then(|bytes| if bytes <= most { Ok(bytes) } else { Err("8G at most".into()) })
 }
 
-/// Does it.
+/// Executes `repro replay`, and prints the report as text or JSON.
 pub fn run(arguments: &Arguments) -> ExitCode {
     match replay(arguments) {
         Ok((report, outcome)) => {
@@ -163,7 +164,7 @@ fn replay(arguments: &Arguments) -> Result<(Report, Outcome), String> {
     Ok((Report::of(&outcome, scheme, memory, in_place.index_share(), energy), outcome))
 }
 
-/// The power that a disk of such a name takes, if that is known.
+/// Returns the power model for a disk with this name: that of the HDD or of the SSD, if it names either.
 fn power_of(spec: &str) -> Option<power::Power> {
     let is = |kind: &str| spec.split([':', ',']).any(|word| word == kind);
     match (is("hdd"), is("ssd") || is("flash")) {
@@ -197,7 +198,7 @@ fn read(files: &[PathBuf], reading: &Reading) -> Result<Requests, String> {
     Ok(Box::new(reader.map(|request| request.map_err(|error| error.to_string()))))
 }
 
-/// One more than the last block of the files.
+/// Returns one more than the last block of the files, warm-up included.
 fn span(arguments: &Arguments) -> Result<u64, String> {
     let mut span = 1;
     for files in [&arguments.files, &arguments.warm].into_iter().filter(|files| !files.is_empty()) {
@@ -209,7 +210,7 @@ fn span(arguments: &Arguments) -> Result<u64, String> {
     Ok(span)
 }
 
-/// What a replay came to, for programs. Times are in milliseconds.
+/// Results of a replay, for programs. Times are in milliseconds.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "names say it, and the report that is printed explains them")]
 pub struct Report {

@@ -14,15 +14,15 @@ use super::outcome::{Outcome, Parts};
 use crate::traces::{BLOCK, Request};
 use sim::disks::{Breakdown, Class, Command, Disk, Op, Tag};
 
-/// What a command is called that nobody waits for.
+/// Tag of background commands, for which no request waits.
 const NOBODY: Tag = Tag::MAX;
-/// What commands are called that write the blocks of a split read home.
+/// Tag of commands that write the blocks of a split read home.
 const HOME: Tag = Tag::MAX - 1;
 
 /// The disks are idle if no request was under way for so long: what bursts are told apart by (docs/traces.md). [D]
 pub const IDLE: Nanos = 100_000_000;
 
-/// Who gives requests to the scheme.
+/// Threads that submit requests to the scheme.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Submitters {
     /// One thread, as a replayer of a trace is: it computes the digests of a write, and it sleeps in md while a write waits for a row of the
@@ -32,10 +32,10 @@ pub enum Submitters {
     Many,
 }
 
-/// How addresses of the trace come to be addresses of a disk that is smaller.
+/// Rule that maps addresses of the trace to a smaller disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fold {
-    /// What is behind the end begins at the front again.
+    /// Addresses behind the end begin at the front again.
     Wrap,
     /// Regions of 1 MiB are moved together, in their order; `span` is one more than the last block of the trace.
     Squeeze {
@@ -45,7 +45,7 @@ pub enum Fold {
 }
 
 impl Fold {
-    /// A request within `data` blocks.
+    /// Maps a request to an address within `data` blocks; a longer request is cut.
     pub fn fold(self, request: &mut Request, data: u64) {
         const REGION: u64 = 256;
         if let Fold::Squeeze { span } = self
@@ -63,27 +63,27 @@ impl Fold {
     }
 }
 
-/// What is the same for all requests of a replay.
+/// Parameters that all requests of a replay share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// Time of the processor for the digest of a block.
     pub digest: Nanos,
-    /// How much faster than in the trace requests come, in thousandths.
+    /// Arrival rate relative to the trace, in thousandths.
     pub speed: u64,
-    /// How addresses are made to fit.
+    /// Rule that makes addresses fit.
     pub fold: Fold,
     /// The length of a stretch of the time series.
     pub stretch: Nanos,
     /// No request that comes after this is looked at, in the trace's time from its beginning.
     pub until: Nanos,
-    /// Whether the replay ends when the array is rebuilt.
+    /// True if the replay ends when the array is rebuilt.
     pub until_rebuilt: bool,
-    /// Who submits.
+    /// Threads that submit.
     pub submitters: Submitters,
 }
 
 impl Default for Setup {
-    /// The paper's: 32 us for a digest, the trace's own times.
+    /// Returns the paper's setup: 32 us for a digest, the trace's own times.
     fn default() -> Setup {
         Setup {
             digest: 32_000,
@@ -97,7 +97,7 @@ impl Default for Setup {
     }
 }
 
-/// What a request waits for.
+/// Stage that a request waits in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Processor,
@@ -111,7 +111,7 @@ struct Flight {
     plan: Plan,
     /// Commands under way.
     waits_for: usize,
-    /// When the present stage began, and when the first of its commands completed.
+    /// Time at which the present stage began, and time at which the first of its commands completed.
     since: Nanos,
     first: Option<Nanos>,
     stage: Stage,
@@ -131,7 +131,7 @@ pub struct Replay<'a> {
     /// Requests that wait for the one submitter, and whether it computes digests.
     line: VecDeque<Request>,
     is_digesting: bool,
-    /// When a request was last answered.
+    /// Time of the last answer.
     answered: Nanos,
     /// Commands under way that write a split read home, and the writes that follow its reads.
     home: (usize, Vec<Extent>),
@@ -141,7 +141,7 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// A scheme over an idle disk.
+    /// Creates a replay of a scheme over an idle disk.
     pub fn new(scheme: &'a mut InPlace, layout: Layout, disk: &'a mut Disk, setup: Setup) -> Replay<'a> {
         let mut outcome = Outcome::new(setup.stretch);
         outcome.used_before = scheme.used_blocks();
@@ -163,7 +163,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// All requests of a trace, until each is answered. The trace's clock begins with its first request.
+    /// Replays all requests of a trace until each is answered. The trace's clock begins with its first request.
     pub fn run<E>(mut self, trace: impl Iterator<Item = Result<Request, E>>) -> Result<Outcome, E> {
         let mut begin = None;
         for request in trace {
@@ -221,7 +221,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// From when on nothing is under way, and reads are there that were split; never, if that is not so.
+    /// Returns the time at which the idle work may start, [`IDLE`] after the last answer; never, if requests are under way or no read was
+    /// split.
     fn idle_from(&self) -> Nanos {
         let under_way = self.flights.len() - self.unused.len() + self.line.len() + self.home.0;
         if under_way > 0 || !self.scheme.has_split() { Nanos::MAX } else { (self.answered + IDLE).max(self.now) }
@@ -306,7 +307,7 @@ impl<'a> Replay<'a> {
         self.digested.push(Reverse((self.processor_free, at)));
     }
 
-    /// The next stage of a request: looks at the index, then its reads or writes, then the answer.
+    /// Moves a request to its next stage: lookups in the index, then its reads or writes, then the answer.
     fn enter(&mut self, at: usize) {
         let Some(flight) = &mut self.flights[at] else { return };
         if flight.stage == Stage::Processor {

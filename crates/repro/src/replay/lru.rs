@@ -50,28 +50,28 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// For at most so many keys.
+    /// Creates an empty list for at most `most` keys.
     pub fn new(most: usize) -> Lru {
         let places = Numbers::default();
         Lru { nodes: Vec::new(), places, newest: NONE, oldest: NONE, unused: NONE, most: most.min(NONE as usize - 1) }
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The value of a key, which is not thereby used.
+    /// Returns the value of a key without a change of the order.
     pub fn peek(&self, key: u64) -> Option<u64> {
         self.places.get(&key).map(|&at| self.nodes[at as usize].value)
     }
 
-    /// The value of a key, which is the newest from here on.
+    /// Returns the value of a key, and makes it the newest.
     pub fn get(&mut self, key: u64) -> Option<u64> {
         let at = *self.places.get(&key)?;
         self.unlink(at);
@@ -119,7 +119,7 @@ impl Lru {
         self.oldest = at;
     }
 
-    /// A node for a key, not in the list yet.
+    /// Allocates a node for a key, not yet linked in the list.
     fn node(&mut self, key: u64, value: u64) -> u32 {
         let node = Node { key, value, newer: NONE, older: NONE };
         let at = if self.unused == NONE {
@@ -156,7 +156,7 @@ impl Lru {
         self.remove(key).map(|value| (key, value))
     }
 
-    /// All keys with their values, the newest first.
+    /// Iterates over all keys with their values, the newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut at = self.newest;
         std::iter::from_fn(move || {
@@ -176,7 +176,7 @@ impl Lru {
         gone
     }
 
-    /// How many keys there can be.
+    /// Returns the maximum number of keys.
     pub fn most(&self) -> usize {
         self.most
     }
@@ -210,19 +210,19 @@ impl Lru {
 /// A cache that also knows what it had lately: POD's actual and ghost cache, together as many keys as all memory would hold.
 #[derive(Clone, Debug)]
 pub struct Ghosted {
-    /// What is there.
+    /// Keys that the cache has.
     pub actual: Lru,
     ghost: Lru,
     together: usize,
 }
 
 impl Ghosted {
-    /// At most `most` keys, and ghosts up to `together`.
+    /// Creates an empty cache for at most `most` keys, and with ghosts at most `together`.
     pub fn new(most: usize, together: usize) -> Ghosted {
         Ghosted { actual: Lru::new(most), ghost: Lru::new(together.saturating_sub(most)), together }
     }
 
-    /// Of keys with their values, the newest first: the newest are there, the next are ghosts.
+    /// Builds a cache from keys with their values, the newest first: the newest become actual keys, the next become ghosts.
     pub fn from_newest(keys: impl Iterator<Item = (u64, u64)>, most: usize, together: usize) -> Ghosted {
         let mut cache = Ghosted::new(most, together);
         for (at, (key, value)) in keys.take(together).enumerate() {
@@ -246,13 +246,13 @@ impl Ghosted {
         self.ghost.remove(key);
     }
 
-    /// Another value for a key, if it is there or a ghost.
+    /// Replaces the value of a key, if it is there or a ghost.
     pub fn replace(&mut self, key: u64, value: u64) {
         self.actual.replace(key, value);
         self.ghost.replace(key, value);
     }
 
-    /// The value of a key that is there or a ghost.
+    /// Returns the value of a key that is there or a ghost, without a change of the order.
     pub fn peek(&self, key: u64) -> Option<u64> {
         self.actual.peek(key).or_else(|| self.ghost.peek(key))
     }

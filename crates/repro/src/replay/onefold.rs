@@ -24,17 +24,17 @@ use sim::{Checked, Violation, violated};
 /// Time for the index to be filled from the disks after opening.
 const FILLS: Nanos = 12 * 3600 * 1_000_000_000;
 
-/// How Onefold stands in a figure.
+/// Configuration of Onefold in a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Onefold {
-    /// Whether every write is answered only when it is durable.
+    /// True if every write is answered only when it is durable.
     pub through: bool,
-    /// Whether journal and tables are in memory that keeps them.
+    /// True if journal and tables are in non-volatile memory.
     pub nvram: bool,
 }
 
 impl Onefold {
-    /// As tables name it.
+    /// Returns the name that tables use.
     pub fn name(self) -> &'static str {
         match (self.through, self.nvram) {
             (true, true) => "Onefold, durable writes, NVRAM",
@@ -45,16 +45,16 @@ impl Onefold {
     }
 }
 
-/// How the pool is set.
+/// Settings of the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pool {
-    /// What is shared; else what a new pool shares.
+    /// Policy of the pool; if absent, that of a new pool.
     pub policy: Option<Policy>,
-    /// What the read cache finds blocks by.
+    /// Key by which the read cache finds blocks.
     pub cache_key: CacheKey,
     /// Copy that the index names, where a known block is written again; else what a new pool has.
     pub index_copy: Option<IndexCopy>,
-    /// What the disk is said to be.
+    /// Kind of device that the disk is declared as.
     pub device: DeviceKind,
     /// Bytes that replicas may take, if it is said.
     pub replicas: Option<u64>,
@@ -68,7 +68,8 @@ pub struct Warmed {
 }
 
 impl Warmed {
-    /// A pool on disks of so many bytes, with one volume of three quarters of them that is written in order; and then some days of a trace.
+    /// Creates a pool on disks of `capacity` bytes, with one volume of three quarters of them that is written in order, and then replays
+    /// some days of a trace.
     pub fn new<E: ToString>(
         capacity: u64,
         memory: u64,
@@ -101,7 +102,7 @@ impl Warmed {
         Ok(Warmed { store, limits, data })
     }
 
-    /// A day of a trace from here on.
+    /// Replays a day of a trace from this state.
     pub fn replay<E: ToString>(
         &self,
         how: Onefold,
@@ -132,7 +133,7 @@ struct UnderWay {
     processor: Nanos,
     /// Pieces that are not answered yet.
     pieces: u64,
-    /// When the engine took the last piece.
+    /// Time at which the engine took the last piece.
     taken: Nanos,
 }
 
@@ -141,7 +142,7 @@ struct Clients {
     data: u64,
     setup: Setup,
     how: Onefold,
-    /// When the trace's clock began.
+    /// Time at which the trace's clock began.
     begin: Nanos,
     processor_free: Nanos,
     /// Digested then: when, and which of `under_way`.
@@ -232,7 +233,7 @@ impl Clients {
         }
     }
 
-    /// One step of the machine; true if nothing is due any more.
+    /// Advances the machine by one step; returns true if nothing is due any more.
     fn step(&mut self, horizon: Nanos) -> Checked<bool> {
         match self.machine.step(horizon)? {
             Step::Quiet if horizon == Nanos::MAX => violated("requests are under way, and nothing happens any more"),
@@ -252,7 +253,7 @@ impl Clients {
         }
     }
 
-    /// A piece of a request is answered.
+    /// Counts a piece of a request as answered, and the request when it was the last piece.
     fn answered(&mut self, token: u64) -> Checked {
         let Some(under_way) = self.under_way.get_mut(&token) else {
             return violated(format!("request {token} is answered twice"));
@@ -330,7 +331,7 @@ impl Clients {
     }
 }
 
-/// A block that holds a content.
+/// Returns a block that holds a content.
 fn cells(content: ContentId) -> Cells {
     if content == ZEROES {
         return ZERO;

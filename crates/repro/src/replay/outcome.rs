@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use super::in_place::{Counts, InPlace};
 use sim::disks::{Breakdown, Disk, Statistics};
 
-/// What the time of a request was spent on.
+/// Components of a response time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Parts {
     /// Waiting for the processor, and digests.
@@ -66,17 +66,17 @@ impl Times {
         self.histogram.add(&other.histogram).expect("all histograms have the same bounds");
     }
 
-    /// The mean response time in milliseconds.
+    /// Returns the mean response time in milliseconds.
     pub fn mean_ms(&self) -> f64 {
         self.sum as f64 / self.requests.max(1) as f64 / 1e6
     }
 
-    /// The response time that so many percent did not exceed, in milliseconds.
+    /// Returns the response time that `percent` of the requests did not exceed, in milliseconds.
     pub fn percentile_ms(&self, percent: f64) -> f64 {
         self.histogram.value_at_quantile(percent / 100.0) as f64 / 1e6
     }
 
-    /// The mean of one part in milliseconds.
+    /// Returns the mean of one part in milliseconds.
     pub fn part_ms(&self, part: impl Fn(&Parts) -> Nanos) -> f64 {
         part(&self.parts) as f64 / self.requests.max(1) as f64 / 1e6
     }
@@ -106,31 +106,31 @@ pub struct Outcome {
     pub stretch: Nanos,
     /// The time series.
     pub stretches: Vec<Stretch>,
-    /// When the last request was answered.
+    /// Time of the last answer.
     pub end: Nanos,
-    /// Requests under way when another came: their sum,
+    /// Requests under way when another came: sum over all arrivals.
     pub queue_sum: u64,
-    /// and the most.
+    /// Most requests under way when another came, including the one that came.
     pub queue_most: u64,
     under_way: u64,
-    /// What the scheme did.
+    /// Counters of the scheme.
     pub counts: Counts,
-    /// Blocks in use at the beginning,
+    /// Blocks in use at the beginning.
     pub used_before: u64,
-    /// and at the end.
+    /// Blocks in use at the end.
     pub used_blocks: u64,
     /// Blocks that were read from copies in scratch zones.
     pub from_copies: u64,
     /// The most bytes of NVRAM.
     pub nvram: u64,
-    /// What the disk did.
+    /// Counters of the disk.
     pub disk: Statistics,
-    /// When an array was rebuilt, if it was.
+    /// Time at which the rebuild of an array was complete, if there was one.
     pub rebuilt: Option<Nanos>,
 }
 
 impl Outcome {
-    /// Nothing has happened yet.
+    /// Creates an empty outcome; `stretch` is the length of a step of the time series.
     pub fn new(stretch: Nanos) -> Outcome {
         Outcome {
             reads: Times::new(),
@@ -160,7 +160,7 @@ impl Outcome {
         &mut self.stretches[index]
     }
 
-    /// A request has come.
+    /// Counts the arrival of a request, and notes the index share of that time.
     pub fn arrived(&mut self, at: Nanos, index_share: u32) {
         self.queue_sum += self.under_way;
         self.under_way += 1;
@@ -170,7 +170,7 @@ impl Outcome {
         stretch.index_share = index_share;
     }
 
-    /// A request is answered that came at `since`.
+    /// Counts the answer of a request that came at `since`; the time series has it where the request came.
     pub fn answered(&mut self, at: Nanos, since: Nanos, writes: bool, parts: Parts) {
         self.under_way -= 1;
         let time = at - since;
@@ -181,7 +181,7 @@ impl Outcome {
         stretch.sum += u128::from(time);
     }
 
-    /// All requests are answered.
+    /// Takes the final numbers of scheme and disk, after all requests are answered.
     pub fn end(&mut self, at: Nanos, scheme: &InPlace, disk: &Disk) {
         self.end = at;
         self.counts = scheme.counts;
@@ -191,7 +191,7 @@ impl Outcome {
         self.rebuilt = disk.rebuilt();
     }
 
-    /// Several rebuilds as one: the requests of all, and the mean time of a rebuild. None of none.
+    /// Merges several rebuilds: the requests of all, and the mean time of a rebuild. Returns nothing for an empty slice.
     pub fn of_rebuilds(all: &[Outcome]) -> Option<Outcome> {
         let (first, others) = all.split_first()?;
         let mut sum = first.clone();
@@ -205,32 +205,32 @@ impl Outcome {
         Some(sum)
     }
 
-    /// Blocks that are in use at the end and were not at the beginning; below 0 if there are fewer.
+    /// Returns the growth of the blocks in use from beginning to end; below 0 if there are fewer.
     pub fn taken_blocks(&self) -> i64 {
         self.used_blocks as i64 - self.used_before as i64
     }
 
-    /// Requests of both kinds.
+    /// Returns the number of requests, reads and writes.
     pub fn requests(&self) -> u64 {
         self.reads.requests + self.writes.requests
     }
 
-    /// The mean response time of all requests in milliseconds.
+    /// Returns the mean response time of all requests in milliseconds.
     pub fn mean_ms(&self) -> f64 {
         (self.reads.sum + self.writes.sum) as f64 / self.requests().max(1) as f64 / 1e6
     }
 
-    /// The mean number of requests under way when another comes.
+    /// Returns the mean number of requests under way when another comes.
     pub fn mean_queue(&self) -> f64 {
         self.queue_sum as f64 / self.requests().max(1) as f64
     }
 
-    /// The share of requests to write that needed no write, in percent.
+    /// Returns the share of write requests that needed no write, in percent.
     pub fn removed_percent(&self) -> f64 {
         100.0 * self.counts.removed_requests as f64 / self.counts.write_requests.max(1) as f64
     }
 
-    /// The share of blocks read that the read cache had, in percent.
+    /// Returns the share of read blocks that the read cache had, in percent.
     pub fn hit_percent(&self) -> f64 {
         100.0 * self.counts.read_hits as f64 / self.counts.read_blocks.max(1) as f64
     }

@@ -14,7 +14,7 @@ use sim::disks::Disk;
 const STRETCH: Nanos = 600_000_000_000;
 const HOUR: Nanos = 3_600_000_000_000;
 
-/// When rebuilds begin.
+/// Times at which rebuilds begin.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Starts {
     /// With each hour of the day.
@@ -24,7 +24,7 @@ pub enum Starts {
 }
 
 impl Starts {
-    /// The times, from the first request of the day on.
+    /// Returns the start times, counted from the first request of the day; none for an empty day.
     pub fn of(self, day: &[Request]) -> Vec<Nanos> {
         let Some(begin) = day.first().map(|request| request.at) else { return Vec::new() };
         let since = |request: &Request| request.at - begin;

@@ -6,16 +6,16 @@ use std::str::FromStr;
 use engine::policy::{Counts, IndexCopy, Policy, Threshold};
 use engine::{CacheLimits, Rule};
 
-/// How the memory of a scheme is divided between index and read cache.
+/// Division of a scheme's memory between index and read cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Division {
     /// The index has so many thousandths, always.
     Fixed(u32),
-    /// iCache moves the boundary, from the middle on.
+    /// Boundary that iCache moves, starting in the middle.
     Adaptive(Rule, CacheLimits, Counting),
 }
 
-/// What a look at the complete index costs, where the cached entries do not have a digest.
+/// Cost of a lookup in the complete index, for a digest that the cached entries do not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookups {
     /// Nothing.
@@ -29,7 +29,7 @@ pub enum Lookups {
     Filtered,
 }
 
-/// How iCache's Access Monitor counts, where section 3.4 can be read in two ways.
+/// Unit in which iCache's Access Monitor counts, where section 3.4 can be read in two ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counting {
     /// Requests that hit: "counting the numbers of the read and write requests that hit the corresponding caches". In the caches and their
@@ -41,30 +41,30 @@ pub enum Counting {
     Depths,
 }
 
-/// What a scheme does when a request is written, and with its memory.
+/// Deduplication scheme: its treatment of written requests and its use of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scheme {
     /// As tables and the command line name it.
     pub name: &'static str,
-    /// What it shares; [`Policy::Native`] shares nothing.
+    /// Policy that decides which blocks are shared; [`Policy::Native`] shares nothing.
     pub policy: Policy,
-    /// Whether the index of all digests is on the disk: what memory does not know is looked up there.
+    /// True if the disk has the index of all digests: digests unknown in memory are looked up there.
     pub complete: bool,
-    /// What such a look costs.
+    /// Cost of a lookup in that index.
     pub lookups: Lookups,
     /// Copy that the index names, where a known block is written again. POD's section 3.3 inserts an entry only where none matches: the oldest.
     pub index_copy: IndexCopy,
-    /// Whether the entry of a content that is overwritten leaves the index at once. POD has a Map_table and an Index_table, and nothing that leads
+    /// True if the entry of an overwritten content leaves the index at once. POD has a Map_table and an Index_table, and nothing that leads
     /// from a place to its entry (section 3.3): there it stays until it is the oldest, and a match with it is none.
     pub drops_stale: bool,
-    /// How memory is divided.
+    /// Division of the memory.
     pub division: Division,
-    /// Whether what leaves a cache that shrinks is written to an area of the disk, from which a cache that grows is filled (POD, section
-    /// 3.4). Else it is dropped, and use fills what grows.
+    /// True if a cache that shrinks is written to an area of the disk, from which a cache that grows is filled (POD, section 3.4).
+    /// Otherwise its entries are dropped, and use fills the one that grows.
     pub swaps: bool,
-    /// Whether there is a read cache at all.
+    /// True if there is a read cache.
     pub caches: bool,
-    /// Whether what a read found in pieces is written home again when the disk is idle (POD, section 3.3).
+    /// True if blocks that a read found in pieces are written home again when the disk is idle (POD, section 3.3).
     pub relinearises: bool,
 }
 
@@ -101,7 +101,7 @@ impl Scheme {
     pub const FULL_FILTER: Scheme = Scheme { name: "full-filter", lookups: Lookups::Filtered, ..Scheme::FULL };
     /// The same, if looks at the index on the disk were free.
     pub const FULL_FREE: Scheme = Scheme { name: "full-free", lookups: Lookups::Free, ..Scheme::FULL };
-    /// iDedup: sequences of a request, index in memory alone.
+    /// Scheme of iDedup: sequences of a request, index in memory alone.
     pub const IDEDUP: Scheme =
         Scheme { name: "idedup", policy: Policy::IDEDUP, complete: false, lookups: Lookups::Free, ..Scheme::FULL };
     /// Shortest sequence of two blocks.
@@ -157,19 +157,20 @@ impl Scheme {
         Scheme::CURVES,
     ];
 
-    /// Whether it looks at contents at all.
+    /// Returns true if the policy looks up contents in an index.
     pub fn looks_up(&self) -> bool {
         self.policy.looks_up()
     }
 }
 
-/// The paper's iCache counts all hits and weighs them alike.
+/// Returns the limits of the paper's iCache, which counts all hits and weighs them alike.
 const fn paper_limits() -> CacheLimits {
     CacheLimits { setting: None, interval: 1000, unit: 10, sampled_one_in: 1, hit_costs: [1, 1] }
 }
 
-/// The engine weighs hits by the time of the device that they save. On a RAID5 without write caches a small write has two disks busy for a
-/// seek and one and a half turns, a read has one busy for a seek and half a turn: 43 ms to 13 with the disks of the papers.
+/// Returns the limits of the engine, which weighs hits by the device time that they save. On a RAID5 without write caches a small write has
+/// two disks busy for a seek and one and a half turns, a read has one busy for a seek and half a turn: 43 ms to 13 with the disks of the
+/// papers.
 const fn curves_limits() -> CacheLimits {
     CacheLimits { setting: None, interval: 1000, unit: 10, sampled_one_in: 16, hit_costs: [3, 1] }
 }

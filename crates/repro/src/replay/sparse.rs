@@ -14,7 +14,7 @@ pub struct Sparse {
 }
 
 impl Sparse {
-    /// The number of a block, 0 if it has none.
+    /// Returns the number of a block, 0 if it has none.
     pub fn get(&self, block: u64) -> u64 {
         let leaf = self.leaves.get((block / LEAF) as usize).and_then(Option::as_ref);
         leaf.map_or(0, |leaf| leaf[(block % LEAF) as usize])
@@ -39,7 +39,7 @@ impl Sparse {
         before
     }
 
-    /// Blocks that have a number.
+    /// Returns the number of blocks that have a number other than 0.
     pub fn used(&self) -> u64 {
         self.used
     }

@@ -44,7 +44,7 @@ fn the_processor_takes_one_request_after_the_other() {
     assert_eq!(replay(Scheme::NATIVE, instant(), Setup::default(), &[], &trace).writes.sum, 0, "no digests");
 }
 
-/// A replayer of one thread: what comes behind a write waits for its digests, reads also.
+/// Checks that requests behind a write wait for its digests if the replayer has one thread, reads also.
 #[test]
 fn one_submitter_computes_digests_before_it_takes_the_next_request() {
     let trace = [write(5, 0, &[1, 2, 3]), read(5, 100, 1), write(5, 10, &[4])];
@@ -57,7 +57,8 @@ fn one_submitter_computes_digests_before_it_takes_the_next_request() {
     assert_eq!(response(Submitters::One), (3 * 32_000, 3 * 32_000 + 4 * 32_000, 3 * 32_000));
 }
 
-/// Linux md: a thread that finds no free row of the stripe cache sleeps. One submitter so keeps the read behind it from disks that are idle.
+/// Checks the sleep of Linux md: a thread that finds no free row of the stripe cache sleeps. One submitter so keeps the read behind it from
+/// disks that are idle.
 #[test]
 fn one_submitter_sleeps_while_a_write_waits_for_a_row_of_the_stripe_cache() {
     let contents: Vec<ContentId> = (1..=64).collect();
@@ -76,7 +77,8 @@ fn one_submitter_sleeps_while_a_write_waits_for_a_row_of_the_stripe_cache() {
     assert!(waited > 0 && one > many && one >= waited, "{one} and {waited}, {many}");
 }
 
-/// POD, section 3.3: what a read found in pieces goes home while the disks are idle, and the next read is one piece.
+/// Checks that blocks which a read found in pieces go home while the disks are idle, and that the next read is one piece (POD, section
+/// 3.3).
 #[test]
 fn split_reads_go_home_when_the_disks_are_idle_and_not_before() {
     let second = 1_000_000_000;
@@ -102,7 +104,7 @@ fn split_reads_go_home_when_the_disks_are_idle_and_not_before() {
     assert_eq!(splits(Scheme::FULL_FREE, 2 * second), (4, 0), "POD alone");
 }
 
-/// A scheme without a state sees from each start what a replay sees that begins there.
+/// Checks that a scheme without a state sees from each start the same as a replay that begins there.
 #[test]
 fn a_rebuild_within_the_day_is_one_of_the_day_that_begins_there() {
     let second = 1_000_000_000;

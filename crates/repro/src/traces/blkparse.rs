@@ -10,10 +10,10 @@
 
 use super::record::{Line, Parsed, Record, number};
 
-/// What a line of the totals begins with.
+/// First words of a line of the totals.
 const TOTALS: [&str; 6] = ["CPU", "Total", "Throughput", "Events", "Skips", "Input file"];
 
-/// What blkparse prints in these totals.
+/// Names of the counts that blkparse prints in these totals.
 const COUNTS: [&str; 11] = [
     "Reads Queued",
     "Read Dispatches",
@@ -28,7 +28,7 @@ const COUNTS: [&str; 11] = [
     "IO unplugs",
 ];
 
-/// A line of it.
+/// Parses a line: a queued read or write is a record, other actions and totals are passed over.
 pub(super) fn line(text: &str) -> Parsed {
     let trimmed = text.trim_start();
     if TOTALS.iter().chain(&COUNTS).any(|begin| trimmed.starts_with(begin)) {
@@ -60,7 +60,7 @@ pub(super) fn line(text: &str) -> Parsed {
     Ok(Line::Record(record))
 }
 
-/// Seconds with nine digits behind the point.
+/// Parses seconds with nine digits behind the point.
 fn nanos(text: Option<&str>) -> Option<u64> {
     let (seconds, nanos) = text?.split_once('.')?;
     if nanos.len() != 9 {

@@ -9,7 +9,7 @@
 
 use super::record::{Line, Parsed, Record, SECTOR, number};
 
-/// A line of it; `is_first` of its file.
+/// Parses a line; `is_first` of its file.
 pub(super) fn line(text: &str, is_first: bool) -> Parsed {
     if is_first && text.starts_with("version,") {
         return Ok(Line::Other);

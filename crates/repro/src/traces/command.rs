@@ -13,7 +13,7 @@ use super::{BadLines, Format, Options, open};
 /// The real traces have three weeks.
 const LAST_DAY: u32 = 21;
 
-/// What of `repro trace`.
+/// Arguments of `repro trace`.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -73,7 +73,7 @@ fn parse_days(text: &str) -> Result<(u32, u32), String> {
     days.filter(is_right).ok_or(format!("days are N or N-M, from 1 to {LAST_DAY}"))
 }
 
-/// How files of a trace are read.
+/// Arguments for the reading of trace files.
 #[derive(Args)]
 pub struct Reading {
     /// The format of the files; told from their first lines if not given.
@@ -91,14 +91,14 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The same, for [`open`].
+    /// Converts the arguments to options for [`open`].
     pub fn options(&self) -> Options {
         let join = (!self.no_join).then_some(self.join_us * 1000);
         Options { format: self.format, join, bad_lines: self.bad_lines, progress: true }
     }
 }
 
-/// Does it.
+/// Executes `repro trace`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let result = match &arguments.what {
         What::Stat { files, reading, json } => stat(files, &reading.options(), *json),

@@ -11,7 +11,7 @@ use engine::Nanos;
 
 use super::record::{Line, Parsed, Record, fraction, number};
 
-/// A line of it. `clock` is when the next measured request comes.
+/// Parses a line. `clock` is the time of the next measured request, and advances with each.
 pub(super) fn line(text: &str, clock: &mut Nanos) -> Parsed {
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
     match fields[..] {

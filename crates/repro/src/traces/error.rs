@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// How much of a line an error shows.
+/// Number of characters of a line that an error shows.
 const SHOWN: usize = 80;
 
 /// Why a trace cannot be read further.
@@ -16,12 +16,12 @@ pub struct TraceError {
 }
 
 impl TraceError {
-    /// About a file as a whole.
+    /// Creates an error about a file as a whole.
     pub(super) fn file(file: &Path, what: impl Into<String>) -> TraceError {
         TraceError { file: file.to_path_buf(), line: 0, what: what.into() }
     }
 
-    /// About a line, which is not what was expected.
+    /// Creates an error about a line, which is not as expected.
     pub(super) fn line(file: &Path, line: u64, expected: &str, found: &[u8]) -> TraceError {
         let text = String::from_utf8_lossy(found);
         let mut shown: String = text.trim_end().chars().take(SHOWN).collect();
@@ -31,7 +31,7 @@ impl TraceError {
         TraceError { file: file.to_path_buf(), line, what: format!("expected {expected}, found {shown:?}") }
     }
 
-    /// The line that it is about, from 1.
+    /// Returns the line that it is about, from 1, if any.
     pub fn line_number(&self) -> Option<u64> {
         (self.line > 0).then_some(self.line)
     }

@@ -23,7 +23,7 @@ const ZERO_SECTOR: &str = "bf619eac0cdf3f68d496ea9344137e8b";
 /// MD5 of 4 KiB of zeroes; and what the authors' own page says that it is.
 pub(super) const ZERO_BLOCKS: [&str; 2] = ["620f0b67a91f7f74151bc5be745b7110", "3df1244f6143869f52abf2a1d73d0c0f"];
 
-/// A line of it; `is_first` of its file.
+/// Parses a line; `is_first` of its file.
 pub(super) fn line(text: &str, is_first: bool) -> Parsed {
     if is_first && text.starts_with('\t') {
         return Ok(Line::Other);
@@ -55,7 +55,7 @@ pub(super) fn line(text: &str, is_first: bool) -> Parsed {
     Ok(Line::Record(record))
 }
 
-/// What the blocks hold. (A last part that is no whole block also has one, for nobody: such requests lose their contents.)
+/// Parses the contents of the blocks. (A last part that is no whole block also has one, without use: such requests lose their contents.)
 fn contents(digests: &str, sectors: usize) -> Result<Vec<ContentId>, &'static str> {
     if !digests.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err("digests in hex digits");
@@ -68,7 +68,7 @@ fn contents(digests: &str, sectors: usize) -> Result<Vec<ContentId>, &'static st
     }
 }
 
-/// Hex digits are ASCII, so every place is between characters.
+/// Splits hex digits into pieces of `length`. Hex digits are ASCII, so every place is between characters.
 fn pieces(digests: &str, length: usize) -> impl Iterator<Item = &str> {
     let count = digests.len().div_ceil(length);
     (0..count).map(move |piece| &digests[piece * length..digests.len().min((piece + 1) * length)])
@@ -88,12 +88,12 @@ fn of_sectors(digests: &str) -> ContentId {
     content(pieces(digests, DIGITS).fold(0, |state, digest| mix(state ^ first_half(digest))))
 }
 
-/// The first 64 bits of a digest, whose digits are known to be such.
+/// Parses the first 64 bits of a digest, which must consist of hex digits.
 fn first_half(digest: &str) -> u64 {
     u64::from_str_radix(&digest[..DIGITS / 2], 16).unwrap_or_default()
 }
 
-/// The digest that is written for a content: contents that are equal, and only those, are read again as equal ones.
+/// Formats the digest of a content: contents that are equal, and only those, are read again as equal ones.
 pub(super) fn digest(content: ContentId) -> String {
     match content {
         ZEROES => ZERO_BLOCKS[0].to_string(),

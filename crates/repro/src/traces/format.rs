@@ -12,7 +12,7 @@ use super::{TraceError, blkparse, cloudphysics, disksim, fiu, mqsim, msr};
 /// So many lines at the beginning of a file decide what it is.
 const LOOKED_AT: usize = 20;
 
-/// How a file says what happened: each is described in its own file beside this one, and in docs/traces.md.
+/// Format of a trace file: each is described in its own file beside this one, and in docs/traces.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
     /// FIU's text with digests of 4 KiB or 512 bytes; also separated by tabs.
@@ -33,7 +33,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The name that `--format` takes.
+    /// Returns the name that `--format` takes.
     pub fn name(self) -> &'static str {
         match self {
             Format::Fiu => "fiu",
@@ -45,12 +45,12 @@ impl Format {
         }
     }
 
-    /// Whether one request is several lines, one for each 4 KiB.
+    /// Returns true if one request is several lines, one for each 4 KiB.
     pub(super) fn is_split(self) -> bool {
         self == Format::Fiu
     }
 
-    /// The format of a file, by its first lines: the one in which most of them are requests.
+    /// Detects the format of a file by its first lines: the one in which most of them are requests.
     pub(super) fn detect(path: &PathBuf) -> Result<Format, TraceError> {
         let mut lines = Lines::open(std::slice::from_ref(path), false)?;
         let formats = Format::value_variants();
@@ -78,7 +78,7 @@ impl Format {
 /// Reads lines of a format, one after another.
 pub(super) struct Parser {
     pub(super) format: Format,
-    /// When the next measured request of a drive comes.
+    /// Time of the next measured request of a drive.
     clock: Nanos,
 }
 
@@ -87,7 +87,7 @@ impl Parser {
         Parser { format, clock: 0 }
     }
 
-    /// The line of this number in its file.
+    /// Parses the line of this number in its file; an empty one is no record.
     pub(super) fn line(&mut self, line: &[u8], number: u64) -> Parsed {
         let text = std::str::from_utf8(line).map_err(|_| "text in UTF-8")?;
         if text.trim().is_empty() {

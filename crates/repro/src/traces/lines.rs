@@ -17,7 +17,7 @@ const AT_ONCE: usize = 1 << 18;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Where the reading is, and the line there.
+/// Position in the files, and the line there.
 pub(super) struct Lines {
     paths: Vec<PathBuf>,
     /// Index of the file that is read; the number of files at the end.
@@ -29,7 +29,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Of these files, which must be there. With `shows`, a bar on standard error counts their bytes, if that is a terminal.
+    /// Opens these files, which must be there. With `shows`, a bar on standard error counts their bytes, if that is a terminal.
     pub(super) fn open(paths: &[PathBuf], shows: bool) -> Result<Lines, TraceError> {
         let mut bytes = 0;
         for path in paths {
@@ -80,23 +80,23 @@ impl Lines {
         }
     }
 
-    /// The line, without its end.
+    /// Returns the line, without its end.
     pub(super) fn line(&self) -> &[u8] {
         let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
         line.strip_suffix(b"\r").unwrap_or(line)
     }
 
-    /// The number of the line in its file, from 1.
+    /// Returns the number of the line in its file, from 1.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Which of the files it is in, from 0.
+    /// Returns the index of the present file, from 0.
     pub(super) fn file(&self) -> usize {
         self.file
     }
 
-    /// An error about this line.
+    /// Creates an error about this line.
     pub(super) fn error(&self, expected: &str) -> TraceError {
         let path = self.paths.get(self.file).map_or(Path::new(""), PathBuf::as_path);
         TraceError::line(path, self.number, expected, &self.line)
@@ -107,7 +107,7 @@ fn cannot(path: &Path, error: &std::io::Error) -> TraceError {
     TraceError::file(path, format!("cannot be read: {error}"))
 }
 
-/// A file; what begins like gzip is taken apart.
+/// Opens a file; one that begins like gzip is decompressed.
 fn open(path: &Path, bar: &ProgressBar) -> Result<Box<dyn BufRead + Send>, TraceError> {
     let file = File::open(path).map_err(|error| cannot(path, &error))?;
     let mut file = BufReader::with_capacity(AT_ONCE, bar.wrap_read(file));

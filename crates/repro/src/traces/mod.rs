@@ -30,7 +30,7 @@ pub use reader::{BadLines, Options, Reader, Tally, open};
 /// Bytes of a block of a trace: the unit of addresses and of contents.
 pub const BLOCK: u64 = 4096;
 
-/// What a block holds, as a number: equal contents have equal numbers. (Of a digest in a file the first 64 bits, mixed.)
+/// Content of a block, as a number: equal contents have equal numbers. (Of a digest in a file the first 64 bits, mixed.)
 pub type ContentId = u64;
 
 /// The content of a block of zeroes.
@@ -39,14 +39,14 @@ pub const ZEROES: ContentId = 0;
 /// A request of a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// When it came, from the beginning of the trace's own clock.
+    /// Time of its arrival, from the beginning of the trace's own clock.
     pub at: Nanos,
-    /// Whether it writes; else it reads.
+    /// True for a write, false for a read.
     pub writes: bool,
     /// First block.
     pub block: u64,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u32,
-    /// What each of them holds; empty if the trace does not say.
+    /// Content of each block; empty if the trace does not say.
     pub contents: Vec<ContentId>,
 }

@@ -8,7 +8,7 @@
 
 use super::record::{Line, Parsed, Record, number};
 
-/// A line of it.
+/// Parses a line.
 pub(super) fn line(text: &str) -> Parsed {
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
     let [at, device, first, sectors, op] = fields[..] else {

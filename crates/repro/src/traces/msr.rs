@@ -8,7 +8,7 @@
 
 use super::record::{Line, Parsed, Record, number};
 
-/// A line of it; `is_first` of its file.
+/// Parses a line; `is_first` of its file.
 pub(super) fn line(text: &str, is_first: bool) -> Parsed {
     if is_first && text.starts_with("Timestamp,") {
         return Ok(Line::Other);

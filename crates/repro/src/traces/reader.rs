@@ -16,7 +16,7 @@ const JOIN: Nanos = 1_000_000;
 /// A file may begin so much before the end of the file before it: days are cut a little unevenly.
 const CUT: Nanos = 1_000_000_000;
 
-/// What happens at a line that is not of the format.
+/// Treatment of lines that are not of the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum BadLines {
     /// The reading ends with an error.
@@ -26,16 +26,16 @@ pub enum BadLines {
     Count,
 }
 
-/// How files are read.
+/// Options of reading.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The format of all of them; told from the first file if not given.
     pub format: Option<Format>,
     /// In formats that have a line for each 4 KiB: the longest time between two lines of one request. None: every line is a request.
     pub join: Option<Nanos>,
-    /// What happens at a line that is not of the format.
+    /// Treatment of lines that are not of the format.
     pub bad_lines: BadLines,
-    /// Whether a bar on standard error, if that is a terminal, shows how far it is.
+    /// Set if a bar on standard error, if that is a terminal, shows the progress.
     pub progress: bool,
 }
 
@@ -45,7 +45,7 @@ impl Default for Options {
     }
 }
 
-/// What was seen of the files so far.
+/// Counts of the files so far.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Lines.
@@ -104,17 +104,17 @@ pub fn open(paths: &[PathBuf], options: &Options) -> Result<Reader, TraceError> 
 }
 
 impl Reader {
-    /// The format that is read.
+    /// Returns the format of the files.
     pub fn format(&self) -> Format {
         self.parser.format
     }
 
-    /// What was seen so far.
+    /// Returns the counts so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// The next I/O of the files.
+    /// Reads the next I/O of the files.
     fn record(&mut self) -> Result<Option<Record>, TraceError> {
         while self.lines.advance()? {
             self.tally.lines += 1;
@@ -149,7 +149,7 @@ impl Reader {
         Ok(record)
     }
 
-    /// The next request: I/Os of one process that follow each other in time and place are one.
+    /// Reads the next request: I/Os of one process that follow each other in time and place are one.
     fn request(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
             let record = self.record()?;

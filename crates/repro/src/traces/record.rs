@@ -19,13 +19,13 @@ pub(super) struct Record {
     pub(super) offset: u64,
     /// Above zero; `offset + bytes` does not overflow.
     pub(super) bytes: u64,
-    /// Who asked for it; 0 if the format does not say.
+    /// Process that asked for it; 0 if the format does not say.
     pub(super) process: u64,
-    /// What each of its blocks holds; empty if the file does not say.
+    /// Content of each of its blocks; empty if the file does not say.
     pub(super) contents: Vec<ContentId>,
 }
 
-/// What a line turned out to be.
+/// Kind of a line.
 #[derive(Debug)]
 pub(super) enum Line {
     /// An I/O.
@@ -38,7 +38,7 @@ pub(super) enum Line {
 pub(super) type Parsed = Result<Line, &'static str>;
 
 impl Record {
-    /// One without contents and process.
+    /// Creates a record without contents and process; the size is at most 64 MiB, and not 0.
     pub(super) fn new(at: Nanos, writes: bool, offset: u64, bytes: u64) -> Result<Record, &'static str> {
         if bytes == 0 || bytes > LARGEST {
             return Err("a size above zero and of at most 64 MiB");
@@ -50,18 +50,19 @@ impl Record {
         Ok(Record { at, writes, offset, bytes, process: 0, contents: Vec::new() })
     }
 
-    /// One whose address and size are in sectors.
+    /// Creates a record whose address and size are in sectors.
     pub(super) fn of_sectors(at: Nanos, writes: bool, first: u64, count: u64) -> Result<Record, &'static str> {
         let offset = first.checked_mul(SECTOR).ok_or("an address below 2^64 bytes")?;
         Record::new(at, writes, offset, count.saturating_mul(SECTOR))
     }
 
-    /// Whether it begins and ends with blocks.
+    /// Returns true if it begins and ends at block boundaries.
     pub(super) fn is_aligned(&self) -> bool {
         self.offset.is_multiple_of(BLOCK) && self.bytes.is_multiple_of(BLOCK)
     }
 
-    /// The blocks that it touches. Contents are kept if it begins and ends with blocks: else none of them is the content of a block.
+    /// Converts it to a request of the blocks that it touches. Contents are kept if it begins and ends with blocks: else none of them is
+    /// the content of a block.
     pub(super) fn request(self) -> Request {
         let first = self.offset / BLOCK;
         let blocks = (self.offset + self.bytes).div_ceil(BLOCK) - first;
@@ -72,7 +73,7 @@ impl Record {
     }
 }
 
-/// A content by the first 64 bits of its digest. Never [`ZEROES`].
+/// Derives a content from the first 64 bits of its digest. Never [`ZEROES`].
 pub(super) fn content(digest: u64) -> ContentId {
     match mix(digest) {
         ZEROES => 1,
@@ -80,12 +81,12 @@ pub(super) fn content(digest: u64) -> ContentId {
     }
 }
 
-/// A number in decimal.
+/// Parses a number in decimal.
 pub(super) fn number(text: Option<&str>) -> Option<u64> {
     text?.parse().ok()
 }
 
-/// Time in decimal fractions of a unit that has so many nanoseconds.
+/// Parses a time in decimal fractions of a unit that has `unit` nanoseconds.
 pub(super) fn fraction(text: Option<&str>, unit: f64) -> Option<Nanos> {
     let nanos = text?.parse::<f64>().ok()? * unit;
     // What is a time at all; the cast saturates.

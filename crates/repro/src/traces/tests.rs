@@ -116,7 +116,7 @@ fn a_measured_request_comes_when_the_one_before_has_completed_and_the_thinking_i
     assert_eq!(at("R Hit 8 4 0.0 0.0"), 49_615_500);
 }
 
-/// Lines that are nearly good: fields of good ones, some of them replaced.
+/// Makes lines that are nearly good: fields of good ones, some of them replaced.
 fn nearly_good() -> impl Strategy<Value = String> {
     let odd = prop_oneof![
         Just(String::new()),

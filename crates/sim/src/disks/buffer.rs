@@ -11,13 +11,13 @@ pub(super) struct Segment {
     pub end: u64,
     /// From here to the end it is not on the medium yet; the end, if all is.
     pub dirty_from: u64,
-    /// When all of it has come from the host.
+    /// Time at which all of it has come from the host.
     pub ready: Nanos,
     /// Until when it is being written to the medium.
     pub busy: Nanos,
     /// It was written, not read.
     pub written: bool,
-    /// When it was last used, as a count.
+    /// Count at which it was last used.
     pub used: u64,
 }
 
@@ -49,40 +49,40 @@ impl Buffer {
         self.segments[segment].used = self.clock;
     }
 
-    /// The segment that holds all these sectors, for a read.
+    /// Returns the segment that holds all these sectors, for a read.
     pub(super) fn holding(&self, sector: u64, end: u64, also_written: bool) -> Option<usize> {
         let holds = |s: &Segment| s.start <= sector && end <= s.end && (also_written || !s.written);
         self.segments.iter().position(holds)
     }
 
-    /// The segment read before that a read continues, at whose sectors it begins or ends.
+    /// Returns the segment of an earlier read that this one continues: it has the sector, or ends at it.
     pub(super) fn continued(&self, sector: u64) -> Option<usize> {
         self.segments.iter().position(|s| !s.written && s.start < s.end && s.start <= sector && sector <= s.end)
     }
 
-    /// A segment with a dirty sector among these.
+    /// Returns a segment with a dirty sector among these.
     pub(super) fn dirty_among(&self, sector: u64, end: u64) -> Option<usize> {
         self.segments.iter().position(|s| s.is_dirty() && s.dirty_from < end && sector < s.end)
     }
 
-    /// The written segment in which these sectors are all dirty still.
+    /// Returns the written segment in which these sectors are all dirty still.
     pub(super) fn absorbing(&self, sector: u64, end: u64) -> Option<usize> {
         self.segments.iter().position(|s| s.is_dirty() && s.dirty_from <= sector && end <= s.end)
     }
 
-    /// The dirty or busy segment that a write continues, if it has room.
+    /// Returns the dirty or busy segment that a write continues, if it has room.
     pub(super) fn appending(&self, sector: u64, sectors: u64, now: Nanos, room: u64) -> Option<usize> {
         let fits = |s: &Segment| sector + sectors - s.dirty_from.min(sector) <= room;
         let alive = |s: &Segment| s.written && (s.is_dirty() || s.busy > now);
         self.segments.iter().position(|s| alive(s) && s.end == sector && fits(s))
     }
 
-    /// How many segments hold what is not on the medium at this time.
+    /// Returns the number of segments whose data are not all on the medium at this time.
     pub(super) fn unwritten(&self, now: Nanos) -> usize {
         self.segments.iter().filter(|s| s.is_dirty() || s.busy > now).count()
     }
 
-    /// The least recently used segment that holds nothing unwritten, emptied.
+    /// Empties the least recently used segment that holds nothing unwritten, and returns it; `but` is the last choice.
     pub(super) fn give_up(&mut self, now: Nanos, but: Option<usize>) -> Option<usize> {
         let free = |&at: &usize| !self.segments[at].is_dirty() && self.segments[at].busy <= now;
         let oldest = |at: &usize| (Some(*at) == but, self.segments[*at].used);

@@ -30,7 +30,7 @@ enum Command {
     },
 }
 
-/// Runs it.
+/// Executes the command. Fails if a file has a problem.
 pub fn run(arguments: Arguments) -> ExitCode {
     match arguments.command {
         Command::Validate { directory, name, json } => match validate(&directory, &name) {

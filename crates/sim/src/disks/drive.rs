@@ -22,7 +22,7 @@ use engine::Nanos;
 use super::geometry::{Geometry, Order, Zone};
 use super::parameters::{Block, Problem, Value, read, seek_table};
 
-/// How the drive reads ahead when it has read what was asked for.
+/// Extent to which the drive reads ahead after a requested read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadAhead {
     /// Not at all.
@@ -37,12 +37,12 @@ pub enum ReadAhead {
     NextTrack,
 }
 
-/// How the drive acknowledges writes.
+/// Points at which the drive acknowledges writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteCache {
-    /// When they are on the medium.
+    /// A write is acknowledged when it is on the medium.
     Off,
-    /// When they are in the buffer, as long as it has a segment for them.
+    /// A write is acknowledged when it is in the buffer, as long as that has a segment for it.
     On,
 }
 
@@ -78,7 +78,7 @@ pub struct Drive {
     pub segment_sectors: u64,
     /// Reading ahead.
     pub read_ahead: ReadAhead,
-    /// How many sectors at most.
+    /// Most sectors that it reads ahead.
     pub most_ahead: u64,
     /// Reading ahead may overwrite what was asked for.
     pub over_requested: bool,
@@ -107,15 +107,15 @@ fn nanos(milliseconds: f64) -> Nanos {
 }
 
 impl Drive {
-    /// Bytes that it holds.
+    /// Returns its size in bytes.
     pub fn capacity(&self) -> u64 {
         self.geometry.sectors * super::geometry::SECTOR
     }
 
-    /// A drive with the published figures of a WD1600AAJS (160 GB, 7200 rpm, 2 surfaces, 8 MB, 2008): 16 zones of equally many
-    /// cylinders from 1,578 to 846 sectors a track, the seek curve with Western Digital's 2.0, 8.9 and 21.0 ms. Like one, not
-    /// measured on one: zones, skews and the buffer's segments are not published. The skews cover a head switch of 1 ms and
-    /// a seek to the next cylinder of 2 ms. The write cache is on, as the drive is sold.
+    /// Returns a drive with the published figures of a WD1600AAJS (160 GB, 7200 rpm, 2 surfaces, 8 MB, 2008): 16 zones of equally many cylinders from
+    /// 1,578 to 846 sectors a track, the seek curve with Western Digital's 2.0, 8.9 and 21.0 ms. Like one, not measured on one: zones, skews and the
+    /// buffer's segments are not published. The skews cover a head switch of 1 ms and a seek to the next cylinder of 2 ms. The write cache is on, as
+    /// the drive is sold.
     pub fn wd1600aajs_like() -> Drive {
         const ZONES: u64 = 16;
         const SECTORS: u64 = 312_581_808;
@@ -171,7 +171,7 @@ impl Drive {
         }
     }
 
-    /// The first disk of `DIR/NAME.parv`, or of `DIR/NAME.diskspecs` if there is no such file.
+    /// Loads the first disk of `DIR/NAME.parv`, or of `DIR/NAME.diskspecs` if there is no such file.
     pub fn load(directory: &Path, name: &str) -> Result<Drive, Problem> {
         let parameters = directory.join(format!("{name}.parv"));
         let specification = directory.join(format!("{name}.diskspecs"));
@@ -353,7 +353,7 @@ fn zone(block: &Block, layout: &Block, revolution: Nanos, surfaces: u64, cylinde
     })
 }
 
-/// The time of each distance from a curve in milliseconds. Distance 0 takes none.
+/// Computes the time of each distance from a curve in milliseconds. Distance 0 takes none.
 fn seeks(cylinders: u64, curve: impl Fn(f64) -> f64) -> Vec<u32> {
     let time = |distance: u64| if distance == 0 { 0 } else { nanos(curve(distance as f64).clamp(0.0, 1000.0)) as u32 };
     (0..cylinders).map(time).collect()

@@ -15,7 +15,7 @@ use super::{Breakdown, Calendar, Command, Done, Op, Statistics, Tag};
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// What flash is made of, and its times.
+/// Structure of the flash, and its times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameters {
     /// Bytes for the host.
@@ -39,8 +39,8 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Flash of a size with 2 MiB to erase together, 7 % beyond, and the published times of an Intel SSD 520: 80 us to read, 85
-    /// us to write, 550 and 520 MB/s. An erase takes 3 ms, as is usual for such flash. 16 channels carry what the bus does.
+    /// Returns parameters for `bytes` bytes: 2 MiB erased together, 7 % to spare, and the published times of an Intel SSD 520: 80 us to read, 85 us to
+    /// write, 550 and 520 MB/s. An erase takes 3 ms, as is usual for such flash. 16 channels carry what the bus does.
     pub fn of_size(bytes: u64) -> Parameters {
         Parameters {
             bytes,
@@ -56,7 +56,7 @@ impl Parameters {
     }
 }
 
-/// What was written and erased.
+/// Totals of writes and erases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Wear {
     /// Pages that the host wrote.
@@ -68,19 +68,19 @@ pub struct Wear {
 }
 
 impl Wear {
-    /// Pages programmed for each that the host wrote, in thousandths.
+    /// Returns the pages programmed for each that the host wrote, in thousandths.
     pub fn amplification_permille(&self) -> u64 {
         (self.flash_pages * 1000).checked_div(self.host_pages).unwrap_or(1000)
     }
 
-    /// How long the drive lasts if it goes on like this: what may be written to it, by the rate at which it was.
+    /// Returns the time that the drive lasts at this rate of writes: `endurance_bytes` divided by the bytes written in a second.
     pub fn lifetime_seconds(&self, endurance_bytes: u64, elapsed: Nanos) -> f64 {
         let rate = (self.host_pages * PAGE) as f64 * 1e9 / elapsed.max(1) as f64;
         endurance_bytes as f64 / rate
     }
 }
 
-/// What a page write makes the flash do, beside the program of the page itself.
+/// Work of the flash for a page write, beside the program of the page itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Work {
     Move { from: u32, to: u32 },
@@ -106,7 +106,7 @@ pub struct Ftl {
 }
 
 impl Ftl {
-    /// Empty flash. There are at least 4 erase units beyond those for the host.
+    /// Creates empty flash with at least 4 erase units beyond those for the host. Fails if a size is out of bounds.
     pub fn new(parameters: &Parameters) -> Result<Ftl, String> {
         let Parameters { bytes, erase_unit, spare_permille, .. } = *parameters;
         if !(64 << 10..=64 << 20).contains(&erase_unit) || !erase_unit.is_multiple_of(PAGE) {
@@ -133,12 +133,12 @@ impl Ftl {
         })
     }
 
-    /// What was written and erased so far.
+    /// Returns the writes and erases so far.
     pub fn wear(&self) -> Wear {
         self.wear
     }
 
-    /// Where a logical page is, if it was written.
+    /// Returns the physical page of a logical page, if it was written.
     fn physical(&self, page: u64) -> Option<u32> {
         self.map.get(page as usize).and_then(|&page| page.checked_sub(1))
     }
@@ -167,7 +167,7 @@ impl Ftl {
         to
     }
 
-    /// The logical page is no longer where it was.
+    /// Invalidates the physical page that a logical page had, if any.
     fn forget(&mut self, page: u32) {
         let Some(old) = self.map[page as usize].checked_sub(1) else { return };
         let unit = old / self.unit_pages;
@@ -205,7 +205,7 @@ pub struct Flash {
     channels: Vec<Nanos>,
     read_bus: Nanos,
     write_bus: Nanos,
-    /// When all that was written is on flash.
+    /// Time at which everything written is on flash.
     written: Nanos,
     work: Vec<Work>,
     calendar: Calendar,
@@ -213,7 +213,7 @@ pub struct Flash {
 }
 
 impl Flash {
-    /// An empty drive.
+    /// Creates an empty drive. Fails if the parameters are out of bounds.
     pub fn new(parameters: Parameters) -> Result<Flash, String> {
         if !(1..=1024).contains(&parameters.channels) {
             return Err(format!("flash has from 1 to 1024 channels, not {}", parameters.channels));
@@ -231,7 +231,7 @@ impl Flash {
         })
     }
 
-    /// What was written and erased so far.
+    /// Returns the writes and erases so far.
     pub fn wear(&self) -> Wear {
         self.ftl.wear()
     }
@@ -240,7 +240,7 @@ impl Flash {
         self.parameters.bytes / 512 * 512
     }
 
-    /// A channel does something for a page, from a time on; when that is done.
+    /// Occupies the channel of a page for `nanos`, from `from` on or when it is free. Returns the time at which it is done.
     fn occupy(&mut self, page: u32, from: Nanos, nanos: Nanos) -> Nanos {
         let count = self.channels.len();
         let channel = &mut self.channels[page as usize % count];
@@ -350,9 +350,9 @@ mod tests {
         }
     }
 
-    /// In the simplest theory uniform writes are amplified by (1 + s) / 2s. Of the 17 MiB to spare here 4 units are open or free,
-    /// so that s is 5 % with units of 1 MiB (10.5) and 6.5 % with those of 64 KiB (8.2). Real units vary, and the emptiest is
-    /// emptier: more so if they are small.
+    /// Checks the amplification of uniform writes. In the simplest theory it is (1 + s) / 2s. Of the 17 MiB to spare here 4 units are open or free, so
+    /// that s is 5 % with units of 1 MiB (10.5) and 6.5 % with those of 64 KiB (8.2). Real units vary, and the emptiest is emptier: more so if they are
+    /// small.
     #[test]
     fn uniform_writes_are_amplified_as_theory_says() {
         for (erase_unit, least, most) in [(1 << 20, 6_000, 10_500), (64 << 10, 4_000, 8_200)] {

@@ -13,7 +13,7 @@ pub const SECTOR: u64 = 512;
 pub struct Zone {
     /// Its first cylinder.
     pub first_cylinder: u64,
-    /// How many cylinders.
+    /// Number of cylinders.
     pub cylinders: u64,
     /// Sectors of a track.
     pub track_sectors: u64,
@@ -52,7 +52,7 @@ pub enum Order {
     ByCylinder,
 }
 
-/// What a drive is made of.
+/// Geometry of a drive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Surfaces with a head each.
@@ -61,7 +61,7 @@ pub struct Geometry {
     pub sectors: u64,
     /// Nanoseconds of a revolution.
     pub revolution: Nanos,
-    /// Which surface comes first in a cylinder.
+    /// Order of the surfaces in a cylinder.
     pub order: Order,
     /// The zones, ascending.
     pub zones: Vec<Zone>,
@@ -69,9 +69,9 @@ pub struct Geometry {
     pub seeks: Vec<u32>,
     /// Switching to another head of the same cylinder.
     pub head_switch: Nanos,
-    /// What the heads take to find a track for a new access, also one that they were on before.
+    /// Time that the heads take to find a track for a new access, also one that they were on before.
     pub resettle: Nanos,
-    /// What a write waits in addition until the head has settled. Some drives' files have less than nothing.
+    /// Time that a write waits in addition until the head has settled; negative in the files of some drives.
     pub write_settle: i64,
 }
 
@@ -84,25 +84,25 @@ pub struct Run {
     pub head: u64,
     /// Angle at which the first sector begins.
     pub angle: Nanos,
-    /// How many sectors there are from there, before the track's end or something that is skipped.
+    /// Number of sectors from there to the track's end or something that is skipped.
     pub sectors: u64,
-    /// How many came before, back to the track's start or something that is skipped.
+    /// Number of sectors before it, back to the track's start or something that is skipped.
     pub before: u64,
     /// Sectors of the track.
     pub track_sectors: u64,
-    /// Which sector of the track the first one is.
+    /// Number of the first sector within the track.
     pub place: u64,
 }
 
 impl Run {
-    /// From the start of the first sector to the end of the sector that is so many later.
+    /// Returns the time from the start of the first sector until `sectors` sectors have passed.
     pub fn time(&self, sectors: u64, revolution: Nanos) -> Nanos {
         (self.place + sectors) * revolution / self.track_sectors - self.place * revolution / self.track_sectors
     }
 }
 
 impl Geometry {
-    /// Numbers the logical sectors. They are no more than `block_count`, if the drive says how many it has.
+    /// Assigns numbers to the logical sectors, at most `block_count` if the drive states that.
     pub fn new(mut self, block_count: Option<u64>) -> Geometry {
         let mut first = 0;
         for zone in &mut self.zones {
@@ -136,12 +136,12 @@ impl Geometry {
         self.seeks.get(distance.min(last) as usize).map_or(0, |&nanos| Nanos::from(nanos))
     }
 
-    /// How long a sector takes to pass the head, at most.
+    /// Returns the longest time that a sector takes to pass the head.
     pub fn sector_time(&self, run: &Run) -> Nanos {
         self.revolution.div_ceil(run.track_sectors)
     }
 
-    /// Where a logical sector is. Those past the end are taken to be the last one.
+    /// Finds the place of a logical sector. Those past the end are taken as the last one.
     pub fn locate(&self, sector: u64) -> Run {
         let sector = sector.min(self.sectors.saturating_sub(1));
         let zone = &self.zones[self.zones.partition_point(|zone| zone.first <= sector).max(1) - 1];
@@ -190,7 +190,7 @@ impl Geometry {
 }
 
 impl Zone {
-    /// The place in the zone of its n-th sector that is no spare.
+    /// Returns the place in the zone of its n-th sector that is no spare.
     fn place(&self, nth: u64) -> u64 {
         if self.spare_unit == 0 {
             return nth;

@@ -25,27 +25,27 @@ mod read_ahead;
 
 use read_ahead::Ahead;
 
-/// How a disk is run.
+/// Settings of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Which command is next.
+    /// Policy that chooses the next command.
     pub queue: Policy,
     /// The write cache: as the drive has it, if not given.
     pub write_cache: Option<WriteCache>,
 }
 
-/// Where the heads are.
+/// Position of the heads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Arm {
     cylinder: u64,
     head: u64,
 }
 
-/// What the mechanism has done for a command.
+/// Work of the mechanism for a command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pass {
     time: Breakdown,
-    /// When the first sector began to pass the head.
+    /// Time at which the first sector began to pass the head.
     began: Nanos,
     end: Nanos,
 }
@@ -56,15 +56,15 @@ pub struct Hdd {
     drive: Arc<Drive>,
     write_cache: WriteCache,
     arm: Arm,
-    /// When the last pass over the medium ended, and with which sector it would have gone on.
+    /// Time at which the last pass over the medium ended, and the sector with which it would have continued.
     streaming: (Nanos, u64),
-    /// When the mechanism is free, apart from reading ahead.
+    /// Time at which the mechanism is free, apart from reading ahead.
     free: Nanos,
     buffer: Buffer,
     ahead: Option<Ahead>,
     /// The drive has the queue: it prepares a command while it serves another.
     overlaps: bool,
-    /// How long the drive has had the command that it serves, before it began.
+    /// Time for which the drive had the command that it serves, before it began.
     early: Nanos,
     /// The last command was a write.
     after_write: bool,
@@ -78,7 +78,7 @@ pub struct Hdd {
 }
 
 impl Hdd {
-    /// A disk at rest, with an empty buffer.
+    /// Creates a disk at rest, with an empty buffer.
     pub fn new(drive: Arc<Drive>, options: Options) -> Hdd {
         Hdd {
             write_cache: options.write_cache.unwrap_or(drive.write_cache),
@@ -156,7 +156,7 @@ impl Hdd {
         self.current.extend(batch.iter().map(done));
     }
 
-    /// How long it takes until the first sector of a command passes; nothing, if the buffer serves it.
+    /// Returns the time until the first sector of a command passes; 0 if the buffer serves it.
     fn reach(&self, now: Nanos, waiting: &Waiting) -> Nanos {
         let (sector, end) = (waiting.sector, waiting.sector + waiting.sectors);
         let (overheads, after) = (&self.drive.overheads, usize::from(self.after_write));
@@ -178,12 +178,12 @@ impl Hdd {
         }
     }
 
-    /// What of an overhead is left: a drive with a queue of its own has begun with it while another command was served.
+    /// Returns the rest of an overhead: a drive with its own queue has begun with it while another command was served.
     fn left_of(&self, overhead: [Nanos; 2]) -> Nanos {
         overhead[usize::from(self.after_write)].saturating_sub(self.early)
     }
 
-    /// What the disk did by itself while it had no command, up to now.
+    /// Performs the write-backs that the disk began on its own while it had no command, up to now.
     fn pause(&mut self, now: Nanos) {
         while let Some(at) = self.next_dirty(now) {
             let start = self.free.max(self.buffer.segments[at].ready);
@@ -195,7 +195,7 @@ impl Hdd {
         }
     }
 
-    /// The dirty segment that is reached first of those whose data are there.
+    /// Returns the dirty segment that is reached first, of those whose data have arrived.
     fn next_dirty(&self, now: Nanos) -> Option<usize> {
         let dirty = |&at: &usize| self.buffer.segments[at].is_dirty();
         let cost = |&at: &usize| {
@@ -374,14 +374,14 @@ impl Hdd {
         done
     }
 
-    /// The arm's way to a track.
+    /// Returns the time that the arm takes to a track: the seek or the head switch, whichever is longer.
     fn moving(&self, arm: Arm, run: &Run) -> Nanos {
         let geometry = &self.drive.geometry;
         let switch = if arm.head == run.head { 0 } else { geometry.head_switch };
         geometry.seek(arm.cylinder.abs_diff(run.cylinder)).max(switch)
     }
 
-    /// The way to the first track of an access that begins at a time.
+    /// Returns the time to the first track of an access that begins at `begin`, with settling unless it continues the last pass.
     fn moving_first(&self, begin: Nanos, sector: u64, run: &Run, write: bool) -> Nanos {
         let (geometry, moving) = (&self.drive.geometry, self.moving(self.arm, run));
         if (begin, sector) == self.streaming {
@@ -391,7 +391,7 @@ impl Hdd {
         moving.max(geometry.resettle).saturating_add_signed(settle)
     }
 
-    /// When the first sector of an access that begins at a time passes the head.
+    /// Returns the time at which the first sector of an access that begins at `begin` passes the head.
     fn passes(&self, begin: Nanos, sector: u64, write: bool) -> Nanos {
         let (revolution, run) = (self.drive.geometry.revolution, self.drive.geometry.locate(sector));
         let there = begin + self.moving_first(begin, sector, &run, write);

@@ -14,7 +14,7 @@ fn command(op: Op, sector: u64, sectors: u64) -> Command {
     Command { op, offset: sector * SECTOR, bytes: sectors * SECTOR, class: Class::Foreground }
 }
 
-/// One command, alone.
+/// Submits one command and returns its completion.
 fn alone(disk: &mut Disk, now: Nanos, command: Command) -> Done {
     disk.submit(now, 7, command);
     loop {
@@ -93,7 +93,7 @@ fn a_flush_drains_what_was_written_and_the_cache_makes_writes_fast() {
     assert_eq!(alone(&mut through, written.at, command(Op::Flush, 0, 0)).breakdown.total(), 300_000);
 }
 
-/// Random commands at random times: `submit` and `pop` at the disk's own times, some of them late.
+/// Submits random commands at random times: `submit` and `pop` at the disk's own times, some of them late.
 fn swarm(queue: Policy, write_cache: WriteCache, seed: u64) -> Vec<Done> {
     let mut random = Random::new(seed);
     let mut disk = disk(queue, write_cache);
@@ -171,7 +171,7 @@ fn queues_that_choose_are_faster_and_the_background_waits() {
     assert_eq!(order[1..11], (10..20).collect::<Vec<_>>(), "the first had begun, the others wait");
 }
 
-/// Commands per second when so many are always under way.
+/// Returns the commands per second when `depth` of them are always in flight.
 fn rate(queue: Policy, write_cache: WriteCache, depth: u64, op: Op, sequential: bool, sectors: u64) -> u64 {
     let (mut disk, mut random, mut count, mut now) = (disk(queue, write_cache), Random::new(1), 0, 0);
     let mut wanted = depth;
@@ -187,8 +187,8 @@ fn rate(queue: Policy, write_cache: WriteCache, depth: u64, op: Op, sequential: 
     count * 1_000_000_000 / now
 }
 
-/// The drive's choice once left its overheads and the settling of writes out: it chose what had just passed when it came there,
-/// and was slower than the order of arrival. Of a stream it took the parts out of order.
+/// Checks the order of the drive's own queue. It once ignored its overheads and the settling of writes: it chose what had just passed when it came
+/// there, and was slower than the order of arrival. It took the parts of a stream out of order.
 #[test]
 fn the_drives_own_queue_is_the_fastest_and_keeps_streams_in_order() {
     let (off, on) = (WriteCache::Off, WriteCache::On);

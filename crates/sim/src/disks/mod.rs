@@ -28,7 +28,7 @@ use engine::{DeviceTraits, Nanos};
 /// The name that who drives a disk gives to a command, to know it again when it completes.
 pub type Tag = u64;
 
-/// What a command does.
+/// Operations of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
     /// Reads.
@@ -39,29 +39,29 @@ pub enum Op {
     Flush,
 }
 
-/// Who waits for a command.
+/// Classes of commands, by whether a client waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
-    /// A client.
+    /// Commands that a client waits for.
     Foreground,
-    /// Nobody: it is served when nothing else waits.
+    /// Commands that no client waits for: they are served when nothing else waits.
     Background,
 }
 
 /// A command to a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Command {
-    /// What it does.
+    /// Operation of the command.
     pub op: Op,
     /// First byte, a multiple of 512.
     pub offset: u64,
     /// Length in bytes, a multiple of 512.
     pub bytes: u64,
-    /// Who waits for it.
+    /// Class of the command.
     pub class: Class,
 }
 
-/// What the time of a command was spent on, in nanoseconds. Of a command to an array: of the member that completed last.
+/// Time of a command by cause, in nanoseconds. For a command to an array: of the member that completed last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Breakdown {
     /// Waiting in queues, behind other commands.
@@ -77,12 +77,12 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// All of it: from submission to completion.
+    /// Sums all parts: the time from submission to completion.
     pub fn total(&self) -> Nanos {
         self.queue + self.seek + self.rotation + self.transfer + self.overhead
     }
 
-    /// And another.
+    /// Adds another command's times.
     pub fn add(&mut self, other: &Breakdown) {
         self.queue += other.queue;
         self.seek += other.seek;
@@ -97,13 +97,13 @@ impl Breakdown {
 pub struct Done {
     /// Its name.
     pub tag: Tag,
-    /// When.
+    /// Time of completion.
     pub at: Nanos,
-    /// What its time was spent on.
+    /// Time of the command by cause.
     pub breakdown: Breakdown,
 }
 
-/// What a disk has done so far. Of an array: the sum of its members.
+/// Totals of a disk so far. For an array: the sum of its members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     /// Commands that read from the medium or from the buffer.
@@ -147,7 +147,7 @@ impl Disk {
         }
     }
 
-    /// When something happens in the disk, if it has anything under way: a completion, or a step towards one.
+    /// Returns the time of the next event in the disk, if any command is in flight: a completion, or a step towards one.
     pub fn next(&self) -> Option<Nanos> {
         match self {
             Disk::Instant(disk) => disk.calendar.next(),
@@ -169,7 +169,7 @@ impl Disk {
         }
     }
 
-    /// What it has done so far.
+    /// Returns its totals so far.
     pub fn statistics(&self) -> Statistics {
         match self {
             Disk::Instant(disk) => disk.statistics,
@@ -180,8 +180,8 @@ impl Disk {
         }
     }
 
-    /// Whether a write waits for a place in the disk's own memory, so that in Linux the thread that submitted it sleeps: of an array, for a
-    /// row of its stripe cache.
+    /// Returns true if a write waits for room in the disk's own memory, so that in Linux the thread that submitted it sleeps: in an array, for a row of
+    /// its stripe cache.
     pub fn is_full(&self) -> bool {
         match self {
             Disk::Array(array) => array.is_full(),
@@ -189,7 +189,7 @@ impl Disk {
         }
     }
 
-    /// Of an array that was rebuilt: when that was done.
+    /// Returns the time at which the rebuild of an array finished, if it had one.
     pub fn rebuilt(&self) -> Option<Nanos> {
         match self {
             Disk::Array(array) => array.rebuild()?.finished(),
@@ -197,7 +197,7 @@ impl Disk {
         }
     }
 
-    /// What a driver would say of it.
+    /// Returns the traits that a driver would report.
     pub fn traits(&self) -> DeviceTraits {
         match self {
             Disk::Instant(_) | Disk::Ssd(_) | Disk::Flash(_) => DeviceTraits::SSD,
@@ -206,7 +206,7 @@ impl Disk {
         }
     }
 
-    /// Bytes that it holds.
+    /// Returns its size in bytes; `u64::MAX` if it has no bound.
     pub fn capacity(&self) -> u64 {
         match self {
             Disk::Instant(_) | Disk::Ssd(_) => u64::MAX,
@@ -232,7 +232,7 @@ impl Instant {
 }
 
 impl Statistics {
-    /// What came after an earlier look.
+    /// Subtracts earlier totals.
     pub fn since(&self, then: &Statistics) -> Statistics {
         Statistics {
             reads: self.reads - then.reads,

@@ -12,14 +12,14 @@ const DEEPEST: usize = 24;
 /// No parameter file is as large as this.
 const LARGEST: u64 = 64 << 20;
 
-/// What is wrong with a parameter file.
+/// Error in a parameter file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     /// The file.
     pub file: PathBuf,
     /// The line, from 1 on; 0 if it is about the file as a whole.
     pub line: usize,
-    /// What is wrong, and what would be right.
+    /// Description of the error, and of the right value.
     pub what: String,
 }
 
@@ -50,7 +50,7 @@ pub enum Value {
 /// A block `kind name { key = value, ... }`.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// What it describes, as `disksim_disk`.
+    /// Type of the block, such as `disksim_disk`.
     pub kind: String,
     /// Its name; empty if it has none.
     pub name: String,
@@ -62,28 +62,28 @@ pub struct Block {
 }
 
 impl Block {
-    /// A problem of one of its values, or of the block if it has no such key.
+    /// Makes an error about one of its values, or about the block if it has no such key.
     pub fn problem(&self, key: &str, what: impl fmt::Display) -> Problem {
         let line = self.entries.iter().find(|entry| entry.0 == key).map_or(self.line, |entry| entry.1);
         Problem { file: self.file.clone(), line, what: format!("'{key}' {what}") }
     }
 
-    /// The value of a key, if it is there.
+    /// Returns the value of a key, if it is present.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.entries.iter().find(|entry| entry.0 == key).map(|entry| &entry.2)
     }
 
-    /// The value of a key that must be there.
+    /// Returns the value of a key. Fails if it is missing.
     pub fn value(&self, key: &str) -> Result<&Value, Problem> {
         self.get(key).ok_or_else(|| self.problem(key, format!("is missing in the block {} {}", self.kind, self.name)))
     }
 
-    /// A number within bounds, or the default if the key is not there.
+    /// Returns a number within bounds, or the default if the key is missing.
     pub fn number_or(&self, key: &str, bounds: (f64, f64), default: f64) -> Result<f64, Problem> {
         if self.get(key).is_none() { Ok(default) } else { self.number(key, bounds) }
     }
 
-    /// A number within bounds.
+    /// Returns a number. Fails if it is missing, no number or out of bounds.
     pub fn number(&self, key: &str, (least, most): (f64, f64)) -> Result<f64, Problem> {
         match self.value(key)? {
             Value::Number(number) if (least..=most).contains(number) => Ok(*number),
@@ -91,12 +91,12 @@ impl Block {
         }
     }
 
-    /// A whole number within bounds, or the default if the key is not there.
+    /// Returns a whole number within bounds, or the default if the key is missing.
     pub fn whole_or(&self, key: &str, bounds: (u64, u64), default: u64) -> Result<u64, Problem> {
         if self.get(key).is_none() { Ok(default) } else { self.whole(key, bounds) }
     }
 
-    /// A whole number within bounds.
+    /// Returns a whole number. Fails if it is missing, not whole or out of bounds.
     pub fn whole(&self, key: &str, (least, most): (u64, u64)) -> Result<u64, Problem> {
         match self.value(key)? {
             Value::Number(number) if number.fract() == 0.0 && (least as f64..=most as f64).contains(number) => {
@@ -106,12 +106,12 @@ impl Block {
         }
     }
 
-    /// 0 or 1, or the default if the key is not there.
+    /// Returns 0 or 1 as a bool, or the default if the key is missing.
     pub fn flag_or(&self, key: &str, default: bool) -> Result<bool, Problem> {
         Ok(self.whole_or(key, (0, 1), u64::from(default))? == 1)
     }
 
-    /// A word.
+    /// Returns a word. Fails if the value is missing or anything else.
     pub fn word(&self, key: &str) -> Result<&str, Problem> {
         match self.value(key)? {
             Value::Word(word) => Ok(word),
@@ -119,7 +119,7 @@ impl Block {
         }
     }
 
-    /// A list.
+    /// Returns a list. Fails if the value is missing or anything else.
     pub fn list(&self, key: &str) -> Result<&[Value], Problem> {
         match self.value(key)? {
             Value::List(values) => Ok(values),
@@ -127,7 +127,7 @@ impl Block {
         }
     }
 
-    /// A block of a certain kind.
+    /// Returns a block of type `kind`. Fails if the value is missing or anything else.
     pub fn block(&self, key: &str, kind: &str) -> Result<&Block, Problem> {
         match self.value(key)? {
             Value::Block(block) if block.kind == kind => Ok(block),
@@ -136,7 +136,7 @@ impl Block {
     }
 }
 
-/// The blocks of a file, and of those that it takes in by `source` at its outermost level.
+/// Reads the blocks of a file, and of the files that it includes by `source` at its outermost level.
 pub fn read(file: &Path) -> Result<Vec<Block>, Problem> {
     read_at(file, 0)
 }
@@ -159,7 +159,7 @@ fn read_at(file: &Path, depth: usize) -> Result<Vec<Block>, Problem> {
     Ok(blocks)
 }
 
-/// The text of a file that is not too large.
+/// Reads a file as text. Fails if it cannot be read, or has more than 64 MiB.
 pub fn text(file: &Path) -> Result<String, Problem> {
     let problem = |what: String| Problem { file: file.to_owned(), line: 0, what };
     let size = std::fs::metadata(file).map_err(|error| problem(format!("cannot be read: {error}")))?.len();
@@ -169,7 +169,7 @@ pub fn text(file: &Path) -> Result<String, Problem> {
     std::fs::read_to_string(file).map_err(|error| problem(format!("cannot be read: {error}")))
 }
 
-/// A table of seek times: cylinders and milliseconds, ascending.
+/// Reads a table of seek times: cylinders and milliseconds, ascending, at least one.
 pub fn seek_table(file: &Path) -> Result<Vec<(u64, f64)>, Problem> {
     let mut table: Vec<(u64, f64)> = Vec::new();
     for (number, line) in text(file)?.lines().enumerate() {
@@ -260,7 +260,7 @@ impl Parser<'_> {
         Some(word.clone())
     }
 
-    /// The words at the outermost level up to a sign; those of one 'source FILE' for themselves.
+    /// Takes the words at the outermost level up to a sign; the two of a 'source FILE' are taken alone.
     fn words(&mut self) -> Result<Option<Vec<String>>, Problem> {
         if self.at == self.tokens.len() {
             return Ok(None);
@@ -275,7 +275,7 @@ impl Parser<'_> {
         if words.is_empty() { Err(self.problem("expected a block 'kind name { ... }'")) } else { Ok(Some(words)) }
     }
 
-    /// A bracketed list with whatever is in it, and 'as NAME' after it.
+    /// Skips a bracketed list with its contents, and 'as NAME' after it.
     fn pass_over(&mut self) -> Result<(), Problem> {
         self.expect('[')?;
         let mut open = 1;

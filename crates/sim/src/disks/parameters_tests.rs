@@ -139,7 +139,7 @@ fn seek_curves_go_through_their_points() {
     assert!(seek("Seek type = hpl, HPL seek equation values = [ 5 ],").is_err());
 }
 
-/// Whatever the bytes, there is a drive that works, or a problem that names the file.
+/// Checks that damaged bytes give a drive that works, or a problem that names the file.
 #[test]
 fn damaged_files_are_problems_and_never_panics() {
     let directory = Directory::new("damaged");

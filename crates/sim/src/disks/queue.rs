@@ -7,7 +7,7 @@ use engine::Nanos;
 
 use super::{Class, Command, Op, Tag};
 
-/// How the next command is chosen.
+/// Rules that choose the next command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
     /// In the order of arrival.
@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// The next command, or several that continue each other, in order. `reach` says how long the disk takes to reach one.
+    /// Takes the next command, or several that continue each other, in order. `reach` returns the time that the disk takes to reach one.
     pub(super) fn take(&mut self, now: Nanos, reach: impl Fn(&Waiting) -> Nanos) -> Vec<Waiting> {
         if let Some(flush) = self.flushes.pop_front() {
             return vec![flush];

@@ -29,7 +29,7 @@ pub const STRIPE_CACHE: usize = 256;
 /// Bytes of the longest command that is made of consecutive rows.
 const LONGEST: u64 = 512 << 10;
 
-/// How an array spreads its data.
+/// Layouts of an array's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
     /// Units in turn, no redundancy.
@@ -45,18 +45,18 @@ struct Request {
     submitted: Nanos,
     /// Pieces that have not completed.
     left: usize,
-    /// What the time of the latest piece was spent on.
+    /// Time by cause of the latest piece.
     last: Breakdown,
 }
 
-/// What a command to a member is for.
+/// Purposes of a command to a member.
 #[derive(Clone, Debug)]
 enum Part {
     Request(u64),
     Rows(Vec<u64>),
     /// The window of a rebuild at this offset, being read.
     Survivor(u64),
-    /// The same, being written.
+    /// The window of a rebuild at this offset, being written.
     Spare(u64),
 }
 
@@ -99,7 +99,8 @@ pub struct Array {
 }
 
 impl Array {
-    /// An array of equal members, all in order. The stripe unit is a multiple of 4 KiB.
+    /// Creates an array of equal members, all in order. Fails unless the stripe unit is a multiple of 4 KiB and at most 1 GiB, and the count of members
+    /// is allowed.
     pub fn new(level: Level, members: Vec<Disk>, unit: u64) -> Result<Array, String> {
         let least = if level == Level::Raid5 { 3 } else { 2 };
         if !(least..=64).contains(&members.len()) {
@@ -128,13 +129,12 @@ impl Array {
         })
     }
 
-    /// The same with a stripe cache of so many rows, at least one. Linux allows 17 to 32,768.
+    /// Sets the size of the stripe cache in rows, at least one. Linux allows 17 to 32,768.
     pub fn with_stripe_cache(self, rows: usize) -> Array {
         Array { stripe_cache: rows.max(1), ..self }
     }
 
-    /// A member of a RAID 5 fails. What it has under way completes still. Says no if one has failed before, or if there is no such
-    /// member.
+    /// Fails a member of a RAID 5; its commands in flight still complete. Returns false if one has failed before, or if there is no such member.
     pub fn fail(&mut self, member: usize) -> bool {
         let can = self.level == Level::Raid5 && self.failed.is_none() && member < self.members.len();
         if can {
@@ -154,23 +154,23 @@ impl Array {
         true
     }
 
-    /// Whether a write of a client waits for a row of the stripe cache: its thread sleeps in `get_active_stripe`.
+    /// Returns true if a write of a client waits for a row of the stripe cache: its thread sleeps in `get_active_stripe`.
     pub fn is_full(&self) -> bool {
         self.blocked.iter().any(|piece| piece.class == Class::Foreground)
     }
 
-    /// The rebuild, if there was one.
+    /// Returns the rebuild, if there was one.
     pub fn rebuild(&self) -> Option<&Rebuild> {
         self.rebuild.as_ref()
     }
 
-    /// Bytes that the array holds.
+    /// Returns the size of the array in bytes.
     pub fn capacity(&self) -> u64 {
         let member = self.members.iter().map(Disk::capacity).min().unwrap_or(0);
         (member / self.unit * self.unit).saturating_mul(self.data_members() as u64)
     }
 
-    /// What a driver would say of its members.
+    /// Returns the traits that a driver would report of its members.
     pub(super) fn member_traits(&self) -> DeviceTraits {
         self.members.first().map_or(DeviceTraits::SSD, Disk::traits)
     }
@@ -195,7 +195,7 @@ impl Array {
         (n - 1 - stripe % n) as usize
     }
 
-    /// The member and the offset on it of an offset in the array.
+    /// Returns the member, and the offset on it, of an offset in the array.
     fn place(&self, offset: u64) -> (usize, u64) {
         let (chunk, within) = (offset / self.unit, offset % self.unit);
         let (stripe, nth) = (chunk / self.data_members() as u64, (chunk % self.data_members() as u64) as usize);
@@ -206,7 +206,7 @@ impl Array {
         (member, stripe * self.unit + within)
     }
 
-    /// The member whose block at this offset is not there.
+    /// Returns the member whose block at this offset is missing: the failed one, beyond the rebuilt part.
     fn missing(&self, offset: u64) -> Option<usize> {
         let rebuilt = self.rebuild.as_ref().map_or(0, Rebuild::in_sync);
         self.failed.filter(|_| offset >= rebuilt)
@@ -241,7 +241,8 @@ impl Array {
         self.piece_done(now, id, Breakdown::default());
     }
 
-    /// What a request does in one unit.
+    /// Starts the part of a request that lies in one unit: by rows for a write to a RAID 5, else by a command to the member, or to all others if it is
+    /// missing.
     fn piece(&mut self, now: Nanos, id: u64, offset: u64, command: Command) {
         let (member, place) = self.place(offset);
         let command = Command { offset: place, ..command };
@@ -346,7 +347,7 @@ impl Array {
         }
     }
 
-    /// A read or write of a row has completed on one member.
+    /// Handles the completion of a read or write of a row on one member; after the last read the writes follow.
     fn row_step(&mut self, now: Nanos, number: u64, breakdown: Breakdown) {
         let Some(row) = self.rows.get_mut(&number) else { return };
         let Some(round) = &mut row.round else { return };
@@ -426,7 +427,7 @@ impl Array {
         self.completed.pop_front()
     }
 
-    /// All that happens at one moment.
+    /// Handles all events of one moment.
     fn step(&mut self, at: Nanos) {
         for member in 0..self.members.len() {
             while let Some(done) = self.members[member].pop(at) {

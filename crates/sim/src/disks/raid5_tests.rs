@@ -10,7 +10,7 @@ const UNIT: u64 = 64 << 10;
 const READ: Nanos = 100_000;
 const WRITE: Nanos = 200_000;
 
-/// A disk that reads in 100 us and writes in 200 us, whatever and wherever.
+/// Returns a disk that reads in 100 us and writes in 200 us, at any size and place.
 fn constant() -> Disk {
     let ssd = Ssd {
         read_nanos: READ,
@@ -32,7 +32,7 @@ fn command(op: Op, offset: u64, bytes: u64) -> Command {
     Command { op, offset, bytes, class: Class::Foreground }
 }
 
-/// What commands of one moment do: when the last is done, and how many reads and writes the members did.
+/// Submits commands at one moment. Returns the time until the last is done, and the reads and writes of the members.
 fn batch(array: &mut Array, now: Nanos, commands: &[Command]) -> (Nanos, u64, u64) {
     let before = array.statistics();
     for (tag, &command) in commands.iter().enumerate() {

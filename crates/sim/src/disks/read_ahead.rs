@@ -21,14 +21,14 @@ pub(super) struct Ahead {
 }
 
 impl Hdd {
-    /// When a sector that is being read ahead, or has been, is in the buffer.
+    /// Returns the time at which a sector that is being read ahead, or has been, is in the buffer.
     pub(super) fn coming(&self, sector: u64) -> Option<Nanos> {
         let ahead = self.ahead.as_ref()?;
         let start = self.buffer.segments[ahead.segment].start;
         (start..ahead.until).contains(&sector).then(|| self.walk(ahead, None, sector + 1).1)
     }
 
-    /// A read of sectors that are being read ahead, or have been, without a seek.
+    /// Serves a read of sectors that are being read ahead, or have been, without a seek; `None` if it is not such a read.
     pub(super) fn read_of_ahead(&mut self, now: Nanos, sector: u64, end: u64) -> Option<Breakdown> {
         let ahead = self.ahead?;
         let segment = self.buffer.segments[ahead.segment];
@@ -61,7 +61,7 @@ impl Hdd {
         Some(Breakdown { overhead, transfer: bus, rotation, ..Breakdown::default() })
     }
 
-    /// Reading ahead, up to a sector or to a time: how far it comes, when, and where the arm is then.
+    /// Simulates reading ahead, up to a sector or to a time: returns the sector and the time that it reaches, and the arm then.
     pub(super) fn walk(&self, ahead: &Ahead, by: Option<Nanos>, until: u64) -> (u64, Nanos, Arm) {
         let geometry = &self.drive.geometry;
         let (mut sector, mut at, mut arm) = (ahead.from, ahead.at, self.arm);
@@ -103,7 +103,7 @@ impl Hdd {
         self.ahead = (until > from).then_some(Ahead { segment, from, at, until });
     }
 
-    /// After a hit: reads on, if the drive does so and little is left.
+    /// Continues reading ahead after a hit, if the drive does so and little is left.
     pub(super) fn ahead_again(&mut self, at: usize, end: u64, now: Nanos) {
         let segment = self.buffer.segments[at];
         let little = segment.end - end.min(segment.end) <= self.drive.most_ahead / 2;
@@ -112,7 +112,7 @@ impl Hdd {
         }
     }
 
-    /// Up to which sector the drive reads ahead, in a segment that begins with one and when another is the last that was wanted.
+    /// Returns the sector up to which the drive reads ahead, in a segment that begins at `start`, when `end` is the end of the read.
     pub(super) fn ahead_limit(&self, start: u64, end: u64, sequential: bool) -> u64 {
         let (drive, geometry) = (&self.drive, &self.drive.geometry);
         if end >= geometry.sectors {

@@ -34,7 +34,7 @@ pub struct Rebuild {
     /// Windows that are done, past one that is not.
     ahead: BTreeSet<u64>,
     survivors: usize,
-    /// When, and bytes rebuilt until then.
+    /// Times, and the bytes rebuilt until each.
     marks: VecDeque<(Nanos, u64)>,
     other_sectors: Vec<u64>,
     seen_sectors: Vec<u64>,
@@ -61,12 +61,12 @@ impl Rebuild {
         }
     }
 
-    /// Bytes of each member, from its start, that are as they were.
+    /// Returns the bytes of each member, from its start, that are in sync; `u64::MAX` when it has finished.
     pub fn in_sync(&self) -> u64 {
         if self.finished.is_some() { u64::MAX } else { self.in_sync }
     }
 
-    /// When it was done.
+    /// Returns the time at which it finished.
     pub fn finished(&self) -> Option<Nanos> {
         self.finished
     }
@@ -75,12 +75,12 @@ impl Rebuild {
         self.wake
     }
 
-    /// A member works for somebody else.
+    /// Counts a member's work for others.
     pub(super) fn other_work(&mut self, member: usize, bytes: u64) {
         self.other_sectors[member] += bytes / 512;
     }
 
-    /// The window to read now, if there is one and the speed allows it.
+    /// Returns the window to read now, its offset and length, if there is one and the speed allows it.
     pub(super) fn next_window(&mut self, now: Nanos) -> Option<(u64, u64)> {
         if self.wake.is_none_or(|wake| wake > now) {
             return None;
@@ -121,14 +121,14 @@ impl Rebuild {
         idle
     }
 
-    /// One of the reads of a window is done. The bytes to write, if it was the last.
+    /// Notes that one of the reads of a window completed. After the last one, returns the bytes to write.
     pub(super) fn read(&mut self, window: u64) -> Option<u64> {
         let left = self.windows.get_mut(&window)?;
         *left -= 1;
         (*left == 0).then(|| WINDOW.min(self.bytes - window))
     }
 
-    /// A window is on the new member.
+    /// Notes that a window is on the new member.
     pub(super) fn written(&mut self, now: Nanos, window: u64) {
         self.windows.remove(&window);
         self.ahead.insert(window);

@@ -10,7 +10,7 @@ use super::queue::Policy;
 use super::raid5::{Array, Level};
 use super::{Disk, Instant, ssd};
 
-/// What a disk may be called.
+/// Syntax of the names of disks.
 pub const SPECS: &str = "a disk is one of:
   instant                  takes no time
   ssd                      a datacenter SSD behind PCIe
@@ -23,7 +23,7 @@ pub const SPECS: &str = "a disk is one of:
 A SIZE is a number of bytes, or one with K, M, G or T; a UNIT is a SIZE. Options follow after commas.";
 
 impl Disk {
-    /// A disk from its name, with options: see [`SPECS`], which each error ends with.
+    /// Makes a disk from its name, with options: see [`SPECS`], which each error ends with.
     pub fn from_spec(spec: &str) -> Result<Disk, String> {
         parse(spec).map_err(|what| format!("'{spec}' is no disk: {what}\n{SPECS}"))
     }
@@ -107,7 +107,7 @@ fn flash(rest: &str) -> Result<Disk, String> {
     Flash::new(parameters).map(|flash| Disk::Flash(Box::new(flash)))
 }
 
-/// A number of bytes, with K, M, G or T for powers of 1024.
+/// Parses a number of bytes, with K, M, G or T for powers of 1024.
 pub fn size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.chars().last() {
         Some('K') => (&text[..text.len() - 1], 10),

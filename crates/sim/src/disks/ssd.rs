@@ -15,7 +15,7 @@ use engine::Nanos;
 
 use super::{Breakdown, Calendar, Done, Op, Statistics, Tag};
 
-/// What a drive can do.
+/// Performance of a drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ssd {
     /// From the moment at which a channel takes a read until its data is in the controller.
@@ -60,22 +60,22 @@ pub enum Command {
 #[derive(Clone, Debug)]
 pub struct Device {
     ssd: Ssd,
-    /// When the controller takes the next command.
+    /// Time at which the controller takes the next command.
     controller: Nanos,
-    /// When each channel is free.
+    /// Time at which each channel is free.
     channels: BinaryHeap<Reverse<Nanos>>,
     read_bus: Nanos,
     write_bus: Nanos,
 }
 
 impl Device {
-    /// An idle drive.
+    /// Creates an idle drive.
     pub fn new(ssd: Ssd) -> Device {
         let channels = (0..ssd.channels).map(|_| Reverse(0)).collect();
         Device { ssd, controller: 0, channels, read_bus: 0, write_bus: 0 }
     }
 
-    /// When a command that is submitted now completes. `now` never goes backwards.
+    /// Submits a command and returns the time at which it completes. `now` never goes backwards.
     pub fn submit(&mut self, now: Nanos, command: Command) -> Nanos {
         let taken = self.controller.max(now);
         self.controller = taken + 1_000_000_000 / self.ssd.commands_per_second;
@@ -105,7 +105,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// An idle drive.
+    /// Creates an idle drive.
     pub fn new(ssd: Ssd) -> Queue {
         Queue { device: Device::new(ssd), calendar: Calendar::default(), statistics: Statistics::default() }
     }
@@ -146,7 +146,7 @@ fn transfer(bytes: u64, bytes_per_second: u64) -> Nanos {
 mod tests {
     use super::*;
 
-    /// Commands per second when `depth` of them are always under way.
+    /// Returns the commands per second when `depth` of them are always in flight.
     fn rate(depth: usize, command: Command) -> u64 {
         let mut device = Device::new(SSD);
         let mut calendar: BinaryHeap<_> = (0..depth).map(|_| Reverse(device.submit(0, command))).collect();

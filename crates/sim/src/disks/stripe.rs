@@ -17,7 +17,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// A row with nothing in the cache and nothing to do.
+    /// Creates a row with nothing in the cache and nothing to do.
     pub fn empty() -> Row {
         let class = Class::Background;
         Row { cached: 0, full: 0, partial: 0, waiting: Vec::new(), class, round: None, used: 0 }
@@ -37,7 +37,7 @@ pub(super) struct Round {
     pub class: Class,
 }
 
-/// The members to read and those to write, for what waits in a row.
+/// Plans the writes that wait in a row: returns the members to read and those to write.
 pub(super) fn plan(members: usize, parity: usize, missing: Option<usize>, row: &Row) -> (u64, u64) {
     let (all, parity) = (u64::MAX >> (64 - members), 1u64 << parity);
     let missing = missing.map_or(0, |member| 1u64 << member);

@@ -23,9 +23,9 @@ pub struct Measured {
     pub op: Op,
     /// The first sector.
     pub sector: u64,
-    /// How many sectors.
+    /// Number of sectors.
     pub sectors: u64,
-    /// What it took.
+    /// Time that it took.
     pub service: Nanos,
     /// From its completion to the next request.
     pub think: Nanos,
@@ -34,15 +34,15 @@ pub struct Measured {
 /// Two means and how far two distributions are apart.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
-    /// Which requests.
+    /// Kind of the requests.
     pub requests: String,
-    /// How many.
+    /// Number of the requests.
     pub count: usize,
     /// Mean of the measured times, in milliseconds.
     pub measured_ms: f64,
     /// Mean of the model's times, in milliseconds.
     pub model_ms: f64,
-    /// How much the model's mean is above, in per cent.
+    /// Excess of the model's mean over the measured one, in per cent.
     pub mean_error_percent: f64,
     /// The demerit figure in milliseconds.
     pub demerit_ms: f64,
@@ -86,7 +86,7 @@ fn parse(line: &str) -> Option<Measured> {
     (sectors > 0 && sector < 1 << 50 && sectors < 1 << 30).then_some(Measured { op, sector, sectors, service, think })
 }
 
-/// The model's times of the requests, one after the other.
+/// Returns the model's times of the requests, one after the other.
 pub fn replay(drive: &Arc<Drive>, requests: &[Measured]) -> Vec<Nanos> {
     let options = Options { queue: Policy::Fifo, ..Options::default() };
     let mut disk = Disk::Hdd(Box::new(Hdd::new(Arc::clone(drive), options)));
@@ -129,7 +129,7 @@ pub fn compare(name: &str, pairs: &[(Nanos, Nanos)]) -> Comparison {
     }
 }
 
-/// All requests of `DIR/NAME.trace` on the drive of `DIR/NAME`, first together, then by kind: reads and writes, each of them
+/// Compares all requests of `DIR/NAME.trace` with the model of the drive of `DIR/NAME`, first together, then by kind: reads and writes, each of them
 /// sequential (where the request before ended), local (within 2,000 sectors of there) or far.
 pub fn validate(directory: &Path, name: &str) -> Result<Vec<Comparison>, Problem> {
     let drive = Arc::new(Drive::load(directory, name)?);
@@ -159,7 +159,7 @@ pub fn validate(directory: &Path, name: &str) -> Result<Vec<Comparison>, Problem
     Ok(comparisons)
 }
 
-/// A table of comparisons.
+/// Formats comparisons as a table.
 pub fn table(comparisons: &[Comparison]) -> String {
     let mut table = format!(
         "{:<20}{:>8}{:>13}{:>10}{:>9}{:>12}{:>8}{:>10}\n",
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!((later.demerit_ms, later.demerit_percent, later.mean_error_percent), (1.0, 50.0, 50.0));
     }
 
-    /// The gate of the models: two drives whose files and measured requests lie beside the repository, in `shared`.
+    /// Holds the models to two drives whose files and measured requests lie beside the repository, in `shared`.
     #[test]
     fn the_model_is_within_ten_per_cent_of_two_measured_drives() {
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|above| above.join("shared/data/disksim"));

@@ -4,12 +4,12 @@
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// Whether nothing is left.
+    /// Returns true if no byte is left.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next `count` bytes, or what is left of them.
+    /// Takes the next `count` bytes, or all that are left.
     pub fn take(&mut self, count: usize) -> &'a [u8] {
         let (head, tail) = self.0.split_at(count.min(self.0.len()));
         self.0 = tail;
@@ -23,17 +23,17 @@ impl<'a> Bytes<'a> {
         bytes
     }
 
-    /// The next byte.
+    /// Takes the next byte.
     pub fn u8(&mut self) -> u8 {
         self.array::<1>()[0]
     }
 
-    /// The next two bytes.
+    /// Takes the next two bytes, little endian.
     pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes(self.array())
     }
 
-    /// The next eight bytes.
+    /// Takes the next eight bytes, little endian.
     pub fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.array())
     }

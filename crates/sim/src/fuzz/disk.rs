@@ -20,7 +20,7 @@ const READ_BLOCKS: u64 = 64;
 /// The most changes of one input.
 const MOST_CHANGES: usize = 64;
 
-/// What became of a store.
+/// Outcome for a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// It was not opened: no superblock describes it, or the engine says what is damaged.
@@ -29,7 +29,7 @@ pub enum Fate {
     Served(u64),
 }
 
-/// How a store is used.
+/// Use of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Use(pub u8);
 
@@ -42,7 +42,7 @@ impl Use {
         }
     }
 
-    /// Whether it is written to, not only read.
+    /// Returns true if it is written to, not only read.
     fn writes(self) -> bool {
         self.0 & 3 == 3
     }
@@ -207,7 +207,7 @@ pub fn decoders(data: &[u8]) {
     survive(image, how);
 }
 
-/// What a superblock's decoder must hold: what it takes is written as it was read, and describes a possible pool.
+/// Checks the decoder of superblocks: a decoded one is encoded as it was read, and describes a possible pool.
 fn superblock(data: &[u8]) {
     let _ = (Superblock::decode(data), Superblock::refusal(data));
     let mut block = base(Kind::Closed).image[..BLOCK].to_vec();
@@ -301,12 +301,12 @@ pub fn journal(data: &[u8]) -> Fate {
 struct Ring<'a> {
     geometry: Geometry,
     image: &'a mut [u8],
-    /// Where the next record begins.
+    /// Block of the ring at which the next record begins.
     at: u32,
 }
 
 impl Ring<'_> {
-    /// The byte at which a block of the ring begins, counted from where the next record does.
+    /// Returns the byte at which a block of the ring begins, counted from the start of the next record.
     fn place(&self, block: u32) -> usize {
         let block = (self.at + block) % self.geometry.journal_blocks;
         (self.geometry.journal_start() + u64::from(block)) as usize * BLOCK
@@ -350,7 +350,7 @@ impl Ring<'_> {
         blocks
     }
 
-    /// An entry, with the digest of what is in its slot, of what it carries, or with a wrong one.
+    /// Makes an entry, with the digest of its slot's content, of the block that it carries, or with a wrong one.
     fn entry(&self, bytes: &mut Bytes<'_>, pages: u32, entry: &mut [u8]) {
         let (kind, volume, lba) = (bytes.u8(), bytes.u8(), bytes.u16());
         let wide = kind & 0x80 != 0;
@@ -379,7 +379,7 @@ impl Ring<'_> {
     }
 }
 
-/// Every block of the volumes of a pool as it is served; `None` where the engine says that it cannot.
+/// Reads every block of the volumes of a pool that is served; `None` where the engine fails.
 pub fn contents(driver: &mut Driver) -> Vec<(VolumeId, u64, Option<Vec<u8>>)> {
     let volumes: Vec<_> = driver.engine.volumes().map(|volume| (volume.id, volume.size)).collect();
     let mut all = Vec::new();

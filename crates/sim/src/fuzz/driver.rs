@@ -45,7 +45,7 @@ pub struct Driver {
     controlled: Option<Result<(), ControlError>>,
 }
 
-/// The digest of a block, as good as any other for an engine that cannot compute one.
+/// Returns a digest of a block, as good as any other for an engine that cannot compute one.
 pub fn digest(block: &[u8]) -> Digest {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&checksum(1, block).to_le_bytes());
@@ -53,12 +53,12 @@ pub fn digest(block: &[u8]) -> Digest {
     Digest(bytes)
 }
 
-/// What a driver says of a block.
+/// Describes a block as a driver tells the engine.
 pub fn describe(block: &[u8]) -> BlockContent {
     BlockContent { digest: digest(block), zero: *block == [0; BLOCK], record_like: begins_as_record(block) }
 }
 
-/// What the newest valid superblock of a store says, if the store is as long as that.
+/// Returns the newest valid superblock of an image, if its geometry fits the image.
 pub fn probe(image: &[u8]) -> Option<Superblock> {
     // As in the program, the block size is not known before a superblock has been read: it is the one that the pool was made with.
     let slots = [0, 1, PLACE_B, PLACE_B + 1].into_iter();
@@ -102,12 +102,12 @@ impl Driver {
         }
     }
 
-    /// Records of the journal that were replayed.
+    /// Returns the number of journal records that were replayed.
     pub fn replayed(&self) -> u64 {
         self.opened.and_then(Result::ok).map_or(0, |recovered| recovered.records)
     }
 
-    /// Where things are.
+    /// Returns the geometry of the pool.
     pub fn geometry(&self) -> Geometry {
         *self.engine.geometry()
     }
@@ -209,7 +209,7 @@ impl Driver {
         self.engine.handle(self.now, Event::Done { io: id, result: Ok(outcome) });
     }
 
-    /// Where each segment is on the store, and where in the memory of the buffers if it is one.
+    /// Returns the place of each segment on the store, and in the memory of the buffers if it is a buffer.
     fn segments(&self, io: &Io) -> Vec<(usize, Option<std::ops::Range<usize>>)> {
         let place = |(number, segment): (usize, &Segment)| {
             let place = match *segment {

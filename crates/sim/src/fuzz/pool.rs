@@ -141,7 +141,7 @@ pub enum Structure {
     Data,
 }
 
-/// Everything in a pool, by the byte at which it begins.
+/// Finds every structure of a pool, by the byte at which it begins.
 pub fn structures(image: &[u8]) -> BTreeMap<usize, Structure> {
     let superblock = probe(image).expect("a pool");
     let geometry = superblock.parameters.geometry;
@@ -238,7 +238,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The page that the pointer at byte `at` names, `level` levels above the leaves, with all below.
+    /// Visits the page that the pointer at byte `at` names, `level` levels above the leaves, with all below, and corrects the pointer's checksum.
     fn pointer(&mut self, at: usize, level: u8, what: Structure) {
         let location = u32::from_le_bytes(self.image[at..at + 4].try_into().expect("four bytes"));
         let Some(page) = self.place(location, what) else { return };
@@ -263,7 +263,7 @@ impl Walk<'_> {
         self.image[at + 8..at + 16].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// The byte at which the page of a location begins. (The pool has not grown.)
+    /// Returns the byte at which the page of a location begins, if that is in the pool. (The pool has not grown.)
     fn place(&self, location: u32, what: Structure) -> Option<usize> {
         let geometry = &self.superblock.parameters.geometry;
         let first = match what {

@@ -19,7 +19,7 @@ fn exports() -> Vec<ExportInfo> {
     ]
 }
 
-/// The decoders of the wire: readers, request headers, and the data of each option.
+/// Feeds the decoders of the wire: readers, request headers, and the data of each option.
 pub fn wire(data: &[u8]) {
     let mut reader = Reader::new(data);
     while let Some(length) = reader.length() {
@@ -65,7 +65,7 @@ fn option_replies(sent: &[u8]) {
     }
 }
 
-/// A whole session: a beginning, then any bytes, in pieces. Said again in one piece it must come to the same.
+/// Feeds a whole session: a beginning, then any bytes, in pieces. The same bytes in one piece must have the same result.
 pub fn session(data: &[u8]) {
     let mut bytes = Bytes(data);
     let (choice, cut) = (bytes.u8(), bytes.u8());
@@ -112,7 +112,7 @@ struct Talk {
     session: Session,
     exports: Vec<ExportInfo>,
     export: Option<usize>,
-    /// Whether payloads are left to the session to swallow.
+    /// Set if the session discards payloads itself.
     discards: bool,
     payload: usize,
     steps: Vec<Step>,
@@ -157,7 +157,7 @@ impl Talk {
         }
     }
 
-    /// After the end everything is swallowed, with the same answer.
+    /// Checks that after the end everything is consumed, with the same step and no output.
     fn ended(&mut self, rest: &[u8]) {
         let before = self.sent.len();
         let last = self.steps.pop().expect("it ended with a step");
@@ -198,7 +198,7 @@ impl Talk {
         }
     }
 
-    /// A read in pieces of data and holes, that may fail between them.
+    /// Answers a read in pieces of data and holes, which may fail between them.
     fn reply_read(&mut self, request: &Request) {
         let (mut reply, mut parts) = (ReadReply::new(*request), Vec::new());
         let mut turns = request.cookie;

@@ -5,7 +5,7 @@ use super::pool::BLOCK;
 /// A name for a file of the corpus, and what is in it.
 pub type Seed = (String, Vec<u8>);
 
-/// What runs an input.
+/// Function that tests an input.
 pub type Target = fn(&[u8]);
 
 /// The targets, by the name of their directory in `fuzz/corpus`, with what runs them.
@@ -25,7 +25,7 @@ fn open_image(data: &[u8]) {
     super::disk::image(data);
 }
 
-/// The seeds of a target.
+/// Returns the seeds of a target; none if its name is unknown.
 pub fn of(target: &str) -> Vec<Seed> {
     let bytes = match target {
         "nbd_wire" => wire(),

@@ -41,7 +41,7 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     content: Cells,
-    /// When it was last possible.
+    /// Moment at which it was last possible.
     last: Moment,
     /// Since when no crash may bring it back, as far as FUA and what was read are concerned.
     dead_since: Moment,
@@ -53,14 +53,14 @@ pub struct Block {
     states: Vec<State>,
     changes: Vec<Change>,
     memories: Vec<Memory>,
-    /// When the set of states last changed other than by observation.
+    /// Moment at which the set of states last changed other than by observation.
     changed: Moment,
     /// No change since the pool was opened: what is read was durable then.
     is_untouched: bool,
 }
 
 impl Block {
-    /// A block that has one content, durable.
+    /// Creates a block that has one content, durable.
     pub fn new(content: Cells) -> Block {
         Block {
             states: vec![State { content, included: 0 }],
@@ -71,13 +71,13 @@ impl Block {
         }
     }
 
-    /// The content, where only one is possible.
+    /// Returns the content, if only one is possible.
     pub fn only(&self) -> Option<Cells> {
         let first = self.states[0].content;
         self.states.iter().all(|state| state.content == first).then_some(first)
     }
 
-    /// Whether a content may be there, or come back, that takes space.
+    /// Returns true if a content that takes space may be present, or come back.
     pub fn may_take_space(&self) -> bool {
         self.memories.iter().any(|memory| memory.content != crate::content::ZERO)
     }
@@ -87,7 +87,7 @@ impl Block {
         self.changes.len()
     }
 
-    /// A change is submitted: the cells in `mask` become those of `values`.
+    /// Notes that a change is submitted: the cells in `mask` become those of `values`.
     pub fn begin_change(&mut self, now: Moment, token: u64, mask: u8, values: Cells, fua: bool) {
         let used: u8 = self.changes.iter().map(|change| change.bit).sum();
         let bit = 1 << used.trailing_ones();
@@ -98,7 +98,7 @@ impl Block {
         self.remember(now);
     }
 
-    /// A change is answered: it is included from now on, or, if it failed, it was or was not.
+    /// Notes the answer to a change: it is included from now on, or, if it failed, it was or was not. Panics if it is not in flight.
     pub fn end_change(&mut self, now: Moment, token: u64, succeeded: bool) {
         let index = self.changes.iter().position(|change| change.token == token);
         let change = self.changes.remove(index.expect("only a change in flight is answered"));
@@ -123,7 +123,7 @@ impl Block {
         self.memories.retain(|memory| memory.last >= moment);
     }
 
-    /// A read of the cells in `mask`, submitted at `since`, returned `values`. False if that was not possible.
+    /// Checks a read of the cells in `mask`, submitted at `since`, that returned `values`. Returns false if they were not possible.
     pub fn observe(&mut self, now: Moment, since: Moment, mask: u8, values: &Cells) -> bool {
         let fits = |content: &Cells| overlay(content, values, mask) == *content;
         if !self.memories.iter().any(|memory| memory.last >= since && fits(&memory.content)) {
@@ -144,13 +144,13 @@ impl Block {
         true
     }
 
-    /// Every content that was possible since the moment, in words.
+    /// Returns every content that was possible at the moment or later.
     pub fn possible_since(&self, since: Moment) -> Vec<Cells> {
         self.memories.iter().filter(|memory| memory.last >= since).map(|memory| memory.content).collect()
     }
 
-    /// A crash: the block has one of the contents that were possible since `floor`, but for those that were dead by
-    /// `certain`: usually now, earlier if what was promised after that may be lost.
+    /// Applies a crash: the block has one of the contents that were possible since `floor`, but for those that were dead by `certain`: usually now,
+    /// earlier if promises after that may be lost.
     pub fn crash(&mut self, floor: Moment, certain: Moment) {
         self.memories.retain(|memory| memory.last >= floor && memory.dead_since > certain);
         for memory in &mut self.memories {
@@ -163,7 +163,7 @@ impl Block {
         self.is_untouched = true;
     }
 
-    /// Whether there is nothing to know but one content.
+    /// Returns true if only one content is possible, now and after a crash, and no change is in flight.
     pub fn is_simple(&self) -> bool {
         self.changes.is_empty() && self.states.len() == 1 && self.memories.len() == 1
     }
@@ -229,7 +229,7 @@ mod tests {
     const OLD: Cells = [1; 8];
     const NEW: Cells = [2; 8];
 
-    /// A block that was written with OLD at 1 and answered at 2.
+    /// Returns a block that was written with OLD at 1 and answered at 2.
     fn written() -> Block {
         let mut block = Block::new(ZERO);
         block.begin_change(1, 10, ALL, OLD, false);

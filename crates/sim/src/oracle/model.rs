@@ -14,26 +14,26 @@ use crate::oracle::blocks::Blocks;
 pub use crate::oracle::range::{Part, Range};
 use crate::{Checked, violated};
 
-/// What is set of a volume.
+/// Properties that are set for a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Properties {
     /// Its own policy.
     pub policy: Option<Policy>,
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// Whether one client at a time may use it.
+    /// True if only one client at a time may use it.
     pub exclusive: bool,
-    /// When its duplicates are found.
+    /// Time at which its duplicates are found: inline, offline or hybrid.
     pub timing: Option<Timing>,
-    /// What its clients are to have.
+    /// Performance goal for its clients.
     pub goal: Goal,
-    /// Whether a pass leaves its duplicates where a run would be split.
+    /// Rule for a pass: leave duplicates unshared where sharing would split a run, or not.
     pub keep_runs: KeepRuns,
-    /// Who chooses its mode.
+    /// Controller that chooses its mode.
     pub controller: Controller,
 }
 
-/// Whether a volume is there.
+/// State of a volume's existence, as far as answers make it certain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Existence {
     /// Its creation is in flight: after a crash it may be there or not.
@@ -46,7 +46,7 @@ pub enum Existence {
     Gone,
 }
 
-/// How often something was asked for that makes requests fail: which of them may is known by what they saw.
+/// Counts of changes that can make requests fail. Comparing a request's stamp with the present one tells which requests may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
     /// Deletions and shrinkings.
@@ -66,35 +66,35 @@ pub struct ModelVolume {
     most_blocks: u64,
     /// The size that a resizing in flight asks for.
     pub resizing: Option<u64>,
-    /// What is set.
+    /// Properties in force.
     pub properties: Properties,
-    /// What may be set after a crash.
+    /// Properties that may be in force after a crash.
     possible: Vec<Properties>,
     /// Its number, once the engine has listed it.
     pub id: Option<VolumeId>,
-    /// Whether it is there.
+    /// Existence of the volume.
     pub existence: Existence,
     stamp: Stamp,
     blocks: Blocks,
 }
 
 impl ModelVolume {
-    /// Blocks that requests may touch, whichever size is in force.
+    /// Returns the number of blocks that requests may touch, whichever size is in force during a resize.
     pub fn safe_blocks(&self) -> u64 {
         self.size_blocks.min(self.resizing.unwrap_or(u64::MAX))
     }
 
-    /// Whether requests may be sent to it.
+    /// Returns true if requests may be sent to it: the engine has listed its number, and its deletion is not answered.
     pub fn is_usable(&self) -> bool {
         self.id.is_some() && self.existence != Existence::Gone
     }
 
-    /// The numbers of the blocks that somebody has written: all others hold zeroes.
+    /// Returns the numbers of the blocks that the model holds because they were written. All others hold zeroes.
     pub fn written(&self) -> impl Iterator<Item = u64> {
         self.blocks.iter().map(|(number, _)| number)
     }
 
-    /// The most blocks that it has had, or may have by now: its map stays as high.
+    /// Returns the most blocks that it has had, or may have by now. Its map stays as high.
     pub fn most_blocks(&self) -> u64 {
         self.most_blocks.max(self.resizing.unwrap_or(0))
     }
@@ -115,7 +115,7 @@ pub struct Listing {
     pub name: String,
     /// Blocks.
     pub size_blocks: u64,
-    /// What is set.
+    /// Properties in force.
     pub properties: Properties,
 }
 
@@ -135,7 +135,7 @@ pub struct Model {
     volumes: Vec<ModelVolume>,
     requests: BTreeMap<u64, Request>,
     pool_policy: Option<Policy>,
-    /// What the pool's policy may be after a crash, while its change is in flight.
+    /// Policies that the pool may have after a crash, while a change is in flight.
     possible_pool_policies: Vec<Option<Policy>>,
     now: Moment,
     floor: Moment,
@@ -143,7 +143,7 @@ pub struct Model {
     kept_since: Moment,
 }
 
-/// What was promised up to a moment.
+/// State that was promised up to a moment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Promise {
     /// The moment of the newest completed flush, as it was then.
@@ -153,13 +153,13 @@ pub struct Promise {
 }
 
 impl Model {
-    /// What has been promised so far.
+    /// Returns the promise that holds now.
     pub fn promise(&self) -> Promise {
         Promise { floor: self.floor, now: self.now }
     }
 
-    /// Everything is durable, and known to be so by the superblock alone: what is promised at the least, whatever happens to
-    /// the journal. What is possible from here on is remembered.
+    /// Notes that everything is durable by the superblock alone, and returns that promise: it holds whatever happens to the journal. From here on
+    /// possible contents are remembered. Panics if a request is in flight.
     pub fn secured(&mut self) -> Promise {
         assert!(self.requests.is_empty(), "nothing is in flight");
         self.now += 1;
@@ -168,7 +168,7 @@ impl Model {
         Promise { floor: self.now, now: self.now }
     }
 
-    /// As [`Model::crash`], where only an earlier promise holds.
+    /// Applies a crash like [`Model::crash`], but holds only the earlier `promise`.
     pub fn crash_since(&mut self, promise: Promise) {
         self.requests.clear();
         for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
@@ -178,17 +178,17 @@ impl Model {
         }
     }
 
-    /// The volumes, and what is left of those that are gone.
+    /// Returns all volumes, with the remains of those that are gone.
     pub fn volumes(&self) -> &[ModelVolume] {
         &self.volumes
     }
 
-    /// The pool's policy.
+    /// Returns the pool's policy; `None` if none is set.
     pub fn pool_policy(&self) -> Option<Policy> {
         self.pool_policy
     }
 
-    /// A volume's creation is submitted.
+    /// Notes that a volume's creation is submitted.
     pub fn begin_create(&mut self, name: &str, size_blocks: u64, policy: Option<Policy>) {
         let properties = Properties { policy, ..Properties::default() };
         self.volumes.push(ModelVolume {
@@ -205,44 +205,44 @@ impl Model {
         });
     }
 
-    /// A volume's creation is answered.
+    /// Notes the answer to a volume's creation. Panics if none of this name is in flight.
     pub fn end_create(&mut self, name: &str, succeeded: bool) {
         let created = |volume: &&mut ModelVolume| volume.name == name && volume.existence == Existence::Creating;
         let volume = self.volumes.iter_mut().find(created).expect("it is being created");
         volume.existence = if succeeded { Existence::Certain } else { Existence::Gone };
     }
 
-    /// A volume's deletion is submitted.
+    /// Notes that a volume's deletion is submitted.
     pub fn begin_delete(&mut self, volume: usize) {
         self.volumes[volume].existence = Existence::Deleting;
         self.volumes[volume].stamp.reshaped += 1;
     }
 
-    /// A volume's deletion is answered.
+    /// Notes that a volume's deletion is answered: its blocks are forgotten.
     pub fn end_delete(&mut self, volume: usize) {
         self.volumes[volume].existence = Existence::Gone;
         self.volumes[volume].blocks = Blocks::default();
     }
 
-    /// A new size is asked for. No request may be in flight that a later growth would let through.
+    /// Notes that a new size is submitted. No request may be in flight that a later growth would let through.
     pub fn begin_resize(&mut self, volume: usize, blocks: u64) {
         let volume = &mut self.volumes[volume];
         volume.resizing = Some(blocks);
         volume.stamp.reshaped += u32::from(blocks < volume.size_blocks);
     }
 
-    /// The new size is answered.
+    /// Notes that the new size is answered, and applies it. Panics if no resize is in flight.
     pub fn end_resize(&mut self, volume: usize) {
         let blocks = self.volumes[volume].resizing.take().expect("it is being resized");
         self.volumes[volume].set_size(blocks);
     }
 
-    /// The new size is refused.
+    /// Notes that the new size is refused: the old one stays.
     pub fn fail_resize(&mut self, volume: usize) {
         self.volumes[volume].resizing = None;
     }
 
-    /// Properties are set: in force from here on.
+    /// Notes that properties are set. They are in force from here on, but may be lost in a crash.
     pub fn begin_set(&mut self, volume: usize, properties: Properties) {
         let volume = &mut self.volumes[volume];
         volume.stamp.locked += u32::from(properties.read_only);
@@ -250,40 +250,40 @@ impl Model {
         volume.possible.push(properties);
     }
 
-    /// That is answered.
+    /// Notes that the change of properties is answered: only the present ones are possible after a crash.
     pub fn end_set(&mut self, volume: usize) {
         let volume = &mut self.volumes[volume];
         volume.possible = vec![volume.properties];
     }
 
-    /// The pool's policy is set: in force from here on.
+    /// Notes that the pool's policy is set. It is in force from here on, but may be lost in a crash.
     pub fn begin_set_pool(&mut self, policy: Option<Policy>) {
         self.possible_pool_policies.extend([self.pool_policy, policy]);
         self.pool_policy = policy;
     }
 
-    /// That is answered.
+    /// Notes that the change of the pool's policy is answered: only the present one is possible after a crash.
     pub fn end_set_pool(&mut self) {
         self.possible_pool_policies.clear();
     }
 
-    /// The policy in force for a volume.
+    /// Returns the policy in force for a volume: its own, or the pool's, or the default.
     pub fn policy_of(&self, volume: &ModelVolume) -> Policy {
         volume.properties.policy.or(self.pool_policy).unwrap_or_default()
     }
 
-    /// What a request to a volume sees when it is submitted.
+    /// Returns the stamp that a request to a volume takes along when it is submitted.
     pub fn stamp(&self, volume: usize) -> Stamp {
         self.volumes[volume].stamp
     }
 
-    /// Whether a request may have been refused because its range is not there any more.
+    /// Returns true if a request may have been refused because its range is gone: the volume was shrunk or deleted since the stamp.
     pub fn may_be_outside(&self, volume: usize, stamp: Stamp) -> bool {
         let volume = &self.volumes[volume];
         volume.stamp.reshaped != stamp.reshaped || matches!(volume.existence, Existence::Deleting | Existence::Gone)
     }
 
-    /// Whether a write may have been refused because its volume has become read-only.
+    /// Returns true if a write may have been refused because its volume was made read-only since the stamp.
     pub fn may_be_locked(&self, volume: usize, stamp: Stamp) -> bool {
         self.volumes[volume].stamp.locked != stamp.locked
     }
@@ -348,7 +348,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a change of the range would exceed what the oracle can follow: wait for an answer.
+    /// Returns true if a change of the range would exceed the changes at one block that the oracle can follow: the caller waits for an answer.
     pub fn is_crowded(&self, range: Range) -> bool {
         let asked = range.blocks();
         let overlapping: Vec<_> = self.changes_in_flight(range.volume).map(|(_, change, ..)| change.blocks()).collect();
@@ -358,7 +358,7 @@ impl Model {
         meeting.any(|count| count >= MOST_CHANGES)
     }
 
-    /// The changes of a volume that are in flight, in the order in which they were submitted.
+    /// Returns the changes of a volume that are in flight, in the order of submission.
     fn changes_in_flight(&self, volume: usize) -> impl Iterator<Item = (u64, Range, Moment, bool)> {
         self.requests.iter().filter_map(move |(&token, request)| match *request {
             Request::Change { range, begun, fua } if range.volume == volume => Some((token, range, begun, fua)),
@@ -366,7 +366,7 @@ impl Model {
         })
     }
 
-    /// A block that nobody has written, with the zeroes in flight that cover it.
+    /// Builds a block that was never written, with the zeroes in flight that cover it.
     fn unwritten(&self, volume: usize, number: u64) -> Block {
         let mut block = Block::new(ZERO);
         for (token, range, begun, fua) in self.changes_in_flight(volume) {
@@ -377,13 +377,13 @@ impl Model {
         block
     }
 
-    /// Whether a range can still be asked for: its volume may have gone or shrunk since it was chosen.
+    /// Returns true if a range can still be asked for: its volume may have gone or shrunk since it was chosen.
     pub fn is_there(&self, range: Range) -> bool {
         let volume = &self.volumes[range.volume];
         volume.is_usable() && range.first + range.count <= volume.safe_blocks() * CELLS as u64
     }
 
-    /// A write, zeroing or discard is submitted; `value` gives each cell, counted from the start of the range.
+    /// Notes that a write, zeroing or discard is submitted; `value` gives each cell, counted from the start of the range.
     pub fn begin_change(&mut self, token: u64, range: Range, value: impl Fn(Part, usize) -> u32, fua: bool) {
         self.now += 1;
         let only_zeroes = |part: &Part| (part.from..part.to).all(|cell| value(*part, cell) == 0);
@@ -407,7 +407,7 @@ impl Model {
         }
     }
 
-    /// A change is answered.
+    /// Notes the answer to a change. Panics if none with this token is in flight.
     pub fn end_change(&mut self, token: u64, succeeded: bool) {
         let Some(Request::Change { range, .. }) = self.requests.remove(&token) else {
             panic!("only a change in flight is answered")
@@ -422,18 +422,18 @@ impl Model {
         }
     }
 
-    /// A read, or a question for extents, is submitted.
+    /// Notes that a read, or a request for extents, is submitted.
     pub fn begin_observation(&mut self, token: u64, range: Range) {
         self.now += 1;
         self.requests.insert(token, Request::Observation { range, since: self.now });
     }
 
-    /// A read failed, or its answer says nothing.
+    /// Drops a read that failed, or whose answer says nothing.
     pub fn drop_observation(&mut self, token: u64) {
         self.requests.remove(&token);
     }
 
-    /// A read is answered with the cells of its range.
+    /// Checks the answer to a read, the cells of its range, against the possible contents.
     pub fn end_read(&mut self, token: u64, cells: &[u32]) -> Checked {
         let (range, since) = self.take_observation(token);
         if cells.len() as u64 != range.count {
@@ -477,7 +477,8 @@ impl Model {
         Ok(())
     }
 
-    /// A question for at most `limit` extents is answered. One that is short says something of `least` bytes, unless it has as many extents.
+    /// Checks the answer to a request for at most `limit` extents. A short answer covers at least `least` bytes,
+    /// unless it has `limit` extents.
     pub fn end_extents(&mut self, token: u64, extents: &[Extent], limit: u32, least: u64, cell_bytes: u64) -> Checked {
         let (range, since) = self.take_observation(token);
         let wrong = |text: &str| violated(format!("extents of {range:?}: {text}: {extents:?}"));
@@ -510,13 +511,13 @@ impl Model {
         Ok(())
     }
 
-    /// A flush is submitted.
+    /// Notes that a flush is submitted.
     pub fn begin_flush(&mut self, token: u64) {
         self.now += 1;
         self.requests.insert(token, Request::Flush { since: self.now });
     }
 
-    /// A flush is answered: everything answered before its submission is durable.
+    /// Notes the answer to a flush. If it succeeded, everything answered before its submission is durable.
     pub fn end_flush(&mut self, token: u64, succeeded: bool) {
         let Some(Request::Flush { since }) = self.requests.remove(&token) else {
             panic!("only a flush in flight is answered")
@@ -526,14 +527,14 @@ impl Model {
         }
     }
 
-    /// The pool was closed cleanly, with nothing in flight: all is durable.
+    /// Notes that the pool was closed cleanly, with nothing in flight: everything is durable.
     pub fn closed(&mut self) {
         assert!(self.requests.is_empty(), "closing waits for all requests");
         self.now += 1;
         self.raise_floor(self.now);
     }
 
-    /// The machine or the process died: what was in flight is never answered.
+    /// Applies a death of the machine or the process: requests in flight are never answered, and each block has any content that may remain.
     pub fn crash(&mut self) {
         self.requests.clear();
         for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
@@ -543,23 +544,23 @@ impl Model {
         }
     }
 
-    /// Blocks that may take space now, by any reading of what is in flight or may come back.
+    /// Counts the blocks that may take space now, by any reading of requests in flight and contents that may come back.
     pub fn blocks_that_may_take_space(&self) -> u64 {
         let blocks = self.volumes.iter().flat_map(|volume| volume.blocks.iter());
         blocks.filter(|(_, block)| block.may_take_space()).count() as u64
     }
 
-    /// The content of a block, where only one is possible.
+    /// Returns the content of a block if only one is possible.
     pub fn only(&self, volume: usize, block: u64) -> Option<Cells> {
         self.volumes[volume].blocks.get(block).map_or(Some(ZERO), |block| block.only())
     }
 
-    /// Non-zero blocks of a volume, all of which must have been read at rest.
+    /// Counts the non-zero blocks of a volume, all of which must have been read at rest.
     pub fn used(&self, volume: usize) -> u64 {
         self.non_zero(volume).count() as u64
     }
 
-    /// Distinct non-zero contents of all volumes, all of which must have been read at rest.
+    /// Counts the distinct non-zero contents of all volumes, all of whose blocks must have been read at rest.
     pub fn distinct(&self) -> u64 {
         (0..self.volumes.len()).flat_map(|volume| self.non_zero(volume)).collect::<BTreeSet<_>>().len() as u64
     }
@@ -595,7 +596,7 @@ impl Model {
         }
     }
 
-    /// The earliest moment that a read in flight or a crash may still ask for.
+    /// Returns the earliest moment that a read in flight or a crash may still ask for.
     fn oldest_interest(&self) -> Moment {
         let since = |request: &Request| match request {
             Request::Observation { since, .. } => *since,

@@ -27,30 +27,30 @@ pub struct Part {
 }
 
 impl Part {
-    /// A bit for each cell.
+    /// Returns a mask with a bit for each cell.
     pub fn mask(&self) -> u8 {
         (((1u16 << self.to) - 1) & !((1u16 << self.from) - 1)) as u8
     }
 
-    /// Whether it is the whole block.
+    /// Returns true if it is the whole block.
     pub fn is_whole(&self) -> bool {
         self.to - self.from == CELLS
     }
 }
 
 impl Range {
-    /// The blocks that it touches, in order.
+    /// Returns the part in each block that it touches, in order.
     pub fn parts(self) -> impl Iterator<Item = Part> {
         self.blocks().map(move |block| self.part(block))
     }
 
-    /// The numbers of these blocks.
+    /// Returns the numbers of these blocks.
     pub fn blocks(self) -> ops::Range<u64> {
         let cells = CELLS as u64;
         self.first / cells..(self.first + self.count).div_ceil(cells)
     }
 
-    /// The part of it that lies in one of these blocks.
+    /// Returns the part of it that lies in one of these blocks.
     pub(crate) fn part(self, block: u64) -> Part {
         let first = block * CELLS as u64;
         Part {
@@ -60,7 +60,7 @@ impl Range {
         }
     }
 
-    /// Whether it begins and ends between blocks.
+    /// Returns true if it begins and ends between blocks.
     pub fn is_aligned(self) -> bool {
         self.first.is_multiple_of(CELLS as u64) && self.count.is_multiple_of(CELLS as u64)
     }

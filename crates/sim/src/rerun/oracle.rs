@@ -21,7 +21,7 @@ const LONG: u64 = 1 << 16;
 /// The most contents of a block that are told apart.
 const CONTENTS: usize = 64;
 
-/// What a block or a buffer holds.
+/// Content of a block or a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Content {
     Unknown,
@@ -35,7 +35,7 @@ impl From<BlockContent> for Content {
     }
 }
 
-/// What a block may hold.
+/// Possible contents of a block.
 enum Block {
     /// This.
     One(Content),
@@ -45,13 +45,13 @@ enum Block {
 
 #[derive(Default)]
 struct Several {
-    /// What was possible before the writes in flight came.
+    /// Contents that were possible before the writes in flight came.
     before: Vec<Content>,
-    /// What these writes have.
+    /// Contents of these writes.
     written: Vec<Content>,
-    /// How many are in flight.
+    /// Number of these writes in flight.
     in_flight: u32,
-    /// What is no longer possible, and the call that ended it: for reads that came earlier.
+    /// Contents that are no longer possible, and the call that ended each: for reads that came earlier.
     past: Vec<(Content, u64)>,
 }
 
@@ -83,7 +83,7 @@ enum Kind {
     Other,
 }
 
-/// What happened to a volume as a whole.
+/// History of a volume as a whole.
 #[derive(Default)]
 struct Volume {
     /// It was created in the recording: what was not written is zero.
@@ -136,13 +136,13 @@ impl Oracle {
         }
     }
 
-    /// The driver takes a buffer, and fills it.
+    /// Notes that the driver takes a buffer and fills it. Fails if the buffer is in use.
     pub fn take(&mut self, buffer: BufferId) -> Checked {
         self.buffers.remove(&buffer.0);
         self.is_free(buffer, "handed out")
     }
 
-    /// The engine is about to be told of an event.
+    /// Notes an event before the engine handles it.
     pub fn event(&mut self, call: u64, engine: &Engine, event: &Event<'_>) {
         match *event {
             Event::Submit(submit) => self.submit(call, engine, &submit),
@@ -162,7 +162,7 @@ impl Oracle {
         }
     }
 
-    /// The engine wants something, or answers.
+    /// Checks an effect of the engine: buffers that an I/O fills must be free, and answers must be right.
     pub fn effect(&mut self, call: u64, engine: &Engine, effect: Effect) -> Checked {
         match effect {
             Effect::Io(id) => {
@@ -223,7 +223,7 @@ impl Oracle {
         self.volumes.entry(volume.0).or_insert_with(|| Volume { is_new, ..Volume::default() })
     }
 
-    /// A block as one that may hold several contents.
+    /// Converts a block to one that may hold several contents.
     fn several(&mut self, volume: VolumeId, lba: u64) -> &mut Several {
         let first = if self.volume(volume).is_new { Content::Zero } else { Content::Unknown };
         let block = self.blocks.entry((volume.0, lba)).or_insert(Block::One(first));
@@ -282,7 +282,7 @@ impl Oracle {
         self.flights.insert(token, Flight { since: call, volume, offset, length, kind });
     }
 
-    /// What changes volumes as a whole.
+    /// Notes commands that change volumes as a whole: deletions and resizes.
     fn command(&mut self, call: u64, command: Command<'_>) {
         match command {
             Command::DeleteVolume { volume } => {
@@ -296,7 +296,7 @@ impl Oracle {
         }
     }
 
-    /// Nothing is known of the blocks from this one on, and of what is in flight.
+    /// Forgets the contents of all blocks from `from` on, and of requests in flight.
     fn forget(&mut self, volume: VolumeId, from: u64, call: u64) {
         self.volume(volume).disturbed = call;
         for (_, block) in self.blocks.range_mut((volume.0, from)..=(volume.0, u64::MAX)) {
@@ -307,7 +307,7 @@ impl Oracle {
         }
     }
 
-    /// A request that may have changed something is answered.
+    /// Ends a request that may have changed blocks, when it is answered.
     fn end(&mut self, call: u64, flight: Flight, good: bool) {
         let Flight { since, volume, kind, .. } = flight;
         let known = self.volume(volume);
@@ -370,7 +370,7 @@ impl Oracle {
         }
     }
 
-    /// Each block of an answer must be one that it may be.
+    /// Checks each block of an answer against its possible contents.
     fn check_read(&mut self, flight: &Flight, token: u64, segments: &[DataSegment]) -> Checked {
         let Flight { since, volume, offset, length, .. } = *flight;
         let known = self.volume(volume);

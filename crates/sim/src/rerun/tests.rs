@@ -20,7 +20,7 @@ struct Recorded {
     pages: HashMap<u64, Vec<u8>>,
     blocks: HashMap<u64, BlockContent>,
     buffers: HashMap<BufferId, BlockContent>,
-    /// What the driver says of blocks that it reads.
+    /// Set while the driver reports wrong contents for blocks that it reads.
     lie: bool,
     sending: Vec<RequestId>,
     random: Random,
@@ -142,7 +142,7 @@ impl Recorded {
         self.event(Event::Submit(Submit { token, volume, offset, length, fua: false, operation }));
     }
 
-    /// Requests of all kinds, some of them together.
+    /// Submits requests of all kinds, some of them together.
     fn load(&mut self, from: u64, count: u64) {
         for token in from..from + count {
             let first = self.random.below(60);
@@ -218,7 +218,7 @@ fn again(bytes: &[u8]) -> Report {
     rerun(Cursor::new(bytes), Options::default()).unwrap().1
 }
 
-/// The recording, with the writes changed after the engine has been told of them; the checksums of its marks are right.
+/// Returns the recording, with the writes changed after the engine has been told of them; the checksums of its marks are right.
 fn changed(bytes: &[u8], mut change: impl FnMut(&mut [BlockInput])) -> Vec<u8> {
     let (mut calls, header) = Calls::open(Cursor::new(bytes)).unwrap();
     let mut engine = header.open();
@@ -268,7 +268,7 @@ fn a_recording_runs_again_without_a_difference() {
     }
 }
 
-/// A recording that is written while it grows, of a server whose limits change and whose clients give buffers back.
+/// Makes a recording that is written while it grows, of a server whose limits change and whose clients return buffers.
 fn in_pieces(take: bool) -> (Recorded, Vec<u8>) {
     let mut recorded = Recorded::open(6);
     let mut taken = Vec::new();
@@ -301,7 +301,7 @@ fn a_recording_that_is_taken_in_pieces_is_the_same() {
     assert!(report.is_good() && report.ending == Some(Ending::Closed), "{report:#?}");
 }
 
-/// The file is full: what had not been written yet is left out.
+/// Checks a full file: calls that had not been written yet are left out.
 #[test]
 fn a_recording_that_is_given_up_ends_where_it_was_taken() {
     let (mut recorded, mut bytes) = in_pieces(true);
@@ -360,7 +360,7 @@ fn a_changed_digest_is_a_divergence() {
     assert!(report.divergence.is_some() && report.damaged.is_none(), "{report:#?}");
 }
 
-/// The engine looks at 24 bits of what a read brings; the oracle at all.
+/// Checks that the oracle compares whole digests of a read; the engine compares only 24 bits.
 #[test]
 fn a_read_of_something_else_is_a_violation() {
     let mut recorded = Recorded::open(4);
@@ -375,7 +375,7 @@ fn a_read_of_something_else_is_a_violation() {
     );
 }
 
-/// What only a bug of the server can do: the panic is found where it was.
+/// Checks a panic that only a bug of the server causes: it is found at its call.
 #[test]
 fn a_panic_is_said_with_its_call() {
     let mut recorded = Recorded::open(5);

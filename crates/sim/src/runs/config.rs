@@ -26,24 +26,24 @@ pub struct Config {
     pub depth: u64,
     /// The most steps that the world takes between two submissions.
     pub pace: u64,
-    /// How many contents are written again and again.
+    /// Number of contents that are written again and again.
     pub contents: u32,
-    /// Whether the pool grows.
+    /// Set if the pool grows.
     pub grows: bool,
-    /// Whether the driver offers to give the pool more metadata where that runs short.
+    /// Set if the driver offers to give the pool more metadata where that runs short.
     pub offers_growth: bool,
-    /// Whether volumes are deleted, resized and set.
+    /// Set if volumes are deleted and resized, and their properties changed.
     pub changes_volumes: bool,
-    /// What the read cache finds blocks by.
+    /// Key by which the read cache finds blocks.
     pub cache_key: CacheKey,
-    /// Whether the pool has an owner, which the engine looks at. In runs with crashes others take it over.
+    /// Set if the pool has an owner, whose record the engine reads. In runs with crashes others take the pool over.
     pub owned: bool,
     /// The flash in front of the store, if there is one.
     pub flash: Option<FlashConfig>,
 }
 
 impl Config {
-    /// A small pool without surprises, for scenarios that are looked at closely.
+    /// Returns a small pool without surprises, for scenarios that are examined closely.
     pub fn small(seed: u64) -> Config {
         let geometry = Geometry {
             block_size: 512,
@@ -89,7 +89,7 @@ impl Config {
         }
     }
 
-    /// The swarm: every parameter drawn from the seed.
+    /// Draws every parameter from the seed, for the swarm.
     pub fn swarm(seed: u64) -> Config {
         let random = &mut Random::new(seed ^ 0x6366_6700);
         let mut geometry = Geometry {
@@ -160,7 +160,7 @@ impl Config {
         }
     }
 
-    /// Whether the index holds every content there can be, so that deduplication must be exact (until a reopening).
+    /// Returns true if the index holds every possible content, so that deduplication must be exact (until a reopening).
     pub fn has_room_in_index(&self) -> bool {
         let all_full = self.volumes.iter().all(|(_, policy)| *policy == Policy::Full);
         let room = u64::from(self.limits.index_entries) >= 4 * self.parameters.geometry.slots();
@@ -169,7 +169,7 @@ impl Config {
     }
 }
 
-/// The disk of every third seed has heads, and numbers that fit a tiny pool.
+/// Draws a device: one of three has heads, with numbers that fit a tiny pool.
 fn any_device(random: &mut Random) -> DeviceTraits {
     if !random.one_in(3) {
         return DeviceTraits::SSD;
@@ -184,8 +184,8 @@ fn any_device(random: &mut Random) -> DeviceTraits {
     }
 }
 
-/// Some volumes of every third seed are a thousand or a million times as large as the pool, or as large as can be: what is written
-/// there has leaves and interior pages of the map to itself. Memory for pages is then often at its least.
+/// Makes some volumes of every third seed a thousand or a million times as large as the pool, or as large as possible: blocks written there have leaves
+/// and interior pages of the map to themselves. Memory for pages is then often at its least.
 fn make_huge(volumes: &mut [(u64, Policy)], geometry: &mut Geometry, limits: &mut Limits, random: &mut Random) {
     if !random.one_in(3) {
         return;
@@ -201,7 +201,7 @@ fn make_huge(volumes: &mut [(u64, Policy)], geometry: &mut Geometry, limits: &mu
     geometry.metadata_blocks += random.pick(&[0, 100, 400, 1600]);
 }
 
-/// The pool begins with growths behind it: segments far smaller than any that it would come to by itself.
+/// Gives the pool a history of growths, with segments far smaller than any that it would grow by on its own.
 fn has_grown(geometry: &mut Geometry, random: &mut Random) {
     for number in 0..random.between(1, 4) as usize {
         let added = Growth { metadata_blocks: random.between(1, 200) as u32, containers: random.between(1, 6) as u32 };

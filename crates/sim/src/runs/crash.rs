@@ -19,13 +19,13 @@ const TRIES: u64 = 3;
 const AFTERMATH_OPERATIONS: usize = 10;
 
 impl Snapshot {
-    /// Whether a crash now can have more than one outcome.
+    /// Returns true if a crash now can have more than one outcome, on the disk or on the flash.
     pub fn has_unsynced(&self) -> bool {
         self.disk.has_unsynced() || self.flash.as_ref().is_some_and(|flash| flash.disk.has_unsynced())
     }
 }
 
-/// What to enumerate.
+/// Scope of an enumeration.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Scenarios 0 to this, not included.
@@ -48,12 +48,12 @@ pub struct Plan {
     pub full_host: bool,
     /// Print everything that happens.
     pub trace: bool,
-    /// How many scenarios at once.
+    /// Number of scenarios at a time.
     pub threads: usize,
 }
 
 impl Plan {
-    /// All points and variants of the first `seeds` scenarios.
+    /// Returns a plan of all points and variants of the first `seeds` scenarios.
     pub fn all(seeds: u64, depth: u32) -> Plan {
         Plan {
             seeds,
@@ -71,14 +71,14 @@ impl Plan {
     }
 }
 
-/// What an enumeration did.
+/// Results of an enumeration.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Points at which something crashed, first and second ones.
     pub points: u64,
     /// Recoveries that were verified.
     pub recoveries: u64,
-    /// What was found: how to see it again, and the violation.
+    /// Violations, each with the command that shows it again.
     pub violations: Vec<(String, Violation)>,
 }
 
@@ -90,7 +90,7 @@ impl Tally {
         self
     }
 
-    /// The last line of `sim crash`.
+    /// Formats the last line of `sim crash`.
     pub fn line(&self) -> String {
         let (points, recoveries) = (self.points, self.recoveries);
         format!("crash points: {points}, recoveries: {recoveries}, violations: {}", self.violations.len())
@@ -100,25 +100,25 @@ impl Tally {
 /// Of the cuts that tear all blocks in one way, each point tries one in so many; its neighbours try the others.
 const MASKS_IN_TURN: u64 = 6;
 
-/// A way to crash: the cut, and a number that its chance is drawn from.
+/// Returns all variants of a crash: the number that its chance is drawn from, and the cut.
 fn variants() -> impl Iterator<Item = (u64, Cut)> {
     let cuts = Cut::ALL.into_iter().chain(Cut::MASKS);
     let tries = |cut: Cut| (0..if cut.is_random() { TRIES } else { 1 }).map(move |_| cut);
     cuts.flat_map(tries).enumerate().map(|(number, cut)| (number as u64, cut))
 }
 
-/// Whether a point tries a variant.
+/// Returns true if a point tries a variant.
 fn is_tried(only: Option<u64>, point: u64, variant: u64, cut: Cut) -> bool {
     let is_mask = cut.number() >= Cut::ALL.len() as u64;
     only.map_or(!is_mask || (point + variant).is_multiple_of(MASKS_IN_TURN), |only| only == variant)
 }
 
-/// The variants at a second crash: fewer, since there are very many points.
+/// Returns the variants of a second crash: fewer, since there are very many points.
 fn second_variants() -> impl Iterator<Item = (u64, Cut)> {
     [Cut::Lost, Cut::Kept, Cut::Torn, Cut::Mixed].into_iter().enumerate().map(|(number, cut)| (number as u64, cut))
 }
 
-/// The variants after which the recovery itself is crashed.
+/// Returns true if the recovery after such a cut is crashed, too.
 fn is_crashed_again(cut: Cut) -> bool {
     matches!(cut, Cut::Lost | Cut::Kept | Cut::Kill | Cut::Torn)
 }
@@ -188,7 +188,7 @@ fn enumerate_scenario(plan: &Plan, scenario: &Scenario, tally: &mut Tally) {
     }
 }
 
-/// Crashes at a point of the scenario, and then at the points of the recovery.
+/// Recovers from a crash at a point of the scenario, and then from crashes at the points of that recovery.
 fn crash_once(
     plan: &Plan,
     scenario: &Scenario,

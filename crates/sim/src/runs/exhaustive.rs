@@ -92,7 +92,7 @@ const ALPHABET: [(char, Letter); 16] = [
     ('m', Letter::Move),
 ];
 
-/// The letter of a name.
+/// Finds the letter of a name.
 pub fn letter(name: char) -> Option<Letter> {
     ALPHABET.iter().find(|(known, _)| *known == name).map(|&(_, letter)| letter)
 }
@@ -103,7 +103,7 @@ fn name(word: &[Letter]) -> String {
 }
 
 impl Letter {
-    /// The operation that a letter means at a place of a word.
+    /// Returns the operation that a letter means at a place of a word.
     fn operation(self, at: usize) -> Operation {
         let blocks =
             |first: u64, count: u64| Place { volume: 0, first: first * CELLS as u64, count: count * CELLS as u64 };
@@ -131,7 +131,7 @@ impl Letter {
     }
 }
 
-/// What to enumerate.
+/// Scope of an enumeration.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Letters of the longest words.
@@ -157,7 +157,7 @@ pub struct Only {
     pub trace: bool,
 }
 
-/// What an enumeration did.
+/// Results of an enumeration.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Words performed, each in two ways.
@@ -170,7 +170,7 @@ pub struct Tally {
     pub states: u64,
     /// States that had been verified before.
     pub known: u64,
-    /// What was found: how to see it again, and the violation.
+    /// Violations, each with the command that shows it again.
     pub violations: Vec<(String, Violation)>,
 }
 
@@ -186,7 +186,7 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// The last line of `sim exhaustive`.
+    /// Formats the last line of `sim exhaustive`.
     pub fn line(&self) -> String {
         format!(
             "words: {}, crash points: {} ({} of them with {MOST_STATES} random states of more), states verified: {} \
@@ -217,7 +217,7 @@ pub fn enumerate(plan: &Plan) -> Tally {
     tally
 }
 
-/// One word alone.
+/// Performs one word alone.
 pub fn look(only: &Only) -> Tally {
     let mut search = Search::new(only.together);
     search.perform(&only.word, Some(only));
@@ -250,7 +250,7 @@ impl Search {
         Search { together, known: HashSet::new(), tally: Tally::default() }
     }
 
-    /// The word, and all that begin with it.
+    /// Performs the word, and all longer ones that begin with it.
     fn extend(&mut self, word: &mut Vec<Letter>, longest: usize) {
         self.perform(word, None);
         if word.len() < longest {
@@ -295,7 +295,7 @@ impl Search {
         }
     }
 
-    /// Crashes at one point, in all ways.
+    /// Applies all crashes at one point, or a sample if there are more than [`MOST_STATES`].
     fn crash(&mut self, config: &Config, snapshot: &Snapshot, again: &str, only: Option<&Only>) {
         self.tally.points += 1;
         let unsynced = snapshot.disk.unsynced();
@@ -362,7 +362,7 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// A pool of eight slots, of which six are in use when a word begins; of thirty-two where blocks are moved, which takes empty containers.
+/// Returns a pool of eight slots, of which six are in use when a word begins; of thirty-two where blocks are moved, which takes empty containers.
 fn config(together: bool, moves: bool) -> Config {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -373,7 +373,7 @@ fn config(together: bool, moves: bool) -> Config {
     config
 }
 
-/// Blocks 0 and 1, and what fills the pool, all merged.
+/// Writes blocks 0 and 1, and the blocks that fill the pool, and merges all of them.
 fn preparation() -> Vec<Operation> {
     let blocks = 2 + FILLED;
     let place = Place { volume: 0, first: 0, count: blocks * CELLS as u64 };

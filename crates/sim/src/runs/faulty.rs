@@ -30,14 +30,14 @@ const YEAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
 /// More I/O than an opening takes.
 const MOST_TO_OPEN: u64 = 1000;
 
-/// What fails in the n-th I/O of a kind, and which of [`crate::world::World::submitted`] that is.
+/// Fault of the n-th I/O of a kind, and the index of that kind in [`crate::world::World::submitted`].
 const KINDS: [(Class, usize); 5] =
     [(Class::ReadError, 0), (Class::WriteError, 1), (Class::SyncError, 2), (Class::NoSpace, 3), (Class::FullHost, 1)];
 
-/// What runs came to.
+/// Results of runs.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// How many there were.
+    /// Number of runs.
     pub runs: u64,
     /// Faults that struck.
     pub tally: Tally,
@@ -45,12 +45,12 @@ pub struct Report {
     pub counts: Counts,
     /// A hash of all that happened in all of them.
     pub digest: u64,
-    /// What was found: how to see it again, and the violation.
+    /// Violations, each with the command that shows it again.
     pub violations: Vec<(String, Violation)>,
 }
 
 impl Report {
-    /// The last line of `sim faults`.
+    /// Formats the last line of `sim faults`.
     pub fn line(&self) -> String {
         let Counts { errors, failed, read_only, refused, doubtful, .. } = self.counts;
         format!(
@@ -62,7 +62,7 @@ impl Report {
         )
     }
 
-    /// One more run. Returns what struck in it, if all was well.
+    /// Executes one more run. Returns its faults by class, if there was no violation.
     fn run(&mut self, again: impl FnOnce() -> String, work: impl FnOnce() -> Checked<Run>) -> Option<Tally> {
         self.runs += 1;
         match guarded(work) {
@@ -87,7 +87,7 @@ impl Report {
     }
 }
 
-/// Runs of the swarm.
+/// Executes seeds of the swarm under faults.
 pub fn swarm(seeds: impl IntoIterator<Item = u64>, print: bool) -> Report {
     let mut report = Report::default();
     for seed in seeds {
@@ -96,7 +96,7 @@ pub fn swarm(seeds: impl IntoIterator<Item = u64>, print: bool) -> Report {
     report
 }
 
-/// One run of the swarm.
+/// Executes one seed of the swarm under faults.
 pub fn run_seed(seed: u64, print: bool) -> Checked<Run> {
     let mut run = Run::start(Config::swarm(seed), Trace::new(print), false)?;
     run.world.faults = Faults::new(seed);
@@ -154,7 +154,7 @@ impl Run {
         self.finish(random)
     }
 
-    /// The faults are lifted: a pool that has failed is opened again, and then everything is there and works.
+    /// Lifts the faults: a pool that has failed is opened again, and then all data is present and requests succeed.
     fn finish(&mut self, random: &mut Random) -> Checked {
         // What could not be read may make the pool fail only when the checkpoint comes to it.
         self.rest()?;
@@ -191,7 +191,7 @@ impl Run {
         Generator::new(&config, random.draw(), false).operations(count)
     }
 
-    /// What may happen around the engine: the clock jumps, memory gets scarce, clients go away.
+    /// Disturbs the engine from outside: the clock jumps, memory gets scarce, clients disconnect.
     fn surround(&mut self, random: &mut Random) -> Checked {
         if random.one_in(100) {
             self.world.jump(random.between(1, 10) * YEAR);
@@ -217,7 +217,7 @@ fn any_cut(random: &mut Random) -> Cut {
     if random.one_in(2) { random.pick(&Cut::MASKS) } else { random.pick(&Cut::ALL) }
 }
 
-/// The least memory that an engine of the swarm is given.
+/// Returns the smallest limits that an engine of the swarm gets.
 fn smallest(config: &Config) -> Limits {
     let piece = config.parameters.geometry.piece_blocks + 1;
     let ours = config.limits;
@@ -235,8 +235,8 @@ fn smallest(config: &Config) -> Limits {
     }
 }
 
-/// The n-th I/O of each kind of the first scenarios fails, once and for ever, for every n (or one in `stride`), while the
-/// scenario runs and while the pool is opened after it.
+/// Fails the n-th I/O of each kind of the first scenarios, once and permanently, for every n (or one in `stride`), while the scenario runs and while
+/// the pool is opened after it.
 pub fn every(scenarios: u64, stride: u64, print: bool) -> Report {
     let mut report = Report::default();
     for number in 0..scenarios {
@@ -286,7 +286,7 @@ fn begin(scenario: &Scenario, print: bool) -> Checked<Run> {
     Ok(run)
 }
 
-/// The rule holds while the scenario runs.
+/// Performs the scenario under the rule.
 fn serve_with(scenario: &Scenario, rule: Rule, print: bool) -> Checked<Run> {
     let mut run = begin(scenario, print)?;
     run.world.faults.begin(&[rule]);
@@ -297,7 +297,7 @@ fn serve_with(scenario: &Scenario, rule: Rule, print: bool) -> Checked<Run> {
     Ok(run)
 }
 
-/// The rule holds while the pool is opened after a crash at the end of the scenario.
+/// Opens the pool under the rule, after a crash at the end of the scenario.
 fn open_with(scenario: &Scenario, rule: Rule, print: bool) -> Checked<Run> {
     let mut run = begin(scenario, print)?;
     run.perform(&scenario.operations)?;
@@ -315,7 +315,7 @@ mod tests {
     use crate::runs::run::Pending;
     use crate::runs::workload::Place;
 
-    /// A pool with three blocks in their slots, opened anew: nothing is cached.
+    /// Returns a run whose pool has three blocks in their slots and was opened again: the cache is empty.
     fn three_blocks() -> Run {
         let mut run = Run::start(Config::small(3), Trace::new(false), false).unwrap();
         run.begin_enduring().unwrap();
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(run.counts.errors, before);
     }
 
-    /// Where the engine gives a wrong block, the model says so, whatever strikes meanwhile.
+    /// Checks that the model reports a wrong block from the engine, whatever fault strikes meanwhile.
     #[test]
     fn a_wrong_block_is_a_violation_under_faults_too() {
         let mut run = three_blocks();
@@ -367,8 +367,8 @@ mod tests {
         assert!(run.model.end_read(u64::MAX, &[9; CELLS]).is_err());
     }
 
-    /// A record was written durably, and the device lost it after the faults had been lifted: what was flushed was gone, and nothing had
-    /// failed any more that would say why.
+    /// Checks a regression: the device lost a durable write of a record after the faults had been lifted. Flushed data was lost, and no failure
+    /// explained it.
     #[test]
     fn a_durable_write_in_flight_when_faults_are_lifted_completes_as_it_should() {
         for class in [Class::LostWrite, Class::MisdirectedWrite] {
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(run.counts.errors, 0);
     }
 
-    /// A pool could not be settled, since a page could not be read, and was held to figures that hold for a settled one.
+    /// Checks a regression: a pool could not be settled because a page was unreadable, and was held to figures of a settled one.
     #[test]
     fn what_could_not_be_settled_because_of_a_fault_is_unsettled() {
         let mut run = three_blocks();

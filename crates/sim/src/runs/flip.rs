@@ -35,7 +35,7 @@ const REST: Nanos = 20_000_000_000;
 /// Virtual time after the last write of a pool that crashes: its watermark is published by then.
 pub(crate) const PUBLISHED: Nanos = 1_600_000_000;
 
-/// How the pool was left.
+/// State in which the pool was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Closed cleanly.
@@ -47,7 +47,7 @@ pub enum State {
 /// A pool to flip bytes in.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How it was left.
+    /// State in which it was left.
     pub state: State,
     /// The product's block and container sizes instead of the simulator's.
     pub product: bool,
@@ -57,7 +57,7 @@ pub struct Plan {
     pub part: (u64, u64),
 }
 
-/// What came of the flips.
+/// Results of the flips.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Bytes of the pool.
@@ -83,7 +83,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Both together.
+    /// Adds the results of another part.
     pub fn add(&mut self, other: Tally) {
         self.bytes = self.bytes.max(other.bytes);
         for (sum, more) in [
@@ -101,7 +101,7 @@ impl Tally {
         self.violations.extend(other.violations);
     }
 
-    /// One line of figures.
+    /// Formats the figures in one line.
     pub fn line(&self) -> String {
         format!(
             "{} bytes, {} flipped, {} that nothing reads: {} refused to open, {} gave errors, {} found by the audit, {} by the \
@@ -197,7 +197,7 @@ impl Pristine {
         Ok(pristine)
     }
 
-    /// The pristine opening.
+    /// Opens the pristine pool, and notes which blocks are read, needed, or live slots.
     fn look(&mut self) -> Checked {
         let geometry = self.config.parameters.geometry;
         let block = geometry.block();
@@ -292,7 +292,7 @@ impl Pristine {
     }
 }
 
-/// Whether anything in the pool leads to a block of the disk as a slot.
+/// Returns true if anything in the pool refers to a block of the disk as a slot.
 fn is_live(world: &World, block: u64) -> bool {
     let (size, mut found) = (world.geometry().block(), false);
     let mut read = |offset: u64, length: u32| World::read_bytes(&world.disk, offset, length);
@@ -322,7 +322,7 @@ impl Pristine {
     }
 }
 
-/// What an opening, a read of every block, and an audit came to.
+/// Results of an opening, a read of every block, and an audit.
 enum Outcome {
     Refused,
     /// Some block could not be read; the others read so.
@@ -411,7 +411,7 @@ pub fn flip_all(plan: &Plan, mut progress: impl FnMut(u64)) -> Checked<Tally> {
 mod tests {
     use super::*;
 
-    /// The check of this check: a byte that matters is noticed by reading, one that only the audit sees by the audit.
+    /// Checks this check: a byte that matters is noticed by reading, one that only the audit sees by the audit.
     #[test]
     fn a_flipped_byte_of_a_block_and_one_of_a_summary_are_told_apart() {
         let mut repaired = 0;

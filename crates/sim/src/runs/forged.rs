@@ -16,27 +16,28 @@ const FORGED: u32 = 1 << 26;
 /// Places in the ring that they try; most rings of the simulator have no more.
 const PLACES: u64 = 96;
 
-/// What follows from the public ids of all pools of the simulator: the seed of checksums of pools before version 3.
+/// Seed that follows from the public ids of all pools of the simulator: the seed of checksums of pools before version 3.
 pub const PUBLIC_SEED: u64 = 0x5eed_0f10_1e50_00d5;
-/// What only the superblocks of the simulator's pools have. Who stores a copy of the pool in a volume of it writes blocks with this seed.
+/// Seed that only the superblocks of the simulator's pools have. A client that stores a copy of the pool in a volume of it writes blocks with this
+/// seed.
 pub const SECRET_SEED: u64 = 0x5ec2_e7b1_7e5f_3f01;
 
-/// Whether a number of a cell stands for a piece of such a block.
+/// Returns true if a number of a cell stands for a piece of such a block.
 pub fn is_forged(cell: u32) -> bool {
     cell >> 30 == 1
 }
 
-/// Whether a block whose first cell this is begins as a record does.
+/// Returns true if a block with this first cell begins as a record does.
 pub fn begins_as_record(cell: u32) -> bool {
     is_forged(cell) && engine::begins_as_record(&block(cell, 512))
 }
 
-/// The number of any of them.
+/// Draws the number of any such block.
 pub fn any(random: &mut Random) -> u32 {
     FORGED | random.below(u64::from(FORGED)) as u32
 }
 
-/// The number of a record with the secret seed for one of the first places of a ring.
+/// Finds the number of a record with the secret seed for one of the first places of a ring.
 pub fn record_for(place: u64) -> u32 {
     let is_meant = |&number: &u32| {
         let page = block(number << 4, 512);
@@ -46,14 +47,14 @@ pub fn record_for(place: u64) -> u32 {
     (FORGED..2 * FORGED).find(is_meant).expect("one in a few hundred is")
 }
 
-/// The id of a pool whose public seed is [`PUBLIC_SEED`].
+/// Returns the id of a pool whose public seed is [`PUBLIC_SEED`].
 pub fn public_id(mut id: [u8; 16]) -> [u8; 16] {
     let first = u64::from_le_bytes(core::array::from_fn(|at| id[at]));
     id[8..].copy_from_slice(&(first ^ PUBLIC_SEED).rotate_right(32).to_le_bytes());
     id
 }
 
-/// The bytes of the block that has this cell.
+/// Returns the bytes of the block that has this cell.
 pub fn block(cell: u32, block_size: u32) -> Vec<u8> {
     let random = &mut Random::new(mix(u64::from(cell >> 4)));
     let mut bytes = vec![0; block_size as usize];

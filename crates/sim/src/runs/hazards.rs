@@ -29,7 +29,7 @@ fn share(volume: u64) -> Operation {
     Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None }
 }
 
-/// Two volumes hold the same, and syncs hang while a pass shares that: it waits for them.
+/// Holds syncs back while a pass shares the equal blocks of two volumes: the pass waits for them.
 pub fn changes_between_syncs() -> Checked {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -66,8 +66,8 @@ pub fn changes_between_syncs() -> Checked {
     run.settle_and_audit()
 }
 
-/// Blocks that are stored twice lie so far apart in a huge volume that each takes pages of its own, and these are most of the metadata: a
-/// pass rests, and clients are served.
+/// Stores duplicates so far apart in a huge volume that each takes pages of its own, which are most of the metadata: a pass rests, and clients are
+/// served.
 pub fn passes_short_of_metadata() -> Checked {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -90,7 +90,7 @@ pub fn passes_short_of_metadata() -> Checked {
     run.settle_and_audit()
 }
 
-/// A pass writes into the last empty containers, and clients need these before its writes are done: no slot has two writers.
+/// Lets a pass write into the last empty containers, which clients need before its writes complete: no slot has two writers.
 pub fn workspaces_that_are_called_in() -> Checked {
     for containers in 18..24 {
         let mut config = Config::small(1);
@@ -124,7 +124,7 @@ pub fn workspaces_that_are_called_in() -> Checked {
     Ok(())
 }
 
-/// While a pass reads what it has found, the slots that are to stay get other contents, several times: no block is led to them.
+/// Writes new contents several times to the slots that are to stay, while a pass reads its results: no block is remapped to them.
 pub fn slots_that_get_other_contents() -> Checked {
     let mut config = Config::small(1);
     config.parameters.geometry.containers = 28;
@@ -165,7 +165,7 @@ pub fn slots_that_get_other_contents() -> Checked {
     run.settle_and_audit()
 }
 
-/// Blocks have second copies, and a pass goes through them: each copy stays a copy.
+/// Starts a pass over blocks with second copies: each copy stays a copy.
 pub fn copies_beside_a_pass() -> Checked {
     let mut config = Config::small(1);
     config.volumes = vec![(24, Policy::Full); 2];
@@ -189,8 +189,8 @@ pub fn copies_beside_a_pass() -> Checked {
     run.settle_and_audit()
 }
 
-/// Containers on flash are free in part, and what is written fills them. The power fails before that is merged, or the log on flash says so: what
-/// was written is read, not what the flash has of those slots.
+/// Fills free slots of containers on flash, and cuts the power before the writes are merged, or before the log on flash has them: reads return the
+/// writes, not the old contents of those slots on flash.
 pub fn replay_into_containers_on_flash() -> Checked {
     const CONTAINERS: u32 = 12;
     const BLOCKS: u64 = 8 * (CONTAINERS as u64 - 1);

@@ -123,11 +123,11 @@ pub const MUTANTS: [(Mutant, Hunt); 63] = [
 ];
 
 thread_local! {
-    /// What is broken in the engines that this thread makes.
+    /// Fault in the engines that this thread makes.
     static BROKEN: Cell<Option<Mutant>> = const { Cell::new(None) };
 }
 
-/// What is broken in all engines of this process.
+/// Fault in all engines of this process.
 static BROKEN_EVERYWHERE: OnceLock<Mutant> = OnceLock::new();
 
 /// Breaks an engine as this thread or this process wants it.
@@ -136,33 +136,33 @@ pub(crate) fn broken(mut engine: Engine) -> Engine {
     engine
 }
 
-/// From here on this is broken in all engines that the process makes. Only the first call counts.
+/// Breaks all engines that the process makes from here on in this way. Only the first call counts.
 pub fn break_everywhere(mutant: Mutant) {
     BROKEN_EVERYWHERE.get_or_init(|| mutant);
 }
 
-/// The mutant of a name.
+/// Finds the mutant of a name.
 pub fn named(name: &str) -> Option<Mutant> {
     MUTANTS.into_iter().map(|(mutant, _)| mutant).find(|mutant| format!("{mutant:?}") == name)
 }
 
-/// How a mutant was caught.
+/// Evidence that a mutant was caught.
 #[derive(Clone, Debug)]
 pub struct Catch {
-    /// By which command.
+    /// Command that caught it.
     pub by: String,
     /// The violation.
     pub violation: String,
 }
 
-/// What became of a mutant.
+/// Result of the hunt for a mutant.
 #[derive(Clone, Debug)]
 pub struct Hunted {
-    /// Which.
+    /// Mutant that was hunted.
     pub mutant: Mutant,
     /// Runs that had to catch it.
     pub hunt: Hunt,
-    /// How it was caught, if it was.
+    /// Catch, if it was caught.
     pub catch: Option<Catch>,
 }
 
@@ -212,7 +212,7 @@ impl Harness {
         }
     }
 
-    /// Does one run and returns the violation that it finds.
+    /// Executes one run and returns the violation that it finds.
     fn run(self, mutant: Mutant, number: u64) -> Option<Catch> {
         let (by, violation) = match self {
             Harness::Swarm => {
@@ -247,7 +247,7 @@ pub struct Studied {
     pub runs: u64,
 }
 
-/// Has every harness look for a mutant, each for so much time.
+/// Lets every harness look for a mutant, each for at most `time`.
 pub fn study(mutant: Mutant, time: Duration) -> Vec<Studied> {
     BROKEN.set(Some(mutant));
     let studied = Harness::ALL.map(|harness| {
@@ -265,8 +265,8 @@ pub fn study(mutant: Mutant, time: Duration) -> Vec<Studied> {
     studied.into()
 }
 
-/// A pool that an engine broke which counted its room too low, as the engine once did: a checkpoint has run out of metadata. A sound
-/// repair has room, loses nothing that was flushed, and what it leaves is served and audited.
+/// Checks the repair of a pool by an engine that counted its room too low, as the engine once did: a checkpoint has run out of metadata. A sound repair
+/// has room, loses nothing that was flushed, and leaves a pool that is served and audited.
 pub fn repair_of_what_was_counted_low() -> Checked {
     let mut config = Config::small(1);
     config.parameters.geometry.containers = 64;

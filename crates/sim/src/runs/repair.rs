@@ -18,7 +18,7 @@ pub fn plan(disk: &Disk, config: &Config, data: bool) -> Result<Repair, RepairEr
     plan_repair(config.parameters, config.limits, data, &mut medium)
 }
 
-/// The writes of a repair, in order: block and content.
+/// Returns the writes of a repair, in order: block and content.
 pub fn writes(disk: &Disk, repair: &Repair) -> Vec<(u64, Content)> {
     let size = u64::from(disk.block_size());
     let page = |(offset, bytes): &(u64, Vec<u8>)| (offset / size, Content::Metadata(bytes.as_slice().into()));

@@ -18,7 +18,7 @@ use crate::world::flash::FlashConfig;
 pub struct Scenario {
     /// Its number.
     pub number: u64,
-    /// What it is about.
+    /// Subject of the scenario.
     pub name: &'static str,
     /// The config.
     pub config: Config,
@@ -26,7 +26,7 @@ pub struct Scenario {
     pub operations: Vec<Operation>,
 }
 
-/// How many scenarios are fixed.
+/// Number of fixed scenarios.
 pub const FIXED: u64 = 38;
 
 /// The one whose volumes go offline because a goal is missed.
@@ -35,7 +35,7 @@ pub(crate) const OFFLINE: u64 = 33;
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
 
-/// Some cells of one block, durable when answered.
+/// Writes some cells of one block, durable when answered.
 fn patch(volume: u64, first: u64, count: u64, content: u32) -> Operation {
     Operation::Write { place: Place { volume, first, count }, contents: vec![content], fua: true }
 }
@@ -44,7 +44,7 @@ fn trim(volume: u64, block: u64, blocks: u64) -> Operation {
     Operation::Trim { place: place(volume, block, blocks), fua: false }
 }
 
-/// The scenario of a number: fixed ones first.
+/// Builds the scenario of a number: the fixed ones come first.
 pub fn scenario(number: u64) -> Scenario {
     let mut config = Config::small(number);
     config.volumes = vec![(24, Policy::Full), (24, Policy::Full)];
@@ -282,8 +282,8 @@ fn reuse() -> Vec<Operation> {
     operations
 }
 
-/// Each round writes blocks twice and flushes: the first record may still be verified by a recovery, and its slots hold nothing that counts. The
-/// write after that needs some of them. The writes are too large to travel in the journal.
+/// Writes blocks twice and flushes, in each round: a recovery may still verify the first record, whose slots hold nothing live. The next write needs
+/// some of them. The writes are too large to travel in the journal.
 fn recent_slots() -> Vec<Operation> {
     let round = |index: u32| {
         let content = 40 * index + 10;
@@ -372,8 +372,8 @@ fn properties() -> Vec<Operation> {
     ]
 }
 
-/// A flush has come some way when a crash takes blocks and leaves records. (They are more than a record carries.) Then the same contents
-/// are written elsewhere.
+/// Interrupts a flush by a crash that takes blocks and leaves records. (They are more than a record carries.) Then the same contents are written
+/// elsewhere.
 fn lost_record() -> Vec<Operation> {
     let both = |volume, content| [write(volume, 0, 6, content), write(volume, 6, 6, content + 6), Operation::Drain];
     let round = |reads: u32| {
@@ -392,7 +392,7 @@ fn lost_record() -> Vec<Operation> {
     operations
 }
 
-/// Copies are made, gone through again, outlived by what they are copies of, dropped, and given up with the setting.
+/// Makes second copies, scrubs them, overwrites their originals, drops copies, and gives them up when the setting is 0.
 fn copying() -> Vec<Operation> {
     let scrub = || [Operation::Scrub(ScrubCommand::Start), Operation::Idle(SECONDS / 2)];
     let mut operations = vec![Operation::SecondCopies(1), write(0, 0, 4, 1), write(0, 8, 4, 1), write(1, 0, 4, 1)];
@@ -432,8 +432,8 @@ fn scrubbing() -> Vec<Operation> {
     ]
 }
 
-/// Everything is written twice and shared by a pass, while blocks are overwritten, and their slots used again. Where volumes stay, one of
-/// them leaves its duplicates to the pass for a while, and that begins by itself in the end.
+/// Writes everything twice and lets a pass share it, while blocks are overwritten and their slots reused. Without changes of volumes, one of them
+/// leaves its duplicates to the pass for a while, which starts automatically in the end.
 fn passes(volumes_change: bool) -> Vec<Operation> {
     let full = |volume| Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None };
     let dedup = Operation::Dedup;
@@ -467,7 +467,7 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
     operations
 }
 
-/// Both volumes are offline, or one of them; what they are written is overwritten and trimmed while a pass hands the index its buckets.
+/// Switches both volumes offline, or one of them; their blocks are overwritten and trimmed while a pass hands the index its buckets.
 fn falling_behind() -> Vec<Operation> {
     let timing = |volume, timing| {
         let keep_runs = Some(KeepRuns::Off);
@@ -489,8 +489,8 @@ fn falling_behind() -> Vec<Operation> {
     operations
 }
 
-/// A goal out of reach: after three seconds with writes, what both volumes are written is left to the pass. Then they are left alone, which
-/// brings a pass and both back to inline; and again.
+/// Sets a goal out of reach: after three seconds with writes, the duplicates of both volumes are left to the pass. Then both are idle, which brings a
+/// pass and the return to inline; and again.
 fn hybrid() -> Vec<Operation> {
     let missed = |volume| {
         let (goal, keep_runs) = (Some(Goal::P99(1)), Some(KeepRuns::Off));
@@ -518,8 +518,8 @@ fn hybrid() -> Vec<Operation> {
     operations
 }
 
-/// A pass with more ranges than it would go through the summaries for, three times: it is left alone, blocks are written and trimmed meanwhile,
-/// and the pool is filled meanwhile.
+/// Starts a pass with more ranges than it would go through the summaries for, three times: undisturbed, while blocks are written and trimmed, and while
+/// the pool is filled.
 fn sweeping() -> Vec<Operation> {
     let full = |volume| Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None };
     let start = Operation::Dedup(DedupCommand::Start);
@@ -541,8 +541,7 @@ fn sweeping() -> Vec<Operation> {
     operations
 }
 
-/// Two volumes hold the same, and blocks whose digests begin alike. Each round finds the cache empty, reads both, and gives slots new
-/// contents.
+/// Writes the same to two volumes, and blocks whose digests begin alike. Each round finds the cache empty, reads both, and gives slots new contents.
 fn duplicates() -> Vec<Operation> {
     let alike = |volume: usize| Operation::Write {
         place: place(volume as u64, 8, 4),
@@ -571,8 +570,8 @@ fn duplicates() -> Vec<Operation> {
     operations
 }
 
-/// Two volumes hold the same, and blocks whose digests begin alike. They are read in turn, so that the heads come from the other one's
-/// place; scattered blocks get replicas. What is read is overwritten, trimmed and used again meanwhile.
+/// Writes the same to two volumes, and blocks whose digests begin alike. They are read in turn, so that the heads come from the other volume's place;
+/// scattered blocks get replicas. Blocks read are overwritten, trimmed and their slots reused meanwhile.
 fn nearest() -> Vec<Operation> {
     let alike = |volume: usize, block: u64| Operation::Write {
         place: place(volume as u64, block, 4),
@@ -593,8 +592,8 @@ fn nearest() -> Vec<Operation> {
     operations
 }
 
-/// Blocks are read often, with the heads far away, and get copies. Then their slots are given up, and get what begins alike: before anybody has said
-/// that the copies are to go, as the pool is opened again. The same once more, while it stays open.
+/// Reads blocks often, with the heads far away, so that they get copies. Then their slots are freed and get contents whose digests begin alike, before
+/// the copies are dropped, as the pool is opened again. Does the same once more while it stays open.
 fn popular() -> Vec<Operation> {
     let alike = |volume: u64, block: u64, which: usize| Operation::Write {
         place: place(volume, block, 4),
@@ -620,7 +619,7 @@ fn popular() -> Vec<Operation> {
     operations
 }
 
-/// Runs, scattered duplicates, and what is there already, under one policy after the other.
+/// Writes runs, scattered duplicates, and contents that are in place already, under one policy after the other.
 fn policies() -> Vec<Operation> {
     let set = |text| Operation::SetVolume { volume: 1, policy: Some(Some(policy(text))), read_only: None };
     let mixed = |block, contents: [u32; 4]| Operation::Write {
@@ -673,8 +672,8 @@ fn timed() -> Vec<Operation> {
     ]
 }
 
-/// A volume in order is overwritten here and there, read from end to end, and comes home in the idle time that follows: at first with
-/// empty containers, later without. Writes come in the middle of that, each round a little later, some of them to be durable at once.
+/// Overwrites a volume in order here and there, and reads it from end to end; defragmentation follows in idle time, at first with empty containers,
+/// later without. Writes come in the middle, each round a little later, some of them durable.
 fn coming_home() -> Vec<Operation> {
     let whole = |block: u64, content: u32, fua: bool| Operation::Write {
         place: place(0, block, 1),
@@ -700,8 +699,8 @@ fn coming_home() -> Vec<Operation> {
     operations
 }
 
-/// A volume is written in order, overwritten here and there, and read from end to end again and again without a rest. What is on its way home
-/// is overwritten, and written in between.
+/// Writes a volume in order, overwrites it here and there, and reads it from end to end again and again without idle time. Blocks that are being
+/// defragmented are overwritten, and other blocks are written in between.
 fn behind_readers() -> Vec<Operation> {
     let read = |volume| Operation::ReadOn { place: place(volume, 0, 64), blocks: 4, swapped: false };
     let mut operations: Vec<Operation> = (0..8).map(|n| write(0, 8 * n, 8, 1 + 8 * n as u32)).collect();
@@ -717,9 +716,9 @@ fn behind_readers() -> Vec<Operation> {
     operations
 }
 
-/// A pool that is nearly full is written in order, and overwritten until no container is empty: in the idle time that follows the emptiest
-/// are emptied. Meanwhile their blocks are overwritten, written elsewhere too (which shares their slots), and read in order, so that
-/// regions come home as well; each time a little later.
+/// Fills a pool nearly in order, and overwrites it until no container is empty: in the idle time that follows the emptiest are emptied. Meanwhile their
+/// blocks are overwritten, written elsewhere too (which shares their slots), and read in order, so that regions are defragmented as well; each time a
+/// little later.
 fn emptying() -> Vec<Operation> {
     let mut operations: Vec<Operation> = (0..13).map(|n| write(0, 8 * n, 8, 1 + 8 * n as u32)).collect();
     operations.extend([write(1, 0, 8, 201), write(1, 8, 8, 209), Operation::Flush]);
@@ -740,9 +739,9 @@ fn emptying() -> Vec<Operation> {
     operations
 }
 
-/// Two volumes fill six containers of twelve, and a flash has room for four. What is overwritten leaves holes, so containers that are on
-/// flash are opened again before a crash, without a checkpoint. In the first round the flash is away then, and comes back when a checkpoint
-/// has the new content under generations that a crash took back; in the second it is there.
+/// Fills six containers of twelve from two volumes, with room for four on flash. Overwrites leave holes, so containers on flash are opened again before
+/// a crash, without a checkpoint. In the first round the flash is then away, and comes back when a checkpoint has the new content under generations
+/// that a crash took back; in the second it is present.
 fn on_flash() -> Vec<Operation> {
     let read = |volume| Operation::ReadOn { place: place(volume, 0, 24), blocks: 8, swapped: false };
     let crash = || Operation::Crash { cut: Cut::Kept, again: Vec::new(), verify: false };
@@ -775,8 +774,8 @@ fn on_flash() -> Vec<Operation> {
     operations
 }
 
-/// A volume fills six containers of twelve, of which another one shares two; a flash has room for two. Half of each container is overwritten, so
-/// writes and garbage collection choose between those that are on flash and others. The policy changes on the way.
+/// Fills six containers of twelve from a volume, of which another volume shares two; a flash has room for two. Half of each container is overwritten,
+/// so writes and garbage collection choose between containers on flash and others. The policy changes meanwhile.
 fn by_the_paper() -> Vec<Operation> {
     let read = |volume, block| Operation::ReadOn { place: place(volume, block, 8), blocks: 2, swapped: false };
     let policy = |text: &str| {
@@ -804,9 +803,9 @@ fn by_the_paper() -> Vec<Operation> {
     operations
 }
 
-/// A volume in order, its clone, and one that holds most of the same in another order and is read most. Its blocks are put in order, with all
-/// who lead there, while they are overwritten, shared once more and trimmed. In the second round the blocks for which the shared slots were
-/// first written lead elsewhere. What has become free by then is written again.
+/// Writes a volume in order, its clone, and one that holds most of the same in another order and is read most. Its blocks are put in order, with all
+/// their referrers, while they are overwritten, shared once more and trimmed. In the second round the blocks for which the shared slots were first
+/// written refer elsewhere. Slots freed by then are written again.
 fn relocating() -> Vec<Operation> {
     let run = Operation::Relocate(Relocating::Run { most_blocks: u64::MAX });
     let read = |volume| Operation::ReadOn { place: place(volume, 0, 24), blocks: 8, swapped: false };
@@ -834,7 +833,7 @@ fn relocating() -> Vec<Operation> {
     operations
 }
 
-/// The checkpoint is given up before it begins, while it merges, and about when its superblocks are written.
+/// Abandons a clean close before its checkpoint begins, while it merges, and about when its superblocks are written.
 fn closing() -> Vec<Operation> {
     let round = |(index, after): (u32, u64)| {
         let content = 10 * index + 1;

@@ -14,7 +14,7 @@ use crate::world::disk::Cut;
 pub struct Shrunk {
     /// The word.
     pub word: Vec<Operation>,
-    /// What it ends in.
+    /// Violation that it ends in.
     pub violation: Violation,
     /// Runs that were tried.
     pub runs: usize,
@@ -40,7 +40,7 @@ pub fn shrink(
     shrunk
 }
 
-/// Leaves out what can be, in parts of `size` operations, from the end on. True if something was left out.
+/// Removes parts of `size` operations that are not needed, from the end on. Returns true if any was removed.
 fn leave_out(
     shrunk: &mut Shrunk,
     size: usize,
@@ -96,7 +96,7 @@ fn simpler(operation: &Operation) -> Vec<Operation> {
     }
 }
 
-/// A word as the source of a test: what it needs in scope, and the operations as an array.
+/// Formats a word as the source of a test: the imports, and the operations as an array.
 pub fn source(seed: u64, word: &[Operation]) -> String {
     let mut text = String::from(
         "    use engine::{CacheLimits, Limits};\n    use sim::runs::workload::{Operation::*, Place, cache, policy};\n    use sim::world::disk::Cut::*;\n    let word = [\n",

@@ -27,7 +27,7 @@ const MOST_SHRUNK: u64 = 3;
 /// The last lines of a trace that are shown.
 const LINES_SHOWN: usize = 30;
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// The digest of everything that happened, and of the disk at the end.
@@ -38,7 +38,7 @@ pub struct Outcome {
     pub nanos: Nanos,
 }
 
-/// The word of a seed.
+/// Generates the word of a seed.
 pub fn word(config: &Config, seed: u64, operations: usize) -> Vec<Operation> {
     Generator::new(config, seed, true).operations(operations)
 }
@@ -55,22 +55,22 @@ pub fn run_word(config: &Config, word: &[Operation], trace: Trace) -> Checked<Ou
     })
 }
 
-/// One run of the swarm.
+/// Performs the word of one seed of the swarm.
 pub fn run_seed(seed: u64, operations: usize, trace: Trace) -> Checked<Outcome> {
     let config = Config::swarm(seed);
     run_word(&config, &word(&config, seed, operations), trace)
 }
 
-/// The digests of the first `seeds` seeds, or their violations, one line each.
+/// Returns the digests of the first `seeds` seeds, or their violations, in order.
 pub fn digests(seeds: u64, operations: usize, threads: usize) -> Vec<Checked<String>> {
     let digest = |seed| run_seed(seed, operations, Trace::new(false)).map(|outcome| outcome.digest);
     in_order(threads, seeds, digest)
 }
 
-/// What to soak.
+/// Scope of a soak.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// For how long runs begin.
+    /// Time during which new runs begin.
     pub time: Duration,
     /// Threads.
     pub threads: usize,
@@ -80,7 +80,7 @@ pub struct Plan {
     pub operations: usize,
 }
 
-/// What a soak did.
+/// Results of a soak.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Runs that ended, with a violation or without.
@@ -96,7 +96,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The last line of `sim soak`.
+    /// Formats the last line of `sim soak`.
     pub fn line(&self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let (runs, hours) = (self.runs as f64 * 60.0 / seconds, self.nanos as f64 / 1e9 / seconds);
@@ -108,7 +108,7 @@ impl Tally {
     }
 }
 
-/// Runs fresh seeds until the time is over or `stop` says so. Violations are printed as they come. Says how long it took.
+/// Executes new seeds until the time is over or `stop` is set, prints violations as they come, and returns the time that it took.
 pub fn soak(plan: &Plan, stop: &AtomicBool) -> (Tally, Duration) {
     let next = AtomicU64::new(plan.from);
     let tally = Mutex::new(Tally::default());
@@ -148,7 +148,7 @@ pub fn soak(plan: &Plan, stop: &AtomicBool) -> (Tally, Duration) {
     (tally.into_inner().expect("no thread panics with it"), progress.elapsed())
 }
 
-/// All that there is to say of a violation: the seed, the word made shorter, and how the shorter run ends.
+/// Describes a violation: the seed, the shrunk word, and the last lines of the shorter run.
 fn report(seed: u64, operations: usize, violation: &Violation, shrinks: bool) -> String {
     let mut text =
         format!("violation in seed {seed}: {violation}\n  again: sim seed {seed} --operations {operations} --trace");

@@ -23,7 +23,7 @@ pub struct Place {
     pub count: u64,
 }
 
-/// What is done about a plan of relocation.
+/// Commands about a relocation plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relocating {
     /// Note reads that go to the device, from now on. What was noted before is forgotten.
@@ -43,7 +43,7 @@ pub enum Relocating {
     End,
 }
 
-/// What happens to the flash in front of the store.
+/// Events that happen to the flash in front of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fronting {
     /// It is away for the next opening.
@@ -57,7 +57,7 @@ pub enum Fronting {
         /// 0: none.
         one_in: u64,
     },
-    /// What hangs completes now.
+    /// I/O of the flash that hangs completes now.
     Answer,
 }
 
@@ -66,7 +66,7 @@ pub enum Fronting {
 pub enum Operation {
     /// Write one number per touched block; 0 writes zeroes.
     Write {
-        /// Where.
+        /// Range to write.
         place: Place,
         /// The content of each block; the last is repeated.
         contents: Vec<u32>,
@@ -75,7 +75,7 @@ pub enum Operation {
     },
     /// Writes of so many whole blocks each, one behind the other, submitted at one moment: the engine may take them as one.
     WriteTogether {
-        /// Where.
+        /// Range to write.
         place: Place,
         /// The blocks of each write; beyond that, one.
         lengths: Vec<u64>,
@@ -90,7 +90,7 @@ pub enum Operation {
     Read(Place),
     /// Reads of so many blocks each, one behind the other, as of a sequential reader.
     ReadOn {
-        /// Where.
+        /// Range to read.
         place: Place,
         /// The blocks of each read.
         blocks: u64,
@@ -99,7 +99,7 @@ pub enum Operation {
     },
     /// Writes of one block of so many each, from the first to the last: a dense range, or one that alternates.
     Fill {
-        /// Where.
+        /// Range to fill.
         place: Place,
         /// From one of these blocks to the next; 1: all of them.
         apart: u64,
@@ -108,14 +108,14 @@ pub enum Operation {
     },
     /// Write zeroes.
     WriteZeroes {
-        /// Where.
+        /// Range to zero.
         place: Place,
         /// Durable when answered.
         fua: bool,
     },
     /// Discard.
     Trim {
-        /// Where.
+        /// Range to discard.
         place: Place,
         /// Durable when answered.
         fua: bool,
@@ -124,7 +124,7 @@ pub enum Operation {
     Flush,
     /// Ask for extents and verify them.
     Extents {
-        /// Where.
+        /// Range to ask about.
         place: Place,
         /// The most extents.
         limit: u32,
@@ -154,16 +154,16 @@ pub enum Operation {
         volume: u64,
         /// Its own policy.
         policy: Option<Option<Policy>>,
-        /// Whether writes are refused.
+        /// True to refuse writes, `None` to leave that as it is.
         read_only: Option<bool>,
     },
     /// Say when duplicates of a volume are found, and how a pass finds them.
     SetTiming {
         /// Number of the volume.
         volume: u64,
-        /// What of it.
+        /// Properties of the volume to change.
         change: VolumeProperties,
-        /// What of all of the pool.
+        /// Properties of the whole pool to change.
         pool: PoolChange,
     },
     /// Change the policy of the pool.
@@ -173,9 +173,9 @@ pub enum Operation {
     },
     /// Make the pool larger.
     Grow {
-        /// By so many containers,
+        /// Number of containers to add.
         containers: u64,
-        /// and so many blocks of metadata.
+        /// Number of metadata blocks to add.
         metadata: u64,
     },
     /// Begin, rest or end a scrub, whatever is in flight.
@@ -186,11 +186,11 @@ pub enum Operation {
     Relocate(Relocating),
     /// Blocks with more references than that get a second copy; 0: none.
     SecondCopies(u32),
-    /// Which copy the index names of a block that is written again.
+    /// Copy that the index names when a block is written again.
     IndexCopy(IndexCopy),
     /// Change how index and read cache share memory, whatever is in flight; `None`: as the limits have it.
     SetCache(Option<CacheSetting>),
-    /// What the read cache finds blocks by, whatever is in flight.
+    /// Key by which the read cache finds blocks; it may change with requests in flight.
     CacheKey(CacheKey),
     /// Replicas of blocks that reads found scattered may take so many bytes; `None`: the default.
     Replicas(Option<u64>),
@@ -211,7 +211,7 @@ pub enum Operation {
     },
     /// Crash now, whatever is in flight, and open again; perhaps crash again some steps into the opening.
     Crash {
-        /// What happens to unsynced writes.
+        /// Fate of unsynced writes.
         cut: Cut,
         /// Further crashes, each after a number of steps of the opening.
         again: Vec<(u64, Cut)>,
@@ -222,7 +222,7 @@ pub enum Operation {
     TakeOver {
         /// Steps of the world.
         after: u64,
-        /// What happens to unsynced writes.
+        /// Fate of unsynced writes.
         cut: Cut,
     },
     /// Something happens to the flash in front of the store, whatever is in flight.
@@ -230,7 +230,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether the engine ends with it, and another one begins.
+    /// Returns true if the operation ends the engine, so that another one begins.
     pub(crate) fn ends_engine(&self) -> bool {
         matches!(
             self,
@@ -271,12 +271,12 @@ const MOST_READ: u64 = 96;
 /// The most blocks of a volume that are filled at once: more than the pools of the swarm hold.
 const MOST_FILLED: u64 = 1024;
 
-/// The policy that is written so.
+/// Parses a policy. Panics if the text is none.
 pub fn policy(text: &str) -> Policy {
     text.parse().unwrap_or_else(|error| panic!("'{text}' is no policy: {error}"))
 }
 
-/// Any of the policies.
+/// Draws one of the policies.
 pub fn any_policy(random: &mut Random) -> Policy {
     policy(random.pick(&POLICIES))
 }
@@ -285,12 +285,12 @@ pub fn any_policy(random: &mut Random) -> Policy {
 const CACHES: [&str; 8] =
     ["adaptive", "adaptive", "adaptive,lru", "adaptive:paper", "fixed:10", "fixed:70,lru", "index", "read"];
 
-/// The setting that is written so.
+/// Parses a setting of the cache. Panics if the text is none.
 pub fn cache(text: &str) -> CacheSetting {
     text.parse().unwrap_or_else(|error| panic!("'{text}' is no way of sharing memory: {error}"))
 }
 
-/// Any of the settings.
+/// Draws one of the settings of the cache.
 pub fn any_cache(random: &mut Random) -> CacheSetting {
     cache(random.pick(&CACHES))
 }
@@ -323,8 +323,8 @@ pub struct Generator<'a> {
 }
 
 impl Generator<'_> {
-    /// A generator for a config: which letters are frequent is drawn from the seed, too. Without `crashes`, neither crash
-    /// nor reopening is written.
+    /// Creates a generator for a config. The seed also decides which kinds of operation are frequent. Without `crashes`, it generates neither crashes
+    /// nor reopenings.
     pub fn new(config: &Config, seed: u64, crashes: bool) -> Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
@@ -386,7 +386,7 @@ impl Generator<'_> {
         }
     }
 
-    /// The next `count` operations.
+    /// Generates the next `count` operations.
     pub fn operations(&mut self, count: usize) -> Vec<Operation> {
         (0..count).map(|_| self.operation()).collect()
     }
@@ -457,7 +457,7 @@ impl Generator<'_> {
         }
     }
 
-    /// All of a volume, or each second or third block of it; then questions and clears of all of it.
+    /// Fills a volume, or each second or third block of it; extents, zeroing and discards of the whole volume follow.
     fn fill(&mut self) -> Operation {
         let random = &mut self.fills;
         let volume = random.below(8);
@@ -477,7 +477,7 @@ impl Generator<'_> {
         Operation::Fill { place, apart: random.pick(&[1, 1, 2, 3]), content }
     }
 
-    /// Something about a plan; or all of it: volumes are read from the device, one after another, and a plan of that is run. Somebody writes
+    /// Draws one command about a plan, or a whole plan: volumes are read from the device, one after another, and a plan of that is run. Writes go on
     /// meanwhile, and it may rest, or end.
     fn relocating(&mut self) -> Operation {
         use Relocating::*;
@@ -545,7 +545,7 @@ impl Generator<'_> {
         Operation::Write { place, contents, fua }
     }
 
-    /// The blocks of a write, cut into several.
+    /// Cuts the blocks of a write into several writes.
     fn write_together(&mut self, fua: bool) -> Operation {
         let Operation::Write { mut place, contents, .. } = self.write(fua) else { unreachable!("it writes a write") };
         let cells = CELLS as u64;
@@ -566,8 +566,8 @@ impl Generator<'_> {
         }
     }
 
-    /// A block of a huge volume: one of a few, which are overwritten and trimmed again and again, or one that nobody has come
-    /// near. Each has pages of the map to itself, from the leaf up to some height: all heights occur.
+    /// Draws a block of a huge volume: one of a few, which are overwritten and trimmed again and again, or one far from all that were written. Each has
+    /// pages of the map to itself, from the leaf up to some height: all heights occur.
     fn far_block(&mut self, blocks: u64) -> u64 {
         let geometry = &self.config.parameters.geometry;
         let mut span = geometry.map_leaf_entries();
@@ -579,7 +579,7 @@ impl Generator<'_> {
         (self.random.below(spans.min(few)) * span + self.random.below(span.min(3))).min(blocks - 1)
     }
 
-    /// A place of at most a piece; one in four is not aligned to blocks.
+    /// Draws a range of at most a piece; one in four is not aligned to blocks.
     fn piece(&mut self) -> Place {
         let cells = CELLS as u64;
         let volume = self.random.below(8);
@@ -594,7 +594,7 @@ impl Generator<'_> {
         Place { volume, first, count: blocks * cells }
     }
 
-    /// A place of any length, up to the whole volume.
+    /// Draws a range of any length, up to the whole volume.
     fn any_length(&mut self) -> Place {
         let cells = CELLS as u64;
         let volume = self.random.below(8);
@@ -613,7 +613,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Mostly small; where a volume is huge, of the same size half of the time.
+    /// Draws the size of a new volume: mostly small; if the config has a huge volume, half of the time its size.
     fn created_blocks(&mut self) -> u64 {
         let huge = self.config.volumes.iter().map(|&(blocks, _)| blocks).find(|&blocks| blocks > HUGE);
         match huge {
@@ -622,12 +622,12 @@ impl Generator<'_> {
         }
     }
 
-    /// Mostly small; sometimes so large that the map gets higher.
+    /// Draws a new size in blocks: mostly small; sometimes so large that the map gets higher.
     fn size_blocks(&mut self) -> u64 {
         if self.random.one_in(10) { self.random.between(1000, 4000) } else { self.random.between(1, 200) }
     }
 
-    /// None, or one of the policies; `full` is the most frequent, because only with it the number of blocks is exact.
+    /// Draws none, or one of the policies; `full` is the most frequent, because only with it the number of blocks is exact.
     fn policy(&mut self) -> Option<Policy> {
         match self.random.below(3) {
             0 => None,
@@ -636,7 +636,7 @@ impl Generator<'_> {
         }
     }
 
-    /// When duplicates are found, and a pass that finds those which were left.
+    /// Draws a change of when duplicates are found, or a command to the pass that finds those left over.
     fn timing(&mut self) -> Operation {
         let (start, pause, stop) = (DedupCommand::Start, DedupCommand::Pause, DedupCommand::Stop);
         match self.random.below(6) {
@@ -674,7 +674,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Volumes are writable most of the time.
+    /// Draws a change of policy and of read-only; volumes are writable most of the time.
     fn set_volume(&mut self) -> Operation {
         Operation::SetVolume {
             volume: self.random.below(8),
@@ -683,7 +683,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Other limits: never a larger delta, so that a pool can always be opened with the limits of the config.
+    /// Draws other limits: never a larger delta, so that a pool can always be opened with the limits of the config.
     fn limits(&mut self) -> Limits {
         let ours = self.config.limits;
         let piece = self.config.parameters.geometry.piece_blocks + 1;

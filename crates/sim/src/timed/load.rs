@@ -20,7 +20,7 @@ const SEQUENTIAL_BLOCKS: u64 = 32;
 /// Numbers from here on are the contents of writes; those below are the pool's own.
 const FIRST_NUMBER: u32 = 1 << 20;
 
-/// What the clients do.
+/// Access patterns of the clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Workload {
     /// Reads of 4 KiB anywhere, 32 under way.
@@ -38,7 +38,7 @@ impl Workload {
     pub const ALL: [Workload; 4] =
         [Workload::RandomRead, Workload::SequentialRead, Workload::SequentialWrite, Workload::RandomWrite];
 
-    /// As tables name it.
+    /// Returns its name for tables.
     pub fn name(self) -> &'static str {
         match self {
             Workload::RandomRead => "4 KiB random read",
@@ -48,7 +48,7 @@ impl Workload {
         }
     }
 
-    /// Whether it writes.
+    /// Returns true if its requests are writes.
     pub fn writes(self) -> bool {
         matches!(self, Workload::RandomWrite | Workload::SequentialWrite)
     }
@@ -61,37 +61,37 @@ impl Workload {
         if self.blocks() == 1 { 32 } else { 8 }
     }
 
-    /// The least time between two submissions: 100,000 requests a second of 4 KiB, 10,000 of 128 KiB.
+    /// Returns the least time between two submissions: 100,000 requests a second of 4 KiB, 10,000 of 128 KiB.
     fn gap(self) -> Nanos {
         if self.blocks() == 1 { 10_000 } else { 100_000 }
     }
 }
 
-/// What a number of requests cost altogether.
+/// Total cost of a number of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
     /// Requests answered.
     pub requests: u64,
-    /// What the engine did.
+    /// Counters of the engine for these requests.
     pub counters: Counters,
-    /// What the drive did.
+    /// Commands to the drive for these requests.
     pub io: IoCounts,
     /// From submission to answer, of each request.
     pub latencies: Vec<Nanos>,
 }
 
 impl Cost {
-    /// Pages of trees looked at, those of the rebuild of the index left out.
+    /// Returns the tree pages visited per request, without those for the rebuild of the index.
     pub fn page_visits(&self) -> f64 {
         self.per_request(self.counters.page_visits - self.counters.rebuild_page_visits)
     }
 
-    /// Runs of requests and steps of checkpoints.
+    /// Returns the runs of requests and steps of checkpoints, per request.
     pub fn steps(&self) -> f64 {
         self.per_request(self.counters.request_runs + self.counters.checkpoint_steps)
     }
 
-    /// Commands to the drive, those of the rebuild of the index left out.
+    /// Returns the commands to the drive per request, without those for the rebuild of the index.
     pub fn commands(&self) -> f64 {
         self.per_request(self.io.commands() - self.counters.rebuild_loads.min(self.io.metadata_reads))
     }
@@ -101,25 +101,25 @@ impl Cost {
         self.per_request(self.io.metadata_reads - self.counters.rebuild_loads.min(self.io.metadata_reads))
     }
 
-    /// A number of all requests, for one.
+    /// Divides a total by the number of requests.
     pub fn per_request(&self, count: u64) -> f64 {
         count as f64 / self.requests.max(1) as f64
     }
 
-    /// The latency that `percent` of the requests did not exceed.
+    /// Returns the latency that `percent` of the requests did not exceed.
     pub fn percentile(&self, percent: usize) -> Nanos {
         permille(&self.latencies, 10 * percent)
     }
 }
 
-/// The latency that `permille` of a thousand did not exceed.
+/// Returns the latency that `permille` in a thousand did not exceed; 0 if there are none.
 pub fn permille(latencies: &[Nanos], permille: usize) -> Nanos {
     let mut sorted = latencies.to_vec();
     sorted.sort_unstable();
     sorted.get((sorted.len() * permille / 1000).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
 }
 
-/// What is discarded while a load goes on.
+/// Discards while a load goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discard {
     /// The second volume is deleted.
@@ -128,7 +128,7 @@ pub enum Discard {
     Range(u64, u64),
 }
 
-/// What a client of an open load asks for.
+/// Kinds of request of an open load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// A read.
@@ -143,7 +143,7 @@ impl Class {
     /// All of them, in the order of `OpenLoad::latencies`.
     pub const ALL: [Class; 3] = [Class::Read, Class::Write, Class::Durable];
 
-    /// Of a hundred requests 70 are reads, 27 are writes and 3 are durable writes.
+    /// Draws a class: of a hundred requests 70 are reads, 27 are writes and 3 are durable writes.
     fn draw(random: &mut Random) -> Class {
         match random.below(100) {
             0..70 => Class::Read,
@@ -158,11 +158,11 @@ impl Class {
 pub struct OpenLoad {
     /// Requests a second, on average.
     per_second: u64,
-    /// When the next request comes.
+    /// Time at which the next request comes.
     next: Nanos,
-    /// What came and has not been submitted, and when.
+    /// Requests that came and are not submitted yet, with the time at which they came.
     backlog: VecDeque<(Nanos, Class)>,
-    /// What is still to be discarded.
+    /// Discards that are still to do.
     pub discards: VecDeque<Discard>,
     discarding: Option<(u64, Nanos)>,
     /// From the arrival of a request to its answer, by class.
@@ -172,7 +172,7 @@ pub struct OpenLoad {
 }
 
 impl OpenLoad {
-    /// A load that begins at `now`.
+    /// Creates a load that begins at `now`.
     pub fn new(per_second: u64, now: Nanos) -> OpenLoad {
         OpenLoad {
             per_second,
@@ -198,7 +198,7 @@ impl OpenLoad {
     }
 }
 
-/// What has been written to a block: contents that it may have, the last one is the newest.
+/// Contents that a block may have, since it was written; the last one is the newest.
 type History = Vec<u32>;
 
 /// The clients.
@@ -209,7 +209,7 @@ pub struct Clients {
     unflushed: BTreeSet<u64>,
     next_number: u32,
     next_token: u64,
-    /// Where the sequential requests go on.
+    /// Block at which the sequential requests continue.
     cursor: u64,
     under_way: HashMap<u64, UnderWay>,
     /// After a crash: a block may have any content of its history.
@@ -225,7 +225,7 @@ struct UnderWay {
 }
 
 impl Clients {
-    /// Clients that have not done anything yet.
+    /// Creates clients that have written nothing.
     pub fn new(seed: u64) -> Clients {
         Clients {
             random: Random::new(seed),
@@ -351,8 +351,8 @@ impl Clients {
         Ok(())
     }
 
-    /// The machine has crashed and is open again: every block that was written since the last flush, and `more` others, is read.
-    /// It has one of the contents that it may have, and keeps that one.
+    /// Reads, after a crash and a reopening, every block that was written since the last flush, and `more` others. Each must have one of its possible
+    /// contents, and keeps that one.
     pub fn verify(&mut self, machine: &mut Machine, more: usize) -> Checked {
         self.under_way.clear();
         self.is_verifying = true;
@@ -384,7 +384,7 @@ impl Clients {
         }
     }
 
-    /// A request has its answer, and it is a good one.
+    /// Takes the answer of a request. Fails if it is the second one, an error, or a read of wrong content.
     fn answered(
         &mut self,
         machine: &Machine,

@@ -30,21 +30,21 @@ const MEMORY_NANOS: Nanos = 1_000;
 /// The store: what was written since the pool was made, over the pool.
 #[derive(Clone)]
 pub struct Store {
-    /// What was there before.
+    /// Pool as it was made, under the blocks written since.
     pub pool: Rc<Pool>,
     written: HashMap<u64, Content>,
-    /// What no sync has covered yet, in the order in which it landed: the count of completions then, the block, what was there.
+    /// Writes that no sync has covered, in order of completion: the count of completions then, the block, its content before.
     unsynced: VecDeque<(u64, u64, Option<Content>)>,
     completions: u64,
 }
 
 impl Store {
-    /// The pool as it was made.
+    /// Creates a store that holds the pool as it was made.
     pub fn new(pool: Rc<Pool>) -> Store {
         Store { pool, written: HashMap::new(), unsynced: VecDeque::new(), completions: 0 }
     }
 
-    /// What a read of a block sees.
+    /// Returns the content that a read of a block sees.
     pub fn read(&self, block: u64) -> Content {
         self.written.get(&block).cloned().unwrap_or_else(|| self.pool.read(block))
     }
@@ -57,7 +57,7 @@ impl Store {
         }
     }
 
-    /// What no sync needs to cover.
+    /// Writes contents that are durable without a sync.
     fn land_durably(&mut self, first: u64, contents: Vec<Content>) {
         self.completions += 1;
         let blocks = first..first + contents.len() as u64;
@@ -71,7 +71,7 @@ impl Store {
         }
     }
 
-    /// A power cut that takes everything that no sync has covered.
+    /// Cuts the power: every write that no sync has covered is lost.
     pub fn lose_unsynced(&mut self) {
         while let Some((_, block, before)) = self.unsynced.pop_back() {
             match before {
@@ -108,14 +108,14 @@ pub struct IoCounts {
 }
 
 impl IoCounts {
-    /// Commands to the drive.
+    /// Sums the commands to the drive.
     pub fn commands(&self) -> u64 {
         let writes = self.journal_writes + self.slot_writes + self.metadata_writes;
         writes + self.slot_reads + self.metadata_reads + self.syncs
     }
 }
 
-/// What a step came to.
+/// Results of a step.
 pub enum Step {
     /// A request is answered; reads have the blocks.
     Reply(u64, Result<Vec<Cells>, Error>),
@@ -137,9 +137,9 @@ enum Happening {
 
 struct Flight {
     io: Io,
-    /// What a write brings.
+    /// Contents of a write.
     contents: Vec<Content>,
-    /// What a sync covers.
+    /// Completions that a sync covers.
     covers: u64,
     begun: Begun,
 }
@@ -158,7 +158,7 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// One more call, that began when the thread's clock stood at `since`.
+    /// Counts one more call, which began when the thread's clock was at `since`.
     fn add(&mut self, since: u64) {
         let nanos = thread_nanos() - since;
         self.calls += 1;
@@ -168,7 +168,7 @@ impl Processor {
     }
 }
 
-/// What this thread has had of a processor: other programs do not count.
+/// Returns the processor time of this thread; other programs do not count.
 pub(crate) fn thread_nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -204,12 +204,12 @@ pub struct Machine {
     pub io: IoCounts,
     /// Time that the engine takes, if that is wanted.
     pub processor: Option<Processor>,
-    /// What the engine has allocated, where allocations are counted ([`crate::allocations`]).
+    /// Allocations of the engine, where they are counted ([`crate::allocations`]).
     pub allocations: u64,
     disk: Disk,
-    /// Whether all but slots is on a device of its own that takes no time: the papers' NVRAM.
+    /// Set if everything except slots is on a device of its own that takes no time: the papers' NVRAM.
     has_nvram: bool,
-    /// What led to the answers.
+    /// Counts of what led to the answers.
     pub path: Path,
     calendar: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
     sequence: u64,
@@ -243,7 +243,7 @@ impl Machine {
         }
     }
 
-    /// The machine stops here. With `keep`, what was in flight and what no sync covered is all there afterwards, else none.
+    /// Stops the machine. With `keep`, all writes in flight or not covered by a sync are kept, else none.
     pub fn crash(mut self, keep: bool) -> Store {
         if keep {
             // In the order in which they would have completed.
@@ -378,7 +378,7 @@ impl Machine {
         if good { Ok(()) } else { violated(format!("audit: {}", findings.join("; "))) }
     }
 
-    /// Has room for the buffers that the engine uses, and for no more.
+    /// Follows the engine's number of buffers with room for exactly as many.
     fn follow_buffers(&mut self) {
         let numbers = self.engine.buffer_numbers() as usize;
         if numbers != self.buffers.len() {
@@ -393,7 +393,7 @@ impl Machine {
         self.follow_buffers();
     }
 
-    /// Clock and count before a call of the engine.
+    /// Reads the thread's clock, if the processor is measured, and the count of allocations, before a call of the engine.
     fn before(&self) -> (Option<u64>, u64) {
         (self.processor.map(|_| thread_nanos()), allocations::count())
     }
@@ -498,7 +498,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What the disk did so far.
+    /// Returns the statistics of the disk so far.
     pub fn disk(&self) -> Statistics {
         self.disk.statistics()
     }

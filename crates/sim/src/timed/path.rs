@@ -13,7 +13,7 @@ use crate::disks::Breakdown;
 /// So many completions are remembered. What is older counts as other waiting.
 const REMEMBERED: usize = 1 << 16;
 
-/// What a command is for.
+/// Purposes of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Data of clients.
@@ -47,7 +47,7 @@ pub struct Path {
     first: u64,
 }
 
-/// What a stretch of time was spent on. The sum of all is its length.
+/// Causes of a span of time. They add up to its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Waited {
     /// Commands for data, by their parts.
@@ -61,13 +61,13 @@ pub struct Waited {
 }
 
 impl Path {
-    /// A command begins. The engine gave it because of what it was told of last.
+    /// Begins a command, whose cause is the completion that the engine was last told of.
     pub fn begin(&self, at: Nanos, purpose: Purpose) -> Begun {
         let cause = (!self.completed.is_empty()).then(|| self.first + self.completed.len() as u64 - 1);
         Begun { at, purpose, cause }
     }
 
-    /// A command is complete.
+    /// Completes a command.
     pub fn complete(&mut self, begun: Begun, at: Nanos, breakdown: Breakdown) {
         if self.completed.len() == REMEMBERED {
             self.completed.pop_front();
@@ -76,7 +76,7 @@ impl Path {
         self.completed.push_back(Completed { begun, at, breakdown });
     }
 
-    /// What led from `since` to `now`, where the engine has just answered.
+    /// Divides the time from `since` to `now`, when the engine has just answered, by its causes.
     pub fn waited(&self, since: Nanos, now: Nanos) -> Waited {
         let mut waited = Waited::default();
         let mut cursor = now;
@@ -102,13 +102,13 @@ impl Path {
 }
 
 impl Waited {
-    /// All of it.
+    /// Sums all causes.
     pub fn total(&self) -> Nanos {
         self.data.total() + self.tables + self.journal + self.other
     }
 }
 
-/// The end of a command's time. What is missing at the front was mostly its queue.
+/// Cuts a command's time to its last `span`. The missing front was mostly its queue.
 fn within(mut breakdown: Breakdown, span: Nanos) -> Breakdown {
     let mut too_much = breakdown.total().saturating_sub(span);
     let Breakdown { queue, overhead, seek, rotation, transfer } = &mut breakdown;

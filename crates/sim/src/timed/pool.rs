@@ -24,7 +24,7 @@ pub const OTHER_VOLUME: VolumeId = VolumeId(2);
 /// The epoch in which all of it was written.
 const EPOCH: u64 = 2;
 
-/// What is in a tree's leaves.
+/// Tables of the pool, by the content of their trees' leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Table {
     Map,
@@ -41,7 +41,7 @@ const TABLES: [Table; 6] =
     [Table::Map, Table::OtherMap, Table::SpaceMap, Table::Containers, Table::Summaries, Table::Volumes];
 
 impl Table {
-    /// Leaves that the table can have, from which its height follows.
+    /// Returns the number of leaves that the table can have, from which its height follows.
     fn capacity(self, geometry: &Geometry, mapped: u64) -> u64 {
         let block = geometry.block();
         match self {
@@ -54,7 +54,7 @@ impl Table {
         }
     }
 
-    /// Things that one leaf holds an entry of.
+    /// Returns the number of items, such as blocks or slots, that one leaf has entries for.
     fn entries_per_leaf(self, geometry: &Geometry) -> u64 {
         let block = geometry.block();
         match self {
@@ -67,7 +67,7 @@ impl Table {
         }
     }
 
-    /// Whether all full leaves are the same bytes.
+    /// Returns true if all full leaves have the same bytes.
     fn is_uniform(self) -> bool {
         matches!(self, Table::SpaceMap | Table::Containers | Table::Summaries | Table::MetaMap)
     }
@@ -128,13 +128,13 @@ pub struct Doubles {
 }
 
 impl Doubles {
-    /// How many of so many blocks.
+    /// Returns the number of doubles among the first `blocks` blocks.
     pub fn of(self, blocks: u64) -> u64 {
         let row = self.one_in * self.run;
         blocks / row * self.run + (blocks % row).saturating_sub(row - self.run)
     }
 
-    /// The slot that first had what this one holds.
+    /// Returns the slot that first had the content of this one.
     fn first(self, slot: u64) -> u64 {
         let row = self.one_in * self.run;
         let (number, place) = (slot / row, slot % row);
@@ -164,22 +164,22 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool with one volume of `bytes`, all of it mapped, and room for `spare_bytes` more.
+    /// Makes a pool with one volume of `bytes`, all of it mapped, and room for `spare_bytes` more.
     pub fn new(bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
         Pool::with_other(bytes, 0, spare_bytes)
     }
 
-    /// The same with a second volume of `other_bytes`, all of it mapped, too.
+    /// Makes a pool like [`Pool::new`] with a second volume of `other_bytes`, all of it mapped, too.
     pub fn with_other(bytes: u64, other_bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
         Pool::made(bytes, other_bytes, spare_bytes, false, None)
     }
 
-    /// As [`Pool::new`], and its summaries say of each slot for which block it was written.
+    /// Makes a pool like [`Pool::new`] whose summaries have, for each slot, the block that it was written for.
     pub fn with_owners(bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
         Pool::made(bytes, 0, spare_bytes, true, None)
     }
 
-    /// The same, and what the metadata says of contents differs from block to block, but for these. What is read of a block is not that.
+    /// Makes a pool like [`Pool::with_owners`] whose metadata has a different digest for each block, except for these doubles.
     pub fn with_doubles(bytes: u64, spare_bytes: u64, doubles: Doubles) -> Result<Pool, engine::BadGeometry> {
         Pool::made(bytes, 0, spare_bytes, true, Some(doubles))
     }
@@ -220,7 +220,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The same pool with other pieces: requests that touch more than so many blocks are cut.
+    /// Sets the size of pieces: requests that touch more than `blocks` blocks are cut.
     pub fn with_pieces(mut self, blocks: u32) -> Pool {
         for parameters in [&mut self.parameters, &mut self.superblock.parameters] {
             parameters.geometry.piece_blocks = blocks;
@@ -232,12 +232,12 @@ impl Pool {
         &self.parameters.geometry
     }
 
-    /// Slots in use: the first ones.
+    /// Returns the number of slots in use, which are the first ones.
     fn used(&self) -> u64 {
         self.mapped + self.other
     }
 
-    /// Entries in use of a table, from the first on.
+    /// Returns the number of entries in use of a table, from the first on.
     fn entries(&self, table: Table) -> u64 {
         match table {
             Table::Map => self.mapped,
@@ -271,7 +271,7 @@ impl Pool {
         }
     }
 
-    /// The checksums of a level, computed by all cores: which of them does what makes no difference.
+    /// Computes the checksums of a level on all cores; the result does not depend on how the work is divided.
     fn page_checksums(&self, table: Table, level: usize, pages: u64) -> Vec<u64> {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         let share = pages.div_ceil(cores).max(1 << 12);
@@ -354,7 +354,7 @@ impl Pool {
         }
     }
 
-    /// What the metadata says that a slot in use holds.
+    /// Returns the digest that the metadata has for a slot in use.
     fn digest_of(&self, slot: u64) -> Digest {
         let Some(doubles) = self.doubles else {
             return self.digests[(slot % self.digests.len() as u64) as usize];
@@ -362,13 +362,13 @@ impl Pool {
         digest(&first_cells(doubles.first(slot)))
     }
 
-    /// Slots in use of a container.
+    /// Counts the slots in use of a container.
     fn live_slots(&self, container: u64) -> u16 {
         let per_container = u64::from(self.geometry().slots_per_container);
         self.used().saturating_sub(container * per_container).min(per_container) as u16
     }
 
-    /// What a block of the store holds.
+    /// Returns the content of a block of the store.
     pub fn read(&self, block: u64) -> Content {
         let geometry = self.geometry();
         if block >= geometry.data_start() {
@@ -418,7 +418,7 @@ impl Pool {
         Some(page)
     }
 
-    /// What the slot holds, and so the first volume's block of that address.
+    /// Returns the content of a slot, and so of the first volume's block of that address.
     pub fn cells(&self, slot: u64) -> Cells {
         match self.doubles {
             _ if slot >= self.used() => ZERO,
@@ -428,7 +428,7 @@ impl Pool {
     }
 }
 
-/// What the slots at a place within a leaf of summaries hold; with doubles, those of a content.
+/// Returns the content of slots at a place within a leaf of summaries; with doubles, of slots whose content was first at `place`.
 fn first_cells(place: u64) -> Cells {
     [place as u32 + 1; CELLS]
 }

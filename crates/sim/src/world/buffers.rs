@@ -9,7 +9,7 @@ use engine::{BlockContent, BufferId, DataSegment, Io, IoOp, Segment};
 use crate::content::{CELLS, Cells, ZERO, describe};
 use crate::{Checked, violated};
 
-/// What is in a buffer that nobody has filled yet.
+/// Content of a buffer that is not filled yet.
 const POISON: Cells = [0xdead_beef; CELLS];
 
 #[derive(Clone, Copy, Debug)]
@@ -41,18 +41,18 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// So many buffers of one block each.
+    /// Creates `count` buffers of one block each.
     pub fn new(count: u32, block_size: u32) -> Buffers {
         let buffer = Buffer { cells: POISON, taken: false, readers: 0, filling: false, replies: 0 };
         Buffers { buffers: vec![buffer; count as usize], block_size, weak: 0 }
     }
 
-    /// From here on the hash has so few values that contents collide.
+    /// Limits digests to `values` values from here on, so that contents collide.
     pub fn weaken(&mut self, values: u32) {
         self.weak = values;
     }
 
-    /// What a block of these cells is for the engine.
+    /// Describes a block of these cells as the engine sees it.
     pub fn describe(&self, cells: &Cells) -> BlockContent {
         match cells.iter().fold(0u32, |sum, cell| sum.wrapping_add(*cell)).checked_rem(self.weak) {
             Some(value) if *cells != ZERO => describe(&[1 + value; CELLS]),
@@ -60,7 +60,7 @@ impl Buffers {
         }
     }
 
-    /// There are this many from here on. Those that go must not be in use.
+    /// Sets the number of buffers. Fails if one that goes is in use.
     pub fn set_count(&mut self, count: u32) -> Checked {
         if let Some(number) = self.buffers.iter().skip(count as usize).position(Buffer::is_in_use) {
             return violated(format!("buffer {} of {count} is in use", count as usize + number));
@@ -70,12 +70,12 @@ impl Buffers {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of buffers.
     pub fn count(&self) -> u32 {
         self.buffers.len() as u32
     }
 
-    /// The driver takes a buffer that the engine hands out, and fills the cells that have a value.
+    /// Takes a buffer that the engine hands out to the driver, and fills the cells that have a value. Fails if it does not exist or is in use.
     pub fn take(&mut self, id: BufferId, cells: &[Option<u32>; CELLS]) -> Checked {
         let count = self.buffers.len();
         let Some(buffer) = self.buffers.get_mut(id.0 as usize) else {
@@ -91,7 +91,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// The driver gives a buffer that it took to the engine; its content.
+    /// Gives a buffer that the driver took to the engine, and returns its content. Panics if it was not taken.
     pub fn hand_over(&mut self, id: BufferId) -> Cells {
         let buffer = &mut self.buffers[id.0 as usize];
         assert!(buffer.taken, "the driver hands over only buffers that it took");
@@ -99,17 +99,17 @@ impl Buffers {
         buffer.cells
     }
 
-    /// What a buffer holds.
+    /// Returns the content of a buffer.
     pub fn cells(&self, id: BufferId) -> Cells {
         self.buffers[id.0 as usize].cells
     }
 
-    /// A read fills a buffer.
+    /// Fills a buffer with the result of a read.
     pub fn fill(&mut self, id: BufferId, cells: Cells) {
         self.buffers[id.0 as usize].cells = cells;
     }
 
-    /// The cells that a reply's segments name.
+    /// Collects the cells that a reply's segments name. Fails if a segment is not aligned to cells, or its buffer is being filled or does not exist.
     pub fn gather(&self, segments: &[DataSegment]) -> Checked<Vec<u32>> {
         let cell_bytes = self.block_size / CELLS as u32;
         let mut cells = Vec::new();
@@ -135,21 +135,21 @@ impl Buffers {
         Ok(cells)
     }
 
-    /// A reply is on its way until [`Buffers::end_reply`].
+    /// Holds the buffers of a reply that is being sent, until [`Buffers::end_reply`].
     pub fn begin_reply(&mut self, segments: &[DataSegment]) {
         for id in segments.iter().filter_map(|segment| segment.buffer) {
             self.buffers[id.0 as usize].replies += 1;
         }
     }
 
-    /// A reply has been sent.
+    /// Releases the buffers of a reply that has been sent.
     pub fn end_reply(&mut self, segments: &[DataSegment]) {
         for id in segments.iter().filter_map(|segment| segment.buffer) {
             self.buffers[id.0 as usize].replies -= 1;
         }
     }
 
-    /// An I/O fills and reads its buffers until [`Buffers::release`].
+    /// Holds the buffers that an I/O fills and reads, until [`Buffers::release`]. Fails if another use conflicts.
     pub fn hold(&mut self, io: &Io) -> Checked {
         for (index, segment) in io.segments.iter().enumerate() {
             let Segment::Buffer(id) = *segment else { continue };
@@ -172,7 +172,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// An I/O is complete.
+    /// Releases the buffers of an I/O that is complete.
     pub fn release(&mut self, io: &Io) {
         for (index, segment) in io.segments.iter().enumerate() {
             let Segment::Buffer(id) = *segment else { continue };
@@ -211,7 +211,7 @@ impl Buffers {
     }
 }
 
-/// Whether an I/O fills the buffer of its segment `index`, or only reads it.
+/// Returns true if an I/O fills the buffer of its segment `index`, false if it only reads it.
 fn fills(op: IoOp, index: usize) -> bool {
     op == IoOp::ReadBlocks || (matches!(op, IoOp::Merge { .. }) && index == 0)
 }

@@ -7,7 +7,7 @@ use crate::world::World;
 use crate::world::faults::Class;
 
 impl World {
-    /// A block that holds something rots, in a part of the store that is drawn first, so that small parts have their share.
+    /// Damages a block that is not zero, in a part of the store that is drawn first, so that small parts have their share.
     pub fn rot(&mut self) {
         let geometry = self.parameters.geometry;
         let parts = [
@@ -30,7 +30,7 @@ impl World {
         }
     }
 
-    /// The clock jumps forward.
+    /// Moves the clock forward by `time`.
     pub fn jump(&mut self, time: Nanos) {
         self.faults.tally.count(Class::ClockJump);
         self.now += time;

@@ -19,7 +19,7 @@ use crate::content::{Content, ZERO};
 use crate::random::{Random, mix};
 use crate::world::faults::{Overlay, rotten};
 
-/// How a crash treats what no sync has covered.
+/// Fates in a crash of writes that no sync has covered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
     /// All of it is lost.
@@ -36,7 +36,7 @@ pub enum Cut {
     MetadataOnly,
     /// Payload is kept, metadata is lost.
     PayloadOnly,
-    /// What was in flight is kept, what had completed is lost.
+    /// Writes in flight are kept, those that had completed are lost.
     FlyingOnly,
     /// The power fails in the middle of a sync or of a durable write: of what these cover, each block is written back, torn, or not
     /// reached yet. All else is lost.
@@ -90,13 +90,13 @@ impl Cut {
         Cut::RotatingLost,
     ];
 
-    /// Its number among all.
+    /// Returns its position in [`Cut::ALL`] followed by `Cut::MASKS`.
     pub fn number(self) -> u64 {
         let all = Cut::ALL.into_iter().chain(Cut::MASKS);
         all.take_while(|&cut| cut != self).count() as u64
     }
 
-    /// The cells of a block that are written, where all blocks are torn in one way.
+    /// Returns the mask of a block's cells that are written, for the cuts that tear all blocks in one way; `None` for others.
     fn mask(self, block: u64, salt: u64) -> Option<u8> {
         let turning = 1 << (block.wrapping_add(salt) % 8);
         match self {
@@ -108,7 +108,7 @@ impl Cut {
         }
     }
 
-    /// Whether chance has a part in it, so that several tries differ.
+    /// Returns true if the outcome depends on chance, so that several tries differ.
     pub fn is_random(self) -> bool {
         matches!(self, Cut::Mixed | Cut::Torn | Cut::ByWrite | Cut::MidSync | Cut::Kill)
     }
@@ -166,7 +166,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk of zeroes.
+    /// Creates a disk full of zeroes.
     pub fn new(block_size: u32, blocks: u64) -> Disk {
         Disk {
             block_size,
@@ -182,12 +182,12 @@ impl Disk {
         }
     }
 
-    /// Bytes per block.
+    /// Returns the size of a block in bytes.
     pub fn block_size(&self) -> u32 {
         self.block_size
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     pub fn blocks(&self) -> u64 {
         self.durable.len() as u64
     }
@@ -203,7 +203,7 @@ impl Disk {
         Rc::make_mut(&mut self.durable)[block as usize] = content;
     }
 
-    /// A write of consecutive blocks begins. False if one of them is being written already: their order is anybody's guess.
+    /// Begins a write of consecutive blocks. Returns false if one of them has a write in flight already, since their order would be undefined.
     #[must_use]
     pub fn submit_write(&mut self, id: u32, first: u64, contents: Vec<Content>) -> bool {
         self.writes += 1;
@@ -218,21 +218,22 @@ impl Disk {
         self.flights.insert(id, Flight { write, first, count, durable: false, doubtful: false }).is_none()
     }
 
-    /// A write that has just begun is a durable one.
+    /// Makes a write that has just begun a durable one. Panics if it is not in flight.
     pub fn force_write(&mut self, id: u32) {
         let flight = self.flights.get_mut(&id).expect("only a write in flight is forced");
         flight.durable = true;
         flight.doubtful = !self.failing.is_empty();
     }
 
-    /// A sync or a durable write that has just begun will fail: it takes those in flight beside it with it, silently.
+    /// Makes a sync or a durable write that has just begun fail later. Durable writes and syncs in flight beside it may then silently not be
+    /// durable.
     pub fn will_fail(&mut self, id: u32) {
         self.failing.insert(id);
         self.flights.values_mut().filter(|flight| flight.durable).for_each(|flight| flight.doubtful = true);
         self.syncs.values_mut().for_each(|sync| sync.doubtful = true);
     }
 
-    /// A write's completion is delivered. If it is a durable one, nothing earlier of its blocks comes back.
+    /// Completes a write. If it is a durable one, no earlier content of its blocks can come back.
     pub fn complete_write(&mut self, id: u32) {
         let flight = self.flights.remove(&id).expect("only a write in flight completes");
         self.failing.remove(&id);
@@ -255,13 +256,13 @@ impl Disk {
         }
     }
 
-    /// A sync begins: it covers what has landed.
+    /// Begins a sync, which covers the writes that have completed by now.
     pub fn submit_sync(&mut self, id: u32) {
         let doubtful = !self.failing.is_empty();
         self.syncs.insert(id, Sync { covered: self.completions, doubtful });
     }
 
-    /// A sync's completion is delivered.
+    /// Completes a sync: covered contents become durable, unless a failure beside it made it doubtful.
     pub fn complete_sync(&mut self, id: u32) {
         let sync = self.syncs.remove(&id).expect("only a sync in flight completes");
         self.completed_syncs += 1;
@@ -281,18 +282,18 @@ impl Disk {
         });
     }
 
-    /// A sync failed, and all that it would have covered is still volatile.
+    /// Drops a sync that failed: all that it would have covered stays volatile.
     pub fn drop_sync(&mut self, id: u32) {
         self.failing.remove(&id);
         self.syncs.remove(&id).expect("only a sync in flight completes");
     }
 
-    /// What a read sees: the damage, or the last write that landed.
+    /// Returns the content that a read sees: the damage, or the last completed write.
     pub fn read(&self, block: u64) -> &Content {
         self.overlay.get(block).unwrap_or_else(|| self.pristine(block))
     }
 
-    /// The last write that landed.
+    /// Returns the content of the last completed write, without damage.
     pub fn pristine(&self, block: u64) -> &Content {
         let landed = self.recent.get(&block).and_then(|versions| {
             versions.iter().rev().find(|version| version.stage != Stage::Flying).map(|version| &version.content)
@@ -300,7 +301,7 @@ impl Disk {
         landed.unwrap_or(&self.durable[block as usize])
     }
 
-    /// What a read sees that may race with a write in flight: the block before, after or in the middle of it.
+    /// Returns the content of a read that may race with a write in flight: the block before it, after it, or a torn mix.
     pub fn read_racing(&self, block: u64, random: &mut Random) -> Content {
         let before = self.read(block);
         let flying = self.recent.get(&block).and_then(|versions| {
@@ -318,23 +319,23 @@ impl Disk {
 
     // ---- faults ----
 
-    /// What each block held before its last write is remembered from here on.
+    /// Remembers from here on the content that each block held before its last write.
     pub fn remember_previous(&mut self) {
         self.overlay.remembers = true;
     }
 
-    /// From here on at most one of the two blocks is damaged.
+    /// Declares two blocks copies of each other: from here on at most one of them is damaged.
     pub fn pair(&mut self, one: u64, other: u64) {
         self.overlay.pair(one, other);
     }
 
-    /// All damage is gone.
+    /// Removes all damage.
     pub fn lift(&mut self) {
         self.overlay.lift();
     }
 
-    /// The damage to one of two copies is for good. An opening has believed what it saw: a superblock that it did not see must not
-    /// come back newer than what it wrote since.
+    /// Makes the damage to one of two copies permanent. An opening has believed it: a superblock that it did not see must not come back newer than its
+    /// own writes since.
     pub fn keep_damaged_copies(&mut self) {
         let durable = Rc::make_mut(&mut self.durable);
         for (block, content) in self.overlay.damaged_copies() {
@@ -344,39 +345,39 @@ impl Disk {
         }
     }
 
-    /// The same for this block: what it seems to hold is what it holds.
+    /// Makes the damage to this block permanent, unless it has a write that no sync has covered.
     pub fn keep_damage(&mut self, block: u64) {
         if let Some(content) = self.overlay.get(block).filter(|_| !self.recent.contains_key(&block)) {
             Rc::make_mut(&mut self.durable)[block as usize] = content.clone();
         }
     }
 
-    /// Damaged blocks.
+    /// Counts damaged blocks.
     pub fn damaged(&self) -> usize {
         self.overlay.count()
     }
 
-    /// Whether a read of the block sees something else than what was written.
+    /// Returns true if a read of the block sees something other than the last completed write.
     pub fn is_damaged(&self, block: u64) -> bool {
         self.overlay.get(block).is_some_and(|content| content != self.pristine(block))
     }
 
-    /// Whether the block is one of two copies, and the other one is damaged.
+    /// Returns true if the block is one of two copies, and the other one is damaged.
     pub fn has_damaged_twin(&self, block: u64) -> bool {
         self.overlay.has_damaged_twin(block)
     }
 
-    /// Whether the block is one of two copies.
+    /// Returns true if the block is one of two copies.
     pub fn is_of_a_pair(&self, block: u64) -> bool {
         self.overlay.is_of_a_pair(block)
     }
 
-    /// What a stale read of the block sees, where that differs from what it should see.
+    /// Returns the content that a stale read of the block sees, if it differs from the right one.
     pub fn stale(&self, block: u64) -> Option<Content> {
         self.overlay.stale(block).filter(|&content| content != self.pristine(block)).cloned()
     }
 
-    /// A block rots. False if it may not be damaged.
+    /// Damages a block by a change of one byte or cell. Returns false if it may not be damaged.
     pub fn rot(&mut self, block: u64, random: &mut Random) -> bool {
         let content = rotten(self.read(block), random);
         self.damage(block, content)
@@ -386,8 +387,8 @@ impl Disk {
         content != *self.pristine(block) && self.overlay.damage(block, content)
     }
 
-    /// A write's success is delivered, and yet blocks keep what they held; with `elsewhere`, its content appears from that block
-    /// on. How many blocks are damaged.
+    /// Completes a write with success although its blocks keep their old content; with `elsewhere`, the new content appears from that block on. Returns
+    /// the number of blocks damaged.
     pub fn lose_write(&mut self, id: u32, elsewhere: Option<u64>) -> usize {
         let flight = self.flights[&id];
         let blocks = flight.first..flight.first + flight.count;
@@ -406,8 +407,8 @@ impl Disk {
         count
     }
 
-    /// A write fails: each of its blocks has its old content, the new one, or a torn mix. If it is `short`, the first ones are
-    /// new, one is torn, the rest old.
+    /// Fails a write: each of its blocks has its old content, the new one, or a torn mix. If it is `short`, the first ones are new, one is torn, the
+    /// rest old.
     pub fn fail_write(&mut self, id: u32, short: bool, random: &mut Random) {
         let flight = self.flights.remove(&id).expect("only a write in flight fails");
         self.failing.remove(&id);
@@ -441,7 +442,7 @@ impl Disk {
         }
     }
 
-    /// A sync fails: of what it covered, each block is durable, stays volatile, or is gone.
+    /// Fails a sync: each block that it covered becomes durable, stays volatile, or loses the covered writes.
     pub fn fail_sync(&mut self, id: u32, random: &mut Random) {
         let covered = self.syncs.remove(&id).expect("only a sync in flight fails").covered;
         self.failing.remove(&id);
@@ -468,17 +469,17 @@ impl Disk {
         self.writes + self.completions + self.completed_syncs
     }
 
-    /// Whether a crash now can have more than one outcome.
+    /// Returns true if a crash now can have more than one outcome.
     pub fn has_unsynced(&self) -> bool {
         !self.recent.is_empty()
     }
 
-    /// Whether a sync or a durable write is in flight.
+    /// Returns true if a sync or a durable write is in flight.
     pub fn is_syncing(&self) -> bool {
         !self.syncs.is_empty() || self.flights.values().any(|flight| flight.durable)
     }
 
-    /// A crash: see [`Cut`]. Afterwards nothing is in flight.
+    /// Applies a crash as [`Cut`] says. Afterwards nothing is in flight.
     pub fn crash(&mut self, cut: Cut, random: &mut Random) {
         if cut == Cut::MidSync {
             self.keep_what_is_synced();
@@ -528,13 +529,13 @@ impl Disk {
         });
     }
 
-    /// A hash over all that a read sees, for the digest of a run.
+    /// Hashes the content that reads see of all blocks, for the digest of a run.
     pub fn hash(&self) -> u64 {
         (0..self.blocks()).fold(0, |hash, block| mix(hash ^ self.read(block).hash()))
     }
 }
 
-/// What a power cut leaves of a block, `None` for its durable content.
+/// Returns the content that a power cut leaves of a block, `None` for its durable content.
 fn survivor(
     cut: Cut,
     block: u64,
@@ -578,12 +579,12 @@ fn any(versions: &[Version], random: &mut Random) -> Option<Content> {
     }
 }
 
-/// What a block may hold after a crash: hashes of its durable content and of each later version.
+/// Contents that a block may hold after a crash: hashes of its durable content and of each later version.
 pub type Unsynced = ([u64; 2], Vec<[u64; 2]>);
 
 /// Crashes of which each outcome is chosen.
 impl Disk {
-    /// The blocks with versions that no sync has covered, in order. Hashes tell the place, too.
+    /// Returns the blocks with versions that no sync has covered, in order. The hashes depend on the block's number, too.
     pub fn unsynced(&self) -> Vec<Unsynced> {
         let hashes = |(&block, versions): (&u64, &Vec<Version>)| {
             let later = versions.iter().map(|version| hash_at(block, &version.content)).collect();
@@ -592,13 +593,13 @@ impl Disk {
         self.recent.iter().map(hashes).collect()
     }
 
-    /// The sum of the hashes of all durable blocks, so that a change of one block is a change of one part of the sum.
+    /// Sums the hashes of all durable blocks, so that a change of one block changes one term of the sum.
     pub fn durable_hash(&self) -> [u64; 2] {
         let hashes = (0..).zip(self.durable.iter()).map(|(block, content)| hash_at(block, content));
         hashes.fold([0, 0], |sum, hash| [0, 1].map(|half| sum[half].wrapping_add(hash[half])))
     }
 
-    /// A power cut that leaves of each block in [`Disk::unsynced`] its durable content (0) or the version of this number.
+    /// Cuts the power and leaves of each block in [`Disk::unsynced`] its durable content (0) or the version of this number.
     pub fn crash_choosing(&mut self, choices: &[usize]) {
         self.flights.clear();
         self.syncs.clear();

@@ -95,7 +95,7 @@ impl Class {
         Class::FullHost,
     ];
 
-    /// Whether an I/O of this kind can be struck.
+    /// Returns true if the class can strike an I/O of this kind.
     pub fn strikes(self, op: IoOp) -> bool {
         let reads = matches!(op, IoOp::ReadBlocks | IoOp::ReadPages);
         match self {
@@ -110,26 +110,26 @@ impl Class {
         }
     }
 
-    /// Whether an I/O of this kind fails in a way that may bring to nothing, silently, what is in flight beside it.
+    /// Returns true if the class fails a sync or a durable write, so that syncs and durable writes in flight beside it may silently not be durable.
     pub(crate) fn takes_others(self, op: IoOp) -> bool {
         let fails = matches!(self, Class::SyncError | Class::WriteError | Class::ShortWrite);
         fails && matches!(op, IoOp::Sync | IoOp::WriteDurable)
     }
 
-    /// Whether it only delays.
+    /// Returns true if the class only delays an I/O.
     fn delays(self) -> bool {
         matches!(self, Class::SlowIo | Class::StuckIo)
     }
 }
 
-/// When a class strikes: after `skip` I/O that it could have struck, one in `one_in` of the following, `count` times.
+/// Schedule of a class: after `skip` I/O that it could have struck, it strikes one in `one_in` of the following, `count` times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// What strikes.
+    /// Class that strikes.
     pub class: Class,
     /// I/O that are spared first.
     pub skip: u64,
-    /// How often it strikes; `u64::MAX` is for ever.
+    /// Number of times that it strikes; `u64::MAX` means without end.
     pub count: u64,
     /// 1: every I/O.
     pub one_in: u64,
@@ -141,7 +141,7 @@ impl Rule {
         Rule { class, skip, count: if for_ever { u64::MAX } else { 1 }, one_in: 1 }
     }
 
-    /// One drawn by chance: once, for a while, or for ever.
+    /// Draws a rule: it strikes once, several times, or without end.
     pub fn draw(random: &mut Random) -> Rule {
         let class = random.pick(&Class::OF_IO);
         // A write without room is made again: so many times, until somebody is told.
@@ -157,7 +157,7 @@ impl Rule {
     }
 }
 
-/// What has struck the engine that is running.
+/// Counts of faults that struck the engine that is running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Struck {
     /// Reads that failed, or gave something else than what was written.
@@ -172,17 +172,17 @@ pub struct Struck {
     pub full: u64,
 }
 
-/// How often each class has struck.
+/// Counts of strikes by class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally([u64; CLASSES]);
 
 impl Tally {
-    /// Once more.
+    /// Counts one strike of the class.
     pub fn count(&mut self, class: Class) {
         self.0[class as usize] += 1;
     }
 
-    /// How often.
+    /// Returns the number of strikes of the class.
     pub fn of(&self, class: Class) -> u64 {
         self.0[class as usize]
     }
@@ -194,7 +194,7 @@ impl Tally {
         }
     }
 
-    /// All of them.
+    /// Sums the strikes of all classes.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
@@ -223,23 +223,23 @@ pub struct Faults {
     pub disconnects: u64,
     /// Chance of its own, so that runs without faults stay what they are.
     pub random: Random,
-    /// What has struck in all.
+    /// Strikes since the run began, by class.
     pub tally: Tally,
-    /// What has struck since the pool began to be opened.
+    /// Strikes since the opening of the pool began.
     pub struck: Struck,
     /// Blocks that a read saw damaged or stale since then.
     pub touched: BTreeSet<u64>,
-    /// Whether journal records are noted, for the oracle.
+    /// Set if journal records are noted, for the oracle.
     pub notes_records: bool,
 }
 
 impl Faults {
-    /// Whether reads may fail.
+    /// Returns true if a rule is set that fails or shortens reads.
     pub fn fails_reads(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.class, Class::ReadError | Class::ShortRead))
     }
 
-    /// No faults, for now.
+    /// Creates an empty set of rules, with `seed` for its chance.
     pub fn new(seed: u64) -> Faults {
         Faults {
             rules: Vec::new(),
@@ -252,29 +252,29 @@ impl Faults {
         }
     }
 
-    /// From here on these rules hold as well.
+    /// Adds rules to those in force.
     pub fn begin(&mut self, rules: &[Rule]) {
         self.rules.extend(rules);
     }
 
-    /// Whether any rule holds.
+    /// Returns true if any rule is in force.
     pub fn are_on(&self) -> bool {
         !self.rules.is_empty()
     }
 
-    /// No rule holds any more.
+    /// Removes all rules and disconnects.
     pub fn end(&mut self) {
         self.rules.clear();
         self.disconnects = 0;
     }
 
-    /// The pool is opened: what struck its last engine explains nothing any more.
+    /// Clears the strikes of the last engine when the pool is opened: they explain nothing any more.
     pub fn forget(&mut self) {
         self.struck = Struck::default();
         self.touched.clear();
     }
 
-    /// What strikes an I/O that begins: what becomes of it, and what delays it.
+    /// Decides which faults strike an I/O that begins: the class that spoils it, and the class that delays it.
     pub fn decide(&mut self, op: IoOp) -> (Option<Class>, Option<Class>) {
         let Faults { rules, random, .. } = self;
         let mut decided = (None, None);
@@ -290,7 +290,7 @@ impl Faults {
         decided
     }
 
-    /// A read failed or gave something else than what was written.
+    /// Counts a read that failed, or gave something other than what was written.
     pub fn struck_read(&mut self, op: IoOp) {
         self.struck.reads += 1;
         self.struck.pages += u64::from(op == IoOp::ReadPages);
@@ -301,7 +301,7 @@ impl Faults {
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
     damaged: BTreeMap<u64, Content>,
-    /// What each block held before its last write, if that is remembered.
+    /// Content of each block before its last write, if that is remembered.
     previous: BTreeMap<u64, Content>,
     pub(crate) remembers: bool,
     /// Of each of these pairs at most one block is damaged.
@@ -309,12 +309,12 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// What a read sees instead of the pristine content.
+    /// Returns the content that a read sees instead of the pristine one, if the block is damaged.
     pub fn get(&self, block: u64) -> Option<&Content> {
         if self.damaged.is_empty() { None } else { self.damaged.get(&block) }
     }
 
-    /// From here on at most one of the two blocks is damaged.
+    /// Declares two blocks copies of each other: from here on at most one of them is damaged.
     pub fn pair(&mut self, one: u64, other: u64) {
         self.pairs.push((one, other));
     }
@@ -336,7 +336,7 @@ impl Overlay {
         possible
     }
 
-    /// A write has replaced `before`: the damage is gone.
+    /// Removes the damage of a block that a write has replaced, and remembers `before` as its previous content.
     pub fn overwritten(&mut self, block: u64, before: Option<Content>) {
         if !self.damaged.is_empty() {
             self.damaged.remove(&block);
@@ -346,40 +346,40 @@ impl Overlay {
         }
     }
 
-    /// Whether the block is one of two copies, and the other one is damaged.
+    /// Returns true if the block is one of two copies, and the other one is damaged.
     pub fn has_damaged_twin(&self, block: u64) -> bool {
         self.twin(block).is_some_and(|twin| self.damaged.contains_key(&twin))
     }
 
-    /// Whether the block is one of two copies.
+    /// Returns true if the block is one of two copies.
     pub fn is_of_a_pair(&self, block: u64) -> bool {
         self.twin(block).is_some()
     }
 
-    /// What a stale read sees. Of a pair only the first block is ever stale, and only beside a good twin.
+    /// Returns the content that a stale read sees. Of a pair only the first block is ever stale, and only beside a good twin.
     pub fn stale(&self, block: u64) -> Option<&Content> {
         let is_second = self.pairs.iter().any(|&(_, other)| other == block);
         let good_twin = self.twin(block).is_none_or(|twin| !self.damaged.contains_key(&twin));
         if is_second || !good_twin { None } else { self.previous.get(&block) }
     }
 
-    /// What reads see of damaged blocks that are one of two copies.
+    /// Returns the damaged blocks that are one of two copies, with the content that reads see.
     pub fn damaged_copies(&self) -> impl Iterator<Item = (u64, &Content)> {
         self.damaged.iter().map(|(&block, content)| (block, content)).filter(|&(block, _)| self.is_of_a_pair(block))
     }
 
-    /// All damage is gone.
+    /// Removes all damage.
     pub fn lift(&mut self) {
         self.damaged.clear();
     }
 
-    /// Damaged blocks.
+    /// Counts damaged blocks.
     pub fn count(&self) -> usize {
         self.damaged.len()
     }
 }
 
-/// A content with one byte changed, or one cell.
+/// Returns a copy of the content with one byte or one cell changed.
 pub fn rotten(content: &Content, random: &mut Random) -> Content {
     match content {
         Content::Payload(cells) => {

@@ -14,22 +14,22 @@ use crate::world::disk::{Cut, Disk};
 /// Earlier states of a flash that may come back.
 const EARLIER: usize = 4;
 
-/// What hangs does so for less than that, or until it is let go.
+/// Longest time that a hanging I/O takes, unless it is let go earlier.
 pub(super) const LONGEST_HANG: Nanos = 8_000_000_000;
 
-/// What a run knows of its flash from the beginning.
+/// Configuration of the flash, fixed when a run begins.
 #[derive(Clone, Copy, Debug)]
 pub struct FlashConfig {
     /// Places for containers.
     pub places: u32,
-    /// What decides which containers are copied.
+    /// Rules that decide which containers are copied.
     pub rules: Rules,
-    /// Whether it fails, rots, goes away and comes back as it was once.
+    /// True if the flash may fail, rot, go away, and come back in an earlier state.
     pub is_nasty: bool,
 }
 
 impl FlashConfig {
-    /// Drawn by chance.
+    /// Draws a configuration by chance.
     pub fn draw(random: &mut Random) -> FlashConfig {
         let places = random.between(1, 6) as u32;
         let rules = Rules {
@@ -42,13 +42,13 @@ impl FlashConfig {
         FlashConfig { places, rules, is_nasty: random.one_in(2) }
     }
 
-    /// The slides' clock without a filter: whatever is read is copied, and the oldest goes.
+    /// Returns a configuration without a filter, with the slides' clock: every container read is copied, and the oldest is evicted.
     pub fn greedy(places: u32) -> FlashConfig {
         FlashConfig { places, rules: Rules::NONE, is_nasty: false }
     }
 }
 
-/// What strikes it until the next opening.
+/// Faults that strike the flash until the next opening.
 #[derive(Clone, Copy, Default, Debug)]
 struct Trouble {
     /// After so many more I/O all fail.
@@ -64,28 +64,28 @@ struct Trouble {
 /// The flash.
 #[derive(Clone, Debug)]
 pub struct Flash {
-    /// What is on it.
+    /// Content of the flash.
     pub disk: Disk,
     config: FlashConfig,
     earlier: Vec<Disk>,
-    /// The engine has none. What it asked for before that still ends,
+    /// Set while the engine has no flash. I/O that it asked for before still completes.
     is_away: bool,
-    /// or has been told that it hangs,
+    /// Set once the engine has been told that the flash hangs.
     is_late: bool,
-    /// and once it has said all that it wanted by then, it asks for nothing more.
+    /// Set once the engine has issued all its I/O after the flash went away or was reported to hang: it asks for nothing more.
     is_left_alone: bool,
     /// Places that the engine is told of.
     places: u32,
     /// It is away for the next opening.
     stays_away: bool,
     trouble: Trouble,
-    /// How often something struck it, ever.
+    /// Number of faults that ever struck it.
     struck: u64,
     pub(super) random: Random,
 }
 
 impl Flash {
-    /// A new one, before a pool of this geometry.
+    /// Creates empty flash for a pool of this geometry.
     pub fn new(config: FlashConfig, geometry: &Geometry, seed: u64) -> Flash {
         // The log takes less.
         let blocks = 96 + u64::from(config.places) * u64::from(geometry.slots_per_container);
@@ -97,7 +97,7 @@ impl Flash {
         Flash { disk, config, earlier, is_away, is_late, is_left_alone, places, stays_away, trouble, struck: 0, random }
     }
 
-    /// Crashes by itself, and comes back as it is, as it was once, or not at all for a while.
+    /// Applies a crash of its own: the flash comes back unchanged, in an earlier state, or not at all for a while.
     pub(crate) fn crash(&mut self, cut: Cut, seed: u64) {
         let random = &mut Random::new(seed);
         let cut = if cut == Cut::Kill || random.one_in(3) { cut } else { random.pick(&Cut::ALL) };
@@ -130,32 +130,32 @@ impl Flash {
         }
     }
 
-    /// Whether the engine has none.
+    /// Returns true if the engine has no flash.
     pub(crate) fn is_away(&self) -> bool {
         self.is_away
     }
 
-    /// The engine has been told to do without.
+    /// Notes that the engine was told to work without flash.
     pub(super) fn leave(&mut self) {
         self.is_away = true;
     }
 
-    /// The engine has been told that it hangs.
+    /// Notes that the engine was told that the flash hangs.
     pub(super) fn give_up(&mut self) {
         self.is_late = true;
     }
 
-    /// The engine has said all that it wanted: what is away, or hangs, is asked for nothing more.
+    /// Notes that the engine has issued all its I/O: from here on flash that is away or hangs is asked for nothing.
     pub(super) fn all_is_said(&mut self) {
         self.is_left_alone = self.is_away || self.is_late;
     }
 
-    /// Whether the engine may ask for something.
+    /// Returns true if the engine may still issue I/O to it.
     pub(super) fn may_be_asked(&self) -> bool {
         !self.is_left_alone
     }
 
-    /// It is back: as it is, or as it was once; perhaps the engine is told of other places.
+    /// Brings the flash back, unchanged or in an earlier state, perhaps with another number of places, and returns its parameters for the engine.
     pub(super) fn come_back(&mut self) -> Option<FlashParameters> {
         (self.is_away, self.is_late, self.is_left_alone, self.trouble.hanging) = (false, false, false, 0);
         if self.config.is_nasty {
@@ -171,22 +171,22 @@ impl Flash {
         self.parameters()
     }
 
-    /// It is away for the next opening, and comes back as it is.
+    /// Takes it away for the next opening; after that it comes back unchanged.
     pub fn stay_away(&mut self) {
         self.stays_away = true;
     }
 
-    /// After so many more I/O all fail, until the next opening.
+    /// Fails all I/O after the next `ios`, until the next opening.
     pub fn fail_after(&mut self, ios: u64) {
         self.trouble.gone_after = Some(ios);
     }
 
-    /// One I/O in so many hangs, until the next opening.
+    /// Makes one I/O in `one_in` hang, until the next opening.
     pub fn hang(&mut self, one_in: u64) {
         self.trouble.hanging = one_in;
     }
 
-    /// How long an I/O that begins hangs, if it does.
+    /// Draws the time that an I/O which begins hangs, if it does.
     pub(super) fn hangs(&mut self) -> Option<Nanos> {
         let hanging = self.trouble.hanging;
         (hanging > 0 && self.random.one_in(hanging)).then(|| {
@@ -195,24 +195,24 @@ impl Flash {
         })
     }
 
-    /// What struck it is over. What rotted stays so.
+    /// Ends the faults. Rotten blocks stay so.
     pub(crate) fn lift(&mut self) {
         self.trouble = Trouble::default();
     }
 
-    /// What the engine is told of it; nothing, if it is away.
+    /// Returns the parameters that the engine gets, with a new nonce; `None` while it is away.
     pub(super) fn parameters(&mut self) -> Option<FlashParameters> {
         let (places, rules) = (self.places, self.config.rules);
         let (blocks, nonce) = (self.disk.blocks(), self.random.draw());
         (!self.is_away).then_some(FlashParameters { blocks, most_places: places, nonce, rules })
     }
 
-    /// Whether anything struck it, ever.
+    /// Returns true if any fault ever struck it.
     pub(super) fn was_struck(&self) -> bool {
         self.struck > 0
     }
 
-    /// Whether an I/O that begins fails.
+    /// Returns true if an I/O that begins fails; a block may rot instead.
     pub(super) fn strikes(&mut self) -> bool {
         let Trouble { gone_after, failing, rotting, .. } = &mut self.trouble;
         if *rotting > 0 && self.random.one_in(*rotting) {

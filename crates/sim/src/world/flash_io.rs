@@ -7,7 +7,7 @@ use crate::world::flash::{Flash, LONGEST_HANG};
 use crate::world::{Flight, Happening, Step, World};
 use crate::{Checked, violated};
 
-/// How long the driver waits for the flash.
+/// Time that the driver waits for the flash.
 const LATE_NANOS: Nanos = 3_000_000_000;
 
 impl World {
@@ -111,7 +111,7 @@ impl World {
         Ok(Step::Submitted)
     }
 
-    /// The driver waits no longer for an I/O of flash.
+    /// Tells the engine that the flash is late, if an I/O of it is still in flight when the driver stops waiting.
     pub(super) fn flash_is_late(&mut self, id: IoId) -> Step {
         let is_late = |flight: &Flight| flight.io.device == Device::Flash && flight.begun + LATE_NANOS <= self.now;
         if self.flights.get(&id).is_some_and(is_late) {
@@ -122,7 +122,7 @@ impl World {
         Step::Passed
     }
 
-    /// What hangs completes now.
+    /// Completes the I/O of flash that hangs.
     pub(crate) fn let_flash_go(&mut self) {
         let is_of_flash = |id: &IoId| self.flights.get(id).is_some_and(|flight| flight.io.device == Device::Flash);
         let (of_flash, others) = std::mem::take(&mut self.held).into_iter().partition::<Vec<_>, _>(is_of_flash);
@@ -131,7 +131,7 @@ impl World {
         self.held = others;
     }
 
-    /// Whether I/O of the flash is in flight.
+    /// Returns true if I/O of the flash is in flight.
     pub(crate) fn flash_has_something(&self) -> bool {
         self.flights.values().any(|flight| flight.io.device == Device::Flash)
     }

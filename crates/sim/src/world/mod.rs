@@ -47,7 +47,7 @@ const WRITE_BYTES_PER_SECOND: u64 = 520_000_000;
 const SYNC_NANOS: u64 = 400_000;
 const MEMORY_NANOS: u64 = 1_000;
 
-/// What a step did.
+/// Outcomes of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// An I/O was submitted.
@@ -99,11 +99,11 @@ enum Happening {
 struct Flight {
     io: Io,
     begun: Nanos,
-    /// What each buffer held when a write began: it may not change until its end.
+    /// Content of each buffer when a write began: it may not change until the write ends.
     payload: Vec<(BufferId, Cells)>,
-    /// Whether it fails by [`World::fail`].
+    /// Set if it fails by [`World::fail`].
     is_chosen: bool,
-    /// What strikes it when it completes.
+    /// Fault that strikes it when it completes.
     fault: Option<Class>,
     /// Of what a write writes.
     hash: u64,
@@ -116,11 +116,11 @@ pub struct RecordNote {
     pub sequence: u64,
     /// The last record that was known durable when it was closed.
     pub watermark: u64,
-    /// What had been promised by then: what is durable up to the watermark holds all of it.
+    /// Promise at that moment: what is durable up to the watermark holds all of it.
     pub promise: Promise,
     /// Its pages, as they were written, by block of the store.
     pub pages: Vec<(u64, Content)>,
-    /// How many pages it has. Those beyond the end of the ring come with another write.
+    /// Number of its pages. Those beyond the end of the ring come with another write.
     pub page_count: usize,
 }
 
@@ -153,25 +153,25 @@ pub struct World {
     choice: Choice,
     /// I/O that begins and is chosen fails.
     failing: Choice,
-    /// What is held back, in order of submission.
+    /// I/O held back, in order of submission.
     held: Vec<IoId>,
     /// Writes that found no room.
     kept: Kept,
-    /// What goes wrong.
+    /// Faults of the store.
     pub faults: Faults,
     /// I/O submitted so far: reads, writes, syncs, reservations.
     pub submitted: [u64; 4],
     /// Records written, where the faults ask for them.
     pub records: Vec<RecordNote>,
-    /// What has been promised so far: told by whoever knows.
+    /// Promise so far, set by the caller that knows it.
     pub promise: Promise,
-    /// Who has the pool.
+    /// Ownership of the pool.
     pub(crate) ownership: Ownership,
     /// Steps of long requests when the last timer went off, and how many more there may be until the next.
     steps: (u64, u64),
 }
 
-/// A disk that holds a new, empty pool.
+/// Creates a disk that holds a new, empty pool.
 pub fn formatted(parameters: Parameters) -> Disk {
     let geometry = parameters.geometry;
     let mut disk = Disk::new(geometry.block_size, geometry.total_blocks());
@@ -243,7 +243,7 @@ impl World {
         })
     }
 
-    /// What the superblocks said at opening.
+    /// Returns the geometry that the superblocks had at opening.
     pub fn geometry(&self) -> Geometry {
         self.parameters.geometry
     }
@@ -252,18 +252,18 @@ impl World {
         &self.parameters
     }
 
-    /// From here on, I/O of the store that begins and is chosen does not complete, until [`World::let_go`]. It replaces the choice
-    /// before; what is held already stays so. I/O of the flash hangs by `Fronting::Hang`.
+    /// Holds back I/O of the store that begins from here on and is chosen, until [`World::let_go`]. It replaces the earlier choice; I/O held already
+    /// stays so. I/O of the flash hangs by `Fronting::Hang`.
     pub fn hold_back(&mut self, choice: impl Fn(&Io) -> bool + 'static) {
         self.choice = Box::new(choice);
     }
 
-    /// From here on, I/O that begins and is chosen fails; what it wrote may be there. It replaces the choice before.
+    /// Fails I/O that begins from here on and is chosen; its data may have been written. It replaces the earlier choice.
     pub fn fail(&mut self, choice: impl Fn(&Io) -> bool + 'static) {
         self.failing = Box::new(choice);
     }
 
-    /// How many I/O are held back.
+    /// Returns the number of I/O held back.
     pub fn held(&self) -> usize {
         self.held.len()
     }
@@ -275,12 +275,12 @@ impl World {
         }
     }
 
-    /// Whether no I/O is in flight, apart from what is held back, and no reply is being sent. (There may still be effects and timers.)
+    /// Returns true if no I/O is in flight, apart from those held back, and no reply is being sent. (There may still be effects and timers.)
     pub fn is_still(&self) -> bool {
         self.calendar.is_empty()
     }
 
-    /// The I/O in flight, in words.
+    /// Lists the I/O in flight as text.
     pub fn in_flight(&self) -> String {
         let line = |(id, flight): (&IoId, &Flight)| {
             format!("io {} {:?} at {} for {}", id.0, flight.io.op, flight.io.offset, flight.io.length)
@@ -353,7 +353,7 @@ impl World {
         self.follow_buffers()
     }
 
-    /// Has memory for the buffers that the engine uses, and for no more.
+    /// Follows the engine's number of buffers with memory for exactly as many.
     fn follow_buffers(&mut self) -> Checked {
         if self.engine.buffer_numbers() != self.buffers.count() {
             self.buffers.set_count(self.engine.buffer_numbers())?;
@@ -381,7 +381,7 @@ impl World {
         Ok(Some(id))
     }
 
-    /// What the driver would tell the engine about a buffer that holds a full block.
+    /// Describes a buffer that holds a full block, as the driver would tell the engine.
     pub fn describe(&self, id: BufferId) -> BlockContent {
         self.buffers.describe(&self.buffers.cells(id))
     }
@@ -567,7 +567,7 @@ impl World {
 
     // ---- faults ----
 
-    /// The faults come to their end: no rule holds, damage is gone, what was stuck completes. What failed stays failed.
+    /// Ends all faults: no rule holds, damage is gone, stuck I/O completes. I/O that failed stays failed.
     pub fn lift_faults(&mut self) {
         self.trace.note(self.now, 41, &[self.disk.damaged() as u64], || "======== faults are lifted".to_string());
         self.faults.end();
@@ -580,7 +580,7 @@ impl World {
         self.let_go(usize::MAX);
     }
 
-    /// What a read sees of a block: perhaps damaged, or stale.
+    /// Returns the content that a read of a block sees: perhaps damaged, or stale. Counts either as struck.
     fn read_block(&mut self, op: IoOp, block: u64, is_stale: bool) -> Content {
         // Nobody could tell a copy that is stale while its twin cannot be read.
         let is_stale = is_stale && !(self.disk.is_of_a_pair(block) && self.faults.fails_reads());
@@ -597,7 +597,7 @@ impl World {
         self.disk.read_racing(block, &mut self.random)
     }
 
-    /// A write completes, or seems to.
+    /// Completes a write, or fails it, or only seems to complete it, as `fault` says.
     fn end_write(&mut self, id: IoId, fault: Option<Class>) -> Result<(), IoError> {
         match fault {
             Some(class @ (Class::WriteError | Class::ShortWrite)) => {
@@ -632,7 +632,7 @@ impl World {
         Err(IoError::Failed)
     }
 
-    /// What a reservation comes to: it failed for want of room, or for another reason.
+    /// Completes a reservation. With a fault it fails for want of room, or, one time in four, for another reason.
     fn end_reserve(&mut self, fault: Option<Class>) -> Result<(), IoError> {
         if fault.is_none() {
             return Ok(());
@@ -683,7 +683,7 @@ impl World {
         Ok(())
     }
 
-    /// The time that an I/O takes: mostly near the model's, now and then far from it, so that completions are reordered.
+    /// Draws the time that an I/O takes: mostly near the model's, now and then far from it, so that completions are reordered.
     fn latency(&mut self, io: &Io) -> Nanos {
         let transfer = |bytes_per_second: u64| io.length * 1_000_000_000 / bytes_per_second;
         let typical = match io.op {

@@ -20,14 +20,15 @@ use crate::{Checked, violated};
 pub(crate) struct Kept(BTreeMap<IoId, (Range<u64>, u64)>);
 
 impl Kept {
-    /// A write found no room, and the engine knows.
+    /// Notes a write that found no room, if the engine keeps it to repeat it.
     pub(crate) fn note(&mut self, engine: &Engine, id: IoId, blocks: Range<u64>, hash: u64) {
         if engine.keeps(id) {
             self.0.insert(id, (blocks, hash));
         }
     }
 
-    /// A write begins: whether it is made again.
+    /// Checks a write that begins, and returns true if it repeats one that found no room. Fails if it has other content or place, or overlaps a write
+    /// that waits.
     pub(crate) fn begins(&mut self, engine: &Engine, id: IoId, blocks: &Range<u64>, hash: u64) -> Checked<bool> {
         if self.0.is_empty() {
             return Ok(false);

@@ -10,7 +10,7 @@ use crate::random::mix;
 use crate::world::World;
 use crate::{Checked, violated};
 
-/// What the world knows of the owner.
+/// State of the owner as the world sees it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ownership {
     /// Another has taken the pool over.
@@ -59,7 +59,7 @@ impl World {
         self.put_owner(&owner)
     }
 
-    /// Another takes the pool over, and does nothing else.
+    /// Takes the pool over as another owner, which does nothing else.
     pub fn take_over(&mut self) -> Checked {
         self.trace.note(self.now, 50, &[], || "======== another takes the pool over".to_string());
         self.ownership.taken = true;
@@ -67,7 +67,7 @@ impl World {
         self.put_owner(&record(u64::MAX))
     }
 
-    /// An I/O has read the record of the owner.
+    /// Notes that an I/O has read the record of the owner.
     pub(crate) fn note_look(&mut self, io: &Io) {
         let block = self.geometry().block();
         if io.op == IoOp::ReadPages && self.geometry().owner_block() == Some(io.offset / block) {

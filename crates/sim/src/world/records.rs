@@ -7,7 +7,7 @@ use crate::world::{RecordNote, World};
 const RECORD_MAGIC: u32 = 0x314a_464f;
 
 impl World {
-    /// A write begins: if it is of a record, that is noted.
+    /// Notes a write that begins, if it is of a journal record.
     pub(super) fn note_record(&mut self, first: u64, contents: &[Content]) {
         let geometry = self.parameters.geometry;
         if !(geometry.journal_start()..geometry.meta_map_start()).contains(&first) {

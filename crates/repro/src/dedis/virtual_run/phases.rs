@@ -64,7 +64,7 @@ pub(super) struct Watch {
 }
 
 impl Workers<'_> {
-    /// A request was answered: a second may be over.
+    /// Counts an answered request, and records every second that is over.
     pub(super) fn look(&mut self) {
         let Some(mut watch) = self.watch.take() else { return };
         watch.answered += 1;
@@ -88,7 +88,8 @@ impl Workers<'_> {
     }
 }
 
-/// Runs the phases: each `requests` at one of the rates. Of the setup, timing, goal, passes and what of the load says when it ends do not count.
+/// Executes the phases: each `requests` at one of the rates. Timing, goal and passes of the setup do not count, nor does the end of the
+/// load.
 pub fn run(
     setup: &Setup,
     rates: &[u64],
@@ -147,7 +148,7 @@ mod tests {
     use sim::disks::Disk;
     use sim::disks::ssd::{Queue, SSD};
 
-    /// Both in charge: every second of the phases is there, the goals are met where they are low, and each content is stored once.
+    /// Checks both controllers: every second of the phases is there, the goals are met where they are low, and each content is stored once.
     #[test]
     fn phases_are_whole_and_each_content_is_stored_once() {
         let load = Load {

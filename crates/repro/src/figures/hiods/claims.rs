@@ -41,7 +41,8 @@ pub(super) const TABLE_15: Values =
 pub(super) const TABLE_16: Values =
     [117.98, 119.89, 118.29, 120.34, 123.03, 123.41, 123.66, 124.17, 241.22, 248.61, 247.5, 250.84];
 
-/// No worse than the paper's part of native, and at most four times native, as no more than 72 % of the writes are duplicates.
+/// Makes a claim that is met by no worse than the paper's part of native, and at most four times native, as no more than 72 % of the writes
+/// are duplicates.
 const fn no_worse(id: &'static str, source: &'static str, what: &'static str, part: f64) -> Claim {
     let claim = predicted(id, source, what, "of native", part, Band::Range(part, 4.0)).of(Kind::NoWorse);
     claim.note("The paper's is a prototype with a page cache and LevelDB on another machine.")
@@ -98,7 +99,7 @@ const DEVICE: &[Claim] = &[
     ours("hiods-writes-device/goal", "beyond table 16", "every load gets 95 % of its goal or more"),
 ];
 
-/// A use of the prototype's machine; ours would have to be measured on a machine, too.
+/// Makes a claim of a resource of the prototype's machine; ours would have to be measured on a machine, too.
 const fn resource(id: &'static str, what: &'static str, unit: &'static str, value: f64) -> Claim {
     predicted(id, "table 8", what, unit, value, Band::Range(0.0, value))
         .of(Kind::NoWorse)

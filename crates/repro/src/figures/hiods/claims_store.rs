@@ -32,7 +32,7 @@ pub(super) const LATENCY_16: Values =
 const FITTED: Kind = Kind::Fitted;
 const PREDICTED: Kind = Kind::Predicted;
 
-/// Time of a request, against that without deduplication.
+/// Makes a claim of the time of a request, against that without deduplication.
 const fn of_native(
     id: &'static str,
     source: &'static str,
@@ -44,7 +44,7 @@ const fn of_native(
     gain(id, source, what, 100.0 * (1.0 - native / rate)).of(kind)
 }
 
-/// Throughput without deduplication.
+/// Makes a claim of the throughput without deduplication, in MB/s, within a factor of two.
 const fn native(id: &'static str, source: &'static str, what: &'static str, rate: f64, kind: Kind) -> Claim {
     predicted(id, source, what, "MB/s", rate, Band::Factor(2.0)).of(kind)
 }

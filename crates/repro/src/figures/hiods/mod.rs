@@ -19,7 +19,7 @@ mod ways;
 
 use super::Entry;
 
-/// All of them: the tables, the experiments, ours at other rates.
+/// Iterates over all figures: the tables, the experiments, ours at other rates.
 pub fn figures() -> impl Iterator<Item = &'static Entry> {
     store::FIGURES.iter().chain(tables::FIGURES).chain(phases::FIGURES).chain([
         &rates::CONTROLLER,
@@ -28,7 +28,7 @@ pub fn figures() -> impl Iterator<Item = &'static Entry> {
     ])
 }
 
-/// What every figure says.
+/// Note under every figure.
 const NOTE: &str = "This is a model of the paper's prototype (uniform writes of highperf), with the engine's pure controllers in charge. The \
     background is the model's, not the engine's pass. Costs of a request are from the paper's tables 13 and 14, those of the background and \
     how all slows down as the index grows from its figures 9 and 10.";

@@ -60,7 +60,7 @@ pub const PAPER: Costs = Costs { inline: 66_000, offline: 29_000, background: 24
 /// Duplicates of highperf, in millionths.
 const DUPLICATES: u64 = 180_000;
 
-/// How requests reach the device.
+/// Path of requests to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Path {
     /// Each as the client makes it.
@@ -75,7 +75,7 @@ const DIRTY_TENTH: u64 = 16_000_000_000 / 10 / 4096;
 const EXPIRES: u64 = 30 * TICKS;
 const AT_ONCE: u64 = 64 << 8;
 
-/// Who is in charge.
+/// Controller of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
     /// Always inline.
@@ -90,20 +90,20 @@ pub enum How {
     Ours,
 }
 
-/// What happened in a second.
+/// Events of a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Second {
     /// The phase that it began in; none after the last.
     pub phase: Option<usize>,
-    /// Whether the phase went on all the time.
+    /// True if the phase went on for the whole second.
     pub whole: bool,
     /// Requests that the client is to make.
     pub goal: u64,
-    /// Requests that it made,
+    /// Requests that the client made.
     pub foreground: u64,
-    /// and blocks that the background did.
+    /// Blocks that the background did.
     pub background: u64,
-    /// Of its end.
+    /// Mode at the end of the second.
     pub mode: Mode,
     /// Requests that offline without any background could do at the costs of its beginning.
     pub most: u64,
@@ -112,13 +112,13 @@ pub struct Second {
 }
 
 impl Second {
-    /// Whether the goal can be met.
+    /// Returns true if the device can do the goal offline without any background.
     pub fn is_reachable(&self) -> bool {
         self.most >= self.goal
     }
 }
 
-/// Who is in charge, and what it has come to.
+/// Controller of a run, with its state.
 enum Control {
     Fixed(Mode),
     Preset(Paper, Loop, Unit),
@@ -144,7 +144,7 @@ impl Control {
         }
     }
 
-    /// A second is over.
+    /// Ends a second: the controller takes the measurement and decides for the next one.
     fn measured(&mut self, goal: u64, measured: &Measurement, pending: u64) {
         let stated = if goal == 0 { Goal::None } else { Goal::Operations(goal) };
         match self {
@@ -166,7 +166,7 @@ impl Control {
         }
     }
 
-    /// The part of a tick that the background asks for, if a block costs so much.
+    /// Returns the part of a tick that the background asks for, if a block costs `block` of time.
     fn background(&self, block: u64, sleep: u64) -> Nanos {
         match self {
             Control::Fixed(_) => TICK,
@@ -196,7 +196,7 @@ impl Client<'_> {
         self.rates.get(self.phase).copied().unwrap_or(0)
     }
 
-    /// Requests that are due.
+    /// Returns the number of requests that are due.
     fn wants(&self) -> u64 {
         (self.rate() * self.ticks / TICKS).min(self.requests).saturating_sub(self.issued)
     }
@@ -216,13 +216,13 @@ struct World<'a> {
     client: Client<'a>,
     now: u64,
     dirty: u64,
-    /// Since when something is dirty that is not being written back,
+    /// Tick since when something is dirty that is not being written back.
     dirty_since: u64,
-    /// and how much is old, and being written back.
+    /// Blocks that are old enough and are being written back.
     expired: u64,
     pending: u64,
     indexed: u64,
-    /// When the background wakes.
+    /// Tick at which the background wakes.
     wakes: u64,
     /// Time that was given and not used up by a whole request or block.
     rest: (Nanos, Nanos),
@@ -230,7 +230,7 @@ struct World<'a> {
     last: u64,
 }
 
-/// All seconds, from the first request to some time after the last one.
+/// Simulates all seconds, from the first request to some time after the last one.
 pub fn run(costs: Costs, rates: &[u64], requests: u64, path: Path, how: How) -> Vec<Second> {
     let client = Client { rates, requests, phase: 0, ticks: 0, issued: 0 };
     let mut world = World {
@@ -281,7 +281,7 @@ impl World<'_> {
         Second { phase, whole, goal, foreground, background, mode: self.control.mode(), most, pending: self.pending }
     }
 
-    /// Requests that the client made, and blocks that the background did.
+    /// Simulates a tick. Returns the requests that the client made, and the blocks that the background did.
     fn tick(&mut self) -> (u64, u64) {
         self.now += 1;
         self.client.ticks += 1;
@@ -331,7 +331,7 @@ impl World<'_> {
         (issued, done)
     }
 
-    /// The page cache takes in requests; how many it wants to write back.
+    /// Adds requests to the page cache; returns the number that it wants to write back.
     fn write_back(&mut self, issued: u64) -> u64 {
         if self.dirty == self.expired {
             self.dirty_since = self.now;
@@ -364,8 +364,8 @@ impl World<'_> {
     }
 }
 
-/// The processor's time among two that ask for some: each gets what it asks for, or where that is too much together, a half or what the
-/// other leaves.
+/// Divides the processor's time of a tick between two that ask for some: each gets what it asks for, or where that is too much together, a
+/// half or what the other leaves.
 fn divide((one, other): (Nanos, Nanos)) -> (Nanos, Nanos) {
     if one + other <= TICK {
         return (one, other);
@@ -380,7 +380,7 @@ fn divide((one, other): (Nanos, Nanos)) -> (Nanos, Nanos) {
     }
 }
 
-/// How many whole pieces of a cost fit into some time and what was left before, at most so many.
+/// Counts the whole pieces of a cost, at most `most`, that fit into some time and the rest of before.
 fn whole(rest: &mut Nanos, time: Nanos, cost: u64, most: u64) -> u64 {
     let time = *rest + time;
     let count = (time / cost).min(most);
@@ -388,12 +388,12 @@ fn whole(rest: &mut Nanos, time: Nanos, cost: u64, most: u64) -> u64 {
     count
 }
 
-/// What a run comes to.
+/// Totals of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Account {
-    /// Seconds in which the client made less than 98 % of what it was to make,
+    /// Seconds in which the client made less than 98 % of its goal.
     pub missed: u64,
-    /// and of these the ones in which offline without background could have done it.
+    /// Missed seconds in which offline without background could have done the goal.
     pub avoidable: u64,
     /// Blocks that took space twice while they waited, over time: GiB times hours.
     pub space: f64,
@@ -420,7 +420,7 @@ pub fn account(seconds: &[Second]) -> Account {
     account
 }
 
-/// The change from offline to inline with the most left for the background: the last second before it.
+/// Finds the change from offline to inline with the most left for the background; returns the last second before it.
 pub fn return_to_inline(seconds: &[Second]) -> Option<usize> {
     let changes = seconds.windows(2).enumerate();
     let returns = changes.filter(|(_, pair)| (pair[0].mode, pair[1].mode) == (Mode::Offline, Mode::Inline));

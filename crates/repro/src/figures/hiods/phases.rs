@@ -129,7 +129,7 @@ struct Paper {
     at: At,
 }
 
-/// Where in a phase.
+/// Part of a phase.
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     /// The second tenth: the controller needs some seconds, and the paper's background wakes once a minute.
@@ -143,7 +143,7 @@ enum At {
 }
 
 impl At {
-    /// The end of its claim's id.
+    /// Returns the end of its claim's id.
     fn slug(self) -> &'static str {
         match self {
             At::Begin => "begin",
@@ -153,7 +153,7 @@ impl At {
         }
     }
 
-    /// Blocks a second of the background, there.
+    /// Returns the blocks a second of the background, in this part of a phase.
     fn of(self, seconds: &[Second]) -> f64 {
         let tenth = (seconds.len() / 10).max(1);
         let mean = |part: &[Second]| {
@@ -168,12 +168,12 @@ impl At {
     }
 }
 
-/// Mode in which the paper begins: the one that suits its first rate (section 5.4).
+/// Returns the mode in which the paper begins: the one that suits its first rate (section 5.4).
 pub(super) fn begins(rates: [u64; 3]) -> Mode {
     if rates[0] > lowest(rates) { Mode::Offline } else { Mode::Inline }
 }
 
-/// The four that are compared.
+/// Lists the four controllers that are compared.
 fn contestants(rates: [u64; 3]) -> [(&'static str, How); 4] {
     [
         ("static inline", How::Inline),
@@ -183,7 +183,7 @@ fn contestants(rates: [u64; 3]) -> [(&'static str, How); 4] {
     ]
 }
 
-/// The rate that the paper's prototype could do inline.
+/// Returns the lowest of the rates, which the paper's prototype could do inline.
 fn lowest(rates: [u64; 3]) -> u64 {
     rates.into_iter().min().unwrap_or(0)
 }
@@ -235,7 +235,7 @@ fn on_our_costs(experiment: &Experiment, quick: bool) -> Figure {
     figure
 }
 
-/// Requests a second that the tiers of an experiment are on some costs.
+/// Returns the requests a second of an experiment's tiers with these costs.
 pub(super) fn our_rates(experiment: &Experiment, costs: Costs) -> [u64; 3] {
     experiment.tiers.map(|tier| 1_000_000 * tier / costs.inline)
 }
@@ -309,7 +309,7 @@ fn beside_the_paper(seconds: &[Second], experiment: &Experiment) -> Vec<Row> {
     rates_of_the_paper(seconds, experiment).iter().map(|(id, rate)| Row::claim(id, *rate)).collect()
 }
 
-/// The background in the places for which the paper states a rate: id of the claim, blocks a second.
+/// Returns the background rate in the places for which the paper states one: id of the claim, blocks a second.
 fn rates_of_the_paper(seconds: &[Second], experiment: &Experiment) -> Vec<(String, f64)> {
     let rate = |paper: &Paper| {
         let id = format!("{}/phase-{}-{}", experiment.names[0], paper.phase + 1, paper.at.slug());
@@ -318,7 +318,7 @@ fn rates_of_the_paper(seconds: &[Second], experiment: &Experiment) -> Vec<(Strin
     experiment.papers.iter().map(rate).collect()
 }
 
-/// The same of all four experiments, with the error of the paper's loop in a unit.
+/// Returns these rates for all four experiments, with the error of the paper's loop in a unit.
 pub(super) fn rates_in(unit: Unit) -> Vec<(String, f64)> {
     let of = |experiment: &&Experiment| {
         let how = How::PresetIn(begins(experiment.rates), unit);
@@ -327,7 +327,7 @@ pub(super) fn rates_in(unit: Unit) -> Vec<(String, f64)> {
     ALL.iter().flat_map(of).collect()
 }
 
-/// The paper's modes at the ends of the phases: offline above 4,000 requests a second, inline in the others.
+/// Compares the modes at the ends of the phases with the paper's: offline above 4,000 requests a second, inline in the others.
 fn presets_modes(seconds: &[Second], rates: [u64; 3]) -> [(String, bool); 3] {
     [0, 1, 2].map(|phase| {
         let expected = if rates[phase] > lowest(rates) { Mode::Offline } else { Mode::Inline };
@@ -337,8 +337,8 @@ fn presets_modes(seconds: &[Second], rates: [u64; 3]) -> [(String, bool); 3] {
     })
 }
 
-/// Blocks a second of the background in the second before the mode becomes inline, and in the ten of its burst after that. There is a
-/// burst whenever the background has something left.
+/// Returns the blocks a second of the background in the second before the mode becomes inline, and in the ten of its burst after that.
+/// There is a burst whenever the background has something left.
 fn presets_burst(seconds: &[Second]) -> (f64, f64) {
     let change = return_to_inline(seconds);
     let burst = change.map_or(0.0, |change| At::Most.of(&seconds[change + 1..]));
@@ -362,7 +362,7 @@ struct OfOurs {
     avoidable: u64,
     /// Changes to inline that lower the foreground by 5 % of the goal.
     lowered: usize,
-    /// Whether it ends inline with nothing pending.
+    /// True if it ends inline with nothing pending.
     is_done: bool,
 }
 
@@ -384,7 +384,7 @@ fn of_ours(seconds: &[Second]) -> OfOurs {
     OfOurs { avoidable: account(seconds).avoidable, lowered, is_done }
 }
 
-/// Rows of ours: each path, and the claims for both.
+/// Makes the rows of ours: each path, and the claims for both.
 fn rows_of_ours(name: &str, ours: &[(&str, OfOurs)], steady: &[(&str, [f64; 2])]) -> Vec<Row> {
     let mut rows = Vec::new();
     let id = |claim: &str| format!("{name}/{claim}");
@@ -453,7 +453,7 @@ fn chart(what: &str, of: &str, shown: &[Vec<Second>]) -> Chart {
     .shaded(bands)
 }
 
-/// Where it was offline.
+/// Returns the ranges of time that were offline, in seconds.
 fn stretches(seconds: &[Second]) -> Vec<(f64, f64)> {
     let mut stretches = Vec::new();
     let mut at = 0;
@@ -472,7 +472,7 @@ mod tests {
 
     const PATHS: [Path; 2] = [Path::PageCache, Path::Direct];
 
-    /// What ours must show, on the paper's costs.
+    /// Checks ours on the paper's costs: goals that can be met are met, without a burst, and it ends inline.
     #[test]
     fn ours_meets_what_can_be_met_without_a_burst_and_ends_inline() {
         for (experiment, path) in ALL.iter().flat_map(|experiment| PATHS.map(|path| (experiment, path))) {
@@ -494,8 +494,8 @@ mod tests {
         }
     }
 
-    /// What the preset must show, on the paper's costs, through a page cache as the paper's: switches, shortfall, burst. Two things do not
-    /// come out (docs/hiods.md): after the mountain and the descending stairs its own burst drives it to and fro.
+    /// Checks the preset on the paper's costs, through a page cache as the paper's: switches, shortfall, burst. Two things do not come out
+    /// (docs/hiods.md): after the mountain and the descending stairs its own burst drives it to and fro.
     #[test]
     fn the_preset_switches_falls_short_and_bursts_as_the_paper_says() {
         for experiment in ALL {
@@ -523,7 +523,7 @@ mod tests {
         }
     }
 
-    /// On our costs, as measured: the bands of the figures hold, and at the paper's rates nothing leaves inline.
+    /// Checks our costs, as measured: the bands of the figures hold, and at the paper's rates nothing leaves inline.
     #[test]
     fn on_our_costs_all_bands_hold() {
         for experiment in ALL {

@@ -18,7 +18,7 @@ pub(super) static CONTROLLER: Entry = Entry {
 
 /// 8 GiB.
 const REQUESTS: u64 = 1 << 21;
-/// What inline can do, of the paper's costs.
+/// Requests a second that inline can do, with the paper's costs.
 const INLINE: u64 = 1_000_000_000 / 66_000;
 /// Rates, in tenths of that.
 const TENTHS: [u64; 10] = [2, 4, 6, 8, 9, 11, 13, 15, 18, 20];

@@ -132,13 +132,13 @@ fn load(at: usize) -> (Pattern, u64, usize) {
     (PATTERNS[at / 4], WORKERS[at / 2 % 2], at % 2)
 }
 
-/// The end of its claims' ids.
+/// Returns the end of the claim ids of a load.
 fn slug(at: usize) -> String {
     let (pattern, workers, kind) = load(at);
     format!("{pattern}-{workers}-{}", CONTENTS[kind])
 }
 
-/// Mean and standard deviation.
+/// Returns mean and standard deviation of a sample.
 fn mean(values: &[f64]) -> (f64, f64) {
     let count = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -251,7 +251,7 @@ fn rows_of(tables: &Tables, table: &Table, measured: &Measured, native: &[f64]) 
     rows
 }
 
-/// Space saved, by what the distributions come to in 64 GiB.
+/// Makes the rows of the space saved, by the expected duplicates of the distributions in 64 GiB.
 fn space() -> Vec<Row> {
     let whole = contents(PAPER_BLOCKS * BLOCK);
     let saved =
@@ -263,7 +263,7 @@ fn space() -> Vec<Row> {
         .collect()
 }
 
-/// Table 16 once more with the error of the loop in KiB a second: an ablation that judges nothing.
+/// Makes the rows of table 16 with the error of the loop in KiB a second: an ablation that judges nothing.
 fn in_kibibytes(scale: Scale, native: &[f64]) -> Vec<Row> {
     let table = table(16, What::Writes(Way::Goal(Unit::Kibibytes)), Keeping::Device, TABLE_16, LATENCY_16);
     let measured = measured(&table, scale, 1);
@@ -322,7 +322,8 @@ mod tests {
         assert!((mean - 2.0).abs() < 1e-9 && (deviation - 1.0).abs() < 1e-9);
     }
 
-    /// Calibrated parameters come out in the cells that it was calibrated from, and the band of no row there holds no change.
+    /// Checks that calibrated parameters come out in the cells that they were calibrated from, and that the band of no row there contains
+    /// no change.
     #[test]
     fn calibrated_cells_are_the_paper_s() {
         let case = |keeping, pattern| Case { pattern, workers: 1, keeping, scale: Scale(64), seed: 1 };

@@ -123,13 +123,13 @@ fn name(at: usize) -> String {
     format!("{pattern}, {workers} at once, {}", CONTENTS[kind])
 }
 
-/// The end of its claims' ids.
+/// Returns the end of the claim ids of a load.
 fn slug(at: usize) -> String {
     let (pattern, workers, kind) = load(at);
     format!("{pattern}-{workers}-{}", CONTENTS[kind])
 }
 
-/// What was measured of a table: of each load.
+/// Measurements of a table: one result for each load.
 type Measured = Vec<Result<Outcome, String>>;
 
 fn measured(results: &Results, reads: bool, in_memory: bool, way: impl Fn(usize) -> Way + Sync) -> Measured {
@@ -215,7 +215,7 @@ fn says(outcome: &Result<Outcome, String>, paper: f64) -> String {
     }
 }
 
-/// After the pass each content is stored once, exactly; the same inline with memory for all contents.
+/// Checks that after the pass each content is stored once, exactly; for inline only with memory for all contents.
 fn stored_once(table: &Table, found: &Measured) -> Option<(String, bool)> {
     if table.way == Way::Inline && !table.in_memory {
         return None;

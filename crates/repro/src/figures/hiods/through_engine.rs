@@ -29,7 +29,8 @@ const QUICK: u64 = 32 << 20;
 const MEMORY: u64 = 40 << 20;
 const CHARGES: [(&str, Charge); 2] = [("preset", Charge::Paper), ("ours", Charge::Ours)];
 
-/// Seconds in which the client made less than 98 % of its rate; the first and the last of a phase do not count, as in them the rate changes.
+/// Counts the seconds in which the client made less than 98 % of its rate; the first and the last of a phase do not count, as in them the
+/// rate changes.
 fn missed(seconds: &[Second]) -> u64 {
     let inner = seconds.windows(3).filter(|three| three[0].phase == three[2].phase);
     inner.filter(|three| three[1].foreground * 100 < three[1].goal * 98).count() as u64

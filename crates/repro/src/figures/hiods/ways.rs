@@ -24,36 +24,36 @@ use sim::parallel::{cores, in_order};
 pub const DRIVE: Ssd = Ssd { read_bytes_per_second: 1_725_000_000, write_bytes_per_second: 505_000_000, ..SSD };
 /// Bytes that the paper writes.
 const PAPER_BYTES: u64 = 64 << 30;
-/// What the engine needs at least for such a volume, and 3 MiB: the index in memory has room for one block in ten of 1 GiB.
+/// Minimum memory that the engine needs for such a volume, and 3 MiB: the index in memory has room for one block in ten of 1 GiB.
 const LITTLE: u64 = 40 << 20;
 
 /// Contents, if their files are not there: as many duplicates of 64 GiB, in contents of three kinds.
 const STAND_INS: [(&str, &str); 2] =
     [("highperf", "0 274550471\n1 15800000\n2 10049345\n64309767 1"), ("kernels", "0 1350366\n3 318000\n4 673486")];
 
-/// How duplicates are found.
+/// Time at which duplicates are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// They are not.
+    /// No duplicates are found.
     Native,
     /// Before a write is answered.
     Inline,
     /// Later, and not in this load.
     Offline,
-    /// Later, and passes go on meanwhile.
+    /// Later, with passes during the load.
     Beside,
-    /// The same, under a goal of so many requests a second.
+    /// Later, with passes during the load, under a goal of N requests a second.
     Goal(u64),
 }
 
 /// A load.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Where requests go.
+    /// Pattern of the addresses.
     pub pattern: Pattern,
-    /// Who makes them.
+    /// Number of workers that make requests.
     pub workers: u64,
-    /// On what.
+    /// Drive of the pool.
     pub drive: Ssd,
     /// Reads; of blocks that were written before, in order.
     pub reads: bool,
@@ -61,7 +61,7 @@ pub struct Case {
     pub bytes: u64,
 }
 
-/// Contents of both kinds, and whether they are those of the files.
+/// Returns the contents of both kinds; true for those that were read from the files.
 pub fn contents(bytes: u64) -> [(Distribution, bool); 2] {
     STAND_INS.map(|(name, stand_in)| {
         let found = directory().and_then(|directory| Distribution::open(name, &directory).ok());
@@ -72,18 +72,18 @@ pub fn contents(bytes: u64) -> [(Distribution, bool); 2] {
     })
 }
 
-/// Where the files lie: `shared/data` beside the repository or further above.
+/// Finds the directory of the files: `shared/data` beside the repository or further above.
 fn directory() -> Option<PathBuf> {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     above.map(|above| above.join("shared/data/dedisbench")).find(|path| path.is_dir())
 }
 
-/// One load, one way. `in_memory`: metadata takes no time, and there is memory for all contents; else there is little of it.
+/// Measures one load, one way. `in_memory`: metadata takes no time, and there is memory for all contents; else there is little of it.
 pub fn measure(case: Case, way: Way, in_memory: bool, distribution: &Distribution) -> Result<Outcome, String> {
     measure_with(case, way, (!in_memory).then_some(LITTLE), distribution)
 }
 
-/// The same with so many bytes of memory; none: metadata takes no time, and there is memory for all contents.
+/// Measures one load with `memory` bytes; none: metadata takes no time, and there is memory for all contents.
 pub fn measure_with(case: Case, way: Way, memory: Option<u64>, distribution: &Distribution) -> Result<Outcome, String> {
     run(&setup(case, way, memory), distribution, &mut |_| {}).map_err(|Violation(why)| why)
 }
@@ -119,7 +119,7 @@ pub fn setup(case: Case, way: Way, memory: Option<u64>) -> Setup {
     }
 }
 
-/// Requests a second.
+/// Returns the requests a second.
 pub fn rate(outcome: &Outcome) -> f64 {
     outcome.requests as f64 * 1e9 / outcome.time.max(1) as f64
 }
@@ -128,8 +128,8 @@ pub fn rate(outcome: &Outcome) -> f64 {
 const FOR_COSTS: u64 = 2 << 30;
 const QUICK: u64 = 128 << 20;
 
-/// What our engine takes for a request and for a block of a pass, for the model of phases: measured on the model of our drive, with little
-/// memory, uniform writes of highperf, 2 GiB. Nothing of it is stated here.
+/// Returns the time that our engine takes for a request and for a block of a pass, for the model of phases: measured on the model of our
+/// drive, with little memory, uniform writes of highperf, 2 GiB. Nothing of it is stated here.
 pub fn costs(quick: bool) -> Result<Costs, String> {
     static COSTS: [OnceLock<Result<Costs, String>>; 2] = [OnceLock::new(), OnceLock::new()];
     COSTS[usize::from(quick)].get_or_init(|| measured_costs(if quick { QUICK } else { FOR_COSTS })).clone()

@@ -15,7 +15,7 @@ pub const CLAIMS: &[&[Claim]] = &[WEB_VM, MAIL, HOMES, HITS, COPIES, RETRIEVAL, 
 
 const MADE: &str = "The stand-ins were made to have it.";
 
-/// The slides' static similarity of a disk.
+/// Returns the slides' static similarity of a disk.
 pub fn static_similarity(shape: Shape) -> f64 {
     find(&format!("iodedup-motivation/similarity-{}", shape.name())).value.unwrap_or(1.0)
 }
@@ -24,7 +24,7 @@ const fn amount(id: &'static str, what: &'static str, gib: f64) -> Claim {
     fitted(id, "motivation (FAST paper, table 1)", what, "GiB", gib, Band::Within(0.1 * gib)).note(MADE)
 }
 
-/// Sectors read and written: the table says which part of the file system was accessed, rounded.
+/// Makes a claim of the sectors read and written: the table says which part of the file system was accessed, rounded.
 const fn both(id: &'static str, what: &'static str, gib: f64) -> Claim {
     fitted(id, "motivation (FAST paper, table 1)", what, "GiB", gib, Band::Within(0.1 * gib + 0.02)).note(MADE)
 }

@@ -34,12 +34,12 @@ const KEYS: [(Key, Knowledge, &str); 3] = [
 /// The real sample, below `shared/data`.
 const SAMPLE: &str = "fiu/mail_day1_first10000.csv";
 
-/// Blocks of a cache of so many bytes: by content, its tables are paid from them.
+/// Returns the blocks of a cache of `bytes` bytes: by content, its tables are paid from them.
 fn blocks(key: Key, bytes: u64) -> u64 {
     if key == Key::Sector { bytes / BLOCK } else { content_blocks(bytes) }
 }
 
-/// Of each size, policy and key.
+/// Counts the hits for each size, policy and key.
 fn all(stream: &Stream, part: u64) -> Vec<Hits> {
     let each = (POLICIES.len() * KEYS.len()) as u64;
     in_order(cores(), SIZES.len() as u64 * each, |at| {
@@ -144,7 +144,7 @@ fn of_journal(week: &[Request], shape: Shape, all: &[f64], rows: &mut Vec<Row>) 
     }
 }
 
-/// The real sample of mail, if it lies beside the repository or further above.
+/// Reads the real sample of mail, if it lies beside the repository or further above.
 fn sample() -> Option<Result<Vec<Request>, String>> {
     let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let path: PathBuf =

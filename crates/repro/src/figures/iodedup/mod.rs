@@ -37,10 +37,10 @@ pub const FIGURES: &[Entry] = &[
 const QUICK_PART: u64 = 8;
 /// Part of a value by which two may differ and count as equal: less is chance.
 const TOLERANCE: f64 = 0.01;
-/// What chance begins with.
+/// Seed of the random numbers.
 const SEED: u64 = 1;
 
-/// A shape, or its short form.
+/// Returns a shape, or its short form.
 fn sized(shape: Shape, quick: bool) -> Shape {
     if quick { shape.shortened(QUICK_PART) } else { shape }
 }
@@ -55,18 +55,18 @@ fn is_at_most(value: f64, than: f64) -> bool {
     value <= than * (1.0 + TOLERANCE)
 }
 
-/// The disk before a week, with the slides' static similarity.
+/// Makes the disk before a week, with the slides' static similarity.
 fn image(shape: Shape, week: &[Request]) -> Image {
     let stated = claims::static_similarity(shape);
     before(week, shape, Drive::wd1600aajs_like().capacity() / BLOCK, stated, SEED)
 }
 
-/// A week of it.
+/// Makes a week of a shape.
 fn trace(shape: Shape) -> Vec<Request> {
     trace_of(shape, SEED)
 }
 
-/// A week of it that begins with other chances.
+/// Makes a week of a shape with another seed.
 fn trace_of(shape: Shape, seed: u64) -> Vec<Request> {
     week(shape, Drive::wd1600aajs_like().capacity() / BLOCK, seed)
 }

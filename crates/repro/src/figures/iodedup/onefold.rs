@@ -27,7 +27,7 @@ pub(super) const ONEFOLD: Entry = Entry {
     make: onefold,
 };
 
-/// How the pool is set, and whether the drive rests after each day.
+/// Setting of the pool, and a flag for a rest of the drive after each day.
 pub(super) struct Way {
     pub(super) name: &'static str,
     pub(super) pool: Pool,
@@ -52,8 +52,8 @@ const fn way(name: &'static str, policy: Policy, cache_key: CacheKey) -> Way {
     }
 }
 
-/// The engine is told that the drive has heads. Without a word about replicas it makes those that put a scattered read in order, up to a 128th of the
-/// drive; with a budget also copies of popular blocks, at night; with one of 0 none.
+/// Makes a way in which the drive rests, and the engine knows that it has heads. Without a setting for replicas it makes those that put a
+/// scattered read in order, up to a 128th of the drive; with a budget also copies of popular blocks, at night; with one of 0 none.
 pub(super) const fn with_nights(name: &'static str, replicas: Option<u64>, cache_key: CacheKey) -> Way {
     let Way { pool, .. } = way(name, Policy::Native, cache_key);
     Way { name, pool: Pool { device: DeviceKind::Hdd, replicas, ..pool }, rests: true }
@@ -62,15 +62,15 @@ pub(super) const fn with_nights(name: &'static str, replicas: Option<u64>, cache
 const LEAST: u64 = 64 << 20;
 /// Pace, in thousandths of the week's own. The table's 100 are more than one drive can do on mail and homes: there its clients wait for one another, and here all that waited would count.
 const PACE: u64 = 10_000;
-/// What a block that is written takes of a processor of today (docs/performance.md).
+/// Time that a written block takes of a processor of today (docs/performance.md).
 const DIGEST: Nanos = 1_500;
 
-/// What copies and other replicas may take: 1 % of the drive, as REFERENCE has it. (There is memory for less.)
+/// Bytes that copies and other replicas may take: 1 % of the drive, as REFERENCE has it. (There is memory for less.)
 pub(super) const COPIES: u64 = 1_600_000_000;
 /// A day's requests begin so long after those of the day before, where the drive rests: an epoch of the engine and an hour more.
 const NEXT_DAY: Nanos = 25 * 3_600_000_000_000;
 
-/// What came out of a run.
+/// Results of a run.
 pub(super) struct Outcome {
     /// Mean time from a read to its answer.
     pub(super) response_ms: f64,
@@ -85,7 +85,7 @@ pub(super) struct Outcome {
     pub(super) busy: Nanos,
 }
 
-/// What was there before the week: whatever is read before it is written.
+/// Returns writes that fill the disk before the week: all blocks that are read before they are written.
 fn before(week: &[Request]) -> Vec<Request> {
     let mut known = Sparse::default();
     let mut before = Vec::new();
@@ -103,7 +103,8 @@ fn before(week: &[Request]) -> Vec<Request> {
     before
 }
 
-/// With a night after each day, of the trace's own time, which goes faster. A part of the amounts takes the same part of the time.
+/// Delays a request by a night after each day of the trace's own time, which goes faster. A part of the amounts takes the same part of the
+/// time.
 fn with_night(request: &Request, part: u64, pace: u64) -> Request {
     let day = DAY / part;
     Request { at: request.at + request.at / day * (NEXT_DAY / 1000 * pace - day), ..request.clone() }
@@ -139,7 +140,7 @@ pub(super) fn run(
     })
 }
 
-/// Memory for a part of the week.
+/// Returns the memory for a part of the week, at least `LEAST`.
 fn memory(shape: Shape) -> u64 {
     (MEMORY / shape.part).max(LEAST)
 }

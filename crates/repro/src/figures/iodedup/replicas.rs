@@ -25,14 +25,16 @@ const WAYS: [Way; 3] = [
     with_nights("replicas in order", None, CacheKey::Off),
     with_nights("replicas in order and copies", Some(COPIES), CacheKey::Off),
 ];
-/// How busy the drive is to be by day, in percent, and how far from that it may be. The pace at which it is so is looked for from the first one on, in
-/// thousandths, a few times: what the drive does by day grows less than the pace, since a part of that is the pool's upkeep, which goes by time.
+/// Busy time of the drive by day that the search aims at, in percent; `NEAR` is its tolerance. The search begins with the first pace, in
+/// thousandths, and takes a few trials: the work of the drive by day grows less than the pace, since a part of it is the pool's upkeep,
+/// which goes by time.
 const HALF: f64 = 50.0;
 const NEAR: f64 = 5.0;
 const FIRST_PACE: u64 = 1000;
 const TRIALS: u32 = 8;
 
-/// The pace in thousandths at which a drive is about half busy, and how busy it is then, in percent. The last one that could be run if none is near.
+/// Finds the pace in thousandths at which a drive is about half busy; returns it with the busy time then, in percent. The last pace that
+/// could be run if none is near.
 fn half_busy(busy: impl Fn(u64) -> Result<f64, String>) -> (u64, f64) {
     let (mut pace, mut found) = (FIRST_PACE, (FIRST_PACE, f64::NAN));
     for _ in 0..TRIALS {
@@ -46,7 +48,7 @@ fn half_busy(busy: impl Fn(u64) -> Result<f64, String>) -> (u64, f64) {
     found
 }
 
-/// Mean of a sample and its standard error.
+/// Returns the mean of a sample and its standard error.
 fn mean(sample: &[f64]) -> (f64, f64) {
     let count = sample.len() as f64;
     let mean = sample.iter().sum::<f64>() / count;

@@ -82,7 +82,7 @@ pub(super) fn setup(shape: Shape, way: usize) -> Setup {
     }
 }
 
-/// How much less one value is than another, in percent of that.
+/// Returns by how much one value is less than another, in percent of the other.
 fn less(value: f64, than: f64) -> f64 {
     100.0 * (1.0 - value / than)
 }
@@ -124,7 +124,7 @@ fn table(results: &Results) -> Figure {
     }
 }
 
-/// Bars of a way, with the slides' gain of all together.
+/// Makes the bars of a way, with the slides' gain of all together.
 fn with_paper(name: &str, heights: Vec<f64>, shapes: &[Shape; 3]) -> Bars {
     let paper = |shape: &Shape| find(&format!("iodedup-table/gain-{}", shape.name())).value.map(|gain| 100.0 - gain);
     let papers = if name == "all" { shapes.iter().map(paper).collect() } else { Vec::new() };

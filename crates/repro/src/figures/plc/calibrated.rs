@@ -49,10 +49,10 @@ pub(super) const ONE_MEASURE: Calibration = Calibration {
     popular: [3, 3],
 };
 
-/// What chance begins with. The short form has the first alone.
+/// Seeds of the runs. The short form has the first alone.
 const SEEDS: [u64; 3] = [1, 2, 3];
 
-/// What came out in the mean of all seeds.
+/// Mean results over all seeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mean {
     /// GiB written to flash.
@@ -68,7 +68,7 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// Written in a second.
+    /// Returns the rate of writing in MiB a second.
     pub fn mib_per_second(&self) -> f64 {
         self.written_gib * 1024.0 / self.seconds
     }
@@ -91,23 +91,23 @@ impl Mean {
 pub(super) type Case = (Policy, u32, u32);
 
 impl Calibration {
-    /// The slides' rules with the chosen threshold and factor, and no delay beyond the clock's.
+    /// Returns the slides' rules with the chosen threshold and factor, and no delay beyond the clock's.
     pub fn rules(&self) -> Rules {
         let comparison = Comparison::Either { tenths: self.tenths };
         Rules { filter: Filter::Threshold(self.threshold), delay: 1, comparison, ..Rules::PAPER }
     }
 
-    /// Bytes of the cache.
+    /// Returns the bytes of the cache.
     pub fn cache_bytes(&self) -> u64 {
         self.shape.bytes * self.cache / 10_000
     }
 
-    /// LRU and PLC-Cache.
+    /// Returns the cases of LRU and PLC-Cache.
     pub fn pair(&self) -> [Case; 2] {
         [(Policy::Lru, self.popular[0], 1), (Policy::Plc(self.rules()), self.popular[1], 1)]
     }
 
-    /// Runs, with or without disks, in the mean of all seeds.
+    /// Measures the cases, with or without disks, in the mean of all seeds.
     pub fn measure(&self, cases: &[Case], disks: Option<Handling>, quick: bool) -> Vec<Mean> {
         let seeds = if quick { &SEEDS[..1] } else { &SEEDS };
         let mut means = vec![Mean::default(); cases.len()];

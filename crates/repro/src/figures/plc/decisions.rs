@@ -19,7 +19,7 @@ pub(super) const DECISIONS: Entry = Entry {
     make: decisions,
 };
 
-/// The slides' rules with some of the modules: filter, delay, comparison.
+/// Returns the slides' rules with some of the modules: filter, delay, comparison.
 fn with([filter, delay, comparison]: [bool; 3]) -> Rules {
     Rules {
         filter: if filter { Rules::PAPER.filter } else { Filter::Off },

@@ -98,7 +98,7 @@ fn frontier(results: &Results, name: &'static str, alpha: f64) -> Figure {
     }
 }
 
-/// What ours must do at each point: at least LRU's and PLC-Cache's hits; from 1 to 5 % an eighth of LRU's bytes at most, at 20 % a half.
+/// Verdicts of ours at each point: at least LRU's and PLC-Cache's hits; from 1 to 5 % an eighth of LRU's bytes at most, at 20 % a half.
 #[derive(Default)]
 struct Points {
     lru: Vec<(String, bool)>,

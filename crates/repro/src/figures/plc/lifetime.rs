@@ -21,7 +21,7 @@ const MIB: f64 = (1u64 << 20) as f64;
 const TIB: f64 = (1u64 << 40) as f64;
 /// The slide's rates in MB/s.
 const TABLE: [(&str, f64); 3] = [("FIFO", 56.7), ("LRU", 50.7), ("LFU", 53.1)];
-/// What may be written to 60 GB of each drive, in TB.
+/// Endurance of 60 GB of each drive: data that may be written, in TB.
 const DRIVES: [(&str, f64); 2] = [("Intel 520", 36.0), ("Intel 910", 768.0)];
 
 fn lifetime(results: &Results) -> Figure {

@@ -58,7 +58,7 @@ fn ours(cache_bytes: u64) -> Policy {
     Policy::Plc(Rules::for_drive(cache_bytes))
 }
 
-/// A shape, or its short form.
+/// Returns a shape, or its short form.
 fn sized(shape: Shape, quick: bool) -> Shape {
     let part = if quick { QUICK_PART } else { 1 };
     Shape { bytes: shape.bytes / part, read_bytes: shape.read_bytes / part, ..shape }
@@ -78,19 +78,19 @@ impl Workload {
         Workload { shape, data, files }
     }
 
-    /// Bytes of a cache of so many thousandths of the data.
+    /// Returns the bytes of a cache of `permille` thousandths of the data.
     fn cache(&self, permille: u64) -> u64 {
         self.shape.bytes * permille / 1000
     }
 
-    /// Runs, on all cores.
+    /// Executes the runs on all cores.
     fn run(&self, setups: &[Setup]) -> Vec<Outcome> {
         in_order(cores(), setups.len() as u64, |at| {
             run(&self.data, &self.files, &setups[at as usize]).expect("the disks of figures exist")
         })
     }
 
-    /// The same in equal parts.
+    /// Executes the runs on all cores, each in equal parts with counts of their own.
     fn run_in_parts(&self, setups: &[Setup], parts: usize) -> Vec<Vec<Outcome>> {
         in_order(cores(), setups.len() as u64, |at| {
             run_in_parts(&self.data, &self.files, &setups[at as usize], parts).expect("the disks of figures exist")
@@ -98,12 +98,12 @@ impl Workload {
     }
 }
 
-/// How much less one value is than another, in percent of that.
+/// Returns by how much one value is less than another, in percent of the other.
 fn less(value: f64, than: f64) -> f64 {
     100.0 * (1.0 - value / than)
 }
 
-/// The name of a size in percent.
+/// Formats a size in percent.
 fn percent(permille: u64) -> String {
     format!("{} %", permille as f64 / 10.0)
 }

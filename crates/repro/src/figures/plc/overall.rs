@@ -20,7 +20,7 @@ pub(super) const OVERALL: Entry = Entry {
 const CACHES: [u64; 2] = [200, 10];
 const NAMES: [&str; 7] = ["HDD only", "FIFO", "LRU", "LFU", "PLC-Cache", "ours, waits", "ours, behind"];
 
-/// All of [`NAMES`] in a calibrated run.
+/// Measures all of [`NAMES`] in a calibrated run.
 fn calibrated(calibration: &Calibration, quick: bool) -> Vec<Mean> {
     let (plc, own) = (Policy::Plc(calibration.rules()), ours(calibration.cache_bytes()));
     let cases = [Policy::None, Policy::Fifo, Policy::Lru, Policy::Lfu, plc, own].map(|policy| (policy, 5, 1));
@@ -29,7 +29,8 @@ fn calibrated(calibration: &Calibration, quick: bool) -> Vec<Mean> {
     means
 }
 
-/// What the slide says of such a run: time less than without flash, and than with the traditional ones; how much more LRU writes.
+/// Computes the slide's numbers of such a run: time less than without flash, and than with the traditional ones; and the factor by which
+/// LRU writes more.
 fn gains(means: &[Mean]) -> [f64; 3] {
     let seconds = |at: usize| means[at].seconds;
     let traditional = (1..4).map(seconds).sum::<f64>() / 3.0;

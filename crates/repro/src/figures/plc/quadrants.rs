@@ -169,7 +169,7 @@ fn name_of(policy: Policy) -> &'static str {
     if policy == Policy::Lru { "LRU" } else { "PLC-Cache" }
 }
 
-/// All that came out of a calibrated run for LRU and PLC-Cache, against the slides.
+/// Makes the rows of a calibrated run for LRU and PLC-Cache, against the slides.
 fn parts(calibration: &Calibration, means: &[Mean]) -> Vec<Row> {
     let mut rows = Vec::new();
     for ((name, ids), mean) in [("LRU", LRU), ("PLC-Cache", PLC)].into_iter().zip(means) {
@@ -187,7 +187,7 @@ fn parts(calibration: &Calibration, means: &[Mean]) -> Vec<Row> {
     rows
 }
 
-/// The rules as printed (PF.thr 5, delay 3), and ours, over 520 GB of reads and a cache of 1 %.
+/// Measures the rules as printed (PF.thr 5, delay 3), and ours, over 520 GB of reads and a cache of 1 %.
 fn as_printed(quick: bool) -> Vec<Row> {
     let workload = Workload::new(sized(CONTAINERS, quick));
     let part = if quick { QUICK_PART as f64 } else { 1.0 };

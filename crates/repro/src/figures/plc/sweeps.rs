@@ -53,7 +53,7 @@ struct Point {
     outcomes: Vec<Outcome>,
 }
 
-/// LRU, PLC-Cache and ours with disks, on a workload.
+/// Measures LRU, PLC-Cache and ours with disks, on a workload.
 fn point(label: String, x: f64, workload: &Workload, permille: u64, chunk_bytes: u64) -> Point {
     let cache = workload.cache(permille);
     let setups = [Policy::Lru, PAPER, ours(cache)].map(|policy| {
@@ -67,7 +67,7 @@ fn seconds(outcome: &Outcome) -> f64 {
     outcome.nanos as f64 / 1e9
 }
 
-/// The rows of a sweep; the slides say that PLC-Cache is faster and writes less at each point.
+/// Makes the rows of a sweep; the slides say that PLC-Cache is faster and writes less at each point.
 fn rows(name: &str, points: &[Point]) -> Vec<Row> {
     let mut rows = Vec::new();
     for Point { label, outcomes, .. } in points {
@@ -160,7 +160,7 @@ fn alpha(results: &Results) -> Figure {
     )
 }
 
-/// The slides' workload of files, of which less is read.
+/// Makes the slides' workload of files, of which less is read.
 fn files(results: &Results, container_bytes: u64) -> Workload {
     let shape = sized(Shape { container_bytes, ..Shape::SLIDES }, results.quick);
     Workload::new(Shape { read_bytes: shape.read_bytes / FILES_PART, ..shape })

@@ -32,13 +32,13 @@ const MEMORY: u64 = 50;
 /// The short form reads so many requests.
 const QUICK_REQUESTS: usize = 10_000;
 
-/// Where traces lie: `shared/data` beside the repository or further above.
+/// Finds a trace file: `shared/data` beside the repository or further above.
 fn file(path: &str) -> Option<PathBuf> {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     above.map(|above| above.join("shared/data").join(path)).find(|path| path.exists())
 }
 
-/// The reads of a trace, by regions of the size of an extent. Writes go around the cache.
+/// Makes a workload of the reads of a trace, by regions of the size of an extent. Writes go around the cache.
 fn workload(path: &Path, quick: bool) -> Result<Workload, String> {
     let mut regions = BTreeMap::new();
     let mut files = Vec::new();

@@ -45,12 +45,12 @@ fn day(trace: Profile) -> Vec<Run> {
     runs
 }
 
-/// Select-Dedupe with an index and a read cache of the whole memory each: no division of the memory has more of either.
+/// Returns the run of Select-Dedupe with an index and a read cache of the whole memory each: no division of the memory has more of either.
 fn bound(trace: Profile) -> Run {
     Run { memory_percent: 200, ..Run::pod(trace, Scheme::SELECT) }
 }
 
-/// A trace under full deduplication with a fixed division of the memory.
+/// Returns the run of a trace under full deduplication with a fixed division of the memory.
 fn with_index(trace: Profile, percent: u32) -> Run {
     Run::pod(trace, Scheme { division: Division::Fixed(10 * percent), ..Scheme::FULL })
 }
@@ -190,7 +190,7 @@ fn fig_14(results: &Results, trace: Profile, name: &'static str) -> Figure {
     }
 }
 
-/// Mean response time of the day in percent of Select-Dedupe's; the paper prints POD's gain.
+/// Plots the mean response time of the day in percent of Select-Dedupe's; the paper prints POD's gain.
 fn against_select(results: &Results, trace: Profile, claim: &str) -> Chart {
     let drawn = |(at, scheme): (usize, Scheme)| {
         let percent = 100.0 - gain(results, trace, scheme, Scheme::SELECT, Outcome::mean_ms);
@@ -201,7 +201,7 @@ fn against_select(results: &Results, trace: Profile, claim: &str) -> Chart {
     Chart::bars("Mean response time of the day", "% of Select-Dedupe", vec![trace.name().into()], series)
 }
 
-/// A sentence on how memory was divided over the day.
+/// Formats a sentence on the division of memory over the day.
 fn had(outcome: &Outcome, title: &str) -> String {
     let shares = || outcome.stretches.iter().filter(|stretch| stretch.arrived > 0).map(|stretch| stretch.index_share);
     let percent = |share: Option<u32>| f64::from(share.unwrap_or_default()) / 10.0;

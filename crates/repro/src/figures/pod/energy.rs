@@ -18,7 +18,7 @@ fn kilojoules(outcome: &Outcome) -> f64 {
     power::joules(power::HDD, &outcome.disk, Disks::POD.members as u64, outcome.end) / 1e3
 }
 
-/// The same above what idle disks would have taken in that time.
+/// Returns the energy above that of idle disks in that time, in kilojoules.
 fn above_idle(outcome: &Outcome) -> f64 {
     let idle = power::joules(power::HDD, &Default::default(), Disks::POD.members as u64, outcome.end);
     kilojoules(outcome) - idle / 1e3

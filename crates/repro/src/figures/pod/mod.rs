@@ -56,28 +56,28 @@ const TRACES: [Profile; 3] = [Profile::WebVm, Profile::Homes, Profile::Mail];
 const SCHEMES: [Scheme; 6] =
     [Scheme::NATIVE, Scheme::FULL, Scheme::IDEDUP, Scheme::SELECT, Scheme::POD, Scheme::CURVES];
 
-/// Each trace under each of some schemes, as the paper has them.
+/// Lists the runs of each trace under each of some schemes, as the paper has them.
 fn each(schemes: &[Scheme]) -> Vec<Run> {
     TRACES.into_iter().flat_map(|trace| schemes.iter().map(move |&scheme| Run::pod(trace, scheme))).collect()
 }
 
-/// How much less a value is under a scheme than under another, in percent of that.
+/// Returns by how much a value is less under a scheme than under another, in percent of the other.
 fn gain(results: &Results, trace: Profile, scheme: Scheme, base: Scheme, value: fn(&Outcome) -> f64) -> f64 {
     let of = |scheme| value(results.of(Run::pod(trace, scheme)));
     100.0 * (1.0 - of(scheme) / of(base))
 }
 
-/// The largest of the traces' gains.
+/// Returns the largest of the traces' gains.
 fn most_of(gains: [f64; 3]) -> f64 {
     gains.into_iter().fold(f64::MIN, f64::max)
 }
 
-/// The mean of the traces' gains.
+/// Returns the mean of the traces' gains.
 fn mean_of(gains: [f64; 3]) -> f64 {
     gains.iter().sum::<f64>() / gains.len() as f64
 }
 
-/// What papers call a scheme.
+/// Returns the name of a scheme in papers.
 fn title(scheme: Scheme) -> &'static str {
     match scheme.name {
         "native" => "Native",
@@ -97,7 +97,7 @@ fn title(scheme: Scheme) -> &'static str {
     }
 }
 
-/// Bars by trace and scheme.
+/// Plots bars by trace and scheme.
 fn bars(
     results: &Results,
     heading: &str,
@@ -113,12 +113,12 @@ fn bars(
     Chart::bars(heading, y_label, names(), schemes.iter().map(one).collect())
 }
 
-/// The names of the traces.
+/// Returns the names of the traces.
 fn names() -> Vec<String> {
     TRACES.map(|trace| trace.name().to_string()).to_vec()
 }
 
-/// Rows with the value of each trace and scheme, as information.
+/// Makes rows with the value of each trace and scheme, as information.
 fn rows(results: &Results, unit: &'static str, schemes: &[Scheme], value: impl Fn(&Outcome) -> f64) -> Vec<Row> {
     let row = |trace: Profile, &scheme: &Scheme| {
         Row::new(format!("{}, {}", trace.name(), title(scheme)), unit, value(results.of(Run::pod(trace, scheme))))

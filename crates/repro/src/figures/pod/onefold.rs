@@ -34,7 +34,7 @@ const WAYS: [Onefold; 4] = [
     Onefold { through: false, nvram: true },
     Onefold { through: false, nvram: false },
 ];
-/// What is claimed of each way.
+/// Claim of each way.
 const CLAIMS: [&str; WAYS.len()] =
     ["pod-onefold/durable-nvram", "pod-onefold/durable-disks", "pod-onefold/memory-nvram", "pod-onefold/memory-disks"];
 /// The schemes that stand beside it.
@@ -44,7 +44,7 @@ fn run(trace: Profile, way: Onefold) -> Run {
     Run { onefold: Some(way), ..Run::pod(trace, Scheme::SELECT) }
 }
 
-/// Durable writes, journal and tables in NVRAM.
+/// Returns the run with durable writes, journal and tables in NVRAM, and this choice of the copy that the index names.
 fn naming(trace: Profile, index_copy: IndexCopy) -> Run {
     Run { index_copy, ..run(trace, WAYS[0]) }
 }

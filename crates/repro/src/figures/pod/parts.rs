@@ -20,7 +20,7 @@ const ALL: [Part; 9] = [
     ("overhead", |parts| parts.disk.overhead),
 ];
 
-/// A row for each part of reads and of writes. Parts that such a column cannot have are left out.
+/// Makes a row for each part of reads and of writes. Parts that such a column cannot have are left out.
 pub(super) fn rows(column: &str, outcome: &Outcome, is_onefold: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for (kind, times) in [("writes", &outcome.writes), ("reads", &outcome.reads)] {
@@ -37,7 +37,7 @@ pub(super) fn rows(column: &str, outcome: &Outcome, is_onefold: bool) -> Vec<Row
     rows
 }
 
-/// Why one column takes longer than another: the parts that are larger, the largest first.
+/// Explains why one column takes longer than another: the three parts that are larger by most, the largest first.
 pub(super) fn reason(longer: &Outcome, shorter: &Outcome) -> String {
     let mean = |outcome: &Outcome, part: fn(&Parts) -> u64| {
         let of = |times: &Times| times.part_ms(part) * times.requests as f64;

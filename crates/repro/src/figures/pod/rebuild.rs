@@ -30,7 +30,7 @@ fn run(trace: Profile, scheme: Scheme, squeezes: bool, starts: Starts) -> Run {
     Run { disks: Disks::rebuild(starts), squeezes, ..Run::pod(trace, scheme) }
 }
 
-/// The 24 hours are judged, of one way to fold addresses; the busiest ten minutes are shown of both.
+/// Returns the start times to show. The 24 hours are judged, of one way to fold addresses; the busiest ten minutes are shown of both.
 fn starts(squeezes: bool) -> &'static [Starts] {
     if squeezes { &[Starts::Busiest] } else { &[Starts::Hours, Starts::Busiest] }
 }
@@ -51,10 +51,10 @@ fn name_of(starts: Starts) -> &'static str {
     }
 }
 
-/// What is compared.
+/// Value that is compared.
 type Value = fn(&Outcome) -> f64;
 
-/// How long the rebuild took, in seconds.
+/// Returns the time that the rebuild took, in seconds; not a number without one.
 fn seconds(outcome: &Outcome) -> f64 {
     outcome.rebuilt.map_or(f64::NAN, |at| at as f64 / 1e9)
 }
@@ -119,7 +119,7 @@ fn fig_16(results: &Results, squeezes: bool, name: &'static str) -> Figure {
     }
 }
 
-/// Rebuild and response of each trace, in percent of Native; the paper prints the mean and the most that they fall.
+/// Plots rebuild and response of each trace, in percent of Native; the paper prints the mean and the most that they fall.
 fn chart(percent: &impl Fn(Profile, Scheme, Value) -> f64) -> Chart {
     let values: [(&str, Value); 2] = [("rebuild", seconds), ("response", Outcome::mean_ms)];
     let mut groups = Vec::new();

@@ -74,7 +74,7 @@ const LEVERS: [(&str, usize, Submitters); 4] = [
     ("32,768 rows, a submitter for each request", ALL_ROWS, Submitters::Many),
 ];
 
-/// Native and Select-Dedupe under such conditions.
+/// Returns the runs of Native and Select-Dedupe under such conditions.
 fn pulled(trace: Profile, (_, stripe_cache, submitters): (&str, usize, Submitters)) -> [Run; 2] {
     [Scheme::NATIVE, Scheme::SELECT].map(|scheme| Run {
         disks: Disks { stripe_cache, ..Disks::POD },
@@ -93,7 +93,7 @@ fn stated_rows(results: &Results, stated: &Stated, value: fn(&Outcome) -> f64) -
     stated.iter().map(row).collect()
 }
 
-/// Percent of the value under native; the paper's where it is stated.
+/// Plots the value in percent of native; the paper's where it is stated.
 fn normalized(results: &Results, heading: &str, stated: &Stated, value: fn(&Outcome) -> f64) -> Chart {
     let ours = |results: &Results, trace, scheme| 100.0 - gain(results, trace, scheme, Scheme::NATIVE, value);
     let paper = |trace, scheme| {
@@ -103,7 +103,7 @@ fn normalized(results: &Results, heading: &str, stated: &Stated, value: fn(&Outc
     bars(results, heading, "% of Native", &SCHEMES, ours, paper)
 }
 
-/// Whether ours is better than each of the paper's schemes.
+/// Makes rows that compare ours with the best of the paper's schemes, for each trace.
 fn ours_rows(results: &Results, value: fn(&Outcome) -> f64) -> Vec<Row> {
     let row = |trace: Profile| {
         let of = |scheme| results.of(Run::pod(trace, scheme));
@@ -153,7 +153,7 @@ fn fig_11(results: &Results) -> Figure {
     }
 }
 
-/// What response times are made of.
+/// Makes the rows of the parts of response times.
 fn of_parts(results: &Results) -> Vec<Row> {
     let columns = TRACES.into_iter().flat_map(|trace| SCHEMES.map(|scheme| (trace, scheme)));
     let rows = |(trace, scheme): (Profile, Scheme)| {
@@ -196,7 +196,7 @@ fn fig_12_writes(results: &Results) -> Figure {
     }
 }
 
-/// A sentence on what Full-Dedupe looked for on the disk.
+/// Formats a sentence on the share of lookups that Full-Dedupe made on the disk.
 fn lookups(results: &Results) -> String {
     let of = |trace: Profile| {
         let counts = &results.of(Run::pod(trace, Scheme::FULL)).counts;

@@ -43,7 +43,7 @@ const BASE: u64 = 16;
 /// many pages as contents (REFERENCE 6), which are 62.5 %.
 const SHARED: (f64, f64) = (0.25, 1.0);
 
-/// Where a piece that is not new comes from.
+/// Origin of a piece that is not new.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Origin {
     /// Any place of any image before.
@@ -61,7 +61,7 @@ impl Origin {
     }
 }
 
-/// The contents of all images.
+/// Makes the contents of all images.
 fn images(origin: Origin, piece: u64, blocks: u64) -> Vec<Vec<ContentId>> {
     let mut random = Random::new(mix(SEED) ^ mix(piece));
     let unit = |random: &mut Random| random.below(1 << 32) as f64 / (1_u64 << 32) as f64;
@@ -93,7 +93,7 @@ fn images(origin: Origin, piece: u64, blocks: u64) -> Vec<Vec<ContentId>> {
     images
 }
 
-/// What restoring came to under one scheme.
+/// Results of restoring under one scheme.
 struct Restored {
     /// Nanoseconds of each image.
     times: Vec<u64>,
@@ -152,7 +152,7 @@ fn restored(scheme: Scheme, images: &[Vec<ContentId>], request: u64) -> Restored
     Restored { times, commands, used: in_place.used_blocks() }
 }
 
-/// How many times as long each image takes as without deduplication: the mean of all, and the most.
+/// Returns the time of an image relative to that without deduplication: the mean of all, and the most.
 fn slowdown(with: &Restored, without: &Restored) -> (f64, f64) {
     let times = with.times.iter().zip(&without.times).map(|(&with, &without)| with as f64 / without.max(1) as f64);
     let times: Vec<f64> = times.collect();

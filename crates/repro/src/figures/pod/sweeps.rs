@@ -142,7 +142,7 @@ const fn counting(counting: Counting) -> Scheme {
     }
 }
 
-/// What could be read or chosen otherwise, against the scheme that it is a variant of.
+/// Variants of other readings and choices, each against the scheme that it is a variant of.
 const VARIANTS: [(&str, Scheme, Scheme); 28] = [
     ("the index names the copy in the longer run", Scheme::FULL, naming(IndexCopy::Sequential, Scheme::FULL)),
     ("the index names the copy in the longer run", Scheme::IDEDUP, naming(IndexCopy::Sequential, Scheme::IDEDUP)),

@@ -92,7 +92,7 @@ fn baselines(results: &Results) -> Figure {
     }
 }
 
-/// Places that are used.
+/// Counts the places that are used.
 fn distinct(layout: &Layout) -> u32 {
     let mut used = vec![false; layout.free as usize];
     layout.places.iter().for_each(|&place| used[place as usize] = true);

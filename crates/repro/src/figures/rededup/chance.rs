@@ -22,17 +22,17 @@ const SEEDS_QUICK: u64 = 3;
 /// From one seed of a shape to the next.
 const STEP: u64 = 1000;
 
-/// Number of populations.
+/// Returns the number of populations.
 pub(super) fn seeds(quick: bool) -> u64 {
     if quick { SEEDS_QUICK } else { SEEDS }
 }
 
-/// One of the populations of a shape.
+/// Returns one of the populations of a shape.
 pub(super) fn shape_of(shape: Shape, at: u64, quick: bool) -> Shape {
     sized(Shape { seed: shape.seed + at * STEP, ..shape }, quick)
 }
 
-/// The value in the middle of some that are sorted; the lower one of two.
+/// Returns the median of sorted values; the lower one of two.
 pub(super) fn median(sorted: &[f64]) -> f64 {
     sorted[(sorted.len() - 1) / 2]
 }
@@ -51,7 +51,7 @@ fn gains(basis: &Basis) -> [[f64; WAYS.len()]; 2] {
     Reads::ALL.map(|reads| std::array::from_fn(|at| basis.less(&layouts[at], reads)))
 }
 
-/// Mean of some values; 0 of none.
+/// Returns the mean of some values; 0 of none.
 pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
@@ -112,7 +112,7 @@ fn chance(results: &Results) -> Figure {
     }
 }
 
-/// The lowest and the highest of some that are sorted, and the middle half of them.
+/// Formats the lowest and the highest of sorted values, and the middle half of them.
 pub(super) fn spread(sorted: &[f64]) -> String {
     let at = |part: usize| sorted[(sorted.len() - 1) * part / 4];
     format!("{:.1} to {:.1}, half of them {:.1} to {:.1}", at(0), at(4), at(1), at(3))

@@ -46,7 +46,7 @@ const QUICK_PART: u64 = 8;
 /// The paper's two servers.
 const SHAPES: [Shape; 2] = [Shape::MAIL, Shape::RESEARCH];
 
-/// A shape, or its short form.
+/// Returns a shape, or its short form.
 fn sized(shape: Shape, quick: bool) -> Shape {
     if quick { shape.shortened(QUICK_PART) } else { shape }
 }
@@ -63,7 +63,7 @@ enum Reads {
 impl Reads {
     const ALL: [Reads; 2] = [Reads::Planned, Reads::Next];
 
-    /// End of a label, behind the name of a server.
+    /// Returns the end of a label, behind the name of a server.
     fn suffix(self) -> &'static str {
         match self {
             Reads::Planned => "",
@@ -97,7 +97,7 @@ impl Basis {
         measure(&self.world, layout, &self.world.days[reads as usize])
     }
 
-    /// A plan of the first day.
+    /// Plans with the reads of the first day.
     fn relocate(&self, layout: &Layout, planner: Planner) -> Planned {
         relocate(&self.world.population, layout, &self.world.days[..1], planner)
     }
@@ -107,19 +107,19 @@ impl Basis {
         less(self.measure(layout, reads).latency(), self.basic(reads).latency())
     }
 
-    /// The same after a plan.
+    /// Measures by how much requests are shorter after a plan on the basic layout, in percent.
     fn gain(&self, planner: Planner) -> f64 {
         self.less(&self.relocate(&self.oldest, planner).layout, Reads::Planned)
     }
 }
 
-/// The servers, and then the servers with the next day's reads.
+/// Lists the servers, and then the servers with the next day's reads.
 fn groups() -> Vec<String> {
     let of = |reads: Reads| SHAPES.map(|shape| format!("{}{}", shape.name, reads.suffix()));
     Reads::ALL.map(of).concat()
 }
 
-/// How much less one value is than another, in percent of that.
+/// Returns by how much one value is less than another, in percent of the other.
 fn less(value: f64, than: f64) -> f64 {
     100.0 * (1.0 - value / than)
 }

@@ -62,8 +62,8 @@ fn table(results: &Results) -> Figure {
     }
 }
 
-/// Shared files that were read: how often, and how many blocks that others have, too; most read first. A read that goes on where the last one of its
-/// file ended is part of that.
+/// Counts, for each shared file that was read, its reads and the read blocks that others have, too; most read first. A read that goes on
+/// where the last one of its file ended is part of that.
 fn shared(world: &World) -> Vec<(u64, u64)> {
     let (shared, holders) = (world.population.shared_files(), world.population.holders());
     let mut reads = vec![(0u64, 0u64); world.population.files()];
@@ -86,7 +86,7 @@ fn shared(world: &World) -> Vec<(u64, u64)> {
     of_shared
 }
 
-/// What the first so many percent of the files have of all.
+/// Returns the share of the first `percent` percent of the files in the total, in percent.
 fn share(files: &[(u64, u64)], percent: usize, of: impl Fn(&(u64, u64)) -> u64) -> f64 {
     let sum = |files: &[(u64, u64)]| files.iter().map(&of).sum::<u64>() as f64;
     100.0 * sum(&files[..(files.len() * percent).div_ceil(100)]) / sum(files)

@@ -8,7 +8,7 @@ use super::lists::Lists;
 pub struct Queue {
     lists: Lists,
     places: usize,
-    /// Whether a hit moves to the front.
+    /// True if a hit moves to the front.
     renews: bool,
     /// LARC (MSST 2013): a list of what was read once, its and its target length. None: everything is admitted.
     filter: Option<usize>,
@@ -18,22 +18,22 @@ const CACHED: u32 = 0;
 const SEEN: u32 = 1;
 
 impl Queue {
-    /// FIFO.
+    /// Creates a FIFO cache.
     pub fn fifo(things: u32, places: u32) -> Queue {
         Queue { lists: Lists::new(things, 2), places: places as usize, renews: false, filter: None }
     }
 
-    /// LRU.
+    /// Creates an LRU cache.
     pub fn lru(things: u32, places: u32) -> Queue {
         Queue { renews: true, ..Queue::fifo(things, places) }
     }
 
-    /// LARC. Its filter begins with a tenth of the cache.
+    /// Creates a LARC cache. Its filter begins with a tenth of the cache.
     pub fn larc(things: u32, places: u32) -> Queue {
         Queue { filter: Some((places / 10) as usize), ..Queue::lru(things, places) }
     }
 
-    /// A read.
+    /// Reads a thing: a hit, or an insertion if the filter admits it.
     pub fn access(&mut self, thing: u32) -> Outcome {
         if self.lists.list_of(thing) == Some(CACHED) {
             if self.renews {
@@ -60,7 +60,7 @@ impl Queue {
         self.insert(thing)
     }
 
-    /// A read of a thing that shall not be written to flash now.
+    /// Reads a thing that must not be written to flash now.
     pub fn access_cached_only(&mut self, thing: u32) -> Outcome {
         if self.lists.list_of(thing) == Some(CACHED) { self.access(thing) } else { Outcome::PASSED_BY }
     }
@@ -88,13 +88,13 @@ impl Lfu {
     /// Counts up to this are told apart.
     const HIGHEST: u32 = 1 << 16;
 
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(things: u32, places: u32) -> Lfu {
         let lists = Lists::new(things, Lfu::HIGHEST + 1);
         Lfu { lists, counts: vec![0; things as usize], least: 1, cached: 0, places: places as usize }
     }
 
-    /// A read.
+    /// Reads a thing, and counts its use; evicts the least used one where there is no room.
     pub fn access(&mut self, thing: u32) -> Outcome {
         let count = self.counts[thing as usize];
         if count > 0 {
@@ -138,12 +138,12 @@ pub(super) const ONCE_GHOSTS: u32 = 2;
 pub(super) const OFTEN_GHOSTS: u32 = 3;
 
 impl Arc {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(things: u32, places: u32) -> Arc {
         Arc { lists: Lists::new(things, 4), places: places as usize, target: 0.0 }
     }
 
-    /// A read.
+    /// Reads a thing, and adapts the target length of the first list on a hit in the ghosts.
     pub fn access(&mut self, thing: u32) -> Outcome {
         let len = |list| self.lists.len(list);
         let found = self.lists.list_of(thing);
@@ -214,14 +214,14 @@ const MAIN: u32 = 1;
 const GHOSTS: u32 = 2;
 
 impl S3Fifo {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(things: u32, places: u32) -> S3Fifo {
         let small = (places / 10) as usize;
         let uses = vec![0; things as usize];
         S3Fifo { lists: Lists::new(things, 3), uses, places: places as usize, small, has_evicted: false }
     }
 
-    /// A read.
+    /// Reads a thing; one that is not cached enters the small list, or the main list if it is a ghost.
     pub fn access(&mut self, thing: u32) -> Outcome {
         let found = self.lists.list_of(thing);
         if let Some(SMALL | MAIN) = found {

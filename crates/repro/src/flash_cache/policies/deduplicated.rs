@@ -17,12 +17,13 @@ pub struct DLru {
 }
 
 impl DLru {
-    /// An empty cache. There are so many addresses known for each place as in the paper's sizing of 100 %: as many as places, and again as many.
+    /// Creates an empty cache. It knows as many addresses for each place as in the paper's sizing of 100 %: as many as places, and again as
+    /// many.
     pub fn new(addresses: u32, contents: u32, places: u32) -> DLru {
         DLru { addresses: Queue::lru(addresses, places.saturating_mul(2)), contents: Queue::lru(contents, places) }
     }
 
-    /// A read.
+    /// Reads a content by an address: a hit needs both.
     pub fn access(&mut self, address: u32, content: u32) -> Outcome {
         let known = self.addresses.access(address).hit;
         let outcome = self.contents.access(content);
@@ -57,7 +58,7 @@ struct Content {
 }
 
 impl DArc {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(addresses: u32, contents: u32, places: u32) -> DArc {
         DArc {
             lists: Lists::new(addresses, 5),
@@ -70,7 +71,7 @@ impl DArc {
         }
     }
 
-    /// A read.
+    /// Reads a content by an address: a hit needs a cached content and an address in T1 or T2.
     pub fn access(&mut self, address: u32, content: u32) -> Outcome {
         let found = self.lists.list_of(address);
         let is_cached = self.contents[content as usize].cached;
@@ -97,7 +98,7 @@ impl DArc {
         Outcome { hit, inserted: !is_cached, evicted, refused: None }
     }
 
-    /// The address is in T1 or T2 now, with this content.
+    /// Adds the address to T1 or T2, with this content.
     fn enter(&mut self, list: u32, address: u32, content: u32) {
         self.contents[content as usize].addresses += 1;
         if matches!(self.lists.list_of(address), Some(ONCE | OFTEN)) {
@@ -107,7 +108,7 @@ impl DArc {
         self.lists.push_front(list, address);
     }
 
-    /// The address is no longer in T1 or T2.
+    /// Removes the address from T1 or T2; a content without addresses becomes an orphan.
     fn leave(&mut self, address: u32) {
         let number = self.content_of[address as usize];
         let content = &mut self.contents[number as usize];
@@ -118,7 +119,7 @@ impl DArc {
         }
     }
 
-    /// At most twice as many addresses are known with their contents as there are places.
+    /// Drops an address if twice as many are known with their contents as there are places.
     fn make_room_for_address(&mut self) {
         if self.lists.len(ONCE) + self.lists.len(OFTEN) + self.lists.len(STAGED) < 2 * self.places {
             return;

@@ -14,20 +14,20 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// Empty lists.
+    /// Creates empty lists.
     pub fn new(numbers: u32, lists: u32) -> Lists {
         let links = (0..numbers + lists).map(|node| [node, node]).collect();
         let list_of = vec![NOWHERE; numbers as usize];
         Lists { links, list_of, lengths: vec![0; lists as usize], numbers }
     }
 
-    /// The list that a number is in.
+    /// Returns the list that a number is in, if any.
     pub fn list_of(&self, number: u32) -> Option<u32> {
         let list = self.list_of[number as usize];
         (list != NOWHERE).then_some(list)
     }
 
-    /// How many a list has.
+    /// Returns the length of a list.
     pub fn len(&self, list: u32) -> usize {
         self.lengths[list as usize] as usize
     }
@@ -44,7 +44,7 @@ impl Lists {
         self.lengths[list as usize] += 1;
     }
 
-    /// The last of a list.
+    /// Returns the last number of a list.
     pub fn back(&self, list: u32) -> Option<u32> {
         let head = self.numbers + list;
         let last = self.links[head as usize][0];

@@ -18,15 +18,15 @@ use deduplicated::{DArc, DLru};
 /// A read of a thing: a container, or an extent of chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
-    /// When.
+    /// Time of the read.
     pub now: Nanos,
-    /// What is read: the content, after deduplication.
+    /// Content that is read, after deduplication.
     pub thing: u32,
     /// Through which address: the same content may have several.
     pub address: u32,
     /// Files that refer to it.
     pub references: u16,
-    /// Whether it is a small part of its file by itself, away from the rest.
+    /// True if it is a small part of its file by itself, away from the rest.
     pub is_fragment: bool,
 }
 
@@ -41,14 +41,14 @@ pub enum Module {
     Comparison,
 }
 
-/// What a read comes to.
+/// Result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// It is read from flash.
+    /// True if it is read from flash.
     pub hit: bool,
-    /// It is written to flash.
+    /// True if it is written to flash.
     pub inserted: bool,
-    /// What is no longer there.
+    /// Thing that was evicted.
     pub evicted: Option<u32>,
     /// The module of PLC-Cache that refused it, if one did.
     pub refused: Option<Module>,
@@ -63,15 +63,15 @@ impl Outcome {
     }
 }
 
-/// How SAR is read. Its abstract says what enters: chunks with many references, small and not sequential ones. What goes it leaves open; the slides
-/// of PLC-Cache say that it has "the data chunks related to the most files", taken "during the process of backup".
+/// Variants of SAR. Its abstract says which chunks enter: those with many references, small and not sequential ones. It leaves open which
+/// ones go; the slides of PLC-Cache say that it has "the data chunks related to the most files", taken "during the process of backup".
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Sar {
-    /// What is read may enter; the least recently used goes.
+    /// Things that are read may enter; the least recently used goes.
     Recency,
-    /// What is read may enter; what has the fewest references goes, and only for what has more.
+    /// Things that are read may enter; the one with the fewest references goes, and only for one with more.
     References,
-    /// The same when files come; what is read changes nothing any more.
+    /// Variant of [`Sar::References`] in which things enter when files come; reads change nothing any more.
     Ingest,
 }
 
@@ -103,7 +103,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Its name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Policy::None => "HDD only",
@@ -147,7 +147,7 @@ pub enum Cache {
     Plc(Box<Admission>),
 }
 
-/// How much there is to cache, and where.
+/// Number and size of the things to cache, and room for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
     /// Things.
@@ -161,7 +161,7 @@ pub struct Size {
 }
 
 impl Cache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(policy: Policy, size: Size) -> Cache {
         let Size { things, addresses, places, bytes } = size;
         assert!(places > 0, "a cache has room for something");
@@ -181,14 +181,14 @@ impl Cache {
         }
     }
 
-    /// Nothing enters from here on, where what enters is decided when files come.
+    /// Closes a cache that decides at ingest: nothing enters from here on.
     pub fn close(&mut self) {
         if let Cache::Sar(sar) = self {
             sar.close();
         }
     }
 
-    /// A read.
+    /// Reads a thing under the policy.
     pub fn access(&mut self, access: Access) -> Outcome {
         let Access { now, thing, address, references, is_fragment } = access;
         let is_sars = references > 1 || is_fragment;

@@ -13,23 +13,24 @@ pub struct Sar {
     known: Vec<Option<(u16, u64)>>,
     places: usize,
     clock: u64,
-    /// Whether nothing enters any more.
+    /// Set when nothing enters any more.
     is_closed: bool,
 }
 
 impl Sar {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(things: u32, places: u32) -> Sar {
         let known = vec![None; things as usize];
         Sar { cached: BTreeSet::new(), known, places: places as usize, clock: 0, is_closed: false }
     }
 
-    /// Nothing enters from here on.
+    /// Closes the cache: nothing enters from here on.
     pub fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// A read of a thing; `is_wanted`: it may enter. When the cache is full, what has the fewest references goes, and only for more.
+    /// Reads a thing; `is_wanted`: it may enter. When the cache is full, the thing with the fewest references goes, and only for one with
+    /// more.
     pub fn access(&mut self, thing: u32, references: u16, is_wanted: bool) -> Outcome {
         if let Some((before, since)) = self.known[thing as usize] {
             if before != references {

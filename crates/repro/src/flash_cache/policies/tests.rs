@@ -8,7 +8,7 @@ use sim::random::mix;
 const THINGS: u32 = 5000;
 const READS: u64 = 100_000;
 
-/// The stream of docs/flash-cache.md, in integers: the same in the program that it is compared with.
+/// Returns the stream of docs/flash-cache.md, in integers: the same in the program that it is compared with.
 fn stream() -> impl Iterator<Item = u32> {
     (0..READS).map(|number| {
         let draw = mix(number);
@@ -30,7 +30,7 @@ fn misses(policy: Policy, places: u32) -> u64 {
     stream().map(|thing| u64::from(!cache.access(access(thing)).hit)).sum()
 }
 
-/// libCacheSim 0.3.5; docs/flash-cache.md has the command that printed these.
+/// Checks the misses against libCacheSim 0.3.5; docs/flash-cache.md has the command that printed these.
 #[test]
 fn misses_are_those_of_libcachesim() {
     let golden = [
@@ -44,7 +44,7 @@ fn misses_are_those_of_libcachesim() {
     }
 }
 
-/// Every policy against a book of what it said: a hit is of what is there, and there is never more than fits.
+/// Checks every policy against a record of its answers: a hit is of a cached thing, and there are never more than fit.
 #[test]
 fn policies_keep_to_their_places() {
     let policies = [
@@ -85,7 +85,8 @@ fn policies_keep_to_their_places() {
     }
 }
 
-/// A content that is cached for one address is not written again for another, but only an address that was read before hits.
+/// Checks that a content which is cached for one address is not written again for another, but that only an address that was read before
+/// hits.
 #[test]
 fn contents_are_written_once_for_all_their_addresses() {
     for policy in [Policy::DLru, Policy::DArc] {
@@ -97,7 +98,7 @@ fn contents_are_written_once_for_all_their_addresses() {
     }
 }
 
-/// LARC: the first read is remembered, the second is written.
+/// Checks LARC: the first read is remembered, the second is written.
 #[test]
 fn larc_writes_what_is_read_again() {
     let mut cache = Cache::new(Policy::Larc, size(20));

@@ -7,7 +7,7 @@ use super::super::lru::Numbers;
 use super::super::sparse::Sparse;
 use crate::traces::ContentId;
 
-/// How many referrers a relocation looks at for a free home.
+/// Number of referrers that a relocation tries as a free home.
 const HEIRS: usize = 16;
 
 const NONE: u64 = u64::MAX;
@@ -31,18 +31,18 @@ struct Group {
 /// A copy of a block to another place, before its own place is overwritten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relocation {
-    /// Where it was.
+    /// Place before the relocation.
     pub from: u64,
-    /// Where it is.
+    /// Place after it.
     pub to: u64,
 }
 
-/// Which block is where, and what each place holds.
+/// Map from blocks to places, and from places to contents.
 #[derive(Clone, Debug)]
 pub struct Mapping {
     /// Addresses. The places behind them are taken by relocations that find no free home.
     size: u64,
-    /// What each place holds, plus one: 0 is nothing.
+    /// Content of each place, plus one: 0 is nothing.
     contents: Sparse,
     redirects: Numbers<Redirect>,
     groups: Vec<Group>,
@@ -57,7 +57,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Nothing is written yet, of so many addresses.
+    /// Creates a mapping of N addresses with nothing written.
     pub fn new(size: u64) -> Mapping {
         Mapping {
             size,
@@ -73,37 +73,37 @@ impl Mapping {
         }
     }
 
-    /// Where a block is, if it was written.
+    /// Returns the place of a block: its home unless it is redirected.
     pub fn resolve(&self, block: u64) -> u64 {
         self.redirects.get(&block).map_or(block, |redirect| self.groups[redirect.group as usize].place)
     }
 
-    /// What a place holds.
+    /// Returns the content of a place, or nothing if it is unused.
     pub fn content(&self, place: u64) -> Option<ContentId> {
         self.contents.get(place).checked_sub(1)
     }
 
-    /// Whether a block is somewhere else than at home.
+    /// Returns true if a block is at another place than its home.
     pub fn is_redirected(&self, block: u64) -> bool {
         self.redirects.contains_key(&block)
     }
 
-    /// Whether other blocks refer to a place.
+    /// Returns true if other blocks refer to a place.
     pub fn is_shared(&self, place: u64) -> bool {
         self.by_place.contains_key(&place)
     }
 
-    /// Blocks of the device in use.
+    /// Returns the number of blocks of the device in use.
     pub fn used(&self) -> u64 {
         self.contents.used()
     }
 
-    /// Entries of the table of redirects.
+    /// Returns the number of entries in the table of redirects.
     pub fn redirects(&self) -> u64 {
         self.redirects.len() as u64
     }
 
-    /// A block is the same as what is at `place`, and needs no place of its own. The place that is free now, with what it held.
+    /// Redirects a block to `place`, which has the same content. Returns the place that this frees, with its old content.
     pub fn share(&mut self, block: u64, place: u64) -> Option<(u64, ContentId)> {
         let before = self.resolve(block);
         if before == place {
@@ -116,7 +116,7 @@ impl Mapping {
         self.release(before)
     }
 
-    /// A block is written at home. What other blocks refer to there is relocated first.
+    /// Writes a block at home. A content that other blocks refer to there is relocated first.
     pub fn write(&mut self, block: u64, content: ContentId) -> Written {
         let relocation = self.relocate(block);
         let before = self.resolve(block);
@@ -126,7 +126,8 @@ impl Mapping {
         Written { relocation, overwritten: overwritten.filter(|_| relocation.is_none()), freed }
     }
 
-    /// A redirected block is at home again, with what it had, if nobody refers to its home. The place that is free now.
+    /// Moves a redirected block back home with its content, if nothing refers to its home. Returns the place that this frees, with its
+    /// content.
     pub fn return_home(&mut self, block: u64) -> Option<(u64, ContentId)> {
         let place = self.resolve(block);
         let content = self.content(place)?;
@@ -178,7 +179,7 @@ impl Mapping {
         }
     }
 
-    /// A place that nobody is at any more is free.
+    /// Frees a place without an owner and referrers. Returns it with its old content.
     fn release(&mut self, place: u64) -> Option<(u64, ContentId)> {
         let is_owned = place < self.size && !self.is_redirected(place);
         if is_owned || self.is_shared(place) {
@@ -190,7 +191,7 @@ impl Mapping {
         self.contents.set(place, 0).checked_sub(1).map(|content| (place, content))
     }
 
-    /// What others refer to at `place` goes to the home of one of them, or to a spare place (POD, Fig. 10).
+    /// Moves the content that others refer to at `place` to the home of one of them, or to a spare place (POD, Fig. 10).
     fn relocate(&mut self, place: u64) -> Option<Relocation> {
         let group = *self.by_place.get(&place)?;
         let mut heir = self.groups[group as usize].first;
@@ -223,12 +224,12 @@ impl Mapping {
     }
 }
 
-/// What a write at home came to.
+/// Result of a write at home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
-    /// What others referred to there, and where it is now.
+    /// Move of the content that others referred to there, if any.
     pub relocation: Option<Relocation>,
-    /// What was there, if it is gone now.
+    /// Content that was there, if it is gone now.
     pub overwritten: Option<ContentId>,
     /// The place that is free now, with what it held.
     pub freed: Option<(u64, ContentId)>,

@@ -27,7 +27,7 @@ pub const INDEX_ENTRY: u64 = 32;
 /// Bytes of an entry of the table of redirects (POD, section 3.5).
 pub const MAP_ENTRY: u64 = 16;
 
-/// Where things are on the disk, in blocks: the data first, then what each other part needs.
+/// Areas of the disk in blocks: the data first, then an area for each other purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Blocks that can be addressed.
@@ -36,24 +36,24 @@ pub struct Layout {
     pub spare: u64,
     /// The index of all digests.
     pub index: u64,
-    /// What iCache swaps out.
+    /// Blocks that iCache swaps out.
     pub swap: u64,
 }
 
 impl Layout {
-    /// For a disk of so many blocks: an entry of the index for each block, room to swap all memory, one part in 64 for relocations.
+    /// Lays out a disk of N blocks: an index entry for each block, room to swap all of `memory`, and one part in 64 for relocations.
     pub fn of(blocks: u64, memory: u64) -> Layout {
         let index = (blocks * INDEX_ENTRY).div_ceil(BLOCK);
         let (spare, swap) = (blocks / 64, memory.div_ceil(BLOCK));
         Layout { data: blocks.saturating_sub(index + spare + swap).max(1), spare, index, swap }
     }
 
-    /// All of it.
+    /// Returns the size of all areas together in blocks.
     pub fn blocks(&self) -> u64 {
         self.data + self.spare + self.index + self.swap
     }
 
-    /// The block of the index on the disk that has this page.
+    /// Returns the block of the on-disk index that holds this page.
     fn index_block(&self, page: u64) -> u64 {
         self.data + self.spare + page % self.index.max(1)
     }
@@ -73,28 +73,28 @@ const PAGE_FILL: u64 = 70;
 pub struct Extent {
     /// The first.
     pub block: u64,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u64,
 }
 
-/// What has to be done for a request.
+/// Work that a request needs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
     /// Blocks to digest.
     pub digests: u64,
     /// Blocks of the index to read before anything is decided.
     pub lookups: Vec<Extent>,
-    /// What then is read.
+    /// Extents to read after the lookups.
     pub reads: Vec<Extent>,
-    /// Or written.
+    /// Extents to write after the lookups.
     pub writes: Vec<Extent>,
-    /// What nobody waits for.
+    /// Background commands, for which no request waits.
     pub background: Vec<(Op, Extent)>,
     /// Reads more than there would be if all blocks were at home.
     pub splits: u64,
 }
 
-/// What was done so far.
+/// Counters of the work done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Requests to write.
@@ -125,8 +125,8 @@ pub struct Counts {
     pub returned_home: u64,
 }
 
-/// What all schemes begin with: days of a trace written home, an index of all contents in the order of their last use, and a read cache as
-/// large as any scheme has.
+/// Warm state that all schemes start from: days of a trace written home, an index of all contents in the order of their last use, and a
+/// read cache as large as any scheme has.
 ///
 /// The paper warms the index alone (section 4.1); its Map_tables of 0.3 to 1.5 MB show that nothing was shared before the day that is
 /// measured. Days of mail are many: the index is a table with the number of each last use, and becomes a list when a scheme begins.
@@ -143,7 +143,7 @@ pub struct Warm {
     list: OnceLock<Vec<(ContentId, u64)>>,
 }
 
-/// Where the oldest copy of a content is, and when it was last written.
+/// Place of the oldest copy of a content, and the number of its last write.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     place: u32,
@@ -156,7 +156,7 @@ impl Entry {
 }
 
 impl Warm {
-    /// Nothing is written yet, of so many addresses, fewer than 2^32. `memory` is the most that a scheme which begins here has.
+    /// Creates an empty state with `data` addresses, fewer than 2^32. `memory` is the most that a scheme which starts from it has.
     pub fn new(data: u64, memory: u64) -> Warm {
         Warm {
             mapping: Mapping::new(data),
@@ -168,12 +168,12 @@ impl Warm {
         }
     }
 
-    /// Contents on the disk.
+    /// Returns the number of distinct contents on the disk.
     pub fn contents(&self) -> u64 {
         self.contents
     }
 
-    /// All contents with their places, the one that was written last first.
+    /// Returns all contents with their places, the last written first.
     fn newest_first(&self) -> impl Iterator<Item = (ContentId, u64)> {
         let list = self.list.get_or_init(|| {
             let mut entries: Vec<(ContentId, Entry)> =
@@ -185,12 +185,12 @@ impl Warm {
         list.iter().copied()
     }
 
-    /// Those that are on the disk.
+    /// Returns the contents that are on the disk, with their places, the last written first.
     fn live(&self) -> impl Iterator<Item = (ContentId, u64)> {
         self.newest_first().filter(|&(_, place)| place != STALE)
     }
 
-    /// A request of those days.
+    /// Applies a request of the days before: writes go home, reads fill the read cache.
     pub fn request(&mut self, request: &Request) {
         self.list.take();
         for at in 0..u64::from(request.blocks) {
@@ -234,11 +234,11 @@ pub struct InPlace {
     all_pages: u64,
     reads: Ghosted,
     monitor: Option<Monitor>,
-    /// Whether the present request hit the index, and the read cache, or a ghost of theirs.
+    /// Hits of the present request in the index and in the read cache, their ghosts included.
     hits: [u64; 2],
     /// Requests whose read was split: first block, blocks.
     split: VecDeque<(u64, u64)>,
-    /// What was done so far.
+    /// Counters of the work done so far.
     pub counts: Counts,
 }
 
@@ -304,7 +304,7 @@ impl InPlace {
         }
     }
 
-    /// The pages of the index that were used last.
+    /// Fills the page cache with the index pages that were used last.
     fn warm_pages(&mut self, share: u32, warm: &Warm) {
         let most = (self.memory * u64::from(share) / 1000 / 2 / BLOCK) as usize;
         let mut newest = Lru::new(most);
@@ -318,12 +318,12 @@ impl InPlace {
         newest.newest_first().for_each(|(page, _)| _ = self.pages.put(page, 0));
     }
 
-    /// The page of the index on the disk that a digest is in.
+    /// Returns the page of the on-disk index that a digest is in.
     fn page(&self, content: ContentId) -> u64 {
         mix(content) % self.all_pages
     }
 
-    /// Entries of the index and blocks of the read cache, if the index has so many thousandths of the memory.
+    /// Returns the entries of the index and the blocks of the read cache if the index has `share` thousandths of the memory.
     fn sizes(&self, share: u32) -> (usize, usize) {
         let index = self.memory * u64::from(share) / 1000;
         let of_entries = match self.scheme.lookups {
@@ -393,7 +393,7 @@ impl InPlace {
         plan
     }
 
-    /// Where a content is, as far as the scheme knows.
+    /// Looks up the place of a content, as far as the scheme knows it, and plans a read where the on-disk index is needed.
     fn look_up(&mut self, content: ContentId, plan: &mut Plan) -> Lookup {
         if let (Some(monitor), Division::Adaptive(.., Counting::Depths)) = (&mut self.monitor, self.scheme.division) {
             monitor.digest_used(digest(content));
@@ -422,7 +422,7 @@ impl InPlace {
         }
     }
 
-    /// Whether a digest that no cached entry has is looked for on the disk.
+    /// Returns true if a digest without a cached entry is looked up on the disk.
     fn looks_on_disk(&mut self, content: ContentId, is_known: bool) -> bool {
         match self.scheme.lookups {
             Lookups::Free => false,
@@ -439,8 +439,8 @@ impl InPlace {
         }
     }
 
-    /// Whether the filter says of a digest that it may be known, which is not. A Bloom filter with the best number of hashes errs on
-    /// 0.6185 to the power of its bits for each digest.
+    /// Returns true if the filter gives a false positive for this digest. A Bloom filter with the best number of hashes errs on 0.6185 to
+    /// the power of its bits for each digest.
     fn filter_errs(&self, content: ContentId) -> bool {
         let bits = self.memory * u64::from(self.index_share()) / 1000 / 4 * 8;
         let errs = libm::pow(0.6185, bits as f64 / self.complete.len().max(1) as f64);
@@ -463,7 +463,7 @@ impl InPlace {
         push(&mut plan.writes, block);
     }
 
-    /// What was written is known from here on. Where it was known before, the index names one of the two copies.
+    /// Adds the written contents to the index. For a content that was known before, the index names one of the two copies.
     fn note(&mut self, request: &Request, lookups: &[Lookup], shares: &[bool]) {
         let place_of = |at: usize| lookups[at].slot();
         let written = |at: usize| (!shares[at]).then(|| request.block + at as u64);
@@ -523,7 +523,7 @@ impl InPlace {
         plan
     }
 
-    /// Whether reads were split whose blocks could be written home.
+    /// Returns true if blocks of earlier split reads can still be written home.
     pub fn has_split(&self) -> bool {
         !self.split.is_empty()
     }
@@ -559,7 +559,7 @@ impl InPlace {
         (reads, writes)
     }
 
-    /// iCache moves the boundary: what goes out is written to the swap area, what comes in is read from there.
+    /// Moves the boundary of iCache: the cache that shrinks is written to the swap area, the one that grows is read from there.
     fn divide(&mut self, share: u32, plan: &mut Plan) {
         let (entries, blocks) = self.sizes(share);
         let index_grows = entries > self.index.actual.most();
@@ -581,7 +581,7 @@ impl InPlace {
         }
     }
 
-    /// A place is free, and what it held is not there any more.
+    /// Drops the content of a freed place from the index and the place from the read cache.
     fn forget(&mut self, freed: Option<(u64, ContentId)>) {
         if let Some((place, content)) = freed {
             self.unname(content, place);
@@ -589,7 +589,7 @@ impl InPlace {
         }
     }
 
-    /// A content is not at a place any more.
+    /// Removes the index entry of a content if it names this place; without `drops_stale` the cached entry stays as stale.
     fn unname(&mut self, content: ContentId, place: u64) {
         if self.index.peek(content) == Some(place) {
             match self.scheme.drops_stale {
@@ -602,7 +602,7 @@ impl InPlace {
         }
     }
 
-    /// A content is at another place.
+    /// Updates the index entries of a content that moved from one place to another.
     fn rename(&mut self, content: ContentId, from: u64, to: u64) {
         if self.index.peek(content) == Some(from) {
             self.index.replace(content, to);
@@ -612,12 +612,12 @@ impl InPlace {
         }
     }
 
-    /// Blocks of the disk in use for data.
+    /// Returns the number of disk blocks that hold data.
     pub fn used_blocks(&self) -> u64 {
         self.mapping.used()
     }
 
-    /// The most bytes of NVRAM that the table of redirects ever needed.
+    /// Returns the peak size of the table of redirects, which is kept in NVRAM, in bytes.
     pub fn most_nvram(&self) -> u64 {
         self.mapping.most_redirects * MAP_ENTRY
     }
@@ -631,14 +631,14 @@ impl InPlace {
         }
     }
 
-    /// What a block holds.
+    /// Returns the content of a block, or nothing if it was never written.
     #[cfg(test)]
     fn content(&self, block: u64) -> Option<ContentId> {
         self.mapping.content(self.mapping.resolve(block))
     }
 }
 
-/// A digest that stands for a content.
+/// Derives a digest that stands for a content.
 fn digest(content: ContentId) -> Digest {
     Digest((u128::from(mix(content)) << 64 | u128::from(mix(!content))).to_le_bytes())
 }

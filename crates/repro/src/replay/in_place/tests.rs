@@ -21,7 +21,7 @@ fn blocks_of_idle(request: &Request) -> bool {
 }
 
 proptest! {
-    /// I1 and I2 of REFERENCE 1.1, for every scheme, with memory so small that indexes forget.
+    /// Checks I1 and I2 of REFERENCE 1.1 for every scheme, with memory so small that indexes forget.
     #[test]
     fn every_scheme_holds_what_was_written_last(
         scheme in 0..Scheme::ALL.len(),
@@ -79,8 +79,8 @@ proptest! {
     }
 }
 
-/// POD, Fig. 6: a request that is known as a whole and in order needs no write; one that is known in pieces is written whole; of one that
-/// has a long run, the run is shared.
+/// Checks POD, Fig. 6: a request that is known as a whole and in order needs no write; one that is known in pieces is written whole; of one
+/// that has a long run, the run is shared.
 #[test]
 fn the_three_categories_of_select_dedupe() {
     let mut warm = Warm::new(DATA, 64 * BLOCK);
@@ -98,7 +98,8 @@ fn the_three_categories_of_select_dedupe() {
     assert_eq!(pod.most_nvram(), 5 * MAP_ENTRY);
 }
 
-/// POD, Fig. 10: what others refer to is relocated before its home is overwritten, by a read and a write that nobody waits for.
+/// Checks POD, Fig. 10: a content with referrers is relocated before its home is overwritten, by a read and a write that no request waits
+/// for.
 #[test]
 fn a_shared_place_is_relocated_before_it_is_overwritten() {
     let mut warm = Warm::new(DATA, 64 * BLOCK);
@@ -117,7 +118,7 @@ fn a_shared_place_is_relocated_before_it_is_overwritten() {
     assert_eq!(pod.request(0, &request(true, 9, vec![1])).writes, []);
 }
 
-/// A complete index looks on the disk for what memory does not know, and finds what was never in memory.
+/// Checks that a complete index looks on the disk for digests that memory does not know, and finds contents that were never in memory.
 #[test]
 fn full_dedupe_pays_for_what_memory_does_not_know() {
     let mut warm = Warm::new(DATA, 64 * BLOCK);
@@ -130,8 +131,8 @@ fn full_dedupe_pays_for_what_memory_does_not_know() {
     assert_eq!((read.reads.len(), read.splits), (3, 2));
 }
 
-/// POD, section 3.3: "If a match is found .. the corresponding Count value is incremented. Otherwise, a new hash index entry is inserted".
-/// So a block that is written although it is known leaves the entry as it is, under each of the paper's schemes.
+/// Checks POD, section 3.3: "If a match is found .. the corresponding Count value is incremented. Otherwise, a new hash index entry is
+/// inserted". So a block that is written although it is known leaves the entry as it is, under each of the paper's schemes.
 #[test]
 fn a_match_leaves_the_entry_of_the_index_as_it_is() {
     let after_category_ii = |scheme: Scheme| {
@@ -151,8 +152,8 @@ fn a_match_leaves_the_entry_of_the_index_as_it_is() {
     }
 }
 
-/// With memory for one page, that of the whole small index: after the first look it is there. Without pages each unknown digest costs a read;
-/// with a filter only those that may be known do.
+/// Checks the lookups that pages and filters save. With memory for one page, that of the whole small index, the page is there after the
+/// first lookup. Without pages each unknown digest costs a read; with a filter only those that may be known do.
 #[test]
 fn pages_and_filters_save_looks_at_the_index_on_the_disk() {
     let looks = |scheme: Scheme, memory: u64, contents: &[u64]| {
@@ -178,7 +179,7 @@ fn pages_and_filters_save_looks_at_the_index_on_the_disk() {
     }
 }
 
-/// iCache of POD begins with what the days before left in the ghosts: the first use of such a content is a hit.
+/// Checks that iCache of POD begins with the ghosts that the days before left: the first use of such a content is a hit.
 #[test]
 fn the_access_monitor_is_warm_and_counts_requests() {
     let share = |counting: Counting| {
@@ -211,7 +212,8 @@ fn the_access_monitor_is_warm_and_counts_requests() {
     assert_eq!([hits(Counting::Requests), hits(Counting::Blocks)], [490, 540]);
 }
 
-/// POD has nothing that leads from a place to its entry of the index: the entry of an overwritten content stays, and takes the room of another.
+/// Checks that the entry of an overwritten content stays and takes the room of another: POD has nothing that leads from a place to its
+/// entry of the index.
 #[test]
 fn entries_of_overwritten_contents_stay_until_they_are_the_oldest() {
     let removed = |drops_stale: bool| {

@@ -32,7 +32,7 @@ pub struct Stat {
     same_place: u64,
     zeroes: u64,
     classes: [Class; CLASSES.len()],
-    /// What every block that was touched is known to hold.
+    /// Known state of every block that was touched.
     places: Table<Place>,
     /// Every content; whether it was written, or only read.
     contents: Table<bool>,
@@ -51,7 +51,7 @@ pub struct Stat {
 
 #[derive(Clone, Copy, Default)]
 struct Place {
-    /// What was last written to it, if that was said.
+    /// Content that was last written to it, if the trace said it.
     holds: Option<ContentId>,
     is_written: bool,
     is_read: bool,
@@ -60,7 +60,7 @@ struct Place {
 /// Writes of a class of sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Class {
-    /// How large, in blocks.
+    /// Range of sizes, in blocks.
     pub blocks: &'static str,
     /// Writes whose contents are known.
     pub writes: u64,
@@ -70,7 +70,7 @@ pub struct Class {
     pub partly: u64,
 }
 
-/// What a trace has. Shares are of 1.
+/// Statistics of a trace. Shares are of 1.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[allow(missing_docs, reason = "names say it, and the report that is printed explains them")]
 pub struct Figures {
@@ -106,11 +106,11 @@ pub struct Figures {
     pub span_gib: f64,
     pub read_working_set_mib: f64,
     pub bursts: Bursts,
-    /// What the files had; none of requests that come from elsewhere.
+    /// Statistics of the files' lines; none of requests that come from elsewhere.
     pub lines: Option<Lines>,
 }
 
-/// How requests come.
+/// Statistics of arrivals.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[allow(missing_docs, reason = "names say it, and the report that is printed explains them")]
 pub struct Bursts {
@@ -124,7 +124,7 @@ pub struct Bursts {
     pub idle_s_p90: f64,
 }
 
-/// What the lines of files were.
+/// Statistics of the lines of files.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[allow(missing_docs, reason = "names say it, and the report that is printed explains them")]
 pub struct Lines {
@@ -140,7 +140,7 @@ pub struct Lines {
 }
 
 impl Stat {
-    /// One more request; they come in the order of time.
+    /// Adds a request; they come in the order of time.
     pub fn add(&mut self, request: &Request) {
         self.time(request.at);
         let op = usize::from(request.writes);
@@ -169,12 +169,12 @@ impl Stat {
         Stat { places: self.places, contents: self.contents, ..Stat::default() }
     }
 
-    /// Contents that were read or written so far, those before [`Stat::warmed`] also.
+    /// Counts the contents that were read or written so far, those before [`Stat::warmed`] also.
     pub fn distinct_contents(&self) -> u64 {
         self.contents.len() as u64
     }
 
-    /// One block of a request: whether it is written, and its content was before.
+    /// Counts one block of a request; returns true if it is written, and its content was before.
     fn block(&mut self, block: u64, writes: bool, content: Option<ContentId>) -> bool {
         let place = self.places.entry(block).or_default();
         if !writes {
@@ -227,7 +227,7 @@ impl Stat {
         self.bins.1 += count * count;
     }
 
-    /// The figures; with what the files had, if the requests came from files.
+    /// Computes the statistics; with those of the lines, if the requests came from files.
     pub fn finish(mut self, tally: Option<&Tally>) -> Figures {
         let bursts = self.end();
         let [reads, writes] = self.requests;

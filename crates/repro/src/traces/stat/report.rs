@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Figures, share};
 
-/// A line for each figure.
+/// Formats a line for each statistic.
 pub fn text(figures: &Figures) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: String| {

@@ -21,7 +21,7 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// One more.
+    /// Adds a value.
     pub fn add(&mut self, value: u64) {
         self.count += 1;
         self.sum = self.sum.saturating_add(u128::from(value));
@@ -30,34 +30,34 @@ impl Spread {
         self.histogram.saturating_record(value);
     }
 
-    /// How many.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The greatest; 0 of none.
+    /// Returns the greatest value; 0 of none.
     pub fn most(&self) -> u64 {
         self.most
     }
 
-    /// The mean; 0 of none.
+    /// Returns the mean; 0 of none.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// The variance, of these values and not of those that they are a sample of.
+    /// Returns the variance, of these values and not of those that they are a sample of.
     pub fn variance(&self) -> f64 {
         let mean = self.mean();
         if self.count == 0 { 0.0 } else { (self.squares as f64 / self.count as f64 - mean * mean).max(0.0) }
     }
 
-    /// The coefficient of variation: deviation by mean; 0 if there is no mean.
+    /// Returns the coefficient of variation: deviation by mean; 0 if there is no mean.
     pub fn variation(&self) -> f64 {
         let mean = self.mean();
         if mean == 0.0 { 0.0 } else { libm::sqrt(self.variance()) / mean }
     }
 
-    /// Value below which this share of them is, to three digits and never above the greatest; 0 of none.
+    /// Returns the value below which this share of them is, to three digits and never above the greatest; 0 of none.
     pub fn percentile(&self, percent: f64) -> u64 {
         if self.count == 0 { 0 } else { self.histogram.value_at_percentile(percent).min(self.most) }
     }

@@ -29,7 +29,7 @@ pub(super) struct Burst {
     pub(super) requests: u64,
 }
 
-/// The bursts of a day with so many requests, of such a mean size.
+/// Plans the bursts of a day with `requests` requests, of the shape's mean size.
 pub(super) fn plan(shape: &Shape, random: &mut Random, requests: u64) -> Vec<Burst> {
     let mut bursts: Vec<(f64, bool, u64)> = Vec::new();
     let mut left = requests;
@@ -66,12 +66,12 @@ pub(super) fn plan(shape: &Shape, random: &mut Random, requests: u64) -> Vec<Bur
     bursts.iter().map(|&(idle, _, requests)| Burst { idle: nanos(IDLE + idle * fit) + 1, requests }).collect()
 }
 
-/// From the end of a request to the next one of its burst.
+/// Draws the time from the end of a request to the next one of its burst.
 pub(super) fn next(random: &mut Random) -> Nanos {
     (lognormal(random, NEXT).min(NEXT_MOST) * 1e9) as Nanos
 }
 
-/// The mean of that, nearly: of a lognormal distribution.
+/// Returns the mean of that time, nearly: of a lognormal distribution.
 fn mean_next() -> f64 {
     let deviation = libm::log(NEXT.1 / NEXT.0) / 1.2816;
     NEXT.0 * libm::exp(deviation * deviation / 2.0)

@@ -17,13 +17,13 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// What a block holds.
+    /// Returns the content of a block and the number of its write, if it was written.
     pub(super) fn get(&self, block: u64) -> Option<Entry> {
         let group = self.groups.get(&(block / TOGETHER))?;
         Some(self.entries[*group][(block % TOGETHER) as usize]).filter(|&(_, write)| write > 0)
     }
 
-    /// What blocks from this one on hold.
+    /// Calls `each` for every block of a range, with its content if it was written.
     pub(super) fn range(&self, block: u64, blocks: u32, mut each: impl FnMut(u64, Option<Entry>)) {
         let end = block + u64::from(blocks);
         let mut at = block;
@@ -38,7 +38,7 @@ impl Held {
         }
     }
 
-    /// A write, whose number is not 0, from this block on.
+    /// Stores the contents of a write, whose number is not 0, from this block on.
     pub(super) fn write(&mut self, block: u64, contents: &[ContentId], write: u32) {
         let mut group = None;
         for (block, &content) in (block..).zip(contents) {

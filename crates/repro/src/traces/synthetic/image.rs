@@ -15,7 +15,7 @@ const COPIES: f64 = 4.0;
 /// Numbers of extents that are alone begin above those of the extents with copies.
 const ALONE: u64 = 1 << 40;
 
-/// What a block held before day 1.
+/// Returns the content that a block had before day 1.
 pub fn initial(profile: Profile, seed: u64, block: u64) -> ContentId {
     match extent(&profile.shape().image, seed, block / EXTENT) {
         None => ZEROES,
@@ -23,7 +23,7 @@ pub fn initial(profile: Profile, seed: u64, block: u64) -> ContentId {
     }
 }
 
-/// Which extent of contents an extent of blocks has; none if it is of zeroes.
+/// Returns the extent of contents that an extent of blocks has; none if it is of zeroes.
 fn extent(image: &Image, seed: u64, at: u64) -> Option<u64> {
     let half = image.pages / EXTENT / 2;
     let is_like_first = |at: u64| at >= half && share(mix(seed ^ mix(!at))) < image.twin;
@@ -36,19 +36,19 @@ fn extent(image: &Image, seed: u64, at: u64) -> Option<u64> {
     }
 }
 
-/// How many extents of contents have copies.
+/// Returns the number of extents of contents that have copies.
 fn several(image: &Image) -> u64 {
     // A machine that is like another one has no further copies of its own.
     let pages = if image.twin > 0.0 { image.pages / 2 } else { image.pages };
     ((image.shared * (pages / EXTENT) as f64 / COPIES) as u64).max(1)
 }
 
-/// A number as a share of 1.
+/// Converts a number to a share of 1.
 fn share(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Pages by distinct contents, of the whole disk.
+/// Returns the pages by distinct contents, of the whole disk.
 pub fn similarity(profile: Profile, seed: u64) -> f64 {
     let image = &profile.shape().image;
     let extents = image.pages / EXTENT;

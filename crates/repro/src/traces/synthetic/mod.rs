@@ -58,22 +58,22 @@ const FAR: f64 = 0.1;
 /// Sizes come nearer to their mean over so many requests.
 const STEERED_OVER: u64 = 100;
 
-/// The requests of days in a row, in the order of time, from the first of November 2008 as in the real traces. Days count from 1.
+/// Makes the requests of days in a row, in the order of time, from the first of November 2008 as in the real traces. Days count from 1.
 pub fn days(profile: Profile, seed: u64, days: RangeInclusive<u32>) -> Days {
     Days::new(profile, seed, days, 1, true)
 }
 
-/// The same, but all days are as small as day 15.
+/// Makes the requests of days in a row that are all as small as day 15.
 pub fn quiet_days(profile: Profile, seed: u64, days: RangeInclusive<u32>) -> Days {
     Days::new(profile, seed, days, 1, false)
 }
 
-/// One more than the last block that requests go to.
+/// Returns one more than the last block that requests go to.
 pub fn span(profile: Profile) -> u64 {
     profile.shape().span
 }
 
-/// The requests of one day. Those before it are made, too, and thrown away.
+/// Makes the requests of one day. Those before it are made, too, and thrown away.
 pub fn day(profile: Profile, seed: u64, day: u32) -> Days {
     days(profile, seed, day..=day)
 }
@@ -88,7 +88,7 @@ pub struct Days {
     last_day: u32,
     /// A day has one request in so many of the real one's.
     one_in: u64,
-    /// Whether days before the measured one are working days.
+    /// True if days before the measured one are working days.
     has_working_days: bool,
     bursts: std::vec::IntoIter<Burst>,
     /// Requests left of the burst; of the day; writes of the day.
@@ -96,15 +96,15 @@ pub struct Days {
     /// Blocks that writes and reads of the day still have to have, for their means.
     blocks_left: [f64; 2],
     at: Nanos,
-    /// When the records of the last request end.
+    /// Time at which the records of the last request end.
     busy_until: Nanos,
     held: Held,
     /// Writes so far.
     writes: u32,
     places: Places,
-    /// How many new contents there were.
+    /// Number of new contents so far.
     fresh: u64,
-    /// Where the journal goes on, and the file that grows.
+    /// Position of the next journal write, and end of the file that grows.
     journal: u64,
     behind: u64,
     /// The mean and the weight of the mix of sizes, and the mean of the tail, for reads and for writes.
@@ -112,7 +112,7 @@ pub struct Days {
 }
 
 impl Days {
-    /// `one_in` makes short days, for tests: one request in so many.
+    /// Creates the days. `one_in` makes short days, for tests: one request in so many.
     fn new(profile: Profile, seed: u64, days: RangeInclusive<u32>, one_in: u64, has_working_days: bool) -> Days {
         let shape = profile.shape();
         let mut made = Days {
@@ -169,7 +169,7 @@ impl Days {
         true
     }
 
-    /// The next request of the day.
+    /// Makes the next request of the day.
     fn request(&mut self) -> Option<Request> {
         let (in_burst, requests, writes) = self.left;
         let pause = match in_burst {
@@ -191,7 +191,7 @@ impl Days {
         Some(Request { at: self.at, writes: is_write, block, blocks, contents })
     }
 
-    /// Blocks of a request: from the mix, or from the tail as often as the mean still wants.
+    /// Draws the blocks of a request: from the mix, or from the tail as often as the mean still wants.
     fn size(&mut self, writes: bool) -> u32 {
         let sizes = if writes { &self.shape.write_sizes } else { &self.shape.read_sizes };
         let (of_mix, of_tail) = self.means[usize::from(writes)];
@@ -249,7 +249,7 @@ impl Days {
         (block, contents)
     }
 
-    /// A write of what a place holds, there or elsewhere; or elsewhere in parts, with new contents in between.
+    /// Makes a write of the content of a place, there or elsewhere; or elsewhere in parts, with new contents in between.
     fn redundant(&mut self, source: Place, blocks: u32, in_parts: bool) -> (u64, Vec<ContentId>) {
         let stays = !in_parts && chance(&mut self.random, self.shape.same);
         if !stays && blocks == 1 && chance(&mut self.random, self.shape.zeroes) {
@@ -263,7 +263,7 @@ impl Days {
         (block, contents)
     }
 
-    /// Leaves runs of contents, and puts new ones between them: at least one of each.
+    /// Replaces runs of contents by new ones, and leaves runs between them: at least one of each.
     fn replace_parts(&mut self, contents: &mut [ContentId]) {
         let mut at = 0;
         let mut is_known = chance(&mut self.random, 0.5);
@@ -305,13 +305,13 @@ impl Days {
         contents
     }
 
-    /// A content that nobody has.
+    /// Makes a content that no block has.
     fn fresh(&mut self) -> ContentId {
         self.fresh += 1;
         content(mix(self.seed ^ mix(u64::MAX - self.fresh)))
     }
 
-    /// Where a write goes that does not go where its content is.
+    /// Draws the place of a write that does not go where its content is.
     fn somewhere(&mut self, blocks: u32) -> u64 {
         let shape = self.shape;
         let kind = draws::unit(&mut self.random);
@@ -337,7 +337,7 @@ impl Days {
         self.within(block, blocks)
     }
 
-    /// The beginning of a hot place. They are scattered; each has writes of one size, as files have that are written again.
+    /// Draws the beginning of a hot place. They are scattered; each has writes of one size, as files have that are written again.
     fn hot_place(&mut self, blocks: u32) -> u64 {
         let rank = zipf(&mut self.random, self.shape.hot_places);
         let all = (self.shape.span - JOURNAL) / HOT_BLOCKS;
@@ -348,7 +348,7 @@ impl Days {
         JOURNAL + self.random.below(self.shape.span - JOURNAL)
     }
 
-    /// Moved forward so that so many blocks fit behind it.
+    /// Moves a place forward so that `blocks` blocks fit behind it.
     fn within(&self, block: u64, blocks: u32) -> u64 {
         block.min(self.shape.span - u64::from(blocks))
     }
@@ -369,7 +369,7 @@ impl Iterator for Days {
     }
 }
 
-/// The mean of the mix, and of the tail.
+/// Returns the mean of the mix, and of the tail.
 fn means(sizes: &Sizes) -> (f64, f64) {
     let all: f64 = sizes.mix.iter().map(|(_, weight)| weight).sum();
     let sum: f64 = sizes.mix.iter().map(|&(blocks, weight)| f64::from(blocks) * weight).sum();

@@ -7,9 +7,9 @@ use sim::random::Random;
 /// Writes that are remembered of each class.
 const REMEMBERED: usize = 1 << 16;
 
-/// Of all writes of a class, one in so many is remembered for longer,
+/// One write in N of a class is remembered for longer.
 const FAR_ONE_IN: usize = 8;
-/// and so many of those: as many as two weeks of mail have.
+/// Number of writes of a class that are remembered for longer: as many as two weeks of mail have.
 const FAR_REMEMBERED: usize = 1 << 21;
 
 /// Classes of sizes by powers of two, up to 256 blocks.
@@ -18,7 +18,7 @@ const CLASSES: usize = 9;
 /// So many earlier writes are tried for one that is right, before the next class is.
 const TRIES: usize = 8;
 
-/// Where a write went, and how large it was.
+/// Place and size of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) block: u64,
@@ -60,13 +60,13 @@ fn put(places: &mut Vec<Place>, at: usize, place: Place) {
 }
 
 impl Places {
-    /// One more write.
+    /// Adds a write.
     pub(super) fn add(&mut self, place: Place) {
         self.classes[class(place.blocks)].add(place);
     }
 
-    /// A write of at least so many blocks that `is_right`, as long ago as is drawn: with the probability `far`, any of all days; any that is
-    /// large enough, if none is found to be right; none if there is none.
+    /// Draws a write of at least `blocks` blocks that `is_right`, as long ago as is drawn: with the probability `far`, any of all days; any
+    /// that is large enough, if none is found to be right; none if there is none.
     pub(super) fn draw(
         &self,
         shape: &Shape,

@@ -17,7 +17,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// As the command line has it.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Profile::WebVm => "web-vm",
@@ -42,7 +42,7 @@ pub(super) struct Sizes {
     pub(super) mean: f64,
 }
 
-/// What blocks held before day 1.
+/// State of the disk before day 1.
 pub(super) struct Image {
     /// Blocks of the disk.
     pub(super) pages: u64,
@@ -56,7 +56,7 @@ pub(super) struct Image {
     pub(super) similarity: f64,
 }
 
-/// How requests come in a real sample.
+/// Arrivals of a real sample.
 pub(super) struct Sample {
     pub(super) burst_p90: f64,
     pub(super) burst_most: f64,
@@ -64,7 +64,7 @@ pub(super) struct Sample {
     pub(super) record_variation: f64,
 }
 
-/// What three weeks of the trace have in all, as CacheDedup publishes it (REFERENCE, part 2; not verified). Gigabytes of 10^9 bytes.
+/// Totals of three weeks of the trace, as CacheDedup publishes them (REFERENCE, part 2; not verified). Gigabytes of 10^9 bytes.
 pub(super) struct ThreeWeeks {
     /// Bytes of all requests.
     pub(super) total_gb: f64,
@@ -93,15 +93,15 @@ pub(super) struct Shape {
     pub(super) same: f64,
     /// Of redundant writes of one block to other places, the share that is of zeroes. [C]
     pub(super) zeroes: f64,
-    /// How many writes of about the same size ago the content was written: median and 90th percentile. Wider than the samples', which are
-    /// short. [D]
+    /// Number of writes of about the same size since the content was written: median and 90th percentile. Wider than the samples', which
+    /// are short. [D]
     pub(super) distance: (f64, f64),
     /// Targets: the duplicate share of write blocks, [HP]; the part of it that goes to the same place; and the requests that Select-Dedupe
     /// removes, if POD says it.
     pub(super) duplicates: f64,
     pub(super) same_place: f64,
     pub(super) removed: Option<f64>,
-    /// Where new writes go: the journal, the end of a file that grows, a hot place; the rest anywhere. [D]
+    /// Shares of new writes by place: the journal, the end of a file that grows, a hot place; the rest anywhere. [D]
     pub(super) journal: f64,
     pub(super) sequential: f64,
     pub(super) hot: f64,
@@ -118,12 +118,13 @@ pub(super) struct Shape {
     pub(super) record_gap_us: u64,
     pub(super) image: Image,
     pub(super) weeks: ThreeWeeks,
-    /// What its real sample has, of seconds or minutes, for comparison. [C]
+    /// Arrivals of its real sample, of seconds or minutes, for comparison. [C]
     pub(super) sample: Sample,
 }
 
 impl Shape {
-    /// Requests of a working day, and the share of writes among them: a 21st part of three weeks, in requests of the sizes of day 15.
+    /// Returns the requests of a working day, and the share of writes among them: a 21st part of three weeks, in requests of the sizes of
+    /// day 15.
     pub(super) fn working_day(&self) -> (u64, f64) {
         let ThreeWeeks { total_gb, writes_by_reads, .. } = self.weeks;
         let blocks = total_gb * 1e9 / 21.0 / 4096.0;

@@ -9,20 +9,20 @@ use crate::traces::{ContentId, Request};
 /// POD's threshold.
 const RUN: usize = 3;
 
-/// Where spare room begins, behind all homes.
+/// Start of the spare room, behind all homes.
 const SPARE: u64 = 1 << 52;
 
 /// Its tables.
 #[derive(Default)]
 pub(super) struct Select {
-    /// Which copy blocks lead to that were written.
+    /// Copy that each written block leads to.
     blocks: Table<u64>,
     copies: Table<Copy>,
     /// Copies that are at the homes of blocks.
     homes: Table<u64>,
     /// A copy of each content.
     index: Table<u64>,
-    /// How many copies there ever were, and how much of the spare room was taken.
+    /// Number of copies that there ever were, and blocks of the spare room that were taken.
     next: u64,
     spare: u64,
     /// Writes, and those that needed no I/O.
@@ -33,13 +33,13 @@ pub(super) struct Select {
 /// A content on disk, once.
 struct Copy {
     content: ContentId,
-    /// How many blocks lead here.
+    /// Number of blocks that lead here.
     blocks: u32,
     address: u64,
 }
 
 impl Select {
-    /// One write.
+    /// Applies a write.
     pub(super) fn write(&mut self, request: &Request) {
         let found: Vec<Option<u64>> = request.contents.iter().map(|content| self.index.get(content).copied()).collect();
         let addresses: Vec<Option<u64>> = found.iter().map(|copy| self.address((*copy)?)).collect();
@@ -74,7 +74,7 @@ impl Select {
         self.copies.get(&copy).map(|copy| copy.address)
     }
 
-    /// A block leads to a copy of its content.
+    /// Leads a block to a copy of its content.
     fn lead(&mut self, block: u64, copy: u64) {
         if self.blocks.get(&block) == Some(&copy) {
             return;
@@ -86,7 +86,7 @@ impl Select {
         self.blocks.insert(block, copy);
     }
 
-    /// A content is written to the block's home; what others need of what is there moves to spare room.
+    /// Writes a content to the block's home; a copy there that other blocks need moves to spare room.
     fn put(&mut self, block: u64, content: ContentId) {
         self.leave(block);
         self.next += 1;
@@ -100,7 +100,7 @@ impl Select {
         self.index.entry(content).or_insert(self.next);
     }
 
-    /// A block leads nowhere; a copy to which nobody leads is gone, from the index also.
+    /// Detaches a block from its copy; a copy without blocks is gone, from the index also.
     fn leave(&mut self, block: u64) {
         let Some(name) = self.blocks.remove(&block) else {
             return;

@@ -13,28 +13,28 @@ use crate::traces::BLOCK;
 use crate::traces::stat::Stat;
 use crate::traces::stat::spread::Spread;
 
-/// Whether a figure was aimed at.
+/// Origin of a figure: fitted or predicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Label {
-    /// It was.
+    /// Figure that the made trace was fitted to.
     Fitted,
-    /// It was not.
+    /// Figure that was not a target.
     Predicted,
 }
 
 /// A figure of the real trace, if it is published, and of the made one.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// What it is.
+    /// Name of the figure.
     pub name: &'static str,
-    /// Whether it was aimed at.
+    /// Label that says if the figure was a target.
     pub label: Label,
-    /// What is published.
+    /// Published value, if there is one.
     pub target: Option<f64>,
-    /// What the made trace has.
+    /// Value of the made trace.
     pub achieved: f64,
-    /// Where the target is from.
+    /// Source of the target.
     pub source: &'static str,
 }
 
@@ -150,7 +150,7 @@ const REDUNDANT: [&str; 5] = [
     "writes of 9+ blocks, the same",
 ];
 
-/// The rows as a table for documents.
+/// Formats the rows as a table for documents.
 pub fn table(report: &Report) -> String {
     let mut text = format!(
         "Synthetic {}, seed {}, day {}, after the days before it. Targets are of the real trace.\n\n",

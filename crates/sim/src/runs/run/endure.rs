@@ -26,7 +26,7 @@ use crate::{Checked, violated};
 const PATIENCE: u64 = 3_000;
 
 impl Run {
-    /// From here on faults may strike.
+    /// Allows faults to strike from here on, with a secure state as a floor.
     pub(crate) fn begin_enduring(&mut self) -> Checked {
         self.endures = true;
         self.is_exact = false;
@@ -35,8 +35,8 @@ impl Run {
         self.secure()
     }
 
-    /// Everything is durable, the checkpoint has it, and what it need not have (the size of a volume) is known to be durable: a floor
-    /// that no damage of the journal can take away. Only while nothing is damaged.
+    /// Makes everything durable by a checkpoint, and waits until data that it need not contain (the size of a volume) are known to be durable: a floor
+    /// that no damage of the journal can take away. Only for a pool without damage.
     pub(crate) fn secure(&mut self) -> Checked {
         self.settle()?;
         self.rest()?;
@@ -55,12 +55,12 @@ impl Run {
         self.world.records.push(RecordNote { sequence: 0, watermark, promise, pages: Vec::new(), page_count: 0 });
     }
 
-    /// Whether the engine refuses changes because something failed.
+    /// Returns true if the engine refuses changes because of a failure.
     pub(crate) fn has_failed(&self) -> bool {
         self.world.engine.status().mode == Mode::ReadOnly
     }
 
-    /// The pool is read-only only for a reason.
+    /// Checks that the pool is read-only only if a fault explains it, and counts the failure once.
     pub(crate) fn check_mode(&mut self) -> Checked {
         if self.has_failed() && !self.failed_before {
             let Struck { pages, writes, .. } = self.world.faults.struck;
@@ -74,7 +74,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether faults explain that a request failed; `before` is what had struck when it was submitted.
+    /// Returns true if faults explain that a request failed; `before` has the faults when it was submitted.
     pub(crate) fn is_explained(&self, pending: &Pending, error: Error, before: Struck) -> bool {
         let now = self.world.faults.struck;
         let unreadable = now.reads > before.reads || now.writes > 0;
@@ -89,8 +89,7 @@ impl Run {
             }
     }
 
-    /// Whether faults explain that a command failed. What it asked for may have happened or not, which is what the model thinks
-    /// of it while it is in flight.
+    /// Returns true if faults explain that a command failed. Its change may have happened or not, as the model assumes while it is in flight.
     pub(crate) fn is_command_explained(&mut self, pending: &Pending, error: ControlError) -> bool {
         let reserves = self.world.faults.struck.reserves > 0;
         match (pending, error) {
@@ -115,17 +114,17 @@ impl Run {
         }
     }
 
-    /// Whether there may be no space because none could be reserved, or because pages that say where it is cannot be read.
+    /// Returns true if space may be short because none could be reserved, or because pages that locate it are unreadable.
     pub(crate) fn lacks_space_by_fault(&self) -> bool {
         self.endures && self.world.faults.struck.reserves + self.world.faults.struck.pages > 0
     }
 
-    /// Whether a request that was submitted when `before` had struck may have failed because the host has no room for writes.
+    /// Returns true if a request may have failed because the host has no room for writes; `before` has the faults when it was submitted.
     pub(crate) fn lacks_room_by_fault(&self, before: Struck) -> bool {
         self.endures && (self.world.faults.struck.full > before.full || self.world.engine.lacks_room())
     }
 
-    /// A step of the world; what can never come to its end while faults last ends them.
+    /// Makes a step of the world; lifts the faults if nothing else could end a wait.
     pub(crate) fn step_under_faults(&mut self, horizon: Nanos) -> Checked<Step> {
         self.world.promise = self.model.promise();
         if self.steps_without_answer > PATIENCE && (self.world.faults.are_on() || self.world.held() > 0) {
@@ -140,7 +139,7 @@ impl Run {
         Ok(step)
     }
 
-    /// The faults come to their end.
+    /// Lifts the faults. During an opening, damage to one of two copies becomes permanent.
     pub(crate) fn lift(&mut self) {
         if self.opened.is_none() {
             self.world.disk.keep_damaged_copies();
@@ -202,7 +201,7 @@ impl Run {
         self.open_under_faults(cut)
     }
 
-    /// Crashes, and opens the pool under the faults that there are. If that is refused, the faults are lifted: then it must open.
+    /// Applies a crash, and opens the pool under the present faults. If that is refused, the faults are lifted, and it must open.
     pub(crate) fn open_under_faults(&mut self, cut: Cut) -> Checked {
         self.check_mode()?;
         let before = match self.unsealed.take() {
@@ -266,9 +265,9 @@ impl Run {
         Ok(())
     }
 
-    /// The opening may have cut the journal, since writes to it seemed to have come to nothing. What these gave up, later writes have got;
-    /// where those were lost as well, the slots still hold what the opening believes in. It stays so: a write that is not there when the
-    /// pool is opened anew must not come to a slot that has another content since.
+    /// Makes damage permanent where the opening believed in it. It may have cut the journal, since writes to it seemed lost; later writes got the slots
+    /// freed. Where those were lost as well, the slots still hold contents that the opening believes in, and a write that is missing when the pool is
+    /// opened again must not reach a slot with another content since.
     pub(crate) fn keep_believed_slots(&mut self) {
         let (engine, disk) = (&self.world.engine, &self.world.disk);
         let block = self.config.parameters.geometry.block();
@@ -323,8 +322,8 @@ impl Run {
         }
     }
 
-    /// What the disk proves to have been promised, without the blocks that a read saw damaged or stale: by the newest superblock,
-    /// and by the watermarks of the records that the chain from there leads to.
+    /// Returns the promise that the disk proves without the blocks that a read saw damaged or stale: by the newest superblock, and by the watermarks of
+    /// the records in the chain from there.
     fn proven(&self, disk: &Disk) -> Promise {
         let touched = &self.world.faults.touched;
         let good = |block: u64| !touched.contains(&block);
@@ -348,7 +347,7 @@ impl Run {
     }
 }
 
-/// The newest superblock in the good ones of the four slots.
+/// Returns the newest superblock among the good ones of the four slots.
 fn newest(disk: &Disk, good: impl Fn(u64) -> bool, place_b: u64) -> Option<Superblock> {
     let slots = [0, 1, place_b, place_b + 1].into_iter().filter(|&block| good(block));
     let valid = slots.filter_map(|block| Superblock::decode(&disk.pristine(block).to_bytes(disk.block_size())).ok());

@@ -11,7 +11,7 @@ use crate::{Checked, violated};
 const STEPS_TO_ATTACH: u32 = 2000;
 
 impl Run {
-    /// Something happens to the flash.
+    /// Applies an event to the flash.
     pub(crate) fn front(&mut self, what: Fronting) -> Checked {
         match what {
             Fronting::Away => self.world.flash.iter_mut().for_each(Flash::stay_away),
@@ -23,7 +23,7 @@ impl Run {
         Ok(())
     }
 
-    /// The last one may still have I/O in flight: then it is tried again.
+    /// Attaches the flash again, if it is away, and retries while the last one still has I/O in flight.
     fn attach(&mut self) -> Checked {
         if !self.world.flash.as_ref().is_some_and(Flash::is_away) {
             return Ok(());

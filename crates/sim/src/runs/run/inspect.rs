@@ -144,7 +144,7 @@ impl Run {
         Ok(())
     }
 
-    /// After a crash: the passes that are due leave each content once, where nothing but being offline had stored it twice.
+    /// Checks, after a crash, that the passes that are due leave each content once, where only offline volumes had stored it twice.
     pub fn passes_leave_each_content_once(&mut self) -> Checked {
         self.finish_copying()?;
         self.settle()?;
@@ -154,8 +154,8 @@ impl Run {
         Ok(())
     }
 
-    /// A scrub that makes second copies writes of its own accord, and so do what puts scattered blocks in order, a plan that is run, and a pass
-    /// that finds duplicates: they come to their end first.
+    /// Waits for the background work that copies blocks on its own: a scrub that makes second copies, defragmentation, garbage collection, replication,
+    /// a relocation plan, and a pass that finds duplicates. Fails if it makes no progress.
     fn finish_copying(&mut self) -> Checked {
         let engine = &self.world.engine;
         let copies = engine.second_copies_above() > 0 && !self.has_failed();
@@ -174,7 +174,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether blocks are to be put in order that readers found scattered, or by a plan, containers to be emptied, or duplicates to be found.
+    /// Returns true if replication, defragmentation, a relocation plan, garbage collection or a deduplication pass is due.
     fn copies_are_due(&self) -> bool {
         let status = self.world.engine.status();
         let moves = status.defrag.allowance_blocks > 0 && status.defrag.noted_regions > 0;
@@ -188,8 +188,8 @@ impl Run {
             && (status.replicate.noted + status.replicate.popular > 0 || moves || plan || pass || status.gc.is_due)
     }
 
-    /// Where no page was ever lost and no volume was offline, the index on disk names no slot that holds something else; and once it is complete, every
-    /// content has an entry, if buckets do not overflow and nobody has written blocks that he could have shared.
+    /// Checks the index on disk: if no page was ever lost and no volume was offline, it names no slot with another content. Once it is complete,
+    /// and no duplicates were written that could have been shared, every content has an entry, but for those that overflowing buckets dropped.
     fn disk_index(&self) -> Checked {
         let (engine, disk) = (&self.world.engine, &self.world.disk);
         let audit = engine.check_disk_index(&mut |offset, length| World::read_bytes(disk, offset, length));
@@ -256,7 +256,7 @@ impl Run {
         Ok(())
     }
 
-    /// What was counted of writes is possible; and where a policy has never changed, what it did is what it would have done.
+    /// Checks that the counts of writes are possible; and that a policy that has never changed did what it would have done.
     fn write_counts(&mut self) -> Checked {
         let engine = &self.world.engine;
         let pool = engine.write_counts();

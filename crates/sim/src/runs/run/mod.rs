@@ -46,19 +46,19 @@ const MOST_STEPS_WITHOUT_ANSWER: u64 = 200_000;
 /// Bits of a token that number a request; the others name its client.
 const CLIENT_SHIFT: u32 = 48;
 
-/// The number of a request.
+/// Returns the number of a request, without the client's part of the token.
 fn number_of(token: u64) -> u64 {
     token & ((1 << CLIENT_SHIFT) - 1)
 }
 
-/// What a crash at some point finds.
+/// State that a crash at some point finds.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The number of the crash point, from 1.
     pub point: u64,
-    /// The disk,
+    /// Disk of the pool.
     pub disk: Disk,
-    /// and the flash in front of it.
+    /// Flash in front of it.
     pub flash: Option<Flash>,
     /// The model.
     pub model: Model,
@@ -66,7 +66,7 @@ pub struct Snapshot {
     pub now: Nanos,
     /// The newest epoch that was opened.
     pub epoch: u64,
-    /// What the pool has grown to for certain, and what it may have grown to.
+    /// Geometry that the pool has grown to for certain, and the one that it may have grown to.
     pub geometry: (Geometry, Option<Geometry>),
     /// A volume has been offline: the index on disk may have fallen behind, and a pass may be due.
     pub was_offline: bool,
@@ -131,7 +131,7 @@ pub(crate) enum Pending {
 }
 
 impl Pending {
-    /// Whether it is a client's, not an operator's.
+    /// Returns true if it is a client's request, not an operator's command.
     pub(crate) fn is_request(&self) -> bool {
         use Pending::{Change, Extents, Flush, Read, Refused};
         matches!(self, Change { .. } | Refused { .. } | Read { .. } | Extents { .. } | Flush { .. })
@@ -163,7 +163,7 @@ pub struct Counts {
     pub doubtful: u64,
 }
 
-/// What is known of a pool, whatever an opening that is not sealed comes to.
+/// State of a pool that is known before an opening, while that is not sealed.
 #[derive(Clone)]
 pub(crate) struct Unsealed {
     pub(crate) model: Model,
@@ -183,7 +183,7 @@ pub struct Run {
     pub config: Config,
     /// The limits in force.
     pub(crate) limits: Limits,
-    /// Whether deduplication must be exact, after the passes that are due: not after a reopening, since the index is rebuilt lazily.
+    /// Set while deduplication must be exact, after the passes that are due: not after a reopening, since the index is rebuilt lazily.
     pub(crate) is_exact: bool,
     /// As in [`Snapshot`].
     pub(crate) was_offline: bool,
@@ -196,7 +196,7 @@ pub struct Run {
     pub(crate) names: u32,
     /// The last command to settle found no room for leaves.
     pub(crate) is_unsettled: bool,
-    /// What the pool may have grown to, unanswered.
+    /// Geometry that the pool may have grown to, while its growth is unanswered.
     pub(crate) growing: Option<Geometry>,
     /// The number of the first request since the driver offers to grow the pool where metadata runs short.
     pub(crate) growth_offered: Option<u64>,
@@ -204,14 +204,14 @@ pub struct Run {
     pub(crate) snapshots: Option<Vec<Snapshot>>,
     /// Faults may strike: see [`crate::runs::faulty`].
     pub(crate) endures: bool,
-    /// What had struck when each request in flight was submitted. One that came during repairs may have joined one of them: then
-    /// what had struck before these.
+    /// Faults so far when each request in flight was submitted. For one that came during repairs, and so may have joined one of them: the faults before
+    /// these.
     pub(crate) struck_before: BTreeMap<u64, Struck>,
-    /// What had struck when no block was under repair.
+    /// Faults when no block was under repair.
     pub(crate) struck_before_repairs: Struck,
-    /// What the command to close was answered with.
+    /// Answer to the command to close.
     pub(crate) closed: Option<Result<(), ControlError>>,
-    /// Whether this engine is counted as failed.
+    /// Set once this engine is counted as failed.
     pub(crate) is_counted: bool,
     /// The pool had failed before it was opened: it is only read.
     pub(crate) failed_before: bool,
@@ -287,7 +287,7 @@ impl Run {
         Ok(run)
     }
 
-    /// The snapshots kept so far, at most once.
+    /// Takes the snapshots kept so far, at most once; later calls return none.
     pub fn take_snapshots(&mut self) -> Vec<Snapshot> {
         self.snapshots.take().unwrap_or_default()
     }
@@ -422,7 +422,7 @@ impl Run {
         }
     }
 
-    /// The place in the volume that it means, cut at the volume's end.
+    /// Converts a place to a range of its volume, cut at the volume's end.
     fn range(&self, place: Place) -> Range {
         let volume = self.volume(place.volume);
         let cells = self.model.volumes()[volume].safe_blocks() * CELLS as u64;
@@ -430,7 +430,7 @@ impl Run {
         Range { volume, first, count: place.count.min(cells - first) }
     }
 
-    /// The volume that a number means, in the model.
+    /// Returns the index in the model of the volume that a number selects, among the usable ones.
     pub(crate) fn volume(&self, number: u64) -> usize {
         let volumes = self.model.volumes().iter().enumerate();
         let usable: Vec<usize> = volumes.filter(|(_, volume)| volume.is_usable()).map(|(index, _)| index).collect();
@@ -689,7 +689,7 @@ impl Run {
         self.drain()
     }
 
-    /// A step, where something must be coming.
+    /// Makes a step where an event must follow. Fails if there is none, although requests wait.
     pub(crate) fn wait(&mut self) -> Checked<Step> {
         let step = self.step(Nanos::MAX)?;
         if step == Step::Quiet {

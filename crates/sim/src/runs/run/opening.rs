@@ -14,7 +14,7 @@ use crate::world::faults::{Faults, Struck};
 use crate::world::{Step, World};
 use crate::{Checked, violated};
 
-/// How long to look for a sync that is in flight.
+/// Most steps to wait for a sync that is in flight.
 const STEPS_TO_A_SYNC: u32 = 200;
 /// The engine syncs by itself when it has something to sync for that long.
 const SYNC_COMES_WITHIN: Nanos = 1_500_000_000;
@@ -114,7 +114,7 @@ impl Run {
         Ok(())
     }
 
-    /// Crashes, and begins to open.
+    /// Applies a crash, and begins to open the pool.
     pub(crate) fn begin_opening(&mut self, cut: Cut) -> Checked {
         self.counts.crashes += 1;
         self.is_exact = false;
@@ -160,7 +160,7 @@ impl Run {
         Ok(true)
     }
 
-    /// After an opening: the pool has grown to what was answered, or to what was asked for last.
+    /// Takes the geometry after an opening: the pool has grown to the one that was answered, or to the last one asked for; fails otherwise.
     pub(crate) fn take_geometry(&mut self) -> Checked {
         let (found, answered) = (self.world.geometry(), self.config.parameters.geometry);
         if found != answered && Some(found) != self.growing {
@@ -170,7 +170,7 @@ impl Run {
         Ok(())
     }
 
-    /// The pool has to be open now; takes note of what is there.
+    /// Checks that the pool is open, in a new epoch unless it has failed, and reconciles the model with it.
     pub(crate) fn serve(&mut self) -> Checked {
         match self.opened {
             // A failed pool is not written: it begins no epoch, and what it found may not even be durable.

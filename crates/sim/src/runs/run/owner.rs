@@ -8,7 +8,7 @@ use crate::world::disk::Cut;
 use crate::{Checked, violated};
 
 impl Run {
-    /// The pool is made the engine's, if the pools of this run have owners.
+    /// Acquires the pool for the engine, if the pools of this run have owners.
     pub(crate) fn acquire(&mut self) -> Checked {
         if !self.config.owned {
             return Ok(());
@@ -16,8 +16,8 @@ impl Run {
         self.world.acquire(self.config.seed ^ self.counts.crashes << 32)
     }
 
-    /// After some steps another takes the pool over, whatever requests are in flight. The engine notices at the next checkpoint, which
-    /// closing makes. Then it is opened anew.
+    /// Lets another take the pool over after some steps, whatever requests are in flight. The engine notices at the next checkpoint, which closing
+    /// makes. Then the pool is opened again.
     pub(crate) fn lose(&mut self, after: u64, cut: Cut) -> Checked {
         while self.pending.values().any(|pending| !pending.is_request()) {
             self.wait()?;

@@ -10,7 +10,7 @@ use crate::runs::run::{Pending, Run};
 use crate::runs::workload::Relocating;
 
 impl Run {
-    /// Does something about a plan. What a run copies is there twice for a while, and after a crash.
+    /// Applies a command about a plan. Blocks that a plan copies are stored twice for a while, and after a crash.
     pub(crate) fn relocate(&mut self, what: Relocating) -> Checked {
         self.is_exact = false;
         match what {

@@ -46,7 +46,7 @@ impl Run {
         Ok(())
     }
 
-    /// One change of volumes at a time.
+    /// Waits until no change of volumes is in flight, so that there is one at a time.
     fn wait_for_change(&mut self) -> Checked {
         let changes = |pending: &Pending| {
             matches!(pending, Pending::Delete { .. } | Pending::Resize { .. } | Pending::Set { .. } | Pending::SetPool)
@@ -57,7 +57,7 @@ impl Run {
         Ok(())
     }
 
-    /// The volume that a number means, if there is one to be changed.
+    /// Returns the index of the volume that a number selects, if its existence is certain.
     fn changeable(&self, number: u64) -> Option<usize> {
         let any = self.model.volumes().iter().any(|volume| volume.is_usable());
         let volume = any.then(|| self.volume(number))?;
@@ -137,13 +137,13 @@ impl Run {
         Ok(())
     }
 
-    /// What is written while some volume does not share everything may stay stored twice for ever.
+    /// Notes that deduplication may stay inexact, since blocks written while some volume does not share everything may stay stored twice permanently.
     fn note_policies(&mut self) {
         let all_full = self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
         self.is_exact &= all_full;
     }
 
-    /// What a volume writes while it is offline is left to a pass, and the index on disk falls behind. What is written during a pass may stay
+    /// Notes writes to volumes that are offline: they are left to a pass, and the index on disk falls behind. Blocks written during a pass may stay
     /// stored twice until the next one.
     pub(crate) fn note_modes(&mut self) {
         let engine = &self.world.engine;
@@ -176,7 +176,7 @@ impl Run {
         self.model.reconcile(&listed, self.world.engine.pool_policy(), opened)
     }
 
-    /// Whether what happened to its volume explains that a request was refused.
+    /// Returns true if a change of its volume explains that a request was refused.
     pub(crate) fn is_refusal_due(&self, pending: &Pending, result: &Result<Answer, Error>) -> bool {
         let (volume, stamp) = match *pending {
             Pending::Change { range, stamp, .. } => (range.volume, stamp),
@@ -259,16 +259,15 @@ impl Run {
         self.reconcile(false)
     }
 
-    /// Whether a lack of space is credible: half of the slots are in use, in flight, or held for a crash. (The rest may
-    /// be a reserve, or duplicates that a small index could not know.)
+    /// Returns true if a lack of space is credible: half of the slots are in use, in flight, or held for a crash. (The rest may be a reserve, or
+    /// duplicates that a small index could not know.)
     pub(crate) fn may_be_full(&self) -> bool {
         let in_flight = self.config.depth * u64::from(self.config.parameters.geometry.piece_blocks);
         2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
     }
 
-    /// Whether a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels: the
-    /// pages that lead to what has been written are a quarter of what there is. (They are needed twice when they are copied, the tables
-    /// and what is kept for others take the rest.)
+    /// Returns true if a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels: the pages
+    /// that lead to written blocks are a quarter of all. (They are needed twice when they are copied; the tables and reserves take the rest.)
     pub(crate) fn may_lack_metadata(&self) -> bool {
         let geometry = &self.config.parameters.geometry;
         let mut pages = 0;
@@ -285,8 +284,8 @@ impl Run {
         is_huge && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
     }
 
-    /// Whether pages of what a huge volume had are still to be given back: the model has forgotten them, and they take room. Writes wait for that; who
-    /// asks for a larger pool asks again.
+    /// Returns true if many pages of a huge volume are still to be freed: the model has forgotten them, and they take room. Writes wait for that; a
+    /// request for a larger pool is repeated.
     pub(crate) fn has_cut_off_much(&self) -> bool {
         self.world.engine.status().discarded_blocks > HUGE
     }

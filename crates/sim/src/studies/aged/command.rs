@@ -9,12 +9,12 @@ use super::{Month, Setup, measure};
 use crate::disks::Disk;
 use crate::disks::spec::size;
 
-/// From the second day on the reader gets so many thousandths of what the first one got, or more,
+/// Least speed of the reader from the second day on, in thousandths of the first one's.
 const LEAST_PERMILLE: u64 = 800;
-/// and so many blocks are moved for a thousand that are written, or fewer.
+/// Most blocks that may be moved for a thousand that are written.
 const MOST_MOVED_PERMILLE: u64 = 1000;
 
-/// What is moved.
+/// Settings of defragmentation: the blocks that may be moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Moves {
     /// As a pool does by itself.
@@ -67,7 +67,7 @@ pub struct Arguments {
     gap: Option<u32>,
 }
 
-/// Runs it.
+/// Executes the study on each disk and prints its days. Fails if a disk cannot be made, a violation is found, or a limit is exceeded.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let &Arguments {
         data,

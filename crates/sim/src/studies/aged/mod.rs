@@ -33,12 +33,12 @@ const SKEW: (u64, u64) = (80, 20);
 /// Numbers of contents from here on are new.
 const FIRST_NUMBER: u32 = 1 << 28;
 
-/// What ages.
+/// Pool that ages, and its load.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Bytes of the volume,
+    /// Bytes of the volume.
     pub data: u64,
-    /// and of the pool beyond them.
+    /// Bytes of the pool beyond those of the volume.
     pub room: u64,
     /// Bytes of memory of the engine.
     pub memory: u64,
@@ -46,7 +46,7 @@ pub struct Setup {
     pub days: u64,
     /// Blocks overwritten each day, of a thousand.
     pub permille: u64,
-    /// What may be moved.
+    /// Setting of defragmentation.
     pub defrag: DefragSetting,
     /// Blocks that are overwritten in order at first and at last, of a thousand.
     pub in_order: u64,
@@ -56,7 +56,7 @@ pub struct Setup {
     pub passes: u64,
     /// Seconds that the pool rests, each time.
     pub rest: u64,
-    /// What the engine is told of the disk.
+    /// Traits of the disk that the engine is told.
     pub device: DeviceTraits,
 }
 
@@ -73,7 +73,7 @@ pub struct Day {
     pub written: u64,
 }
 
-/// How it went.
+/// Results of the ageing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Month {
     /// Bytes a second that the first reader got.
@@ -137,7 +137,7 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
 }
 
 impl Life {
-    /// Nobody asks for anything.
+    /// Lets the pool rest without requests for a while.
     fn rest(&mut self) -> Checked {
         let morning = self.machine.now + self.rest;
         while !matches!(self.machine.step(morning)?, Step::Quiet) {}
@@ -244,13 +244,13 @@ impl Life {
 }
 
 impl Month {
-    /// Of what is written in order at last, thousandths of the speed over a new pool, if anything was.
+    /// Returns the speed of writes in order at last, in thousandths of that over a new pool, if both were measured.
     pub fn in_order_permille(&self) -> Option<u64> {
         let [new, aged] = self.in_order;
         (new > 0 && aged > 0).then(|| aged * 1000 / new)
     }
 
-    /// Of a day's reader, thousandths of the first one's speed.
+    /// Returns the speed of a day's reader, in thousandths of the first one's.
     pub fn permille(&self, day: &Day) -> u64 {
         day.read * 1000 / self.fresh.max(1)
     }

@@ -25,7 +25,7 @@ use crate::timed::machine::{Machine, Step, Store, thread_nanos};
 use crate::timed::pool::{Pool, VOLUME};
 use crate::{Checked, Violation, violated};
 
-/// What `select` may add to a write of a block, at most.
+/// Most nanoseconds that `select` may add to a write of a block.
 pub const MOST_NANOS: f64 = 1000.0;
 const BLOCK_BYTES: u64 = 4096;
 const MEMORY: u64 = 1 << 30;
@@ -39,10 +39,10 @@ const FILLING_BLOCKS: u64 = 256;
 const KNOWN_NUMBER: u32 = 1 << 20;
 const NEW_NUMBER: u32 = 1 << 29;
 
-/// What is measured.
+/// Kind of write that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind {
-    /// As tables name it.
+    /// Name for tables.
     pub name: &'static str,
     policy: Policy,
     is_known: bool,
@@ -57,7 +57,7 @@ pub const KINDS: [Kind; 5] = [
     Kind { name: "select, known", policy: Policy::SELECT, is_known: true },
 ];
 
-/// How much is measured.
+/// Extent of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Entries of the index.
@@ -97,12 +97,12 @@ impl Spread {
 }
 
 impl Results {
-    /// Of one kind.
+    /// Returns the spread of the times of one kind.
     pub fn spread(&self, kind: usize) -> Spread {
         Spread::of(self.nanos[kind].clone())
     }
 
-    /// Of the differences of two kinds, round by round.
+    /// Returns the spread of the differences of two kinds, round by round.
     pub fn difference(&self, more: usize, less: usize) -> Spread {
         Spread::of(self.nanos[more].iter().zip(&self.nanos[less]).map(|(more, less)| more - less).collect())
     }
@@ -127,7 +127,7 @@ pub fn measure(plan: &Plan, sizes: &[u64]) -> Checked<Vec<Results>> {
 }
 
 impl Bench {
-    /// An engine with a quarter of its index full of contents that are on the store: what is new while it is measured needs room, too.
+    /// Creates an engine with a quarter of its index full of contents that are on the store: new contents need room in it while they are measured, too.
     fn new(plan: &Plan) -> Checked<Bench> {
         let known_blocks = u64::from(plan.index_entries) / 4;
         let bytes = ((known_blocks + SCRATCH_BLOCKS) * BLOCK_BYTES).next_multiple_of(1 << 30);
@@ -195,7 +195,7 @@ impl Bench {
         Ok(results)
     }
 
-    /// So many requests. (By itself, so that a profiler finds it.)
+    /// Writes `requests` requests and waits for their answers. (Not inlined, so that a profiler finds it.)
     #[inline(never)]
     fn batch(&mut self, is_known: bool, requests: u64, blocks: u64) -> Checked {
         for _ in 0..requests {
@@ -205,7 +205,7 @@ impl Bench {
         self.drain()
     }
 
-    /// Where to write next, and what: the first block and its content.
+    /// Draws the next write: its first block and the number of its content.
     fn next_write(&mut self, is_known: bool, blocks: u64) -> (u64, u32) {
         // Never beside one another: joined, they would be longer runs than those that are known, and the index would name
         // the copies that are overwritten soon.
@@ -234,7 +234,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Until one more request may be under way.
+    /// Steps until one more request may be in flight.
     fn make_room(&mut self) -> Checked {
         while self.under_way >= DEPTH || !self.machine.engine.can_submit() {
             self.step()?;
@@ -260,7 +260,7 @@ impl Bench {
     }
 }
 
-/// What the policy takes for each block of a request of so many blocks, all of them known, in nanoseconds.
+/// Measures the time in nanoseconds that the policy takes for each block of a request of `blocks` blocks, all of them known.
 pub fn decide(blocks: usize, rounds: usize) -> Spread {
     const CALLS: usize = 10_000;
     let lookups: Vec<Lookup> = (0..blocks as u64).map(|at| Lookup::Known(7 + at)).collect();
@@ -275,7 +275,7 @@ pub fn decide(blocks: usize, rounds: usize) -> Spread {
     Spread::of((0..rounds).map(round).collect())
 }
 
-/// What is too much, in words.
+/// Describes each difference that exceeds [`MOST_NANOS`].
 pub fn excesses(all: &[Results]) -> Vec<String> {
     let mut found = Vec::new();
     for results in all {
@@ -292,7 +292,7 @@ pub fn excesses(all: &[Results]) -> Vec<String> {
     found
 }
 
-/// The table, in Markdown.
+/// Formats the results as a table in Markdown.
 pub fn table(all: &[Results], decide: &[Spread]) -> String {
     let mut text = String::from("\n| ns of the processor for each 4 KiB |");
     for results in all {
@@ -318,5 +318,5 @@ pub fn table(all: &[Results], decide: &[Spread]) -> String {
     text
 }
 
-/// Where the table begins in the document.
+/// Line of the document at which the table begins.
 pub const BEGIN: &str = "<!-- made by `sim cost` -->";

@@ -18,7 +18,7 @@ use crate::timed::machine::{Machine, Store};
 use crate::timed::pool::{Pool, VOLUME};
 use crate::{Checked, Violation, violated};
 
-/// What the server has.
+/// Bytes of memory of the server.
 const MEMORY: u64 = 256 << 20;
 /// The volume, all of it mapped, and as much again.
 const BYTES: u64 = 1 << 30;
@@ -41,12 +41,12 @@ const ROUNDS: u64 = 6;
 /// Rounds of overwriting half of the scratch blocks, before anything else.
 const AGING_ROUNDS: u64 = 4;
 
-/// What a request is.
+/// Kinds of request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Work {
     /// A write of contents that are new.
     New,
-    /// The same, each write behind the one before it.
+    /// The same as [`Work::New`], each write behind the one before it.
     InOrder,
     /// A write of contents that are known.
     Known,
@@ -106,10 +106,10 @@ const PATHS: [Path; 23] = [
     path("128 KiB write, full, known", Policy::Full, 32, Work::Known),
 ];
 
-/// What was counted of one kind of request.
+/// Counts for one kind of request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Count {
-    /// As tables name it.
+    /// Name for tables.
     pub name: String,
     /// Requests.
     pub requests: u64,
@@ -134,13 +134,13 @@ pub fn count(only: &str) -> Checked<Vec<Count>> {
     Ok(counts)
 }
 
-/// Marks where what counts begins and ends: callgrind divides what it counts here.
+/// Separates counted work from other work: callgrind divides its counts here.
 #[inline(never)]
 fn mark() {
     std::hint::black_box(());
 }
 
-/// What the engine allocates in some work.
+/// Counts the allocations of the engine in some work.
 fn counted(bench: &mut Bench, work: impl FnOnce(&mut Bench) -> Checked) -> Checked<u64> {
     mark();
     let before = bench.machine.allocations;
@@ -186,7 +186,7 @@ impl Bench {
         self.machine.command(Command::Settle)
     }
 
-    /// A batch that counts, after others like it, and the checkpoint after it.
+    /// Counts a batch after others like it, and the checkpoint after it. Fails if a checkpoint comes in between.
     fn count(&mut self, path: Path, counts: &mut Vec<Count>) -> Checked {
         let policy = Some(Some(path.policy));
         self.machine.command(Command::SetVolume {
@@ -297,7 +297,7 @@ impl Bench {
     }
 }
 
-/// The table, in Markdown.
+/// Formats the counts as a table in Markdown.
 pub fn table(counts: &[Count]) -> String {
     let mut text = String::from("\n| request | allocations for each |\n|---|---|\n");
     for count in counts {

@@ -22,13 +22,12 @@ pub const PER_SECOND: u64 = 10_000;
 const REST: Nanos = 60 * SECOND;
 const SECOND: Nanos = 1_000_000_000;
 const LOOK_EVERY: Nanos = SECOND / 20;
-/// What the pools have room for beyond what is mapped: much, and less than the load writes: it
-/// needs slots that come back.
+/// Bytes that the pools have room for beyond the mapped ones: many, and fewer than the load writes, which then needs slots that are freed.
 pub const SPARES: [u64; 2] = [64 << 30, 1 << 28];
-/// What mkfs discards at once.
+/// Bytes that mkfs discards at once.
 const RANGE_BYTES: u64 = 4 << 30;
 
-/// How the second volume goes.
+/// Ways to discard the second volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// It is deleted.
@@ -43,7 +42,7 @@ impl Way {
     /// All of them.
     pub const ALL: [Way; 3] = [Way::Delete, Way::Ranges, Way::Trim];
 
-    /// As tables name it.
+    /// Returns its name for tables.
     pub fn name(self) -> &'static str {
         match self {
             Way::Delete => "volume delete",
@@ -67,7 +66,7 @@ impl Way {
 /// Latencies of a stretch of time, and what else happened in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch {
-    /// p50, p99 and p99.9 of each class of requests.
+    /// Latencies of each class of requests: p50, p99 and p99.9.
     pub latencies: [[Nanos; 3]; 3],
     /// Checkpoints.
     pub checkpoints: u64,
@@ -84,7 +83,7 @@ pub struct Results {
     pub blocks: u64,
     /// Bytes that were free before.
     pub spare_bytes: u64,
-    /// How.
+    /// Way of the discard.
     pub way: Way,
     /// Before.
     pub before: Stretch,
@@ -96,19 +95,19 @@ pub struct Results {
     pub unanswered: u64,
     /// Blocks freed a second.
     pub freed_per_second: u64,
-    /// What status says is still to be looked at: at most, and at the end.
+    /// Discarded blocks that are still to be processed, from the status: at most, and at the end.
     pub discarded_blocks: [u64; 2],
 }
 
-/// Runs a discard of so many bytes in each way, in pools with so much room beside.
+/// Measures a discard of `bytes` bytes in each way, in pools with `spare_bytes` of room beside.
 pub fn measure_all(bytes: u64, spare_bytes: u64, seconds: u64, processor: bool) -> Checked<Vec<Results>> {
     let pool = Pool::with_other(LOADED_BYTES, bytes, spare_bytes);
     let pool = Rc::new(pool.map_err(|why| Violation(format!("no pool of {bytes} bytes: {why}")))?);
     Way::ALL.into_iter().map(|way| measure(&pool, spare_bytes, way, seconds, processor)).collect()
 }
 
-/// Runs one discard, with latencies taken for so many virtual seconds before and after it. With `processor`
-/// the time that the engine takes is measured.
+/// Measures one discard, with latencies taken for `seconds` virtual seconds before and after it. With `processor` the time that the engine takes is
+/// measured.
 pub fn measure(pool: &Rc<Pool>, spare_bytes: u64, way: Way, seconds: u64, processor: bool) -> Checked<Results> {
     let limits = Limits::for_memory(MEMORY, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory")))?;
@@ -148,7 +147,7 @@ pub fn measure(pool: &Rc<Pool>, spare_bytes: u64, way: Way, seconds: u64, proces
     })
 }
 
-/// So many seconds under load, with a look at the machine every now and then.
+/// Serves the load for `seconds` seconds, with a look at the machine every twentieth of a second.
 fn stretch(
     clients: &mut Clients,
     machine: &mut Machine,

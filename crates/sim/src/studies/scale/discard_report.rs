@@ -13,7 +13,7 @@ const MOST_TIMES: u64 = 2;
 /// The longest that a request to discard or delete may take, in nanoseconds: about what a durable write takes.
 const LONGEST_ANSWER: Nanos = 10_000_000;
 
-/// Where the table begins in the document.
+/// Line of the document at which the table begins.
 pub const BEGIN: &str = "<!-- made by `sim discard` -->";
 
 fn name(class: Class) -> &'static str {
@@ -28,7 +28,7 @@ fn title(results: &Results) -> String {
     format!("{} free, {}", size_name(results.spare_bytes), results.way.name())
 }
 
-/// What exceeds the constants, in words.
+/// Describes each figure that exceeds the constants.
 pub fn excesses(results: &Results) -> Vec<String> {
     let mut found = Vec::new();
     for (class, (before, during)) in
@@ -51,7 +51,7 @@ pub fn excesses(results: &Results) -> Vec<String> {
     found
 }
 
-/// The table, in Markdown.
+/// Formats the results as a table in Markdown.
 pub fn table(all: &[Results]) -> String {
     let mut text = String::from(
         "\n| free before | discarded | read | write | durable write | requests | longest | freed a second | hours for all | discarded blocks |\n",
@@ -80,7 +80,7 @@ pub fn table(all: &[Results]) -> String {
     text
 }
 
-/// Time of the processor before and during each discard.
+/// Formats the time of the processor before and during each discard.
 pub fn processor_table(all: &[Results]) -> String {
     let mut text =
         String::from("real time of the processor in calls of the engine: average and longest in us, calls over 1 ms\n");

@@ -25,7 +25,7 @@ const VERIFIED: usize = 20_000;
 /// The most blocks of metadata for a block written.
 pub const MOST: f64 = 0.3;
 
-/// What is measured.
+/// Scope of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Bytes mapped.
@@ -36,12 +36,12 @@ pub struct Plan {
     pub fraction: u32,
 }
 
-/// What was found out.
+/// Results of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Results {
-    /// What was measured.
+    /// Plan that was measured.
     pub plan: Plan,
-    /// How the engine's memory was divided.
+    /// Division of the engine's memory.
     pub limits: Limits,
     /// Blocks written while it counted.
     pub blocks: u64,
@@ -58,7 +58,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Blocks of metadata for a block written.
+    /// Divides a count of metadata blocks by the blocks written.
     pub fn each(&self, pages: u64) -> f64 {
         pages as f64 / self.blocks.max(1) as f64
     }
@@ -125,7 +125,7 @@ pub fn measure(plan: Plan) -> Checked<Results> {
     Ok(Results { plan, limits, blocks, pages, checkpoints, processor, memory: watch.memory, opening })
 }
 
-/// Memory of an engine for one part in so many of a pool. Buffers are for requests, and stay.
+/// Scales the memory of an engine to one part in `fraction` of a pool. Buffers are for requests, and stay.
 fn a_part_of(limits: Limits, fraction: u32) -> Limits {
     let chunk = limits.index_chunk;
     Limits {
@@ -137,13 +137,13 @@ fn a_part_of(limits: Limits, fraction: u32) -> Limits {
     }
 }
 
-/// What exceeds what docs/performance.md states.
+/// Describes the excess over the figure in docs/performance.md, if there is one.
 pub fn excess(results: &Results) -> Option<String> {
     let each = results.each(results.pages.sum());
     (each > MOST).then(|| format!("{each:.3} blocks of metadata for a block written, {MOST} allowed"))
 }
 
-/// The table, in Markdown.
+/// Formats the results as a table in Markdown.
 pub fn table(results: &Results) -> String {
     let Results { plan, limits, blocks, pages, checkpoints, processor, memory, opening } = results;
     let mut text = String::from("\n| blocks of metadata for a random write of 4 KiB | |\n|---|---|\n");
@@ -183,5 +183,5 @@ pub fn table(results: &Results) -> String {
     text
 }
 
-/// Where the table begins in the document.
+/// Line of the document at which the table begins.
 pub const BEGIN: &str = "<!-- made by `sim metadata` -->";

@@ -24,7 +24,7 @@ pub const MEMORY: u64 = 512 << 20;
 /// The delta at every size: less than the memory allows, so that checkpoints come often, and as much at every size. What a
 /// checkpoint costs is spread over fewer requests than it would be, so the costs are on the high side.
 pub const DELTA_ENTRIES: u32 = 1 << 14;
-/// What the pool has room for beyond what is mapped.
+/// Bytes that the pool has room for beyond the mapped ones.
 const SPARE_BYTES: u64 = 2 << 30;
 /// Checkpoints that a workload of writes goes through before it counts, and while it does.
 const WARM_UP_CHECKPOINTS: u64 = 1;
@@ -41,12 +41,11 @@ const FLUSHES: u64 = 1_000;
 /// Blocks written before the last flush that are read after a crash.
 const VERIFIED: usize = 2_000;
 
-/// What a server keeps of its memory for itself: 4 MiB of staging, and for connections a sixteenth and a sixty-fourth
-/// (docs/memory.md).
+/// Memory that a server keeps for itself: 4 MiB of staging, and for connections a sixteenth and a sixty-fourth (docs/memory.md).
 const STAGING_BYTES: u64 = 4 << 20;
 const CONNECTION_SHARES: [u64; 2] = [16, 64];
 
-/// How a crash comes about.
+/// Kinds of crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crash {
     /// After random writes, with about as many mappings in the journal as there can be; nothing is lost. So everything since
@@ -77,7 +76,7 @@ pub struct Opening {
     pub nanos: Nanos,
     /// Commands to the drive.
     pub commands: u64,
-    /// What the engine says of it.
+    /// Report of the engine about its recovery.
     pub recovered: Recovered,
 }
 
@@ -94,7 +93,7 @@ pub struct Results {
     pub memory: u64,
 }
 
-/// Runs everything at one size. With `audit`, the whole pool is audited before and after: for small pools.
+/// Measures everything at one size. With `audit`, the whole pool is audited before and after: for small pools.
 pub fn measure(bytes: u64, audit: bool) -> Checked<Results> {
     let pool = Pool::new(bytes, SPARE_BYTES).map_err(|why| Violation(format!("no pool of {bytes} bytes: {why}")))?;
     let memory_limits = Limits::for_memory(MEMORY, &pool.parameters.geometry)
@@ -136,8 +135,8 @@ pub fn measure(bytes: u64, audit: bool) -> Checked<Results> {
     Ok(Results { bytes, costs, openings, memory })
 }
 
-/// What one request costs, once the caches are what the workload makes them. Of writes, over whole checkpoints: from the end of
-/// one to the end of another.
+/// Measures the cost of one request, once the caches are in the workload's steady state. For writes, over whole checkpoints: from the end of one to the
+/// end of another.
 fn cost(clients: &mut Clients, machine: &mut Machine, workload: Workload) -> Checked<Cost> {
     let cost = if workload.writes() {
         let checkpoints = |machine: &Machine| machine.engine.counters().checkpoints;

@@ -19,12 +19,12 @@ use crate::timed::machine::{Machine, Processor, Store};
 use crate::timed::pool::{Doubles, Pool, VOLUME};
 use crate::{Checked, Violation};
 
-/// What a pass with sweeps reads and writes of each block in use, at most: once its summary, of which a page has 170,
-/// and twice, written and read, what the workspace has of it, 131 a page. A tenth more for interior pages, the space map and checkpoints.
+/// Most bytes that a pass with sweeps reads and writes for each block in use: its summary once, of which a page has 170, and its entry in the workspace
+/// twice, written and read, 131 a page. A tenth more for interior pages, the space map and checkpoints.
 const MOST_BYTES_A_BLOCK: f64 = 1.1 * (4096.0 / 170.0 + 2.0 * 4096.0 / 131.0);
 
-/// What each block that is shared may cost beside that, in pages: if it is one of a run of 64 or more, and if it is not. In order, blocks
-/// share leaves of maps, counts and space map; else the slot that stays has pages of its own.
+/// Most pages that each block that is shared may cost beside that, if it is one of a run of 64 or more, and if it is not. In order, blocks share leaves
+/// of maps, counts and space map; else the slot that stays has pages of its own.
 const MOST_PAGES_IN_RUNS: f64 = 0.3;
 const MOST_PAGES_ALONE: f64 = 4.0;
 const LONG_RUN: u64 = 64;
@@ -32,7 +32,7 @@ const LONG_RUN: u64 = 64;
 /// Steps of the model between two looks.
 const LOOK_EVERY: u32 = 256;
 
-/// What is measured.
+/// Scope of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Bytes mapped.
@@ -43,16 +43,16 @@ pub struct Plan {
     pub memory: u64,
     /// Blocks that hold what an earlier one does.
     pub doubles: Doubles,
-    /// Whether runs stay whole.
+    /// Rule for runs: whether they stay whole.
     pub keep_runs: KeepRuns,
 }
 
-/// What was found out.
+/// Results of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Results {
-    /// What was measured.
+    /// Plan that was measured.
     pub plan: Plan,
-    /// How the pass went.
+    /// Status of the pass when it had finished.
     pub dedup: DedupStatus,
     /// Bytes of the device, read and written.
     pub bytes: [u64; 2],
@@ -67,7 +67,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Bytes of the device that the pass cost for each block in use.
+    /// Returns the bytes of the device that the pass cost for each block in use.
     pub fn bytes_a_block(&self) -> f64 {
         (self.bytes[0] + self.bytes[1]) as f64 / self.blocks_in_use()
     }
@@ -76,7 +76,8 @@ impl Results {
         (self.plan.bytes / 4096) as f64
     }
 
-    /// Bytes that it may cost for each block in use. With the pages, the slot that is kept is read, for each block that comes to share it at most.
+    /// Returns the most bytes that it may cost for each block in use. Beside the pages, the slot that is kept is read, at most once for each block that
+    /// comes to share it.
     fn most_bytes_a_block(&self) -> f64 {
         let pages = if self.plan.doubles.run >= LONG_RUN { MOST_PAGES_IN_RUNS } else { MOST_PAGES_ALONE };
         MOST_BYTES_A_BLOCK + self.dedup.shared_blocks as f64 * (pages + 1.0) * 4096.0 / self.blocks_in_use()

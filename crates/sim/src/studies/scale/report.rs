@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::studies::scale::{Crash, Results};
 use crate::timed::load::{Cost, Workload};
 
-/// What one request may cost, at any size.
+/// Most that one request may cost, at any size.
 #[derive(Clone, Copy, Debug)]
 pub struct Most {
     /// Pages of trees looked at.
@@ -16,7 +16,7 @@ pub struct Most {
     pub commands: f64,
 }
 
-/// The most that a request of a workload may cost. docs/performance.md has the reasons.
+/// Returns the most that a request of a workload may cost. docs/performance.md has the reasons.
 pub fn most(workload: Workload) -> Most {
     match workload {
         Workload::RandomRead => Most { page_visits: 16.0, steps: 5.0, commands: 4.0 },
@@ -29,10 +29,10 @@ pub fn most(workload: Workload) -> Most {
 /// The longest that opening after a crash may take, in nanoseconds.
 pub const LONGEST_OPENING: u64 = 1_000_000_000;
 
-/// Where the tables begin in the document.
+/// Line of the document at which the tables begin.
 pub const BEGIN: &str = "<!-- made by `sim scale` -->";
 
-/// What exceeds the constants, in words.
+/// Describes each figure that exceeds the constants.
 pub fn excesses(results: &Results) -> Vec<String> {
     let mut found = Vec::new();
     let size = size_name(results.bytes);
@@ -55,7 +55,7 @@ pub fn excesses(results: &Results) -> Vec<String> {
     found
 }
 
-/// The tables, in Markdown.
+/// Formats the results as tables in Markdown.
 pub fn tables(all: &[Results]) -> String {
     let mut text = String::new();
     for workload in Workload::ALL {
@@ -107,7 +107,7 @@ fn row(bytes: u64, cost: &Cost) -> String {
     )
 }
 
-/// A size as one writes it.
+/// Formats a size in TiB, GiB or MiB.
 pub fn size_name(bytes: u64) -> String {
     match bytes {
         _ if bytes.is_multiple_of(1 << 40) => format!("{} TiB", bytes >> 40),

@@ -15,7 +15,7 @@ fn sync(disk: &mut Disk, id: u32) {
     disk.complete_sync(id);
 }
 
-/// Every content that block 0 can have after a crash.
+/// Returns every content of block 0 after 400 crashes.
 fn outcomes(disk: &Disk, cut: Cut) -> BTreeSet<[u32; 8]> {
     let outcome = |seed| {
         let mut crashed = disk.clone();

@@ -140,7 +140,7 @@ fn the_swarm_joins_writes_and_looks_beside_what_it_finds() {
         let word = Generator::new(&run.config.clone(), seed, false).operations(200);
         run.perform(&word).unwrap();
         joined += run.world.engine.write_counts().joined_requests;
-        pages += run.world.engine.neighbour_counts().pages;
+        pages += run.world.engine.index_prefetch_counts().pages;
     }
     assert!(joined > 100 && pages > 100, "{joined} joined, {pages} pages");
 }

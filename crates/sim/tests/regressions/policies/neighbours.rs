@@ -6,7 +6,7 @@ use super::roomy;
 use crate::bench::{Bench, SECOND};
 
 fn counts(bench: &Bench) -> IndexPrefetchCounts {
-    bench.world.engine.neighbour_counts()
+    bench.world.engine.index_prefetch_counts()
 }
 
 const BEFORE: IndexPrefetchCounts = IndexPrefetchCounts { pages: 1, loads: 0, entries: 0, hits: 0 };
