@@ -81,5 +81,15 @@ class Links(unittest.TestCase):
         self.assertEqual(wrong, [])
 
 
+    def test_questions_of_a_new_maintainer_lead_to_their_files(self):
+        """CONTRIBUTING.md, "Where things are": each file has the term that one would search for."""
+        with open(os.path.join(ROOT, "CONTRIBUTING.md"), encoding="utf-8") as file:
+            rows = re.findall(r"^\| .*\? \| (.+) \| `(.+)` \|$", file.read(), re.M)
+        self.assertGreaterEqual(len(rows), 10)
+        for term, path in rows:
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                self.assertIn(term.lower(), file.read().lower(), path)
+
+
 if __name__ == "__main__":
     unittest.main()
