@@ -12,7 +12,7 @@ use crate::api::BufferId;
 
 /// State of a block in a buffer: its origin, and its fate after the write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum BufferState {
     /// It is in its slot, or there is none.
     Known,
     /// On its way to its slot, and into the read cache.
@@ -27,7 +27,7 @@ pub(crate) struct Buffers {
     free: Vec<BufferId>,
     /// Buffers that hold payload on its way in: received, or not yet written to a slot.
     incoming: u32,
-    states: Vec<State>,
+    states: Vec<BufferState>,
     /// Check bits that the map must have for the block in each buffer.
     checks: Vec<u32>,
     limit: u32,
@@ -45,7 +45,7 @@ impl Buffers {
             holds: vec![0; count as usize],
             free: (0..count).rev().map(BufferId).collect(),
             incoming: 0,
-            states: vec![State::Known; count as usize],
+            states: vec![BufferState::Known; count as usize],
             checks: vec![0; count as usize],
             limit,
             count,
@@ -61,7 +61,7 @@ impl Buffers {
         self.free.retain(|buffer| buffer.0 < count);
         let numbers = self.holds.len().max(count as usize);
         self.holds.resize(numbers, 0);
-        self.states.resize(numbers, State::Known);
+        self.states.resize(numbers, BufferState::Known);
         self.checks.resize(numbers, 0);
         let free = (before..count).rev().filter(|&number| self.holds[number as usize] == 0);
         self.free.extend(free.map(BufferId));
@@ -119,23 +119,23 @@ impl Buffers {
     /// Counts the buffer as incoming until [`Buffers::arrived`] (or until it is free).
     pub(crate) fn set_incoming(&mut self, buffer: BufferId) {
         let state = &mut self.states[buffer.0 as usize];
-        if *state == State::Known {
-            *state = State::Incoming;
+        if *state == BufferState::Known {
+            *state = BufferState::Incoming;
             self.incoming += 1;
         }
     }
 
     /// Makes an incoming block leave memory as soon as it is in its slot.
     pub(crate) fn pass(&mut self, buffer: BufferId) {
-        assert_ne!(self.states[buffer.0 as usize], State::Known);
-        self.states[buffer.0 as usize] = State::Passing;
+        assert_ne!(self.states[buffer.0 as usize], BufferState::Known);
+        self.states[buffer.0 as usize] = BufferState::Passing;
     }
 
     /// Notes that the block is in its slot; returns true if it shall stay in memory.
     pub(crate) fn arrived(&mut self, buffer: BufferId) -> bool {
-        let state = core::mem::replace(&mut self.states[buffer.0 as usize], State::Known);
-        self.incoming -= u32::from(state != State::Known);
-        state != State::Passing
+        let state = core::mem::replace(&mut self.states[buffer.0 as usize], BufferState::Known);
+        self.incoming -= u32::from(state != BufferState::Known);
+        state != BufferState::Passing
     }
 
     /// Sets the check bits of the block that the buffer holds.

@@ -38,7 +38,7 @@ const PATIENCE: Nanos = 2_000_000_000;
 
 /// A write that waits for room.
 #[derive(Clone, Copy)]
-struct Kept {
+struct RefusedWrite {
     io: IoId,
     /// Time at which it first found none.
     since: Nanos,
@@ -57,9 +57,9 @@ enum Round {
 pub(crate) struct NoRoom {
     round: Round,
     /// Not with the driver, in the order in which they came back.
-    kept: Vec<Kept>,
+    kept: Vec<RefusedWrite>,
     /// With the driver once more.
-    tried: Vec<Kept>,
+    tried: Vec<RefusedWrite>,
     /// The last record that was complete when the round before ended.
     complete: u64,
     /// A write has found no room for so long that changes are refused.
@@ -129,7 +129,7 @@ impl Engine {
             self.no_room.round = Round::Waiting(self.pool.now + PAUSE);
             self.no_room.complete = self.pool.journal.complete;
         }
-        self.no_room.kept.push(Kept { io, since: before.map_or(self.pool.now, |before| before.since) });
+        self.no_room.kept.push(RefusedWrite { io, since: before.map_or(self.pool.now, |before| before.since) });
         true
     }
 

@@ -366,7 +366,7 @@ impl Engine {
         volume: usize,
         key: Key,
         end: Key,
-        known: &mut Known,
+        known: &mut ExtentState,
     ) -> Result<(bool, Key, u64), Unresolved> {
         let next = Key(key.0 + 1);
         let mut steps = 1 + self.search_point(key, end, known);
@@ -433,7 +433,7 @@ impl Engine {
 
     /// Finds where the next point of the deltas is from `key` on, at `end` if there is none before, where that is worth a walk of all
     /// points: they are in no order. Returns the steps that it took.
-    fn search_point(&self, key: Key, end: Key, known: &mut Known) -> u64 {
+    fn search_point(&self, key: Key, end: Key, known: &mut ExtentState) -> u64 {
         if known.point.is_some_and(|point| key <= point) {
             return 0;
         }
@@ -460,7 +460,7 @@ impl Engine {
         let (mut steps, most) = (0, self.extent_steps());
         // Also of what was found before it waited.
         let limit = u64::from(limit).min(most) as usize;
-        let (mut found, mut outcome) = (Known::default(), Ok(()));
+        let (mut found, mut outcome) = (ExtentState::default(), Ok(()));
         let stop = Key(Key::new(volume, 0).0 + end);
         while lba < end && steps < most {
             let (hole, next, took) = match self.extent_at(index, Key::new(volume, lba), stop, &mut found) {
@@ -507,7 +507,7 @@ impl Engine {
 
 /// State that a request for extents keeps from the blocks before: all of it holds as long as nothing changes.
 #[derive(Default)]
-struct Known {
+struct ExtentState {
     leaf: LastLeaf,
     /// Its number.
     number: Option<u64>,

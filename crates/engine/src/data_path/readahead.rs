@@ -36,14 +36,14 @@ pub(crate) struct ReadAhead {
     works: bool,
     reads_in_flight: usize,
     /// For the step that is being taken: slots with what the map says of their digests, the block of the volume of each, ...
-    wanted: Vec<Wanted>,
-    sorted: Vec<Wanted>,
+    wanted: Vec<WantedBlock>,
+    sorted: Vec<WantedBlock>,
     buffers: Vec<BufferId>,
 }
 
 /// A block that is to be read ahead.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct WantedBlock {
     slot: Slot,
     check: u32,
     lba: u64,
@@ -109,7 +109,7 @@ impl Engine {
             match self.pool.resolve_after(volume, Key::new(id, lba), &mut leaf) {
                 Ok(entry) => {
                     if let Some(slot) = entry.slot().filter(|&slot| !self.is_at_hand(slot, entry.check())) {
-                        wanted.push(Wanted { slot, check: entry.check(), lba });
+                        wanted.push(WantedBlock { slot, check: entry.check(), lba });
                     }
                     lba += 1;
                 }
@@ -157,7 +157,7 @@ impl Engine {
     }
 
     /// Reads the first of these blocks, as many as come in a few reads: up to which block of the volume, unless it is all.
-    fn read_wanted(&mut self, wanted: &mut Vec<Wanted>) -> Option<u64> {
+    fn read_wanted(&mut self, wanted: &mut Vec<WantedBlock>) -> Option<u64> {
         let mut end = None;
         let most = self.pool.device().window_reads as usize;
         self.read_wanted_replicas(wanted);
@@ -179,7 +179,7 @@ impl Engine {
         }
         let mut rest = &sorted[..];
         while let Some(first) = rest.first() {
-            let goes_on = |pair: &[Wanted]| {
+            let goes_on = |pair: &[WantedBlock]| {
                 self.follows(pair[0].slot, pair[1].slot) && pair[1].slot.0 - first.slot.0 < RUN_BLOCKS
             };
             let count = 1 + rest.windows(2).take_while(|pair| goes_on(pair)).count();
@@ -204,7 +204,7 @@ impl Engine {
     }
 
     /// Begins one read, over the blocks that lie between; false if there are no buffers for it.
-    fn read_ahead_run(&mut self, run: &[Wanted]) -> bool {
+    fn read_ahead_run(&mut self, run: &[WantedBlock]) -> bool {
         let (first, last) = (run[0].slot, run[run.len() - 1].slot);
         let length = (last.0 - first.0 + 1) as usize;
         let mut buffers = core::mem::take(&mut self.read_ahead.buffers);
@@ -236,12 +236,12 @@ impl Engine {
     }
 
     /// Takes out of `wanted` what has replicas, and reads these in the order of the volume, for which they were made.
-    fn read_wanted_replicas(&mut self, wanted: &mut Vec<Wanted>) {
+    fn read_wanted_replicas(&mut self, wanted: &mut Vec<WantedBlock>) {
         if !wanted.iter().any(|wanted| self.replica_of(wanted.slot).is_some()) {
             return;
         }
         let mut run = Run::default();
-        wanted.retain(|&Wanted { slot, check, .. }| {
+        wanted.retain(|&WantedBlock { slot, check, .. }| {
             if self.replica_of(slot).is_none() || self.pool.fills.contains_key(&slot) {
                 return true;
             }

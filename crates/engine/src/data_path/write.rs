@@ -448,7 +448,7 @@ impl Engine {
         let row = self.pool.device().row_blocks as usize;
         let in_row = row > 0 && self.requests.get(id).blocks.len() >= row;
         for at in 0..self.requests.get(id).blocks.len() {
-            self.change_block(id, at, Looked { offline, misses }, in_row);
+            self.change_block(id, at, SkippedLookups { offline, misses }, in_row);
         }
         self.pool.retire_dead();
         self.name_copies(id);
@@ -502,7 +502,7 @@ impl Engine {
         policy == Policy::Full && self.pool.disk_index.record.is_complete()
     }
 
-    fn change_block(&mut self, id: RequestId, at: usize, looked: Looked, in_row: bool) {
+    fn change_block(&mut self, id: RequestId, at: usize, looked: SkippedLookups, in_row: bool) {
         let block = self.requests.get(id).blocks[at];
         if block.unchanged {
             return;
@@ -587,7 +587,7 @@ impl Engine {
 
 /// Lookups for duplicates of a written block that were left out.
 #[derive(Clone, Copy)]
-struct Looked {
+struct SkippedLookups {
     /// Nowhere: the volume is offline.
     offline: bool,
     /// Into an index that is being filled.

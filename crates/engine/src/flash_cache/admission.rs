@@ -170,7 +170,7 @@ struct Heat {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Container {
     container: Option<u32>,
     /// Files that refer to it, as far as is known: at most [`UNKNOWN`].
     references: u16,
@@ -186,7 +186,7 @@ pub struct Admission {
     rules: Rules,
     container_bytes: u64,
     heats: Vec<Heat>,
-    places: Vec<Place>,
+    places: Vec<Container>,
     place_of: NearMap<u64, u32>,
     free: Vec<u32>,
     hand: usize,
@@ -205,7 +205,7 @@ impl Admission {
             Filter::Budget { bytes_per_day } => bytes_per_day,
             Filter::Off | Filter::Threshold(_) => 0,
         };
-        let empty = Place { container: None, references: 0, priority: 0, delay: 0 };
+        let empty = Container { container: None, references: 0, priority: 0, delay: 0 };
         Admission {
             rules,
             container_bytes,
@@ -323,7 +323,8 @@ impl Admission {
         }
         for &(place, container) in held {
             let delay = self.rules.delay;
-            self.places[place as usize] = Place { container: Some(container), references: UNKNOWN, priority: 1, delay };
+            self.places[place as usize] =
+                Container { container: Some(container), references: UNKNOWN, priority: 1, delay };
             self.place_of.insert(u64::from(container), place);
             self.note_copied(container);
         }
@@ -397,7 +398,7 @@ impl Admission {
     fn admit(&mut self, place: usize, container: u32, references: u16, evicted: Option<u32>) -> Verdict {
         // The filter has seen to it that there is as much, if there is a budget.
         let _ = self.budget.take(self.container_bytes);
-        self.places[place] = Place { container: Some(container), references, priority: 1, delay: self.rules.delay };
+        self.places[place] = Container { container: Some(container), references, priority: 1, delay: self.rules.delay };
         self.place_of.insert(u64::from(container), place as u32);
         Verdict::Admitted { place: place as u32, evicted }
     }

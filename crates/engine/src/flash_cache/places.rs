@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use crate::sizes::list_bytes;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum PlaceState {
     Free,
     Filled,
     Leaving,
@@ -27,7 +27,7 @@ struct Place {
     /// Reads under way.
     reads: u32,
     generation: u16,
-    state: State,
+    state: PlaceState,
 }
 
 /// All places. 12 bytes each, and four for each that is to be taken out of the log.
@@ -41,41 +41,41 @@ pub(crate) struct Places {
 impl Places {
     /// Makes `count` places, all free.
     pub(crate) fn new(count: u32) -> Places {
-        let free = Place { container: 0, reads: 0, generation: 0, state: State::Free };
+        let free = Place { container: 0, reads: 0, generation: 0, state: PlaceState::Free };
         Places { places: vec![free; count as usize], leaving: Vec::new(), filled: 0 }
     }
 
     /// Returns true if a place holds the container, of this generation.
     pub(crate) fn holds(&self, place: u32, container: u32, generation: u16) -> bool {
         let place = &self.places[place as usize];
-        place.state == State::Filled && (place.container, place.generation) == (container, generation)
+        place.state == PlaceState::Filled && (place.container, place.generation) == (container, generation)
     }
 
     /// Returns the container that a place holds.
     pub(crate) fn filled_by(&self, place: u32) -> Option<u32> {
         let place = &self.places[place as usize];
-        (place.state == State::Filled).then_some(place.container)
+        (place.state == PlaceState::Filled).then_some(place.container)
     }
 
     /// Returns true if a place may be written: it is free, and no read of it is under way.
     pub(crate) fn is_free(&self, place: u32) -> bool {
         let place = &self.places[place as usize];
-        place.state == State::Free && place.reads == 0
+        place.state == PlaceState::Free && place.reads == 0
     }
 
     /// Notes that a place has been filled, and that the log says so durably.
     pub(crate) fn fill(&mut self, place: u32, container: u32, generation: u16) {
         let place = &mut self.places[place as usize];
-        assert_eq!(place.state, State::Free);
-        *place = Place { container, generation, state: State::Filled, ..*place };
+        assert_eq!(place.state, PlaceState::Free);
+        *place = Place { container, generation, state: PlaceState::Filled, ..*place };
         self.filled += 1;
     }
 
     /// Stops reads of a place. If it was filled, it is queued for removal from the log.
     pub(crate) fn leave(&mut self, place: u32) {
         let at = &mut self.places[place as usize];
-        if at.state == State::Filled {
-            at.state = State::Leaving;
+        if at.state == PlaceState::Filled {
+            at.state = PlaceState::Leaving;
             self.filled -= 1;
             self.leaving.push(place);
         }
@@ -91,7 +91,7 @@ impl Places {
         let Places { places, leaving, .. } = self;
         let freed = leaving.drain(..count).map(|number| {
             let place = &mut places[number as usize];
-            place.state = State::Free;
+            place.state = PlaceState::Free;
             (number, place.container)
         });
         freed.collect()
@@ -109,7 +109,7 @@ impl Places {
 
     /// Returns the places that are filled: place, container, generation.
     pub(crate) fn filled(&self) -> impl Iterator<Item = (u32, u32, u16)> + '_ {
-        let filled = (0..).zip(&self.places).filter(|(_, place)| place.state == State::Filled);
+        let filled = (0..).zip(&self.places).filter(|(_, place)| place.state == PlaceState::Filled);
         filled.map(|(number, place)| (number, place.container, place.generation))
     }
 

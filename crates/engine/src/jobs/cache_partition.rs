@@ -74,7 +74,7 @@ pub struct CacheStatus {
 }
 
 /// A block that is copied to another buffer.
-struct Copy {
+struct BufferCopy {
     from: BufferId,
     into: BufferId,
 }
@@ -96,7 +96,7 @@ pub(crate) struct CachePartition {
     controller: Controller,
     index_ghosts: Ghosts,
     read_ghosts: ReadGhosts,
-    copies: BTreeMap<Slot, Copy>,
+    copies: BTreeMap<Slot, BufferCopy>,
     /// Blocks of answers that are being sent, and hold their buffers.
     pub(crate) answering: u32,
     /// True if a step can be taken at once.
@@ -416,7 +416,7 @@ impl CachePartition {
                 continue;
             };
             pool.buffers.hold(from);
-            self.copies.insert(slot, Copy { from, into });
+            self.copies.insert(slot, BufferCopy { from, into });
             // Nothing of the new buffer is kept.
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
             pool.metadata.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
@@ -425,7 +425,7 @@ impl CachePartition {
 
     /// Ends the copy of a block: the cache has it in the new buffer from now on, if it still has it at all.
     pub(crate) fn copied(&mut self, pool: &mut Pool, slot: Slot, result: Result<Outcome<'_>, IoError>) {
-        let Copy { from, into } = self.copies.remove(&slot).expect("a copy ends once");
+        let BufferCopy { from, into } = self.copies.remove(&slot).expect("a copy ends once");
         let (check, digest) = (pool.buffers.check(from), pool.cache.digest_in(from));
         let is_same = |content: BlockContent| {
             !content.zero && check_bits(content.digest) == check && digest.is_none_or(|digest| content.digest == digest)

@@ -69,7 +69,7 @@ pub struct Shared {
 }
 
 /// Result of the census for a volume.
-struct Counted {
+struct VolumeCount {
     volume: VolumeId,
     /// Share of shared slots; `None` if no draw met a leaf.
     shared: Option<Shared>,
@@ -84,8 +84,8 @@ pub(crate) struct Census {
     /// Number of unmerged mappings with which a checkpoint is asked for.
     merge_from: usize,
     /// Results, in the order of volumes.
-    counted: Vec<Counted>,
-    under_way: Option<Box<UnderWay>>,
+    counted: Vec<VolumeCount>,
+    under_way: Option<Box<CensusInProgress>>,
     /// Page that it waits for.
     waiting: Option<PageKey>,
     /// The pool's count of changed references when the last census began.
@@ -100,7 +100,7 @@ pub(crate) struct Census {
 }
 
 /// A census under way.
-struct UnderWay {
+struct CensusInProgress {
     began: Nanos,
     seen: u64,
     /// Volumes that are still to be counted, the next one last.
@@ -242,7 +242,7 @@ impl Census {
             let counting = under_way.volume.as_ref().map_or(0, |counting| {
                 list_bytes(&counting.frame) + list_bytes(&counting.below) + list_bytes(&counting.slots)
             });
-            size_of::<UnderWay>() as u64 + list_bytes(&under_way.volumes) + counting
+            size_of::<CensusInProgress>() as u64 + list_bytes(&under_way.volumes) + counting
         });
         list_bytes(&self.counted) + under_way
     }
@@ -286,7 +286,7 @@ impl Census {
         let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
         let (began, seen) = (pool.now, pool.changed_references());
         self.random.get_or_insert(Random(pool.metadata.page_seed));
-        self.under_way = Some(Box::new(UnderWay { began, seen, volumes, leaves, volume: None }));
+        self.under_way = Some(Box::new(CensusInProgress { began, seen, volumes, leaves, volume: None }));
         self.due = 0;
     }
 
@@ -298,7 +298,7 @@ impl Census {
         self.review(pool);
     }
 
-    fn note(&mut self, counted: Counted) {
+    fn note(&mut self, counted: VolumeCount) {
         match self.place(counted.volume) {
             Ok(at) => self.counted[at] = counted,
             Err(at) => self.counted.insert(at, counted),
@@ -324,7 +324,7 @@ impl Census {
             if let Some(at) = pool.volume_index(id) {
                 let (ppm, error_ppm) = sums.estimate(is_whole);
                 let shared = (is_whole || sums.leaves > 0).then_some(Shared { ppm, error_ppm, at: pool.now });
-                self.note(Counted { volume: id, shared, blocks: pool.volumes[at].logical_blocks_used });
+                self.note(VolumeCount { volume: id, shared, blocks: pool.volumes[at].logical_blocks_used });
             }
         }
         Ok(true)

@@ -31,7 +31,7 @@ const PAGES_AT_ONCE: u32 = 64;
 const BLOCKS_AT_ONCE: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum At {
+enum CopyStage {
     /// There is no flash, or it is used no more.
     Off,
     /// The page that is read next, counted over both halves together.
@@ -55,7 +55,7 @@ struct Half {
     holds: Vec<Option<(u32, u16)>>,
 }
 
-struct Copy {
+struct ContainerCopy {
     container: u32,
     generation: u16,
     place: u32,
@@ -71,7 +71,7 @@ struct Copy {
 
 /// The job that copies containers to flash.
 pub(crate) struct FlashCopies {
-    at: At,
+    at: CopyStage,
     /// True while an I/O of its own is under way.
     waits: bool,
     is_stuck: bool,
@@ -89,13 +89,13 @@ pub(crate) struct FlashCopies {
     reading: Option<Half>,
     /// Best half read so far, with its number.
     best: Option<(u32, Half)>,
-    copy: Option<Copy>,
+    copy: Option<ContainerCopy>,
 }
 
 impl FlashCopies {
     pub(crate) fn new() -> FlashCopies {
         FlashCopies {
-            at: At::Off,
+            at: CopyStage::Off,
             waits: false,
             is_stuck: false,
             half: 0,
@@ -118,7 +118,7 @@ impl Jobs {
         }
         if pool.has_flash() {
             self.flash = FlashCopies::new();
-            self.flash.at = At::Read(0);
+            self.flash.at = CopyStage::Read(0);
             self.flash.go(pool);
         }
     }
@@ -127,7 +127,7 @@ impl Jobs {
 impl Jobs {
     /// Returns true if nothing is under way of a flash that was there before.
     pub(crate) fn flash_is_at_rest(&self) -> bool {
-        self.flash.at == At::Off && !self.flash.waits
+        self.flash.at == CopyStage::Off && !self.flash.waits
     }
 
     /// Stops the use of the flash. I/O under way comes to its end first.
@@ -147,24 +147,26 @@ impl FlashCopies {
             return self.stop(pool);
         }
         match self.at {
-            At::Off | At::Rest | At::CopyRead => {}
-            At::Read(page) => self.read_log(pool, page),
-            At::Rewrite(0) if pool.another_flash_is_believed() => {
+            CopyStage::Off | CopyStage::Rest | CopyStage::CopyRead => {}
+            CopyStage::Read(page) => self.read_log(pool, page),
+            CopyStage::Rewrite(0) if pool.another_flash_is_believed() => {
                 // Its log may be on this very device. The checkpoint moves the engine on.
                 self.is_stuck = true;
                 let asks = !pool.want_checkpoint && pool.under_way.is_none();
                 pool.want_checkpoint |= asks;
                 pool.needs_pump |= asks;
             }
-            At::Rewrite(page) => self.write_page(pool, page),
-            At::Append => self.write_page(pool, self.next),
-            At::RewriteSync | At::AppendSync | At::CopySync => self.begin(pool, IoOp::Sync, 0, 0, &[]),
-            At::CopyWrite => self.write_part(pool),
+            CopyStage::Rewrite(page) => self.write_page(pool, page),
+            CopyStage::Append => self.write_page(pool, self.next),
+            CopyStage::RewriteSync | CopyStage::AppendSync | CopyStage::CopySync => {
+                self.begin(pool, IoOp::Sync, 0, 0, &[])
+            }
+            CopyStage::CopyWrite => self.write_part(pool),
         }
     }
 
     fn stop(&mut self, pool: &mut Pool) {
-        self.at = At::Off;
+        self.at = CopyStage::Off;
         if let Some(copy) = self.copy.take() {
             copy.buffers.into_iter().for_each(|buffer| pool.buffers.release(buffer));
         }
@@ -216,7 +218,7 @@ impl FlashCopies {
         {
             self.best = Some((half, read));
         }
-        self.at = At::Read(half * log.shape.half + (within + PAGES_AT_ONCE).min(log.shape.half));
+        self.at = CopyStage::Read(half * log.shape.half + (within + PAGES_AT_ONCE).min(log.shape.half));
     }
 
     /// Ends the reading of the log: copies that may still be valid are read from flash from here on, and go to the other half.
@@ -251,7 +253,7 @@ impl FlashCopies {
             .map(|(place, container, generation)| Record { place, holds: Some((container, generation)) })
             .collect();
         self.forgets = flash.places().leaving().len();
-        (self.half, self.round, self.at) = (1 - self.half, self.round + 1, At::Rewrite(0));
+        (self.half, self.round, self.at) = (1 - self.half, self.round + 1, CopyStage::Rewrite(0));
         self.go(pool);
     }
 
@@ -265,7 +267,7 @@ impl FlashCopies {
         };
         let all = log.shape.pages_for(self.records.len() as u32);
         let (first_pages, from) = match self.at {
-            At::Rewrite(at) => (all, at as usize * log.shape.per_page()),
+            CopyStage::Rewrite(at) => (all, at as usize * log.shape.per_page()),
             _ => (1, 0),
         };
         let records = &self.records[from..self.records.len().min(from + log.shape.per_page())];
@@ -283,7 +285,7 @@ impl FlashCopies {
     fn log_written(&mut self, pool: &mut Pool, is_new_round: bool) {
         let Some(flash) = pool.flash_mut() else { return };
         flash.forgotten(core::mem::take(&mut self.forgets));
-        self.at = At::Rest;
+        self.at = CopyStage::Rest;
         if is_new_round {
             self.next = flash.log().shape.pages_for(self.records.len() as u32);
             flash.stamped();
@@ -309,7 +311,7 @@ impl FlashCopies {
         if let Some(copy) = self.copy.as_ref().filter(|copy| copy.is_complete) {
             self.records.push(Record { place: copy.place, holds: Some((copy.container, copy.generation)) });
         }
-        self.at = At::Append;
+        self.at = CopyStage::Append;
         self.go(pool);
     }
 
@@ -327,7 +329,7 @@ impl FlashCopies {
             return self.append(pool);
         }
         match &self.copy {
-            Some(copy) if flash.places().is_free(copy.place) => self.at = At::CopyRead,
+            Some(copy) if flash.places().is_free(copy.place) => self.at = CopyStage::CopyRead,
             Some(_) => {}
             None => self.choose_container(pool),
         }
@@ -363,7 +365,8 @@ impl FlashCopies {
             if let Some(place) = place {
                 flash.evict(place, at_once);
                 let (proofs, buffers) = (Vec::new(), Vec::new());
-                self.copy = Some(Copy { container, generation, place, done: 0, is_complete: false, proofs, buffers });
+                self.copy =
+                    Some(ContainerCopy { container, generation, place, done: 0, is_complete: false, proofs, buffers });
                 pool.needs_pump = true;
                 return;
             }
@@ -377,7 +380,7 @@ impl FlashCopies {
                 flash.give_up(copy.container);
             }
         }
-        self.at = At::Rest;
+        self.at = CopyStage::Rest;
         pool.needs_pump = true;
     }
 
@@ -444,7 +447,7 @@ impl FlashCopies {
         copy.done += copy.buffers.len() as u32;
         copy.buffers.drain(..).for_each(|buffer| pool.buffers.release(buffer));
         let is_all = copy.done == pool.metadata.geometry.slots_per_container;
-        self.at = if is_all { At::CopySync } else { At::CopyRead };
+        self.at = if is_all { CopyStage::CopySync } else { CopyStage::CopyRead };
         pool.needs_pump = true;
     }
 
@@ -474,12 +477,12 @@ impl Pool {
 
 impl Steps for FlashCopies {
     fn is_under_way(&self) -> bool {
-        self.at != At::Off
+        self.at != CopyStage::Off
     }
 
     #[inline]
     fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
-        self.at != At::Off && !self.waits && (self.at != At::Rest || self.has_work(pool))
+        self.at != CopyStage::Off && !self.waits && (self.at != CopyStage::Rest || self.has_work(pool))
     }
 
     fn can_advance(&self) -> bool {
@@ -488,10 +491,10 @@ impl Steps for FlashCopies {
 
     fn step(&mut self, work: &mut Work<'_>) {
         self.go(work.pool);
-        if self.at == At::Rest {
+        if self.at == CopyStage::Rest {
             self.choose(work.pool);
         }
-        if self.at == At::CopyRead && !self.waits {
+        if self.at == CopyStage::CopyRead && !self.waits {
             self.read_part(work.pool, &work.facts);
         }
     }
@@ -507,24 +510,24 @@ impl Steps for FlashCopies {
             pool.metadata.pages.release(page);
         }
         match (self.at, result) {
-            (At::CopyRead, _) if self.is_proven(pool, result) => self.at = At::CopyWrite,
+            (CopyStage::CopyRead, _) if self.is_proven(pool, result) => self.at = CopyStage::CopyWrite,
             // What is wrong with it a read or a scrub will find.
-            (At::CopyRead, _) => self.give_up(pool),
+            (CopyStage::CopyRead, _) => self.give_up(pool),
             (_, Err(_)) => pool.switch_flash_off(),
-            (At::Read(page), Ok(Outcome::Bytes(bytes))) => self.log_read(pool, page, bytes),
-            (At::Rewrite(page), _) => {
+            (CopyStage::Read(page), Ok(Outcome::Bytes(bytes))) => self.log_read(pool, page, bytes),
+            (CopyStage::Rewrite(page), _) => {
                 let pages = pool.flash().map_or(0, |flash| flash.log().shape.pages_for(self.records.len() as u32));
-                self.at = if page + 1 < pages { At::Rewrite(page + 1) } else { At::RewriteSync };
+                self.at = if page + 1 < pages { CopyStage::Rewrite(page + 1) } else { CopyStage::RewriteSync };
             }
-            (At::RewriteSync, _) => self.log_written(pool, true),
-            (At::Append, _) => (self.next, self.at) = (self.next + 1, At::AppendSync),
-            (At::AppendSync, _) => self.log_written(pool, false),
-            (At::CopyWrite, _) => self.part_written(pool),
-            (At::CopySync, _) => {
+            (CopyStage::RewriteSync, _) => self.log_written(pool, true),
+            (CopyStage::Append, _) => (self.next, self.at) = (self.next + 1, CopyStage::AppendSync),
+            (CopyStage::AppendSync, _) => self.log_written(pool, false),
+            (CopyStage::CopyWrite, _) => self.part_written(pool),
+            (CopyStage::CopySync, _) => {
                 if let Some(copy) = &mut self.copy {
                     copy.is_complete = true;
                 }
-                self.at = At::Rest;
+                self.at = CopyStage::Rest;
             }
             _ => {}
         }
@@ -534,6 +537,6 @@ impl Steps for FlashCopies {
 
     /// Returns the number of reads of the store: writes to flash do not hold up the throttle.
     fn in_flight(&self) -> usize {
-        usize::from(self.waits && self.at == At::CopyRead)
+        usize::from(self.waits && self.at == CopyStage::CopyRead)
     }
 }

@@ -73,7 +73,7 @@ struct Victim {
 }
 
 /// Content of a slot.
-enum Found {
+enum SlotContent {
     /// Nothing that has to be moved: the slot is free, or its content has been overwritten.
     Nothing,
     /// A block that can be moved.
@@ -396,13 +396,13 @@ impl Gc {
         for slot in victim.next..end {
             let found = missing.or(look_at(pool, repairs, Slot(slot)));
             match found {
-                Some(Found::Stays) => return Err(Stop::GivenUp),
+                Some(SlotContent::Stays) => return Err(Stop::GivenUp),
                 _ if !missing.is_empty() => {
                     if missing.are_many(pool) {
                         break;
                     }
                 }
-                Some(Found::Block(block)) => {
+                Some(SlotContent::Block(block)) => {
                     victim.left.push(block);
                     victim.next = slot + 1;
                 }
@@ -443,27 +443,27 @@ impl Gc {
 }
 
 /// Returns the content of a slot of a container that is lent.
-fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<Found, Missing> {
+fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<SlotContent, Missing> {
     if pool.recent(slot).is_none() {
         match pool.slot_state(slot)? {
             // A merge settles what is held; what is not free by then is found when the container is judged.
-            SlotState::Free | SlotState::Held => return Ok(Found::Nothing),
+            SlotState::Free | SlotState::Held => return Ok(SlotContent::Nothing),
             SlotState::Single => {}
-            SlotState::Shared => return Ok(Found::Stays),
+            SlotState::Shared => return Ok(SlotContent::Stays),
         }
     }
-    let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(Found::Nothing) };
-    let Some(volume) = pool.volume_index(owner.volume()) else { return Ok(Found::Stays) };
+    let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(SlotContent::Nothing) };
+    let Some(volume) = pool.volume_index(owner.volume()) else { return Ok(SlotContent::Stays) };
     if pool.copied_from(owner).is_some() || !is_alone(pool, repairs, slot)? {
-        return Ok(Found::Stays);
+        return Ok(SlotContent::Stays);
     }
     let seen = Entry::whole(slot, digest);
     match pool.resolve(volume, owner) {
-        Ok(entry) if entry == seen => Ok(Found::Block(Moved { key: owner, seen, from: slot, digest, to: slot })),
+        Ok(entry) if entry == seen => Ok(SlotContent::Block(Moved { key: owner, seen, from: slot, digest, to: slot })),
         // It was overwritten, and its leaf does not know yet.
-        Ok(_) if pool.unflushed(owner).is_some() => Ok(Found::Nothing),
-        Ok(_) | Err(Unresolved::Damaged) => Ok(Found::Stays),
-        Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => Ok(Found::Stays),
+        Ok(_) if pool.unflushed(owner).is_some() => Ok(SlotContent::Nothing),
+        Ok(_) | Err(Unresolved::Damaged) => Ok(SlotContent::Stays),
+        Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => Ok(SlotContent::Stays),
         Err(Unresolved::Missing(missing)) => Err(missing),
     }
 }

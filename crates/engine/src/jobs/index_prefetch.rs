@@ -57,7 +57,7 @@ pub struct IndexPrefetchCounts {
 
 /// A leaf of the summaries that is wanted.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+struct WantedLeaf {
     leaf: u64,
     /// Page that was loaded for it last.
     page: Option<PageKey>,
@@ -67,7 +67,7 @@ struct Wanted {
 
 /// Pages that are wanted, and those that have been gone through.
 pub(crate) struct IndexPrefetch {
-    wanted: VecDeque<Wanted>,
+    wanted: VecDeque<WantedLeaf>,
     recent: VecDeque<(u64, Nanos)>,
     /// Some bits of each digest that has come ahead, at a place given by other bits of it.
     marks: Vec<u32>,
@@ -118,7 +118,7 @@ impl IndexPrefetch {
         let has_room = self.saved >= COST && self.wanted.len() < WANTED;
         if has_room && !is_wanted && !self.recent.iter().any(is_recent) {
             self.saved -= COST;
-            self.wanted.push_back(Wanted { leaf, page: None, loads: 0 });
+            self.wanted.push_back(WantedLeaf { leaf, page: None, loads: 0 });
         }
     }
 
@@ -156,7 +156,7 @@ impl IndexPrefetch {
         if self.wanted.is_empty() || pool.under_way.is_some() || pool.phase != Phase::Serving {
             return;
         }
-        let is_loading = |wanted: &&Wanted| wanted.page.is_some_and(|page| pool.metadata.pages.is_loading(page));
+        let is_loading = |wanted: &&WantedLeaf| wanted.page.is_some_and(|page| pool.metadata.pages.is_loading(page));
         let mut loading = self.wanted.iter().filter(is_loading).count();
         for _ in 0..self.wanted.len() {
             let Some(mut wanted) = self.wanted.pop_front() else { break };

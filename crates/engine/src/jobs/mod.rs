@@ -83,8 +83,8 @@ pub(crate) enum Job {
 }
 
 /// Rules of the scheduler, a row for each job, in the order in which it passes them.
-const RULES: [Rules; 10] = [
-    Rules {
+const RULES: [JobRules; 10] = [
+    JobRules {
         job: Job::IndexRebuild,
         runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: true,
@@ -93,7 +93,7 @@ const RULES: [Rules; 10] = [
         advances: Place::Middle,
         steps: Place::Middle,
     },
-    Rules {
+    JobRules {
         job: Job::CacheWarmup,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
@@ -102,7 +102,7 @@ const RULES: [Rules; 10] = [
         advances: Place::Middle,
         steps: Place::Middle,
     },
-    Rules {
+    JobRules {
         job: Job::Defrag,
         runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: true,
@@ -112,7 +112,7 @@ const RULES: [Rules; 10] = [
         advances: Place::Last,
         steps: Place::Last,
     },
-    Rules {
+    JobRules {
         job: Job::Gc,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
@@ -121,7 +121,7 @@ const RULES: [Rules; 10] = [
         advances: Place::Last,
         steps: Place::Last,
     },
-    Rules {
+    JobRules {
         job: Job::Replicate,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
@@ -130,7 +130,7 @@ const RULES: [Rules; 10] = [
         advances: Place::Last,
         steps: Place::Last,
     },
-    Rules {
+    JobRules {
         job: Job::Scrub,
         runs: Runs::InBursts { least: LEAST },
         // Blocks are read while a checkpoint is under way; when it must not be, the scrub sees to itself.
@@ -140,7 +140,7 @@ const RULES: [Rules; 10] = [
         advances: Place::First,
         steps: Place::Last,
     },
-    Rules {
+    JobRules {
         job: Job::Dedup,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
@@ -150,7 +150,7 @@ const RULES: [Rules; 10] = [
         advances: Place::Last,
         steps: Place::Last,
     },
-    Rules {
+    JobRules {
         job: Job::Flash,
         runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: false,
@@ -159,7 +159,7 @@ const RULES: [Rules; 10] = [
         advances: Place::Last,
         steps: Place::Last,
     },
-    Rules {
+    JobRules {
         job: Job::Relocate,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
@@ -169,7 +169,7 @@ const RULES: [Rules; 10] = [
         advances: Place::Last,
         steps: Place::Last,
     },
-    Rules {
+    JobRules {
         job: Job::Census,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
@@ -207,7 +207,7 @@ macro_rules! each_row {
 const _: () = assert!(RULES.len() <= 12, "each_row! has a number for each row");
 
 /// Conditions under which the scheduler lets a job take steps.
-struct Rules {
+struct JobRules {
     job: Job,
     runs: Runs,
     /// True if it takes no step while a checkpoint is under way.
@@ -360,7 +360,7 @@ impl Jobs {
     }
 
     #[inline(always)]
-    fn pass_one(&mut self, rules: &Rules, place: Place, pool: &mut Pool, repairs: &mut Repairs, facts: &Facts) {
+    fn pass_one(&mut self, rules: &JobRules, place: Place, pool: &mut Pool, repairs: &mut Repairs, facts: &Facts) {
         // A job whose work ends now begins the next with another pump.
         let is_its_time = rules.steps == place && (rules.runs != Runs::WhenIdle || facts.is_idle);
         let can_step = is_its_time && self.can_step(rules, pool, facts);
@@ -390,7 +390,7 @@ impl Jobs {
 
     /// Returns true if a job may take steps, by its own state and by its rules.
     #[inline(always)]
-    fn can_step(&self, rules: &Rules, pool: &Pool, facts: &Facts) -> bool {
+    fn can_step(&self, rules: &JobRules, pool: &Pool, facts: &Facts) -> bool {
         if !ask!(self, rules.job, can_step(pool, facts)) {
             return false;
         }

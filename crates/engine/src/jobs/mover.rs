@@ -82,7 +82,7 @@ pub(super) enum Stop {
 
 /// Stage of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum At {
+enum BatchStage {
     #[default]
     Read,
     Write,
@@ -94,14 +94,14 @@ enum At {
 
 /// A batch under way.
 #[derive(Default)]
-struct Batch {
+struct MoveBatch {
     /// Blocks of the batch, each with the buffer that its content is in.
     blocks: Vec<(Moved, BufferId)>,
     /// Slots that they are read from, in order.
     sources: Vec<Slot>,
     /// Buffer in the read cache of each block that is copied from there, held until it has been.
     cached: Vec<Option<BufferId>>,
-    at: At,
+    at: BatchStage,
     in_flight: usize,
     /// Number of checkpoints that were done when remapping began, to bound the wait for metadata.
     waits_since: Option<u64>,
@@ -111,28 +111,28 @@ struct Batch {
     has_failed: bool,
 }
 
-impl Batch {
+impl MoveBatch {
     /// Returns all buffers that it holds, those of the read cache included.
     fn buffers(&self) -> impl Iterator<Item = BufferId> + '_ {
         self.blocks.iter().map(|&(_, buffer)| buffer).chain(self.cached.iter().copied().flatten())
     }
 
     /// Clears the batch, and keeps the memory of its lists.
-    fn emptied(self) -> Batch {
-        let Batch { mut blocks, mut sources, mut cached, .. } = self;
+    fn emptied(self) -> MoveBatch {
+        let MoveBatch { mut blocks, mut sources, mut cached, .. } = self;
         blocks.clear();
         sources.clear();
         cached.clear();
-        Batch { blocks, sources, cached, ..Batch::default() }
+        MoveBatch { blocks, sources, cached, ..MoveBatch::default() }
     }
 }
 
 /// A mover of one job, with its batch under way.
 pub(super) struct Mover {
     job: Job,
-    batch: Option<Batch>,
+    batch: Option<MoveBatch>,
     /// Memory of the batch before, for the next.
-    spare: Batch,
+    spare: MoveBatch,
     /// Last of the pages that the job waits for.
     waits_for: Option<PageKey>,
     moved: u64,
@@ -142,7 +142,7 @@ pub(super) struct Mover {
 
 impl Mover {
     pub(super) fn new(job: Job) -> Mover {
-        Mover { job, batch: None, spare: Batch::default(), waits_for: None, moved: 0, came: None }
+        Mover { job, batch: None, spare: MoveBatch::default(), waits_for: None, moved: 0, came: None }
     }
 
     /// Creates a mover that is given places which are claimed already, tells what became of each block, and counts nothing of the allowance.
@@ -163,7 +163,7 @@ impl Mover {
 
     /// Returns places of the batch to which no block leads yet: they are claimed.
     pub(super) fn places(&self) -> impl Iterator<Item = Slot> + '_ {
-        let left = |batch: &Batch| if let At::Remap(at) = batch.at { at } else { 0 };
+        let left = |batch: &MoveBatch| if let BatchStage::Remap(at) = batch.at { at } else { 0 };
         self.batch.iter().flat_map(move |batch| batch.blocks[left(batch)..].iter().map(|(block, _)| block.to))
     }
 
@@ -273,10 +273,10 @@ impl Mover {
         let batch = self.batch.as_mut().expect("a batch stays until its I/O is done");
         batch.in_flight -= 1;
         let at = part as usize;
-        let copied_from = if batch.at == At::Read { batch.cached[at].take() } else { None };
+        let copied_from = if batch.at == BatchStage::Read { batch.cached[at].take() } else { None };
         copied_from.iter().for_each(|&there| pool.buffers.release(there));
         let good = match (batch.at, result) {
-            (At::Read, Ok(Outcome::Blocks(contents))) => {
+            (BatchStage::Read, Ok(Outcome::Blocks(contents))) => {
                 let count = if copied_from.is_some() { 1 } else { segments.len() };
                 let blocks = batch.blocks[at..].iter().take(count);
                 let is_right = |(content, (block, _)): (&BlockContent, &(Moved, BufferId))| {
@@ -284,7 +284,7 @@ impl Mover {
                 };
                 contents.len() == count && contents.iter().zip(blocks).all(is_right)
             }
-            (At::Read, _) => false,
+            (BatchStage::Read, _) => false,
             // Who finds a place that cannot be written is whoever needs it: what is moved stays where it is.
             (_, result) => result.is_ok(),
         };
@@ -306,27 +306,27 @@ impl Mover {
             return self.end(pool, 0);
         }
         match batch.at {
-            At::Read => self.write(pool),
-            At::Write => {
+            BatchStage::Read => self.write(pool),
+            BatchStage::Write => {
                 // It covers what is complete when it is submitted.
                 let barrier = if pool.mutant(Mutant::UnsyncedMove) { 0 } else { pool.syncs.submitted + 1 };
                 pool.syncs.wanted = pool.syncs.wanted.max(barrier);
-                batch.at = At::Sync(barrier);
+                batch.at = BatchStage::Sync(barrier);
                 pool.needs_pump = true;
             }
-            At::Sync(barrier) => {
+            BatchStage::Sync(barrier) => {
                 if pool.syncs.finished >= barrier {
-                    batch.at = At::Remap(0);
+                    batch.at = BatchStage::Remap(0);
                     self.remap(pool, facts, 0);
                 }
             }
-            At::Remap(from) => self.remap(pool, facts, from),
+            BatchStage::Remap(from) => self.remap(pool, facts, from),
         }
     }
 
     fn write(&mut self, pool: &mut Pool) {
         let Some(batch) = &mut self.batch else { return };
-        batch.at = At::Write;
+        batch.at = BatchStage::Write;
         batch.blocks.sort_unstable_by_key(|(block, _)| block.to);
         let (block, geometry) = (pool.metadata.geometry.block(), pool.metadata.geometry);
         let mut rest = &batch.blocks[..];
@@ -383,7 +383,7 @@ impl Mover {
         }
         is_over |= at == batch.blocks.len();
         pool.needs_pump |= at == end;
-        batch.at = At::Remap(at);
+        batch.at = BatchStage::Remap(at);
         self.batch = Some(batch);
         if is_over {
             self.end(pool, at);
@@ -393,7 +393,7 @@ impl Mover {
     /// Gives back what the batch holds, and the places of its blocks from this one on.
     fn end(&mut self, pool: &mut Pool, from: usize) {
         let Some(batch) = self.batch.take() else { return };
-        let from = if let At::Remap(at) = batch.at { at.max(from) } else { from };
+        let from = if let BatchStage::Remap(at) = batch.at { at.max(from) } else { from };
         for (at, &(block, buffer)) in batch.blocks.iter().enumerate() {
             pool.buffers.release(buffer);
             if at >= from {

@@ -80,7 +80,7 @@ enum Target {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum At {
+enum ScrubStage {
     First,
     Again,
     Look(Look),
@@ -96,7 +96,7 @@ struct Item {
     target: Target,
     what: Damaged,
     owner: Option<(VolumeId, u64)>,
-    at: At,
+    at: ScrubStage,
     in_flight: bool,
     good: bool,
 }
@@ -155,7 +155,7 @@ impl Scrub {
 
     /// Returns true while a page or a superblock is being written in its place.
     pub(crate) fn writes_metadata(&self) -> bool {
-        self.items.iter().any(|item| matches!(item.at, At::Write | At::Sync(_) | At::ReadBack))
+        self.items.iter().any(|item| matches!(item.at, ScrubStage::Write | ScrubStage::Sync(_) | ScrubStage::ReadBack))
     }
 }
 
@@ -310,7 +310,7 @@ impl Scrub {
         let busy = scrub.reads > 0
             || !scrub.copies.is_empty()
             || scrub.repairing > 0
-            || scrub.items.iter().any(|item| item.at != At::Done);
+            || scrub.items.iter().any(|item| item.at != ScrubStage::Done);
         if busy || scrub.next.is_none() {
             return;
         }
@@ -356,7 +356,7 @@ impl Scrub {
     }
 
     fn push_item(&mut self, target: Target, what: Damaged, owner: Option<(VolumeId, u64)>) {
-        self.items.push(Item { target, what, owner, at: At::First, in_flight: false, good: false });
+        self.items.push(Item { target, what, owner, at: ScrubStage::First, in_flight: false, good: false });
     }
 
     fn gather_pages(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Gathered {
@@ -426,7 +426,7 @@ impl Scrub {
     ) {
         let item = self.items[number];
         let good = match (item.at, item.target, result) {
-            (At::Write, target, _) => {
+            (ScrubStage::Write, target, _) => {
                 match (target, segments.first()) {
                     (Target::Page(key, _), Some(&Segment::Page(page))) => pool.metadata.pages.written(key, page),
                     (_, Some(&Segment::Page(page))) => pool.metadata.pages.release(page),
@@ -453,40 +453,42 @@ impl Scrub {
                 continue;
             }
             match item.at {
-                At::Done => {}
-                At::First | At::Again if item.good => self.items[number].at = At::Done,
+                ScrubStage::Done => {}
+                ScrubStage::First | ScrubStage::Again if item.good => self.items[number].at = ScrubStage::Done,
                 // It may be no part of anything any more.
-                At::First | At::Again | At::Look(_) if moved => {
+                ScrubStage::First | ScrubStage::Again | ScrubStage::Look(_) if moved => {
                     self.again = true;
-                    self.items[number].at = At::Done;
+                    self.items[number].at = ScrubStage::Done;
                 }
-                At::First => {
-                    self.items[number].at = At::Again;
+                ScrubStage::First => {
+                    self.items[number].at = ScrubStage::Again;
                     self.read_item(pool, repairs, number);
                 }
                 // What fails may be what another has written who has the pool now.
-                At::Again => {
+                ScrubStage::Again => {
                     let look = pool.look_at_owner();
-                    self.items[number].at = At::Look(look);
+                    self.items[number].at = ScrubStage::Look(look);
                     if pool.is_ours(look) {
                         self.rewrite_item(pool, repairs, number);
                     }
                 }
-                At::Look(look) if pool.is_ours(look) || pool.read_only => self.rewrite_item(pool, repairs, number),
-                At::Look(_) => {}
-                At::Write if item.good => {
+                ScrubStage::Look(look) if pool.is_ours(look) || pool.read_only => {
+                    self.rewrite_item(pool, repairs, number)
+                }
+                ScrubStage::Look(_) => {}
+                ScrubStage::Write if item.good => {
                     let barrier = pool.syncs.submitted + 1;
                     pool.syncs.wanted = pool.syncs.wanted.max(barrier);
-                    self.items[number].at = At::Sync(barrier);
+                    self.items[number].at = ScrubStage::Sync(barrier);
                 }
-                At::Write => self.end_item(pool, repairs, number, Found::Left),
-                At::Sync(_) if pool.read_only => self.end_item(pool, repairs, number, Found::Left),
-                At::Sync(barrier) if pool.syncs.finished < barrier => {}
-                At::Sync(_) => {
-                    self.items[number].at = At::ReadBack;
+                ScrubStage::Write => self.end_item(pool, repairs, number, Found::Left),
+                ScrubStage::Sync(_) if pool.read_only => self.end_item(pool, repairs, number, Found::Left),
+                ScrubStage::Sync(barrier) if pool.syncs.finished < barrier => {}
+                ScrubStage::Sync(_) => {
+                    self.items[number].at = ScrubStage::ReadBack;
                     self.read_item(pool, repairs, number);
                 }
-                At::ReadBack => {
+                ScrubStage::ReadBack => {
                     self.end_item(pool, repairs, number, if item.good { Found::Repaired } else { Found::Left })
                 }
             }
@@ -510,7 +512,7 @@ impl Scrub {
                 Target::Page(key, pointer) => pool.rewrite_page(key, pointer, purpose),
             };
         if begun {
-            self.items[number].at = At::Write;
+            self.items[number].at = ScrubStage::Write;
             self.items[number].in_flight = true;
         } else {
             self.end_item(pool, repairs, number, Found::Left);
@@ -519,7 +521,7 @@ impl Scrub {
 
     fn end_item(&mut self, pool: &Pool, repairs: &mut Repairs, number: usize, found: Found) {
         let item = &mut self.items[number];
-        item.at = At::Done;
+        item.at = ScrubStage::Done;
         let item = *item;
         let repaired = found == Found::Repaired;
         let offset = match item.target {

@@ -16,7 +16,7 @@ use crate::format::entry::Slot;
 const MANY: usize = 4096;
 
 /// A block in the journal.
-struct Place {
+struct JournalPlace {
     slot: Slot,
     digest: Digest,
     /// Block of the store, in the journal, that holds it.
@@ -27,7 +27,7 @@ struct Place {
 
 /// The blocks whose slots may still be lost, in the order of their batches.
 pub(crate) struct CarriedCopies {
-    copies: VecDeque<Place>,
+    copies: VecDeque<JournalPlace>,
     /// The batch that is being gathered, and the one up to which, exclusively, all have landed.
     batch: u32,
     landed: u32,
@@ -40,7 +40,7 @@ impl CarriedCopies {
 
     /// Adds a block that the journal carries; it belongs to the batch that is being gathered.
     pub(crate) fn add(&mut self, slot: Slot, digest: Digest, block: u64) {
-        self.copies.push_back(Place { slot, digest, block, batch: self.batch });
+        self.copies.push_back(JournalPlace { slot, digest, block, batch: self.batch });
     }
 
     /// Ends the batch that is being gathered: it is on its way to the slots.

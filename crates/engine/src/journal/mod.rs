@@ -31,7 +31,7 @@ pub(crate) struct Syncs {
 
 /// A record that is not yet known durable, or that is being filled (the last one).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct State {
+struct RecordState {
     /// Writes of its pages and blocks that are not complete; the open record counts as one.
     outstanding: u32,
     /// Its watermark, once it is closed.
@@ -87,7 +87,7 @@ pub(crate) struct Journal {
     /// Changes of all records that were closed.
     closed_changes: u64,
     /// States from `durable + 1` to the open record.
-    states: VecDeque<State>,
+    states: VecDeque<RecordState>,
     pub(crate) complete: u64,
     pub(crate) durable: u64,
     pub(crate) published: u64,
@@ -117,7 +117,7 @@ impl Journal {
             wrote_slots: false,
             rhythm: Rhythm::default(),
             closed_changes: 0,
-            states: VecDeque::from([State { outstanding: 1, watermark: 0 }]),
+            states: VecDeque::from([RecordState { outstanding: 1, watermark: 0 }]),
             complete: sequence,
             durable: sequence,
             published: sequence,
@@ -239,7 +239,7 @@ impl Journal {
         assert!(self.used <= self.ring, "the journal never runs over itself");
         self.sequence += 1;
         self.wrote_slots = false;
-        self.states.push_back(State { outstanding: 1, watermark: 0 });
+        self.states.push_back(RecordState { outstanding: 1, watermark: 0 });
     }
 
     /// Notes that a sync that covered everything up to `covered` has finished.

@@ -32,7 +32,7 @@ pub(crate) struct PageKey {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum PageState {
     Free,
     Private,
     Clean,
@@ -46,7 +46,7 @@ const CHUNK_PAGES: usize = 256;
 
 #[derive(Clone, Copy)]
 struct Frame {
-    state: State,
+    state: PageState,
     key: PageKey,
     used: bool,
     /// A writer has replaced it: nobody needs it when the checkpoint is done.
@@ -119,25 +119,25 @@ impl PageCache {
         for at in count..self.frames.len() {
             let frame = self.frames[at];
             match frame.state {
-                State::Clean => {
+                PageState::Clean => {
                     self.by_key.remove(&frame.key);
-                    self.frames[at].state = State::Retired;
+                    self.frames[at].state = PageState::Retired;
                 }
-                State::Free => self.frames[at].state = State::Retired,
-                State::Private | State::Writing | State::Retired => {}
+                PageState::Free => self.frames[at].state = PageState::Retired,
+                PageState::Private | PageState::Writing | PageState::Retired => {}
             }
         }
         self.free.retain(|&page| (page as usize) < count);
         let key = PageKey { region: Region::Metadata, location: 0 };
-        let nothing = Frame { state: State::Retired, key, used: false, replaced: false };
+        let nothing = Frame { state: PageState::Retired, key, used: false, replaced: false };
         self.frames.resize(self.frames.len().max(count), nothing);
         for at in (before..count).rev() {
-            if self.frames[at].state == State::Retired {
-                self.frames[at].state = State::Free;
+            if self.frames[at].state == PageState::Retired {
+                self.frames[at].state = PageState::Free;
                 self.free.push(at as u32);
             }
         }
-        self.leaving = self.frames[count..].iter().filter(|frame| frame.state != State::Retired).count();
+        self.leaving = self.frames[count..].iter().filter(|frame| frame.state != PageState::Retired).count();
         self.fit_chunks();
         let spare = self.by_key.len().max(count);
         self.by_key.shrink_to(spare);
@@ -157,7 +157,7 @@ impl PageCache {
         for (number, chunk) in self.chunks.iter_mut().enumerate() {
             let first = number * CHUNK_PAGES;
             let frames = &self.frames[first..self.frames.len().min(first + CHUNK_PAGES)];
-            let is_used = frames.iter().any(|frame| frame.state != State::Retired);
+            let is_used = frames.iter().any(|frame| frame.state != PageState::Retired);
             let bytes = if is_used { frames.len() * self.block_size } else { 0 };
             if bytes == 0 {
                 *chunk = Vec::new();
@@ -178,11 +178,11 @@ impl PageCache {
     /// Lets a page go: it is free, or retires if it is beyond the count.
     fn let_go(&mut self, page: u32) {
         if (page as usize) < self.count {
-            self.frames[page as usize].state = State::Free;
+            self.frames[page as usize].state = PageState::Free;
             self.free.push(page);
             return;
         }
-        self.frames[page as usize].state = State::Retired;
+        self.frames[page as usize].state = PageState::Retired;
         self.leaving -= 1;
         if self.leaving == 0 {
             self.fit_chunks();
@@ -202,7 +202,7 @@ impl PageCache {
 
     /// Returns the bytes of a private page to be changed.
     pub(crate) fn bytes_mut(&mut self, page: PageId) -> &mut [u8] {
-        assert_eq!(self.frames[page.0 as usize].state, State::Private, "only private pages change");
+        assert_eq!(self.frames[page.0 as usize].state, PageState::Private, "only private pages change");
         let (chunk, at) = self.place(page);
         &mut self.chunks[chunk][at..at + self.block_size]
     }
@@ -225,7 +225,7 @@ impl PageCache {
             Some(page) => PageId(page),
             None => self.evict()?,
         };
-        self.frames[page.0 as usize].state = State::Private;
+        self.frames[page.0 as usize].state = PageState::Private;
         self.bytes_mut(page).fill(0);
         Some(page)
     }
@@ -239,9 +239,9 @@ impl PageCache {
         self.filling = false;
         while let Some(page) = self.replaced.pop() {
             let Some(frame) = self.frames.get_mut(page as usize) else { continue };
-            if frame.state == State::Clean && core::mem::take(&mut frame.replaced) && !frame.used {
+            if frame.state == PageState::Clean && core::mem::take(&mut frame.replaced) && !frame.used {
                 self.by_key.remove(&frame.key);
-                frame.state = State::Free;
+                frame.state = PageState::Free;
                 return Some(PageId(page));
             }
         }
@@ -249,12 +249,12 @@ impl PageCache {
             // Retired ones are passed over like those in use.
             self.hand = (self.hand + 1) % self.frames.len();
             let frame = &mut self.frames[self.hand];
-            if frame.state != State::Clean {
+            if frame.state != PageState::Clean {
                 continue;
             }
             if !core::mem::take(&mut frame.used) {
                 self.by_key.remove(&frame.key);
-                frame.state = State::Free;
+                frame.state = PageState::Free;
                 return Some(PageId(self.hand as u32));
             }
         }
@@ -264,12 +264,15 @@ impl PageCache {
     /// Makes a private copy of a cached page for a writer. The cached one is the next to be evicted unless it is used again.
     pub(crate) fn copy_of(&mut self, source: PageId) -> Option<PageId> {
         // The source must not be the victim of the allocation.
-        let state = core::mem::replace(&mut self.frames[source.0 as usize].state, State::Private);
+        let state = core::mem::replace(&mut self.frames[source.0 as usize].state, PageState::Private);
         let copy = self.allocate();
         let frame = &mut self.frames[source.0 as usize];
         frame.state = state;
         let copy = copy?;
-        if state == State::Clean && !core::mem::replace(&mut frame.replaced, true) && self.replaced.len() < self.count {
+        if state == PageState::Clean
+            && !core::mem::replace(&mut frame.replaced, true)
+            && self.replaced.len() < self.count
+        {
             frame.used = false;
             self.replaced.push(source.0);
         }
@@ -286,7 +289,7 @@ impl PageCache {
 
     /// Releases a private page that has no further use.
     pub(crate) fn release(&mut self, page: PageId) {
-        assert_eq!(self.frames[page.0 as usize].state, State::Private);
+        assert_eq!(self.frames[page.0 as usize].state, PageState::Private);
         self.let_go(page.0);
     }
 
@@ -294,22 +297,22 @@ impl PageCache {
     /// can be free in a meta map that contradicts it.
     pub(crate) fn publish(&mut self, page: PageId, key: PageKey) {
         self.forget(key);
-        self.insert(page, key, State::Writing);
+        self.insert(page, key, PageState::Writing);
         self.writes += 1;
     }
 
     /// Begins to write a clean page in its place once more; false if it is not clean.
     pub(crate) fn begin_rewriting(&mut self, page: PageId) -> bool {
         let state = &mut self.frames[page.0 as usize].state;
-        let clean = *state == State::Clean;
+        let clean = *state == PageState::Clean;
         if clean {
-            *state = State::Writing;
+            *state = PageState::Writing;
             self.writes += 1;
         }
         clean
     }
 
-    fn insert(&mut self, page: PageId, key: PageKey, state: State) {
+    fn insert(&mut self, page: PageId, key: PageKey, state: PageState) {
         self.frames[page.0 as usize] = Frame { state, key, used: true, replaced: false };
         let before = self.by_key.insert(key, page);
         assert!(before.is_none(), "a location is cached once");
@@ -319,8 +322,8 @@ impl PageCache {
     pub(crate) fn written(&mut self, key: PageKey, page: PageId) {
         self.writes -= 1;
         let frame = &mut self.frames[page.0 as usize];
-        assert_eq!((frame.state, frame.key), (State::Writing, key));
-        frame.state = State::Clean;
+        assert_eq!((frame.state, frame.key), (PageState::Writing, key));
+        frame.state = PageState::Clean;
         let is_current = self.by_key.get(&key) == Some(&page);
         if is_current && page.0 as usize >= self.count {
             self.by_key.remove(&key);
@@ -341,7 +344,7 @@ impl PageCache {
             load.orphan = true;
         }
         if let Some(page) = self.by_key.remove(&key)
-            && self.frames[page.0 as usize].state == State::Clean
+            && self.frames[page.0 as usize].state == PageState::Clean
         {
             self.let_go(page.0);
         }
@@ -350,7 +353,7 @@ impl PageCache {
     /// Returns true if a load or a write of the location is still in flight: it must not be reused yet.
     pub(crate) fn is_busy(&self, key: PageKey) -> bool {
         self.loads.contains_key(&key)
-            || self.by_key.get(&key).is_some_and(|page| self.frames[page.0 as usize].state == State::Writing)
+            || self.by_key.get(&key).is_some_and(|page| self.frames[page.0 as usize].state == PageState::Writing)
     }
 
     /// Notes a waiter for the page; true if the load has to be begun.
@@ -436,13 +439,13 @@ impl PageCache {
     pub(crate) fn fill(&mut self, key: PageKey, bytes: &[u8]) {
         if let Some(page) = self.allocate() {
             self.bytes_mut(page).copy_from_slice(bytes);
-            self.insert(page, key, State::Clean);
+            self.insert(page, key, PageState::Clean);
         }
     }
 
     /// Returns the number of private pages, which cannot be dropped, without those being written: for the audit.
     pub(crate) fn private_pages(&self) -> usize {
-        self.frames.iter().filter(|frame| frame.state == State::Private).count()
+        self.frames.iter().filter(|frame| frame.state == PageState::Private).count()
     }
 
     /// Returns the bytes of memory, pages included.

@@ -259,7 +259,7 @@ pub(crate) enum Stop {
 }
 
 #[derive(Clone, Copy)]
-struct Step {
+struct PathStep {
     page: PageId,
     /// Number of the page within its level.
     index: u64,
@@ -271,7 +271,7 @@ struct Step {
 pub(crate) struct Writer {
     region: Region,
     root: Root,
-    path: [Option<Step>; MAX_LEVELS],
+    path: [Option<PathStep>; MAX_LEVELS],
     /// Pages written.
     pub(crate) written: u64,
 }
@@ -309,7 +309,7 @@ impl Writer {
         };
         let page = metadata.pages.allocate().ok_or(Stop::NoPage)?;
         metadata.page_visits += 1;
-        self.path[0] = Some(Step { page, index: leaf, before: pointer.location });
+        self.path[0] = Some(PathStep { page, index: leaf, before: pointer.location });
         Ok(page)
     }
 
@@ -325,7 +325,7 @@ impl Writer {
         if !self.root.pointer.is_none() || self.path[height].is_some() {
             let page = metadata.pages.allocate().ok_or(Stop::NoPage)?;
             self.root.pointer.write(metadata.pages.bytes_mut(page), 0);
-            self.path[height + 1] = Some(Step { page, index: 0, before: 0 });
+            self.path[height + 1] = Some(PathStep { page, index: 0, before: 0 });
         }
         self.root = Root { pointer: Pointer::NONE, height: self.root.height + 1 };
         Ok(())
@@ -359,7 +359,7 @@ impl Writer {
             };
             metadata.page_visits += 1;
             let before = if pointer.is_lost() { 0 } else { pointer.location };
-            self.path[usize::from(at)] = Some(Step { page, index: wanted, before });
+            self.path[usize::from(at)] = Some(PathStep { page, index: wanted, before });
         }
         Ok(self.path[usize::from(level)].map(|step| step.page))
     }
@@ -407,7 +407,7 @@ impl Writer {
         Ok(())
     }
 
-    fn write_out(&mut self, metadata: &mut Metadata, level: usize, step: Step) -> Result<Pointer, Stop> {
+    fn write_out(&mut self, metadata: &mut Metadata, level: usize, step: PathStep) -> Result<Pointer, Stop> {
         if step.before != 0 && self.region == Region::Metadata && !metadata.allocator.is_used(step.before) {
             return Err(Stop::Contradiction);
         }
@@ -435,7 +435,7 @@ impl Writer {
 
     /// Chooses the location of a changed page: any free block for a copy-on-write page, for a page of the meta map the one of its two homes that is not in
     /// force.
-    fn new_location(&self, metadata: &mut Metadata, level: usize, step: Step) -> Result<u32, Stop> {
+    fn new_location(&self, metadata: &mut Metadata, level: usize, step: PathStep) -> Result<u32, Stop> {
         match self.region {
             Region::Metadata => {
                 let pages = &metadata.pages;

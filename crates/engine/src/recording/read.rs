@@ -41,7 +41,7 @@ pub enum Decoded {
     Damaged,
 }
 
-enum Stop {
+enum ReadStop {
     Incomplete,
     Damaged,
 }
@@ -90,11 +90,11 @@ pub fn decode_header(bytes: &[u8]) -> Result<(Header, Decoder, usize), BadHeader
     Ok((header, decoder, reader.at))
 }
 
-impl From<Stop> for BadHeader {
-    fn from(stop: Stop) -> BadHeader {
+impl From<ReadStop> for BadHeader {
+    fn from(stop: ReadStop) -> BadHeader {
         match stop {
-            Stop::Incomplete => BadHeader::Incomplete,
-            Stop::Damaged => BadHeader::Damaged,
+            ReadStop::Incomplete => BadHeader::Incomplete,
+            ReadStop::Damaged => BadHeader::Damaged,
         }
     }
 }
@@ -105,8 +105,8 @@ impl Decoder {
         let mut reader = Reader { bytes, at: 0 };
         match self.read(&mut reader) {
             Ok(()) => Decoded::Call(reader.at),
-            Err(Stop::Incomplete) => Decoded::Incomplete,
-            Err(Stop::Damaged) => Decoded::Damaged,
+            Err(ReadStop::Incomplete) => Decoded::Incomplete,
+            Err(ReadStop::Damaged) => Decoded::Damaged,
         }
     }
 
@@ -135,7 +135,7 @@ impl Decoder {
         Call::Handle { now, event }
     }
 
-    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), Stop> {
+    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), ReadStop> {
         let tag = reader.byte()?;
         let mut now = self.now;
         let call = match tag {
@@ -161,28 +161,28 @@ impl Decoder {
             tag::UNRETURNED => Call::Unreturned(match reader.byte()? {
                 1 => Unreturned::NextEffect,
                 2 => Unreturned::TakeBuffer,
-                _ => return Err(Stop::Damaged),
+                _ => return Err(ReadStop::Damaged),
             }),
             tag::END => Call::End(match reader.byte()? {
                 1 => Ending::Closed,
                 2 => Ending::Full,
                 3 => Ending::Behind,
                 4 => Ending::Panicked,
-                _ => return Err(Stop::Damaged),
+                _ => return Err(ReadStop::Damaged),
             }),
-            _ => return Err(Stop::Damaged),
+            _ => return Err(ReadStop::Damaged),
         };
         let sum = checksum(self.sum, &reader.bytes[..reader.at]);
         if let Call::Mark(_) = call
             && u64_at(reader.take(8)?, 0) != sum
         {
-            return Err(Stop::Damaged);
+            return Err(ReadStop::Damaged);
         }
         (self.call, self.now, self.sum) = (call, now, sum);
         Ok(())
     }
 
-    fn submit(&mut self, reader: &mut Reader<'_>) -> Result<Submit<'static>, Stop> {
+    fn submit(&mut self, reader: &mut Reader<'_>) -> Result<Submit<'static>, ReadStop> {
         let (token, volume) = (reader.number()?, reader.volume()?);
         let (offset, length) = (reader.number()?, reader.number()?);
         let kind = reader.byte()?;
@@ -193,7 +193,7 @@ impl Decoder {
                 let mut before = 0;
                 for _ in 0..reader.count()? {
                     before = reader.changed(before)?;
-                    let buffer = BufferId(u32::try_from(before).map_err(|_| Stop::Damaged)?);
+                    let buffer = BufferId(u32::try_from(before).map_err(|_| ReadStop::Damaged)?);
                     let content = reader.content()?;
                     self.inputs.push(BlockInput { buffer, content });
                 }
@@ -203,12 +203,12 @@ impl Decoder {
             4 => Operation::Trim,
             5 => Operation::Flush,
             6 => Operation::Extents { limit: reader.small()? },
-            _ => return Err(Stop::Damaged),
+            _ => return Err(ReadStop::Damaged),
         };
         Ok(Submit { token, volume, offset, length, fua: kind & 1 != 0, operation })
     }
 
-    fn outcome(&mut self, reader: &mut Reader<'_>) -> Result<Result<Outcome<'static>, IoError>, Stop> {
+    fn outcome(&mut self, reader: &mut Reader<'_>) -> Result<Result<Outcome<'static>, IoError>, ReadStop> {
         Ok(match reader.byte()? {
             0 => Err(IoError::Failed),
             1 => Err(IoError::NoSpace),
@@ -218,7 +218,7 @@ impl Decoder {
             5 => {
                 self.contents.clear();
                 for _ in 0..reader.count()? {
-                    self.contents.push(reader.content()?.ok_or(Stop::Damaged)?);
+                    self.contents.push(reader.content()?.ok_or(ReadStop::Damaged)?);
                 }
                 Ok(Outcome::Blocks(&[]))
             }
@@ -229,7 +229,7 @@ impl Decoder {
                     let page = self.block.min(length - self.bytes.len());
                     let end = reader.number()?;
                     if end > page as u64 {
-                        return Err(Stop::Damaged);
+                        return Err(ReadStop::Damaged);
                     }
                     let after = self.bytes.len() + page;
                     self.bytes.extend_from_slice(reader.take(end as usize)?);
@@ -237,11 +237,11 @@ impl Decoder {
                 }
                 Ok(Outcome::Bytes(&[]))
             }
-            _ => return Err(Stop::Damaged),
+            _ => return Err(ReadStop::Damaged),
         })
     }
 
-    fn command(&mut self, reader: &mut Reader<'_>) -> Result<Command<'static>, Stop> {
+    fn command(&mut self, reader: &mut Reader<'_>) -> Result<Command<'static>, ReadStop> {
         Ok(match reader.byte()? {
             1 => {
                 self.text = reader.text()?;
@@ -255,23 +255,23 @@ impl Decoder {
                     0 => Ok(None),
                     1 => Ok(Some(false)),
                     2 => Ok(Some(true)),
-                    _ => Err(Stop::Damaged),
+                    _ => Err(ReadStop::Damaged),
                 };
                 let bits = reader.byte()?;
                 let (read_only, exclusive) = (switch(bits & 3)?, switch(bits >> 2)?);
                 let bits = reader.byte()?;
-                let timing = Timing::decode(bits & 3).map_err(|()| Stop::Damaged)?;
+                let timing = Timing::decode(bits & 3).map_err(|()| ReadStop::Damaged)?;
                 let controller = match bits >> 2 & 3 {
                     0 => None,
-                    code => Some(*Controller::ALL.get(usize::from(code - 1)).ok_or(Stop::Damaged)?),
+                    code => Some(*Controller::ALL.get(usize::from(code - 1)).ok_or(ReadStop::Damaged)?),
                 };
                 let keep_runs = match bits >> 4 {
                     0 => None,
-                    code => Some(*KeepRuns::ALL.get(usize::from(code - 1)).ok_or(Stop::Damaged)?),
+                    code => Some(*KeepRuns::ALL.get(usize::from(code - 1)).ok_or(ReadStop::Damaged)?),
                 };
                 let goal = match (reader.byte()?, reader.number()?) {
                     (u8::MAX, 0) => None,
-                    (kind, amount) => Some(Goal::decode(kind, amount).ok_or(Stop::Damaged)?),
+                    (kind, amount) => Some(Goal::decode(kind, amount).ok_or(ReadStop::Damaged)?),
                 };
                 let change = VolumeProperties { policy, read_only, exclusive, timing, goal, keep_runs, controller };
                 Command::SetVolume { volume, change }
@@ -287,7 +287,7 @@ impl Decoder {
                 let memory = reader.number()?;
                 let second_copies = match reader.number()? {
                     0 => None,
-                    above => Some(u32::try_from(above - 1).map_err(|_| Stop::Damaged)?),
+                    above => Some(u32::try_from(above - 1).map_err(|_| ReadStop::Damaged)?),
                 };
                 let index_copy = match reader.number()? {
                     0 => None,
@@ -295,13 +295,13 @@ impl Decoder {
                         *usize::try_from(copy - 1)
                             .ok()
                             .and_then(|copy| IndexCopy::ALL.get(copy))
-                            .ok_or(Stop::Damaged)?,
+                            .ok_or(ReadStop::Damaged)?,
                     ),
                 };
                 let cache = match reader.small()? {
                     0 => None,
                     1 => Some(None),
-                    code => Some(Some(CacheSetting::decode(code - 1).ok_or(Stop::Damaged)?)),
+                    code => Some(Some(CacheSetting::decode(code - 1).ok_or(ReadStop::Damaged)?)),
                 };
                 let replicas = match reader.number()? {
                     0 => None,
@@ -309,33 +309,36 @@ impl Decoder {
                 };
                 let defrag = match reader.number()? {
                     0 => None,
-                    code => Some(DefragSetting::decode(u32::try_from(code - 1).map_err(|_| Stop::Damaged)?)),
+                    code => Some(DefragSetting::decode(u32::try_from(code - 1).map_err(|_| ReadStop::Damaged)?)),
                 };
                 let cache_key = match reader.number()? {
                     0 => None,
                     key => Some(
-                        *usize::try_from(key - 1).ok().and_then(|key| CacheKey::ALL.get(key)).ok_or(Stop::Damaged)?,
+                        *usize::try_from(key - 1)
+                            .ok()
+                            .and_then(|key| CacheKey::ALL.get(key))
+                            .ok_or(ReadStop::Damaged)?,
                     ),
                 };
                 let device = match reader.number()? {
                     0 => None,
-                    code => Some(DeviceKind::decode(code - 1).ok_or(Stop::Damaged)?),
+                    code => Some(DeviceKind::decode(code - 1).ok_or(ReadStop::Damaged)?),
                 };
                 let memory = is_set.then_some(memory);
                 if bits >> 6 > 0 {
-                    return Err(Stop::Damaged);
+                    return Err(ReadStop::Damaged);
                 }
                 let relocate = match bits >> 3 & 1 {
                     0 => None,
-                    _ => Some(Schedule::decode(reader.number()?).ok_or(Stop::Damaged)?),
+                    _ => Some(Schedule::decode(reader.number()?).ok_or(ReadStop::Damaged)?),
                 };
                 let throttle = match bits >> 4 & 1 {
                     0 => None,
-                    _ => Some(*PassThrottle::ALL.get(reader.small()? as usize).ok_or(Stop::Damaged)?),
+                    _ => Some(*PassThrottle::ALL.get(reader.small()? as usize).ok_or(ReadStop::Damaged)?),
                 };
                 let flash_policy = match bits >> 5 & 1 {
                     0 => None,
-                    _ => Some(FlashPolicy::decode(reader.small()?).ok_or(Stop::Damaged)?),
+                    _ => Some(FlashPolicy::decode(reader.small()?).ok_or(ReadStop::Damaged)?),
                 };
                 Command::SetPool(PoolChange {
                     policy,
@@ -362,7 +365,7 @@ impl Decoder {
                     0 => ScrubCommand::Start,
                     1 => ScrubCommand::Pause,
                     2 => ScrubCommand::Stop,
-                    _ => return Err(Stop::Damaged),
+                    _ => return Err(ReadStop::Damaged),
                 };
                 Command::Scrub { command, seconds: reader.number()? }
             }
@@ -371,7 +374,7 @@ impl Decoder {
                     0 => DedupCommand::Start,
                     1 => DedupCommand::Pause,
                     2 => DedupCommand::Stop,
-                    _ => return Err(Stop::Damaged),
+                    _ => return Err(ReadStop::Damaged),
                 },
             },
             12 => {
@@ -386,11 +389,11 @@ impl Decoder {
                         }
                         RelocateCommand::Plan { begins: code == 4, extents: &[] }
                     }
-                    _ => return Err(Stop::Damaged),
+                    _ => return Err(ReadStop::Damaged),
                 };
                 Command::Relocate { command }
             }
-            _ => return Err(Stop::Damaged),
+            _ => return Err(ReadStop::Damaged),
         })
     }
 }
@@ -401,87 +404,87 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Stop> {
-        let end = self.at.checked_add(count).ok_or(Stop::Damaged)?;
-        let bytes = self.bytes.get(self.at..end).ok_or(Stop::Incomplete)?;
+    fn take(&mut self, count: usize) -> Result<&'a [u8], ReadStop> {
+        let end = self.at.checked_add(count).ok_or(ReadStop::Damaged)?;
+        let bytes = self.bytes.get(self.at..end).ok_or(ReadStop::Incomplete)?;
         self.at = end;
         Ok(bytes)
     }
 
-    fn byte(&mut self) -> Result<u8, Stop> {
+    fn byte(&mut self) -> Result<u8, ReadStop> {
         Ok(self.take(1)?[0])
     }
 
-    fn number(&mut self) -> Result<u64, Stop> {
+    fn number(&mut self) -> Result<u64, ReadStop> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             if shift == 63 && byte > 1 {
-                return Err(Stop::Damaged);
+                return Err(ReadStop::Damaged);
             }
             value |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Ok(value);
             }
         }
-        Err(Stop::Damaged)
+        Err(ReadStop::Damaged)
     }
 
-    fn small(&mut self) -> Result<u32, Stop> {
-        u32::try_from(self.number()?).map_err(|_| Stop::Damaged)
+    fn small(&mut self) -> Result<u32, ReadStop> {
+        u32::try_from(self.number()?).map_err(|_| ReadStop::Damaged)
     }
 
-    fn volume(&mut self) -> Result<VolumeId, Stop> {
-        u16::try_from(self.number()?).map(VolumeId).map_err(|_| Stop::Damaged)
+    fn volume(&mut self) -> Result<VolumeId, ReadStop> {
+        u16::try_from(self.number()?).map(VolumeId).map_err(|_| ReadStop::Damaged)
     }
 
-    fn changed(&mut self, from: u64) -> Result<u64, Stop> {
+    fn changed(&mut self, from: u64) -> Result<u64, ReadStop> {
         let change = self.number()?;
         Ok(from.wrapping_add((change >> 1) ^ (change & 1).wrapping_neg()))
     }
 
     /// Reads the length of a list; a length above [`MOST`] is damage.
-    fn count(&mut self) -> Result<u64, Stop> {
+    fn count(&mut self) -> Result<u64, ReadStop> {
         let count = self.number()?;
-        if count > MOST { Err(Stop::Damaged) } else { Ok(count) }
+        if count > MOST { Err(ReadStop::Damaged) } else { Ok(count) }
     }
 
-    fn flag(&mut self) -> Result<bool, Stop> {
+    fn flag(&mut self) -> Result<bool, ReadStop> {
         match self.number()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Stop::Damaged),
+            _ => Err(ReadStop::Damaged),
         }
     }
 
-    fn text(&mut self) -> Result<String, Stop> {
+    fn text(&mut self) -> Result<String, ReadStop> {
         let length = self.count()? as usize;
-        let text = core::str::from_utf8(self.take(length)?).map_err(|_| Stop::Damaged)?;
+        let text = core::str::from_utf8(self.take(length)?).map_err(|_| ReadStop::Damaged)?;
         Ok(text.into())
     }
 
-    fn content(&mut self) -> Result<Option<BlockContent>, Stop> {
+    fn content(&mut self) -> Result<Option<BlockContent>, ReadStop> {
         let (zero, record_like) = match self.byte()? {
             0 => return Ok(None),
             1 => (false, false),
             2 => return Ok(Some(BlockContent::ZERO)),
             3 => (true, false),
             4 => (false, true),
-            _ => return Err(Stop::Damaged),
+            _ => return Err(ReadStop::Damaged),
         };
         let mut digest = Digest::default();
         digest.0.copy_from_slice(self.take(16)?);
         Ok(Some(BlockContent { digest, zero, record_like }))
     }
 
-    fn policy(&mut self) -> Result<Option<Policy>, Stop> {
+    fn policy(&mut self) -> Result<Option<Policy>, ReadStop> {
         match self.byte()?.checked_sub(1) {
             None => Ok(None),
             Some(code) => self.policy_of(code).map(Some),
         }
     }
 
-    fn policy_change(&mut self) -> Result<Option<Option<Policy>>, Stop> {
+    fn policy_change(&mut self) -> Result<Option<Option<Policy>>, ReadStop> {
         match self.byte()? {
             0 => Ok(None),
             1 => Ok(Some(None)),
@@ -490,14 +493,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the rest of a policy with this number: a policy without a threshold ends here, others go on with it.
-    fn policy_of(&mut self, code: u8) -> Result<Policy, Stop> {
+    fn policy_of(&mut self, code: u8) -> Result<Policy, ReadStop> {
         match Policy::decode(code, 0) {
             Some(policy) => Ok(policy),
-            None => Policy::decode(code, self.byte()?).ok_or(Stop::Damaged),
+            None => Policy::decode(code, self.byte()?).ok_or(ReadStop::Damaged),
         }
     }
 
-    fn limits(&mut self) -> Result<Limits, Stop> {
+    fn limits(&mut self) -> Result<Limits, ReadStop> {
         Ok(Limits {
             buffers: self.small()?,
             write_buffers: self.small()?,
@@ -515,7 +518,7 @@ impl<'a> Reader<'a> {
             cache: CacheLimits {
                 setting: match self.small()? {
                     0 => None,
-                    code => Some(CacheSetting::decode(code).ok_or(Stop::Damaged)?),
+                    code => Some(CacheSetting::decode(code).ok_or(ReadStop::Damaged)?),
                 },
                 interval: self.small()?,
                 unit: self.small()?,
@@ -534,8 +537,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the header from its superblock on, and its checksum.
-    fn header(&mut self) -> Result<(Header, u64), Stop> {
-        let superblock = Superblock::decode(self.take(SUPERBLOCK_SIZE)?).map_err(|_| Stop::Damaged)?;
+    fn header(&mut self) -> Result<(Header, u64), ReadStop> {
+        let superblock = Superblock::decode(self.take(SUPERBLOCK_SIZE)?).map_err(|_| ReadStop::Damaged)?;
         let limits = self.limits()?;
         let (now, reads_only, has_owner) = (self.number()?, self.flag()?, self.flag()?);
         let nonce = self.take(16)?;
@@ -543,7 +546,7 @@ impl<'a> Reader<'a> {
         let program = self.text()?;
         let sum = checksum(0, &self.bytes[..self.at]);
         if u64_at(self.take(8)?, 0) != sum {
-            return Err(Stop::Damaged);
+            return Err(ReadStop::Damaged);
         }
         Ok((Header { program, parameters: superblock.parameters, limits, now, reads_only, owner }, sum))
     }

@@ -50,7 +50,7 @@ const AT_ONCE: usize = 32;
 const LOAD_AHEAD: u64 = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum RecoveryStep {
     Start,
     Sync,
     Superblocks,
@@ -80,7 +80,7 @@ pub(crate) struct Check {
 
 /// The state of an opening.
 pub(crate) struct Recovery {
-    step: Step,
+    step: RecoveryStep,
     outstanding: usize,
     found: [Option<Superblock>; 4],
     /// Set if a slot of even, or of odd, epochs could not be read.
@@ -116,7 +116,7 @@ pub(crate) struct Recovery {
 impl Recovery {
     pub(crate) fn new() -> Recovery {
         Recovery {
-            step: Step::Start,
+            step: RecoveryStep::Start,
             outstanding: 0,
             found: [None; 4],
             unreadable: [false; 2],
@@ -143,9 +143,9 @@ impl Recovery {
 }
 
 /// Outcome of a step.
-enum Progress {
+enum RecoveryProgress {
     Wait,
-    Next(Step),
+    Next(RecoveryStep),
     Done,
 }
 
@@ -294,7 +294,7 @@ impl Pool {
         }
         let check = recovery.checks[number];
         let good = !content.zero && content.digest == check.digest;
-        if recovery.step == Step::Redo && good {
+        if recovery.step == RecoveryStep::Redo && good {
             let block = self.metadata.geometry.block();
             let offset = self.metadata.geometry.slot_block(check.slot.0) * block;
             let segment = [Segment::Buffer(buffer)];
@@ -304,7 +304,7 @@ impl Pool {
             return;
         }
         self.buffers.release(buffer);
-        if !good && recovery.step == Step::Redo {
+        if !good && recovery.step == RecoveryStep::Redo {
             self.recovery_failed(OpenError::DamagedJournal { sequence: check.sequence });
         }
         recovery.failed_check |= !good;
@@ -320,7 +320,7 @@ impl Pool {
     }
 
     /// Writes the blocks that the journal carried to their slots, where the final mapping needs them.
-    fn redo(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+    fn redo(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         if self.failure.is_some() {
             // The pool is not written: they are read from the journal.
             self.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
@@ -328,10 +328,10 @@ impl Pool {
         }
         if recovery.check_at < recovery.checks.len() && !self.mutant(Mutant::SkippedRedo) {
             self.read_checks(recovery);
-            return Ok(Progress::Wait);
+            return Ok(RecoveryProgress::Wait);
         }
         self.look_while_recovering(recovery);
-        Ok(Progress::Next(Step::Look))
+        Ok(RecoveryProgress::Next(RecoveryStep::Look))
     }
 
     /// Looks whether the pool is still ours, before something is written to it.
@@ -345,7 +345,7 @@ impl Pool {
 
     // ---- the seal ----
 
-    fn repair(&mut self, recovery: &mut Recovery) -> Progress {
+    fn repair(&mut self, recovery: &mut Recovery) -> RecoveryProgress {
         let newest = self.superblock;
         let parity = (newest.epoch % 2) as usize;
         let missing: Vec<usize> = (0..2).filter(|place| recovery.found[place * 2 + parity] != Some(newest)).collect();
@@ -353,10 +353,14 @@ impl Pool {
             recovery.outstanding += missing.len();
             self.submit_superblock(&newest, &missing, Purpose::Recovery(0)).expect("pages are free");
         }
-        if missing.is_empty() { Progress::Next(Step::RepairSync) } else { Progress::Next(Step::Repaired) }
+        if missing.is_empty() {
+            RecoveryProgress::Next(RecoveryStep::RepairSync)
+        } else {
+            RecoveryProgress::Next(RecoveryStep::Repaired)
+        }
     }
 
-    fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+    fn seal(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         let journal = self.journal_after(recovery);
         let epoch = self.begin_epoch();
         let last = journal.last();
@@ -369,7 +373,7 @@ impl Pool {
         self.superblock = seal;
         self.journal = journal;
         recovery.report.epoch = epoch;
-        Ok(Progress::Next(Step::Seal))
+        Ok(RecoveryProgress::Next(RecoveryStep::Seal))
     }
 
     /// Makes the journal as it goes on after the records that were believed.
@@ -386,11 +390,11 @@ impl Pool {
     }
 
     /// Ends a recovery without a write: tables and delta say everything.
-    fn rest(&mut self, recovery: &mut Recovery) -> Progress {
+    fn rest(&mut self, recovery: &mut Recovery) -> RecoveryProgress {
         self.journal = self.journal_after(recovery);
         self.untouched = true;
         recovery.report.epoch = self.superblock.epoch;
-        Progress::Done
+        RecoveryProgress::Done
     }
 }
 
@@ -398,7 +402,7 @@ impl Pool {
     // ---- the journal ----
 
     /// Verifies one record after the other; the first that fails, and all after it, never happened.
-    fn verify(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+    fn verify(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         loop {
             if recovery.failed_check {
                 recovery.records.truncate(recovery.verify_at);
@@ -407,7 +411,7 @@ impl Pool {
             }
             if recovery.check_at < recovery.checks.len() {
                 self.read_checks(recovery);
-                return Ok(Progress::Wait);
+                return Ok(RecoveryProgress::Wait);
             }
             if !recovery.checks.is_empty() {
                 // All blocks of the record have passed.
@@ -430,7 +434,7 @@ impl Pool {
         self.replay(recovery)?;
         recovery.check_at = 0;
         self.look_while_recovering(recovery);
-        Ok(Progress::Next(Step::Redo))
+        Ok(RecoveryProgress::Next(RecoveryStep::Redo))
     }
 
     /// Fills the delta with the records that are believed.
@@ -503,47 +507,47 @@ impl Engine {
                 return;
             }
             match self.recovery_step(&mut recovery) {
-                Ok(Progress::Wait) => {
+                Ok(RecoveryProgress::Wait) => {
                     self.recovery = Some(recovery);
                     return;
                 }
-                Ok(Progress::Next(step)) => {
+                Ok(RecoveryProgress::Next(step)) => {
                     recovery.step = step;
                     self.recovery = Some(recovery);
                 }
-                Ok(Progress::Done) => self.serve(&recovery),
+                Ok(RecoveryProgress::Done) => self.serve(&recovery),
                 Err(error) => self.pool.recovery_failed(error),
             }
         }
     }
 
-    fn recovery_step(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+    fn recovery_step(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         match recovery.step {
-            Step::Start => {
+            RecoveryStep::Start => {
                 self.pool.recovery_sync(recovery);
-                Ok(Progress::Next(Step::Sync))
+                Ok(RecoveryProgress::Next(RecoveryStep::Sync))
             }
-            Step::Sync => {
+            RecoveryStep::Sync => {
                 self.pool.read_superblocks(recovery);
-                Ok(Progress::Next(Step::Superblocks))
+                Ok(RecoveryProgress::Next(RecoveryStep::Superblocks))
             }
-            Step::Superblocks => self.choose_superblock(recovery),
-            Step::Tables => self.read_tables(recovery),
-            Step::Walk => self.pool.walk(recovery),
-            Step::Verify => self.pool.verify(recovery),
-            Step::Redo => self.pool.redo(recovery),
-            Step::Look => Ok(self.pool.repair(recovery)),
-            Step::Repaired => {
+            RecoveryStep::Superblocks => self.choose_superblock(recovery),
+            RecoveryStep::Tables => self.read_tables(recovery),
+            RecoveryStep::Walk => self.pool.walk(recovery),
+            RecoveryStep::Verify => self.pool.verify(recovery),
+            RecoveryStep::Redo => self.pool.redo(recovery),
+            RecoveryStep::Look => Ok(self.pool.repair(recovery)),
+            RecoveryStep::Repaired => {
                 self.pool.recovery_sync(recovery);
-                Ok(Progress::Next(Step::RepairSync))
+                Ok(RecoveryProgress::Next(RecoveryStep::RepairSync))
             }
-            Step::RepairSync => self.pool.seal(recovery),
-            Step::Seal if self.pool.mutant(Mutant::UnsyncedSeal) => Ok(Progress::Done),
-            Step::Seal => {
+            RecoveryStep::RepairSync => self.pool.seal(recovery),
+            RecoveryStep::Seal if self.pool.mutant(Mutant::UnsyncedSeal) => Ok(RecoveryProgress::Done),
+            RecoveryStep::Seal => {
                 self.pool.recovery_sync(recovery);
-                Ok(Progress::Next(Step::SealSync))
+                Ok(RecoveryProgress::Next(RecoveryStep::SealSync))
             }
-            Step::SealSync => Ok(Progress::Done),
+            RecoveryStep::SealSync => Ok(RecoveryProgress::Done),
         }
     }
 
@@ -564,30 +568,30 @@ impl Engine {
         recovery.outstanding -= 1;
         match (recovery.step, result) {
             // A copy that cannot be read counts as missing, if the other one can and is valid.
-            (Step::Superblocks, Ok(Outcome::Bytes(bytes))) => {
+            (RecoveryStep::Superblocks, Ok(Outcome::Bytes(bytes))) => {
                 if Superblock::refusal(bytes).is_some() {
                     self.pool.recovery_failed(OpenError::UnknownFormat);
                 }
                 recovery.found[number as usize] = Superblock::decode(bytes).ok();
             }
-            (Step::Superblocks, Err(_)) => recovery.unreadable[number as usize % 2] = true,
+            (RecoveryStep::Superblocks, Err(_)) => recovery.unreadable[number as usize % 2] = true,
             // A pool that has failed can be read all the same.
-            (Step::Sync, Err(_)) => recovery.unsynced = true,
+            (RecoveryStep::Sync, Err(_)) => recovery.unsynced = true,
             (_, Err(IoError::NoSpace)) => self.pool.recovery_failed(OpenError::HostFull { offset }),
             (_, Err(_)) => self.pool.recovery_failed(OpenError::Device { offset }),
-            (Step::Redo | Step::Look, Ok(Outcome::Bytes(_))) => match self.pool.judge_owner(result) {
+            (RecoveryStep::Redo | RecoveryStep::Look, Ok(Outcome::Bytes(_))) => match self.pool.judge_owner(result) {
                 Some(Failure::TakenOver) => self.pool.recovery_failed(OpenError::TakenOver),
                 Some(_) => {
                     self.pool.recovery_failed(OpenError::DamagedPage { offset, what: "the record of who has the pool" })
                 }
                 None => {}
             },
-            (Step::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),
-            (Step::Verify | Step::Redo, Ok(Outcome::Blocks(&[content]))) => {
+            (RecoveryStep::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),
+            (RecoveryStep::Verify | RecoveryStep::Redo, Ok(Outcome::Blocks(&[content]))) => {
                 let &[Segment::Buffer(buffer)] = segments else { unreachable!("one block at a time") };
                 self.pool.block_checked(&mut recovery, number as usize, buffer, content);
             }
-            (Step::Redo, Ok(_)) => {
+            (RecoveryStep::Redo, Ok(_)) => {
                 for &segment in segments {
                     if let Segment::Buffer(buffer) = segment {
                         self.pool.buffers.release(buffer);
@@ -599,7 +603,7 @@ impl Engine {
         self.recovery = Some(recovery);
     }
 
-    fn choose_superblock(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+    fn choose_superblock(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         let unknown = |parity: &usize| {
             recovery.unreadable[*parity] && [0, 2].iter().all(|place| recovery.found[place + parity].is_none())
         };
@@ -645,10 +649,10 @@ impl Engine {
                 return Err(OpenError::DamagedPage { offset, what: "the superblock" });
             }
         }
-        Ok(Progress::Next(Step::Tables))
+        Ok(RecoveryProgress::Next(RecoveryStep::Tables))
     }
 
-    fn read_tables(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+    fn read_tables(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         let Some(&tree) = TABLES.get(recovery.table) else {
             let records = core::mem::take(&mut recovery.buffered);
             self.pool.has_memory_to_buffer(records.len())?;
@@ -670,7 +674,7 @@ impl Engine {
             }
             let block = self.pool.metadata.geometry.block();
             recovery.sizes = self.pool.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
-            return Ok(Progress::Next(Step::Walk));
+            return Ok(RecoveryProgress::Next(RecoveryStep::Walk));
         };
         let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
         let (root, leaves) = (self.pool.roots[tree as usize], self.pool.table_leaves(tree));
@@ -699,13 +703,13 @@ impl Engine {
                             self.pool.metadata.load(missing, None);
                         }
                     }
-                    return Ok(Progress::Wait);
+                    return Ok(RecoveryProgress::Wait);
                 }
             }
         }
         recovery.table += 1;
         recovery.leaf = 0;
-        Ok(Progress::Next(Step::Tables))
+        Ok(RecoveryProgress::Next(RecoveryStep::Tables))
     }
 
     fn read_table_leaf(&mut self, recovery: &mut Recovery, tree: TreeId, page: PageId) -> Option<()> {

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Progress, Recovery, Step};
+use super::{Recovery, RecoveryProgress, RecoveryStep};
 use crate::api::*;
 use crate::format::record::{self, Change, Header};
 use crate::metadata::io::Purpose;
@@ -35,12 +35,12 @@ enum Next {
 
 impl Pool {
     /// Walks the chain, and reads on where that has to be.
-    pub(super) fn walk(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+    pub(super) fn walk(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         let most = self.limits.replayable_entries(&self.metadata.geometry);
         if let Some((offset, length)) = self.walk_window(recovery, most) {
             recovery.outstanding += 1;
             self.metadata.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
-            return Ok(Progress::Wait);
+            return Ok(RecoveryProgress::Wait);
         }
         if recovery.newest_epoch > self.superblock.epoch {
             // What the older one leads to may have been reused since.
@@ -55,7 +55,7 @@ impl Pool {
         if recovery.entries > most {
             return Err(OpenError::TooLittleMemory { entries: recovery.entries });
         }
-        Ok(Progress::Next(Step::Verify))
+        Ok(RecoveryProgress::Next(RecoveryStep::Verify))
     }
 
     /// Walks the chain as far as what has been read goes, keeping the changes of `most` entries. Gives the bytes (offset, length)

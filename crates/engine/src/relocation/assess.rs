@@ -46,13 +46,13 @@ impl Assessment {
 
 /// Assesses all objects of a profile, in ascending order of objects.
 pub fn assess(runs: &[Run], sharing: Sharing) -> Vec<Assessment> {
-    let all = Bounds::new(runs);
+    let all = RunBounds::new(runs);
     let mut sorted = runs.to_vec();
     sorted.sort_unstable_by_key(|run| (run.object, run.slot));
     let mut assessments: Vec<Assessment> = sorted
         .chunk_by(|one, other| one.object == other.object)
         .map(|own| {
-            let bounds = Bounds::new(own);
+            let bounds = RunBounds::new(own);
             let others = |run: &Run| (all.overlapping(run) - bounds.overlapping(run)) as u64;
             let sharing = match sharing {
                 Sharing::Pairs => own.iter().map(others).sum(),
@@ -69,18 +69,18 @@ pub fn assess(runs: &[Run], sharing: Sharing) -> Vec<Assessment> {
 }
 
 /// The first slots of some runs, sorted, and the slots behind their last ones, sorted.
-struct Bounds {
+struct RunBounds {
     firsts: Vec<u64>,
     ends: Vec<u64>,
 }
 
-impl Bounds {
-    fn new(runs: &[Run]) -> Bounds {
+impl RunBounds {
+    fn new(runs: &[Run]) -> RunBounds {
         let mut firsts: Vec<u64> = runs.iter().map(|run| run.slot).collect();
         let mut ends: Vec<u64> = runs.iter().map(Run::end).collect();
         firsts.sort_unstable();
         ends.sort_unstable();
-        Bounds { firsts, ends }
+        RunBounds { firsts, ends }
     }
 
     /// Counts the runs that overlap a run.
@@ -120,7 +120,7 @@ fn count_others(sorted: &[Run], assessments: &mut [Assessment]) {
     firsts.sort_unstable();
     firsts.dedup();
     let place = |slot: u64| firsts.partition_point(|&first| first < slot);
-    let mut counts = Counts::new(firsts.len());
+    let mut counts = FenwickTree::new(firsts.len());
     let mut next = by_end.iter().peekable();
     let all = sorted.len() as u64;
     assessments.iter_mut().for_each(|one| one.sharing = all - one.randomness);
@@ -133,14 +133,14 @@ fn count_others(sorted: &[Run], assessments: &mut [Assessment]) {
 }
 
 /// Counts at places, with sums of all from a place on (a Fenwick tree).
-struct Counts {
+struct FenwickTree {
     sums: Vec<u32>,
     all: u64,
 }
 
-impl Counts {
-    fn new(places: usize) -> Counts {
-        Counts { sums: alloc::vec![0; places + 1], all: 0 }
+impl FenwickTree {
+    fn new(places: usize) -> FenwickTree {
+        FenwickTree { sums: alloc::vec![0; places + 1], all: 0 }
     }
 
     fn add(&mut self, place: usize) {

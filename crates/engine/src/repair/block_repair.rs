@@ -74,7 +74,7 @@ pub(crate) struct DamageLog {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum At {
+enum RepairStage {
     Prove,
     Again,
     Memory,
@@ -106,14 +106,14 @@ pub(crate) enum For {
 }
 
 /// A request that waits for a block: which of its blocks, and what the map says of the digest.
-type Waiter = (RequestId, u32, u32);
+type RepairWaiter = (RequestId, u32, u32);
 
 /// A block under repair.
 pub(crate) struct BlockRepair {
     buffer: Option<BufferId>,
     /// Buffer into which it is read back.
     second: Option<BufferId>,
-    at: At,
+    at: RepairStage,
     in_flight: bool,
     /// The look at who has the pool, before it is written.
     look: Option<Look>,
@@ -121,7 +121,7 @@ pub(crate) struct BlockRepair {
     owner: Option<Key>,
     /// Another slot that holds the same.
     other: Option<Slot>,
-    waiters: Vec<Waiter>,
+    waiters: Vec<RepairWaiter>,
     whom: For,
 }
 
@@ -130,7 +130,7 @@ impl BlockRepair {
         BlockRepair {
             buffer,
             second: None,
-            at: At::Prove,
+            at: RepairStage::Prove,
             in_flight: false,
             look: None,
             digest: None,
@@ -159,7 +159,7 @@ impl Pool {
     }
 
     fn look_into_memory(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
-        repair.at = At::Memory;
+        repair.at = RepairStage::Memory;
         if let (Some(known), Some(into)) = (self.cache.peek(slot), repair.buffer) {
             self.buffers.hold(known);
             repair.second = Some(known);
@@ -172,7 +172,7 @@ impl Pool {
     }
 
     fn look_into_journal(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
-        repair.at = At::Journal;
+        repair.at = RepairStage::Journal;
         if let Some(block) = repair.digest.and_then(|digest| self.carried_copies.find(slot, digest)) {
             self.read_at_for_repair(slot, block * self.metadata.geometry.block(), repair.buffer);
             repair.in_flight = true;
@@ -181,7 +181,7 @@ impl Pool {
     }
 
     fn look_elsewhere(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
-        repair.at = At::Other;
+        repair.at = RepairStage::Other;
         let known = repair.digest.and_then(|digest| self.index.lookup(self.sharing_digest(digest)));
         let other = repair.other.or(known.map(|hint| hint.slot));
         let other = other.filter(|&other| other != slot && self.space.contains(other));
@@ -203,7 +203,7 @@ impl Pool {
     fn take_from_dirty(&mut self, slot: Slot, repair: &mut BlockRepair, found: Found) {
         self.dirty.remove(&slot);
         self.keep_repaired(slot, repair);
-        repair.at = At::Owner(found);
+        repair.at = RepairStage::Owner(found);
     }
 
     fn end_repair(&mut self, slot: Slot, repair: &mut BlockRepair, found: Found) -> RepairStep {
@@ -226,7 +226,7 @@ impl Pool {
                 Err(_) => None,
             },
         };
-        repair.at = At::Copy;
+        repair.at = RepairStage::Copy;
         if let Some(other) = other.filter(|&other| other != slot && self.space.contains(other)) {
             self.read_for_repair(slot, other, repair.buffer);
             repair.in_flight = true;
@@ -242,7 +242,7 @@ impl Repairs {
         pool: &mut Pool,
         slot: Slot,
         buffer: BufferId,
-        waiters: impl Iterator<Item = Waiter>,
+        waiters: impl Iterator<Item = RepairWaiter>,
     ) {
         let mut repair = self.in_progress.remove(&slot).unwrap_or_else(|| BlockRepair::new(None, For::Reads, None));
         repair.waiters.extend(waiters);
@@ -251,7 +251,7 @@ impl Repairs {
             repair.buffer = Some(buffer);
         } else {
             pool.buffers.release(buffer);
-            if matches!(repair.at, At::Write | At::Sync(_) | At::ReadBack) {
+            if matches!(repair.at, RepairStage::Write | RepairStage::Sync(_) | RepairStage::ReadBack) {
                 self.answer_waiters(pool, &mut repair);
             }
         }
@@ -291,7 +291,10 @@ impl Repairs {
     /// Lets a request wait for a slot that is under repair; false if it is not, or if that is over but for the report.
     pub(crate) fn join_repair(&mut self, slot: Slot, check: u32, id: RequestId, at: u32) -> bool {
         let Some(repair) = self.in_progress.get_mut(&slot) else { return false };
-        let joins = matches!(repair.at, At::Prove | At::Again | At::Memory | At::Other | At::Copy);
+        let joins = matches!(
+            repair.at,
+            RepairStage::Prove | RepairStage::Again | RepairStage::Memory | RepairStage::Other | RepairStage::Copy
+        );
         if joins {
             repair.waiters.push((id, at, check));
         }
@@ -326,11 +329,11 @@ impl Repairs {
     fn step_repair(&mut self, pool: &mut Pool, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
         match repair.at {
             // The slot has been given back and taken again since somebody saw it damaged: its new block is on its way.
-            At::Prove if pool.dirty.contains_key(&slot) => self.give_up(pool, repair, Found::Good),
-            At::Prove => match pool.proven_digest(slot) {
+            RepairStage::Prove if pool.dirty.contains_key(&slot) => self.give_up(pool, repair, Found::Good),
+            RepairStage::Prove => match pool.proven_digest(slot) {
                 Ok(Some((digest, owner))) if repair.buffer.is_some() => {
                     (repair.digest, repair.owner) = (Some(digest), Some(owner));
-                    repair.at = At::Again;
+                    repair.at = RepairStage::Again;
                     pool.read_for_repair(slot, slot, repair.buffer);
                     repair.in_flight = true;
                     RepairStep::On
@@ -344,18 +347,18 @@ impl Repairs {
                 _ => self.give_up(pool, repair, Found::Left),
             },
             // These are in flight until they have failed.
-            At::Again => pool.look_into_memory(slot, repair),
-            At::Memory => pool.look_into_journal(slot, repair),
-            At::Journal => pool.look_elsewhere(slot, repair),
-            At::Other => pool.look_for_copy(slot, repair),
-            At::Copy => {
+            RepairStage::Again => pool.look_into_memory(slot, repair),
+            RepairStage::Memory => pool.look_into_journal(slot, repair),
+            RepairStage::Journal => pool.look_elsewhere(slot, repair),
+            RepairStage::Other => pool.look_for_copy(slot, repair),
+            RepairStage::Copy => {
                 if let Some(digest) = repair.digest {
                     // Nobody shall share it: what is written with this content from here on is a new copy.
                     pool.index.remove(pool.sharing_digest(digest), slot);
                 }
                 self.give_up(pool, repair, Found::Left)
             }
-            At::Write => {
+            RepairStage::Write => {
                 if !pool.may_repair() {
                     pool.keep_repaired(slot, repair);
                     return self.give_up(pool, repair, Found::Left);
@@ -379,18 +382,18 @@ impl Repairs {
                 repair.in_flight = true;
                 RepairStep::On
             }
-            At::Sync(_) if pool.read_only => pool.end_repair(slot, repair, Found::Left),
-            At::Sync(barrier) if pool.syncs.finished < barrier => RepairStep::Wait,
-            At::Sync(_) => {
+            RepairStage::Sync(_) if pool.read_only => pool.end_repair(slot, repair, Found::Left),
+            RepairStage::Sync(barrier) if pool.syncs.finished < barrier => RepairStep::Wait,
+            RepairStage::Sync(_) => {
                 let Some(second) = pool.any_buffer() else { return RepairStep::Wait };
                 repair.second = Some(second);
-                repair.at = At::ReadBack;
+                repair.at = RepairStage::ReadBack;
                 pool.read_for_repair(slot, slot, repair.second);
                 repair.in_flight = true;
                 RepairStep::On
             }
-            At::ReadBack => pool.end_repair(slot, repair, Found::Left),
-            At::Owner(found) => self.report_repair(pool, slot, repair, found),
+            RepairStage::ReadBack => pool.end_repair(slot, repair, Found::Left),
+            RepairStage::Owner(found) => self.report_repair(pool, slot, repair, found),
         }
     }
 
@@ -402,29 +405,29 @@ impl Repairs {
             Ok(Outcome::Blocks(&[content])) => !content.zero && Some(content.digest) == repair.digest,
             _ => false,
         };
-        if matches!(repair.at, At::Memory | At::ReadBack)
+        if matches!(repair.at, RepairStage::Memory | RepairStage::ReadBack)
             && let Some(second) = repair.second.take()
         {
             pool.buffers.release(second);
         }
         match repair.at {
-            At::Again if good => {
+            RepairStage::Again if good => {
                 let matched = self.answer_waiters(pool, &mut repair);
                 // It holds what its summary says: then it is the map that leads to the wrong slot.
-                repair.at = At::Owner(if matched { Found::Good } else { Found::Left });
+                repair.at = RepairStage::Owner(if matched { Found::Good } else { Found::Left });
                 pool.keep_repaired(slot, &mut repair);
             }
-            At::Memory | At::Journal | At::Other | At::Copy if good => {
+            RepairStage::Memory | RepairStage::Journal | RepairStage::Other | RepairStage::Copy if good => {
                 self.answer_waiters(pool, &mut repair);
-                repair.at = At::Write;
+                repair.at = RepairStage::Write;
             }
-            At::Write if result.is_ok() => {
+            RepairStage::Write if result.is_ok() => {
                 let barrier = pool.syncs.submitted + 1;
                 pool.syncs.wanted = pool.syncs.wanted.max(barrier);
-                repair.at = At::Sync(barrier);
+                repair.at = RepairStage::Sync(barrier);
             }
-            At::Write => pool.take_from_dirty(slot, &mut repair, Found::Left),
-            At::ReadBack => {
+            RepairStage::Write => pool.take_from_dirty(slot, &mut repair, Found::Left),
+            RepairStage::ReadBack => {
                 pool.take_from_dirty(slot, &mut repair, if good { Found::Repaired } else { Found::Left });
             }
             _ => {}
@@ -456,7 +459,7 @@ impl Repairs {
         }
         let waiters = core::mem::take(&mut repair.waiters);
         self.arrived.extend(waiters.iter().map(|&(request, at, _)| Arrived { request, at, buffer: None }));
-        repair.at = At::Owner(found);
+        repair.at = RepairStage::Owner(found);
         RepairStep::On
     }
 
@@ -508,7 +511,7 @@ impl Repairs {
         }
         if repair.buffer.is_some() {
             // A read that was under way has failed meanwhile.
-            (repair.at, repair.whom, repair.other) = (At::Prove, For::Reads, None);
+            (repair.at, repair.whom, repair.other) = (RepairStage::Prove, For::Reads, None);
             return RepairStep::On;
         }
         RepairStep::End

@@ -30,9 +30,9 @@ pub(super) enum Old {
 }
 
 /// The leaf that a table should have; `None`: as it is.
-type Wanted<'w, P> = dyn FnMut(&P, u64, &Old) -> Option<Vec<u8>> + 'w;
+type RewrittenLeaf<'w, P> = dyn FnMut(&P, u64, &Old) -> Option<Vec<u8>> + 'w;
 /// Test if a table may change in some of its leaves: from the first up to the second.
-type Changes<'w, P> = dyn Fn(&P, u64, u64) -> bool + 'w;
+type MayChange<'w, P> = dyn Fn(&P, u64, u64) -> bool + 'w;
 
 impl Planner<'_, '_> {
     pub(super) fn rewrite(&mut self, end: JournalEnd) {
@@ -331,7 +331,7 @@ impl Planner<'_, '_> {
     // ---- tables ----
 
     /// Makes a table as it should be.
-    fn rewrite_table(&mut self, tree: TreeId, changes: &Changes<'_, Self>, wanted: &mut Wanted<'_, Self>) {
+    fn rewrite_table(&mut self, tree: TreeId, changes: &MayChange<'_, Self>, wanted: &mut RewrittenLeaf<'_, Self>) {
         let leaves = self.engine.pool.table_leaves(tree);
         let mut root = self.engine.pool.roots[tree as usize];
         if root.pointer.is_none() {
@@ -356,8 +356,8 @@ impl Planner<'_, '_> {
         pointer: Pointer,
         level: u8,
         index: u64,
-        changes: &Changes<'_, Self>,
-        wanted: &mut Wanted<'_, Self>,
+        changes: &MayChange<'_, Self>,
+        wanted: &mut RewrittenLeaf<'_, Self>,
     ) -> Pointer {
         let geometry = self.geometry();
         let leaves = self.engine.pool.table_leaves(tree);

@@ -106,7 +106,7 @@ pub struct DedupStatus {
 }
 
 /// Stage of a pass, and its place there.
-enum At {
+enum PassStage {
     /// The pass goes on from the place in the record.
     Begin,
     /// The range that begins at this place is next.
@@ -140,7 +140,7 @@ enum Back {
 /// The job that runs the exact deduplication pass.
 pub(crate) struct Dedup {
     record: DedupRecord,
-    at: At,
+    at: PassStage,
     range: Range,
     spares: Vec<Spare>,
     /// Number of `spares` that are in the order of blocks, the last one first.
@@ -199,7 +199,7 @@ impl Dedup {
     pub(crate) fn new(now: Nanos) -> Dedup {
         Dedup {
             record: DedupRecord::default(),
-            at: At::Begin,
+            at: PassStage::Begin,
             range: Range::new(0, 0, 0),
             spares: Vec::new(),
             in_order: 0,
@@ -301,21 +301,21 @@ impl Dedup {
         let leaf = match (&self.at, self.record.state) {
             (_, PassState::Finished) => return PLACES,
             (_, PassState::Never) => return 0,
-            (At::Begin, _) => return self.record.next.into(),
-            (At::End, _) => return PLACES,
-            (At::Gather(leaf), _) => return self.sweeps.gathered(*leaf, leaves),
-            (At::Next(place), _) if self.workspace.is_on() => return self.sweeps.loaded(*place),
-            (At::Next(place), _) => return *place,
-            (At::Scan(leaf) | At::Maps(_, Back::Scan(leaf)), _) => *leaf,
-            (At::Load, _) => return self.sweeps.loaded(self.range.first),
-            (At::Finish(next), _) => return self.sweeps.loaded(*next),
-            (At::Share(at, next) | At::Maps(_, Back::Share(at, next)), _) => {
+            (PassStage::Begin, _) => return self.record.next.into(),
+            (PassStage::End, _) => return PLACES,
+            (PassStage::Gather(leaf), _) => return self.sweeps.gathered(*leaf, leaves),
+            (PassStage::Next(place), _) if self.workspace.is_on() => return self.sweeps.loaded(*place),
+            (PassStage::Next(place), _) => return *place,
+            (PassStage::Scan(leaf) | PassStage::Maps(_, Back::Scan(leaf)), _) => *leaf,
+            (PassStage::Load, _) => return self.sweeps.loaded(self.range.first),
+            (PassStage::Finish(next), _) => return self.sweeps.loaded(*next),
+            (PassStage::Share(at, next) | PassStage::Maps(_, Back::Share(at, next)), _) => {
                 let read = self.workspace.spares_read(at.unwrap_or(usize::MAX));
                 return self.sweeps.sharing(*next, read);
             }
-            (At::Maps(_, Back::Next(next)), _) => return *next,
-            (At::Index, _) if self.workspace.is_on() => return self.sweeps.loaded(self.range.end),
-            (At::Index, _) => u64::MAX,
+            (PassStage::Maps(_, Back::Next(next)), _) => return *next,
+            (PassStage::Index, _) if self.workspace.is_on() => return self.sweeps.loaded(self.range.end),
+            (PassStage::Index, _) => u64::MAX,
         };
         let part = u128::from(self.range.end - self.range.first) * u128::from(leaf.min(leaves)) / u128::from(leaves);
         self.range.first + part as u64
@@ -395,7 +395,7 @@ impl Dedup {
     fn rest(&mut self, pool: &mut Pool) {
         self.catch_up.rest();
         pool.watch_disk_index(false);
-        (self.at, self.waiting, self.pace, self.is_awaited) = (At::Begin, None, None, false);
+        (self.at, self.waiting, self.pace, self.is_awaited) = (PassStage::Begin, None, None, false);
         self.range = Range::new(0, 0, 0);
         (self.spares, self.unresolved, self.in_order) = (Vec::new(), Vec::new(), 0);
         (self.replaced, self.led_away) = (NearMap::default(), LedAway::default());
@@ -421,19 +421,19 @@ impl Dedup {
     fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), Stop> {
         let Work { pool, repairs, facts } = work;
         match &mut self.at {
-            At::Begin => self.begin(pool),
-            At::Next(first) => {
+            PassStage::Begin => self.begin(pool),
+            PassStage::Next(first) => {
                 let first = *first;
                 self.begin_range(pool, first);
             }
-            At::Gather(_) => self.gather(pool, repairs, facts)?,
-            At::Load => self.load(pool, repairs, facts)?,
-            At::Finish(_) => self.finish_spares(pool)?,
-            At::Share(..) => self.share_noted(pool, repairs, facts)?,
-            At::Scan(_) => self.scan(pool, repairs, facts)?,
-            At::Maps(..) => self.walk_maps(pool, repairs, facts)?,
-            At::Index => self.hand_over(pool),
-            At::End => self.end(pool),
+            PassStage::Gather(_) => self.gather(pool, repairs, facts)?,
+            PassStage::Load => self.load(pool, repairs, facts)?,
+            PassStage::Finish(_) => self.finish_spares(pool)?,
+            PassStage::Share(..) => self.share_noted(pool, repairs, facts)?,
+            PassStage::Scan(_) => self.scan(pool, repairs, facts)?,
+            PassStage::Maps(..) => self.walk_maps(pool, repairs, facts)?,
+            PassStage::Index => self.hand_over(pool),
+            PassStage::End => self.end(pool),
         }
         Ok(())
     }
@@ -442,7 +442,7 @@ impl Dedup {
         self.changes.wait_for_flush(pool);
         let first = self.record.next.into();
         self.pace.get_or_insert((first, pool.now));
-        self.at = At::Next(first);
+        self.at = PassStage::Next(first);
     }
 
     /// Begins the range from this place on: from the workspace, or from the summaries.
@@ -457,7 +457,7 @@ impl Dedup {
                 self.catch_up.begin_range(pool, first);
                 self.wraps = pool.space.wraps();
                 self.range.go_on(first, pool.space.data_used, Self::room(pool));
-                self.at = if matches!(source, Source::Gather) { At::Gather(0) } else { At::Scan(0) };
+                self.at = if matches!(source, Source::Gather) { PassStage::Gather(0) } else { PassStage::Scan(0) };
             }
         }
     }
@@ -472,7 +472,7 @@ impl Dedup {
 
     /// Looks at some leaves of summaries, and shares what has been found so far.
     fn scan(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
-        let At::Scan(mut leaf) = self.at else { return Ok(()) };
+        let PassStage::Scan(mut leaf) = self.at else { return Ok(()) };
         let leaves = pool.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
         let budget = if pool.is_at_full_speed(facts) { LEAVES } else { 1 };
@@ -486,7 +486,7 @@ impl Dedup {
             }
             if leaf >= leaves {
                 self.scans += 1;
-                self.at = At::Index;
+                self.at = PassStage::Index;
                 return Ok(());
             }
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
@@ -499,7 +499,7 @@ impl Dedup {
                     pool.index.offer(pool.sharing_digest(digest), slot, pool.space.generation(slot));
                 }
             })?;
-            self.at = At::Scan(leaf);
+            self.at = PassStage::Scan(leaf);
         }
         Ok(())
     }
@@ -542,7 +542,7 @@ impl Dedup {
         }
         if next == PLACES {
             if self.unresolved.is_empty() {
-                self.at = At::End;
+                self.at = PassStage::End;
                 self.changes.wait_for_flush(pool);
             } else {
                 self.begin_maps(Back::Next(PLACES));
@@ -554,7 +554,7 @@ impl Dedup {
         if is_shared && self.unresolved.is_empty() {
             self.record.next = next as u32;
         }
-        self.at = At::Next(next);
+        self.at = PassStage::Next(next);
     }
 
     /// Forgets unresolved slots whose digest has its place at `next` or later: they are found again.
@@ -565,12 +565,12 @@ impl Dedup {
     fn begin_maps(&mut self, back: Back) {
         self.unresolved.sort_unstable();
         self.map_walks += 1;
-        self.at = At::Maps(Maps::default(), back);
+        self.at = PassStage::Maps(Maps::default(), back);
     }
 
     /// Looks at some leaves of maps.
     fn walk_maps(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
-        let At::Maps(mut maps, back) = self.at else { return Ok(()) };
+        let PassStage::Maps(mut maps, back) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let walked = maps.step(pool, Pool::may_share, |pool, key, slot| {
                 self.looked_at += 1;
@@ -589,13 +589,13 @@ impl Dedup {
                 self.kept += u64::from(shared == Shared::Kept);
                 Ok::<_, Stop>(true)
             });
-            self.at = At::Maps(maps, back);
+            self.at = PassStage::Maps(maps, back);
             if !walked? {
                 self.unresolved.clear();
                 self.verify.clear();
                 match back {
-                    Back::Scan(leaf) => self.at = At::Scan(leaf),
-                    Back::Share(partition, next) => self.at = At::Share(partition, next),
+                    Back::Scan(leaf) => self.at = PassStage::Scan(leaf),
+                    Back::Share(partition, next) => self.at = PassStage::Share(partition, next),
                     Back::Next(next) => self.go_on_from(pool, next),
                 }
                 return Ok(());
@@ -731,13 +731,19 @@ impl Dedup {
     /// Skips the leaf, map or spare slot whose page cannot be read; it is left as it is.
     fn skip(&mut self) {
         match &mut self.at {
-            At::Maps(maps, _) => maps.skip(),
-            At::Scan(_) | At::Share(..) if !self.spares.is_empty() => {
+            PassStage::Maps(maps, _) => maps.skip(),
+            PassStage::Scan(_) | PassStage::Share(..) if !self.spares.is_empty() => {
                 self.spares.pop();
                 self.in_order = self.spares.len();
             }
-            At::Scan(leaf) | At::Gather(leaf) => *leaf += 1,
-            At::Begin | At::Next(_) | At::Load | At::Finish(_) | At::Share(..) | At::Index | At::End => {}
+            PassStage::Scan(leaf) | PassStage::Gather(leaf) => *leaf += 1,
+            PassStage::Begin
+            | PassStage::Next(_)
+            | PassStage::Load
+            | PassStage::Finish(_)
+            | PassStage::Share(..)
+            | PassStage::Index
+            | PassStage::End => {}
         }
     }
 }

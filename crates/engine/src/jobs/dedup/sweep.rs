@@ -16,7 +16,7 @@
 
 use super::partitions::{Partitions, Record, Stored};
 use super::range::{Found, PLACES, Range, Spare};
-use super::{At, Back, Dedup};
+use super::{Back, Dedup, PassStage};
 use crate::api::{Digest, Nanos};
 use crate::format::entry::{Key, Slot};
 use crate::jobs::changes::Stop;
@@ -43,7 +43,7 @@ const SHARE_PERIOD: Nanos = 1_800_000_000_000;
 const MOST_AT_ONCE: usize = 1 << 14;
 
 /// Extent of a sweep that the workspace has room for.
-struct Plan {
+struct SweepPlan {
     end: u64,
     partitions: usize,
     /// Number of partitions of blocks.
@@ -147,7 +147,7 @@ impl Dedup {
     }
 
     /// Returns the end of a sweep from this place on, and its partitions; `None` if there is no room for one, or it is not worth it.
-    fn plan(&self, pool: &Pool, first: u64) -> Option<Plan> {
+    fn plan(&self, pool: &Pool, first: u64) -> Option<SweepPlan> {
         let geometry = &pool.metadata.geometry;
         let room = Self::room(pool);
         let range = Range::new(first, pool.space.data_used, room);
@@ -170,7 +170,7 @@ impl Dedup {
         }
         let partitions = places.div_ceil(width);
         let of_blocks = (pool.space.data_used / Self::at_once(pool) as u64).clamp(1, most) as usize;
-        let plan = Plan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
+        let plan = SweepPlan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
         // What can be reserved may make it wider.
         let may_be_wider = || (PLACES - first).div_ceil(width) >= LEAST_RANGES && pool.may_reserve();
         (partitions >= LEAST_RANGES || plan.end < PLACES && may_be_wider()).then_some(plan)
@@ -187,9 +187,9 @@ impl Dedup {
         self.sweeps.lost += 1;
         self.verify.clear();
         match self.at {
-            At::Begin | At::Scan(_) | At::End => return,
+            PassStage::Begin | PassStage::Scan(_) | PassStage::End => return,
             // What has just been shared is not found again.
-            At::Share(..) | At::Maps(_, Back::Share(..)) => self.changes.wait_for_checkpoint(pool),
+            PassStage::Share(..) | PassStage::Maps(_, Back::Share(..)) => self.changes.wait_for_checkpoint(pool),
             _ => {}
         }
         // What was found to be one too many, and has not been shared, is found again.
@@ -198,8 +198,8 @@ impl Dedup {
         self.in_order = 0;
         // A walk of the maps that is under way goes on.
         match &mut self.at {
-            At::Maps(_, back) => *back = Back::Next(from),
-            at => *at = At::Next(from),
+            PassStage::Maps(_, back) => *back = Back::Next(from),
+            at => *at = PassStage::Next(from),
         }
         self.forget_from(from);
         pool.needs_pump = true;
@@ -207,7 +207,7 @@ impl Dedup {
 
     /// Looks at some leaves of summaries for the sweep.
     pub(super) fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
-        let At::Gather(mut leaf) = self.at else { return Ok(()) };
+        let PassStage::Gather(mut leaf) = self.at else { return Ok(()) };
         let leaves = pool.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
@@ -220,7 +220,7 @@ impl Dedup {
                     return if self.workspace.has_failed() { Ok(()) } else { Err(Stop::Waits) };
                 }
                 self.scans += 1;
-                self.at = At::Next(self.sweeps.first);
+                self.at = PassStage::Next(self.sweeps.first);
                 return Ok(());
             }
             if !self.workspace.write(pool) {
@@ -237,7 +237,7 @@ impl Dedup {
                     }
                 }
             })?;
-            self.at = At::Gather(leaf);
+            self.at = PassStage::Gather(leaf);
         }
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Dedup {
         // What has changed since the gathering counts for all ranges that are left.
         self.catch_up.rest();
         pool.watch_disk_index_from(first << 32);
-        self.at = At::Load;
+        self.at = PassStage::Load;
     }
 
     /// Takes in some records of the range from the workspace, and notes spare slots.
@@ -268,7 +268,7 @@ impl Dedup {
                 return if self.workspace.has_failed() { Ok(()) } else { Err(Stop::Waits) };
             }
             if self.workspace.read(pool) {
-                self.at = At::Index;
+                self.at = PassStage::Index;
                 return Ok(());
             }
             let mut taken = 0;
@@ -304,16 +304,16 @@ impl Dedup {
     /// Begins to share spare slots before the pass goes on from this place.
     pub(super) fn begin_sharing(&mut self, next: u64) {
         self.workspace.end_reading();
-        self.at = At::Finish(next);
+        self.at = PassStage::Finish(next);
     }
 
     /// Writes noted spare slots as far as they have to be; then their sharing begins.
     pub(super) fn finish_spares(&mut self, pool: &mut Pool) -> Result<(), Stop> {
-        let At::Finish(next) = self.at else { return Ok(()) };
+        let PassStage::Finish(next) = self.at else { return Ok(()) };
         if self.workspace.has_failed() {
             self.lose_workspace(pool);
         } else if self.workspace.finish(pool) {
-            self.at = At::Share(self.workspace.read_spares_from(0), next);
+            self.at = PassStage::Share(self.workspace.read_spares_from(0), next);
         } else if !self.workspace.has_failed() {
             return Err(Stop::Waits);
         }
@@ -323,7 +323,7 @@ impl Dedup {
     /// Shares some of the noted spare slots, in the order of blocks.
     pub(super) fn share_noted(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
-            let At::Share(partition, next) = self.at else { return Ok(()) };
+            let PassStage::Share(partition, next) = self.at else { return Ok(()) };
             if self.workspace.has_failed() {
                 self.lose_workspace(pool);
                 return Ok(());
@@ -354,7 +354,9 @@ impl Dedup {
             }
             self.looked_at += taken as u64;
             match partition {
-                Some(partition) if is_read => self.at = At::Share(self.workspace.read_spares_from(partition + 1), next),
+                Some(partition) if is_read => {
+                    self.at = PassStage::Share(self.workspace.read_spares_from(partition + 1), next)
+                }
                 _ if taken == 0 => return Err(Stop::Waits),
                 _ => {}
             }

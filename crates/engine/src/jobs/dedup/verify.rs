@@ -27,7 +27,7 @@ const COMPARES: usize = 2 * PAIRS;
 pub(super) type Pair = (Slot, Slot, Digest);
 
 /// A pair that is being read.
-struct Read {
+struct PairRead {
     pair: Pair,
     first: BufferId,
     second: Option<BufferId>,
@@ -60,8 +60,8 @@ impl Proven {
 }
 
 /// Reads or comparisons under way.
-struct Batch {
-    reads: Vec<Read>,
+struct VerifyBatch {
+    reads: Vec<PairRead>,
     /// Blocks in the order of their slots: each with its pair, and the buffer that it is read into.
     blocks: Vec<(Slot, usize, BufferId)>,
     in_flight: usize,
@@ -74,7 +74,7 @@ pub(super) struct Verify {
     verdicts: BTreeMap<(Slot, Slot), (Digest, bool)>,
     /// Slots of all verdicts, and those that are being read; in order.
     held: Vec<Slot>,
-    batch: Option<Batch>,
+    batch: Option<VerifyBatch>,
     /// Set when the results of the batch are no longer wanted.
     is_over: bool,
 }
@@ -142,7 +142,7 @@ impl Verify {
         }
         self.verdicts.retain(|pair, _| wanted.contains(pair));
         let mut buffers = 2 * (pool.limits.buffers as usize / 2 / PART_OF_BUFFERS).clamp(1, PAIRS);
-        let mut reads: Vec<Read> = Vec::new();
+        let mut reads: Vec<PairRead> = Vec::new();
         for pair in unknown {
             let needed = if pair.0 == pair.1 { 1 } else { 2 };
             if needed > buffers {
@@ -155,12 +155,12 @@ impl Verify {
                 pool.buffers.release(first);
                 break;
             }
-            reads.push(Read { pair, first, second, is_equal: true });
+            reads.push(PairRead { pair, first, second, is_equal: true });
         }
         if reads.is_empty() {
             return false;
         }
-        let sides = |(at, read): (usize, &Read)| {
+        let sides = |(at, read): (usize, &PairRead)| {
             [(read.pair.0, at, Some(read.first)), (read.pair.1, at, read.second)]
                 .map(|(slot, at, buffer)| Some((slot, at, buffer?)))
         };
@@ -169,7 +169,7 @@ impl Verify {
         self.held = self.verdicts.keys().flat_map(|&(one, other)| [one, other]).collect();
         self.held.extend(blocks.iter().map(|&(slot, ..)| slot));
         self.held.sort_unstable();
-        let mut batch = Batch { reads, blocks, in_flight: 0, compares: false };
+        let mut batch = VerifyBatch { reads, blocks, in_flight: 0, compares: false };
         let mut at = 0;
         while at < batch.blocks.len() {
             let rest = &batch.blocks[at..];
@@ -218,7 +218,7 @@ impl Verify {
     }
 
     fn end(&mut self, pool: &mut Pool) {
-        for Read { pair: (one, other, digest), first, second, is_equal } in
+        for PairRead { pair: (one, other, digest), first, second, is_equal } in
             self.batch.take().into_iter().flat_map(|batch| batch.reads)
         {
             [Some(first), second].into_iter().flatten().for_each(|buffer| pool.buffers.release(buffer));

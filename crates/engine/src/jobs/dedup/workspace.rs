@@ -33,7 +33,7 @@ const PART_OF_PAGES: u32 = 4;
 const WAITING: usize = 32;
 
 /// A read of consecutive pages of a partition, from `first` on, with the records once they have come.
-struct Read {
+struct PartitionRead {
     part: u32,
     first: Name,
     pages: u32,
@@ -87,7 +87,7 @@ struct Sweep {
     /// Partition that is being read, and the next of its pages. Records are taken in in the order of slots, as from the summaries: so of each
     /// content the same slot stays, however often a range is begun.
     reading: Option<(usize, usize)>,
-    reads: VecDeque<Read>,
+    reads: VecDeque<PartitionRead>,
     /// Bytes that have come, and how many of them have been taken in.
     come: (Vec<u8>, usize),
     has_failed: bool,
@@ -418,7 +418,7 @@ impl Workspace {
             self.read += u64::from(pages);
             let Some(sweep) = &mut self.sweep else { break };
             sweep.reading = Some((partition, next + pages as usize));
-            sweep.reads.push_back(Read { part, first: name, pages, records: None });
+            sweep.reads.push_back(PartitionRead { part, first: name, pages, records: None });
         }
         let Some(sweep) = &self.sweep else { return true };
         let is_asked_for = sweep.reading.is_none_or(|(partition, next)| next >= sweep.places[partition].len());
@@ -478,7 +478,7 @@ impl Workspace {
     }
 }
 
-impl Read {
+impl PartitionRead {
     /// Returns the records of the pages read; `None` if a page is not as it was written.
     fn take_in(&self, seed: u64, block: usize, result: Result<Outcome<'_>, IoError>) -> Option<Vec<u8>> {
         let Ok(Outcome::Bytes(bytes)) = result else { return None };

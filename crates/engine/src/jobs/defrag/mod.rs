@@ -80,7 +80,7 @@ struct Memory {
 }
 
 /// Result of a look at a region.
-enum Looked {
+enum RegionLook {
     Moves {
         /// True if there are more moves than a batch has.
         more: bool,
@@ -209,9 +209,9 @@ impl Defrag {
                 true => self.look_for_moves(pool, repairs, (first, noted.home), most, facts.is_idle),
                 false => Err(Stop::GivenUp),
             };
-            some_wait |= matches!(looked, Ok(Looked::Moves { some_wait: true, .. }) | Err(Stop::GivenUp));
+            some_wait |= matches!(looked, Ok(RegionLook::Moves { some_wait: true, .. }) | Err(Stop::GivenUp));
             match looked {
-                Ok(Looked::Moves { more: true, .. }) => break,
+                Ok(RegionLook::Moves { more: true, .. }) => break,
                 Err(Stop::Waits) => {
                     waits = true;
                     pool.regions_mut().tried(first);
@@ -232,17 +232,17 @@ impl Defrag {
     }
 
     /// Takes the result for one of the regions that cost their readers most, while the pool is idle.
-    fn has_looked_for_gain(&mut self, pool: &mut Pool, first: Key, looked: Result<Looked, Stop>) {
+    fn has_looked_for_gain(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, Stop>) {
         match looked {
-            Ok(Looked::Moves { .. } | Looked::InOrder) => self.is_in_order(pool, first),
-            Ok(Looked::Aside(home)) => pool.regions_mut().set_aside(first, home),
+            Ok(RegionLook::Moves { .. } | RegionLook::InOrder) => self.is_in_order(pool, first),
+            Ok(RegionLook::Aside(home)) => pool.regions_mut().set_aside(first, home),
             Err(_) => pool.regions_mut().give_up(first),
         }
     }
 
     /// Takes the result for a region that a stream has just left, while clients are busy. Blocks that cannot be moved now are left to idle time.
-    fn has_looked_behind_stream(&mut self, pool: &mut Pool, first: Key, looked: Result<Looked, Stop>) {
-        if let Ok(Looked::Moves { some_wait: false, .. } | Looked::InOrder) = looked {
+    fn has_looked_behind_stream(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, Stop>) {
+        if let Ok(RegionLook::Moves { some_wait: false, .. } | RegionLook::InOrder) = looked {
             self.is_in_order(pool, first);
         }
         pool.regions_mut().pass_left();
@@ -261,7 +261,7 @@ impl Defrag {
         (first, home): (Key, Option<i64>),
         most: usize,
         is_idle: bool,
-    ) -> Result<Looked, Stop> {
+    ) -> Result<RegionLook, Stop> {
         self.look_at(pool, repairs, first)?;
         let container = pool.metadata.geometry.slots_per_container.into();
         let Memory { blocks, taken, region, seen, plan } = &mut self.memory;
@@ -277,13 +277,13 @@ impl Defrag {
                 };
                 self.mover.load(pool, missing)?;
                 match plan {
-                    Plan::Leave => return Ok(Looked::InOrder),
+                    Plan::Leave => return Ok(RegionLook::InOrder),
                     Plan::Return(home) => home,
                     // A batch has one empty container.
-                    Plan::Move if !blocks.is_empty() => return Ok(Looked::Moves { more: true, some_wait: false }),
+                    Plan::Move if !blocks.is_empty() => return Ok(RegionLook::Moves { more: true, some_wait: false }),
                     Plan::Move => {
                         let Some(empty) = pool.space.empty_container() else {
-                            return if pool.ask_for_fresh() { Err(Stop::Waits) } else { Ok(Looked::Aside(row)) };
+                            return if pool.ask_for_fresh() { Err(Stop::Waits) } else { Ok(RegionLook::Aside(row)) };
                         };
                         pool.space.slots_of(empty).start as i64
                     }
@@ -327,7 +327,7 @@ impl Defrag {
             return Err(Stop::GivenUp);
         }
         pool.regions_mut().goes_home(first, home);
-        Ok(Looked::Moves { more, some_wait })
+        Ok(RegionLook::Moves { more, some_wait })
     }
 
     /// Looks at a region: its blocks that have slots, and their map entries.

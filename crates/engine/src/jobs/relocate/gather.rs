@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{At, Copied, Relocate, Stop};
+use super::{Copied, Relocate, RunStage, Stop};
 use crate::api::{Digest, Nanos};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::mover::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
@@ -19,7 +19,7 @@ const LOADS: u32 = 8;
 const PATIENCE: Nanos = 2_000_000_000;
 
 /// Content of a slot of the plan.
-enum Found {
+enum PlannedSlot {
     /// A block of a volume, and the block that leads there, if that is the one for which it was first written; and whether it is the only one.
     Block {
         digest: Digest,
@@ -42,7 +42,7 @@ impl Relocate {
                 self.end(pool);
             } else {
                 self.again = 0;
-                self.at = At::Begin;
+                self.at = RunStage::Begin;
                 self.changes.wait_for_flush(pool);
             }
             return Ok(());
@@ -66,12 +66,12 @@ impl Relocate {
                 break;
             }
             let found = match look_at(pool, repairs, slot) {
-                Ok(Found::Busy) => {
+                Ok(PlannedSlot::Busy) => {
                     is_busy = true;
                     break;
                 }
                 Ok(found) => found,
-                Err(page) if pool.failed_pages.contains(&page.key) => Found::Unreadable,
+                Err(page) if pool.failed_pages.contains(&page.key) => PlannedSlot::Unreadable,
                 Err(page) => {
                     missing.add(page);
                     continue;
@@ -83,7 +83,7 @@ impl Relocate {
             }
             looked_at += 1;
             match found {
-                Found::Block { digest, owner, is_alone } => {
+                PlannedSlot::Block { digest, owner, is_alone } => {
                     // Nothing is led to the copy yet where nobody knows who leads to the old slot.
                     let seen = if owner.is_some() { Entry::whole(slot, digest) } else { Entry::UNMAPPED };
                     let key = owner.unwrap_or(Key(0));
@@ -92,10 +92,10 @@ impl Relocate {
                         alone.push(slot);
                     }
                 }
-                Found::Nothing => kept.gone += 1,
-                Found::HasReplica => kept.for_replicas += 1,
-                Found::Unreadable => kept.unreadable += 1,
-                Found::Busy => {}
+                PlannedSlot::Nothing => kept.gone += 1,
+                PlannedSlot::HasReplica => kept.for_replicas += 1,
+                PlannedSlot::Unreadable => kept.unreadable += 1,
+                PlannedSlot::Busy => {}
             }
         }
         let waits_for_pages = !missing.is_empty() && (looked_at == 0 || self.loads < LOADS);
@@ -243,22 +243,22 @@ impl Relocate {
 }
 
 /// Returns the content of a slot of the plan, as far as pages are in memory.
-fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<Found, Missing> {
+fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<PlannedSlot, Missing> {
     if !pool.space.contains(slot) {
-        return Ok(Found::Nothing);
+        return Ok(PlannedSlot::Nothing);
     }
     if is_busy(pool, repairs, slot) {
-        return Ok(Found::Busy);
+        return Ok(PlannedSlot::Busy);
     }
-    let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(Found::Nothing) };
+    let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(PlannedSlot::Nothing) };
     if pool.copied_from(owner).is_some() {
-        return Ok(Found::Nothing);
+        return Ok(PlannedSlot::Nothing);
     }
     if pool.replicas.has_any(slot) {
-        return Ok(Found::HasReplica);
+        return Ok(PlannedSlot::HasReplica);
     }
     if repairs.is_lost(slot, digest) {
-        return Ok(Found::Unreadable);
+        return Ok(PlannedSlot::Unreadable);
     }
     let is_alone = is_alone(pool, repairs, slot)?;
     let leads = match pool.volume_index(owner.volume()) {
@@ -269,5 +269,5 @@ fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<Found, Miss
             Err(_) => false,
         },
     };
-    Ok(Found::Block { digest, owner: leads.then_some(owner), is_alone: is_alone && leads })
+    Ok(PlannedSlot::Block { digest, owner: leads.then_some(owner), is_alone: is_alone && leads })
 }

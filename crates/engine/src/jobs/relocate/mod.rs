@@ -93,7 +93,7 @@ struct Copied {
 }
 
 /// Stage of a run.
-enum At {
+enum RunStage {
     Gather,
     /// Waiting for the checkpoint after which the walk begins.
     Begin,
@@ -109,7 +109,7 @@ enum At {
 pub(crate) struct Relocate {
     mover: Mover,
     state: PassState,
-    at: At,
+    at: RunStage,
     /// Rows of slots that are left.
     plan: VecDeque<(u64, u64)>,
     /// Slots that are claimed and not filled, in order.
@@ -145,7 +145,7 @@ impl Relocate {
         Relocate {
             mover: Mover::for_shared(Job::Relocate),
             state: PassState::Never,
-            at: At::Gather,
+            at: RunStage::Gather,
             plan: VecDeque::new(),
             places: VecDeque::new(),
             alone: Vec::new(),
@@ -190,9 +190,9 @@ impl Relocate {
             (_, PassState::Finished) => return 1_000_000,
             (_, PassState::Never) => return 0,
             _ if !self.plan.is_empty() => 0,
-            (At::Walk(maps), _) => maps.done_ppm(pool) / 4,
-            (At::Settle { .. }, _) => 250_000,
-            (At::Gather | At::Begin, _) => 0,
+            (RunStage::Walk(maps), _) => maps.done_ppm(pool) / 4,
+            (RunStage::Settle { .. }, _) => 250_000,
+            (RunStage::Gather | RunStage::Begin, _) => 0,
         };
         (copied + walked).min(1_000_000)
     }
@@ -233,7 +233,7 @@ impl Relocate {
             RelocateCommand::Start => {
                 let planned_blocks = self.plan.iter().map(|&(_, blocks)| blocks).sum();
                 self.counts = RelocateStatus { planned_blocks, ..RelocateStatus::default() };
-                (self.at, self.again, self.tries, self.is_stopping) = (At::Gather, 0, 0, false);
+                (self.at, self.again, self.tries, self.is_stopping) = (RunStage::Gather, 0, 0, false);
                 self.at_once = usize::MAX;
                 self.go_on_with(pool);
             }
@@ -293,7 +293,7 @@ impl Relocate {
                 self.look_again(copy.from);
             }
             // What comes back to the plan is copied before the next walk.
-            self.at = At::Gather;
+            self.at = RunStage::Gather;
         }
         pool.needs_pump = true;
     }
@@ -327,16 +327,16 @@ impl Relocate {
     fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), Stop> {
         let Work { pool, repairs, facts } = work;
         match self.at {
-            At::Gather => self.gather(pool, repairs, facts),
-            At::Begin => {
+            RunStage::Gather => self.gather(pool, repairs, facts),
+            RunStage::Begin => {
                 self.copies.sort_unstable();
                 self.counts.map_walks += 1;
                 self.again += 1;
-                self.at = At::Walk(Maps::default());
+                self.at = RunStage::Walk(Maps::default());
                 Ok(())
             }
-            At::Walk(_) => self.walk(pool, facts),
-            At::Settle { waited, left } => self.settle(pool, waited, left),
+            RunStage::Walk(_) => self.walk(pool, facts),
+            RunStage::Settle { waited, left } => self.settle(pool, waited, left),
         }
     }
 
@@ -395,7 +395,7 @@ impl Steps for Relocate {
         match self.go_on(work) {
             Ok(()) | Err(Stop::Waits) => {}
             Err(Stop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => {
-                if let At::Walk(maps) = &mut self.at {
+                if let RunStage::Walk(maps) = &mut self.at {
                     maps.skip();
                 }
             }

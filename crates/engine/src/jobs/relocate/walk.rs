@@ -1,6 +1,6 @@
 //! Who else leads to the old slots of what has been copied: a walk of all maps, and what it has left over.
 
-use super::{At, Copied, Relocate, Stop};
+use super::{Copied, Relocate, RunStage, Stop};
 use crate::format::entry::{Entry, Key};
 use crate::jobs::map_walk::LEAVES;
 use crate::metadata::tree::{Missing, Unresolved};
@@ -30,7 +30,7 @@ enum Led {
 impl Relocate {
     /// Looks at some leaves of maps.
     pub(super) fn walk(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
-        let At::Walk(mut maps) = self.at else { return Ok(()) };
+        let RunStage::Walk(mut maps) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let mut gone = None;
             let walked = maps.step(pool, Pool::may_lead_elsewhere, |pool, key, slot| {
@@ -44,12 +44,12 @@ impl Relocate {
                 }
                 Ok::<_, Stop>(true)
             });
-            self.at = At::Walk(maps);
+            self.at = RunStage::Walk(maps);
             if let Some(at) = gone {
                 self.copies.remove(at);
             }
             if !walked? {
-                self.at = At::Settle { waited: 0, left: None };
+                self.at = RunStage::Settle { waited: 0, left: None };
                 self.changes.wait_for_flush(pool);
                 return Ok(());
             }
@@ -93,7 +93,7 @@ impl Relocate {
     /// Judges some copies, once all remaps of the walk are merged: copies whose old slots are still in use are walked for again, a few times.
     pub(super) fn settle(&mut self, pool: &mut Pool, waited: u32, left: Option<usize>) -> Result<(), Stop> {
         if left.is_none() && (pool.has_to_flush() || pool.has_discards()) && waited < CHECKPOINTS {
-            self.at = At::Settle { waited: waited + 1, left };
+            self.at = RunStage::Settle { waited: waited + 1, left };
             self.changes.wait_for_flush(pool);
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl Relocate {
         let left = left.unwrap_or(self.copies.len()).min(self.copies.len());
         let end = left.saturating_sub(JUDGED_AT_ONCE);
         for at in (end..left).rev() {
-            self.at = At::Settle { waited, left: Some(at + 1) };
+            self.at = RunStage::Settle { waited, left: Some(at + 1) };
             let Copied { from, to, digest, is_placed } = self.copies[at];
             let is_used = match holds(pool, Seen(from, digest)) {
                 Err(missing) if !pool.failed_pages.contains(&missing.key) => return Err(missing.into()),
@@ -125,9 +125,9 @@ impl Relocate {
             self.copies.swap_remove(at);
         }
         self.at = match (end, self.copies.is_empty()) {
-            (1.., _) => At::Settle { waited, left: Some(end) },
-            (0, true) => At::Gather,
-            (0, false) => At::Begin,
+            (1.., _) => RunStage::Settle { waited, left: Some(end) },
+            (0, true) => RunStage::Gather,
+            (0, false) => RunStage::Begin,
         };
         pool.needs_pump = true;
         Ok(())

@@ -42,7 +42,7 @@ const AT_ONCE: u32 = 1024;
 
 /// Stage of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum EpochStage {
     Count,
     /// The next block that gets a column: of this run, this one. Turns are left until all columns had one.
     Choose {
@@ -66,7 +66,7 @@ pub(super) struct Duplicate {
     epoch_ends: Nanos,
     /// Runs that are to have copies: first slot and length, the most frequent first.
     chosen: Vec<(Slot, u32)>,
-    stage: Stage,
+    stage: EpochStage,
     /// True if some places were not free in this round.
     has_missed: bool,
     /// Number of further rounds that may come.
@@ -81,7 +81,7 @@ impl Duplicate {
             popular: Popular::default(),
             epoch_ends: now + EPOCH,
             chosen: Vec::new(),
-            stage: Stage::Count,
+            stage: EpochStage::Count,
             has_missed: false,
             rounds_left: 0,
             mover: Mover::for_shared(Job::Replicate),
@@ -127,9 +127,9 @@ impl Duplicate {
     /// Returns the time from which on there is something to do: the epoch ends, if something has been counted, or places may be free.
     pub(super) fn begins_at(&self) -> Option<Nanos> {
         match self.stage {
-            Stage::Count => (self.popular.len() > 0).then_some(self.epoch_ends),
-            Stage::Wait { until } => Some(until),
-            Stage::Choose { .. } | Stage::Copy { .. } => None,
+            EpochStage::Count => (self.popular.len() > 0).then_some(self.epoch_ends),
+            EpochStage::Wait { until } => Some(until),
+            EpochStage::Choose { .. } | EpochStage::Copy { .. } => None,
         }
     }
 
@@ -140,7 +140,7 @@ impl Duplicate {
     }
 
     fn is_busy(&self) -> bool {
-        matches!(self.stage, Stage::Choose { .. } | Stage::Copy { .. })
+        matches!(self.stage, EpochStage::Choose { .. } | EpochStage::Copy { .. })
     }
 
     /// Returns true while a batch is under way, which a pump moves on without a turn.
@@ -175,15 +175,15 @@ impl Duplicate {
             return self.end(pool);
         }
         match self.stage {
-            Stage::Count => {
+            EpochStage::Count => {
                 self.epoch_ends = pool.now + EPOCH;
                 self.chosen = self.popular.take(pool.columns_budget());
                 self.begin_to_choose(pool);
             }
-            Stage::Choose { run, block, turns } => self.choose(pool, run, block, turns),
-            Stage::Wait { .. } => self.stage = Stage::Copy { zone: 0, column: 0 },
-            Stage::Copy { zone, .. } if zone == ZONES => self.end_round(pool, false),
-            Stage::Copy { zone, column } => match self.begin(pool, repairs, zone, column) {
+            EpochStage::Choose { run, block, turns } => self.choose(pool, run, block, turns),
+            EpochStage::Wait { .. } => self.stage = EpochStage::Copy { zone: 0, column: 0 },
+            EpochStage::Copy { zone, .. } if zone == ZONES => self.end_round(pool, false),
+            EpochStage::Copy { zone, column } => match self.begin(pool, repairs, zone, column) {
                 Ok(()) => self.advance(pool, facts),
                 // What it waits for moves the engine on.
                 Err(Stop::Waits) => return,
@@ -199,7 +199,7 @@ impl Duplicate {
         columns.choose_anew(blocks(&self.chosen));
         columns.find_free();
         self.rounds_left = ROUNDS;
-        self.stage = Stage::Choose { run: 0, block: 0, turns: columns.width_of_all() };
+        self.stage = EpochStage::Choose { run: 0, block: 0, turns: columns.width_of_all() };
     }
 
     /// Gives columns to some of the chosen blocks.
@@ -214,10 +214,10 @@ impl Duplicate {
             (run, block) = if block + 1 < length { (run, block + 1) } else { (run + 1, 0) };
         }
         if run < self.chosen.len() {
-            self.stage = Stage::Choose { run, block, turns };
+            self.stage = EpochStage::Choose { run, block, turns };
         } else {
             self.chosen = Vec::new();
-            self.stage = Stage::Copy { zone: 0, column: 0 };
+            self.stage = EpochStage::Copy { zone: 0, column: 0 };
         }
     }
 
@@ -270,7 +270,7 @@ impl Duplicate {
         self.has_missed |= has_missed;
         let is_end = u64::from(column) >= pool.replicas.columns.width_of_all();
         let (zone, column) = if is_end { (zone + 1, 0) } else { (zone, column) };
-        self.stage = Stage::Copy { zone, column };
+        self.stage = EpochStage::Copy { zone, column };
         Ok(())
     }
 
@@ -318,12 +318,12 @@ impl Duplicate {
         let has_missed = core::mem::take(&mut self.has_missed) || was_stopped;
         if has_missed && self.rounds_left > 0 {
             self.rounds_left -= 1;
-            self.stage = Stage::Wait { until: pool.now + AGAIN };
+            self.stage = EpochStage::Wait { until: pool.now + AGAIN };
             // What was dropped is free when that is merged, and in its leaves.
             pool.ask_to_flush();
             return;
         }
-        self.stage = Stage::Count;
+        self.stage = EpochStage::Count;
     }
 
     /// Ends the epoch without copies, as they cannot be made.
@@ -331,7 +331,7 @@ impl Duplicate {
         pool.space.end_full_scratch();
         self.chosen = Vec::new();
         self.has_missed = false;
-        self.stage = Stage::Count;
+        self.stage = EpochStage::Count;
     }
 }
 

@@ -88,13 +88,13 @@ pub struct ReplicateStatus {
 
 /// Blocks of a read that took many device reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Noted {
+struct ScatteredRead {
     first: Key,
     blocks: u64,
 }
 
 /// Blocks that are being put in order.
-struct Batch {
+struct ReplicaBatch {
     blocks: Vec<(Slot, Digest, Option<BufferId>)>,
     in_flight: usize,
     /// Set if something came between: what it holds is given back when its reads are done.
@@ -103,8 +103,8 @@ struct Batch {
 
 /// The job that makes replicas.
 pub(crate) struct Replicate {
-    noted: VecDeque<Noted>,
-    work: Option<Batch>,
+    noted: VecDeque<ScatteredRead>,
+    work: Option<ReplicaBatch>,
     /// True if the job waits for something that moves the engine on when it comes.
     is_stuck: bool,
     made: u64,
@@ -162,7 +162,7 @@ impl Replicate {
         if !pays || pool.in_order_budget() == 0 || !pool.takes_changes() {
             return;
         }
-        let noted = Noted { first: request.blocks[0].key, blocks: blocks as u64 };
+        let noted = ScatteredRead { first: request.blocks[0].key, blocks: blocks as u64 };
         if self.noted.contains(&noted) {
             return;
         }
@@ -179,7 +179,7 @@ impl Pool {
         self.takes_changes() && !self.untouched && !self.metadata_full && !self.host_full
     }
 
-    fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<Batch> {
+    fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<ReplicaBatch> {
         for at in 0..blocks.len() {
             // A buffer of the read cache belongs to its slot: what becomes a replica has one of its own.
             let Some(buffer) = self.any_buffer() else {
@@ -205,7 +205,7 @@ impl Pool {
             in_flight += 1;
             at += length;
         }
-        Some(Batch { blocks, in_flight, is_over: false })
+        Some(ReplicaBatch { blocks, in_flight, is_over: false })
     }
 }
 
@@ -308,7 +308,12 @@ impl Replicate {
     }
 
     /// Gathers the blocks that a read needs in order, and begins to read them. Returns `None` if there is nothing to do, or not now.
-    fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, noted: Noted) -> Result<Option<Batch>, Missing> {
+    fn gather(
+        &mut self,
+        pool: &mut Pool,
+        repairs: &Repairs,
+        noted: ScatteredRead,
+    ) -> Result<Option<ReplicaBatch>, Missing> {
         let Some(volume) = pool.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
         // What is left of the open container is used up first; one slot is not worth a stop.
@@ -352,7 +357,7 @@ impl Replicate {
             return Ok(None);
         }
         if end < noted.blocks {
-            let rest = Noted { first: Key(noted.first.0 + end), blocks: noted.blocks - end };
+            let rest = ScatteredRead { first: Key(noted.first.0 + end), blocks: noted.blocks - end };
             self.noted.push_front(rest);
         }
         pool.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
@@ -518,7 +523,7 @@ impl Steps for Replicate {
     }
 
     fn holds(&self, slot: Slot) -> bool {
-        let works_on = |work: &Batch| work.blocks.iter().any(|&(of, ..)| of == slot);
+        let works_on = |work: &ReplicaBatch| work.blocks.iter().any(|&(of, ..)| of == slot);
         self.work.as_ref().is_some_and(works_on) || self.duplicate.holds(slot)
     }
 }

@@ -15,7 +15,7 @@ const LONGEST: usize = 64;
 
 /// Slots that were read together, of which the first is the key.
 #[derive(Clone, Copy)]
-struct Run {
+struct PopularRun {
     length: u32,
     reads: u32,
 }
@@ -23,7 +23,7 @@ struct Run {
 /// Counts of the most frequent runs, for one epoch.
 #[derive(Default)]
 pub(super) struct Popular {
-    runs: NearMap<Slot, Run>,
+    runs: NearMap<Slot, PopularRun>,
 }
 
 impl Popular {
@@ -36,7 +36,7 @@ impl Popular {
             run.reads = run.reads.saturating_add(1);
             run.length = run.length.max(length as u32);
         } else if self.runs.len() < most {
-            self.runs.insert(first, Run { length: length as u32, reads: 1 });
+            self.runs.insert(first, PopularRun { length: length as u32, reads: 1 });
         } else {
             self.runs.retain(|_, run| {
                 run.reads -= 1;
@@ -52,7 +52,7 @@ impl Popular {
 
     /// Ends an epoch: returns popular runs of at most `blocks` blocks in all, the most frequent first, and begins all counts anew.
     pub(super) fn take(&mut self, blocks: u64) -> Vec<(Slot, u32)> {
-        let mut runs: Vec<(Slot, Run)> = core::mem::take(&mut self.runs).into_iter().collect();
+        let mut runs: Vec<(Slot, PopularRun)> = core::mem::take(&mut self.runs).into_iter().collect();
         runs.retain(|(_, run)| run.reads >= OFTEN);
         runs.sort_unstable_by_key(|&(first, run)| (core::cmp::Reverse(run.reads), first));
         let mut left = blocks;

@@ -29,7 +29,7 @@ use crate::sizes::list_bytes;
 use crate::sizes::sort_part;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum UpdateStep {
     Freed,
     Build,
     Sort,
@@ -38,7 +38,7 @@ enum Step {
 
 /// The part of a checkpoint that changes the index.
 pub(crate) struct Update {
-    step: Step,
+    step: UpdateStep,
     changes: Vec<Change>,
     /// Number of the slots whose last reference is gone that are among the changes.
     freed_at: usize,
@@ -109,14 +109,16 @@ impl Pool {
             },
         };
         let progress = match update.step {
-            Step::Freed => self.gather_freed(checkpoint, &mut update),
-            Step::Build => self.gather_built(checkpoint, &mut update),
-            Step::Sort if sort_part(&mut update.changes, &mut update.unsorted, |&change| change) => Ok(Progress::Pause),
-            Step::Sort => {
-                update.step = Step::Apply;
+            UpdateStep::Freed => self.gather_freed(checkpoint, &mut update),
+            UpdateStep::Build => self.gather_built(checkpoint, &mut update),
+            UpdateStep::Sort if sort_part(&mut update.changes, &mut update.unsorted, |&change| change) => {
+                Ok(Progress::Pause)
+            }
+            UpdateStep::Sort => {
+                update.step = UpdateStep::Apply;
                 Ok(Progress::More)
             }
-            Step::Apply => self.apply(checkpoint, &mut update),
+            UpdateStep::Apply => self.apply(checkpoint, &mut update),
         };
         if !matches!(progress, Ok(Progress::Next)) {
             checkpoint.index_update = Some(update);
@@ -172,7 +174,7 @@ impl Pool {
             self.disk_index.record.built = DiskIndexRecord::BEHIND;
         }
         Some(Update {
-            step: if left_out == LeftOut::All { Step::Build } else { Step::Freed },
+            step: if left_out == LeftOut::All { UpdateStep::Build } else { UpdateStep::Freed },
             changes,
             cleared,
             freed_at: 0,
@@ -188,7 +190,7 @@ impl Pool {
     fn gather_freed(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
         let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.freed.get(update.freed_at) else {
-            update.step = Step::Build;
+            update.step = UpdateStep::Build;
             return Ok(Progress::More);
         };
         let leaf = first.0 / per_leaf;
@@ -222,7 +224,7 @@ impl Pool {
             update.built = DiskIndexRecord::COMPLETE;
         }
         if is_behind || leaf >= leaves || update.changes.len() + per_leaf as usize > update.most {
-            update.step = Step::Sort;
+            update.step = UpdateStep::Sort;
             update.unsorted.push(0..update.changes.len());
             return Ok(Progress::More);
         }
