@@ -7,7 +7,7 @@
 use crate::sizes::list_bytes;
 
 use crate::engine::Engine;
-use crate::jobs::checkpoint::Stage;
+use crate::jobs::checkpoint::CheckpointStage;
 use crate::limits::Limits;
 use crate::pool::standing::Phase;
 use crate::sizes::table_bytes;
@@ -33,7 +33,7 @@ impl Engine {
         if self.pool.frozen.is_empty() && self.jobs.checkpoint.is_none() {
             self.pool.frozen.fit(entries);
         }
-        if self.jobs.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.stage != Stage::Buffer) {
+        if self.jobs.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.stage != CheckpointStage::Buffer) {
             self.pool.buffer.fit(limits.buffered_places().max(self.pool.buffer.used()));
         }
         let is_over = !self.pool.delta.fits(entries) || self.pool.has_too_much_buffered();

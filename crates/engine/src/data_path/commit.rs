@@ -21,7 +21,7 @@ use crate::metadata::tree::{Missing, Place, locate};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::records::are_enough;
-use crate::pool::room::{Asked, Who};
+use crate::pool::room::{Asked, MetadataUser};
 use crate::pool::room::{Cleared, Room};
 use crate::pool::standing::{Facts, Phase};
 use crate::requests::request::{Block, Kind, Stage};
@@ -184,8 +184,8 @@ impl Engine {
             None => self.asked_by_write(id, more),
         };
         let mut fits = self.pool.has_metadata(&asked);
-        let overwrite = Asked { who: Who::Overwrite, ..asked };
-        if !fits && asked.who == Who::New && self.pool.has_metadata(&overwrite) {
+        let overwrite = Asked { who: MetadataUser::Overwrite, ..asked };
+        if !fits && asked.who == MetadataUser::New && self.pool.has_metadata(&overwrite) {
             match self.only_overwrites(id) {
                 Some(true) => (asked, fits) = (overwrite, true),
                 Some(false) => {}

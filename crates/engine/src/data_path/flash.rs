@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use crate::api::*;
-use crate::data_path::places::Run;
+use crate::data_path::places::DeviceRead;
 use crate::data_path::read::FlashRun;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
@@ -46,7 +46,7 @@ impl Engine {
         segments: &[Segment],
         result: Result<Outcome<'_>, IoError>,
     ) {
-        let (mut run, mut bad) = (Run::default(), 0);
+        let (mut run, mut bad) = (DeviceRead::default(), 0);
         for i in 0..segments.len() {
             let slot = Slot(first.0 + i as u64);
             let content = match result {
@@ -77,7 +77,7 @@ impl Engine {
     pub(crate) fn flash_is_late(&mut self) {
         self.pool.leave_late_flash();
         let reads: Vec<IoId> = self.pool.metadata.io.reads_of_flash().collect();
-        let mut run = Run::default();
+        let mut run = DeviceRead::default();
         for io in reads {
             let Some(Purpose::FillFromFlash { first, place }) = self.pool.metadata.io.abandon(io) else { continue };
             for i in 0..self.pool.metadata.io.get(io).segments.len() {

@@ -18,7 +18,7 @@ use crate::pool::replicas::{Elsewhere, Number};
 
 /// Slots that one device read gives.
 #[derive(Default)]
-pub(crate) struct Run {
+pub(crate) struct DeviceRead {
     /// First of the slots, as long as they follow each other.
     home: Option<Slot>,
     /// First of other places with their content, as long as these follow each other.
@@ -30,7 +30,7 @@ pub(crate) struct Run {
 
 impl Engine {
     /// Adds a slot to what is read together, or begins anew with it: whether it did.
-    pub(crate) fn add_to_run(&mut self, run: &mut Run, slot: Slot) -> bool {
+    pub(crate) fn add_to_run(&mut self, run: &mut DeviceRead, slot: Slot) -> bool {
         let other = self.other_place(slot);
         let goes_on =
             |first: Option<Slot>, at: Slot| first.is_some_and(|first| self.pool.continues(first, run.length, at));
@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// Reads what has been put together.
-    pub(crate) fn read_all_of(&mut self, run: &mut Run) {
+    pub(crate) fn read_all_of(&mut self, run: &mut DeviceRead) {
         match (run.home.take(), run.elsewhere.take()) {
             (home, Some(place)) if self.pool.goes_elsewhere(home, place, run.length) => {
                 self.read_elsewhere(place, &run.slots);

@@ -4,7 +4,7 @@
 use crate::api::*;
 use crate::cache::in_flight::Fill;
 use crate::counters::ReadCounts;
-use crate::data_path::places::Run;
+use crate::data_path::places::DeviceRead;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
@@ -163,7 +163,7 @@ impl Engine {
         // What was read ahead came from the device: it has not been kept for an earlier use.
         self.jobs.cache_partition.counts.read_hits -= ahead;
         self.jobs.cache_partition.counts.read_misses += ahead;
-        let (mut run, mut flash_run) = (Run::default(), FlashRun::default());
+        let (mut run, mut flash_run) = (DeviceRead::default(), FlashRun::default());
         let mut short = false;
         for at in 0..count {
             let block = self.requests.get(id).blocks[at];

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 use crate::api::*;
 use crate::cache::in_flight::Fill;
-use crate::data_path::places::Run;
+use crate::data_path::places::DeviceRead;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot};
 use crate::metadata::io::Purpose;
@@ -240,7 +240,7 @@ impl Engine {
         if !wanted.iter().any(|wanted| self.replica_of(wanted.slot).is_some()) {
             return;
         }
-        let mut run = Run::default();
+        let mut run = DeviceRead::default();
         wanted.retain(|&WantedBlock { slot, check, .. }| {
             if self.replica_of(slot).is_none() || self.pool.fills.contains_key(&slot) {
                 return true;

@@ -93,7 +93,7 @@ pub(crate) struct Head {
 
 /// Change of a place's content, as the log notes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Record {
+pub(crate) struct LogRecord {
     pub place: u32,
     /// The container that was copied there, with its generation; `None`: what was there is there no longer.
     pub holds: Option<(u32, u16)>,
@@ -101,15 +101,15 @@ pub(crate) struct Record {
 
 /// Owner of a log: the pool's id, the secret that seeds checksums, and the layout.
 #[derive(Clone, Copy)]
-pub(crate) struct Owner {
+pub(crate) struct LogOwner {
     pub id: [u8; 16],
     pub secret: u64,
     pub shape: Shape,
 }
 
-impl Owner {
+impl LogOwner {
     /// Writes a page, which is all zeroes before.
-    pub(crate) fn write(&self, bytes: &mut [u8], head: &Head, records: &[Record]) {
+    pub(crate) fn write(&self, bytes: &mut [u8], head: &Head, records: &[LogRecord]) {
         bytes[..8].copy_from_slice(&MAGIC);
         put_u16(bytes, 8, VERSION);
         put_u16(bytes, 10, head.stamp.mark);
@@ -139,7 +139,7 @@ impl Owner {
     }
 
     /// Reads a page. `None`: it is none of this log.
-    pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> Option<(Head, impl Iterator<Item = Record> + 'a + use<'a>)> {
+    pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> Option<(Head, impl Iterator<Item = LogRecord> + 'a + use<'a>)> {
         let is_ours = bytes.len() as u64 == self.shape.block
             && bytes[..8] == MAGIC
             && u16_at(bytes, 8) == VERSION
@@ -157,7 +157,7 @@ impl Owner {
         })?;
         let places = self.shape.places;
         let records = bytes[HEAD_BYTES..].chunks_exact(RECORD_BYTES).take(u32_at(bytes, 60) as usize);
-        let records = records.map(|bytes| Record {
+        let records = records.map(|bytes| LogRecord {
             place: u32_at(bytes, 0),
             holds: (u16_at(bytes, 10) != 0).then(|| (u32_at(bytes, 4), u16_at(bytes, 8))),
         });
@@ -172,11 +172,11 @@ mod tests {
 
     use super::*;
 
-    fn owner(places: u32) -> Owner {
+    fn owner(places: u32) -> LogOwner {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
         let shape = Shape::new(200 + u64::from(places) * 1024 + 1024, u32::MAX, &geometry).unwrap();
         assert_eq!(shape.places, places);
-        Owner { id: [3; 16], secret: 77, shape }
+        LogOwner { id: [3; 16], secret: 77, shape }
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
     fn a_page_reads_back_and_every_changed_byte_is_noticed() {
         let owner = owner(5);
         let head = Head { stamp: Stamp { epoch: 9, mark: 4 }, round: 2, page: 7, first_pages: 1, budget: 5 << 40 };
-        let records = [Record { place: 1, holds: Some((6, 65_535)) }, Record { place: 4, holds: None }];
+        let records = [LogRecord { place: 1, holds: Some((6, 65_535)) }, LogRecord { place: 4, holds: None }];
         let mut page = vec![0; 4096];
         owner.write(&mut page, &head, &records);
         let (found, read) = owner.read(&page).unwrap();
@@ -206,8 +206,8 @@ mod tests {
             assert!(owner.read(&page).is_none(), "{at}");
             page[at] ^= 8;
         }
-        assert!(Owner { id: [4; 16], ..owner }.read(&page).is_none());
-        assert!(Owner { secret: 78, ..owner }.read(&page).is_none());
+        assert!(LogOwner { id: [4; 16], ..owner }.read(&page).is_none());
+        assert!(LogOwner { secret: 78, ..owner }.read(&page).is_none());
         assert!(self::owner(6).read(&page).is_none());
     }
 }

@@ -22,24 +22,24 @@ const NONE: u32 = u32::MAX;
 
 /// Identity of a key: the number of a slot, or 32 bits of a digest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Key {
+pub(crate) struct GhostKey {
     hash: u32,
     slot: Slot,
     by_slot: bool,
 }
 
-impl Key {
+impl GhostKey {
     /// Makes the key of a block of the read cache.
-    pub(crate) fn of_slot(slot: Slot) -> Key {
-        Key { hash: near_hash(slot.0) as u32, slot, by_slot: true }
+    pub(crate) fn of_slot(slot: Slot) -> GhostKey {
+        GhostKey { hash: near_hash(slot.0) as u32, slot, by_slot: true }
     }
 
     /// Makes the key of a digest, found in `slot`, if it is one of those that stand for `one_in` (a power of two).
-    pub(crate) fn of_digest(digest: Digest, slot: Slot, one_in: u32) -> Option<Key> {
+    pub(crate) fn of_digest(digest: Digest, slot: Slot, one_in: u32) -> Option<GhostKey> {
         let bits = u128::from_le_bytes(digest.0);
         // Bits that do not choose a bucket of the index.
         let is_chosen = (bits >> 56) as u32 & (one_in.max(1) - 1) == 0;
-        is_chosen.then_some(Key { hash: bits as u32, slot, by_slot: false })
+        is_chosen.then_some(GhostKey { hash: bits as u32, slot, by_slot: false })
     }
 }
 
@@ -105,7 +105,7 @@ impl Ghosts {
         hash as usize & (self.table.len() - 1)
     }
 
-    fn find(&self, key: Key) -> Option<u32> {
+    fn find(&self, key: GhostKey) -> Option<u32> {
         let mut at = self.table[self.place(key.hash)];
         while at != NONE {
             let node = &self.nodes[at as usize];
@@ -118,14 +118,14 @@ impl Ghosts {
     }
 
     /// Uses a key, which is the newest from here on. Returns the segment that it was in, if it was there.
-    pub(crate) fn touch(&mut self, key: Key) -> Option<usize> {
+    pub(crate) fn touch(&mut self, key: GhostKey) -> Option<usize> {
         let found = self.remove(key);
         self.push(key.hash, key.slot);
         found
     }
 
     /// Removes a key. Returns the segment that it was in, if it was there.
-    pub(crate) fn remove(&mut self, key: Key) -> Option<usize> {
+    pub(crate) fn remove(&mut self, key: GhostKey) -> Option<usize> {
         let at = self.find(key)?;
         let segment = usize::from(self.nodes[at as usize].segment);
         self.drop_node(at);
@@ -256,7 +256,7 @@ impl ReadGhosts {
 
     /// Uses a block. With LRU there is one list of all blocks. Returns the list and the segment that it was in, if it was there.
     pub(crate) fn touch(&mut self, slot: Slot, lru: bool) -> Option<(Hits, usize)> {
-        let key = Key::of_slot(slot);
+        let key = GhostKey::of_slot(slot);
         let again = self.again.remove(key).map(|segment| (Hits::ReadAgain, segment));
         // What is used for the second time is in front of what was used once: that needs room for both.
         let found = again.or_else(|| {
@@ -271,8 +271,8 @@ impl ReadGhosts {
 
     /// Removes a slot that is free from both lists.
     pub(crate) fn forget(&mut self, slot: Slot) {
-        self.once.remove(Key::of_slot(slot));
-        self.again.remove(Key::of_slot(slot));
+        self.once.remove(GhostKey::of_slot(slot));
+        self.again.remove(GhostKey::of_slot(slot));
     }
 
     /// Returns the slots of some segments: first those of blocks that were used again, the newest of them first. Some may come twice.
@@ -311,11 +311,11 @@ mod tests {
             for (kind, n) in steps {
                 let place = model.iter().position(|&known| known == n);
                 if kind == 0 && removes {
-                    ghosts.remove(Key::of_slot(Slot(n)));
+                    ghosts.remove(GhostKey::of_slot(Slot(n)));
                     model.retain(|&known| known != n);
                     continue;
                 }
-                let found = ghosts.touch(Key::of_slot(Slot(n)));
+                let found = ghosts.touch(GhostKey::of_slot(Slot(n)));
                 if removes {
                     prop_assert!(found.is_none() || place.is_some());
                 } else {
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn ghosts_of_a_part_of_the_digests_are_those_that_are_chosen() {
         let digest = |n: u64| Digest((u128::from(n) << 56).to_le_bytes());
-        let chosen = (0..1000).filter(|&n| Key::of_digest(digest(n), Slot(n), 8).is_some()).count();
+        let chosen = (0..1000).filter(|&n| GhostKey::of_digest(digest(n), Slot(n), 8).is_some()).count();
         assert_eq!(chosen, 125);
     }
 }

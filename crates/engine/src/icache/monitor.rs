@@ -2,15 +2,15 @@
 
 use crate::api::{Digest, Nanos};
 use crate::format::entry::Slot;
-use crate::icache::ghosts::{Ghosts, Key, ReadGhosts};
-use crate::icache::rule::{CacheLimits, Controller, Hits};
+use crate::icache::ghosts::{GhostKey, Ghosts, ReadGhosts};
+use crate::icache::rule::{CacheLimits, Hits, PartitionController};
 use crate::properties::Rule;
 
 /// POD's Access Monitor (section 3.4): counts the hits of both caches and their ghosts, and says how memory is to be divided.
 pub struct Monitor {
     rule: Rule,
     limits: CacheLimits,
-    controller: Controller,
+    controller: PartitionController,
     index: Ghosts,
     reads: ReadGhosts,
     index_share: u32,
@@ -22,13 +22,13 @@ impl Monitor {
     pub fn new(rule: Rule, limits: CacheLimits, most_entries: u64, most_blocks: u64, index_share: u32) -> Monitor {
         let index = Ghosts::new(most_entries / u64::from(limits.sampled_one_in.max(1)));
         let reads = ReadGhosts::new(most_blocks);
-        Monitor { rule, limits, controller: Controller::new(), index, reads, index_share }
+        Monitor { rule, limits, controller: PartitionController::new(), index, reads, index_share }
     }
 
     /// Notes that a digest was looked up or inserted: from here on it is known. Hits of the index are digests that were known before.
     pub fn digest_used(&mut self, digest: Digest) {
         let one_in = self.limits.sampled_one_in;
-        if let Some(key) = Key::of_digest(digest, Slot(0), one_in)
+        if let Some(key) = GhostKey::of_digest(digest, Slot(0), one_in)
             && let Some(segment) = self.index.touch(key)
         {
             self.controller.count_hits(Hits::Index, segment, u64::from(one_in.max(1)));
@@ -45,7 +45,7 @@ impl Monitor {
 
     /// Enters a digest that was used before the Monitor began, the oldest first. It counts as no hit.
     pub fn warm_digest(&mut self, digest: Digest) {
-        if let Some(key) = Key::of_digest(digest, Slot(0), self.limits.sampled_one_in) {
+        if let Some(key) = GhostKey::of_digest(digest, Slot(0), self.limits.sampled_one_in) {
             self.index.touch(key);
         }
     }

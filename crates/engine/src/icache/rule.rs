@@ -87,7 +87,7 @@ pub struct DivisionChange {
 type Curves = [[u64; SEGMENTS]; 3];
 
 /// Hits by depth, and what follows from them.
-pub(crate) struct Controller {
+pub(crate) struct PartitionController {
     /// Requests since the last look.
     requests: u32,
     /// Hits since the last look.
@@ -99,11 +99,11 @@ pub(crate) struct Controller {
     pub(crate) history: VecDeque<DivisionChange>,
 }
 
-impl Controller {
-    pub(crate) fn new() -> Controller {
+impl PartitionController {
+    pub(crate) fn new() -> PartitionController {
         let none = [[0; SEGMENTS]; 3];
         let history = VecDeque::with_capacity(HISTORY);
-        Controller { requests: 0, hits: none, recent: none, lasting: none, history }
+        PartitionController { requests: 0, hits: none, recent: none, lasting: none, history }
     }
 
     /// Counts a request that was carried out.
@@ -298,7 +298,7 @@ mod tests {
 
     /// Looks until nothing changes, with the same hits in each interval.
     fn settle(rule: Rule, index: &[(usize, u64)], read: &[(usize, u64)], mut share: u32) -> u32 {
-        let mut controller = Controller::new();
+        let mut controller = PartitionController::new();
         for _ in 0..200 {
             for (list, hits) in [(Hits::Index, index), (Hits::ReadAgain, read)] {
                 hits.iter().for_each(|&(segment, hits)| controller.count_hits(list, segment, hits));
@@ -333,7 +333,7 @@ mod tests {
     fn hits_count_by_what_they_are_worth() {
         let all: Vec<(usize, u64)> = (0..SEGMENTS).map(|segment| (segment, 100)).collect();
         let look = |hit_costs| {
-            let mut controller = Controller::new();
+            let mut controller = PartitionController::new();
             for (list, &(segment, hits)) in
                 [Hits::Index, Hits::ReadAgain].into_iter().flat_map(|list| all.iter().map(move |hits| (list, hits)))
             {
@@ -350,15 +350,15 @@ mod tests {
     fn a_difference_that_may_be_chance_moves_nothing_until_it_has_lasted() {
         let limits = CacheLimits { sampled_one_in: 64, ..LIMITS };
         // Two sampled hits of the index for what costs the read cache 20: chance, if seen a few times.
-        let look = |controller: &mut Controller, share| {
+        let look = |controller: &mut PartitionController, share| {
             controller.count_hits(Hits::Index, 10, 2 * 64);
             controller.count_hits(Hits::ReadAgain, 9, 20);
             controller.look(Rule::Curves, &limits, share)
         };
-        let mut controller = Controller::new();
+        let mut controller = PartitionController::new();
         assert_eq!((0..3).map(|_| look(&mut controller, 500)).max(), Some(500));
         // If it goes on like this, it is none; and it ends where that is had.
-        let mut controller = Controller::new();
+        let mut controller = PartitionController::new();
         let mut share = 500;
         (0..400).for_each(|_| share = look(&mut controller, share));
         assert_eq!(share, 550);
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_change_of_phase_is_followed_at_once_whatever_lasted_before() {
-        let mut controller = Controller::new();
+        let mut controller = PartitionController::new();
         let mut share = 500;
         let mut look = |list, share| {
             (0..SEGMENTS - 1).for_each(|segment| controller.count_hits(list, segment, 50));
@@ -406,7 +406,7 @@ mod tests {
         fn every_look_stays_within_its_bounds(
             hits in proptest::collection::vec((0u64..1000, 0u64..1000), SEGMENTS), share in 0u32..=1000, paper: bool, once: bool,
         ) {
-            let mut controller = Controller::new();
+            let mut controller = PartitionController::new();
             for (segment, (index, read)) in hits.into_iter().enumerate() {
                 controller.count_hits(Hits::Index, segment, index);
                 controller.count_hits(if once { Hits::ReadOnce } else { Hits::ReadAgain }, segment, read);

@@ -20,8 +20,8 @@ use crate::dedup::index::first_bits;
 use crate::dedup::index::{Index, Size};
 use crate::dedup::policy::Lookup;
 use crate::format::entry::{Slot, check_bits};
-use crate::icache::ghosts::{Ghosts, Key, ReadGhosts, SEGMENTS};
-use crate::icache::rule::{Controller, DivisionChange, Hits, LEAST};
+use crate::icache::ghosts::{GhostKey, Ghosts, ReadGhosts, SEGMENTS};
+use crate::icache::rule::{DivisionChange, Hits, LEAST, PartitionController};
 use crate::limits::Limits;
 use crate::metadata::io::Purpose;
 use crate::pool::Pool;
@@ -93,7 +93,7 @@ pub(crate) struct CachePartition {
     goal: u64,
     /// Share of the index in thousandths.
     share: u32,
-    controller: Controller,
+    controller: PartitionController,
     index_ghosts: Ghosts,
     read_ghosts: ReadGhosts,
     copies: BTreeMap<Slot, BufferCopy>,
@@ -113,7 +113,7 @@ impl CachePartition {
             is_new: true,
             goal: 0,
             share: limits.index_share(block),
-            controller: Controller::new(),
+            controller: PartitionController::new(),
             index_ghosts: Ghosts::new(limits.index_ghosts(block)),
             read_ghosts: ReadGhosts::new(limits.read_ghosts(block)),
             copies: BTreeMap::new(),
@@ -198,7 +198,7 @@ impl CachePartition {
             };
             let one_in = limits.cache.sampled_one_in;
             let digest = first_bits(content.digest, limits.sharing_digest_bits);
-            let Some(key) = slot.and_then(|slot| Key::of_digest(digest, slot, one_in)) else { continue };
+            let Some(key) = slot.and_then(|slot| GhostKey::of_digest(digest, slot, one_in)) else { continue };
             if let Some(segment) = self.index_ghosts.touch(key) {
                 let hits = u64::from(one_in);
                 self.controller.count_hits(Hits::Index, segment, hits);

@@ -16,7 +16,7 @@ const ATTEMPTS: u64 = 3;
 
 /// Reason for which a step ends here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stop {
+pub(super) enum ChangesStop {
     Missing(Missing),
     /// The step goes on after a checkpoint or a sync.
     Waits,
@@ -24,9 +24,9 @@ pub(super) enum Stop {
     NoRoom,
 }
 
-impl From<Missing> for Stop {
-    fn from(missing: Missing) -> Stop {
-        Stop::Missing(missing)
+impl From<Missing> for ChangesStop {
+    fn from(missing: Missing) -> ChangesStop {
+        ChangesStop::Missing(missing)
     }
 }
 
@@ -85,17 +85,23 @@ impl Changes {
     }
 
     /// Admits N changes, which ask for this room, together, and counts them. Returns an error if they must wait, or have no room.
-    pub(super) fn admit(&mut self, pool: &mut Pool, facts: &Facts, asked: &Asked, changes: usize) -> Result<(), Stop> {
+    pub(super) fn admit(
+        &mut self,
+        pool: &mut Pool,
+        facts: &Facts,
+        asked: &Asked,
+        changes: usize,
+    ) -> Result<(), ChangesStop> {
         let are_many = self.count > 0 && self.count as usize + changes > CHANGES_PER_SYNC as usize;
         if are_many && !pool.mutant(Mutant::EndlessChanges) {
             self.count = 0;
             self.durable = pool.journal.last();
             pool.want_durable = pool.want_durable.max(self.durable);
             pool.needs_pump = true;
-            return Err(Stop::Waits);
+            return Err(ChangesStop::Waits);
         }
         if self.has_filled_part(pool, changes) {
-            return Err(Stop::Waits);
+            return Err(ChangesStop::Waits);
         }
         let has_metadata = pool.has_metadata(asked) || pool.mutant(Mutant::ShareWithoutRoom);
         match pool.room_where(asked, has_metadata, facts.clears_left) {
@@ -108,13 +114,13 @@ impl Changes {
             Room::Later
                 if pool.checkpoints_done >= *self.waits_since.get_or_insert(pool.checkpoints_done) + ATTEMPTS =>
             {
-                Err(Stop::NoRoom)
+                Err(ChangesStop::NoRoom)
             }
             Room::Later => {
                 self.wait_for_checkpoint(pool);
-                Err(Stop::Waits)
+                Err(ChangesStop::Waits)
             }
-            Room::Never => Err(Stop::NoRoom),
+            Room::Never => Err(ChangesStop::NoRoom),
         }
     }
 }

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use super::{Job, Jobs, Steps, Work};
 use crate::api::*;
 use crate::format::entry::Slot;
-use crate::format::flash::{Head, Record};
+use crate::format::flash::{Head, LogRecord};
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
@@ -82,7 +82,7 @@ pub(crate) struct FlashCopies {
     /// Next page of that half.
     next: u32,
     /// Records that are being written to the log.
-    records: Vec<Record>,
+    records: Vec<LogRecord>,
     /// Number of places, the first of those that are leaving, that are among `records`, or left out.
     forgets: usize,
     /// Half that is being read, while the log is read.
@@ -250,7 +250,7 @@ impl FlashCopies {
         let Some(flash) = pool.flash() else { return };
         let filled = flash.places().filled();
         self.records = filled
-            .map(|(place, container, generation)| Record { place, holds: Some((container, generation)) })
+            .map(|(place, container, generation)| LogRecord { place, holds: Some((container, generation)) })
             .collect();
         self.forgets = flash.places().leaving().len();
         (self.half, self.round, self.at) = (1 - self.half, self.round + 1, CopyStage::Rewrite(0));
@@ -306,10 +306,10 @@ impl FlashCopies {
             return self.begin_round(pool);
         }
         let leaving = flash.places().leaving().iter().take(shape.per_page() - 1);
-        self.records = leaving.map(|&place| Record { place, holds: None }).collect();
+        self.records = leaving.map(|&place| LogRecord { place, holds: None }).collect();
         self.forgets = self.records.len();
         if let Some(copy) = self.copy.as_ref().filter(|copy| copy.is_complete) {
-            self.records.push(Record { place: copy.place, holds: Some((copy.container, copy.generation)) });
+            self.records.push(LogRecord { place: copy.place, holds: Some((copy.container, copy.generation)) });
         }
         self.at = CopyStage::Append;
         self.go(pool);

@@ -27,7 +27,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::mover::{Missings, Moved, Mover, Stop, is_alone};
+use super::mover::{Missings, MoveStop, Moved, Mover, is_alone};
 use super::{Job, Steps, Work};
 use crate::api::*;
 use crate::format::entry::{Entry, Slot};
@@ -37,7 +37,7 @@ use crate::pool::Pool;
 use crate::pool::standing::Facts;
 use crate::repair::Repairs;
 use crate::space::SlotState;
-use crate::space::loans::{Division, Survey};
+use crate::space::loans::{EvacuationPlan, Survey};
 
 /// Containers that are emptied from one settling to the next.
 const CONTAINERS: usize = 1024;
@@ -95,7 +95,7 @@ pub(crate) struct Gc {
     buffered: Option<usize>,
     survey: Option<Survey>,
     /// Containers to be emptied, and to be filled: the last of each comes first.
-    division: Division,
+    division: EvacuationPlan,
     victim: Option<Victim>,
     /// Containers emptied as far as is known: lent until that has settled.
     moved_out: Vec<u32>,
@@ -119,7 +119,7 @@ impl Gc {
             begins: 0,
             buffered: None,
             survey: None,
-            division: Division::default(),
+            division: EvacuationPlan::default(),
             victim: None,
             moved_out: Vec::new(),
             settled_at: 0,
@@ -206,7 +206,7 @@ impl Steps for Gc {
         }
         let mut waits = false;
         if let Some(victim) = self.victim.take() {
-            waits = self.empty(pool, repairs, facts, victim) == Err(Stop::Waits);
+            waits = self.empty(pool, repairs, facts, victim) == Err(MoveStop::Waits);
         } else if let Some(container) = self.division.emptied.pop() {
             self.begin(pool, container);
         } else {
@@ -320,7 +320,7 @@ impl Gc {
             pool.space.end_loan(container);
         }
         (self.is_running, self.settles, self.survey) = (false, false, None);
-        self.division = Division::default();
+        self.division = EvacuationPlan::default();
     }
 
     /// Forgets containers that were tried when much has become free since.
@@ -335,15 +335,15 @@ impl Gc {
     // ---- a container ----
 
     /// Looks at the container that is lent, or begins to move some of its blocks.
-    fn empty(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts, mut victim: Victim) -> Result<(), Stop> {
+    fn empty(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts, mut victim: Victim) -> Result<(), MoveStop> {
         if !pool.space.is_lent(victim.container) {
             // It has been called in: there is no room to move anything.
-            self.division = Division::default();
+            self.division = EvacuationPlan::default();
             return Ok(());
         }
         if victim.next < pool.space.slots_of(victim.container).end {
             let looked = self.look(pool, repairs, &mut victim);
-            if looked == Err(Stop::GivenUp) {
+            if looked == Err(MoveStop::GivenUp) {
                 pool.space.end_loan(victim.container);
             } else {
                 self.victim = Some(victim);
@@ -384,19 +384,19 @@ impl Gc {
         } else {
             // Others have taken the places: they are counted anew.
             self.moved_out.extend(self.victim.take().map(|victim| victim.container));
-            self.division = Division::default();
+            self.division = EvacuationPlan::default();
         }
         Ok(())
     }
 
     /// Looks at the slots of a container, as far as pages are in memory. `GivenUp`: some of it stays.
-    fn look(&mut self, pool: &mut Pool, repairs: &Repairs, victim: &mut Victim) -> Result<(), Stop> {
+    fn look(&mut self, pool: &mut Pool, repairs: &Repairs, victim: &mut Victim) -> Result<(), MoveStop> {
         let end = pool.space.slots_of(victim.container).end;
         let mut missing = Missings::default();
         for slot in victim.next..end {
             let found = missing.or(look_at(pool, repairs, Slot(slot)));
             match found {
-                Some(SlotContent::Stays) => return Err(Stop::GivenUp),
+                Some(SlotContent::Stays) => return Err(MoveStop::GivenUp),
                 _ if !missing.is_empty() => {
                     if missing.are_many(pool) {
                         break;
@@ -415,7 +415,7 @@ impl Gc {
     }
 
     /// Returns free slots for at most `most` blocks, in order, of the containers that are to be filled.
-    fn places(&mut self, pool: &mut Pool, most: usize) -> Result<Vec<Slot>, Stop> {
+    fn places(&mut self, pool: &mut Pool, most: usize) -> Result<Vec<Slot>, MoveStop> {
         let (mut places, mut missing, mut leaf) = (Vec::new(), Missings::default(), LastLeaf::default());
         while places.len() < most
             && missing.is_empty()
@@ -434,7 +434,7 @@ impl Gc {
             }
         }
         self.mover.load(pool, missing).inspect_err(|stop| {
-            if *stop == Stop::GivenUp {
+            if *stop == MoveStop::GivenUp {
                 self.division.filled.pop();
             }
         })?;

@@ -65,7 +65,7 @@ use index_rebuild::IndexRebuild;
 use relocate::Relocate;
 use replicate::Replicate;
 use scrub::Scrub;
-use throttle::{LEAST, QUARTER, Throttle, Turn, Who};
+use throttle::{LEAST, QUARTER, Throttle, ThrottleUser, Turn};
 
 /// A job of the common shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -370,7 +370,7 @@ impl Jobs {
         let has_turn = match rules.runs {
             _ if !can_step => false,
             Runs::WhenIdle => true,
-            Runs::InBursts { .. } => self.begins_burst(Who::Job(rules.job), pool, facts),
+            Runs::InBursts { .. } => self.begins_burst(ThrottleUser::Job(rules.job), pool, facts),
         };
         if has_turn {
             self.step(rules.job, &mut Work { pool, repairs, facts: *facts });
@@ -437,12 +437,12 @@ impl Jobs {
     /// Decides at the end of a pump when jobs go on; `checkpoint` is true if a checkpoint can go on.
     #[inline]
     pub(crate) fn set_timer(&mut self, pool: &Pool, facts: &Facts, checkpoint: bool) {
-        let mut wanting = if checkpoint { Who::Checkpoint.bit() } else { 0 };
+        let mut wanting = if checkpoint { ThrottleUser::Checkpoint.bit() } else { 0 };
         each_row!(rules => if rules.runs != Runs::WhenIdle
             && self.can_step(rules, pool, facts)
             && !ask!(self, rules.job, is_stuck(pool))
         {
-            wanting |= Who::Job(rules.job).bit();
+            wanting |= ThrottleUser::Job(rules.job).bit();
         });
         self.throttle.note_wanting(wanting);
         self.end_bursts(pool);
@@ -466,8 +466,8 @@ impl Jobs {
     }
 
     fn set_timer_for(&mut self, wanting: u16, pool: &Pool, facts: &Facts) {
-        let jobs = RULES.iter().map(|rules| Who::Job(rules.job));
-        for who in jobs.chain([Who::Checkpoint]).filter(|who| wanting & who.bit() > 0) {
+        let jobs = RULES.iter().map(|rules| ThrottleUser::Job(rules.job));
+        for who in jobs.chain([ThrottleUser::Checkpoint]).filter(|who| wanting & who.bit() > 0) {
             match self.turn(who, pool, facts) {
                 Turn::Now => self.work_left = true,
                 Turn::At(due) => self.timer = Some(self.timer.map_or(due, |timer| timer.min(due))),

@@ -73,7 +73,7 @@ pub(super) enum Came {
 
 /// Reason for which a job does not move what it looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stop {
+pub(super) enum MoveStop {
     /// Pages are being loaded, or a container is being reserved.
     Waits,
     /// There is no place for it, or it cannot be read.
@@ -196,15 +196,15 @@ impl Mover {
     }
 
     /// Asks for pages that are missing. Returns `Waits` if there are any, `GivenUp` if one of them has failed.
-    pub(super) fn load(&mut self, pool: &mut Pool, missing: Missings) -> Result<(), Stop> {
+    pub(super) fn load(&mut self, pool: &mut Pool, missing: Missings) -> Result<(), MoveStop> {
         for page in &missing.pages {
             if pool.failed_pages.contains(&page.key) {
-                return Err(Stop::GivenUp);
+                return Err(MoveStop::GivenUp);
             }
             pool.metadata.load(*page, None);
         }
         self.waits_for = missing.pages.last().map(|page| page.key);
-        if missing.pages.is_empty() { Ok(()) } else { Err(Stop::Waits) }
+        if missing.pages.is_empty() { Ok(()) } else { Err(MoveStop::Waits) }
     }
 
     /// Claims the places of a batch and begins to read it; returns false if there are not enough buffers.

@@ -22,7 +22,7 @@
 use super::{Job, Jobs, RULES, Runs};
 use crate::api::{Nanos, PassThrottle};
 use crate::pid::WHOLE;
-use crate::pid::paper::{EXPERIMENT, LISTING, Paper};
+use crate::pid::paper::{EXPERIMENT, LISTING, PaperThrottle};
 pub(super) use crate::pid::throttle::LEAST;
 use crate::pid::throttle::{Throttle as Share, rest};
 use crate::pool::Pool;
@@ -40,16 +40,16 @@ pub(super) const QUARTER: i64 = WHOLE / 4;
 
 /// Participant of the throttle: a job that goes in bursts, or the checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Who {
+pub(crate) enum ThrottleUser {
     Job(Job),
     Checkpoint,
 }
 
-impl Who {
+impl ThrottleUser {
     fn at(self) -> usize {
         match self {
-            Who::Job(job) => job as usize,
-            Who::Checkpoint => RULES.len(),
+            ThrottleUser::Job(job) => job as usize,
+            ThrottleUser::Checkpoint => RULES.len(),
         }
     }
 
@@ -73,7 +73,7 @@ pub(crate) enum Turn {
 #[derive(Clone, Copy)]
 struct Preset {
     which: PassThrottle,
-    feedback: Paper,
+    feedback: PaperThrottle,
     is_on: bool,
 }
 
@@ -84,7 +84,7 @@ impl Preset {
             PassThrottle::Listing => LISTING,
             PassThrottle::Experiment => EXPERIMENT,
         };
-        Some(Preset { which, feedback: Paper::new(gains), is_on: false })
+        Some(Preset { which, feedback: PaperThrottle::new(gains), is_on: false })
     }
 
     /// Takes in the rates of clients. Without rates the loop is off, and keeps what it has summed up.
@@ -146,15 +146,15 @@ impl Throttle {
     }
 
     /// Returns the time at which a participant may take its next steps, while no background I/O is in flight.
-    fn turn(&self, who: Who, now: Nanos) -> Turn {
+    fn turn(&self, who: ThrottleUser, now: Nanos) -> Turn {
         match self.times[who.at()] {
             until if until > now => Turn::At(until),
             _ => Turn::Now,
         }
     }
 
-    fn begin(&mut self, who: Who, now: Nanos, looked_at: u64) {
-        if who == Who::Job(Job::Dedup) {
+    fn begin(&mut self, who: ThrottleUser, now: Nanos, looked_at: u64) {
+        if who == ThrottleUser::Job(Job::Dedup) {
             self.looked_at = looked_at;
         }
         self.times[who.at()] = now;
@@ -162,7 +162,7 @@ impl Throttle {
     }
 
     /// Ends a participant's burst, or its rest, at once.
-    fn need_no_rest(&mut self, who: Who, now: Nanos) {
+    fn need_no_rest(&mut self, who: ThrottleUser, now: Nanos) {
         self.times[who.at()] = now;
         self.in_burst &= !who.bit();
     }
@@ -171,7 +171,7 @@ impl Throttle {
     /// has looked at since it was made.
     #[inline(never)]
     fn end_bursts(&mut self, now: Nanos, looked_at: u64) {
-        let pass = Who::Job(Job::Dedup);
+        let pass = ThrottleUser::Job(Job::Dedup);
         let pass_delay = self.preset.map(Preset::delay);
         let apart = if pass_delay.is_some() { pass.bit() } else { 0 };
         let part = self.share() / i64::from(((self.wanting | self.in_burst) & !apart).count_ones().max(1));
@@ -210,7 +210,7 @@ impl Jobs {
 
     /// Returns the time at which a participant may take its next steps.
     #[inline]
-    pub(super) fn turn(&mut self, who: Who, pool: &Pool, facts: &Facts) -> Turn {
+    pub(super) fn turn(&mut self, who: ThrottleUser, pool: &Pool, facts: &Facts) -> Turn {
         // A rest that is over is no rest, at any speed.
         if self.throttle.in_burst & who.bit() == 0 && self.throttle.turn(who, pool.now) == Turn::Now {
             return Turn::Now;
@@ -218,12 +218,12 @@ impl Jobs {
         self.turn_by_speed(who, pool, facts)
     }
 
-    fn turn_by_speed(&mut self, who: Who, pool: &Pool, facts: &Facts) -> Turn {
+    fn turn_by_speed(&mut self, who: ThrottleUser, pool: &Pool, facts: &Facts) -> Turn {
         // What presses a pool a checkpoint relieves, and a pass where writes wait for its slots.
         let is_awaited = match who {
-            Who::Checkpoint => pool.is_pressed(facts),
-            Who::Job(Job::Dedup) => facts.writes_wait && self.dedup.is_awaited(),
-            Who::Job(_) => false,
+            ThrottleUser::Checkpoint => pool.is_pressed(facts),
+            ThrottleUser::Job(Job::Dedup) => facts.writes_wait && self.dedup.is_awaited(),
+            ThrottleUser::Job(_) => false,
         };
         if facts.is_idle || is_awaited {
             self.throttle.need_no_rest(who, pool.now);
@@ -245,7 +245,7 @@ impl Jobs {
 
     /// Begins a burst if it is the participant's turn. Returns true if it is.
     #[inline]
-    pub(crate) fn begins_burst(&mut self, who: Who, pool: &Pool, facts: &Facts) -> bool {
+    pub(crate) fn begins_burst(&mut self, who: ThrottleUser, pool: &Pool, facts: &Facts) -> bool {
         let is_turn = self.turn(who, pool, facts) == Turn::Now;
         if is_turn {
             self.throttle.begin(who, pool.now, self.dedup.looked_at());
@@ -288,7 +288,7 @@ mod tests {
     const MS: Nanos = 1_000_000;
 
     /// Creates a throttle of a share, with some that want their turn.
-    fn throttle(share: i64, wanting: &[Who]) -> Throttle {
+    fn throttle(share: i64, wanting: &[ThrottleUser]) -> Throttle {
         let mut throttle = Throttle::new(0);
         throttle.share.share = share;
         throttle.note_wanting(wanting.iter().fold(0, |all, who| all | who.bit()));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     /// Returns their next turns, if all of them begin bursts at 0 that are over 10 ms later.
-    fn ends(share: i64, who: &[Who]) -> Vec<Turn> {
+    fn ends(share: i64, who: &[ThrottleUser]) -> Vec<Turn> {
         let mut throttle = throttle(share, who);
         who.iter().for_each(|&who| throttle.begin(who, 0, 0));
         throttle.end_bursts(10 * MS, 0);
@@ -305,12 +305,12 @@ mod tests {
 
     #[test]
     fn jobs_divide_the_share_and_none_gets_less_than_its_least_part() {
-        let (scrub, dedup) = (Who::Job(Job::Scrub), Who::Job(Job::Dedup));
+        let (scrub, dedup) = (ThrottleUser::Job(Job::Scrub), ThrottleUser::Job(Job::Dedup));
         assert_eq!(ends(WHOLE, &[scrub]), [Turn::Now], "all of the device is no rest");
         assert_eq!(ends(500_000, &[scrub]), [Turn::At(20 * MS)]);
         assert_eq!(ends(500_000, &[scrub, dedup]), [Turn::At(40 * MS); 2], "a quarter each");
         let least = Turn::At(500 * MS);
-        assert_eq!(ends(0, &[scrub, dedup, Who::Checkpoint]), [least, least, Turn::At(40 * MS)]);
+        assert_eq!(ends(0, &[scrub, dedup, ThrottleUser::Checkpoint]), [least, least, Turn::At(40 * MS)]);
         // Who wants its turn and has none yet counts, too.
         let mut throttle = throttle(500_000, &[scrub, dedup]);
         throttle.begin(scrub, 0, 0);
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn bursts_end_together_and_each_rests_for_its_own() {
-        let (scrub, dedup) = (Who::Job(Job::Scrub), Who::Job(Job::Dedup));
+        let (scrub, dedup) = (ThrottleUser::Job(Job::Scrub), ThrottleUser::Job(Job::Dedup));
         let mut throttle = throttle(500_000, &[scrub, dedup]);
         throttle.begin(scrub, 0, 0);
         throttle.begin(dedup, 8 * MS, 0);
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn with_the_paper_s_loop_the_pass_rests_for_each_block_and_takes_no_part_of_the_share() {
-        let (scrub, dedup) = (Who::Job(Job::Scrub), Who::Job(Job::Dedup));
+        let (scrub, dedup) = (ThrottleUser::Job(Job::Scrub), ThrottleUser::Job(Job::Dedup));
         let turns = |preset, looked_at| {
             let mut throttle = throttle(500_000, &[scrub, dedup]);
             throttle.preset = Some(preset);
@@ -359,11 +359,11 @@ mod tests {
 
     #[test]
     fn no_rest_is_longer_than_a_second_nor_that_of_a_checkpoint_than_a_fifth_of_one() {
-        let mut throttle = throttle(0, &[Who::Checkpoint]);
-        let fetch = Who::Job(Job::CacheWarmup);
-        [fetch, Who::Checkpoint].iter().for_each(|&who| throttle.begin(who, 0, 0));
+        let mut throttle = throttle(0, &[ThrottleUser::Checkpoint]);
+        let fetch = ThrottleUser::Job(Job::CacheWarmup);
+        [fetch, ThrottleUser::Checkpoint].iter().for_each(|&who| throttle.begin(who, 0, 0));
         throttle.end_bursts(5000 * MS, 0);
-        let turns = [fetch, Who::Checkpoint].map(|who| throttle.turn(who, 5000 * MS));
+        let turns = [fetch, ThrottleUser::Checkpoint].map(|who| throttle.turn(who, 5000 * MS));
         assert_eq!(turns, [Turn::At(6000 * MS), Turn::At(5200 * MS)]);
     }
 }

@@ -3,7 +3,7 @@
 //! Two controllers, both pure: a value and a measurement make the next value. Integers alone (millionths), so that every machine comes to
 //! the same figures.
 //!
-//! - [`paper::Paper`]: HIODS' feedback loop (listing 4.1): the delay before each block that the background looks at. A preset; it winds up.
+//! - [`paper::PaperThrottle`]: HIODS' feedback loop (listing 4.1): the delay before each block that the background looks at. A preset; it winds up.
 //! - [`throttle::Throttle`]: ours: the background's share of the device. It has bounds, a limit on how fast it changes, and an integral
 //!   that stops at the bounds.
 //!

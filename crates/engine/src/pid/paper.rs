@@ -26,7 +26,7 @@ pub const EXPERIMENT: Gains = Gains { integral: 1_000, ..LISTING };
 
 /// The loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Paper {
+pub struct PaperThrottle {
     gains: Gains,
     /// In requests a second times nanoseconds.
     integral: i128,
@@ -35,14 +35,14 @@ pub struct Paper {
     pub delay: Nanos,
 }
 
-impl Paper {
+impl PaperThrottle {
     /// Makes a controller without any measurement: no delay.
-    pub fn new(gains: Gains) -> Paper {
-        Paper { gains, integral: 0, previous: 0, delay: 0 }
+    pub fn new(gains: Gains) -> PaperThrottle {
+        PaperThrottle { gains, integral: 0, previous: 0, delay: 0 }
     }
 
     /// Returns the controller after one more measurement over `time` nanoseconds, in requests a second.
-    pub fn next(self, goal: u64, measured: u64, time: Nanos) -> Paper {
+    pub fn next(self, goal: u64, measured: u64, time: Nanos) -> PaperThrottle {
         let bounded = |rate: u64| rate.min(u32::MAX.into()) as i64;
         let error = bounded(goal) - bounded(measured);
         let time = i128::from(time.max(1));
@@ -52,6 +52,6 @@ impl Paper {
             + i128::from(self.gains.integral).saturating_mul(integral) / SECOND
             + i128::from(self.gains.derivative) * derivative;
         let delay = (sum / UNIT).clamp(0, i128::from(Nanos::MAX)) as Nanos;
-        Paper { integral, previous: error, delay, ..self }
+        PaperThrottle { integral, previous: error, delay, ..self }
     }
 }

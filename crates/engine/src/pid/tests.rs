@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::WHOLE;
-use super::paper::{EXPERIMENT, LISTING, Paper};
+use super::paper::{EXPERIMENT, LISTING, PaperThrottle};
 use super::throttle::{Bounds, Throttle, rest};
 
 const SECOND: u64 = 1_000_000_000;
@@ -11,19 +11,19 @@ const SECOND: u64 = 1_000_000_000;
 #[test]
 fn the_preset_computes_what_the_listing_says() {
     // 5 * 5000 + 0.15 * 5000 + 0.25 * 5000, and a second later 5 * 1000 + 0.15 * 6000 - 0.25 * 4000.
-    let first = Paper::new(LISTING).next(20_000, 15_000, SECOND);
+    let first = PaperThrottle::new(LISTING).next(20_000, 15_000, SECOND);
     assert_eq!(first.delay, 27_000);
     assert_eq!(first.next(20_000, 19_000, SECOND).delay, 4_900);
-    assert_eq!(Paper::new(EXPERIMENT).next(20_000, 15_000, SECOND).delay, 26_255);
+    assert_eq!(PaperThrottle::new(EXPERIMENT).next(20_000, 15_000, SECOND).delay, 26_255);
     // Half a second: the integral is half, the change is twice as fast.
-    assert_eq!(Paper::new(LISTING).next(20_000, 15_000, SECOND / 2).delay, 27_875);
-    assert_eq!(Paper::new(LISTING).next(20_000, 30_000, SECOND).delay, 0, "no delay below 0");
+    assert_eq!(PaperThrottle::new(LISTING).next(20_000, 15_000, SECOND / 2).delay, 27_875);
+    assert_eq!(PaperThrottle::new(LISTING).next(20_000, 30_000, SECOND).delay, 0, "no delay below 0");
 }
 
 /// Shows its first windup: a goal that was out of reach for a while leaves an integral behind, which goes on to delay when the goal is met.
 #[test]
 fn the_preset_winds_up_while_the_goal_is_missed() {
-    let mut preset = Paper::new(LISTING);
+    let mut preset = PaperThrottle::new(LISTING);
     for _ in 0..600 {
         preset = preset.next(20_000, 14_000, SECOND);
     }
@@ -37,7 +37,7 @@ fn the_preset_winds_up_while_the_goal_is_missed() {
 /// Shows its second windup: a goal that was met with ease for a while takes as long to be defended.
 #[test]
 fn the_preset_winds_down_while_there_is_room_and_then_falls_short() {
-    let mut preset = Paper::new(LISTING);
+    let mut preset = PaperThrottle::new(LISTING);
     for _ in 0..600 {
         preset = preset.next(4_000, 9_000, SECOND);
     }

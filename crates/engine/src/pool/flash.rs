@@ -23,7 +23,7 @@ use crate::flash_cache::places::Places;
 use crate::flash_cache::quadrants::Quadrants;
 use crate::format::bytes::u32_at;
 use crate::format::entry::{Slot, check_bits};
-use crate::format::flash::{Owner, Shape, Stamp};
+use crate::format::flash::{LogOwner, Shape, Stamp};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::TreeId;
 use crate::locality_map::NearMap;
@@ -113,7 +113,7 @@ pub struct FlashStatus {
 
 /// State of the flash in front of the store.
 pub(crate) struct Flash {
-    log: Owner,
+    log: LogOwner,
     /// Stamp that this opening writes there, and the one that the superblock named when it was opened.
     stamp: Stamp,
     found: Stamp,
@@ -131,7 +131,7 @@ pub(crate) struct Flash {
 
 impl Flash {
     /// Returns the owner and the shape of the log.
-    pub(crate) fn log(&self) -> Owner {
+    pub(crate) fn log(&self) -> LogOwner {
         self.log
     }
 
@@ -263,7 +263,7 @@ impl Pool {
         let none = Stamp { epoch: 0, mark: 0 };
         self.space.watch();
         self.flash = Some(Box::new(Flash {
-            log: Owner { id: self.superblock.parameters.id, secret: self.metadata.journal_seed, shape },
+            log: LogOwner { id: self.superblock.parameters.id, secret: self.metadata.journal_seed, shape },
             stamp: Stamp { mark, epoch: self.superblock.seal_epoch },
             found: none,
             admission: Admission::new(rules, geometry.containers, shape.places, bytes),

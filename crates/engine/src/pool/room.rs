@@ -159,7 +159,7 @@ impl MetadataRoom {
 
 /// Kind of change that asks for room: see the head of this file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Who {
+pub(crate) enum MetadataUser {
     New,
     Overwrite,
     Clear,
@@ -168,7 +168,7 @@ pub(crate) enum Who {
 /// Change for which room is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
-    pub who: Who,
+    pub who: MetadataUser,
     /// Blocks, and one more for the clear of a request that is one.
     pub changes: usize,
     /// Number of leaves that they lie in, at most.
@@ -181,13 +181,13 @@ pub(crate) struct Asked {
 impl Asked {
     /// Asks for N new blocks, anywhere, each perhaps in a leaf of its own.
     pub(crate) fn scattered(blocks: usize) -> Asked {
-        Asked { who: Who::New, changes: blocks, leaves: blocks as u64, are_together: false, cleared: None }
+        Asked { who: MetadataUser::New, changes: blocks, leaves: blocks as u64, are_together: false, cleared: None }
     }
 
     /// Asks for a clear, with some blocks at its ends. These are written: where nothing led to them they take pages, and keep them.
     pub(crate) fn clear(changes: usize, cleared: Cleared) -> Asked {
         let leaves = changes as u64 - 1;
-        let who = if leaves > 0 { Who::New } else { Who::Clear };
+        let who = if leaves > 0 { MetadataUser::New } else { MetadataUser::Clear };
         Asked { who, changes, leaves, are_together: false, cleared: Some(cleared) }
     }
 
@@ -198,7 +198,7 @@ impl Asked {
 
     /// Asks for new blocks that follow each other, in N leaves.
     fn together(blocks: usize, leaves: u64) -> Asked {
-        Asked { who: Who::New, changes: blocks, leaves, are_together: true, cleared: None }
+        Asked { who: MetadataUser::New, changes: blocks, leaves, are_together: true, cleared: None }
     }
 
     /// Returns the number of pages of a level that lead to the changed leaves, at most.
@@ -387,17 +387,17 @@ impl Pool {
             + self.room.raised
             + self.room.buffered.total
             + if self.limits.map_buffer > 0 { self.room.frozen.total } else { 0 }
-            + self.kept_from(Who::New)
+            + self.kept_from(MetadataUser::New)
             + 3 * SLACK;
     }
 
     /// Returns the number of free pages that this kind of change must leave.
-    fn kept_from(&self, who: Who) -> u64 {
+    fn kept_from(&self, who: MetadataUser) -> u64 {
         let MetadataRoom { reserve, for_clear, for_overwrite, .. } = self.room;
         match who {
-            Who::Clear => reserve,
-            Who::Overwrite => reserve + for_clear,
-            Who::New => {
+            MetadataUser::Clear => reserve,
+            MetadataUser::Overwrite => reserve + for_clear,
+            MetadataUser::New => {
                 (reserve + for_clear + for_overwrite).max(u64::from(self.metadata.geometry.metadata_blocks) / 64)
             }
         }
@@ -417,7 +417,7 @@ impl Pool {
     pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
         let levels = u64::from(height_for(leaves, self.metadata.geometry.fanout())) + 1;
         let more = levels.saturating_sub(self.room.levels) * 8 + SLACK;
-        self.kept_from(Who::Overwrite) + more <= u64::from(self.metadata.allocator.free())
+        self.kept_from(MetadataUser::Overwrite) + more <= u64::from(self.metadata.allocator.free())
     }
 
     /// Returns true if a larger pool, whose tables are longer, still has the room that is kept for trims. No checkpoint may be under way.
@@ -426,7 +426,7 @@ impl Pool {
         let now = core::mem::replace(&mut self.metadata.geometry, grown);
         self.review_room();
         let empty = self.pages_to_merge(&self.merging_alone(&Asked::nothing()), 1);
-        let kept = empty + self.kept_from(Who::Overwrite);
+        let kept = empty + self.kept_from(MetadataUser::Overwrite);
         self.metadata.geometry = now;
         self.review_room();
         kept <= u64::from(self.metadata.allocator.free()) + u64::from(more)
@@ -533,7 +533,7 @@ impl Pool {
         if roughly.saturating_add(self.left_to_take()) <= free {
             return true;
         }
-        let claimed = if asked.who == Who::New { self.claimed() } else { 0 };
+        let claimed = if asked.who == MetadataUser::New { self.claimed() } else { 0 };
         self.needed_for(asked) + claimed + self.kept_from(asked.who) <= free
     }
 
@@ -545,7 +545,7 @@ impl Pool {
 
     /// Returns the number of free pages without a claim: beyond both checkpoints, the map buffer, and the pages kept from new blocks.
     pub(crate) fn unclaimed_metadata(&self) -> u64 {
-        let claims = self.needed_for(&Asked::nothing()) + self.claimed() + self.kept_from(Who::New);
+        let claims = self.needed_for(&Asked::nothing()) + self.claimed() + self.kept_from(MetadataUser::New);
         u64::from(self.metadata.allocator.free()).saturating_sub(claims)
     }
 
@@ -558,7 +558,7 @@ impl Pool {
     pub(crate) fn metadata_to_flush(&self, under_way: &UnderWay) -> u64 {
         // What is kept is enough for the next one, if that has nothing to merge.
         let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
-        let needed = self.left_of(under_way) + next + self.kept_from(Who::New);
+        let needed = self.left_of(under_way) + next + self.kept_from(MetadataUser::New);
         u64::from(self.metadata.allocator.free()).saturating_sub(needed)
     }
 }

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use crate::api::{Controller, Goal, Nanos, Timing, VolumeId};
 use crate::dedup::timing::forecast::Forecast;
 use crate::dedup::timing::meter::Meter;
-use crate::dedup::timing::paper::Paper;
+use crate::dedup::timing::paper::PaperTiming;
 use crate::dedup::timing::{Measurement, Mode, WHOLE, largest_miss};
 use crate::format::volume::Volume;
 use crate::pool::Pool;
@@ -114,7 +114,7 @@ struct Watched {
     last: Measurement,
     /// Usual values, and the mode in force: what is learnt counts for the mode that it was learnt in, whoever chose it.
     forecast: Forecast,
-    paper: Paper,
+    paper: PaperTiming,
     miss: i64,
     switches: u64,
 }
@@ -122,7 +122,7 @@ struct Watched {
 impl Watched {
     fn new(why: Why, now: Nanos, active: u64) -> Watched {
         let (meter, last) = (Meter::begun(now, active), Measurement::default());
-        let (forecast, paper) = (Forecast::default(), Paper::new(Mode::Inline));
+        let (forecast, paper) = (Forecast::default(), PaperTiming::new(Mode::Inline));
         Watched { why, meter, last, forecast, paper, miss: -WHOLE, switches: 0 }
     }
 
@@ -141,7 +141,7 @@ impl Watched {
             }
         }
         if self.forecast.mode == Mode::Offline && !has_room {
-            (self.forecast, self.paper) = (self.forecast.held_inline(), Paper::new(Mode::Inline));
+            (self.forecast, self.paper) = (self.forecast.held_inline(), PaperTiming::new(Mode::Inline));
         }
         self.switches += u64::from(self.forecast.mode != before);
     }

@@ -24,7 +24,7 @@ pub(crate) struct Survey {
 
 /// Containers to be emptied, and others that take what is in them; each list in the order in which they come.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Division {
+pub(crate) struct EvacuationPlan {
     pub emptied: Vec<u32>,
     pub filled: Vec<u32>,
 }
@@ -182,7 +182,7 @@ impl Survey {
         containers: usize,
         blocks: u64,
         may_be_emptied: impl Fn(u32, u16) -> bool,
-    ) -> Division {
+    ) -> EvacuationPlan {
         let spared = self.spared(per_container, &may_be_emptied);
         let divide = |is_spared: &dyn Fn(usize) -> bool| {
             let may = |at: usize, container, free| !is_spared(at) && may_be_emptied(container, free);
@@ -215,8 +215,8 @@ impl Survey {
         containers: usize,
         blocks: u64,
         may_be_emptied: impl Fn(usize, u32, u16) -> bool,
-    ) -> Division {
-        let mut division = Division::default();
+    ) -> EvacuationPlan {
+        let mut division = EvacuationPlan::default();
         let mut holes: u64 = self.found.iter().map(|&(free, ..)| u64::from(free)).sum();
         let (mut live, mut taken) = (0, 0);
         for (at, &(free, container, _)) in self.found.iter().enumerate() {
@@ -302,7 +302,8 @@ mod tests {
         let known = |&(free, container): &(u16, u32)| (free, container, on_flash.contains(&container));
         let mut survey = Survey { next: 0, found: found.iter().map(known).collect() };
         survey.keep_emptiest();
-        let Division { emptied, filled } = survey.divide(4, containers, blocks, |container, _| container != stays);
+        let EvacuationPlan { emptied, filled } =
+            survey.divide(4, containers, blocks, |container, _| container != stays);
         (emptied, filled)
     }
 

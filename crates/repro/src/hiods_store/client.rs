@@ -6,7 +6,7 @@
 //! window while the one before is consumed.
 
 use engine::Nanos;
-use engine::pid::paper::{EXPERIMENT, Paper as Loop};
+use engine::pid::paper::{EXPERIMENT, PaperThrottle};
 
 use super::bits::Bits;
 use super::server::{Server, Way};
@@ -115,7 +115,7 @@ fn streams(case: &Case, reads: bool) -> Vec<Stream> {
 pub fn writes(case: &Case, way: Way, parameters: &Parameters, distribution: &Distribution) -> Outcome {
     let blocks = case.scale.blocks();
     let store = Store::new(case.keeping, parameters, case.scale, Contents::bound(distribution, blocks));
-    let mut server = Server::new(store, way, parameters, case.scale.0, Loop::new(EXPERIMENT));
+    let mut server = Server::new(store, way, parameters, case.scale.0, PaperThrottle::new(EXPERIMENT));
     let mut contents = Contents::new(distribution);
     let pages = case.scale.pages(case.keeping);
     let mut cache = WriteBack::new(blocks, pages);

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use engine::Nanos;
-use engine::pid::paper::Paper as Loop;
+use engine::pid::paper::PaperThrottle;
 
 use super::store::{Content, Store};
 use super::{DRIVE, GOAL, Parameters, TIMER_SLACK, Unit, WAKES};
@@ -48,7 +48,7 @@ pub struct Server {
     background_at: Nanos,
     is_background_turn: bool,
     wakes: Nanos,
-    feedback: Loop,
+    feedback: PaperThrottle,
     measured_at: Nanos,
     served_before: u64,
     /// Requests.
@@ -59,7 +59,7 @@ pub struct Server {
 
 impl Server {
     /// Creates an idle server. Its background wakes `times` more often than the paper's.
-    pub fn new(store: Store, way: Way, parameters: &Parameters, times: u64, feedback: Loop) -> Server {
+    pub fn new(store: Store, way: Way, parameters: &Parameters, times: u64, feedback: PaperThrottle) -> Server {
         Server {
             now: 0,
             store,

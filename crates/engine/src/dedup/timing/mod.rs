@@ -4,7 +4,7 @@
 //! measurement goes in, the next value comes out; nothing here reads a clock or knows the engine. Integers alone, so every machine decides
 //! the same.
 //!
-//! - [`paper::Paper`]: HIODS' controller (sections 3.5 and 4.3), as a preset.
+//! - [`paper::PaperTiming`]: HIODS' controller (sections 3.5 and 4.3), as a preset.
 //! - [`forecast::Forecast`]: ours, the default. It goes back to inline when its forecast says that inline meets the goal.
 //! - [`meter::Meter`]: counts requests and makes the [`Measurement`]s that both go by.
 //!

@@ -21,31 +21,31 @@ const IN_A_ROW: u8 = 3;
 
 /// The controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Paper {
+pub struct PaperTiming {
     /// Mode that the controller has chosen.
     pub mode: Mode,
     /// Measurements in a row that speak for the other mode.
     against: u8,
 }
 
-impl Paper {
+impl PaperTiming {
     /// Makes a controller that begins in this mode.
-    pub fn new(mode: Mode) -> Paper {
-        Paper { mode, against: 0 }
+    pub fn new(mode: Mode) -> PaperTiming {
+        PaperTiming { mode, against: 0 }
     }
 
     /// Returns the controller after one more measurement. The paper's goal is in requests a second; others count as well. Without one nothing is missed.
-    pub fn next(self, goal: Goal, measured: &Measurement) -> Paper {
+    pub fn next(self, goal: Goal, measured: &Measurement) -> PaperTiming {
         let stressed = is_stressed(measured);
         let is_against = match self.mode {
             Mode::Inline => stressed && measured.is_below(goal),
             Mode::Offline => !stressed,
         };
         match (is_against, self.against + 1, self.mode) {
-            (false, _, mode) => Paper { mode, against: 0 },
-            (true, IN_A_ROW.., Mode::Inline) => Paper::new(Mode::Offline),
-            (true, IN_A_ROW.., Mode::Offline) => Paper::new(Mode::Inline),
-            (true, against, mode) => Paper { mode, against },
+            (false, _, mode) => PaperTiming { mode, against: 0 },
+            (true, IN_A_ROW.., Mode::Inline) => PaperTiming::new(Mode::Offline),
+            (true, IN_A_ROW.., Mode::Offline) => PaperTiming::new(Mode::Inline),
+            (true, against, mode) => PaperTiming { mode, against },
         }
     }
 }

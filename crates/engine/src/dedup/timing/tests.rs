@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::forecast::Forecast;
-use super::paper::{Paper, is_stressed};
+use super::paper::{PaperTiming, is_stressed};
 use super::*;
 
 const SECOND: Nanos = 1_000_000_000;
@@ -24,7 +24,7 @@ fn second(requests: u64, busy_percent: u64) -> Measurement {
 }
 
 /// Returns the mode after each of some measurements.
-fn paper(mut controller: Paper, series: &[Measurement]) -> Vec<Mode> {
+fn paper(mut controller: PaperTiming, series: &[Measurement]) -> Vec<Mode> {
     let step = |measured: &Measurement| {
         controller = controller.next(GOAL, measured);
         controller.mode
@@ -39,10 +39,10 @@ fn offline_after(modes: &[Mode]) -> Option<usize> {
 #[test]
 fn the_preset_changes_after_three_measurements_in_a_row() {
     let (slow, good) = (second(15_000, 100), second(20_000, 90));
-    let modes = paper(Paper::new(Mode::Inline), &[slow, slow, good, slow, slow, slow, slow]);
+    let modes = paper(PaperTiming::new(Mode::Inline), &[slow, slow, good, slow, slow, slow, slow]);
     assert_eq!(offline_after(&modes), Some(5));
     let calm = Measurement { stressed: 100, ..second(1000, 10) };
-    let modes = paper(Paper::new(Mode::Offline), &[calm, calm, slow, calm, calm, calm]);
+    let modes = paper(PaperTiming::new(Mode::Offline), &[calm, calm, slow, calm, calm, calm]);
     assert_eq!(modes[..5], [Mode::Offline; 5]);
     assert_eq!(modes[5], Mode::Inline);
 }
@@ -51,7 +51,7 @@ fn the_preset_changes_after_three_measurements_in_a_row() {
 #[test]
 fn the_preset_goes_by_any_goal_and_without_one_stays_inline() {
     let busy = Measurement { bytes: 15_000 * 4096, p99: 3_000_000, ..second(15_000, 100) };
-    let after = |goal| (0..3).fold(Paper::new(Mode::Inline), |controller, _| controller.next(goal, &busy)).mode;
+    let after = |goal| (0..3).fold(PaperTiming::new(Mode::Inline), |controller, _| controller.next(goal, &busy)).mode;
     for missed in [Goal::Operations(15_001), Goal::Bytes(15_000 * 4096 + 1), Goal::P99(2_999_999)] {
         assert_eq!(after(missed), Mode::Offline, "{missed}");
     }
@@ -74,7 +74,7 @@ fn stress_is_ninety_percent_and_lately() {
 fn the_preset_stays_offline_under_a_load_that_inline_could_carry_and_ours_returns() {
     let low = second(4_000, 12);
     assert!(is_stressed(&low));
-    assert_eq!(paper(Paper::new(Mode::Offline), &[low; 1000])[999], Mode::Offline);
+    assert_eq!(paper(PaperTiming::new(Mode::Offline), &[low; 1000])[999], Mode::Offline);
     let mut ours = Forecast::default();
     for _ in 0..10 {
         ours = ours.next(GOAL, &second(15_000, 100), true);

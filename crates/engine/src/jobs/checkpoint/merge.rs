@@ -9,7 +9,7 @@ use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::{self, VOLUME_BYTES};
-use crate::jobs::checkpoint::{Checkpoint, Progress, Stage, TABLES};
+use crate::jobs::checkpoint::{Checkpoint, CheckpointStage, Progress, TABLES};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
@@ -40,10 +40,10 @@ impl Pool {
         let root = writer.finish(&mut self.metadata)?;
         let (written, pages) = (writer.written, &mut self.counters.pages_written);
         *match checkpoint.stage {
-            Stage::Maps => &mut pages.maps,
-            Stage::Counts => &mut pages.counts,
-            Stage::Summaries => &mut pages.summaries,
-            Stage::Tables(at) if TABLES[at] == TreeId::MapBuffer => &mut pages.map_buffer,
+            CheckpointStage::Maps => &mut pages.maps,
+            CheckpointStage::Counts => &mut pages.counts,
+            CheckpointStage::Summaries => &mut pages.summaries,
+            CheckpointStage::Tables(at) if TABLES[at] == TreeId::MapBuffer => &mut pages.map_buffer,
             _ => &mut pages.others,
         } += written;
         checkpoint.writer = None;

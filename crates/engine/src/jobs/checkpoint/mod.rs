@@ -44,14 +44,14 @@ use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
 use crate::jobs::Steps;
 use crate::jobs::checkpoint::plan::Plan;
-use crate::jobs::throttle::Who;
+use crate::jobs::throttle::ThrottleUser;
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::disk_index::Update;
-use crate::pool::disk_index::behind::Part;
+use crate::pool::disk_index::behind::DeferredPart;
 use crate::pool::standing::Facts;
 use crate::pool::standing::Look;
 use crate::pool::standing::Phase;
@@ -72,7 +72,7 @@ const RETIRED_AT_ONCE: usize = 1 << 14;
 const DISCARD_INTERVAL: Nanos = 1_000_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum CheckpointStage {
     Points,
     SortPoints,
     Slots,
@@ -102,7 +102,7 @@ pub(crate) const TABLES: [TreeId; 5] =
 
 /// A checkpoint under way.
 pub(crate) struct Checkpoint {
-    pub stage: Stage,
+    pub stage: CheckpointStage,
     /// Sequence of the last record that it includes.
     pub upto: u64,
     /// Part of its state that others see between its steps.
@@ -154,7 +154,7 @@ pub(crate) struct Checkpoint {
     pub fresh: Vec<Slot>,
     pub fresh_at: usize,
     /// Part of the index on disk that the background pass brings in.
-    pub index_part: Option<Part>,
+    pub index_part: Option<DeferredPart>,
     /// All changes of the index on disk.
     pub index_update: Option<Update>,
     /// Number of pages that the index on disk may take: reserved on the host.
@@ -187,7 +187,7 @@ impl Checkpoint {
             + list_bytes(&self.freed)
             + list_bytes(&self.fresh)
             + self.plan_memory()
-            + self.index_part.as_ref().map_or(0, Part::memory)
+            + self.index_part.as_ref().map_or(0, DeferredPart::memory)
             + self.index_update.as_ref().map_or(0, Update::memory)
     }
 }
@@ -231,7 +231,7 @@ impl Pool {
     fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
         let from = checkpoint.collected;
         checkpoint.collected += COLLECTED_AT_ONCE;
-        let all = if checkpoint.stage == Stage::Points {
+        let all = if checkpoint.stage == CheckpointStage::Points {
             let points = self.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
             checkpoint.points.extend(points.map(|(&key, &entry)| (key, entry)));
             self.frozen.points.len()
@@ -388,8 +388,8 @@ impl Engine {
         let Some(mut checkpoint) = self.take_checkpoint() else { return };
         checkpoint.yielded = false;
         checkpoint.facts = *facts;
-        let needs_turn = checkpoint.stage < Stage::Drain && !self.pool.read_only;
-        if needs_turn && !self.jobs.begins_burst(Who::Checkpoint, &self.pool, &checkpoint.facts) {
+        let needs_turn = checkpoint.stage < CheckpointStage::Drain && !self.pool.read_only;
+        if needs_turn && !self.jobs.begins_burst(ThrottleUser::Checkpoint, &self.pool, &checkpoint.facts) {
             checkpoint.yielded = true;
             self.lend_checkpoint(checkpoint);
             return;
@@ -403,7 +403,9 @@ impl Engine {
                 checkpoint.yielded = true;
                 break;
             }
-            if checkpoint.stage < Stage::Drain && (self.no_room.is_on() || self.pool.metadata.pages.has_many_writes()) {
+            if checkpoint.stage < CheckpointStage::Drain
+                && (self.no_room.is_on() || self.pool.metadata.pages.has_many_writes())
+            {
                 // It goes on when some are done. Reads need pages meanwhile.
                 break;
             }
@@ -415,7 +417,9 @@ impl Engine {
                     checkpoint.yielded = true;
                     break;
                 }
-                Ok(Progress::Next) if checkpoint.stage == Stage::Release => return self.checkpoint_done(*checkpoint),
+                Ok(Progress::Next) if checkpoint.stage == CheckpointStage::Release => {
+                    return self.checkpoint_done(*checkpoint);
+                }
                 Ok(Progress::Next) => {
                     if self.pool.mutant(Mutant::EarlyPages) {
                         self.pool.metadata.free_replaced(usize::MAX);
@@ -458,7 +462,7 @@ impl Engine {
         let upto = self.pool.journal.sequence - 1;
         self.pool.want_durable = self.pool.want_durable.max(upto);
         self.lend_checkpoint(Box::new(Checkpoint {
-            stage: Stage::Points,
+            stage: CheckpointStage::Points,
             upto,
             shared: UnderWay { promised, taken_before: self.pool.metadata.allocator.taken(), ..UnderWay::default() },
             facts: Facts::default(),
@@ -512,20 +516,20 @@ impl Engine {
     /// Prepares the stage that a checkpoint has come to.
     fn begin_stage(&mut self, mut checkpoint: Box<Checkpoint>) -> Box<Checkpoint> {
         match checkpoint.stage {
-            Stage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
-            Stage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
-            Stage::Sort => {
+            CheckpointStage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
+            CheckpointStage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
+            CheckpointStage::Sort => {
                 let changes = checkpoint.shared.changes.len();
                 checkpoint.unsorted.push(0..changes);
                 self.pool.note_changed_references(changes as u64);
             }
-            Stage::Plan => self.pool.begin_plan(&mut checkpoint),
-            Stage::Owner => checkpoint.look = self.pool.look_at_owner(),
-            Stage::Release => {
+            CheckpointStage::Plan => self.pool.begin_plan(&mut checkpoint),
+            CheckpointStage::Owner => checkpoint.look = self.pool.look_at_owner(),
+            CheckpointStage::Release => {
                 self.pool.superblock = checkpoint.next.expect("the superblock was written");
                 self.pool.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
             }
-            Stage::Reserve => {
+            CheckpointStage::Reserve => {
                 // Where the stage begins once more, it has been taken.
                 checkpoint.index_part = checkpoint.index_part.or_else(|| self.pool.take_disk_index_part());
                 checkpoint.index_room = self.pool.disk_index_room(&checkpoint);
@@ -571,9 +575,9 @@ impl Engine {
                     self.reserve_metadata();
                 }
                 // Then the map buffer keeps what it has.
-                Some(checkpoint) if checkpoint.stage == Stage::Reserve && !checkpoint.spares_metadata => {
+                Some(checkpoint) if checkpoint.stage == CheckpointStage::Reserve && !checkpoint.spares_metadata => {
                     checkpoint.spares_metadata = true;
-                    checkpoint.stage = Stage::Plan;
+                    checkpoint.stage = CheckpointStage::Plan;
                     checkpoint.yielded = true;
                     let mut checkpoint = self.take_checkpoint().expect("it waits");
                     self.pool.begin_plan(&mut checkpoint);
@@ -587,13 +591,13 @@ impl Engine {
 
     /// Goes on if there was room; if the host is full, tries again with the next tick.
     fn checkpoint_metadata_reserved(&mut self, good: bool) {
-        let waiting = self.jobs.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == Stage::Reserve);
+        let waiting = self.jobs.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == CheckpointStage::Reserve);
         // One that comes late has nothing to say any more.
         self.pool.metadata_full = !good && waiting.is_some();
         if let Some(checkpoint) = waiting
             && good
         {
-            checkpoint.stage = Stage::Maps;
+            checkpoint.stage = CheckpointStage::Maps;
         }
     }
 
@@ -612,32 +616,38 @@ impl Engine {
 
     fn step(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         match checkpoint.stage {
-            Stage::Points | Stage::Slots => Ok(self.pool.collect(checkpoint)),
-            Stage::SortPoints => Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted, |&(key, _)| key)),
-            Stage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted, |&slot| slot)),
-            Stage::Cleared => Ok(self.pool.drop_cleared(checkpoint)),
-            Stage::Plan => Ok(self.pool.plan(checkpoint)),
-            Stage::Reserve => Ok(Progress::Wait),
-            Stage::Maps => self.pool.merge_maps(checkpoint),
-            Stage::Discards => self.pool.walk_discards(checkpoint),
-            Stage::Sort => Ok(sort_step(&mut checkpoint.shared.changes, &mut checkpoint.unsorted, |&(slot, _)| slot)),
-            Stage::Counts => self.pool.merge_counts(checkpoint),
-            Stage::Summaries => self.pool.merge_summaries(checkpoint),
-            Stage::Index => self.pool.merge_disk_index(checkpoint),
-            Stage::Buffer => Ok(self.pool.step_buffer(checkpoint)),
-            Stage::Tables(at) if TABLES[at] == TreeId::MapBuffer => self.pool.write_log(checkpoint),
-            Stage::Tables(at) => self.pool.write_table(checkpoint, TABLES[at]),
-            Stage::Drain => Ok(self.pool.drain(checkpoint)),
-            Stage::Sync | Stage::Commit => {
-                let before_pages = checkpoint.stage == Stage::Sync && self.pool.mutant(Mutant::UnsyncedPages);
+            CheckpointStage::Points | CheckpointStage::Slots => Ok(self.pool.collect(checkpoint)),
+            CheckpointStage::SortPoints => {
+                Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted, |&(key, _)| key))
+            }
+            CheckpointStage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted, |&slot| slot)),
+            CheckpointStage::Cleared => Ok(self.pool.drop_cleared(checkpoint)),
+            CheckpointStage::Plan => Ok(self.pool.plan(checkpoint)),
+            CheckpointStage::Reserve => Ok(Progress::Wait),
+            CheckpointStage::Maps => self.pool.merge_maps(checkpoint),
+            CheckpointStage::Discards => self.pool.walk_discards(checkpoint),
+            CheckpointStage::Sort => {
+                Ok(sort_step(&mut checkpoint.shared.changes, &mut checkpoint.unsorted, |&(slot, _)| slot))
+            }
+            CheckpointStage::Counts => self.pool.merge_counts(checkpoint),
+            CheckpointStage::Summaries => self.pool.merge_summaries(checkpoint),
+            CheckpointStage::Index => self.pool.merge_disk_index(checkpoint),
+            CheckpointStage::Buffer => Ok(self.pool.step_buffer(checkpoint)),
+            CheckpointStage::Tables(at) if TABLES[at] == TreeId::MapBuffer => self.pool.write_log(checkpoint),
+            CheckpointStage::Tables(at) => self.pool.write_table(checkpoint, TABLES[at]),
+            CheckpointStage::Drain => Ok(self.pool.drain(checkpoint)),
+            CheckpointStage::Sync | CheckpointStage::Commit => {
+                let before_pages = checkpoint.stage == CheckpointStage::Sync && self.pool.mutant(Mutant::UnsyncedPages);
                 let before_superblock =
-                    checkpoint.stage == Stage::Commit && self.pool.mutant(Mutant::UnsyncedSuperblock);
+                    checkpoint.stage == CheckpointStage::Commit && self.pool.mutant(Mutant::UnsyncedSuperblock);
                 let done = self.pool.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
-            Stage::Owner => Ok(if self.pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
-            Stage::Superblock => self.write_superblock(checkpoint),
-            Stage::Release => Ok(self.pool.release_replaced(checkpoint)),
+            CheckpointStage::Owner => {
+                Ok(if self.pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait })
+            }
+            CheckpointStage::Superblock => self.write_superblock(checkpoint),
+            CheckpointStage::Release => Ok(self.pool.release_replaced(checkpoint)),
         }
     }
 
@@ -753,28 +763,28 @@ fn sort_step<T, K: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>, key: 
     if sort_part(items, unsorted, key) { Progress::Pause } else { Progress::Next }
 }
 
-fn next_stage(stage: Stage) -> Stage {
+fn next_stage(stage: CheckpointStage) -> CheckpointStage {
     match stage {
-        Stage::Points => Stage::SortPoints,
-        Stage::SortPoints => Stage::Slots,
-        Stage::Slots => Stage::SortSlots,
-        Stage::SortSlots => Stage::Cleared,
-        Stage::Cleared => Stage::Plan,
-        Stage::Plan => Stage::Reserve,
-        Stage::Reserve => Stage::Maps,
-        Stage::Maps => Stage::Discards,
-        Stage::Discards => Stage::Sort,
-        Stage::Sort => Stage::Counts,
-        Stage::Counts => Stage::Summaries,
-        Stage::Summaries => Stage::Index,
-        Stage::Index => Stage::Buffer,
-        Stage::Buffer => Stage::Tables(0),
-        Stage::Tables(at) if at + 1 < TABLES.len() => Stage::Tables(at + 1),
-        Stage::Tables(_) => Stage::Drain,
-        Stage::Drain => Stage::Sync,
-        Stage::Sync => Stage::Owner,
-        Stage::Owner => Stage::Superblock,
-        Stage::Superblock => Stage::Commit,
-        Stage::Commit | Stage::Release => Stage::Release,
+        CheckpointStage::Points => CheckpointStage::SortPoints,
+        CheckpointStage::SortPoints => CheckpointStage::Slots,
+        CheckpointStage::Slots => CheckpointStage::SortSlots,
+        CheckpointStage::SortSlots => CheckpointStage::Cleared,
+        CheckpointStage::Cleared => CheckpointStage::Plan,
+        CheckpointStage::Plan => CheckpointStage::Reserve,
+        CheckpointStage::Reserve => CheckpointStage::Maps,
+        CheckpointStage::Maps => CheckpointStage::Discards,
+        CheckpointStage::Discards => CheckpointStage::Sort,
+        CheckpointStage::Sort => CheckpointStage::Counts,
+        CheckpointStage::Counts => CheckpointStage::Summaries,
+        CheckpointStage::Summaries => CheckpointStage::Index,
+        CheckpointStage::Index => CheckpointStage::Buffer,
+        CheckpointStage::Buffer => CheckpointStage::Tables(0),
+        CheckpointStage::Tables(at) if at + 1 < TABLES.len() => CheckpointStage::Tables(at + 1),
+        CheckpointStage::Tables(_) => CheckpointStage::Drain,
+        CheckpointStage::Drain => CheckpointStage::Sync,
+        CheckpointStage::Sync => CheckpointStage::Owner,
+        CheckpointStage::Owner => CheckpointStage::Superblock,
+        CheckpointStage::Superblock => CheckpointStage::Commit,
+        CheckpointStage::Commit | CheckpointStage::Release => CheckpointStage::Release,
     }
 }

@@ -10,8 +10,8 @@ use core::ops::Range as Buckets;
 
 use super::range::{PLACES, Range};
 use crate::pool::Pool;
-use crate::pool::disk_index::behind::Part;
-use crate::pool::disk_index::bucket::{Change, bucket_of, first_hash};
+use crate::pool::disk_index::behind::DeferredPart;
+use crate::pool::disk_index::bucket::{IndexChange, bucket_of, first_hash};
 
 /// Contents that a step looks at.
 const AT_ONCE: usize = 1 << 14;
@@ -36,7 +36,7 @@ pub(super) struct CatchUp {
     /// Number of buckets of the index, and the next of them, of a range that is being handed over.
     at: Option<(u32, u64)>,
     /// Part that is being gathered.
-    part: Part,
+    part: DeferredPart,
     /// Number of contents of the range that have been looked at for the part.
     looked: usize,
 }
@@ -92,9 +92,9 @@ impl CatchUp {
         let entries = range.len() as u64 / (whole.end - whole.start).max(1);
         let some = start..whole.end.min(start + pool.buckets_at_once(buckets, entries));
         // A range that has no bucket as a whole adds what it has.
-        let is_meant = |change: &Change| whole.is_empty() || some.contains(&bucket_of(change.hash, buckets));
+        let is_meant = |change: &IndexChange| whole.is_empty() || some.contains(&bucket_of(change.hash, buckets));
         let found = range.blocks().skip(self.looked).take(AT_ONCE);
-        let found = found.map(|(digest, slot)| Change::enter(digest, slot));
+        let found = found.map(|(digest, slot)| IndexChange::enter(digest, slot));
         self.part.changes.extend(found.filter(is_meant));
         self.looked += AT_ONCE;
         self.at = Some((buckets, start));
@@ -102,7 +102,7 @@ impl CatchUp {
             return Handed::More;
         }
         let mut part = core::mem::take(&mut self.part);
-        part.changes.extend(some.clone().map(|bucket| Change::visit(first_hash(bucket, buckets))));
+        part.changes.extend(some.clone().map(|bucket| IndexChange::visit(first_hash(bucket, buckets))));
         part.whole = some.clone();
         pool.bring_into_disk_index(part);
         (self.at, self.looked) = (Some((buckets, some.end)), 0);

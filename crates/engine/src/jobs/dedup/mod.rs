@@ -38,7 +38,7 @@ mod workspace;
 
 use alloc::vec::Vec;
 
-use super::changes::{Changes, Stop};
+use super::changes::{Changes, ChangesStop};
 use super::map_walk::{LEAVES, Maps};
 use super::{Steps, Work};
 use crate::api::{ControlError, DedupCommand, Digest, IoError, Nanos, Outcome, Segment};
@@ -54,7 +54,7 @@ use index::{CatchUp, Handed, next_range};
 use partitions::Record;
 use range::{PLACES, Range, Spare};
 use runs::Refused;
-use share::{LedAway, Seen, Shared, last_of};
+use share::{LedAway, SeenGenerations, ShareResult, last_of};
 use sweep::{Source, Sweeps};
 use undone::{Short, Undone};
 use verify::{Proven, Verify};
@@ -418,7 +418,7 @@ impl Dedup {
 
     // ---- steps ----
 
-    fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), Stop> {
+    fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), ChangesStop> {
         let Work { pool, repairs, facts } = work;
         match &mut self.at {
             PassStage::Begin => self.begin(pool),
@@ -471,7 +471,7 @@ impl Dedup {
     }
 
     /// Looks at some leaves of summaries, and shares what has been found so far.
-    fn scan(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
+    fn scan(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
         let PassStage::Scan(mut leaf) = self.at else { return Ok(()) };
         let leaves = pool.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
@@ -569,7 +569,7 @@ impl Dedup {
     }
 
     /// Looks at some leaves of maps.
-    fn walk_maps(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
+    fn walk_maps(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
         let PassStage::Maps(mut maps, back) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let walked = maps.step(pool, Pool::may_share, |pool, key, slot| {
@@ -582,12 +582,13 @@ impl Dedup {
                 if stays == slot {
                     return Ok(false);
                 }
-                let shared = self.share(pool, repairs, facts, key, (slot, stays, digest), Seen::default())?;
-                if shared == Shared::Gone {
+                let shared =
+                    self.share(pool, repairs, facts, key, (slot, stays, digest), SeenGenerations::default())?;
+                if shared == ShareResult::Gone {
                     self.replace(pool, stays, slot, digest)?;
                 }
-                self.kept += u64::from(shared == Shared::Kept);
-                Ok::<_, Stop>(true)
+                self.kept += u64::from(shared == ShareResult::Kept);
+                Ok::<_, ChangesStop>(true)
             });
             self.at = PassStage::Maps(maps, back);
             if !walked? {
@@ -676,13 +677,13 @@ impl Steps for Dedup {
         self.repair(work);
         self.looked_at += 1 + self.beside as u64;
         match went {
-            Ok(()) | Err(Stop::Waits) => {}
-            Err(Stop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => self.skip(),
-            Err(Stop::Missing(missing)) => {
+            Ok(()) | Err(ChangesStop::Waits) => {}
+            Err(ChangesStop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => self.skip(),
+            Err(ChangesStop::Missing(missing)) => {
                 self.waiting = Some(missing.key);
                 work.pool.metadata.load(missing, None);
             }
-            Err(Stop::NoRoom) => {
+            Err(ChangesStop::NoRoom) => {
                 self.rest(work.pool);
                 self.short = Some(Short::new(work.pool.now, work.pool.metadata.allocator.free()));
             }

@@ -9,7 +9,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::range::{Found, PLACES, Spare};
+use super::range::{FoundSlot, PLACES, Spare};
 use crate::api::Digest;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::entry::{Key, Slot};
@@ -52,7 +52,7 @@ fn read_slot(bytes: &[u8]) -> (Slot, u64) {
 /// A slot in use, as its summary has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Record {
-    pub found: Found,
+    pub found: FoundSlot,
     /// True if its block is of a volume that a pass leaves alone; an index on disk that has fallen behind wants to have it, too.
     pub takes_no_part: bool,
 }
@@ -62,7 +62,7 @@ impl Stored for Record {
     const BYTES: usize = 16 + 8 + SLOT_BYTES + 2;
 
     fn write(&self, out: &mut Vec<u8>) {
-        let Found { slot, digest, owner, is_shared, generation } = self.found;
+        let FoundSlot { slot, digest, owner, is_shared, generation } = self.found;
         let flags = if is_shared { IS_SHARED } else { 0 } | if self.takes_no_part { TAKES_NO_PART } else { 0 };
         out.extend_from_slice(&digest.0);
         out.extend_from_slice(&owner.0.to_le_bytes());
@@ -76,7 +76,7 @@ impl Stored for Record {
         let (digest, owner) = (Digest(digest), Key(u64_at(bytes, 16)));
         let (slot, flags) = read_slot(&bytes[24..]);
         let (is_shared, generation) = (flags & IS_SHARED != 0, u16_at(bytes, 24 + SLOT_BYTES));
-        let found = Found { slot, digest, owner, is_shared, generation };
+        let found = FoundSlot { slot, digest, owner, is_shared, generation };
         Record { found, takes_no_part: flags & TAKES_NO_PART != 0 }
     }
 }
@@ -292,7 +292,7 @@ mod tests {
     fn record(content: u64, slot: u64) -> Record {
         let digest = Digest((u128::from(near_hash(content)) << 64 | u128::from(content)).to_le_bytes());
         let (is_shared, generation) = (slot.is_multiple_of(3), (slot * 7) as u16);
-        let found = Found { slot: Slot(slot), digest, owner: Key(slot * 77), is_shared, generation };
+        let found = FoundSlot { slot: Slot(slot), digest, owner: Key(slot * 77), is_shared, generation };
         Record { found, takes_no_part: slot.is_multiple_of(5) }
     }
 

@@ -27,7 +27,7 @@ fn halves(digest: Digest) -> [u64; 2] {
 
 /// A slot in use, as its summary has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundSlot {
     pub slot: Slot,
     pub digest: Digest,
     /// The block that it was first written for.
@@ -41,7 +41,7 @@ pub(super) struct Found {
 /// A slot whose content another slot has, too, and that other slot, which stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Spare {
-    pub found: Found,
+    pub found: FoundSlot,
     pub stays: Slot,
     /// Generation of the container of the slot that stays.
     pub stays_generation: u16,
@@ -104,11 +104,11 @@ impl Range {
     }
 
     /// Takes in a slot in use. Returns the one that is not needed, if its content has been met before.
-    pub fn offer(&mut self, found: Found) -> Option<Spare> {
+    pub fn offer(&mut self, found: FoundSlot) -> Option<Spare> {
         if !self.has(found.digest) {
             return None;
         }
-        let Found { slot, digest, owner, is_shared, generation } = found;
+        let FoundSlot { slot, digest, owner, is_shared, generation } = found;
         let [low, high] = halves(digest);
         let new = First { slot, owner, generation, is_fixed: is_shared };
         let place = if self.contents.get(&low).is_some_and(|(known, _)| *known != digest) {
@@ -126,7 +126,7 @@ impl Range {
         if !kept.is_fixed && is_shared {
             // Fewer blocks have to be led elsewhere if the one that many share stays.
             let First { slot: before, owner, generation: of_before, .. } = core::mem::replace(kept, new);
-            let found = Found { slot: before, digest, owner, is_shared: false, generation: of_before };
+            let found = FoundSlot { slot: before, digest, owner, is_shared: false, generation: of_before };
             return Some(Spare { found, stays: slot, stays_generation: generation });
         }
         kept.is_fixed = true;
@@ -192,7 +192,7 @@ mod tests {
             let mut range = Range::new(first, slots.len() as u64, room);
             for (slot, &(content, is_shared)) in slots.iter().enumerate() {
                 let (slot, digest) = (Slot(slot as u64), digest(content));
-                let found = Found { slot, digest, owner: Key(slot.0), is_shared, generation: 1 };
+                let found = FoundSlot { slot, digest, owner: Key(slot.0), is_shared, generation: 1 };
                 if let Some(spare) = range.offer(found) {
                     spares.insert(spare.found.slot.0, spare.stays.0);
                 }
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_slot_that_takes_the_place_of_another_brings_its_own_generation() {
         let mut range = Range::new(0, 0, 16);
-        let found = |slot, generation| Found {
+        let found = |slot, generation| FoundSlot {
             slot: Slot(slot),
             digest: digest(1),
             owner: Key(slot),

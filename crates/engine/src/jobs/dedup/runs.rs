@@ -23,7 +23,7 @@ use crate::repair::Repairs;
 pub(super) const WINDOW: u64 = 256;
 
 /// Blocks that are remapped together: from a block on, to slots that follow each other, or all of them to one.
-pub(super) struct Run {
+pub(super) struct RemappedRun {
     pub first: Key,
     pub from: Slot,
     pub to: Slot,
@@ -32,10 +32,10 @@ pub(super) struct Run {
     pub repeats: bool,
 }
 
-impl Run {
+impl RemappedRun {
     /// Creates a run of one block alone.
-    pub fn one(first: Key, from: Slot, to: Slot, digest: Digest) -> Run {
-        Run { first, from, to, digests: [digest].into(), repeats: false }
+    pub fn one(first: Key, from: Slot, to: Slot, digest: Digest) -> RemappedRun {
+        RemappedRun { first, from, to, digests: [digest].into(), repeats: false }
     }
 
     /// Returns the slot that block `at` of the run is to lead to.
@@ -92,7 +92,7 @@ pub(super) struct Around<'a> {
 impl Around<'_> {
     /// Returns the run that the block is in, if it may be remapped; else the part of it that is known by then. With it, the number of blocks looked
     /// at.
-    pub fn run(&mut self, digest: Digest) -> Result<(Result<Run, Refused>, usize), Missing> {
+    pub fn run(&mut self, digest: Digest) -> Result<(Result<RemappedRun, Refused>, usize), Missing> {
         let (repeated, looked) = self.repeated(digest)?;
         if let Some(run) = repeated {
             return Ok((Ok(run), looked));
@@ -120,7 +120,7 @@ impl Around<'_> {
         }
         let looked = digests.len();
         let from = Slot(self.from.0 - (self.key.0 - first.0));
-        let run = Run { first, from, to: self.target(from), digests: digests.into(), repeats: false };
+        let run = RemappedRun { first, from, to: self.target(from), digests: digests.into(), repeats: false };
         let lookups: Vec<Lookup> = run.blocks().map(|(_, slot, _)| Lookup::Known(slot.0)).collect();
         let policy = self.pool.policy_of(&self.pool.volumes[self.volume]);
         // Where a run is led into itself, what it is led to would be given up.
@@ -133,7 +133,7 @@ impl Around<'_> {
 
     /// Returns the run that the block is in, if it is the same block again and again, and may be remapped to one slot. With it, the number of
     /// blocks looked at.
-    fn repeated(&mut self, digest: Digest) -> Result<(Option<Run>, usize), Missing> {
+    fn repeated(&mut self, digest: Digest) -> Result<(Option<RemappedRun>, usize), Missing> {
         let (mut first, mut count) = (self.key, 1);
         for forward in [true, false] {
             let mut last = LastLeaf::default();
@@ -153,7 +153,7 @@ impl Around<'_> {
             return Ok((None, count));
         }
         let from = Slot(self.from.0 - (self.key.0 - first.0));
-        Ok((Some(Run { first, from, to: self.to, digests: vec![digest; count], repeats: true }), count))
+        Ok((Some(RemappedRun { first, from, to: self.to, digests: vec![digest; count], repeats: true }), count))
     }
 
     /// Returns the slot that a slot of the run would be remapped to, at the same distance.

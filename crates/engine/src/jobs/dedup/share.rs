@@ -3,13 +3,13 @@
 
 use alloc::vec::Vec;
 
-use super::range::{Found, Spare};
-use super::runs::{Around, Run, WINDOW};
+use super::range::{FoundSlot, Spare};
+use super::runs::{Around, RemappedRun, WINDOW};
 use super::verify::{PAIRS, Pair};
 use super::{Dedup, LOOK_AGAIN, SPARES};
 use crate::api::{DedupVerify, Digest, Policy};
 use crate::format::entry::{Entry, Key, Slot};
-use crate::jobs::changes::{Changes, Stop};
+use crate::jobs::changes::{Changes, ChangesStop};
 use crate::jobs::mover::is_alone;
 use crate::locality_map::NearMap;
 use crate::metadata::tree::{Missing, Unresolved};
@@ -31,7 +31,7 @@ const MOST_REPLACED: u8 = 8;
 
 /// Result of remapping a block to the slot that stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Shared {
+pub(super) enum ShareResult {
     Yes,
     /// The block leads elsewhere, or takes no part.
     NotThere,
@@ -45,7 +45,7 @@ pub(super) enum Shared {
 
 /// Generations that the containers of both slots had when these held the content, if that is known.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenGenerations {
     spare: Option<u16>,
     stays: Option<u16>,
 }
@@ -98,34 +98,41 @@ impl Dedup {
     }
 
     /// Remaps the blocks that spare slots were first written for, in their order. Returns true if that was all; else it goes on with the next step.
-    pub(super) fn share_spares(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<bool, Stop> {
+    pub(super) fn share_spares(
+        &mut self,
+        pool: &mut Pool,
+        repairs: &Repairs,
+        facts: &Facts,
+    ) -> Result<bool, ChangesStop> {
         if self.spares.len() > self.in_order {
             self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.found.owner));
         }
         self.in_order = self.spares.len();
         for _ in 0..SPARES {
             let Some(&Spare { found, stays: before, stays_generation }) = self.spares.last() else { break };
-            let Found { slot, digest, owner, is_shared, generation } = found;
+            let FoundSlot { slot, digest, owner, is_shared, generation } = found;
             let stays = self.stays(before);
             let seen = match self.wraps == pool.space.wraps() {
-                true => Seen { spare: Some(generation), stays: (stays == before).then_some(stays_generation) },
-                false => Seen::default(),
+                true => {
+                    SeenGenerations { spare: Some(generation), stays: (stays == before).then_some(stays_generation) }
+                }
+                false => SeenGenerations::default(),
             };
             // Others may have come to share it since it was found.
             let is_shared = is_shared || pool.slot_state(slot)? == SlotState::Shared;
             let shared = match is_shared {
-                _ if stays == slot => Shared::Yes,
+                _ if stays == slot => ShareResult::Yes,
                 false => self.share(pool, repairs, facts, owner, (slot, stays, digest), seen)?,
-                true => Shared::NotThere,
+                true => ShareResult::NotThere,
             };
             let shared = match shared {
-                Shared::Kept => self.share_the_other_way(pool, repairs, facts, (slot, stays, digest))?,
+                ShareResult::Kept => self.share_the_other_way(pool, repairs, facts, (slot, stays, digest))?,
                 shared => shared,
             };
             match shared {
-                Shared::Gone => drop(self.replace(pool, stays, slot, digest)?),
+                ShareResult::Gone => drop(self.replace(pool, stays, slot, digest)?),
                 // What was found may have gone since.
-                Shared::NotThere if !self.is_led_away(pool, slot)? && pool.holds_since(slot, digest, None)? => {
+                ShareResult::NotThere if !self.is_led_away(pool, slot)? && pool.holds_since(slot, digest, None)? => {
                     self.unresolved.push((slot, stays, digest));
                 }
                 _ => {}
@@ -149,19 +156,19 @@ impl Dedup {
         repairs: &Repairs,
         facts: &Facts,
         (spare, stays, digest): Pair,
-    ) -> Result<Shared, Stop> {
+    ) -> Result<ShareResult, ChangesStop> {
         let owner = pool.proven_digest(stays)?.map(|(_, owner)| owner);
         let shared = match owner {
             Some(owner) if is_alone(pool, repairs, stays)? => {
-                self.share(pool, repairs, facts, owner, (stays, spare, digest), Seen::default())?
+                self.share(pool, repairs, facts, owner, (stays, spare, digest), SeenGenerations::default())?
             }
-            _ => Shared::Kept,
+            _ => ShareResult::Kept,
         };
-        if shared == Shared::Yes {
+        if shared == ShareResult::Yes {
             self.replace(pool, stays, spare, digest)?;
         }
-        self.kept += u64::from(!matches!(shared, Shared::Yes | Shared::Apart));
-        Ok(if matches!(shared, Shared::NotThere | Shared::Gone) { Shared::Kept } else { shared })
+        self.kept += u64::from(!matches!(shared, ShareResult::Yes | ShareResult::Apart));
+        Ok(if matches!(shared, ShareResult::NotThere | ShareResult::Gone) { ShareResult::Kept } else { shared })
     }
 
     /// Remaps a block to the slot that stays, if it leads to the spare one and both hold the content; with it all of its run, where that is kept.
@@ -172,34 +179,34 @@ impl Dedup {
         facts: &Facts,
         key: Key,
         (spare, stays, digest): Pair,
-        seen: Seen,
-    ) -> Result<Shared, Stop> {
+        seen: SeenGenerations,
+    ) -> Result<ShareResult, ChangesStop> {
         let Some(volume) = pool.volume_index(key.volume()).filter(|_| pool.may_share(key)) else {
-            return Ok(Shared::NotThere);
+            return Ok(ShareResult::NotThere);
         };
         match pool.resolve(volume, key) {
             Ok(entry) if entry == Entry::whole(spare, digest) => {}
             Ok(_) if pool.mutant(Mutant::BlindShare) => {}
-            Ok(_) | Err(Unresolved::Damaged) => return Ok(Shared::NotThere),
+            Ok(_) | Err(Unresolved::Damaged) => return Ok(ShareResult::NotThere),
             Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => {
-                return Ok(Shared::NotThere);
+                return Ok(ShareResult::NotThere);
             }
             Err(Unresolved::Missing(missing)) => return Err(missing.into()),
         }
         // It may have been found damaged since.
         let is_lost = repairs.is_lost(stays, digest);
         if !pool.mutant(Mutant::ShareWithFreed) && (is_lost || !pool.holds_since(stays, digest, seen.stays)?) {
-            return Ok(Shared::Gone);
+            return Ok(ShareResult::Gone);
         }
         if !pool.holds_since(spare, digest, seen.spare)? && !pool.mutant(Mutant::BlindShare) {
-            return Ok(Shared::NotThere);
+            return Ok(ShareResult::NotThere);
         }
         let keeps_runs = pool.keeps_runs(volume);
         let run = match keeps_runs {
-            false => Run::one(key, spare, stays, digest),
+            false => RemappedRun::one(key, spare, stays, digest),
             true => match self.run_around(pool, repairs, volume, key, (spare, stays, digest))? {
                 Some(run) if run.digests.len() <= Changes::part_of_delta(pool) => run,
-                _ => return Ok(Shared::Kept),
+                _ => return Ok(ShareResult::Kept),
             },
         };
         let verified = match pool.dedup_verify() {
@@ -208,7 +215,7 @@ impl Dedup {
             DedupVerify::Off => true,
         };
         if !verified {
-            return Ok(Shared::Apart);
+            return Ok(ShareResult::Apart);
         }
         let changes = run.digests.len();
         let asked = match changes {
@@ -222,7 +229,7 @@ impl Dedup {
         }
         self.shared += run.pairs().count() as u64;
         self.led_away.since(pool.checkpoints_done).extend(run.pairs().map(|(slot, ..)| (slot, ())));
-        Ok(Shared::Yes)
+        Ok(ShareResult::Yes)
     }
 
     /// Returns true if the only block of a slot has been remapped, and the space map does not say so yet.
@@ -240,12 +247,12 @@ impl Dedup {
         volume: usize,
         key: Key,
         (from, to, digest): (Slot, Slot, Digest),
-    ) -> Result<Option<Run>, Stop> {
+    ) -> Result<Option<RemappedRun>, ChangesStop> {
         if self.refused.is_some_and(|refused| refused.is(key, from, to)) {
             return Ok(None);
         }
         if self.beside >= BESIDE {
-            return Err(Stop::Waits);
+            return Err(ChangesStop::Waits);
         }
         let (run, looked) = Around { pool, repairs, volume, key, from, to }.run(digest)?;
         self.beside += looked;
@@ -255,7 +262,7 @@ impl Dedup {
 
     /// Returns true if the slots that a run is to lead to hold on the device what their digests say. Slots that are likely to be asked for next are
     /// read together with them. A slot that does not hold it is repaired first, from the block that would have been given up.
-    fn are_proven(&mut self, pool: &mut Pool, repairs: &Repairs, run: &Run) -> Result<bool, Stop> {
+    fn are_proven(&mut self, pool: &mut Pool, repairs: &Repairs, run: &RemappedRun) -> Result<bool, ChangesStop> {
         // What is not on the device yet is in memory, or in the journal.
         let needs_proof = |dedup: &Dedup, pool: &Pool, (_, kept, digest): Pair| {
             !dedup.proven.has(pool, kept, digest)
@@ -270,7 +277,7 @@ impl Dedup {
             }
             if repairs.is_repairing(kept) || self.damaged.iter().any(|&(slot, _)| slot == kept) {
                 self.look_again_at = pool.now + LOOK_AGAIN;
-                return Err(Stop::Waits);
+                return Err(ChangesStop::Waits);
             }
             match self.verify.verdict([(kept, kept, digest)].into_iter()) {
                 Some(true) => self.proven.add(pool, kept, digest, most),
@@ -282,7 +289,7 @@ impl Dedup {
                     self.verify.forget(kept, kept);
                     self.damaged.push((kept, spare));
                     self.look_again_at = pool.now + LOOK_AGAIN;
-                    return Err(Stop::Waits);
+                    return Err(ChangesStop::Waits);
                 }
                 None => unknown.push((kept, kept, digest)),
             }
@@ -299,12 +306,18 @@ impl Dedup {
             next.filter(|&pair| pair.0 != pair.1 && needs_proof(self, pool, pair) && !repairs.is_repairing(pair.1));
         unknown.extend(next.map(|(_, kept, digest)| (kept, kept, digest)).take(2 * PAIRS));
         self.begin_to_verify(pool, unknown);
-        Err(Stop::Waits)
+        Err(ChangesStop::Waits)
     }
 
     /// Returns true if the blocks of a run hold the same bytes as the slots that they are to lead to. Pairs that are likely to be asked for next
     /// are compared together with it.
-    fn are_equal(&mut self, pool: &mut Pool, repairs: &Repairs, run: &Run, keeps_runs: bool) -> Result<bool, Stop> {
+    fn are_equal(
+        &mut self,
+        pool: &mut Pool,
+        repairs: &Repairs,
+        run: &RemappedRun,
+        keeps_runs: bool,
+    ) -> Result<bool, ChangesStop> {
         match self.verify.verdict(run.pairs()) {
             Some(true) => return Ok(true),
             Some(false) => {
@@ -329,7 +342,7 @@ impl Dedup {
         });
         let pairs: Vec<Pair> = run.pairs().chain(next.filter(is_at_rest)).collect();
         self.begin_to_verify(pool, pairs);
-        Err(Stop::Waits)
+        Err(ChangesStop::Waits)
     }
 
     fn begin_to_verify(&mut self, pool: &mut Pool, pairs: Vec<Pair>) {

@@ -15,11 +15,11 @@
 //! been shared: with another sweep, a few times, and else from the summaries.
 
 use super::partitions::{Partitions, Record, Stored};
-use super::range::{Found, PLACES, Range, Spare};
+use super::range::{FoundSlot, PLACES, Range, Spare};
 use super::{Back, Dedup, PassStage};
 use crate::api::{Digest, Nanos};
 use crate::format::entry::{Key, Slot};
-use crate::jobs::changes::Stop;
+use crate::jobs::changes::ChangesStop;
 use crate::jobs::map_walk::LEAVES;
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
@@ -119,7 +119,7 @@ impl Record {
         let is_wanted = !takes_no_part || is_behind && pool.copied_from(owner).is_none();
         let (is_shared, generation) = (state == SlotState::Shared, pool.space.generation(slot));
         (state.is_used() && is_wanted && !repairs.is_lost(slot, digest))
-            .then_some(Record { found: Found { slot, digest, owner, is_shared, generation }, takes_no_part })
+            .then_some(Record { found: FoundSlot { slot, digest, owner, is_shared, generation }, takes_no_part })
     }
 }
 
@@ -206,7 +206,7 @@ impl Dedup {
     }
 
     /// Looks at some leaves of summaries for the sweep.
-    pub(super) fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
+    pub(super) fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
         let PassStage::Gather(mut leaf) = self.at else { return Ok(()) };
         let leaves = pool.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
@@ -217,14 +217,14 @@ impl Dedup {
             }
             if leaf >= leaves {
                 if !self.workspace.finish(pool) {
-                    return if self.workspace.has_failed() { Ok(()) } else { Err(Stop::Waits) };
+                    return if self.workspace.has_failed() { Ok(()) } else { Err(ChangesStop::Waits) };
                 }
                 self.scans += 1;
                 self.at = PassStage::Next(self.sweeps.first);
                 return Ok(());
             }
             if !self.workspace.write(pool) {
-                return if self.workspace.has_failed() { Ok(()) } else { Err(Stop::Waits) };
+                return if self.workspace.has_failed() { Ok(()) } else { Err(ChangesStop::Waits) };
             }
             let (workspace, looked_at) = (&mut self.workspace, &mut self.looked_at);
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
@@ -258,14 +258,14 @@ impl Dedup {
     }
 
     /// Takes in some records of the range from the workspace, and notes spare slots.
-    pub(super) fn load(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
+    pub(super) fn load(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             if self.workspace.has_failed() {
                 self.lose_workspace(pool);
                 return Ok(());
             }
             if !self.workspace.write(pool) {
-                return if self.workspace.has_failed() { Ok(()) } else { Err(Stop::Waits) };
+                return if self.workspace.has_failed() { Ok(()) } else { Err(ChangesStop::Waits) };
             }
             if self.workspace.read(pool) {
                 self.at = PassStage::Index;
@@ -282,7 +282,7 @@ impl Dedup {
                 taken += 1;
             }
             if taken == 0 {
-                return Err(Stop::Waits);
+                return Err(ChangesStop::Waits);
             }
             self.looked_at += taken as u64;
         }
@@ -308,20 +308,20 @@ impl Dedup {
     }
 
     /// Writes noted spare slots as far as they have to be; then their sharing begins.
-    pub(super) fn finish_spares(&mut self, pool: &mut Pool) -> Result<(), Stop> {
+    pub(super) fn finish_spares(&mut self, pool: &mut Pool) -> Result<(), ChangesStop> {
         let PassStage::Finish(next) = self.at else { return Ok(()) };
         if self.workspace.has_failed() {
             self.lose_workspace(pool);
         } else if self.workspace.finish(pool) {
             self.at = PassStage::Share(self.workspace.read_spares_from(0), next);
         } else if !self.workspace.has_failed() {
-            return Err(Stop::Waits);
+            return Err(ChangesStop::Waits);
         }
         Ok(())
     }
 
     /// Shares some of the noted spare slots, in the order of blocks.
-    pub(super) fn share_noted(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
+    pub(super) fn share_noted(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let PassStage::Share(partition, next) = self.at else { return Ok(()) };
             if self.workspace.has_failed() {
@@ -357,7 +357,7 @@ impl Dedup {
                 Some(partition) if is_read => {
                     self.at = PassStage::Share(self.workspace.read_spares_from(partition + 1), next)
                 }
-                _ if taken == 0 => return Err(Stop::Waits),
+                _ if taken == 0 => return Err(ChangesStop::Waits),
                 _ => {}
             }
         }

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
-use crate::jobs::mover::{Missings, Moved, Mover, Stop, is_alone};
+use crate::jobs::mover::{Missings, MoveStop, Moved, Mover, is_alone};
 use crate::jobs::{Job, Steps, Work};
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::pool::Pool;
@@ -207,12 +207,12 @@ impl Defrag {
             // However often its batches come to nothing, that ends.
             let looked = match noted.tries < TRIES {
                 true => self.look_for_moves(pool, repairs, (first, noted.home), most, facts.is_idle),
-                false => Err(Stop::GivenUp),
+                false => Err(MoveStop::GivenUp),
             };
-            some_wait |= matches!(looked, Ok(RegionLook::Moves { some_wait: true, .. }) | Err(Stop::GivenUp));
+            some_wait |= matches!(looked, Ok(RegionLook::Moves { some_wait: true, .. }) | Err(MoveStop::GivenUp));
             match looked {
                 Ok(RegionLook::Moves { more: true, .. }) => break,
-                Err(Stop::Waits) => {
+                Err(MoveStop::Waits) => {
                     waits = true;
                     pool.regions_mut().tried(first);
                 }
@@ -232,7 +232,7 @@ impl Defrag {
     }
 
     /// Takes the result for one of the regions that cost their readers most, while the pool is idle.
-    fn has_looked_for_gain(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, Stop>) {
+    fn has_looked_for_gain(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, MoveStop>) {
         match looked {
             Ok(RegionLook::Moves { .. } | RegionLook::InOrder) => self.is_in_order(pool, first),
             Ok(RegionLook::Aside(home)) => pool.regions_mut().set_aside(first, home),
@@ -241,7 +241,7 @@ impl Defrag {
     }
 
     /// Takes the result for a region that a stream has just left, while clients are busy. Blocks that cannot be moved now are left to idle time.
-    fn has_looked_behind_stream(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, Stop>) {
+    fn has_looked_behind_stream(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, MoveStop>) {
         if let Ok(RegionLook::Moves { some_wait: false, .. } | RegionLook::InOrder) = looked {
             self.is_in_order(pool, first);
         }
@@ -261,7 +261,7 @@ impl Defrag {
         (first, home): (Key, Option<i64>),
         most: usize,
         is_idle: bool,
-    ) -> Result<RegionLook, Stop> {
+    ) -> Result<RegionLook, MoveStop> {
         self.look_at(pool, repairs, first)?;
         let container = pool.metadata.geometry.slots_per_container.into();
         let Memory { blocks, taken, region, seen, plan } = &mut self.memory;
@@ -283,7 +283,11 @@ impl Defrag {
                     Plan::Move if !blocks.is_empty() => return Ok(RegionLook::Moves { more: true, some_wait: false }),
                     Plan::Move => {
                         let Some(empty) = pool.space.empty_container() else {
-                            return if pool.ask_for_fresh() { Err(Stop::Waits) } else { Ok(RegionLook::Aside(row)) };
+                            return if pool.ask_for_fresh() {
+                                Err(MoveStop::Waits)
+                            } else {
+                                Ok(RegionLook::Aside(row))
+                            };
                         };
                         pool.space.slots_of(empty).start as i64
                     }
@@ -324,15 +328,15 @@ impl Defrag {
             return Err(stop);
         }
         if blocks.len() == before && !more {
-            return Err(Stop::GivenUp);
+            return Err(MoveStop::GivenUp);
         }
         pool.regions_mut().goes_home(first, home);
         Ok(RegionLook::Moves { more, some_wait })
     }
 
     /// Looks at a region: its blocks that have slots, and their map entries.
-    fn look_at(&mut self, pool: &mut Pool, repairs: &Repairs, first: Key) -> Result<(), Stop> {
-        let volume = pool.volume_index(first.volume()).ok_or(Stop::GivenUp)?;
+    fn look_at(&mut self, pool: &mut Pool, repairs: &Repairs, first: Key) -> Result<(), MoveStop> {
+        let volume = pool.volume_index(first.volume()).ok_or(MoveStop::GivenUp)?;
         let end = pool.volumes[volume].size.div_ceil(pool.metadata.geometry.block());
         let blocks = pool.regions().blocks().min(end.saturating_sub(first.lba()));
         let Memory { region, seen, .. } = &mut self.memory;
@@ -342,7 +346,7 @@ impl Defrag {
         for place in 0..blocks {
             let entry = match pool.resolve_after(volume, Key(first.0 + place), &mut leaf) {
                 Ok(entry) => entry,
-                Err(Unresolved::Damaged) => return Err(Stop::GivenUp),
+                Err(Unresolved::Damaged) => return Err(MoveStop::GivenUp),
                 Err(Unresolved::Missing(page)) => {
                     missing.add(page);
                     continue;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Copied, Relocate, RunStage, Stop};
+use super::{ChangesStop, Copied, Relocate, RunStage};
 use crate::api::{Digest, Nanos};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::mover::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
@@ -36,7 +36,7 @@ enum PlannedSlot {
 
 impl Relocate {
     /// Begins to move some blocks of the plan; with no blocks left, begins a walk of the maps or ends the run.
-    pub(super) fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), Stop> {
+    pub(super) fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
         if self.plan.is_empty() || self.copies.len() >= pool.limits.relocated() {
             if self.copies.is_empty() {
                 self.end(pool);
@@ -52,7 +52,7 @@ impl Relocate {
             return Ok(());
         }
         if self.changes.has_filled_part(pool, 1) {
-            return Err(Stop::Waits);
+            return Err(ChangesStop::Waits);
         }
         if self.places.is_empty() {
             return self.claim(pool);
@@ -102,7 +102,7 @@ impl Relocate {
         if waits_for_pages {
             // All of it is looked at again when they are there. Where they do not stay long enough, those go that have theirs.
             self.loads += 1;
-            self.mover.load(pool, missing).map_err(|_| Stop::Waits)?;
+            self.mover.load(pool, missing).map_err(|_| ChangesStop::Waits)?;
             return Ok(());
         }
         if looked_at == 0 && is_busy {
@@ -127,7 +127,7 @@ impl Relocate {
     }
 
     /// Waits for the next block, which is being read or written: the end of that moves the engine on. After [`PATIENCE`] the block is given up.
-    fn wait_for_busy(&mut self, pool: &mut Pool) -> Result<(), Stop> {
+    fn wait_for_busy(&mut self, pool: &mut Pool) -> Result<(), ChangesStop> {
         let since = *self.busy_since.get_or_insert(pool.now);
         if pool.now < since + PATIENCE {
             self.is_stuck = true;
@@ -155,7 +155,7 @@ impl Relocate {
     }
 
     /// Claims an empty container, so that nobody else puts anything in between.
-    fn claim(&mut self, pool: &mut Pool) -> Result<(), Stop> {
+    fn claim(&mut self, pool: &mut Pool) -> Result<(), ChangesStop> {
         let empty = pool.space.empty_container().filter(|_| pool.has_slots_to_claim());
         let Some(container) = empty else {
             let is_called = pool.space.is_workspace_called();
@@ -178,8 +178,8 @@ impl Relocate {
         });
         match self.mover.load(pool, missing) {
             Ok(()) => {}
-            Err(mover::Stop::Waits) => return Err(Stop::Waits),
-            Err(mover::Stop::GivenUp) => {
+            Err(mover::MoveStop::Waits) => return Err(ChangesStop::Waits),
+            Err(mover::MoveStop::GivenUp) => {
                 // Its part of the space map cannot be read.
                 pool.space.exclude(container);
                 return Ok(());

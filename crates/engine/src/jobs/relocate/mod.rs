@@ -23,7 +23,7 @@ mod walk;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::changes::{Changes, Stop};
+use super::changes::{Changes, ChangesStop};
 use super::map_walk::Maps;
 use super::mover::Mover;
 use super::{Job, Steps, Work};
@@ -324,7 +324,7 @@ impl Relocate {
         is_enough
     }
 
-    fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), Stop> {
+    fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), ChangesStop> {
         let Work { pool, repairs, facts } = work;
         match self.at {
             RunStage::Gather => self.gather(pool, repairs, facts),
@@ -393,17 +393,17 @@ impl Steps for Relocate {
     fn step(&mut self, work: &mut Work<'_>) {
         (self.waiting, self.is_stuck) = (None, false);
         match self.go_on(work) {
-            Ok(()) | Err(Stop::Waits) => {}
-            Err(Stop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => {
+            Ok(()) | Err(ChangesStop::Waits) => {}
+            Err(ChangesStop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => {
                 if let RunStage::Walk(maps) = &mut self.at {
                     maps.skip();
                 }
             }
-            Err(Stop::Missing(missing)) => {
+            Err(ChangesStop::Missing(missing)) => {
                 self.waiting = Some(missing.key);
                 work.pool.metadata.load(missing, None);
             }
-            Err(Stop::NoRoom) => {
+            Err(ChangesStop::NoRoom) => {
                 self.rest(work.pool);
                 self.counts.is_short_of_room = true;
             }

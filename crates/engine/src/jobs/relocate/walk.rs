@@ -1,6 +1,6 @@
 //! Who else leads to the old slots of what has been copied: a walk of all maps, and what it has left over.
 
-use super::{Copied, Relocate, RunStage, Stop};
+use super::{ChangesStop, Copied, Relocate, RunStage};
 use crate::format::entry::{Entry, Key};
 use crate::jobs::map_walk::LEAVES;
 use crate::metadata::tree::{Missing, Unresolved};
@@ -29,7 +29,7 @@ enum Led {
 
 impl Relocate {
     /// Looks at some leaves of maps.
-    pub(super) fn walk(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
+    pub(super) fn walk(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), ChangesStop> {
         let RunStage::Walk(mut maps) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let mut gone = None;
@@ -42,7 +42,7 @@ impl Relocate {
                     Led::Yes | Led::NotThere => {}
                     Led::CopyGone => gone = Some(at),
                 }
-                Ok::<_, Stop>(true)
+                Ok::<_, ChangesStop>(true)
             });
             self.at = RunStage::Walk(maps);
             if let Some(at) = gone {
@@ -58,7 +58,7 @@ impl Relocate {
     }
 
     /// Remaps a block to the copy, if it leads to the old slot and both hold the content.
-    fn lead(&mut self, pool: &mut Pool, facts: &Facts, key: Key, at: usize) -> Result<Led, Stop> {
+    fn lead(&mut self, pool: &mut Pool, facts: &Facts, key: Key, at: usize) -> Result<Led, ChangesStop> {
         let Copied { from, to, digest, is_placed } = self.copies[at];
         let seen = Entry::whole(from, digest);
         let Some(volume) = pool.volume_index(key.volume()) else { return Ok(Led::NotThere) };
@@ -91,7 +91,7 @@ impl Relocate {
     }
 
     /// Judges some copies, once all remaps of the walk are merged: copies whose old slots are still in use are walked for again, a few times.
-    pub(super) fn settle(&mut self, pool: &mut Pool, waited: u32, left: Option<usize>) -> Result<(), Stop> {
+    pub(super) fn settle(&mut self, pool: &mut Pool, waited: u32, left: Option<usize>) -> Result<(), ChangesStop> {
         if left.is_none() && (pool.has_to_flush() || pool.has_discards()) && waited < CHECKPOINTS {
             self.at = RunStage::Settle { waited: waited + 1, left };
             self.changes.wait_for_flush(pool);

@@ -20,7 +20,7 @@ use super::popular::Popular;
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::Job;
-use crate::jobs::mover::{Came, Missings, Moved, Mover, Stop, is_busy};
+use crate::jobs::mover::{Came, Missings, MoveStop, Moved, Mover, is_busy};
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
@@ -186,8 +186,8 @@ impl Duplicate {
             EpochStage::Copy { zone, column } => match self.begin(pool, repairs, zone, column) {
                 Ok(()) => self.advance(pool, facts),
                 // What it waits for moves the engine on.
-                Err(Stop::Waits) => return,
-                Err(Stop::GivenUp) => self.end_round(pool, true),
+                Err(MoveStop::Waits) => return,
+                Err(MoveStop::GivenUp) => self.end_round(pool, true),
             },
         }
         pool.needs_pump |= self.is_busy() && !self.mover.is_loading(pool);
@@ -222,10 +222,10 @@ impl Duplicate {
     }
 
     /// Looks at columns from this one on for blocks without a copy in the zone, and begins a batch of these.
-    fn begin(&mut self, pool: &mut Pool, repairs: &Repairs, zone: u32, first: u32) -> Result<(), Stop> {
+    fn begin(&mut self, pool: &mut Pool, repairs: &Repairs, zone: u32, first: u32) -> Result<(), MoveStop> {
         // What was dropped goes first: its places are to be free.
         if pool.replicas.stale().is_some() {
-            return Err(Stop::Waits);
+            return Err(MoveStop::Waits);
         }
         let most = Mover::at_once(pool);
         let (mut column, mut batch, mut missing) = (first, Vec::<Moved>::new(), Missings::default());
@@ -259,12 +259,12 @@ impl Duplicate {
         self.mover.load(pool, missing)?;
         let places: Vec<Slot> = batch.iter().map(|block| block.to).collect();
         if !batch.is_empty() {
-            pool.space.claim(&places).ok_or(Stop::GivenUp)?;
+            pool.space.claim(&places).ok_or(MoveStop::GivenUp)?;
             pool.forget_wrapped();
             if !self.mover.begin(pool, &mut batch) {
                 // There are no buffers: clients have them.
                 places.into_iter().for_each(|place| pool.space.retire(place, 0));
-                return Err(Stop::GivenUp);
+                return Err(MoveStop::GivenUp);
             }
         }
         self.has_missed |= has_missed;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! checkpoint   leaves out what was written for volumes that are offline; where no volume looks anything up, all changes
-//! pass         hands over whole buckets, of one range of digests after the other ([`Part`]; jobs/dedup/index.rs)
+//! pass         hands over whole buckets, of one range of digests after the other ([`DeferredPart`]; jobs/dedup/index.rs)
 //! checkpoint   writes a part: what else was in these buckets goes, but for what checkpoints have changed since the pass looked
 //! end          complete again, if nothing was left out since the pass began
 //! ```
@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::bucket::{Change, bucket_of};
+use super::bucket::{IndexChange, bucket_of};
 use crate::format::disk_index::bucket_entries;
 use crate::format::entry::Key;
 use crate::format::superblock::DiskIndexRecord;
@@ -39,14 +39,14 @@ pub(super) enum LeftOut {
 
 /// Changes that the next checkpoint brings in for the background pass.
 #[derive(Default)]
-pub(crate) struct Part {
+pub(crate) struct DeferredPart {
     /// In any order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<IndexChange>,
     /// Buckets that hold nothing else, but for what changed beside the pass.
     pub whole: Range<u64>,
 }
 
-impl Part {
+impl DeferredPart {
     /// Buckets that it changes, at most.
     pub(super) fn buckets(&self) -> u64 {
         let whole = self.whole.end - self.whole.start;
@@ -62,13 +62,13 @@ impl Part {
 /// State of an index that has fallen behind.
 #[derive(Default)]
 pub(super) struct Behind {
-    part: Option<Part>,
+    part: Option<DeferredPart>,
     /// Blocks that were left out since the pool was opened.
     left_out: u64,
     /// Value of `left_out` when the index was complete for the last time.
     caught_up_at: u64,
     /// Changes by checkpoints since the pass began to look at a range, and how many of them are remembered at most.
-    beside: Vec<Change>,
+    beside: Vec<IndexChange>,
     most_beside: usize,
     /// Set if some changes could not be remembered.
     has_forgotten: bool,
@@ -86,7 +86,7 @@ impl Behind {
     }
 
     /// Remembers the changes that a checkpoint makes, as far as there is room, while the pass looks at a range.
-    pub(super) fn note(&mut self, changes: &[Change]) {
+    pub(super) fn note(&mut self, changes: &[IndexChange]) {
         if self.most_beside > 0 {
             let room = self.most_beside.saturating_sub(self.beside.len());
             self.has_forgotten |= changes.len() > room;
@@ -96,14 +96,14 @@ impl Behind {
 
     /// Returns the changes that belong to a part as well: in its buckets, since the pass looked. `None` if there were too many: then its buckets keep what they
     /// have.
-    pub(super) fn beside(&self, part: &Part, buckets: u32) -> Option<impl Iterator<Item = Change>> {
-        let is_of_part = move |change: &&Change| part.whole.contains(&bucket_of(change.hash, buckets));
+    pub(super) fn beside(&self, part: &DeferredPart, buckets: u32) -> Option<impl Iterator<Item = IndexChange>> {
+        let is_of_part = move |change: &&IndexChange| part.whole.contains(&bucket_of(change.hash, buckets));
         (!self.has_forgotten).then(|| self.beside.iter().filter(is_of_part).copied())
     }
 
     /// Returns the bytes of memory of part and changes.
     pub(super) fn memory(&self) -> u64 {
-        list_bytes(&self.beside) + self.part.as_ref().map_or(0, Part::memory)
+        list_bytes(&self.beside) + self.part.as_ref().map_or(0, DeferredPart::memory)
     }
 
     /// Drops the part: there is no index any more.
@@ -182,12 +182,12 @@ impl Pool {
     }
 
     /// Hands over a part that the next checkpoint brings in.
-    pub(crate) fn bring_into_disk_index(&mut self, part: Part) {
+    pub(crate) fn bring_into_disk_index(&mut self, part: DeferredPart) {
         self.disk_index.behind.part = Some(part);
     }
 
     /// Takes the part that the pass has handed over, for the checkpoint that brings it in.
-    pub(crate) fn take_disk_index_part(&mut self) -> Option<Part> {
+    pub(crate) fn take_disk_index_part(&mut self) -> Option<DeferredPart> {
         self.disk_index.behind.part.take()
     }
 

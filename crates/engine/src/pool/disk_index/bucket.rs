@@ -15,24 +15,24 @@ pub(crate) const COPIES: usize = 4;
 
 /// A change of the index: the part of the digest that it knows, the slot, and whether the entry goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Change {
+pub(crate) struct IndexChange {
     pub hash: u64,
     /// The slot, and in the lowest bit whether the entry goes.
     what: u64,
 }
 
-impl Change {
-    pub fn enter(digest: Digest, slot: Slot) -> Change {
-        Change { hash: hash_of(digest), what: slot.0 << 1 }
+impl IndexChange {
+    pub fn enter(digest: Digest, slot: Slot) -> IndexChange {
+        IndexChange { hash: hash_of(digest), what: slot.0 << 1 }
     }
 
-    pub fn remove(digest: Digest, slot: Slot) -> Change {
-        Change { hash: hash_of(digest), what: slot.0 << 1 | 1 }
+    pub fn remove(digest: Digest, slot: Slot) -> IndexChange {
+        IndexChange { hash: hash_of(digest), what: slot.0 << 1 | 1 }
     }
 
     /// Visits a bucket and changes nothing: removes what cannot be there.
-    pub fn visit(hash: u64) -> Change {
-        Change { hash, what: u64::MAX }
+    pub fn visit(hash: u64) -> IndexChange {
+        IndexChange { hash, what: u64::MAX }
     }
 
     pub fn apply(self, bucket: &mut [u8]) {
@@ -163,7 +163,7 @@ mod tests {
         let most = Slot((1 << crate::format::geometry::SLOT_BITS) - 1);
         let mut bucket = [0; GROUP];
         for (hash, slot) in [(u64::MAX, most), (1 << 63, Slot(0)), (5, Slot(7))] {
-            Change::enter(digest(hash), slot).apply(&mut bucket);
+            IndexChange::enter(digest(hash), slot).apply(&mut bucket);
         }
         assert_eq!(slots(&bucket, u64::MAX), [most.0]);
         assert_eq!(slots(&bucket, 5), [7]);
@@ -177,19 +177,19 @@ mod tests {
         let mut bucket = [0; GROUP];
         // Four places are left.
         for other in 0..12 {
-            Change::enter(digest(100 + other), Slot(50 + other)).apply(&mut bucket);
+            IndexChange::enter(digest(100 + other), Slot(50 + other)).apply(&mut bucket);
         }
         for slot in [1, 1, 2, 1] {
-            Change::enter(digest(9), Slot(slot)).apply(&mut bucket);
+            IndexChange::enter(digest(9), Slot(slot)).apply(&mut bucket);
         }
         assert_eq!(slots(&bucket, 9), [1, 2]);
         for slot in 0..9 {
-            Change::enter(digest(10 + slot), Slot(slot)).apply(&mut bucket);
+            IndexChange::enter(digest(10 + slot), Slot(slot)).apply(&mut bucket);
         }
         assert_eq!((slots(&bucket, 10), slots(&bucket, 11), slots(&bucket, 12)), (vec(&[0]), vec(&[1]), vec(&[])));
-        Change::remove(digest(9), Slot(2)).apply(&mut bucket);
-        Change::remove(digest(10), Slot(3)).apply(&mut bucket);
-        Change::visit(9).apply(&mut bucket);
+        IndexChange::remove(digest(9), Slot(2)).apply(&mut bucket);
+        IndexChange::remove(digest(10), Slot(3)).apply(&mut bucket);
+        IndexChange::visit(9).apply(&mut bucket);
         assert_eq!((slots(&bucket, 9), slots(&bucket, 10)), (vec(&[1]), vec(&[0])));
     }
 
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn of_equal_blocks_four_are_named() {
         let mut bucket = [0; 512];
-        (0..9).for_each(|slot| Change::enter(digest(3), Slot(slot)).apply(&mut bucket));
+        (0..9).for_each(|slot| IndexChange::enter(digest(3), Slot(slot)).apply(&mut bucket));
         assert_eq!(slots(&bucket, 3), [0, 1, 2, 3]);
     }
 

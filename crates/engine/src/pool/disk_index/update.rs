@@ -10,8 +10,8 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::behind::{LeftOut, Part};
-use super::bucket::{Change, bucket_of};
+use super::behind::{DeferredPart, LeftOut};
+use super::bucket::{IndexChange, bucket_of};
 use super::{DiskIndex, NO_VOLUME, UNREADABLE};
 use crate::api::*;
 use crate::block_map::discards::Discard;
@@ -39,7 +39,7 @@ enum UpdateStep {
 /// The part of a checkpoint that changes the index.
 pub(crate) struct Update {
     step: UpdateStep,
-    changes: Vec<Change>,
+    changes: Vec<IndexChange>,
     /// Number of the slots whose last reference is gone that are among the changes.
     freed_at: usize,
     /// Changes that there may be, and so how far it builds.
@@ -64,7 +64,7 @@ impl Update {
 impl Pool {
     /// Returns the most pages that the changes of the index may take in the checkpoint which has just begun.
     pub(crate) fn disk_index_room(&self, checkpoint: &Checkpoint) -> usize {
-        let part = checkpoint.index_part.as_ref().map_or(0, Part::buckets);
+        let part = checkpoint.index_part.as_ref().map_or(0, DeferredPart::buckets);
         let frozen = &self.frozen;
         let walked = u64::from(checkpoint.discard_budget) * self.metadata.geometry.map_leaf_entries();
         let buffered = self.buffer.len() as u64;
@@ -138,7 +138,7 @@ impl Pool {
         let part = checkpoint.index_part.take();
         let others = checkpoint.fresh.len() + checkpoint.freed.len() + unreadable.len();
         let record = self.disk_index.record;
-        let leaves = (others + batch) as u64 + part.as_ref().map_or(0, Part::buckets);
+        let leaves = (others + batch) as u64 + part.as_ref().map_or(0, DeferredPart::buckets);
         let pages = pages_for(&self.metadata.geometry, record.buckets, leaves);
         let left = self.unclaimed_metadata().saturating_sub(self.left_of(&checkpoint.shared));
         if pages as u64 > left || pages > checkpoint.index_room {
@@ -154,7 +154,7 @@ impl Pool {
         changes.extend(beside.into_iter().flatten());
         let most = changes.len() + others + batch;
         changes.reserve_exact(most - changes.len());
-        changes.extend(unreadable.into_iter().map(Change::visit));
+        changes.extend(unreadable.into_iter().map(IndexChange::visit));
         let before = changes.len();
         let left_out = self.left_out();
         let mut count = 0;
@@ -165,7 +165,7 @@ impl Pool {
             }
             match self.is_left_out(left_out, recent.owner) {
                 true => count += 1,
-                false => changes.push(Change::enter(recent.digest, slot)),
+                false => changes.push(IndexChange::enter(recent.digest, slot)),
             }
         }
         self.disk_index.behind.note(&changes[before..]);
@@ -206,7 +206,7 @@ impl Pool {
                 let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
                 let (digest, owner) = read_summary(self.metadata.pages.bytes(page), at);
                 if self.copied_from(owner).is_none() && !self.mutant(Mutant::ForgottenRemoval) {
-                    let change = Change::remove(digest, slot);
+                    let change = IndexChange::remove(digest, slot);
                     self.disk_index.behind.note(&[change]);
                     update.changes.push(change);
                 }
@@ -231,7 +231,7 @@ impl Pool {
         let most = self.load_ahead(&checkpoint.facts);
         self.load_leaves_ahead(self.roots[TreeId::Summaries as usize], leaf..leaves, most);
         let next = self.each_block_of_leaf(leaf, |_, slot, _, digest| {
-            update.changes.push(Change::enter(digest, slot));
+            update.changes.push(IndexChange::enter(digest, slot));
         });
         update.built = next.map_err(Stop::Missing)?.min(leaves) as u32;
         Ok(Progress::More)

@@ -17,10 +17,10 @@
 //! The background is this model's, not the engine's pass.
 
 use engine::Nanos;
-use engine::pid::paper::{LISTING, Paper as Loop};
+use engine::pid::paper::{LISTING, PaperThrottle};
 use engine::pid::throttle::Throttle;
 use engine::timing::forecast::Forecast;
-use engine::timing::paper::Paper;
+use engine::timing::paper::PaperTiming;
 use engine::timing::{Goal, Measurement, Mode};
 
 use crate::hiods_store::Unit;
@@ -121,7 +121,7 @@ impl Second {
 /// Controller of a run, with its state.
 enum Control {
     Fixed(Mode),
-    Preset(Paper, Loop, Unit),
+    Preset(PaperTiming, PaperThrottle, Unit),
     Ours(Forecast, Throttle),
 }
 
@@ -131,7 +131,7 @@ impl Control {
             How::Inline => Control::Fixed(Mode::Inline),
             How::Offline => Control::Fixed(Mode::Offline),
             How::Preset(mode) => Control::new(How::PresetIn(mode, Unit::Requests)),
-            How::PresetIn(mode, unit) => Control::Preset(Paper::new(mode), Loop::new(LISTING), unit),
+            How::PresetIn(mode, unit) => Control::Preset(PaperTiming::new(mode), PaperThrottle::new(LISTING), unit),
             How::Ours => Control::Ours(Forecast::default(), Throttle::default()),
         }
     }
