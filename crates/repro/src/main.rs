@@ -40,19 +40,19 @@ enum Command {
     FlashReads(repro::flash_cache::command::Arguments),
     /// The models of disks: beside the drives that were measured.
     Disk(sim::disks::command::Arguments),
-    /// What is saved when index and read cache compete for memory, by fixed divisions of it and by those that the engine makes, on
+    /// I/O saved when index and read cache compete for memory, by fixed divisions of it and by those that the engine makes, on
     /// a workload that alternates and one that does not: docs/icache.md. Takes many minutes.
     Icache {
-        /// How much is divided, in MiB.
+        /// Memory that is divided, in MiB.
         #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1024))]
         memory: u64,
         /// Bursts of each kind that count.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
         rounds: u64,
-        /// What chance begins with.
+        /// Seed of the random numbers.
         #[arg(long, default_value_t = icache::SEED)]
         seed: u64,
-        /// How many runs at once. All cores, if not given.
+        /// Number of runs at once [default: one for each core].
         #[arg(long)]
         threads: Option<usize>,
         /// Only divisions with this in their names, such as 'adaptive' or '50 %'.
@@ -68,7 +68,7 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// What an index covers in 0.4 GB of memory for 1 TB of data, and how much of a working set of 5 % it finds: docs/memory.md.
+    /// Part of the data that an index covers in 0.4 GB of memory for 1 TB of data, and how much of a working set of 5 % it finds: docs/memory.md.
     Window {
         /// The pool's data: a number with G or T.
         #[arg(long, default_value = "1T", value_parser = parse_size)]

@@ -48,7 +48,7 @@ enum Command {
         /// Print everything that happens, to standard error.
         #[arg(long)]
         trace: bool,
-        /// How many operations.
+        /// Number of operations.
         #[arg(long, default_value_t = OPERATIONS)]
         operations: usize,
     },
@@ -58,31 +58,31 @@ enum Command {
         /// For how many minutes runs begin.
         #[arg(long, default_value_t = 10.0)]
         minutes: f64,
-        /// How many runs at once. All cores, if not given.
+        /// Number of runs at once [default: one for each core].
         #[arg(long)]
         threads: Option<usize>,
         /// The first seed. One from the clock, if not given.
         #[arg(long)]
         from: Option<u64>,
-        /// How many operations a run has.
+        /// Number of operations of a run.
         #[arg(long, default_value_t = OPERATIONS)]
         operations: usize,
     },
     /// The digests of runs of the swarm, one line for each seed. They do not depend on the number of threads.
     Digests {
-        /// How many seeds.
+        /// Number of seeds.
         #[arg(long, default_value_t = 20)]
         seeds: u64,
-        /// How many runs at once. All cores, if not given.
+        /// Number of runs at once [default: one for each core].
         #[arg(long)]
         threads: Option<usize>,
-        /// How many operations a run has.
+        /// Number of operations of a run.
         #[arg(long, default_value_t = OPERATIONS)]
         operations: usize,
     },
     /// Crashes at every point of small scenarios. The last line counts the crash points.
     Crash {
-        /// How many scenarios: first the fixed ones, then seeded ones.
+        /// Number of scenarios: first the fixed ones, then seeded ones.
         #[arg(long, default_value_t = 20)]
         seeds: u64,
         /// 1: crashes in the scenarios; 2: also in the recoveries.
@@ -118,14 +118,14 @@ enum Command {
         /// One byte in so many.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
         stride: u64,
-        /// How many at a time.
+        /// Number of threads.
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
         threads: u64,
     },
     /// Runs under faults of every class: mixed operations while faults strike, then they are lifted and everything is verified. The
     /// last line counts runs, faults and violations.
     Faults {
-        /// How many runs.
+        /// Number of runs.
         #[arg(long, default_value_t = 400)]
         seeds: u64,
         /// Only this run.
@@ -159,12 +159,12 @@ enum Command {
     },
     /// Writes the seeds of the fuzz targets, a directory for each.
     Corpus {
-        /// Where: fuzz/corpus.
+        /// Directory to write to: fuzz/corpus.
         directory: PathBuf,
     },
     /// Engines that are broken on purpose, each until it is caught. Fails if one is not caught by what docs/fault-model.md states.
     Mutants {
-        /// How many threads. As many as there are cores, if not given.
+        /// Number of threads [default: one for each core].
         #[arg(long)]
         threads: Option<usize>,
         /// Instead: have every harness look for every mutant, for so many seconds each, and say which caught it and how long that took.
@@ -180,7 +180,7 @@ enum Command {
         /// Only one part of so many: 1/24 is the first of 24.
         #[arg(long, default_value = "1/1", value_parser = parse_part)]
         part: (u64, u64),
-        /// How many threads. As many as there are cores, if not given.
+        /// Number of threads [default: one for each core].
         #[arg(long)]
         threads: Option<usize>,
         /// Only this word: n new block, s the same again, d duplicate, o overwrite two, z zeroes, p partial, t trim, f flush, u FUA,
@@ -200,10 +200,10 @@ enum Command {
         #[arg(long, requires = "word")]
         trace: bool,
     },
-    /// What requests cost, and how long opening after a crash takes, in full pools of many sizes on a simulated SSD. Fails if
+    /// Costs of requests, and time of opening after a crash, in full pools of many sizes on a simulated SSD. Fails if
     /// that is more than docs/performance.md states.
     Scale {
-        /// How much is mapped: numbers with G or T.
+        /// Bytes mapped: numbers with G or T.
         #[arg(long, value_delimiter = ',', default_value = "1G,100G,1T", value_parser = parse_size)]
         sizes: Vec<u64>,
         /// A document whose tables are replaced by these.
@@ -226,13 +226,13 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// What the exact pass costs in a large pool on a simulated SSD: reads, writes, memory. Fails if that is more than docs/timing.md states, or
+    /// Cost of the exact pass in a large pool on a simulated SSD: reads, writes, memory. Fails if that is more than docs/timing.md states, or
     /// if something stays double.
     Pass(sim::studies::scale::pass::Arguments),
-    /// What a load on one volume notices when another one is discarded, in pools with room and in full ones on a simulated SSD.
+    /// Latencies of a load on one volume while another one is discarded, in pools with room and in full ones on a simulated SSD.
     /// Fails if the p99 of its latencies becomes more than twice what it was.
     Discard {
-        /// How much is discarded: a number with G or T.
+        /// Bytes that are discarded: a number with G or T.
         #[arg(long, default_value = "1T", value_parser = parse_size)]
         size: u64,
         /// Virtual seconds for which latencies are taken, before and after.
@@ -245,7 +245,7 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// What `select` adds to a write, in time of the processor: real time, so different on every machine. Fails if it is more than
+    /// Cost that `select` adds to a write, in time of the processor: real time, so different on every machine. Fails if it is more than
     /// 1 us for 4 KiB.
     Cost {
         /// Entries of the index; a quarter of them are known contents.
@@ -267,10 +267,10 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// How fast a volume is read in order that is overwritten at random every day, against how fast it was when it was new: docs/performance.md.
+    /// Speed of reading a volume in order that is overwritten at random every day, against its speed when it was new: docs/performance.md.
     /// Fails if that is less than 0.8 from the second day on, or more blocks are moved than written.
     Aged(sim::studies::aged::command::Arguments),
-    /// What requests of each kind allocate in the engine; under callgrind, by `tests/instructions`, also the instructions that they
+    /// Allocations of requests of each kind in the engine; under callgrind, by `tests/instructions`, also the instructions that they
     /// take. The same in every run.
     Paths {
         /// Only those whose name contains this.

@@ -45,7 +45,7 @@ pub struct Arguments {
     /// Read back all that was written and compare, in the end.
     #[arg(long)]
     verify: bool,
-    /// What the device holds may be overwritten. Everything but pure reads needs it.
+    /// Overwrite the contents of the device. Everything but pure reads needs it.
     #[arg(long)]
     overwrite: bool,
 }

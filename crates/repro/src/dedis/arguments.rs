@@ -33,7 +33,7 @@ impl Contents {
 /// Arguments that choose the requests.
 #[derive(Args, Clone)]
 pub struct Requests {
-    /// Where requests go: sequential, uniform, hotspot (NURand), zipf or zipf:EXPONENT.
+    /// Addresses of requests: sequential, uniform, hotspot (NURand), zipf or zipf:EXPONENT.
     #[arg(long, default_value = "sequential")]
     pub pattern: Pattern,
     /// Bytes of a request, a multiple of 4K.
@@ -57,7 +57,7 @@ pub struct Requests {
     /// Write every block once before, in order. This is not measured. Reads need it, else they find nothing.
     #[arg(long)]
     pub fill: bool,
-    /// What chance begins with.
+    /// Seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

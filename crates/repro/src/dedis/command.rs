@@ -26,7 +26,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// What of so many bytes with contents from a distribution are duplicates, on average.
+    /// Duplicates among N bytes with contents from a distribution, on average.
     Expect {
         #[command(flatten)]
         contents: Contents,
@@ -50,13 +50,13 @@ struct Run {
     /// Size of the volume. Not given: --size, or 1G.
     #[arg(long, value_parser = whole_blocks)]
     volume: Option<u64>,
-    /// What is shared: native, observe, full, select, idedup, with their parameters (docs/policies.md).
+    /// Deduplication policy: native, observe, full, select, idedup, with their parameters (docs/policies.md).
     #[arg(long, default_value = "full")]
     policy: String,
-    /// When it is shared: inline, offline, hybrid (docs/timing.md).
+    /// Timing of the deduplication: inline, offline, hybrid (docs/timing.md).
     #[arg(long, default_value_t = Timing::Inline)]
     timing: Timing,
-    /// What clients are to have, such as 20000iops or 200MiB/s.
+    /// Goal of the clients, such as 20000iops or 200MiB/s.
     #[arg(long, default_value_t = Goal::None)]
     goal: Goal,
     /// Passes that find what was not shared at once: after the load; or beside it, one after the other.

@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Records the verdicts in a list; lines of figures that were not made stay as they are.
     #[arg(long, value_name = "FILE")]
     verdicts: Option<PathBuf>,
-    /// How many replays at once. All cores, if not given.
+    /// Number of replays at once [default: one for each core].
     #[arg(long)]
     threads: Option<usize>,
 }

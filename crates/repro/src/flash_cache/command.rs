@@ -26,7 +26,7 @@ pub struct Arguments {
     /// The cache, in thousandths of the data.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1000))]
     permille: u64,
-    /// Where the list goes: a line for each read, with offset and length in bytes.
+    /// File of the list: a line for each read, with offset and length in bytes.
     #[arg(long)]
     out: PathBuf,
 }

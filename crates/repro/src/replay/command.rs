@@ -32,7 +32,7 @@ pub struct Arguments {
     /// The paper's values for a trace: memory, disks, division.
     #[arg(long, value_enum)]
     preset: Option<Preset>,
-    /// What is shared: native, native-half, native-uncached, full, full-bare, full-filter, full-free, idedup-2, idedup, idedup-8, select, select-count, select-above, pod or
+    /// Scheme of a paper: native, native-half, native-uncached, full, full-bare, full-filter, full-free, idedup-2, idedup, idedup-8, select, select-count, select-above, pod or
     /// curves (select with the engine's own iCache).
     #[arg(long, default_value = "select")]
     scheme: Scheme,
@@ -48,13 +48,13 @@ pub struct Arguments {
     /// Memory of the index and the read cache together: a number with K, M or G, at most 8G.
     #[arg(long, value_parser = parse_memory)]
     memory: Option<u64>,
-    /// How much of it is index, always, in percent; else as the scheme has it.
+    /// Part of it that is always index, in percent; else as the scheme has it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100))]
     partition: Option<u32>,
     /// Copy that the index names, where a known block is written again: oldest, as POD's section 3.3, sequential or newest.
     #[arg(long, default_value = "oldest")]
     index_copy: IndexCopy,
-    /// Who submits: one thread, which sleeps while md has no room for a write; else one for each request.
+    /// Submit from one thread, which sleeps while md has no room for a write; else one for each request.
     #[arg(long)]
     one_submitter: bool,
     /// So many times as fast as the trace.

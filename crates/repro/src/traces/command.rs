@@ -22,7 +22,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// What is in a trace: requests, sizes, redundancy, working sets, bursts.
+    /// Contents of a trace: requests, sizes, redundancy, working sets, bursts.
     Stat {
         /// Files of one trace, such as its days, in the order of their time; also .gz.
         #[arg(required = true)]
@@ -37,10 +37,10 @@ enum What {
     Synth {
         /// For which.
         profile: Profile,
-        /// Which days: 15, or 1-15. The last of 15 is the one that is measured, those before it warm up.
+        /// Days: 15, or 1-15. The last of 15 is the one that is measured, those before it warm up.
         #[arg(long, default_value = "1-15", value_parser = parse_days)]
         days: (u32, u32),
-        /// What chance begins with.
+        /// Seed of the random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// A file for all of it; or a directory, which must be there, for a file a day.
@@ -50,11 +50,11 @@ enum What {
         #[arg(long)]
         gz: bool,
     },
-    /// What is published of a trace of FIU, and what the made one has: both, side by side.
+    /// Published figures of a trace of FIU, and those of the made one: both, side by side.
     Targets {
         /// Of which.
         profile: Profile,
-        /// What chance begins with.
+        /// Seed of the random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Days with one request in so many: nearly the same shares in as much less time.
@@ -85,7 +85,7 @@ pub struct Reading {
     /// FIU: every line is a request.
     #[arg(long)]
     no_join: bool,
-    /// What to do with lines that are not of the format.
+    /// Treatment of lines that are not of the format.
     #[arg(long, value_enum, default_value_t)]
     bad_lines: BadLines,
 }

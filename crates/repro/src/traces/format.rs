@@ -17,15 +17,15 @@ const LOOKED_AT: usize = 20;
 pub enum Format {
     /// FIU's text with digests of 4 KiB or 512 bytes; also separated by tabs.
     Fiu,
-    /// csv of Microsoft Research, Cambridge.
+    /// CSV of Microsoft Research, Cambridge.
     Msr,
-    /// csv of CloudPhysics' virtual machines.
+    /// CSV of CloudPhysics' virtual machines.
     #[value(name = "cloudphysics")]
     CloudPhysics,
     /// Text of MQSim.
     #[value(name = "mqsim")]
     MqSim,
-    /// What blkparse prints by default.
+    /// Default output of blkparse.
     Blkparse,
     /// DiskSim's ASCII, or its measured requests.
     #[value(name = "disksim")]

@@ -23,7 +23,7 @@ pub enum Moves {
     Off,
 }
 
-/// What ages, and on what.
+/// The pool that ages, and its disk.
 #[derive(Args)]
 pub struct Arguments {
     /// The disks: docs/disks.md has the names.
@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Blocks overwritten each day, of a thousand.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1000))]
     permille: u64,
-    /// What is moved.
+    /// Blocks that may be moved.
     #[arg(long, value_enum, default_value = "auto")]
     defrag: Moves,
     /// Blocks overwritten in order at first and at last, of a thousand.
@@ -59,7 +59,7 @@ pub struct Arguments {
     /// Seconds that the pool rests after the overwrites, and after the readers.
     #[arg(long, default_value_t = 4 * 3600)]
     rest: u64,
-    /// What the engine is told that the disk is: ssd or hdd; auto: what it is.
+    /// Kind of disk that the engine is told: ssd or hdd; auto: the true one.
     #[arg(long, default_value = "auto")]
     device: DeviceKind,
     /// Unwanted blocks that one read goes over, in place of what such a disk has.

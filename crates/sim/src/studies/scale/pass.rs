@@ -128,13 +128,13 @@ pub fn measure(plan: Plan, mut progress: impl FnMut(u32)) -> Checked<Results> {
     })
 }
 
-/// What is to be measured, as the command line says it.
+/// The pool that is measured, from the command line.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
-    /// How much is mapped: a number with G or T.
+    /// Bytes mapped: a number with G or T.
     #[arg(long, default_value = "1T", value_parser = parse_size)]
     size: u64,
-    /// How much of the pool is free beside that.
+    /// Bytes of the pool that are free beside that.
     #[arg(long, default_value = "16G", value_parser = parse_size)]
     spare: u64,
     /// Memory of the server, in MiB.
