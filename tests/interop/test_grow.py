@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import time
 import unittest
@@ -159,6 +160,20 @@ class Grow(unittest.TestCase):
             self.assertEqual(pool.status()["capacity_bytes"], 64 * MIB)
             pool.stop()
             pool.check()
+
+    def test_what_a_profile_takes_of_the_memory_is_not_there_for_a_larger_pool(self):
+        """A growth was judged by all of the server's memory: it passed, and the memory could not be divided afterwards."""
+        with Pool() as pool:
+            pool.serve("--memory", "64M")
+
+            def needed():
+                done = onefold("grow", pool.path, "--capacity", "64T", check=False)
+                self.assertEqual(done.returncode, 1)
+                return int(re.search(r"(\d+)M would do", done.stderr)[1])
+
+            before = needed()
+            onefold("relocate", "profile", "start", pool.path)
+            self.assertIn(needed() - before, (12, 13))
 
     @unittest.skipUnless(os.geteuid() == 0, "mounting a small file system needs root")
     def test_a_full_host_has_no_room_for_the_tables(self):

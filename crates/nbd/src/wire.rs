@@ -77,7 +77,7 @@ pub const OPTION_EXPORT_NAME: u32 = 1;
 pub const OPTION_ABORT: u32 = 2;
 /// `NBD_OPT_LIST`: name all exports.
 pub const OPTION_LIST: u32 = 3;
-/// `NBD_OPT_STARTTLS`: not supported here.
+/// `NBD_OPT_STARTTLS`: the client asks to begin TLS.
 pub const OPTION_STARTTLS: u32 = 5;
 /// `NBD_OPT_INFO`: describe an export.
 pub const OPTION_INFO: u32 = 6;

@@ -157,7 +157,8 @@ proptest! {
         let grows = matches!(request, Request::Grow { .. });
         prop_assert_eq!(command::done(&request).is_none(), grows);
         if let Request::Grow { capacity_bytes, metadata_bytes } = request {
-            for memory in [None, Some((0, 0)), Some((64 << 20, 1024)), Some((u64::MAX, u32::MAX))] {
+            let memory = |bytes, taken, clients| Some(grow::ServerMemory { bytes, taken, clients });
+            for memory in [None, memory(0, 1, 0), memory(64 << 20, 12 << 20, 1024), memory(u64::MAX, u64::MAX, u32::MAX)] {
                 let wanted = grow::Wanted { capacity: capacity_bytes, metadata: metadata_bytes };
                 let _ = grow::plan(&geometry, wanted, memory);
             }

@@ -359,7 +359,7 @@ impl Reactor {
         let geometry = self.core.engine.geometry();
         match *command {
             Command::SetPool(PoolChange { memory: Some(memory), .. }) => {
-                memory::divide(memory::of_pool(memory).0, self.for_flash, geometry, true, self.wanted).map(drop)
+                memory::divide(memory::of_pool(memory).0, self.taken_memory(), geometry, true, self.wanted).map(drop)
             }
             Command::Grow { capacity, metadata } => {
                 grow::plan(geometry, grow::Wanted { capacity, metadata }, self.grown_memory()).map(drop)
@@ -368,9 +368,15 @@ impl Reactor {
         }
     }
 
-    /// Returns the memory and the number of clients that a larger pool has to be served with; `None` if the pool is not served.
-    fn grown_memory(&self) -> Option<(u64, u32)> {
-        self.serving.then_some((self.division.memory, self.wanted))
+    /// Returns the memory that a larger pool has to be served with; `None` if the pool is not served.
+    fn grown_memory(&self) -> Option<grow::ServerMemory> {
+        let all = grow::ServerMemory { bytes: self.division.memory, taken: self.taken_memory(), clients: self.wanted };
+        self.serving.then_some(all)
+    }
+
+    /// Returns the bytes of memory that the engine does not get: the tables of the flash, and the profile of device reads.
+    fn taken_memory(&self) -> u64 {
+        self.for_flash + self.profiles.memory
     }
 
     /// Prepares what a command needs before the engine gets it: room for a growth, or a new division of the memory, which is only checked while the pool is not
@@ -402,8 +408,8 @@ impl Reactor {
     /// Divides the memory anew, while serving. What is in use beyond it goes as soon as it is done with.
     fn set_memory(&mut self, memory: u64) -> anyhow::Result<()> {
         let geometry = *self.core.engine.geometry();
-        let (rest, limits) = (memory.saturating_sub(self.profiles.memory), &self.division.limits);
-        let division = memory::divide(rest, self.for_flash, &geometry, true, self.wanted)?.on(limits.device);
+        let limits = &self.division.limits;
+        let division = memory::divide(memory, self.taken_memory(), &geometry, true, self.wanted)?.on(limits.device);
         let most = division.limits.most_buffers(BLOCK as u64) as usize;
         let core = &mut self.core;
         anyhow::ensure!(
@@ -414,7 +420,7 @@ impl Reactor {
         );
         core.engine.set_limits(division.limits);
         self.server.divide(&division.limits, geometry.piece_blocks, division.connections);
-        self.division = Division { memory, ..division };
+        self.division = division;
         self.heap_shrinks = true;
         self.follow_buffers();
         Ok(())

@@ -105,14 +105,8 @@ impl Division {
     }
 }
 
-/// Divides the memory, of which `for_flash` bytes are taken already. A command that only looks takes what the pool needs at least.
-pub fn divide(
-    memory: u64,
-    for_flash: u64,
-    geometry: &Geometry,
-    serving: bool,
-    wanted: u32,
-) -> anyhow::Result<Division> {
+/// Divides the memory, of which `taken` bytes are for others than the engine. A command that only looks takes what the pool needs at least.
+pub fn divide(memory: u64, taken: u64, geometry: &Geometry, serving: bool, wanted: u32) -> anyhow::Result<Division> {
     anyhow::ensure!(
         geometry.block_size as usize == BLOCK,
         "this pool has blocks of {} bytes; this program serves pools with blocks of {BLOCK} bytes",
@@ -125,9 +119,9 @@ pub fn divide(
         size::show(memory),
         size::show(installed)
     );
-    let divided = |memory: u64| match Division::new(memory.saturating_sub(for_flash), geometry, wanted) {
+    let divided = |memory: u64| match Division::new(memory.saturating_sub(taken), geometry, wanted) {
         Ok(division) => Ok(Division { memory, ..division }),
-        Err(needed) => Err(needed + for_flash),
+        Err(needed) => Err(needed + taken),
     };
     match divided(memory) {
         Ok(division) => Ok(division),

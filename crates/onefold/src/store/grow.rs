@@ -88,13 +88,23 @@ fn has_room(store: &Store, geometry: &Geometry, grown: &Geometry) -> bool {
     }
 }
 
-/// Makes room for a pool of this geometry that grows so far, which its server must be able to manage with its memory (in bytes, for so
-/// many clients; if it is served); the store's new length.
+/// Memory of the server that a larger pool is to be served with.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerMemory {
+    /// Bytes of the server.
+    pub bytes: u64,
+    /// Bytes of these that the engine does not get.
+    pub taken: u64,
+    /// Clients that may be connected at the same time.
+    pub clients: u32,
+}
+
+/// Makes room for a pool of this geometry that grows as `wanted`, and returns the store's new length. Fails as [`plan`] does.
 pub fn prepare(
     store: &mut Store,
     geometry: &Geometry,
     wanted: Wanted,
-    memory: Option<(u64, u32)>,
+    memory: Option<ServerMemory>,
 ) -> anyhow::Result<u64> {
     let grown = plan(geometry, wanted, memory)?;
     make_room(store, &grown)?;
@@ -103,7 +113,7 @@ pub fn prepare(
 }
 
 /// Computes the grown geometry of a pool and changes nothing. Fails if the pool cannot grow so, or its server has too little memory.
-pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<(u64, u32)>) -> anyhow::Result<Geometry> {
+pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<ServerMemory>) -> anyhow::Result<Geometry> {
     let (now, capacity) = (size::show(geometry.capacity_bytes()), size::show(wanted.capacity));
     let grown = match wanted.of(geometry) {
         Ok(grown) => grown,
@@ -117,12 +127,12 @@ pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<(u64, u32)>) -> 
             size::show(geometry.greatest_capacity())
         ),
     };
-    if let Some((memory, clients)) = memory
-        && let Err(needed) = Division::new(memory, &grown, clients)
+    if let Some(ServerMemory { bytes, taken, clients }) = memory
+        && let Err(needed) = Division::new(bytes.saturating_sub(taken), &grown, clients)
     {
         bail!(
             "a pool of {capacity} needs more memory than its server has: {}M would do ('onefold set POOL memory=SIZE', or --memory)",
-            needed.div_ceil(1 << 20)
+            needed.saturating_add(taken).div_ceil(1 << 20)
         );
     }
     Ok(grown)
