@@ -4,16 +4,16 @@
 //! *pumps*: runs the requests that can run, moves the jobs a bounded number of steps, closes and syncs records. So events
 //! that arrive together are served together: one record, one sync.
 
-use crate::pool::standing::{Facts, Phase};
+use crate::pool::state::{Facts, Phase};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::api::*;
 use crate::control::commands::Pending;
-use crate::data_path::no_room::NoRoom;
+use crate::data_path::enospc::EnospcWrites;
 use crate::data_path::readahead::ReadAhead;
-use crate::data_path::turns::Turns;
+use crate::data_path::time_slices::TimeSlices;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::Parameters;
 use crate::jobs::throttle::IDLE_AFTER;
@@ -43,7 +43,7 @@ pub struct Engine {
     /// Requests that can run.
     pub(crate) ready: VecDeque<RequestId>,
     /// Those whose work may be long, apart from them.
-    pub(crate) turns: Turns,
+    pub(crate) time_slices: TimeSlices,
     /// Writes that wait for room.
     pub(crate) blocked: VecDeque<RequestId>,
     /// Writes of `blocked` that are run again; empty at all other times.
@@ -55,7 +55,7 @@ pub struct Engine {
     pub(crate) deciding: Deciding,
     pub(crate) recovery: Option<Box<Recovery>>,
     /// Writes that found no room.
-    pub(crate) no_room: NoRoom,
+    pub(crate) enospc: EnospcWrites,
     pub(crate) pending_commands: Vec<Pending>,
     /// Time at which a request last came or was answered.
     pub(crate) last_request: Nanos,
@@ -77,14 +77,14 @@ impl Engine {
             read_ahead: ReadAhead::new(),
             requests: Requests::new(limits.requests, now),
             ready: VecDeque::new(),
-            turns: Turns::new(&limits, geometry.block()),
+            time_slices: TimeSlices::new(&limits, geometry.block()),
             blocked: VecDeque::new(),
             retried: VecDeque::new(),
             starved: VecDeque::new(),
             committing: VecDeque::new(),
             deciding: Deciding::default(),
             recovery: Some(Box::new(Recovery::new())),
-            no_room: NoRoom::default(),
+            enospc: EnospcWrites::default(),
             pending_commands: Vec::new(),
             last_request: now,
             tick: None,
@@ -202,7 +202,7 @@ impl Engine {
 
     fn timers(&self) -> Option<Nanos> {
         let goes_back = self.requests.foreground().timer(&self.pool).filter(|_| self.pool.phase == Phase::Serving);
-        self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).chain(goes_back).min()
+        self.tick.into_iter().chain(self.jobs.due()).chain(self.enospc.due()).chain(goes_back).min()
     }
 
     /// Returns the description of an I/O: operation, byte offset, byte length, segments, class.
@@ -218,7 +218,7 @@ impl Engine {
     /// Takes a free buffer to receive payload into; `None` while there is none (try again after the next event).
     pub fn take_buffer(&mut self) -> Option<BufferId> {
         // A pool that could not write keeps what it has; who comes is to be told.
-        if !self.pool.read_only && !self.no_room.refuses && !self.pool.buffers.may_receive() {
+        if !self.pool.read_only && !self.enospc.refuses && !self.pool.buffers.may_receive() {
             return None;
         }
         let buffer = self.pool.any_buffer()?;
@@ -279,7 +279,7 @@ impl Engine {
             if self.requests.foreground().is_due(self.pool.now) {
                 self.measure();
             }
-            self.step_no_room();
+            self.step_enospc();
             self.run_ready();
             self.retry_starved();
             let writes = !self.pool.read_only && !self.pool.untouched;

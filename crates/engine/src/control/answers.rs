@@ -8,7 +8,7 @@ use crate::jobs::cache_partition::CacheStatus;
 use crate::jobs::index_prefetch::IndexPrefetchCounts;
 use crate::limits::Limits;
 use crate::pool::disk_index::DiskIndexStatus;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::repair::block_repair::Damage;
 use crate::schedule::Schedule;
 

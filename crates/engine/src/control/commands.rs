@@ -3,7 +3,7 @@
 use crate::api::*;
 use crate::engine::Engine;
 use crate::pool::Pool;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::pool::volumes::VolumeChange;
 
 /// A command that has not been answered.

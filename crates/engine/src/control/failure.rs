@@ -10,7 +10,7 @@
 //! Done       nothing is written any more
 //! ```
 //!
-//! A failure is never retried: what a failed sync left is unknown. (A lack of room is no failure: `no_room.rs`.) The superblock of a failed pool has the state of the newest one
+//! A failure is never retried: what a failed sync left is unknown. (A lack of room is no failure: `enospc.rs`.) The superblock of a failed pool has the state of the newest one
 //! that is durable in both places, under a later epoch; it takes the places of others than that newest one, one place after the other, so that
 //! there is always one that is whole. Where it cannot be written either, the pool is opened next as after a crash.
 //!
@@ -24,7 +24,7 @@ use crate::api::*;
 use crate::engine::Engine;
 use crate::format::superblock::Superblock;
 use crate::metadata::io::Purpose;
-use crate::pool::standing::Mark;
+use crate::pool::state::Mark;
 
 impl Engine {
     /// Fails the pool, which can no longer be written safely: reads go on, everything else fails from here on.

@@ -9,7 +9,7 @@ use crate::sizes::list_bytes;
 use crate::engine::Engine;
 use crate::jobs::checkpoint::CheckpointStage;
 use crate::limits::Limits;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::sizes::table_bytes;
 
 impl Engine {
@@ -25,7 +25,7 @@ impl Engine {
         self.pool.dirty.shrink_to(limits.write_buffers as usize);
         self.pool.metadata.pages.set_count(limits.pages);
         self.requests.set_limit(limits.requests);
-        self.turns.set_limits(&self.pool.limits, self.pool.metadata.geometry.block());
+        self.time_slices.set_limits(&self.pool.limits, self.pool.metadata.geometry.block());
         let entries = limits.delta_entries as usize;
         if self.pool.delta.is_empty() {
             self.pool.delta.fit(entries);
@@ -70,7 +70,7 @@ impl Engine {
             + self.pool.metadata.pages.memory()
             + self.pool.metadata.allocator.memory()
             + self.pool.metadata.io.memory()
-            + self.no_room.memory()
+            + self.enospc.memory()
             + self.pool.space.memory()
             + self.pool.index.memory()
             + self.pool.cache.memory()

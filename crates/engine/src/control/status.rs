@@ -16,7 +16,7 @@ use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::flash::FlashStatus;
 use crate::pool::held::Held;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::requests::foreground::{PaceStatus, TimingStatus};
 
 /// Mode in which requests are served, or the state in which they are not.

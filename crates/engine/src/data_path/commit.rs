@@ -20,10 +20,10 @@ use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, Place, locate};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
+use crate::pool::metadata_reservation::{Asked, MetadataUser};
+use crate::pool::metadata_reservation::{Cleared, Room};
 use crate::pool::records::are_enough;
-use crate::pool::room::{Asked, MetadataUser};
-use crate::pool::room::{Cleared, Room};
-use crate::pool::standing::{Facts, Phase};
+use crate::pool::state::{Facts, Phase};
 use crate::requests::request::{Block, Kind, Stage};
 
 /// Nanoseconds after which the engine syncs without a flush.
@@ -195,14 +195,14 @@ impl Engine {
         match self.pool.room_where(&asked, fits, self.has_clears_left()) {
             Room::Enough => return true,
             Room::Later => self.block(id),
-            Room::Never => self.find_no_room(id, fits),
+            Room::Never => self.find_no_space(id, fits),
         }
         false
     }
 
     /// Lets a write for which there is nothing left to reclaim wait for the metadata that the driver offers, or fail.
     #[cold]
-    fn find_no_room(&mut self, id: RequestId, has_metadata: bool) {
+    fn find_no_space(&mut self, id: RequestId, has_metadata: bool) {
         if !has_metadata && self.pool.await_growth() {
             return self.block(id);
         }

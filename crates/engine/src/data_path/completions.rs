@@ -14,7 +14,7 @@ use crate::space::RESERVE_CONTAINERS;
 impl Engine {
     /// Dispatches the completion of an I/O by its purpose, unless it is kept to be made again.
     pub(crate) fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
-        if (result.is_err() || self.no_room.is_on()) && self.keep_for_room(io, result) {
+        if (result.is_err() || self.enospc.is_on()) && self.keep_for_room(io, result) {
             return;
         }
         if self.pool.device().has_heads {

@@ -8,8 +8,8 @@
 use alloc::vec::Vec;
 
 use crate::api::*;
-use crate::data_path::places::DeviceRead;
 use crate::data_path::read::FlashRun;
+use crate::data_path::read_location::DeviceRead;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::metadata::io::Purpose;

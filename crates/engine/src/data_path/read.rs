@@ -4,7 +4,7 @@
 use crate::api::*;
 use crate::cache::in_flight::Fill;
 use crate::counters::ReadCounts;
-use crate::data_path::places::DeviceRead;
+use crate::data_path::read_location::DeviceRead;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};

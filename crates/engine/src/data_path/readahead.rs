@@ -18,12 +18,12 @@ use alloc::vec::Vec;
 
 use crate::api::*;
 use crate::cache::in_flight::Fill;
-use crate::data_path::places::DeviceRead;
+use crate::data_path::read_location::DeviceRead;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot};
 use crate::metadata::io::Purpose;
 use crate::metadata::tree::{LastLeaf, Unresolved};
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 
 /// Blocks are scattered where they take a read for fewer than so many.
 const SCATTERED: usize = 32;

@@ -5,7 +5,7 @@ use crate::api::*;
 use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::pool::Pool;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::requests::request::{Block, Kind, Request, Stage};
 
 impl Engine {

@@ -25,7 +25,7 @@ use crate::icache::rule::{DivisionChange, Hits, LEAST, PartitionController};
 use crate::limits::Limits;
 use crate::metadata::io::Purpose;
 use crate::pool::Pool;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::properties::{Division, Replacement, Rule};
 use crate::requests::request::{Decision, Kind, Request};
 

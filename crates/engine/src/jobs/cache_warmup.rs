@@ -11,7 +11,7 @@ use crate::format::entry::{Slot, check_bits};
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
-use crate::pool::standing::{Facts, Phase};
+use crate::pool::state::{Facts, Phase};
 use crate::repair::Repairs;
 
 /// Most blocks that are fetched for ghosts after a move.

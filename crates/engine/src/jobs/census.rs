@@ -23,7 +23,7 @@ use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{LastLeaf, Missing, Place, Walk, locate, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::standing::{Facts, Phase};
+use crate::pool::state::{Facts, Phase};
 use crate::sizes::list_bytes;
 use crate::space::SlotState;
 

@@ -4,8 +4,8 @@
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::room::{Asked, Room};
-use crate::pool::standing::Facts;
+use crate::pool::metadata_reservation::{Asked, Room};
+use crate::pool::state::Facts;
 
 /// Changes between two syncs: recovery verifies each of them.
 const CHANGES_PER_SYNC: u32 = 1024;

@@ -23,7 +23,7 @@ use crate::format::flash::{Head, LogRecord};
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::standing::{Facts, Phase};
+use crate::pool::state::{Facts, Phase};
 
 /// Pages of the log that are read at once.
 const PAGES_AT_ONCE: u32 = 64;

@@ -4,7 +4,7 @@
 //! ```text
 //! Begin    fewer whole empty containers than low water (pool/moves.rs), or a region waits for one
 //! Settle   a checkpoint, and all of the map buffer in its leaves: what has been overwritten or moved is free by now
-//! Survey   which containers are the emptiest, and which of the others take what is in them: space/loans.rs
+//! Survey   which containers are the emptiest, and which of the others take what is in them: space/evacuation.rs
 //! Look     a container is lent: whose its blocks are. The summary says for which block each was first written, and the map whether that
 //!          one still leads there. One that several blocks share, or whose block is not found, stays, and so does all of its container:
 //!          that is not tried again until something of it has become free
@@ -34,10 +34,10 @@ use crate::format::entry::{Entry, Slot};
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::standing::Facts;
+use crate::pool::state::Facts;
 use crate::repair::Repairs;
 use crate::space::SlotState;
-use crate::space::loans::{EvacuationPlan, Survey};
+use crate::space::evacuation::{EvacuationPlan, Survey};
 
 /// Containers that are emptied from one settling to the next.
 const CONTAINERS: usize = 1024;

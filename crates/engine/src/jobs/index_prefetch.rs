@@ -18,7 +18,7 @@ use crate::format::entry::Slot;
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::requests::request::Block;
 
 /// Most pages that wait to be gone through.

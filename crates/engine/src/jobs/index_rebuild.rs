@@ -10,7 +10,7 @@ use crate::format::entry::Slot;
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
-use crate::pool::standing::Facts;
+use crate::pool::state::Facts;
 
 /// Leaves between two looks at requests, when there are none: some hundred microseconds.
 const BUDGET: u32 = 8;

@@ -50,7 +50,7 @@ use crate::format::entry::Slot;
 use crate::limits::Limits;
 use crate::metadata::io::Purpose;
 use crate::pool::Pool;
-use crate::pool::standing::{Facts, Phase};
+use crate::pool::state::{Facts, Phase};
 use crate::repair::Repairs;
 use cache_partition::CachePartition;
 use cache_warmup::CacheWarmup;

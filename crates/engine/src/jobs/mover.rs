@@ -32,9 +32,9 @@ use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
+use crate::pool::metadata_reservation::{Asked, Room};
 use crate::pool::moves::MOVED_AT_ONCE;
-use crate::pool::room::{Asked, Room};
-use crate::pool::standing::Facts;
+use crate::pool::state::Facts;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 

@@ -24,7 +24,7 @@ use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Missing, Place, Walk, locate, lookup};
 use crate::pool::Pool;
-use crate::pool::standing::{Facts, Look, Phase};
+use crate::pool::state::{Facts, Look, Phase};
 use crate::recovery::table_name;
 use crate::repair::Repairs;
 use crate::repair::block_repair::{Damaged, For, Found};

@@ -26,7 +26,7 @@ use crate::pid::paper::{EXPERIMENT, LISTING, PaperThrottle};
 pub(super) use crate::pid::throttle::LEAST;
 use crate::pid::throttle::{Throttle as Share, rest};
 use crate::pool::Pool;
-use crate::pool::standing::{Facts, Phase};
+use crate::pool::state::{Facts, Phase};
 use crate::requests::foreground::{Measured, Rates};
 
 /// Time without a request in flight after which a pool is idle, in nanoseconds.

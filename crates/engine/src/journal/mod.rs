@@ -4,7 +4,7 @@
 //! seen), `durable` (a sync submitted after that has finished), `published` (a durable record or superblock says so:
 //! what a crash cannot take back, and so what frees slots for reuse).
 
-pub(crate) mod carried;
+pub(crate) mod inlined;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -1,6 +1,6 @@
 //! Changing the map, in one way for requests and jobs: the open record, the active delta, and the slot and buffer of a new block.
 //!
-//! Room has been found before (`room.rs`, `space`): a change waits for nothing. A request changes several blocks and ends with
+//! Room has been found before (`metadata_reservation.rs`, `space`): a change waits for nothing. A request changes several blocks and ends with
 //! [`Pool::retire_dead`]; a job changes one at a time, and goes by what it has seen before its I/O.
 
 use super::Pool;
@@ -10,7 +10,7 @@ use crate::format::record::Change;
 use crate::journal::Unwritten;
 use crate::metadata::tree::{Missing, Unresolved, subtrees};
 use crate::mutant::Mutant;
-use crate::pool::room::Cleared;
+use crate::pool::metadata_reservation::Cleared;
 
 /// New content of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

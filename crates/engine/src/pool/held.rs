@@ -16,7 +16,7 @@ use super::Pool;
 use crate::api::VolumeId;
 use crate::format::volume::{Keeps, Volume};
 use crate::pool::disk_index::NO_VOLUME;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 
 /// Counts of the tables at a moment.
 #[derive(Clone, Debug)]

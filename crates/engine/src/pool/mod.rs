@@ -21,6 +21,7 @@
 //! ```
 
 pub(crate) mod change;
+pub(crate) mod checkpoint_progress;
 pub(crate) mod containers;
 pub(crate) mod contents;
 mod device;
@@ -29,15 +30,14 @@ pub mod flash;
 pub(crate) mod growth;
 pub mod held;
 pub(crate) mod memory;
+pub(crate) mod metadata_reservation;
 pub(crate) mod moves;
 pub mod owner;
 pub(crate) mod records;
 pub(crate) mod regions;
 pub(crate) mod replicas;
 pub(crate) mod resolve;
-pub(crate) mod room;
-pub(crate) mod standing;
-pub(crate) mod under_way;
+pub(crate) mod state;
 pub(crate) mod volumes;
 
 use alloc::boxed::Box;
@@ -59,7 +59,7 @@ use crate::format::entry::Slot;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Root, Superblock, TREES};
 use crate::format::volume::Volume;
-use crate::journal::carried::CarriedCopies;
+use crate::journal::inlined::CarriedCopies;
 use crate::journal::{Journal, Syncs, Unwritten};
 use crate::limits::Limits;
 use crate::locality_map::{Near, NearMap};
@@ -68,17 +68,17 @@ use crate::metadata::io::IoTable;
 use crate::metadata::page_cache::PageCache;
 use crate::metadata::tree::Metadata;
 use crate::mutant::Mutant;
+use crate::pool::checkpoint_progress::CheckpointProgress;
 use crate::pool::disk_index::DiskIndex;
 use crate::pool::flash::Flash;
 use crate::pool::growth::{Growing, Offer};
 use crate::pool::held::Counted;
+use crate::pool::metadata_reservation::MetadataReservation;
 use crate::pool::moves::Moves;
 use crate::pool::owner::Ownership;
 use crate::pool::regions::Regions;
 use crate::pool::replicas::Replicas;
-use crate::pool::room::MetadataRoom;
-use crate::pool::standing::{Mark, Phase};
-use crate::pool::under_way::UnderWay;
+use crate::pool::state::{Mark, Phase};
 use crate::schedule::Schedule;
 use crate::space::{RESERVE_CONTAINERS, Space};
 
@@ -146,7 +146,7 @@ pub(crate) struct Pool {
     pub(crate) flush_is_stuck: bool,
     /// Pages of metadata that were free at the most when such a checkpoint had ended.
     pub(crate) free_when_stuck: u32,
-    pub(crate) room: MetadataRoom,
+    pub(crate) room: MetadataReservation,
     pub(crate) discards: Vec<Discard>,
     /// Number of the first of them that are of the index on disk and cannot be read; the next opening tries again.
     pub(crate) stuck_discards: usize,
@@ -182,7 +182,7 @@ pub(crate) struct Pool {
     /// Changes of reference counts that checkpoints have found since the pool was opened.
     changed_references: u64,
     /// State that the checkpoint under way has lent, between its steps.
-    pub(crate) under_way: Option<UnderWay>,
+    pub(crate) under_way: Option<CheckpointProgress>,
     /// The last of them that freed, or will have freed, what was discarded or what a pass has shared.
     pub(crate) slots_freed_in: u64,
     /// Counters that are not kept elsewhere.
@@ -291,7 +291,7 @@ impl Pool {
             want_flush: false,
             flush_is_stuck: false,
             free_when_stuck: 0,
-            room: MetadataRoom::new(&geometry),
+            room: MetadataReservation::new(&geometry),
             discards: Vec::new(),
             stuck_discards: 0,
             space: Space::new(&geometry),

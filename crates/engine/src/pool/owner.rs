@@ -10,7 +10,7 @@
 //! A look that is asked for now has to begin now: one that is under way may have read before. So looks are numbered, and who asked
 //! waits for one of that number or a later one. An engine without a nonce (audits, pools that are only read) does not look.
 
-use crate::pool::standing::Look;
+use crate::pool::state::Look;
 use alloc::string::String;
 
 use super::Pool;

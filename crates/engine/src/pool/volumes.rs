@@ -19,10 +19,10 @@ use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
+use crate::pool::metadata_reservation::Asked;
+use crate::pool::metadata_reservation::Room;
 use crate::pool::replicas::PLACES;
-use crate::pool::room::Asked;
-use crate::pool::room::Room;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::properties::MOST_BUDGET;
 use crate::schedule::Schedule;
 

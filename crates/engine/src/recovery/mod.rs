@@ -39,7 +39,7 @@ use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Walk, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::pool::volumes::VolumeChange;
 
 pub(crate) use walk::{Walked, blocks_of};

@@ -5,7 +5,7 @@
 //! Prove     the 128 bits that the slot must hold: from a delta, or from its summary
 //! Again     the slot is read once more, by itself: a run fails as a whole, and some errors go away
 //! Memory    the content in the read cache is copied
-//! Journal   the journal carried it, and no sync has covered its slot since (`carried.rs`): it is read from there
+//! Journal   the journal carried it, and no sync has covered its slot since (`inlined.rs`): it is read from there
 //! Other     another slot that the index, or the scrub, knows for the same digest is read
 //! Copy      its second copy is read (`second_copies.rs`)
 //! Write     the content is proven by all its bits: whoever waits is answered, and the slot is written in place
@@ -26,7 +26,7 @@ use crate::format::entry::{Key, Slot, check_bits};
 use crate::metadata::io::Purpose;
 use crate::metadata::tree::Unresolved;
 use crate::pool::Pool;
-use crate::pool::standing::Look;
+use crate::pool::state::Look;
 
 /// Blocks that are under repair at once; the others wait.
 const AT_ONCE: usize = 8;

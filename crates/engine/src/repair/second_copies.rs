@@ -24,10 +24,10 @@ use crate::metadata::tree::Unresolved;
 use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::pool::Pool;
 use crate::pool::change::Put;
+use crate::pool::metadata_reservation::Asked;
+use crate::pool::metadata_reservation::Room;
 use crate::pool::replicas::Number;
-use crate::pool::room::Asked;
-use crate::pool::room::Room;
-use crate::pool::standing::{Facts, Phase};
+use crate::pool::state::{Facts, Phase};
 use crate::pool::volumes::VolumeChange;
 use crate::space::SlotState;
 

@@ -9,10 +9,10 @@
 //! part of the space map and the taken slots; what becomes free meanwhile waits until it is opened again. With each opening
 //! the container's generation grows, so that what was known about its slots must be verified again before a slot is reused.
 
-pub(crate) mod loans;
-mod rows;
+pub(crate) mod evacuation;
+mod sequential;
 mod spared;
-mod workspace;
+mod spill_space;
 pub(crate) mod zones;
 
 use crate::format::layout::CONTAINER_BYTES;
@@ -124,7 +124,7 @@ pub(crate) struct Space {
     /// The last record of them, or a later one that is published.
     last_retired: u64,
     open: VecDeque<Open>,
-    /// Open containers for what is written in rows (`rows.rs`), opened empty, and the slots left in them.
+    /// Open containers for what is written in rows (`sequential.rs`), opened empty, and the slots left in them.
     rows: VecDeque<Open>,
     in_rows: u64,
     /// Lists of containers that have been closed, for the next ones.
@@ -132,11 +132,11 @@ pub(crate) struct Space {
     /// Containers that are open, lent, scratch or workspace, and those whose part of the space map cannot be read.
     closed_to: HashSet<u32, FixedState>,
     excluded: Vec<u32>,
-    /// Containers that are lent to a job (`loans.rs`); they are among those that are closed to all others.
+    /// Containers that are lent to a job (`evacuation.rs`); they are among those that are closed to all others.
     lent: Vec<u32>,
     /// Containers that are kept for copies (`zones.rs`); they are closed to all others, too.
     scratch: Vec<u32>,
-    /// Containers that a job writes for itself into (`workspace.rs`), and whether writes need them; they are closed to all others, too.
+    /// Containers that a job writes for itself into (`spill_space.rs`), and whether writes need them; they are closed to all others, too.
     workspace: BTreeSet<u32>,
     workspace_is_called: bool,
     /// Containers that a plan has filled, until they are empty: regions that come home take nothing out of them.

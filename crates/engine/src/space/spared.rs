@@ -5,7 +5,7 @@
 //!
 //! - **Opened for writes** is one that is not on flash, if it has at least seven eighths of the free slots that the emptiest has; of [`GROUPS`]
 //!   groups at most, so that the look has an end.
-//! - **Emptied** is one that is not on flash before one that is, if it has at most an eighth of a container more in use (`loans.rs`).
+//! - **Emptied** is one that is not on flash before one that is, if it has at most an eighth of a container more in use (`evacuation.rs`).
 //! - **Filled by what is moved** are those that are not on flash first.
 //!
 //! Empty containers are opened whether they are on flash or not: a copy of one has nothing that can be read. Where no flash is in

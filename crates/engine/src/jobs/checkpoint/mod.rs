@@ -50,12 +50,12 @@ use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
+use crate::pool::checkpoint_progress::CheckpointProgress;
 use crate::pool::disk_index::Update;
 use crate::pool::disk_index::behind::DeferredPart;
-use crate::pool::standing::Facts;
-use crate::pool::standing::Look;
-use crate::pool::standing::Phase;
-use crate::pool::under_way::UnderWay;
+use crate::pool::state::Facts;
+use crate::pool::state::Look;
+use crate::pool::state::Phase;
 use crate::sizes::list_bytes;
 
 /// Steps of a checkpoint between two looks at requests.
@@ -106,7 +106,7 @@ pub(crate) struct Checkpoint {
     /// Sequence of the last record that it includes.
     pub upto: u64,
     /// Part of its state that others see between its steps.
-    pub shared: UnderWay,
+    pub shared: CheckpointProgress,
     /// Facts about requests, as they are during the step.
     pub facts: Facts,
     upto_checksum: u64,
@@ -404,7 +404,7 @@ impl Engine {
                 break;
             }
             if checkpoint.stage < CheckpointStage::Drain
-                && (self.no_room.is_on() || self.pool.metadata.pages.has_many_writes())
+                && (self.enospc.is_on() || self.pool.metadata.pages.has_many_writes())
             {
                 // It goes on when some are done. Reads need pages meanwhile.
                 break;
@@ -464,7 +464,11 @@ impl Engine {
         self.lend_checkpoint(Box::new(Checkpoint {
             stage: CheckpointStage::Points,
             upto,
-            shared: UnderWay { promised, taken_before: self.pool.metadata.allocator.taken(), ..UnderWay::default() },
+            shared: CheckpointProgress {
+                promised,
+                taken_before: self.pool.metadata.allocator.taken(),
+                ..CheckpointProgress::default()
+            },
             facts: Facts::default(),
             upto_checksum: self.pool.journal.previous,
             position: self.pool.journal.head,

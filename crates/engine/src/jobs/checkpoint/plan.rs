@@ -21,7 +21,7 @@ use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::room::Paths;
+use crate::pool::metadata_reservation::Paths;
 
 /// Number of new mappings with which a leaf is written whatever else is buffered: that costs less than to write it later.
 const MANY_POINTS: usize = 8;

@@ -24,17 +24,17 @@
 //!   sweep.
 //!
 //! What is written while a pass is under way may stay double: the next pass finds it. A pass begins by command, and by itself when writes
-//! have left work to it (undone.rs).
+//! have left work to it (backlog.rs).
 
+mod backlog;
 mod index;
 mod partitions;
 mod range;
 mod runs;
 mod share;
+mod spill;
 mod sweep;
-mod undone;
 mod verify;
-mod workspace;
 
 use alloc::vec::Vec;
 
@@ -47,18 +47,18 @@ use crate::format::superblock::{DedupRecord, PassState};
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::PageKey;
 use crate::pool::Pool;
-use crate::pool::standing::{Facts, Phase};
+use crate::pool::state::{Facts, Phase};
 use crate::repair::Repairs;
 use crate::sizes::table_bytes;
+use backlog::{Short, Undone};
 use index::{CatchUp, Handed, next_range};
 use partitions::Record;
 use range::{PLACES, Range, Spare};
 use runs::Refused;
 use share::{LedAway, SeenGenerations, ShareResult, last_of};
+use spill::{PARTS, Workspace};
 use sweep::{Source, Sweeps};
-use undone::{Short, Undone};
 use verify::{Proven, Verify};
-use workspace::{PARTS, Workspace};
 
 /// Spare slots that are collected before their blocks are remapped, in the order of blocks, so that few leaves change.
 const SPARES: usize = 1024;

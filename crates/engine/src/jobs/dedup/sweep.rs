@@ -22,7 +22,7 @@ use crate::format::entry::{Key, Slot};
 use crate::jobs::changes::ChangesStop;
 use crate::jobs::map_walk::LEAVES;
 use crate::pool::Pool;
-use crate::pool::standing::Facts;
+use crate::pool::state::Facts;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 

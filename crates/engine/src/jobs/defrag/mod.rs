@@ -21,7 +21,7 @@ use crate::jobs::mover::{Missings, MoveStop, Moved, Mover, is_alone};
 use crate::jobs::{Job, Steps, Work};
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::pool::Pool;
-use crate::pool::standing::Facts;
+use crate::pool::state::Facts;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 use plan::{Lies, Plan};

@@ -9,7 +9,7 @@ use crate::jobs::mover::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
 use crate::metadata::tree::{Missing, Unresolved};
 use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
-use crate::pool::standing::Facts;
+use crate::pool::state::Facts;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 

@@ -32,7 +32,7 @@ use crate::format::entry::Slot;
 use crate::format::superblock::PassState;
 use crate::metadata::page_cache::PageKey;
 use crate::pool::Pool;
-use crate::pool::standing::{Facts, Phase};
+use crate::pool::state::{Facts, Phase};
 use crate::sizes::list_bytes;
 
 /// Largest number of rows of slots in a plan.

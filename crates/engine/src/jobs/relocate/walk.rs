@@ -7,8 +7,8 @@ use crate::metadata::tree::{Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
-use crate::pool::room::Asked;
-use crate::pool::standing::Facts;
+use crate::pool::metadata_reservation::Asked;
+use crate::pool::state::Facts;
 
 /// Most walks for the same copies.
 const WALKS: u32 = 4;

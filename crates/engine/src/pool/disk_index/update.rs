@@ -24,7 +24,7 @@ use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Missing, Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::sizes::list_bytes;
 use crate::sizes::sort_part;
 

@@ -1,4 +1,4 @@
-//! Requests whose work is not their length, and the turns that they take.
+//! Time slices of requests whose work is not their length.
 //!
 //! A question for extents, a clear of much, a long read of holes: a client sends a few bytes, and the engine looks at thousands of
 //! entries. Such requests are *long*. They wait apart from the others, which always go first; their clients take turns, one request
@@ -25,7 +25,7 @@ const READ_STEPS: u64 = 4;
 const SHORT_BLOCKS: u64 = 16;
 
 /// Long requests that can run.
-pub(crate) struct Turns {
+pub(crate) struct TimeSlices {
     /// Those who have some, in the order of their turns.
     clients: VecDeque<Client>,
     /// Number of the requests in `clients` that are clears.
@@ -47,10 +47,10 @@ struct Client {
     last: RequestId,
 }
 
-impl Turns {
-    pub(crate) fn new(limits: &Limits, block: u64) -> Turns {
+impl TimeSlices {
+    pub(crate) fn new(limits: &Limits, block: u64) -> TimeSlices {
         let left = limits.turn_steps();
-        Turns { clients: VecDeque::new(), clears: 0, left, taken: 0, wanted: false, short: short(limits, block) }
+        TimeSlices { clients: VecDeque::new(), clears: 0, left, taken: 0, wanted: false, short: short(limits, block) }
     }
 
     /// Follows other limits.
@@ -66,14 +66,14 @@ impl Engine {
             return self.ready.push_back(id);
         }
         let request = self.requests.get(id);
-        self.turns.clears += u32::from(request.kind == Kind::Clear);
+        self.time_slices.clears += u32::from(request.kind == Kind::Clear);
         let number = client_of(request.token);
-        match self.turns.clients.iter_mut().find(|client| client.number == number) {
+        match self.time_slices.clients.iter_mut().find(|client| client.number == number) {
             Some(client) => {
                 let last = core::mem::replace(&mut client.last, id);
                 self.requests.get_mut(last).next = Some(id);
             }
-            None => self.turns.clients.push_back(Client { number, first: id, last: id }),
+            None => self.time_slices.clients.push_back(Client { number, first: id, last: id }),
         }
     }
 
@@ -84,7 +84,7 @@ impl Engine {
             Kind::Extents => true,
             // What has come is only to be answered.
             Kind::Read if request.stage == Stage::Read => false,
-            Kind::Read | Kind::Clear => request.length > self.turns.short,
+            Kind::Read | Kind::Clear => request.length > self.time_slices.short,
         }
     }
 
@@ -92,14 +92,14 @@ impl Engine {
     pub(crate) fn run_turns(&mut self) {
         // Broken on purpose, a turn goes on far beyond its end, but not for ever.
         let mut more = 100;
-        while self.turns.left > 0 || self.pool.mutant(Mutant::EndlessTurn) && more > 0 {
+        while self.time_slices.left > 0 || self.pool.mutant(Mutant::EndlessTurn) && more > 0 {
             more -= 1;
-            let Some(Client { number, first, last }) = self.turns.clients.pop_front() else { break };
+            let Some(Client { number, first, last }) = self.time_slices.clients.pop_front() else { break };
             if let Some(next) = self.requests.get_mut(first).next.take() {
-                self.turns.clients.push_back(Client { number, first: next, last });
+                self.time_slices.clients.push_back(Client { number, first: next, last });
             }
             let request = self.requests.get(first);
-            self.turns.clears -= u32::from(request.kind == Kind::Clear);
+            self.time_slices.clears -= u32::from(request.kind == Kind::Clear);
             let blocks = request.length / self.pool.metadata.geometry.block();
             let read = if request.kind == Kind::Read { READ_STEPS * blocks } else { 0 };
             self.run(first);
@@ -109,29 +109,29 @@ impl Engine {
 
     /// Takes `steps` steps off the turn.
     pub(crate) fn take_steps(&mut self, steps: u64) {
-        self.turns.left = self.turns.left.saturating_sub(steps);
-        self.turns.taken += steps;
+        self.time_slices.left = self.time_slices.left.saturating_sub(steps);
+        self.time_slices.taken += steps;
     }
 
     /// Begins the next turn, with all its steps.
     pub(crate) fn begin_turn(&mut self) {
-        (self.turns.left, self.turns.wanted) = (self.pool.limits.turn_steps(), false);
+        (self.time_slices.left, self.time_slices.wanted) = (self.pool.limits.turn_steps(), false);
     }
 
     /// Returns true if anything waits for the next turn.
     pub(crate) fn has_turns_left(&self) -> bool {
-        !self.turns.clients.is_empty() || self.turns.wanted
+        !self.time_slices.clients.is_empty() || self.time_slices.wanted
     }
 
     /// Returns true if a clear waits for its turn: it will free slots.
     pub(crate) fn has_clears_left(&self) -> bool {
-        self.turns.clears > 0
+        self.time_slices.clears > 0
     }
 
     /// Steps that long requests have taken so far. From one [`crate::Event::Timer`] to the next they are no more than
     /// [`crate::Limits::most_turn_steps`].
     pub fn turn_steps_taken(&self) -> u64 {
-        self.turns.taken
+        self.time_slices.taken
     }
 
     // ---- clears ----
@@ -164,9 +164,9 @@ impl Engine {
         if self.requests.get(id).kind != Kind::Clear || !self.is_long(id) {
             return false;
         }
-        if self.turns.left == 0 && !self.pool.mutant(Mutant::EndlessTurn) {
+        if self.time_slices.left == 0 && !self.pool.mutant(Mutant::EndlessTurn) {
             // Room has come, and the turn is over. It keeps its place.
-            self.turns.wanted = true;
+            self.time_slices.wanted = true;
             self.block(id);
             return true;
         }

@@ -1,4 +1,4 @@
-//! Workspace: empty containers that a job writes into what it needs for itself for a while. For all tables they stay free, so a crash leaves
+//! Spill space: empty containers that a job writes its own temporary data into. For all tables they stay free, so a crash leaves
 //! nothing behind.
 //!
 //! They are closed to everybody else, but their slots count as available: writes that find no other free slot call the workspace in. The job

@@ -1,4 +1,4 @@
-//! What a checkpoint under way lends to all others between its steps: how far the merge has come, and the pages that it may still take.
+//! Progress of a checkpoint, as others see it between its steps: how far the merge has come, and the pages that it may still take.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -9,7 +9,7 @@ use crate::space::SlotState;
 
 /// State that a checkpoint under way lends to others between its steps; during a step the checkpoint has it.
 #[derive(Default)]
-pub(crate) struct UnderWay {
+pub(crate) struct CheckpointProgress {
     /// Changes of reference counts, found by Maps and Discards. Up to `change_at` they are merged: then in order of slots, with
     /// the state that the slot has now.
     pub changes: Vec<(Slot, i32)>,
@@ -23,7 +23,7 @@ pub(crate) struct UnderWay {
     pub taken_before: u64,
 }
 
-impl UnderWay {
+impl CheckpointProgress {
     /// Returns the state of a slot whose count the merge has already changed; `None`: it has not.
     pub(crate) fn merged_state(&self, slot: Slot) -> Option<SlotState> {
         let merged = &self.changes[..self.change_at];

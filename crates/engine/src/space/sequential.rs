@@ -1,4 +1,4 @@
-//! Rows: containers that are opened empty for what is written in order, or in large requests, where the disk has heads.
+//! Sequential containers (rows): opened empty for what is written in order, or in large requests, where the disk has heads.
 //!
 //! All else goes to holes before it takes the last empty containers: they are kept open here. Where there is nothing else left, it does
 //! take them, so what is kept is never missing.

@@ -1,4 +1,4 @@
-//! Where the journal has the blocks that it carried, until a sync has covered their slots.
+//! Blocks inlined in the journal (carried by it), until a sync has covered their slots.
 //!
 //! What is flushed is durable in the record that carried it. The slot is written later, and no record waits for that: a sync that
 //! fails may lose it. The pool is read-only from then on, and whoever reads such a block gets it from the journal, where recovery

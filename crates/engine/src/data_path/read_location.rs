@@ -1,4 +1,4 @@
-//! Where blocks are read: in the slots that the map names, or elsewhere. See docs/read-path.md.
+//! Read locations of blocks: the slots that the map names, or alternate ones. See docs/read-path.md.
 //!
 //! The content of a slot may be at another place, too: in its replica, or in a slot that the index names for the same content. On a store
 //! without heads a replica is read where a run begins with it. On one with heads both are kept in mind until the run ends. The longer one is

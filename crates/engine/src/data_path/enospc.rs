@@ -27,7 +27,7 @@ use crate::api::*;
 use crate::engine::Engine;
 use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
-use crate::pool::standing::Phase;
+use crate::pool::state::Phase;
 use crate::requests::request::Kind;
 use crate::sizes::list_bytes;
 
@@ -54,7 +54,7 @@ enum Round {
 
 /// The writes that wait for room.
 #[derive(Default)]
-pub(crate) struct NoRoom {
+pub(crate) struct EnospcWrites {
     round: Round,
     /// Not with the driver, in the order in which they came back.
     kept: Vec<RefusedWrite>,
@@ -66,7 +66,7 @@ pub(crate) struct NoRoom {
     pub(crate) refuses: bool,
 }
 
-impl NoRoom {
+impl EnospcWrites {
     /// Returns true if any write waits for room.
     pub(crate) fn is_on(&self) -> bool {
         self.round != Round::Idle
@@ -86,32 +86,32 @@ impl NoRoom {
 impl Engine {
     /// Returns true if writes wait for room on the store.
     pub fn waits_for_room(&self) -> bool {
-        self.no_room.is_on()
+        self.enospc.is_on()
     }
 
     /// Returns true if writes have waited for room for so long that changes and flushes fail.
     pub fn lacks_room(&self) -> bool {
-        self.no_room.refuses
+        self.enospc.refuses
     }
 
     /// Returns whether the host's lack of room may be what keeps commands from becoming durable.
     pub fn holds_back_commands(&self) -> bool {
-        self.no_room.is_on() || self.pool.metadata_full
+        self.enospc.is_on() || self.pool.metadata_full
     }
 
     /// Returns true if this write waits for room, or is being made again because it did.
     pub fn keeps(&self, io: IoId) -> bool {
-        self.no_room.kept.iter().chain(&self.no_room.tried).any(|kept| kept.io == io)
+        self.enospc.kept.iter().chain(&self.enospc.tried).any(|kept| kept.io == io)
     }
 
     /// Returns true if a request of this kind is refused, since it would need room that the store does not have.
     pub(crate) fn is_refused_for_room(&self, kind: Kind) -> bool {
-        self.no_room.refuses && matches!(kind, Kind::Write | Kind::Clear)
+        self.enospc.refuses && matches!(kind, Kind::Write | Kind::Clear)
     }
 
     /// Keeps an I/O that has come back for want of room, to be made again; false if it is not such a one.
     pub(crate) fn keep_for_room(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) -> bool {
-        let tried = &mut self.no_room.tried;
+        let tried = &mut self.enospc.tried;
         let before = tried.iter().position(|kept| kept.io == io).map(|at| tried.swap_remove(at));
         let must_succeed = matches!(
             self.pool.metadata.io.purpose(io),
@@ -125,53 +125,53 @@ impl Engine {
             self.done(io, Ok(Outcome::Complete));
             return true;
         }
-        if !self.no_room.is_on() {
-            self.no_room.round = Round::Waiting(self.pool.now + PAUSE);
-            self.no_room.complete = self.pool.journal.complete;
+        if !self.enospc.is_on() {
+            self.enospc.round = Round::Waiting(self.pool.now + PAUSE);
+            self.enospc.complete = self.pool.journal.complete;
         }
-        self.no_room.kept.push(RefusedWrite { io, since: before.map_or(self.pool.now, |before| before.since) });
+        self.enospc.kept.push(RefusedWrite { io, since: before.map_or(self.pool.now, |before| before.since) });
         true
     }
 
     /// Begins and ends rounds.
-    pub(crate) fn step_no_room(&mut self) {
-        match self.no_room.round {
+    pub(crate) fn step_enospc(&mut self) {
+        match self.enospc.round {
             Round::Idle => {}
             // Another I/O has failed: nothing is written any more.
             _ if self.pool.read_only => {
-                for kept in take(&mut self.no_room).kept {
+                for kept in take(&mut self.enospc).kept {
                     self.done(kept.io, Err(IoError::NoSpace));
                 }
             }
             Round::Waiting(due) if due <= self.pool.now => {
-                let NoRoom { round, kept, tried, .. } = &mut self.no_room;
+                let EnospcWrites { round, kept, tried, .. } = &mut self.enospc;
                 *round = Round::Trying;
                 kept.iter().for_each(|kept| self.pool.metadata.io.send(kept.io));
                 tried.append(kept);
             }
-            Round::Trying if self.no_room.tried.is_empty() => self.end_round(),
+            Round::Trying if self.enospc.tried.is_empty() => self.end_round(),
             Round::Waiting(_) | Round::Trying => {}
         }
     }
 
     fn end_round(&mut self) {
-        let Some(since) = self.no_room.kept.iter().map(|kept| kept.since).min() else {
+        let Some(since) = self.enospc.kept.iter().map(|kept| kept.since).min() else {
             // There is room again.
-            self.no_room = NoRoom::default();
+            self.enospc = EnospcWrites::default();
             self.pool.host_full = false;
             return;
         };
-        self.no_room.refuses = self.pool.now >= since + PATIENCE;
-        if self.no_room.refuses {
+        self.enospc.refuses = self.pool.now >= since + PATIENCE;
+        if self.enospc.refuses {
             self.tell_those_who_wait();
         }
-        self.no_room.complete = self.pool.journal.complete;
-        self.no_room.round = Round::Waiting(self.pool.now + PAUSE);
+        self.enospc.complete = self.pool.journal.complete;
+        self.enospc.round = Round::Waiting(self.pool.now + PAUSE);
     }
 
     fn tell_those_who_wait(&mut self) {
         let complete = self.pool.journal.complete;
-        if complete == self.no_room.complete {
+        if complete == self.enospc.complete {
             // What is complete needs only a sync.
             let first = self.committing.partition_point(|&(target, _)| target <= complete);
             for (_, id) in self.committing.split_off(first) {
@@ -188,7 +188,7 @@ impl Engine {
 
     /// Returns true if nothing is under way that a pool which is being closed could wait for: only room.
     fn only_lacks_room(&self) -> bool {
-        self.no_room.refuses && self.pool.metadata.io.in_flight() == self.no_room.kept.len()
+        self.enospc.refuses && self.pool.metadata.io.in_flight() == self.enospc.kept.len()
     }
 
     /// Ends a close that finds no room with an error, when there is nothing else to wait for.
@@ -196,7 +196,7 @@ impl Engine {
         if !self.only_lacks_room() {
             return None;
         }
-        self.no_room = NoRoom::default();
+        self.enospc = EnospcWrites::default();
         // A record that says no more than its watermark may be missing.
         let all = self.pool.journal.is_empty() && self.pool.journal.last_filled <= self.pool.journal.durable;
         Some(if all { ControlError::HostFull } else { ControlError::NotDurable })

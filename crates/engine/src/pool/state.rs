@@ -1,4 +1,4 @@
-//! Whether the pool serves, and what it is on its way to.
+//! State of the pool: serving, or on its way to that or to its end.
 
 use crate::api::Nanos;
 

@@ -1,4 +1,4 @@
-//! What writes have left to the pass, and when that begins by itself. Pure: time and facts go in.
+//! Backlog of the pass: what writes have left to it, and when it begins unasked. Pure: time and facts go in.
 //!
 //! The pass begins when nobody has asked for anything for five seconds, or ten minutes after the first of such writes, in the part of the
 //! time that background work has. It never begins sooner than a minute after the last one came to its end (HIODS' example of a sleep).
@@ -9,7 +9,7 @@
 //! A pass for whose changes there is no metadata rests, and goes on by itself when more of it is free ([`Short`]).
 
 use crate::api::Nanos;
-use crate::pool::standing::Facts;
+use crate::pool::state::Facts;
 
 /// Time without a request, beyond what counts as idle, after which a pool has time for a pass.
 const QUIET: Nanos = 5_000_000_000;

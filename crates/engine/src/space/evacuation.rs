@@ -1,4 +1,4 @@
-//! Slots and containers for jobs: slots that a job asks for by name, containers that are lent to it to be emptied, and which those may be.
+//! Evacuation of containers, and slots for jobs: slots that a job asks for by name, containers that are lent to it to be emptied, and which those may be.
 //!
 //! A container that is lent is closed to everybody else: the allocator does not open it, and no slot of it is given to another job. So what
 //! becomes free there stays free, until all of it is. Where writes find no other free slot, the loan is called in: the container is opened

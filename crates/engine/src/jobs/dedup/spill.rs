@@ -1,4 +1,4 @@
-//! Where a sweep keeps what it has found: pages of its partitions, written one behind the other into empty containers, and read again a
+//! Spilled findings of a sweep: pages of its partitions, written one behind the other into empty containers, and read again a
 //! partition at a time (`partitions.rs`). First come those of digests. Slots that are one too many follow, divided by block.
 //!
 //! It owns the containers that are lent to it, the pages on their way there, and what has come back. What must hold:

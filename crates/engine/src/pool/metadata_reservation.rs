@@ -1,4 +1,4 @@
-//! The room for metadata: how many pages a checkpoint takes at the most, and who may still change something when pages get short.
+//! Reservation of metadata pages: how many a checkpoint takes at the most, and who may still change something when pages get short.
 //!
 //! Every page that a checkpoint writes goes to a free block; what it replaces is free when its superblock is durable, and not before. So
 //! the free blocks must be enough for all that a checkpoint writes, and what it writes must be counted before anything is promised. The
@@ -39,8 +39,8 @@ use crate::format::layout::height_for;
 use crate::format::superblock::{Root, TreeId};
 use crate::format::volume::{MAX_HEIGHT, VOLUME_BYTES, Volume};
 use crate::mutant::Mutant;
-use crate::pool::standing::Phase;
-use crate::pool::under_way::UnderWay;
+use crate::pool::checkpoint_progress::CheckpointProgress;
+use crate::pool::state::Phase;
 
 /// Levels that a map can have, leaves included.
 const LEVELS: usize = MAX_HEIGHT as usize + 1;
@@ -121,7 +121,7 @@ impl Paths {
 }
 
 /// Room for metadata, as of the last review, and the paths that active delta, frozen delta and map buffer need.
-pub(crate) struct MetadataRoom {
+pub(crate) struct MetadataReservation {
     /// Paths to the points of the active delta, of the frozen one, and to the mappings of the map buffer.
     pub active: Paths,
     pub frozen: Paths,
@@ -139,10 +139,10 @@ pub(crate) struct MetadataRoom {
     pub beyond: u64,
 }
 
-impl MetadataRoom {
-    pub(crate) fn new(geometry: &Geometry) -> MetadataRoom {
+impl MetadataReservation {
+    pub(crate) fn new(geometry: &Geometry) -> MetadataReservation {
         let paths = || Paths::new(geometry);
-        MetadataRoom {
+        MetadataReservation {
             active: paths(),
             frozen: paths(),
             buffered: paths(),
@@ -393,7 +393,7 @@ impl Pool {
 
     /// Returns the number of free pages that this kind of change must leave.
     fn kept_from(&self, who: MetadataUser) -> u64 {
-        let MetadataRoom { reserve, for_clear, for_overwrite, .. } = self.room;
+        let MetadataReservation { reserve, for_clear, for_overwrite, .. } = self.room;
         match who {
             MetadataUser::Clear => reserve,
             MetadataUser::Overwrite => reserve + for_clear,
@@ -408,7 +408,7 @@ impl Pool {
         self.room.levels
     }
 
-    pub(crate) fn left_of(&self, under_way: &UnderWay) -> u64 {
+    pub(crate) fn left_of(&self, under_way: &CheckpointProgress) -> u64 {
         (under_way.promised + under_way.index_pages as u64)
             .saturating_sub(self.metadata.allocator.taken() - under_way.taken_before)
     }
@@ -497,12 +497,12 @@ impl Pool {
     }
 
     /// Returns true if the leaves of all new mappings find no room: a server that had more, or counted less, has left a journal behind.
-    pub(crate) fn lacks_room_for_leaves(&self, under_way: &UnderWay) -> bool {
+    pub(crate) fn lacks_room_for_leaves(&self, under_way: &CheckpointProgress) -> bool {
         under_way.promised > u64::from(self.metadata.allocator.free()) && !self.mutant(Mutant::RoomCountedLow)
     }
 
     /// Checks at the end of a checkpoint if it has taken more pages than were counted, and remembers the largest excess.
-    pub(crate) fn note_taken(&mut self, under_way: &UnderWay) {
+    pub(crate) fn note_taken(&mut self, under_way: &CheckpointProgress) {
         let taken = self.metadata.allocator.taken() - under_way.taken_before;
         self.room.beyond = self.room.beyond.max(taken.saturating_sub(under_way.promised));
     }
@@ -523,7 +523,7 @@ impl Pool {
     /// Returns true if there is metadata for this change and for all that has been promised before.
     pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
         let free = u64::from(self.metadata.allocator.free());
-        let MetadataRoom { fixed, levels, ref active, .. } = self.room;
+        let MetadataReservation { fixed, levels, ref active, .. } = self.room;
         let clears = self.delta.clears.len() as u64 + 1;
         let changes = (self.delta.points.len() + asked.changes) as u64;
         let cleared = asked.cleared.map_or(0, |cleared| cleared.cuts + cleared.releases);
@@ -555,7 +555,7 @@ impl Pool {
     }
 
     /// Returns the number of free pages that the checkpoint under way and the next one can do without.
-    pub(crate) fn metadata_to_flush(&self, under_way: &UnderWay) -> u64 {
+    pub(crate) fn metadata_to_flush(&self, under_way: &CheckpointProgress) -> u64 {
         // What is kept is enough for the next one, if that has nothing to merge.
         let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
         let needed = self.left_of(under_way) + next + self.kept_from(MetadataUser::New);

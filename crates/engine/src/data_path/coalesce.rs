@@ -1,4 +1,4 @@
-//! Writes that arrive together and continue each other become one request: policies look at what arrived together, however a
+//! Coalescing of writes: those that arrive together and continue each other become one request. Policies look at what arrived together, however a
 //! client cut it.
 //!
 //! What joins another request keeps its place in the table, and is answered by itself, with the same result; its blocks are with the request
