@@ -381,7 +381,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a 16-bit integer.
+/// Appends a 16-bit integer in big-endian order, as NBD has all its integers.
 pub fn put_u16(output: &mut Vec<u8>, value: u16) {
     output.extend_from_slice(&value.to_be_bytes());
 }

@@ -59,7 +59,8 @@ const LAST_PATIENCE: Duration = Duration::from_secs(10);
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// Receives of one connection whose requests are handed to the engine together.
 const RECEIVES_AT_ONCE: u32 = 4;
-/// Turns whose replies may leave together.
+/// Most turns of the reactor in a row whose replies are held back to be sent together; they are held only while each turn submits requests and more have
+/// arrived.
 const REPLIES_TOGETHER: u32 = 8;
 /// Longest wait of a command for room on the host before the client gets an answer without, and the interval of the checks for it.
 const ROOM_NANOS: Nanos = 5_000_000_000;
@@ -812,7 +813,8 @@ impl Reactor {
         }
     }
 
-    /// Answers a request about the profile. Its memory comes out of the memory of the server.
+    /// Carries out a request about the read profile that relocation plans from; fails if the server's memory cannot be divided anew with what the profile
+    /// takes of it.
     fn relocate(&mut self, ask: Ask) -> Result<Answer, String> {
         let (before, wanted) = (self.profiles.memory, self.profiles.memory_after(&ask));
         self.profiles.memory = wanted;

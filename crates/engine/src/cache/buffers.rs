@@ -31,7 +31,7 @@ pub(crate) struct Buffers {
     /// Check bits that the map must have for the block in each buffer.
     checks: Vec<u32>,
     limit: u32,
-    /// Buffers there are to be.
+    /// Number of buffers that there shall be; a held buffer with this number or a higher one goes when its last holder releases it.
     count: u32,
     /// Held ones beyond that.
     leaving: u32,

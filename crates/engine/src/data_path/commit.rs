@@ -315,8 +315,8 @@ impl Engine {
         false
     }
 
-    /// Returns true if a write of `needed` new slots may not take the spare ones: these are for blocks that take the place of others, so that a full pool can
-    /// be overwritten. Looks at the map only where it matters; `None` if that has to be waited for.
+    /// Returns true if a write must leave the spare slots to overwrites: it maps blocks that had no slot, and fewer slots are free than these and the spare
+    /// ones; `None` if pages of the map have to be loaded first, or the volume is gone or a page damaged.
     fn is_kept_from(&mut self, id: RequestId, needed: u64) -> Option<bool> {
         let spare = self.pool.metadata.geometry.spare_slots();
         let free = self.pool.space.free();

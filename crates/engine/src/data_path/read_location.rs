@@ -62,7 +62,8 @@ impl Engine {
         begins
     }
 
-    /// Reads what has been put together.
+    /// Begins the device read of the collected slots, from the slots or from another place with their contents, and empties the run; reads nothing if the run
+    /// is empty.
     pub(crate) fn read_all_of(&mut self, run: &mut DeviceRead) {
         match (run.home.take(), run.elsewhere.take()) {
             (home, Some(place)) if self.pool.goes_elsewhere(home, place, run.length) => {
@@ -80,7 +81,8 @@ impl Engine {
         run.slots.clear();
     }
 
-    /// Returns the replica of a slot that is in order with others, if a read may go there.
+    /// Returns the place of a slot's sequential replica (not of its copies in scratch zones); `None` if it has none, or while that is being written, read or
+    /// repaired.
     pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
         self.pool.replicas.of(slot).filter(|&replica| self.is_at_rest(replica))
     }

@@ -189,7 +189,7 @@ fn short(limits: &Limits, block: u64) -> u64 {
     SHORT_BLOCKS.min(limits.turn_steps() / 16) * block
 }
 
-/// Returns the number of the client that a request belongs to.
+/// Returns the upper 16 bits of a request's token, in which the driver puts the number of the client.
 fn client_of(token: u64) -> u16 {
     (token >> 48) as u16
 }

@@ -276,7 +276,8 @@ impl Engine {
 
     // ---- lookup ----
 
-    /// Finds out which blocks are known, if the policy wants to know; false if summaries have to be read first.
+    /// Looks up which blocks of a write have contents that the pool holds, unless the policy is `native`; false if the write must first wait for pages
+    /// (summaries, index on disk, space map) or for a comparison of blocks.
     fn look_up(&mut self, id: RequestId, volume: usize, policy: Policy) -> bool {
         // What an earlier run found may have changed since, and so may the policy.
         for block in &mut self.requests.get_mut(id).blocks {

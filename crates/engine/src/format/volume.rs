@@ -63,7 +63,7 @@ pub const HIDDEN_NAMES: [&str; 2] = ["(second copies)", "(replicas)"];
 pub struct Volume {
     /// Number.
     pub id: VolumeId,
-    /// Name.
+    /// Name: 1 to 63 letters, digits, `.`, `_` and `-`, without `.` or `-` at the beginning; of a hidden volume one of [`HIDDEN_NAMES`].
     pub name: String,
     /// Size in bytes.
     pub size: u64,

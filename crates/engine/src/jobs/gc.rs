@@ -43,7 +43,7 @@ use crate::space::evacuation::{EvacuationPlan, Survey};
 const CONTAINERS: usize = 1024;
 /// Divisor of the delta: the job settles when changes take one part in N, so that background work does not press the foreground.
 const PART_OF_DELTA: u64 = 4;
-/// Containers that are remembered as tried.
+/// Number of containers remembered as tried at which no others are chosen to be emptied, until these are forgotten.
 const TRIED: usize = 4096;
 /// Divisor of all slots: tried containers are forgotten when one slot in N has become free since.
 const FORGET_AFTER: u64 = 16;

@@ -47,7 +47,7 @@ const LOADS: usize = 64;
 /// Divisor of all pages in memory: at most one in N is asked for, so that the first is still there when the last has come.
 const PART_OF_PAGES: usize = 8;
 
-/// A block that is being moved.
+/// A block to be moved from one slot to another; its mapping is changed only if it still has the entry `seen` and the old slot this digest.
 #[derive(Clone, Copy)]
 pub(super) struct Moved {
     pub key: Key,
@@ -190,7 +190,7 @@ impl Mover {
         Mover::at_once(pool).min(pool.may_move() as usize)
     }
 
-    /// Returns true if pages that the job has asked for are still on their way.
+    /// Returns true while the last of the pages that the job asked for is being loaded.
     pub(super) fn is_loading(&self, pool: &Pool) -> bool {
         self.waits_for.is_some_and(|page| pool.metadata.pages.is_loading(page))
     }

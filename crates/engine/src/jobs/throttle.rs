@@ -65,11 +65,11 @@ impl ThrottleUser {
 pub(crate) enum Turn {
     Now,
     At(Nanos),
-    /// As soon as the background I/O in flight is done.
+    /// Not before the background I/O in flight is done, which ends the burst; the rest that follows comes on top.
     AfterIo,
 }
 
-/// HIODS' loop, in charge of the pass.
+/// Feedback loop of the paper HIODS, which sets the pace of the pass that finds duplicates if the pool asks for it.
 #[derive(Clone, Copy)]
 struct Preset {
     which: PassThrottle,

@@ -152,7 +152,7 @@ impl Pool {
         first_bits(digest, self.limits.sharing_digest_bits)
     }
 
-    /// Tells the index what a slot holds.
+    /// Inserts a slot and its generation into the index in memory, under the part of the digest that sharing looks at.
     pub(crate) fn note_known(&mut self, digest: Digest, slot: Slot) {
         self.index.insert(self.sharing_digest(digest), slot, self.space.generation(slot));
     }

@@ -14,7 +14,7 @@ use crate::commands::examples::{PAGES, Page};
 use crate::print::print;
 use crate::store::replace::Replaceable;
 
-/// A page replaces a page, and nothing else.
+/// Kind of file that a manual page may replace: one with the first bytes that every generated page has.
 const PAGE: Replaceable = Replaceable { begins: b".ie \\n(.g", what: "manual page" };
 
 /// Prints the completions for `shell` to the standard output.

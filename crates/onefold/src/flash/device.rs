@@ -159,7 +159,7 @@ fn write(store: &mut Store, label: &Label) -> std::io::Result<()> {
     store.sync_directory()
 }
 
-/// Reads the label; `None` if the first block is none.
+/// Reads the label in the first block; `None` if there is no label there, or one that is damaged or of another version.
 fn read_label(store: &Store) -> std::io::Result<Option<Label>> {
     Ok(Label::decode(store.read(0, BLOCK)?.bytes()))
 }

@@ -68,7 +68,7 @@ impl Figures {
         Ok(Figures { news, wanted })
     }
 
-    /// Returns figures that are no older than [`FRESH`], or the reason if the server does not answer in time.
+    /// Returns figures that are no older than [`FRESH`], or the reason why there are none: the server did not answer in time, or refused.
     pub async fn fresh(&self) -> Known {
         let mut news = self.news.clone();
         if let Some((at, known)) = &*news.borrow_and_update()

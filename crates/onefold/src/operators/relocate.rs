@@ -162,7 +162,7 @@ pub enum Answer {
     },
     /// Some parts: volume, first block, blocks and object.
     Parts {
-        /// In their order; none: there are no more.
+        /// Volume, first block, number of blocks and object of each part, in the order of volumes and blocks; empty if there are no more.
         parts: Vec<(u16, u64, u32, u32)>,
     },
     /// The step of a load was accepted, and the load goes on.

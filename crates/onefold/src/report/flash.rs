@@ -103,7 +103,7 @@ pub struct FlashReport {
     pub copied_containers: u64,
     /// Containers whose copy was given up.
     pub given_up_containers: u64,
-    /// Containers found and copied, by what became of them.
+    /// Copies of containers to flash, those found at attaching included, by whether the container is popular by now and whether it was copied once or again.
     pub quadrants: QuadrantsReport,
     /// Bytes of containers written to it.
     pub copied_bytes: u64,

@@ -476,7 +476,7 @@ impl ReplicasReport {
 pub struct DefragReport {
     /// Bytes that may be moved in a day: 0 if nothing is moved, none if it follows what is written.
     pub bytes_per_day: Option<u64>,
-    /// Regions that wait to be put in order when the pool is idle.
+    /// Scattered regions that have not been looked at, plus one while blocks are being moved.
     pub noted_regions: u64,
     /// Regions that were put in order since the pool was opened.
     pub regions: u64,

@@ -94,7 +94,7 @@ impl Report {
         }
     }
 
-    /// Formats every figure, and all volumes.
+    /// Formats the text of `status --all`: more figures than [`Report::text`], and every damage and volume.
     pub fn text_of_all(&self, pool: &str) -> String {
         let blocks = |count: u64| size::show(count.saturating_mul(4096));
         let unmerged = self.unmerged_entries + self.buffered_entries;

@@ -294,7 +294,7 @@ impl Store {
         Ok(Store { file, path: self.path.clone(), ..*self })
     }
 
-    /// Reads at a multiple of [`ALIGNMENT`], a multiple of it; what is beyond the end of a file reads as zeroes.
+    /// Reads `length` bytes at `offset`, both multiples of [`ALIGNMENT`]; bytes beyond the end of a file read as zeroes.
     pub fn read(&self, offset: u64, length: usize) -> io::Result<AlignedBytes> {
         let mut buffer = AlignedBytes::new(length);
         self.read_into(offset, buffer.bytes_mut())?;

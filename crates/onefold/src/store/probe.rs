@@ -24,7 +24,7 @@ pub enum Contents {
     Empty,
     /// A pool.
     Pool(Box<Superblock>),
-    /// A pool that this program cannot use.
+    /// A pool that cannot be opened for this reason, such as a damaged superblock or a format version that this program does not know.
     Unusable(SuperblockError),
     /// Something else, with a name if it is known.
     Foreign(Option<&'static str>),

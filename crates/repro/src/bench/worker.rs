@@ -23,7 +23,7 @@ const UNREAD_BYTES: u64 = 64 << 10;
 
 /// State that all workers share.
 pub struct Shared<'a> {
-    /// The device.
+    /// Server and name of the NBD export that the workers load.
     pub uri: &'a Uri,
     /// Distribution of the contents.
     pub distribution: &'a Distribution,

@@ -85,7 +85,7 @@ impl fmt::Display for Count {
 pub struct Score {
     /// Predicted numbers in their bands.
     pub predicted: Count,
-    /// Statements that hold.
+    /// Statements of the paper in words: those that hold, of all.
     pub statements: Count,
     /// Numbers that something was fitted to: they count for nothing.
     pub fitted: Count,

@@ -179,8 +179,9 @@ struct Simulation<'a> {
     outcome: Outcome,
     files_read: u64,
     files: u64,
-    /// Stretches of flash to read and to write for what is being read.
+    /// With disks: byte ranges (offset, length) of flash to be read for the piece of a file that is being served.
     reading: Vec<(u64, u64)>,
+    /// With disks: byte ranges of flash to be written, of what that piece brought in.
     writing: Vec<(u64, u64)>,
     /// Bytes of it that memory has.
     from_memory: u64,

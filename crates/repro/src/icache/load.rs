@@ -108,7 +108,7 @@ impl Zipf {
 
 struct UnderWay {
     since: Nanos,
-    /// Of a read: the block.
+    /// Block that the request reads; `None` for a write.
     reads: Option<u64>,
 }
 

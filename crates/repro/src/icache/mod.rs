@@ -258,7 +258,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the mean latency of a request, in microseconds.
+    /// Returns the mean latency, in microseconds, of the reads and writes after the warm-up; 0 if there were none.
     pub fn mean_latency_us(&self) -> f64 {
         self.latency as f64 / 1000.0 / self.requests.max(1) as f64
     }

@@ -99,7 +99,7 @@ impl Scheme {
     pub const FULL_BARE: Scheme = Scheme { name: "full-bare", lookups: Lookups::Bare, ..Scheme::FULL };
     /// The same with a Bloom filter in front of the index on the disk.
     pub const FULL_FILTER: Scheme = Scheme { name: "full-filter", lookups: Lookups::Filtered, ..Scheme::FULL };
-    /// The same, if looks at the index on the disk were free.
+    /// [`Scheme::FULL`] with lookups in the index on disk that cost no read; all of the index memory holds entries.
     pub const FULL_FREE: Scheme = Scheme { name: "full-free", lookups: Lookups::Free, ..Scheme::FULL };
     /// Scheme of iDedup: sequences of a request, index in memory alone.
     pub const IDEDUP: Scheme =

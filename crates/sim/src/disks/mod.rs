@@ -129,7 +129,7 @@ pub enum Disk {
     Ssd(ssd::Queue),
     /// Flash with its translation layer.
     Flash(Box<ftl::Flash>),
-    /// A hard disk.
+    /// A hard disk: an arm that moves, platters that turn, a buffer that reads ahead and writes behind.
     Hdd(Box<hdd::Hdd>),
     /// Several disks.
     Array(Box<raid5::Array>),

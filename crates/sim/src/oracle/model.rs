@@ -51,7 +51,7 @@ pub enum Existence {
 pub struct Stamp {
     /// Deletions and shrinkings.
     reshaped: u32,
-    /// Times that it was made read-only.
+    /// Number of times that the volume's properties were set with read-only on.
     locked: u32,
 }
 

@@ -109,7 +109,7 @@ pub struct Oracle {
     /// Calls that brought the reads in flight.
     reads: BTreeSet<(u64, u64)>,
     buffers: HashMap<u32, Content>,
-    /// Partial blocks of writes in flight, by the buffer that is completed.
+    /// Volume and block of each block that a write in flight covers only in part, by the number of the buffer in which the engine completes it.
     partial: HashMap<u32, (VolumeId, u64)>,
     /// I/Os that fill buffers: these, in order.
     fills: HashMap<IoId, Vec<BufferId>>,

@@ -739,9 +739,8 @@ fn emptying() -> Vec<Operation> {
     operations
 }
 
-/// Fills six containers of twelve from two volumes, with room for four on flash. Overwrites leave holes, so containers on flash are opened again before
-/// a crash, without a checkpoint. In the first round the flash is then away, and comes back when a checkpoint has the new content under generations
-/// that a crash took back; in the second it is present.
+/// Overwrites blocks of containers that are on flash and crashes without a checkpoint, twice: first with the flash missing from before the overwrites until a
+/// checkpoint after the crash, then with the flash present throughout; twelve containers, of which flash holds four.
 fn on_flash() -> Vec<Operation> {
     let read = |volume| Operation::ReadOn { place: place(volume, 0, 24), blocks: 8, swapped: false };
     let crash = || Operation::Crash { cut: Cut::Kept, again: Vec::new(), verify: false };

@@ -19,7 +19,8 @@ const RECENT: Nanos = 1_000_000_000;
 /// So many measurements in a row.
 const IN_A_ROW: u8 = 3;
 
-/// The controller.
+/// Controller of the paper HIODS (sections 3.5 and 4.3), which switches between inline and offline deduplication after three measurements in a row for the
+/// other mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PaperTiming {
     /// Mode that the controller has chosen.

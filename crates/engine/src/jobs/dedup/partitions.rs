@@ -81,7 +81,8 @@ impl Stored for Record {
     }
 }
 
-/// Digest, block, slot and flags, generation; then the slot that stays, with its generation.
+/// Bytes of a spare slot in a page: those of its record (digest, block, slot with flags, generation), then the slot that stays and the generation of its
+/// container.
 impl Stored for Spare {
     const BYTES: usize = Record::BYTES + SLOT_BYTES + 2;
 

@@ -36,7 +36,8 @@ impl Lies {
 pub(crate) enum Plan {
     /// The region is in order, or the blocks that are not cannot be moved.
     Leave,
-    /// Blocks that are elsewhere return home, which is given by the slot of the region's first block.
+    /// Unshared blocks that are out of place go to their places in the row in which at least half of the region lies; the value is the slot that the region's
+    /// first block has, or would have, in that row (it can be negative).
     Return(i64),
     /// All of the region goes to an empty container.
     Move,

@@ -40,7 +40,7 @@ pub(super) enum LeftOut {
 /// Changes that the next checkpoint brings in for the background pass.
 #[derive(Default)]
 pub(crate) struct DeferredPart {
-    /// In any order.
+    /// Entries to be put into the index or removed from it, in any order.
     pub changes: Vec<IndexChange>,
     /// Buckets that hold nothing else, but for what changed beside the pass.
     pub whole: Range<u64>,

@@ -55,7 +55,7 @@ pub(crate) struct Replicas {
     pub columns: Columns,
     /// The most blocks that get copies in zones ([`Pool::review_zones`]).
     most_columns: u64,
-    /// Blocks of the volume that are to go: their slots are free again, or they gave way.
+    /// Blocks of the hidden volume of replicas that are to be unmapped: their replicas were dropped, or were left by an earlier run and not adopted.
     stale: Vec<Stale>,
     /// Reads in flight from other places than the slots: by place, what is read there.
     reading: NearMap<Slot, Elsewhere>,
@@ -503,7 +503,8 @@ impl Pool {
         (is_there && is_at_rest).then_some((place, digest))
     }
 
-    /// Returns true if N blocks are read at another place and not in their slots. `home`: the first slot, if these follow each other, too.
+    /// Returns true if a run of `length` blocks is to be read from `place` and not from its own slots: always on a disk without heads or if these do not
+    /// follow each other (`home` is `None`), else if no read in flight is beside `home`, and one is beside `place` or `place` is nearer to the heads.
     pub(crate) fn goes_elsewhere(&mut self, home: Option<Slot>, place: Slot, length: usize) -> bool {
         if !self.device().has_heads {
             return true;

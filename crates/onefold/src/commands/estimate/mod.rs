@@ -147,7 +147,7 @@ struct Seen {
     bytes: u64,
     payload_blocks: u64,
     zero_blocks: u64,
-    /// Requests of 1, 2, 4 ... 256 blocks.
+    /// Requests with any block that is no hole, if the input is cut into requests of 1, 2, 4 ... 256 blocks.
     requests: [u64; 9],
 }
 

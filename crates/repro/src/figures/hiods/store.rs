@@ -47,7 +47,7 @@ pub(super) const FIGURES: &[Entry] = &[
 const PATTERNS: [Pattern; 3] = [Pattern::Sequential, Pattern::Uniform, Pattern::Hotspot];
 const WORKERS: [u64; 2] = [1, 4];
 const CONTENTS: [&str; 2] = ["highperf", "kernels"];
-/// Twelve loads, in the order of [`Values`].
+/// Number of loads of a table: each of the three patterns with 1 and with 4 workers, each with two contents.
 const LOADS: usize = 12;
 const FULL: Scale = Scale(16);
 const QUICK: Scale = Scale(1024);

@@ -54,7 +54,7 @@ fn sized(shape: Shape, quick: bool) -> Shape {
 /// Reads that are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reads {
-    /// Those that a plan is made of.
+    /// Reads of the first day, from which the relocation plan is made.
     Planned,
     /// The next day's.
     Next,

@@ -137,7 +137,7 @@ pub enum Cache {
     Lfu(Lfu),
     /// ARC.
     Arc(Arc),
-    /// D-LRU.
+    /// State of CacheDedup's D-LRU (FAST 2016).
     DLru(DLru),
     /// D-ARC.
     DArc(DArc),

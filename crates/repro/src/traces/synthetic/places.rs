@@ -65,8 +65,9 @@ impl Places {
         self.classes[class(place.blocks)].add(place);
     }
 
-    /// Draws a write of at least `blocks` blocks that `is_right`, as long ago as is drawn: with the probability `far`, any of all days; any
-    /// that is large enough, if none is found to be right; none if there is none.
+    /// Draws an earlier write of at least `blocks` blocks that satisfies `is_right`, at a log-normal distance or, with probability `far`, evenly from the one
+    /// in eight that are remembered for longer; one that is only large enough if none of those tried satisfies it, and `None` if none of them is large
+    /// enough.
     pub(super) fn draw(
         &self,
         shape: &Shape,

@@ -148,7 +148,7 @@ impl Life {
         Submit { token, volume: VOLUME, offset: first * 4096, length: blocks * 4096, fua: false, operation }
     }
 
-    /// Reads all of the volume in order, and holds it against what was written: bytes a second.
+    /// Reads the volume in order, fails if a block is not as it was written, and returns the rate in bytes a second of virtual time.
     fn read_all(&mut self) -> Checked<u64> {
         let begin = self.machine.now;
         let (mut next, mut under_way) = (0, 0);
