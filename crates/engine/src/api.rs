@@ -392,7 +392,7 @@ pub struct Extent {
     pub hole: bool,
 }
 
-/// Why a request failed: the errors that NBD knows.
+/// Reason why a request failed: the errors that NBD knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
     /// The device failed, or a block failed its check.
@@ -416,7 +416,7 @@ pub enum Full {
     Metadata,
 }
 
-/// Why a command failed.
+/// Reason why a command failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControlError {
     /// A volume of this name exists.
@@ -470,11 +470,11 @@ pub struct Recovered {
     pub offline_blocks: u64,
     /// Blocks copied from the journal to their slots.
     pub blocks_redone: u64,
-    /// Why the pool has failed, if it has: nothing was written, and nothing will be.
+    /// Reason why the pool has failed, if it has: nothing was written, and nothing will be.
     pub failed: Option<Failure>,
 }
 
-/// Why a pool cannot be opened.
+/// Reason why a pool cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenError {
     /// None of the four superblock slots holds a valid superblock.
@@ -569,7 +569,7 @@ pub enum Segment {
     Page(PageId),
 }
 
-/// Why a pool is read-only from some moment on.
+/// Reason why a pool is read-only from some moment on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// A write failed, or space could not be reserved for another reason than that there is none.
@@ -603,7 +603,7 @@ impl Failure {
     }
 }
 
-/// Why a geometry is not possible.
+/// Reason why a geometry is not possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadGeometry(
     /// Reason, as a phrase for messages.

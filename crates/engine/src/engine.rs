@@ -83,7 +83,7 @@ impl Engine {
             starved: VecDeque::new(),
             committing: VecDeque::new(),
             deciding: Deciding::default(),
-            recovery: Some(Box::new(Recovery::new())),
+            recovery: Some(Box::new(Recovery::default())),
             enospc: EnospcWrites::default(),
             pending_commands: Vec::new(),
             last_request: now,

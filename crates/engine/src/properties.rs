@@ -178,7 +178,7 @@ impl FromStr for Policy {
     }
 }
 
-/// Why a text is not a policy.
+/// Reason why a text is not a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadPolicy {
     /// There is no policy of this name.
@@ -269,7 +269,7 @@ impl core::error::Error for BadIndexCopy {}
 pub enum Division {
     /// By what is hit.
     Adaptive(Rule),
-    /// So many percent are the index.
+    /// Percentage that is index.
     Fixed(u8),
 }
 

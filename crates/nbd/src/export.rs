@@ -16,7 +16,7 @@ pub struct ExportInfo {
     refusal: Option<String>,
 }
 
-/// Why an export cannot be offered.
+/// Reason why an export cannot be offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidExport {
     /// The name is empty: clients send the empty name for the default export.

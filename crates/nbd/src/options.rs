@@ -9,7 +9,7 @@ use crate::wire::{ALLOCATION_CONTEXT, Information, MAXIMUM_STRING_BYTES, OptionR
 /// The most queries in one option on metadata contexts.
 pub const MAXIMUM_META_QUERIES: u32 = 1024;
 
-/// Why an option is refused: the reply's type and a text for people.
+/// Reason why an option is refused: the reply's type and a text for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rejection {
     pub reply: OptionReply,

@@ -5,14 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use repro::{icache, window};
-use sim::allocations;
 use sim::document::publish;
 use sim::guarded;
 use sim::parallel::cores;
 use sim::studies::scale::report::parse_size;
-
-#[global_allocator]
-static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 /// The figures of the papers, and the traces, loads, replays and models of disks that they are made of.
 #[derive(Parser)]

@@ -560,7 +560,7 @@ fn run_flips(product: bool, stride: u64, threads: u64) -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// So many runs have faults of every class.
+/// Least number of runs after which faults of every class must have struck.
 const ENOUGH_SEEDS: u64 = 100;
 
 fn run_faults(report: &faulty::Report, wants_all: bool) -> ExitCode {

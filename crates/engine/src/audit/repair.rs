@@ -62,7 +62,7 @@ pub struct BlockRange {
     pub blocks: u64,
 }
 
-/// Why there is no plan.
+/// Reason why there is no plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepairError {
     /// No superblock of this pool can be read.
@@ -107,7 +107,7 @@ pub struct Repair {
     pub copies: Vec<(u64, u64)>,
     /// And pages: byte offset, page. Synced.
     pub pages: Vec<(u64, Vec<u8>)>,
-    /// Why the pool has failed, if it has.
+    /// Reason why the pool has failed, if it has.
     pub failed: Option<Failure>,
     next: Superblock,
 }
@@ -337,7 +337,7 @@ impl Planner<'_, '_> {
 
     /// Brings the records that can be believed into the delta.
     fn read_journal(&mut self) -> JournalEnd {
-        let mut recovery = Recovery::new();
+        let mut recovery = Recovery::default();
         let Superblock { included, included_checksum, journal_position, .. } = self.engine.pool.superblock;
         let block = self.geometry().block();
         recovery.position = journal_position;

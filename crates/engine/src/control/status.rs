@@ -100,7 +100,7 @@ pub struct Status {
     pub pace: PaceStatus,
     /// Mode.
     pub mode: Mode,
-    /// Why the pool has failed, now or before it was opened.
+    /// Reason why the pool has failed, now or before it was opened.
     pub failure: Option<Failure>,
 }
 

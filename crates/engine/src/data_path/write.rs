@@ -16,9 +16,9 @@ use crate::pool::contents::Known;
 use crate::pool::records::are_enough;
 use crate::requests::request::{Block, Decision, Kind, Stage};
 
-/// So many new blocks wait for others at most, unless all of them are one device write.
+/// Most new blocks that wait for others, unless all of them are one device write.
 const SCATTERED_BLOCKS: usize = 64;
-/// So many blocks that the journal has carried: few, because the next flush may wait for all of them.
+/// The same bound for blocks that the journal has carried: few, because the next flush may wait for all of them.
 pub(crate) const SCATTERED_CARRIED: usize = 8;
 /// Writes of fewer blocks belong to no stream.
 const STREAM_BLOCKS: usize = 8;

@@ -87,7 +87,7 @@ pub struct Rules {
     pub ageing: Ageing,
     /// Reads of a container within so many nanoseconds count once. 0: each counts.
     pub tick: Nanos,
-    /// So many places one offer passes at most; if there is no victim among them, it is refused.
+    /// Most places that one offer passes; if there is no victim among them, it is refused.
     pub most_steps: u32,
 }
 

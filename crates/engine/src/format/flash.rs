@@ -85,7 +85,7 @@ pub(crate) struct Head {
     pub round: u64,
     /// Of the page within the half.
     pub page: u32,
-    /// So many pages, from the first on, were written when the round began: without all of them it never did.
+    /// Number of pages, from the first on, that were written when the round began: without all of them it never did.
     pub first_pages: u32,
     /// Bytes that the write budget left when the page was written.
     pub budget: u64,

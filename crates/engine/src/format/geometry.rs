@@ -78,7 +78,7 @@ const MOST_SLOTS_PER_METADATA_BLOCK: u64 = 48;
 /// later growths, of which few are left, become four times as large. So small steps from a gibibyte get to terabytes.
 const GROWN_SLOTS_PER_METADATA_BLOCK: [u64; GROWTHS] = [24, 24, 24, 12, 12, 12, 12];
 
-/// Why no more metadata can come.
+/// Reason why no more metadata can come.
 const NO_GROWTH_LEFT: BadGeometry =
     BadGeometry("metadata has been added as often as it can be, and is too little for more");
 

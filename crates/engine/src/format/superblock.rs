@@ -202,7 +202,7 @@ pub struct Superblock {
     pub seal_epoch: u64,
     /// True if the pool was closed cleanly: there is nothing to replay.
     pub clean: bool,
-    /// Why the pool must not be written any more, if it has failed.
+    /// Reason why the pool must not be written any more, if it has failed.
     pub failed: Option<Failure>,
     /// Slots with at least one reference in the checkpoint.
     pub data_used: u64,
@@ -250,7 +250,7 @@ pub struct Superblock {
     pub roots: [Root; TREES],
 }
 
-/// Why a block is not a superblock that this engine can use.
+/// Reason why a block is not a superblock that this engine can use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SuperblockError {
     /// The signature is missing.

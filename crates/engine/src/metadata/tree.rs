@@ -245,7 +245,7 @@ pub(crate) fn locate(metadata: &mut Metadata, region: Region, root: Root, level:
     }
 }
 
-/// Why a writer cannot go on now.
+/// Reason why a writer cannot go on now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     /// Load this and try again.
@@ -510,7 +510,7 @@ impl Writer {
     }
 }
 
-/// Why a block's mapping is not known.
+/// Reason why a block's mapping is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unresolved {
     /// Load this and try again.

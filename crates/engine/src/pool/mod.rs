@@ -89,7 +89,7 @@ pub(crate) struct Pool {
     pub(crate) phase: Phase,
     /// The pool has failed since it was opened.
     pub(crate) read_only: bool,
-    /// Why it failed, in this run or before.
+    /// Reason why it failed, in this run or before.
     pub(crate) failure: Option<Failure>,
     pub(crate) mark: Mark,
     /// Owner that must have the pool for it to be written.

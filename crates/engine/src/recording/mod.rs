@@ -106,7 +106,7 @@ pub enum Unreturned {
     TakeBuffer,
 }
 
-/// Why a recording ended.
+/// Reason why a recording ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// The program came to its end.

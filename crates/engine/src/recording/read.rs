@@ -17,7 +17,7 @@ use crate::schedule::Schedule;
 /// The most that a list or text can be said to have: more than any call needs.
 const MOST: u64 = 1 << 24;
 
-/// Why there is no header.
+/// Reason why there is no header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadHeader {
     /// It is not complete.

@@ -49,8 +49,9 @@ const AT_ONCE: usize = 32;
 /// Table leaves loaded ahead.
 const LOAD_AHEAD: u64 = 32;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum RecoveryStep {
+    #[default]
     Start,
     Sync,
     Superblocks,
@@ -79,6 +80,7 @@ pub(crate) struct Check {
 }
 
 /// The state of an opening.
+#[derive(Default)]
 pub(crate) struct Recovery {
     step: RecoveryStep,
     outstanding: usize,
@@ -111,35 +113,6 @@ pub(crate) struct Recovery {
     /// The first sync failed: nothing may be written.
     unsynced: bool,
     report: Recovered,
-}
-
-impl Recovery {
-    pub(crate) fn new() -> Recovery {
-        Recovery {
-            step: RecoveryStep::Start,
-            outstanding: 0,
-            found: [None; 4],
-            unreadable: [false; 2],
-            table: 0,
-            leaf: 0,
-            window: Vec::new(),
-            position: 0,
-            walked_blocks: 0,
-            records: Vec::new(),
-            entries: 0,
-            buffered: Vec::new(),
-            mark: 0,
-            newest_epoch: 0,
-            verify_at: 0,
-            checks: Vec::new(),
-            check_at: 0,
-            failed_check: false,
-            carried: NearMap::default(),
-            sizes: BTreeMap::new(),
-            unsynced: false,
-            report: Recovered::default(),
-        }
-    }
 }
 
 /// Outcome of a step.

@@ -39,7 +39,7 @@ impl Part {
     }
 }
 
-/// Why a part is not taken.
+/// Reason why a part is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// It has no blocks, or reaches beyond all numbers.

@@ -99,7 +99,7 @@ impl Rates {
     }
 }
 
-/// Why a volume is measured.
+/// Reason why a volume is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Why {
     goal: Goal,

@@ -88,7 +88,7 @@ pub enum State {
     Dead,
 }
 
-/// Why [`Connection::advance`] stopped.
+/// Reason why [`Connection::advance`] stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// It waits for its client: to send, or to take replies.

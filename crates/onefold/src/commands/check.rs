@@ -89,7 +89,7 @@ pub struct Findings {
     pub blocks_checked: u64,
     records_replayed: u64,
     was_closed_cleanly: bool,
-    /// Why the pool has failed, if it has.
+    /// Reason why the pool has failed, if it has.
     failure: Option<&'static str>,
     /// Byte offsets of blocks that do not match their digests.
     #[serde(skip)]

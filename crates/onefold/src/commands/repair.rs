@@ -38,7 +38,7 @@ struct Report {
     /// As they were before the records that the journal has lost.
     reverted: Vec<Range>,
     bytes_to_write: u64,
-    /// Why the pool had failed, and whether that is lifted (with `--dry-run`: would be).
+    /// Reason why the pool had failed, and whether that is lifted (with `--dry-run`: would be).
     failure: Option<&'static str>,
     failure_lifted: bool,
     /// Problems that an audit of the result finds.

@@ -36,7 +36,7 @@ pub enum Given {
     Away {
         /// Path of the file or device.
         path: PathBuf,
-        /// Why not, in words.
+        /// Reason for the refusal, in words.
         reason: String,
     },
     /// This.

@@ -13,7 +13,7 @@ use engine::Nanos;
 const TRUSTED: u32 = 8;
 /// Counted at most.
 const MOST: u32 = 16;
-/// So many requests come with a wait that is worth a look, at most: a stream of long writes is one or two for each, and the server that
+/// Most requests that come with a wait that is worth a look: a stream of long writes is one or two for each, and the server that
 /// sleeps leaves the client's socket full meanwhile.
 const FEW: u64 = 4;
 /// Decrease of the count for a look in vain, and for a long sleep. A client that always takes a little longer than a look costs one look in five waits.

@@ -96,7 +96,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     for entry in wanted {
         let mut figure = (entry.make)(&results);
         if let Err(why) = figure.check() {
-            eprintln!("{why}: this is an error of `repro`");
+            eprintln!("{why}: this is a bug of this program");
             return ExitCode::FAILURE;
         }
         figure.mark(|trace| sources.data(trace));

@@ -157,7 +157,7 @@ impl Results {
     }
 }
 
-/// Why there are no outcomes.
+/// Reason why there are no outcomes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stopped {
     /// `stop` became true.

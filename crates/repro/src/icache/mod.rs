@@ -50,7 +50,7 @@ pub const SEED: u64 = 5;
 /// Division of the memory between index and read cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Division {
-    /// So many percent of it are index, the rest read cache.
+    /// Percentage of it that is index; the rest is read cache.
     Fixed(u32),
     /// The engine divides it.
     Adaptive(Adaptive),
@@ -69,7 +69,7 @@ pub struct Adaptive {
     pub knows_costs: bool,
     /// One digest in so many is in the ghosts of the index.
     pub sampled_one_in: u32,
-    /// So many percent are the index at first.
+    /// Percentage that is index at first.
     pub begins_with: u32,
 }
 

@@ -68,7 +68,7 @@ pub struct Setup {
     pub duplication: bool,
     /// Bytes of the cache; the tables of known places are as large without one.
     pub memory: u64,
-    /// So many times as fast.
+    /// Factor of the pace, against that of the trace.
     pub speed: u64,
     /// The trace has one part in so many of the paper's.
     pub part: u64,
@@ -140,7 +140,7 @@ impl Outcome {
     }
 }
 
-/// Why a command is under way.
+/// Reason why a command is under way.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
     /// A read: of which request.

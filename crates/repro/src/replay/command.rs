@@ -39,7 +39,7 @@ pub struct Arguments {
     /// The disk, or each disk of an array: docs/disks.md has the names.
     #[arg(long, default_value = "hdd:wd1600aajs,write-cache=off")]
     disk: String,
-    /// So many disks as a RAID5.
+    /// Number of disks in a RAID5.
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=64))]
     raid5: Option<u64>,
     /// Of the RAID5: how much is on one disk before the next one's turn, a number with K or M.
@@ -57,7 +57,7 @@ pub struct Arguments {
     /// Submit from one thread, which sleeps while md has no room for a write; else one for each request.
     #[arg(long)]
     one_submitter: bool,
-    /// So many times as fast as the trace.
+    /// Factor of the pace, against that of the trace.
     #[arg(long, default_value_t = 1.0)]
     speed: f64,
     /// Time of the processor for the digest of a block, in microseconds.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Number of characters of a line that an error shows.
 const SHOWN: usize = 80;
 
-/// Why a trace cannot be read further.
+/// Reason why a trace cannot be read further.
 #[derive(Debug)]
 pub struct TraceError {
     file: PathBuf,

@@ -9,7 +9,7 @@ use super::lines::Lines;
 use super::record::{Line, Parsed};
 use super::{TraceError, blkparse, cloudphysics, disksim, fiu, mqsim, msr};
 
-/// So many lines at the beginning of a file decide what it is.
+/// Number of lines at the beginning of a file that decide its format.
 const LOOKED_AT: usize = 20;
 
 /// Format of a trace file: each is described in its own file beside this one, and in docs/traces.md.

@@ -10,7 +10,7 @@ use super::record::{LARGEST, Line, Record};
 use super::stat::spread::Spread;
 use super::{Format, Request, TraceError};
 
-/// So much later than the line before may a line of the same request come (REFERENCE of the FIU traces: 100 us to 5 ms give nearly the same).
+/// Most time between two lines of the same request (REFERENCE of the FIU traces: 100 us to 5 ms give nearly the same).
 const JOIN: Nanos = 1_000_000;
 
 /// A file may begin so much before the end of the file before it: days are cut a little unevenly.

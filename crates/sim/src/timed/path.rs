@@ -10,7 +10,7 @@ use engine::Nanos;
 
 use crate::disks::Breakdown;
 
-/// So many completions are remembered. What is older counts as other waiting.
+/// Number of completions that are remembered; older ones count as other waiting.
 const REMEMBERED: usize = 1 << 16;
 
 /// Purposes of a command.

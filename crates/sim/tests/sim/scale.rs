@@ -82,7 +82,7 @@ fn a_steady_stream_of_writes_is_synced_every_64_mib() {
     assert!(cost.io.journal_writes < 100, "{:?}", cost.io);
 }
 
-/// What each kind removes is checked where it is measured; how long it takes is not a matter for a test.
+/// Measuring checks what each kind removes; times are no matter for a test.
 #[test]
 fn each_kind_of_batch_removes_what_it_must() {
     let plan = cost::Plan { index_entries: 1 << 15, rounds: 2, blocks: 1 << 10, only: None };

@@ -21,11 +21,11 @@ use crate::api::Nanos;
 const TOLERANCE: i64 = 20_000;
 /// Missed by more, it counts twice.
 const MUCH: i64 = 100_000;
-/// So many misses in a row: offline. A large one counts 2.
+/// Misses in a row after which it goes offline; a large one counts 2.
 const MISSES: u8 = 3;
-/// So many good forecasts in a row: inline.
+/// Good forecasts in a row after which it goes inline.
 const FORECASTS: u8 = 5;
-/// So many measurements it stays offline at least.
+/// Least number of measurements for which it stays offline.
 const STAYS: u32 = 10;
 /// Greatest rate that clients may want, in percent of the rate that inline can do.
 const ROOM_PERCENT: u128 = 85;

@@ -16,7 +16,7 @@ pub const STRESS_GAP: Nanos = 3_000_000;
 const STRESSED_PERCENT: u64 = 90;
 /// The last request is no older.
 const RECENT: Nanos = 1_000_000_000;
-/// So many measurements in a row.
+/// Measurements in a row that change the mode.
 const IN_A_ROW: u8 = 3;
 
 /// Controller of the paper HIODS (sections 3.5 and 4.3), which switches between inline and offline deduplication after three measurements in a row for the

@@ -28,7 +28,7 @@ const CHOICES: [(&str, u64, Choice); 5] = [
     ("nearest of 11, at dispatch", 11, Choice::Dispatch),
 ];
 
-/// So many times as fast as the week.
+/// Factor of the pace, against that of the week.
 const PACES: [u64; 3] = [1, 10, 100];
 /// Places that retrieval knows, and the time at which it chooses; the first has none. No cache, no duplication.
 const WAYS: [(&str, Option<(Tracker, Choice)>); 5] = [

@@ -3,7 +3,7 @@
 /// In no list.
 const NOWHERE: u32 = u32::MAX;
 
-/// So many lists over the numbers from 0.
+/// N lists over the numbers from 0.
 #[derive(Clone, Debug)]
 pub struct Lists {
     /// Neighbours of each number, and then of the head of each list: towards the front, towards the back.

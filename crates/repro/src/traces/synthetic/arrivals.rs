@@ -12,7 +12,7 @@ pub(super) const DAY: Nanos = 86_400_000_000_000;
 /// Pauses are at least this: what is shorter is in a burst.
 const IDLE: f64 = 0.1;
 
-/// So much of it is planned: the rest is for bursts that last longer than foreseen.
+/// Part of the day that is planned: the rest is for bursts that last longer than foreseen.
 const FILL: f64 = 0.99;
 
 /// Of bursts, those after which nothing comes for long, where bursts as close as the sample's would be over before the day is.

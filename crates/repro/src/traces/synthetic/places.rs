@@ -15,7 +15,7 @@ const FAR_REMEMBERED: usize = 1 << 21;
 /// Classes of sizes by powers of two, up to 256 blocks.
 const CLASSES: usize = 9;
 
-/// So many earlier writes are tried for one that is right, before the next class is.
+/// Number of earlier writes that are tried for one that is right, before the next class is.
 const TRIES: usize = 8;
 
 /// Place and size of a write.

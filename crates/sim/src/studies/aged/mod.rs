@@ -28,7 +28,7 @@ const READERS: usize = 4;
 /// Writes under way.
 const WRITERS: usize = 32;
 const SECOND: Nanos = 1_000_000_000;
-/// So many of a hundred writes go to so many hundredths of the volume.
+/// Percentage of writes, and the percentage of the volume that they go to.
 const SKEW: (u64, u64) = (80, 20);
 /// Numbers of contents from here on are new.
 const FIRST_NUMBER: u32 = 1 << 28;

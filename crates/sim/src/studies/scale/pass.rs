@@ -143,7 +143,7 @@ pub struct Arguments {
     /// One block of so many holds what an earlier one does.
     #[arg(long, default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(2..))]
     doubled_one_in: u64,
-    /// So many of these follow each other, and where they come from, too.
+    /// Number of these that follow each other, as do their originals.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     run: u64,
     /// Share what splits no run: all of it where a run has a multiple of 256.

@@ -131,7 +131,7 @@ fn of_joined_writes_only_those_beyond_a_new_end_are_refused() {
     bench.audit();
 }
 
-/// What the simulator draws at random meets joined writes and digests that come ahead.
+/// Random runs of the simulator meet coalesced writes and digests that come ahead.
 #[test]
 fn the_swarm_joins_writes_and_looks_beside_what_it_finds() {
     let (mut joined, mut pages) = (0, 0);
