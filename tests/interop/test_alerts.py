@@ -104,7 +104,7 @@ def await_(holds):
 
 
 def fill(client, most, first=0):
-    """Writes so many MiB of data that nothing else has; how many there was room for."""
+    """Writes so many MiB of data that nothing else has; how many there was space for."""
     for number in range(most):
         try:
             client.pwrite(os.urandom(MIB), (first + number) * MIB)
@@ -190,7 +190,7 @@ class Alerts(unittest.TestCase):
             timeline.judge(pool.folder)
             pool.stop()
 
-    @fires("OnefoldNoRoom", "OnefoldNearlyFull")
+    @fires("OnefoldNoSpace", "OnefoldNearlyFull")
     def test_a_pool_that_is_full(self):
         timeline = Timeline(MINUTE)
         with overcommitted("64M") as pool:
@@ -200,7 +200,7 @@ class Alerts(unittest.TestCase):
             pool.settled()
             timeline.phase(scrape(pool), 10 * MINUTE)
             self.assertLess(fill(client, 200, 8), 200)
-            timeline.phase(scrape(pool), 10 * MINUTE, "OnefoldNearlyFull", "OnefoldNoRoom")
+            timeline.phase(scrape(pool), 10 * MINUTE, "OnefoldNearlyFull", "OnefoldNoSpace")
             client.trim(200 * MIB, 8 * MIB)
             client.flush()
             pool.settled()
@@ -208,7 +208,7 @@ class Alerts(unittest.TestCase):
             timeline.judge(pool.folder)
             pool.stop()
 
-    @fires("OnefoldNoRoom")
+    @fires("OnefoldNoSpace")
     def test_a_host_that_is_full(self):
         timeline = Timeline(MINUTE)
         with FaultyPool() as pool:
@@ -220,9 +220,9 @@ class Alerts(unittest.TestCase):
                 fill(client, 32)
                 client.flush()
             await_(lambda: pool.status()["host_full"])
-            timeline.phase(scrape(pool), 5 * MINUTE, "OnefoldNoRoom")
+            timeline.phase(scrape(pool), 5 * MINUTE, "OnefoldNoSpace")
             pool.plan()
-            # That there is room shows when somebody takes it.
+            # That there is space shows when somebody takes it.
             await_(lambda: fill(client, 1) == 1 and not pool.status()["host_full"])
             timeline.phase(scrape(pool), 5 * MINUTE)
             timeline.judge(pool.folder)

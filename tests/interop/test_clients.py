@@ -159,7 +159,7 @@ class Clients(unittest.TestCase):
                 "--fsync=64", "--verify_state_save=0", "--group_reporting", "--name=verify"]
         run("fio", *jobs)
 
-    def test_a_client_that_takes_no_replies_leaves_room_for_others(self):
+    def test_a_client_that_takes_no_replies_leaves_space_for_others(self):
         other = connect(self.pool)
         other.pwrite(os.urandom(8 << 20), 0)
         with raw_connection(self.pool) as deaf:
@@ -213,7 +213,7 @@ class LittleMemory(unittest.TestCase):
             # The others are served too.
             self.assertEqual(connect(self.pool).pread(BLOCK, 0), data[:BLOCK])
 
-    def test_who_sends_or_takes_next_to_nothing_makes_room(self):
+    def test_who_sends_or_takes_next_to_nothing_makes_space(self):
         """Writes that trickle in hold all buffers, and a reader takes its reply slowly; only the writers are ended."""
         client, slow = connect(self.pool), raw_connection(self.pool)
         client.pwrite(os.urandom(4 << 20), 0)

@@ -299,8 +299,8 @@ class Sockets(Case):
         runtime = {**os.environ, "XDG_RUNTIME_DIR": self.at("runtime")}
         paths = [self.at(deep, "pool"), os.path.join(deep, "relative"), "x" * 250,
                  os.path.join(os.fsencode(self.folder), odd), odd + b" relative", "-starts-with-a-dash"]
-        room = 102 - len(self.folder) - 1
-        paths += [self.at("n" * room), self.at("n" * (room + 1)), self.at("n" * (room + 3))]
+        space = 102 - len(self.folder) - 1
+        paths += [self.at("n" * space), self.at("n" * (space + 1)), self.at("n" * (space + 3))]
         for path in paths:
             with self.subTest(path=path):
                 name = ["--", path]

@@ -156,7 +156,7 @@ class Faults(unittest.TestCase):
                 with self.subTest(place=place, how=how), FaultyPool() as pool:
                     self.fails_for_good(pool, f"{place} {how} error=EIO")
 
-    def test_a_write_that_finds_no_room_is_made_again(self):
+    def test_a_write_that_finds_no_space_is_made_again(self):
         """As on a full copy-on-write file system: the pool was read-only for good. The first bytes of each write get through."""
         every, superblocks = f"write from={JOURNAL}", f"write {SUPERBLOCKS}"
         for rules in ((f"{every} every=2 short=512", f"{every} error=ENOSPC"), (f"{superblocks} error=EDQUOT",)):
@@ -164,9 +164,9 @@ class Faults(unittest.TestCase):
                 pool.start()
                 if "O_DIRECT" in pool.said():
                     self.skipTest("through the page cache nobody knows what such a write has lost")
-                self.finds_no_room(pool, rules)
+                self.finds_no_space(pool, rules)
 
-    def finds_no_room(self, pool, rules):
+    def finds_no_space(self, pool, rules):
         pool.write_for(0.3)
         client, other = pool.connect(), pool.connect("two")
         new = os.urandom(MIB)
@@ -310,7 +310,7 @@ class Faults(unittest.TestCase):
         pool.check()
 
     def test_space_that_cannot_be_reserved(self):
-        """For want of room, be it the disk, the quota or the limit on the size of files, new blocks are refused; another error is a failed write."""
+        """For want of space, be it the disk, the quota or the limit on the size of files, new blocks are refused; another error is a failed write."""
         for error, full in (("EDQUOT", True), ("ENOSPC", True), ("EFBIG", True), ("EIO", False)):
             with self.subTest(error=error), FaultyPool() as pool:
                 pool.plan(f"reserve error={error}")

@@ -19,7 +19,7 @@ CONTAINERS = DATA // (4 * MIB)
 
 
 class FlashPool(Pool):
-    """A pool with a volume of random bytes, more than memory holds, and a flash that has room for all of them."""
+    """A pool with a volume of random bytes, more than memory holds, and a flash that has space for all of them."""
 
     def __init__(self, size="256M"):
         super().__init__("256M")

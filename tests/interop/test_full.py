@@ -264,7 +264,7 @@ class Full(unittest.TestCase):
 
 @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/loop-control"), "loop devices need root")
 class CopyOnWrite(unittest.TestCase):
-    """Where what is overwritten goes to another place, a full file system has no room for the journal either.
+    """Where what is overwritten goes to another place, a full file system has no space for the journal either.
 
     The pool was read-only from there on, for good."""
 
@@ -288,7 +288,7 @@ class CopyOnWrite(unittest.TestCase):
                 time.sleep(0.1)
 
     def fill(self, name="ballast"):
-        """Takes all the room that there is."""
+        """Takes all the space that there is."""
         with open(os.path.join(self.folder, name), "w") as file:
             size = 64 * MIB
             while size >= BLOCK:
@@ -342,7 +342,7 @@ class CopyOnWrite(unittest.TestCase):
         self.assertIn("also for what overwrites something", pool.said())
         return client
 
-    def room_comes_back(self, client):
+    def space_comes_back(self, client):
         os.remove(os.path.join(self.folder, "ballast"))
         os.sync()
         deadline = time.time() + PATIENCE
@@ -351,17 +351,17 @@ class CopyOnWrite(unittest.TestCase):
                 return client.flush()
             except nbd.Error as error:
                 self.assertEqual(error.errnum, errno.ENOSPC)
-                self.assertLess(time.time(), deadline, "no room came back")
+                self.assertLess(time.time(), deadline, "no space came back")
 
     def goes_on_by_itself(self, pool):
         client = self.lives_through_a_full_host(pool)
         # It goes on by itself; the flush covers what those before it could not.
-        self.room_comes_back(client)
+        self.space_comes_back(client)
         pool.kill()
         pool.check()
         pool.serve("--memory", "64M", create=False)
         self.verify(pool, self.contents)
-        # Once more, and stopped while there is no room: what was flushed is there.
+        # Once more, and stopped while there is no space: what was flushed is there.
         client = self.lives_through_a_full_host_again(pool)
         self.assertEqual(pool.end(), 1)
         self.assertIn("what was not flushed may be lost", pool.said())
@@ -413,16 +413,16 @@ class CopyOnWrite(unittest.TestCase):
                 for command in waiting:
                     said = command.communicate(timeout=PATIENCE)[1]
                     self.assertIn("host file system is full", said)
-                    self.assertEqual(command.returncode, 0 if "in force, and durable when there is room" in said else 1, said)
+                    self.assertEqual(command.returncode, 0 if "in force, and durable when there is space" in said else 1, said)
                 done = onefold("status", pool.path, "--settle", check=False)
                 self.assertEqual(done.returncode, 1)
-                self.assertIn("waits for room", done.stderr)
+                self.assertIn("waits for space", done.stderr)
                 os.remove(os.path.join(self.folder, "ballast"))
                 os.sync()
                 # What was said to be in force is durable with the next command that is answered in the usual way.
                 deadline = time.time() + PATIENCE
                 while onefold("volume", "create", pool.path, f"last-{time.time()}", "--size", "4M").stderr:
-                    self.assertLess(time.time(), deadline, "no room came back")
+                    self.assertLess(time.time(), deadline, "no space came back")
                 del client
                 pool.kill()
                 pool.serve("--memory", "64M", create=False)
@@ -433,7 +433,7 @@ class CopyOnWrite(unittest.TestCase):
                 pool.check()
 
     def test_a_host_that_is_full_from_the_start_takes_commands_and_overwrites(self):
-        """Room for metadata is reserved when a pool is made and when it grows; the first checkpoint found none."""
+        """Space for metadata is reserved when a pool is made and when it grows; the first checkpoint found none."""
         with Pool("32M") as pool, self.host(pool, "320M", ("mkfs.ext4", "-q", "-F")):
             onefold("create", pool.path, "--capacity", "32M")
             onefold("grow", pool.path, "--capacity", "64M")
@@ -499,7 +499,7 @@ class LimitOnTheSizeOfFiles(unittest.TestCase):
             self.assertEqual((done.returncode, os.path.getsize(pool.path)), (1, size))
             self.assertIn("raise the limit on the size of files", done.stderr)
 
-    def test_what_can_be_raised_is_raised_and_what_comes_later_is_a_lack_of_room(self):
+    def test_what_can_be_raised_is_raised_and_what_comes_later_is_a_lack_of_space(self):
         with Pool("128M") as pool:
             self.limited(pool, f"{64 * MIB}:unlimited").serve("--memory", "64M")
             client = nbd.NBD()

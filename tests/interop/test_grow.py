@@ -176,7 +176,7 @@ class Grow(unittest.TestCase):
             self.assertIn(needed() - before, (12, 13))
 
     @unittest.skipUnless(os.geteuid() == 0, "mounting a small file system needs root")
-    def test_a_full_host_has_no_room_for_the_tables(self):
+    def test_a_full_host_has_no_space_for_the_tables(self):
         with Pool() as pool:
             folder = os.path.join(pool.folder, "small")
             os.mkdir(folder)
@@ -190,7 +190,7 @@ class Grow(unittest.TestCase):
                 run("dd", "if=/dev/zero", f"of={ballast}", "bs=4k", check=False)
                 done = onefold("grow", pool.path, "--capacity", "100G", check=False)
                 self.assertEqual(done.returncode, 1)
-                self.assertIn("no room", done.stderr)
+                self.assertIn("no space", done.stderr)
                 self.assertEqual(pool.status()["capacity_bytes"], 64 * MIB)
                 os.remove(ballast)
                 onefold("grow", pool.path, "--capacity", "100G")

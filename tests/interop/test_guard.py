@@ -249,7 +249,7 @@ class Guard(unittest.TestCase):
                 continue
             for arguments, is_taken in [([], False), (["--format", "raw"], kind in ("pool", "symbolic link", "hard link", "cache"))]:
                 done = onefold("import", targets.served.path, "image", targets.made[kind], *arguments, "--overwrite", check=False)
-                # There is no room for a pool in a pool; what is refused is refused before.
+                # There is no space for a pool in a pool; what is refused is refused before.
                 self.assertEqual("is a Onefold pool" in done.stderr or "is the flash cache" in done.stderr, not is_taken, (kind, done.stderr))
 
     def test_a_message_says_what_is_there_and_what_to_do(self):

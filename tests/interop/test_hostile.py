@@ -498,7 +498,7 @@ class Hostile(unittest.TestCase):
             client.sendall(command(READ, 0, 10))
             self.assertEqual(client.result(), 0)
             client.take(10)
-        self.assertTrue(half_open[0].is_closed(), "the oldest handshakes make room")
+        self.assertTrue(half_open[0].is_closed(), "the oldest handshakes make space")
         for client in idle:
             client.sendall(command(FLUSH, 0, 0))
             self.assertEqual(client.result(), 0)

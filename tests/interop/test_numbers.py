@@ -12,7 +12,7 @@ from server import BLOCK, ONEFOLD, Pool, onefold, run
 from test_clients import connect
 
 MIB = 1 << 20
-# Of 1 MiB each: more changes than 128 MiB of memory have room to replay.
+# Of 1 MiB each: more changes than 128 MiB of memory have space to replay.
 REQUESTS = 2000
 
 
@@ -186,7 +186,7 @@ class Edges(unittest.TestCase):
 
 
 class MemoryOfCommands(unittest.TestCase):
-    """A server with much memory was killed, and left more in its journal than 128 MiB have room for."""
+    """A server with much memory was killed, and left more in its journal than 128 MiB have space for."""
 
     def test_commands_take_what_a_killed_server_has_left_to_replay(self):
         with Pool("4G") as pool:

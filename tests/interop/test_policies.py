@@ -227,7 +227,7 @@ class Policies(unittest.TestCase):
             with self.subTest(policy=policy), Pool("64M").serve("--memory", "64M", "--policy", policy) as pool:
                 store, client, chance = Store(policy), connect(pool), random.Random(policy)
                 fresh = 1000
-                # No more than one container has room for.
+                # No more than one container has space for.
                 while len(store.content) < 900:
                     length, first = chance.choice([1, 1, 2, 3, 5, 8]), chance.randrange(60)
                     start = chance.randrange(1, 40)

@@ -39,7 +39,7 @@ class SparseVolume(unittest.TestCase):
                 written[offset] = os.urandom(BLOCK)
                 huge.pwrite(written[offset], offset)
             self.assertEqual(pool.status()["mode"], "normal")
-            # After a crash all of it is there, and what he gives back makes room again.
+            # After a crash all of it is there, and what he gives back makes space again.
             huge.flush()
             pool.kill()
             pool.serve("--memory", "64M", create=False)
@@ -127,7 +127,7 @@ class SparseVolume(unittest.TestCase):
             self.assertGreater(after["metadata_bytes"], before["metadata_bytes"])
             self.assertEqual((after["capacity_bytes"], after["refuses_new"]), (before["capacity_bytes"], ""))
             self.assertLess(after["data_percent"], 5)
-            self.assertIn("it gets more room for them", pool.said())
+            self.assertIn("it gets more space for them", pool.said())
             client.shutdown()
             pool.stop()
             pool.check()

@@ -34,7 +34,7 @@ class Status(unittest.TestCase):
             onefold("create", pool.path, "--capacity", "64M")
             said = text(pool)
             self.assertIn(f"{pool.path}: normal, not served\n", said)
-            self.assertRegex(said, r"capacity +64 MiB +0 % in use; room for maps and tables: \d+ %\n")
+            self.assertRegex(said, r"capacity +64 MiB +0 % in use; metadata space: \d+ %\n")
             self.assertRegex(said, r"saving +0\.0 %\n")
             self.assertIn("no volumes yet: make one with", said)
             self.assertLessEqual(len(said.splitlines()), 12, said)

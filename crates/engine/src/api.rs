@@ -172,7 +172,7 @@ pub enum Outcome<'a> {
 /// syncs in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoError {
-    /// The backing store has no room, or a quota is used up. Of a write: some of it may be there, and nothing else is lost.
+    /// The backing store has no space, or a quota is used up. Of a write: some of it may be there, and nothing else is lost.
     NoSpace,
     /// Anything else.
     Failed,
@@ -293,7 +293,7 @@ pub enum Command<'a> {
     /// Finish what is in flight, checkpoint, mark the pool as cleanly closed. Nothing is served afterwards.
     Close,
     /// Close without the checkpoint, or end a close that is under way without it: what was answered is made durable in the
-    /// journal, and that is all. Writes that wait for room are refused. A close that was waiting is answered, too.
+    /// journal, and that is all. Writes that wait for space are refused. A close that was waiting is answered, too.
     CloseEarly,
 }
 
@@ -441,15 +441,15 @@ pub enum ControlError {
     PlanInUse,
     /// The plan has more rows than one can have.
     PlanTooLong,
-    /// The pool's tables have no room for the change, after everything reclaimable has been reclaimed.
+    /// The pool's tables have no space for the change, after everything reclaimable has been reclaimed.
     NoSpace,
     /// The pool is read-only, or being closed.
     ReadOnly,
-    /// The host file system has no room for the tables of a larger pool. The pool is what it was.
-    NoRoom,
+    /// The host file system has no space for the tables of a larger pool. The pool is what it was.
+    NoHostSpace,
     /// The pool was closed without a checkpoint, because the host file system is full. Nothing is lost: the journal has it.
     HostFull,
-    /// The store has no room, neither for a checkpoint nor for the journal. What was not durable when the pool was closed may be lost.
+    /// The store has no space, neither for a checkpoint nor for the journal. What was not durable when the pool was closed may be lost.
     NotDurable,
     /// The pool was closed without a checkpoint, as it was asked to. Nothing is lost: the journal has it.
     NoCheckpoint,
@@ -484,7 +484,7 @@ pub enum OpenError {
         /// Byte offset of the I/O.
         offset: u64,
     },
-    /// The store has no room at this byte offset. An opening writes, but for one of a pool that was closed cleanly and is only read.
+    /// The store has no space at this byte offset. An opening writes, but for one of a pool that was closed cleanly and is only read.
     HostFull {
         /// Byte offset of the I/O.
         offset: u64,
@@ -498,10 +498,10 @@ pub enum OpenError {
     },
     /// A superblock was written by a program that knows more: its version or features are not known here.
     UnknownFormat,
-    /// There is more in the journal, or in the map buffer, than the memory has room for: the pool was last served with more.
+    /// There is more in the journal, or in the map buffer, than the memory has space for: the pool was last served with more.
     /// [`crate::Limits::replayable_entries`] tells what would do.
     TooLittleMemory {
-        /// Entries of the journal, or as many as take the room of the mappings.
+        /// Entries of the journal, or as many as take the space of the mappings.
         entries: u64,
     },
     /// Another has taken the pool over meanwhile.

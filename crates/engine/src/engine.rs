@@ -44,7 +44,7 @@ pub struct Engine {
     pub(crate) ready: VecDeque<RequestId>,
     /// Those whose work may be long, apart from them.
     pub(crate) time_slices: TimeSlices,
-    /// Writes that wait for room.
+    /// Writes that wait for space.
     pub(crate) blocked: VecDeque<RequestId>,
     /// Writes of `blocked` that are run again; empty at all other times.
     pub(crate) retried: VecDeque<RequestId>,
@@ -54,7 +54,7 @@ pub struct Engine {
     pub(crate) committing: VecDeque<(u64, RequestId)>,
     pub(crate) deciding: Deciding,
     pub(crate) recovery: Option<Box<Recovery>>,
-    /// Writes that found no room.
+    /// Writes that found no space.
     pub(crate) enospc: EnospcWrites,
     pub(crate) pending_commands: Vec<Pending>,
     /// Time at which a request last came or was answered.
@@ -232,9 +232,9 @@ impl Engine {
         self.pool.needs_pump = true;
     }
 
-    /// Returns true if the request table has room for another [`Event::Submit`] and the pool takes requests.
+    /// Returns true if the request table has space for another [`Event::Submit`] and the pool takes requests.
     pub fn can_submit(&self) -> bool {
-        self.requests.has_room() && matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit
+        self.requests.has_space() && matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit
     }
 
     /// Returns the segments of a read's answer, valid from [`Reply::Data`] to [`Event::Sent`].

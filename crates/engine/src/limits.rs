@@ -81,7 +81,7 @@ fn table(entries: u64, size: u64) -> u64 {
     (entries * 8).div_ceil(7).next_power_of_two() * (size + 1)
 }
 
-/// Returns the bytes of a hash table whose entries come and go: removed entries may take room until the table has doubled once.
+/// Returns the bytes of a hash table whose entries come and go: removed entries may take space until the table has doubled once.
 fn busy_table(entries: u64, size: u64) -> u64 {
     table(2 * entries, size)
 }
@@ -132,7 +132,7 @@ fn regions(entries: u64) -> u64 {
     (entries / 8).max(16)
 }
 
-/// Returns the bytes of the map buffer (its mappings, room for those of a delta, its list of fences) and of a checkpoint's work on those that it takes out
+/// Returns the bytes of the map buffer (its mappings, space for those of a delta, its list of fences) and of a checkpoint's work on those that it takes out
 /// (changes of counts, freed and pending slots, replaced pages, slots that are taken); 0 without mappings.
 fn map_buffer_bytes(count: u64, delta: u64) -> u64 {
     if count == 0 {
@@ -151,12 +151,12 @@ fn most_buffered(geometry: &Geometry, delta: u64) -> u64 {
     if 16 * leaves <= delta { 0 } else { (4 * leaves).min(MOST_BUFFERED) }
 }
 
-/// Returns the greatest number below `most` for which `bytes` fits into `room`.
-fn greatest(room: u64, most: u64, bytes: impl Fn(u64) -> u64) -> u64 {
+/// Returns the greatest number below `most` for which `bytes` fits into `space`.
+fn greatest(space: u64, most: u64, bytes: impl Fn(u64) -> u64) -> u64 {
     let (mut fits, mut too_many) = (0, most);
     while too_many - fits > 1 {
         let middle = fits + (too_many - fits) / 2;
-        if bytes(middle) <= room {
+        if bytes(middle) <= space {
             fits = middle;
         } else {
             too_many = middle;
@@ -289,7 +289,7 @@ impl Limits {
         (2 * u64::from(self.delta_entries)).max(4 * geometry.map_leaf_entries())
     }
 
-    /// Returns the number of places of the map buffer, with room for what a checkpoint adds before it takes mappings out; 0 without a map buffer.
+    /// Returns the number of places of the map buffer, with space for what a checkpoint adds before it takes mappings out; 0 without a map buffer.
     pub(crate) fn buffered_places(&self) -> usize {
         if self.map_buffer == 0 { 0 } else { self.map_buffer as usize + self.delta_entries as usize }
     }
@@ -321,8 +321,8 @@ impl Limits {
 
     /// Returns the most blocks, of `wanted`, that can have copies in scratch zones: their state gets a part of the memory that index and read cache share.
     pub(crate) fn popular(&self, geometry: &Geometry, wanted: u64) -> u64 {
-        let room = self.shared_bytes(geometry.block()) / POPULAR;
-        greatest(room, wanted + 1, |blocks| popular_bytes(blocks, geometry.slots_per_container))
+        let space = self.shared_bytes(geometry.block()) / POPULAR;
+        greatest(space, wanted + 1, |blocks| popular_bytes(blocks, geometry.slots_per_container))
     }
 
     /// Returns the most copies of shared blocks that a run of a plan makes before it walks all maps for their referrers (`jobs/relocate/`).
@@ -361,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Checks the memory of popular blocks: the table once had room for 76 of a pool of 50 GiB with 64 MiB of memory: an entry for each of their copies, and a
+    /// Checks the memory of popular blocks: the table once had space for 76 of a pool of 50 GiB with 64 MiB of memory: an entry for each of their copies, and a
     /// part of what deltas have.
     #[test]
     fn a_little_memory_knows_ten_thousand_popular_blocks() {

@@ -73,10 +73,10 @@ pub enum Mutant {
     CarriedRecord,
     /// A client's block that looks like a record travels in the journal, and the checksums of records have a seed that everybody knows.
     PublicSeed,
-    /// A write for which the host had no room counts as written.
+    /// A write for which the host had no space counts as written.
     ForgottenWrite,
-    /// The room that a checkpoint needs is counted without the interior pages of maps.
-    RoomCountedLow,
+    /// The space that a checkpoint needs is counted without the interior pages of maps.
+    SpaceCountedLow,
     /// A write that finds no metadata is refused, though the driver would grow the pool.
     UnawaitedGrowth,
     /// Superblocks are written without a look at who has the pool.
@@ -94,7 +94,7 @@ pub enum Mutant {
     /// The pass shares as many blocks between two syncs as it likes: recovery would have to verify all of them.
     EndlessChanges,
     /// The pass shares whether there is metadata for it or not.
-    ShareWithoutRoom,
+    ShareWithoutSpace,
     /// The containers that a pass writes into go to clients while its writes are on their way there.
     WorkspaceInUse,
     /// Records do not say which blocks were stored without a look for duplicates.

@@ -16,9 +16,9 @@ pub(crate) fn table_bytes<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S
     map.allocation_size() as u64
 }
 
-/// Returns the entries that a hash table has room for where nothing has been removed: seven of eight places. (The table's own capacity is less by removed
+/// Returns the entries that a hash table has space for where nothing has been removed: seven of eight places. (The table's own capacity is less by removed
 /// entries whose places are not free yet.)
-pub(crate) fn table_room<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S>) -> usize {
+pub(crate) fn table_space<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S>) -> usize {
     let place = core::mem::size_of::<(K, V)>() + 1;
     map.allocation_size() / place / 8 * 7
 }

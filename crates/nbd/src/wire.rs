@@ -96,7 +96,7 @@ pub const OPTION_EXTENDED_HEADERS: u32 = 11;
 pub const ALLOCATION_CONTEXT: &str = "base:allocation";
 /// The identifier of [`ALLOCATION_CONTEXT`] in replies to `SET_META_CONTEXT` and `BLOCK_STATUS`.
 pub const ALLOCATION_CONTEXT_ID: u32 = 1;
-/// Status bit 0 of `base:allocation`: the extent takes no room.
+/// Status bit 0 of `base:allocation`: the extent takes no space.
 pub const STATUS_HOLE: u32 = 1 << 0;
 /// Status bit 1 of `base:allocation`: the extent reads as zeroes.
 pub const STATUS_ZERO: u32 = 1 << 1;
@@ -176,7 +176,7 @@ pub enum ErrorCode {
     OutOfMemory = 12,
     /// `NBD_EINVAL`: malformed request, or a read beyond the end.
     Invalid = 22,
-    /// `NBD_ENOSPC`: no room, or a write beyond the end.
+    /// `NBD_ENOSPC`: no space, or a write beyond the end.
     NoSpace = 28,
     /// `NBD_EOVERFLOW`: only for reads that may not be fragmented.
     Overflow = 75,

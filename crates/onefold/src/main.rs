@@ -248,13 +248,13 @@ fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
             print(format_args!("{}\n", copy_on_write::SWITCHED));
         }
     }
-    note_of_room(&arguments.pool, geometry.total_bytes());
+    note_of_space(&arguments.pool, geometry.total_bytes());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says if a pool's file may become larger than its file system has room for.
-fn note_of_room(pool: &Path, total_bytes: u64) {
-    if let Some(note) = grow::short_of_room(pool, total_bytes) {
+/// Says if a pool's file may become larger than its file system has space for.
+fn note_of_space(pool: &Path, total_bytes: u64) {
+    if let Some(note) = grow::short_of_space(pool, total_bytes) {
         complain(format_args!("note: {note}"));
     }
 }
@@ -274,7 +274,7 @@ fn grow_pool(arguments: &GrowArgs) -> anyhow::Result<ExitCode> {
             print(format_args!("{rounded}\n"));
         }
     }
-    note_of_room(&arguments.target.pool, report.capacity_bytes.saturating_add(report.metadata_bytes));
+    note_of_space(&arguments.target.pool, report.capacity_bytes.saturating_add(report.metadata_bytes));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -62,20 +62,20 @@ const RECEIVES_AT_ONCE: u32 = 4;
 /// Most turns of the reactor in a row whose replies are held back to be sent together; they are held only while each turn submits requests and more have
 /// arrived.
 const REPLIES_TOGETHER: u32 = 8;
-/// Longest wait of a command for room on the host before the client gets an answer without, and the interval of the checks for it.
-const ROOM_NANOS: Nanos = 5_000_000_000;
-const ROOM_PERIOD: Nanos = 500_000_000;
+/// Longest wait of a command for space on the host before the client gets an answer without, and the interval of the checks for it.
+const SPACE_NANOS: Nanos = 5_000_000_000;
+const SPACE_PERIOD: Nanos = 500_000_000;
 /// Delay from an event to the look at the pool's figures.
 const WATCH_NANOS: Nanos = 200_000_000;
 
-/// Answer to the client of a command that could not be carried out for want of room.
-const WAITS_FOR_ROOM: &str = "the host file system is full: it waits for room, and is carried out when there is some";
+/// Answer to the client of a command that could not be carried out for want of space.
+const WAITS_FOR_SPACE: &str = "the host file system is full: it waits for space, and is carried out when there is some";
 
 /// Party that waits for the result of a command.
 enum Waiter {
     /// A client of the control socket.
     Client {
-        /// Channel of the answer; `None` once the client has been told that the command waits for room.
+        /// Channel of the answer; `None` once the client has been told that the command waits for space.
         reply: Option<Sender<Response>>,
         request: Box<Request>,
         since: Nanos,
@@ -172,8 +172,8 @@ pub struct Reactor {
     /// Watch over the figures while the pool is served, and the time of its next look.
     watch: Option<Watch>,
     watch_due: Option<Nanos>,
-    /// Time of the next look at commands that wait for room, while there are any.
-    room_due: Option<Nanos>,
+    /// Time of the next look at commands that wait for space, while there are any.
+    space_due: Option<Nanos>,
 }
 
 impl Reactor {
@@ -190,7 +190,7 @@ impl Reactor {
         let (limits, connections) = (division.limits, division.connections);
         if connections.most < wanted {
             let (most, memory) = (connections.most, size::show(memory));
-            info!("at most {most} clients at a time instead of {wanted}: {memory} of memory have no room for more");
+            info!("at most {most} clients at a time instead of {wanted}: {memory} of memory have no space for more");
         }
         let arena = arena(&limits, wanted as usize, serving)
             .with_context(|| format!("cannot get {} of memory", size::show(memory)))?;
@@ -240,7 +240,7 @@ impl Reactor {
             manager,
             watch: None,
             watch_due: None,
-            room_due: None,
+            space_due: None,
         })
     }
 
@@ -311,7 +311,7 @@ impl Reactor {
         let memory = if self.serving { served } else { memory::of_pool(engine.pool_memory()) };
         let mut report = Report::new(engine, memory, |volume| self.server.clients_of(volume));
         report.latency = LatencyReport::new(self.server.latencies());
-        report.host_full = self.watch.as_ref().is_some_and(Watch::host_lacks_room);
+        report.host_full = self.watch.as_ref().is_some_and(Watch::host_lacks_space);
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();
         report.tls = self.server.tls().to_string();
         report.ephemeral = self.ephemeral;
@@ -341,17 +341,17 @@ impl Reactor {
             if let Some(result) = self.finished.take() {
                 return Ok(result);
             }
-            if self.core.engine.lacks_room() {
+            if self.core.engine.lacks_space() {
                 return Ok(Err(ControlError::NotDurable));
             }
             let now = self.clock();
             let since = *held_back.get_or_insert(now);
             if !self.core.engine.holds_back_commands() {
                 held_back = None;
-            } else if now - since >= ROOM_NANOS {
+            } else if now - since >= SPACE_NANOS {
                 return Ok(Err(ControlError::NotDurable));
             }
-            self.turn(Some(Duration::from_nanos(ROOM_PERIOD)))?;
+            self.turn(Some(Duration::from_nanos(SPACE_PERIOD)))?;
         }
     }
 
@@ -380,7 +380,7 @@ impl Reactor {
         self.for_flash + self.profiles.memory
     }
 
-    /// Prepares what a command needs before the engine gets it: room for a growth, or a new division of the memory, which is only checked while the pool is not
+    /// Prepares what a command needs before the engine gets it: space for a growth, or a new division of the memory, which is only checked while the pool is not
     /// served.
     pub fn prepare(&mut self, command: &Command<'_>) -> anyhow::Result<()> {
         match *command {
@@ -606,8 +606,8 @@ impl Reactor {
             self.look();
         }
         self.answer_for_metadata();
-        if self.room_due.is_some_and(|due| due <= self.core.now) {
-            self.answer_for_room();
+        if self.space_due.is_some_and(|due| due <= self.core.now) {
+            self.answer_for_space();
         }
         Ok(())
     }
@@ -667,7 +667,7 @@ impl Reactor {
         }
         self.grow_unasked(&status);
         let (now, failure, host) = (self.core.now, self.disk.last_failure(), self.disk.host());
-        let host = Host { lacks_room: self.core.engine.lacks_room(), ..host };
+        let host = Host { lacks_space: self.core.engine.lacks_space(), ..host };
         self.watch_due = self.watch.as_mut().and_then(|watch| watch.look(now, &status, failure, host));
     }
 
@@ -677,7 +677,7 @@ impl Reactor {
 
     fn timeout(&self, limit: Option<Duration>) -> Option<Duration> {
         let flash = self.flash.next_look(self.clock());
-        let due = [self.core.engine.next_timer(), self.server.next_deadline(), self.watch_due, self.room_due, flash];
+        let due = [self.core.engine.next_timer(), self.server.next_deadline(), self.watch_due, self.space_due, flash];
         let due = due.into_iter().flatten().min();
         #[cfg(feature = "faults")]
         let due = [due, self.disk.next_look(self.clock())].into_iter().flatten().min();
@@ -783,30 +783,30 @@ impl Reactor {
         self.next_token += 1;
         self.core.now = self.clock();
         if matches!(waiter, Waiter::Client { .. }) {
-            self.room_due.get_or_insert(self.core.now + ROOM_PERIOD);
+            self.space_due.get_or_insert(self.core.now + SPACE_PERIOD);
         }
         self.waiters.insert(token, waiter);
         self.core.engine.handle(self.core.now, Event::Control { token, command });
         token
     }
 
-    /// Answers clients whose commands have waited for room on the host for long. What they asked for goes on.
-    fn answer_for_room(&mut self) {
+    /// Answers clients whose commands have waited for space on the host for long. What they asked for goes on.
+    fn answer_for_space(&mut self) {
         let now = self.core.now;
-        self.room_due = None;
+        self.space_due = None;
         let mut answers = Vec::new();
         for waiter in self.waiters.values_mut() {
             let Waiter::Client { reply: reply @ Some(_), request, since, .. } = waiter else { continue };
-            if now - *since >= ROOM_NANOS && self.core.engine.holds_back_commands() {
+            if now - *since >= SPACE_NANOS && self.core.engine.holds_back_commands() {
                 answers.extend(reply.take().map(|reply| (reply, command::is_in_force(request, &self.core.engine))));
             } else {
-                self.room_due = Some(now + ROOM_PERIOD);
+                self.space_due = Some(now + SPACE_PERIOD);
             }
         }
         for (reply, is_in_force) in answers {
             let response = match is_in_force {
                 true => Response::InForce(Box::new(self.report())),
-                false => Response::Failed(WAITS_FOR_ROOM.into()),
+                false => Response::Failed(WAITS_FOR_SPACE.into()),
             };
             // The client may be gone.
             let _ = reply.send(response);
@@ -887,7 +887,7 @@ impl Reactor {
     }
 }
 
-/// Maps the arena. A server gets addresses for as many buffers as the machine has room for.
+/// Maps the arena. A server gets addresses for as many buffers as the machine has space for.
 fn arena(limits: &Limits, connections: usize, serving: bool) -> std::io::Result<Arena> {
     let (buffers, least) = (limits.buffers as usize, limits.most_buffers(BLOCK as u64) as usize);
     let most = usize::try_from(memory::installed()).unwrap_or(usize::MAX) / BLOCK;

@@ -103,7 +103,7 @@ enum Command {
         /// Only this way to crash there.
         #[arg(long)]
         second_variant: Option<u64>,
-        /// The host has no room for some of the writes of the scenarios.
+        /// The host has no space for some of the writes of the scenarios.
         #[arg(long)]
         full_host: bool,
         /// Print everything that happens, to standard error.
@@ -229,7 +229,7 @@ enum Command {
     /// Cost of the exact pass in a large pool on a simulated SSD: reads, writes, memory. Fails if that is more than docs/timing.md states, or
     /// if something stays double.
     Pass(sim::studies::scale::pass::Arguments),
-    /// Latencies of a load on one volume while another one is discarded, in pools with room and in full ones on a simulated SSD.
+    /// Latencies of a load on one volume while another one is discarded, in pools with space and in full ones on a simulated SSD.
     /// Fails if the p99 of its latencies becomes more than twice what it was.
     Discard {
         /// Bytes that are discarded: a number with G or T.
@@ -437,7 +437,7 @@ fn run_soak(minutes: f64, threads: Option<usize>, from: Option<u64>, operations:
     };
     let from = from.unwrap_or_else(|| {
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        // Room for a thousand runs in a second, so that no two soaks have seeds in common.
+        // Space for a thousand runs in a second, so that no two soaks have seeds in common.
         clock.map_or(0, |time| time.as_secs() * 1000)
     });
     let stop = Arc::new(AtomicBool::new(false));
@@ -497,7 +497,7 @@ fn run_mutant(threads: usize) -> ExitCode {
     let caught = hunts.iter().filter(|hunted| hunted.catch.is_some()).count();
     let repaired = mutants::repair_of_what_was_counted_low();
     if let Err(violation) = &repaired {
-        println!("repair of what RoomCountedLow breaks: {violation}");
+        println!("repair of what SpaceCountedLow breaks: {violation}");
     }
     println!("mutants: {}, caught: {caught}", hunts.len());
     if caught == hunts.len() && repaired.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -70,7 +70,7 @@ pub enum RepairError {
     /// A newer version wrote one of the superblocks.
     UnknownFormat,
     /// The pages to be written need more metadata blocks than are free.
-    NoRoom {
+    NoSpace {
         /// Metadata blocks that are needed.
         needed: u64,
         /// Metadata blocks that are free.
@@ -83,7 +83,7 @@ impl fmt::Display for RepairError {
         match self {
             RepairError::NoSuperblock => f.write_str("none of its superblocks can be read"),
             RepairError::UnknownFormat => f.write_str("a newer version has written one of its superblocks"),
-            RepairError::NoRoom { needed, free } => {
+            RepairError::NoSpace { needed, free } => {
                 write!(f, "what has to be written needs {needed} blocks of metadata, and {free} are free")
             }
         }
@@ -197,7 +197,7 @@ pub fn plan_repair(
     medium: &mut Medium<'_>,
 ) -> Result<Repair, RepairError> {
     match plan_with(parameters, limits, data, false, medium) {
-        Err(RepairError::NoRoom { .. }) => plan_with(parameters, limits, data, true, medium),
+        Err(RepairError::NoSpace { .. }) => plan_with(parameters, limits, data, true, medium),
         planned => planned,
     }
 }
@@ -258,7 +258,7 @@ fn plan_with(
     planner.free = planner.guarded.iter().filter(|guarded| !**guarded).count() as u64;
     planner.rewrite(end);
     if planner.lacking > 0 {
-        return Err(RepairError::NoRoom { needed: planner.free + planner.lacking, free: planner.free });
+        return Err(RepairError::NoSpace { needed: planner.free + planner.lacking, free: planner.free });
     }
     Ok(planner.plan)
 }

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use crate::api::{Digest, VolumeId};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::locality_map::{Near, NearMap};
-use crate::sizes::{list_bytes, table_bytes, table_room};
+use crate::sizes::{list_bytes, table_bytes, table_space};
 
 /// A slot that points of a delta refer to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,8 +95,8 @@ impl Delta {
         }
     }
 
-    /// Returns the number of points, with their slots, that there is room for before a table would have to grow.
-    pub(crate) fn room(&self) -> usize {
+    /// Returns the number of points, with their slots, that there is space for before a table would have to grow.
+    pub(crate) fn space(&self) -> usize {
         (self.points.capacity() - self.points.len()).min(self.slots.capacity() - self.slots.len())
     }
 
@@ -257,8 +257,8 @@ impl Delta {
 
     /// Returns true if its tables are as large as they should be for `entries` entries.
     pub(crate) fn fits(&self, entries: usize) -> bool {
-        let fits = |room: usize| (entries..=2 * entries.max(16)).contains(&room);
-        fits(table_room(&self.points)) && fits(table_room(&self.slots))
+        let fits = |space: usize| (entries..=2 * entries.max(16)).contains(&space);
+        fits(table_space(&self.points)) && fits(table_space(&self.slots))
     }
 
     /// Returns true if it has no mappings and no slots.
@@ -283,7 +283,7 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    /// Guards against an endless resize: an entry removed among neighbours takes room in a hash table, which then says that it has less room than it was made
+    /// Guards against an endless resize: an entry removed among neighbours takes space in a hash table, which then says that it has less space than it was made
     /// with: a server that came to a new size by then said for ever that it was still coming to it.
     #[test]
     fn a_table_fits_whatever_was_removed_from_it() {
@@ -294,7 +294,7 @@ mod tests {
             }
             delta.clear(Key(0), Key(entries as u64), &mut vec![]);
             (0..entries as u64).for_each(|slot| delta.forget(Slot(slot)));
-            assert!(delta.points.is_empty() && delta.points.capacity() < table_room(&delta.points));
+            assert!(delta.points.is_empty() && delta.points.capacity() < table_space(&delta.points));
             assert!(delta.fits(entries) && !delta.fits(4 * entries) && !delta.fits(entries / 4), "{entries}");
         }
     }

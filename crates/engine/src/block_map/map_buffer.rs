@@ -173,7 +173,7 @@ impl MapBuffer {
 
     // ---- the pass ----
 
-    /// Makes room for `places` mappings: for more at once, for fewer if that can be done without a pass.
+    /// Makes space for `places` mappings: for more at once, for fewer if that can be done without a pass.
     pub(crate) fn fit(&mut self, places: usize) {
         let used = self.places.len() - self.gap.len();
         let is_behind = self.gap.end == self.places.len();
@@ -197,7 +197,7 @@ impl MapBuffer {
         self.fences.shrink_to_fit();
     }
 
-    /// Takes a step of the pass; false when it is done. New mappings are in `points`, in order, none of them in one of `leaves` that flush. There is room for
+    /// Takes a step of the pass; false when it is done. New mappings are in `points`, in order, none of them in one of `leaves` that flush. There is space for
     /// all of them.
     pub(crate) fn step(
         &mut self,
@@ -261,7 +261,7 @@ impl MapBuffer {
                 pass.note_removed(Key(place[0]), most_removed);
                 continue;
             }
-            assert!(self.gap.start < self.gap.end, "room was made before");
+            assert!(self.gap.start < self.gap.end, "space was made before");
             self.places[self.gap.start] = place;
             if self.gap.start.is_multiple_of(FENCED) {
                 self.fences[self.gap.start / FENCED] = place[0];

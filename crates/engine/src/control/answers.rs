@@ -99,8 +99,8 @@ impl Engine {
     }
 
     /// Returns the bytes that replicas may take in a server with these limits, and the number of popular blocks that get copies there.
-    pub fn replicas_room(&self, limits: &Limits) -> (u64, u64) {
-        self.pool.replicas_room(limits)
+    pub fn replicas_space(&self, limits: &Limits) -> (u64, u64) {
+        self.pool.replicas_space(limits)
     }
 
     /// Figures of the index on disk.
@@ -123,7 +123,7 @@ impl Engine {
         self.pool.failure == Some(Failure::TakenOver)
     }
 
-    /// Returns the most pages that a checkpoint has taken beyond those counted before it took any: 0, or writes were let in that the pool may have no room for.
+    /// Returns the most pages that a checkpoint has taken beyond those counted before it took any: 0, or writes were let in that the pool may have no space for.
     pub fn pages_beyond_promise(&self) -> u64 {
         self.pool.pages_beyond_promise()
     }

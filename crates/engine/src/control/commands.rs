@@ -23,7 +23,7 @@ enum What {
         capacity: u64,
         metadata: u64,
     },
-    /// Waits for room.
+    /// Waits for space.
     Change(VolumeChange),
     /// Done when this record is durable.
     Record {
@@ -61,7 +61,7 @@ impl Engine {
             }
             Command::Settle if self.pool.read_only || self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Settle => {
-                // What found no room before may find some now.
+                // What found no space before may find some now.
                 self.pool.flush_is_stuck = false;
                 Ok(What::Settle)
             }
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// Makes a change as soon as there is room for it; then its record has to become durable. Returns `None` while the command waits.
+    /// Makes a change as soon as there is space for it; then its record has to become durable. Returns `None` while the command waits.
     fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
         match self.pool.change_volume(change, self.has_clears_left()) {
             Ok(Some(sequence)) => {
@@ -119,7 +119,7 @@ impl Engine {
                 self.pool.needs_pump = true;
                 None
             }
-            // The checkpoint that makes room has been asked for.
+            // The checkpoint that makes space has been asked for.
             Ok(None) => None,
             Err(error) => Some(Err(error)),
         }
@@ -185,7 +185,7 @@ impl Engine {
             self.pool.phase = Phase::Closed;
             return Some(Ok(()));
         }
-        if let Some(error) = self.close_without_room() {
+        if let Some(error) = self.close_without_space() {
             self.pool.phase = Phase::Closed;
             return Some(Err(error));
         }
@@ -204,7 +204,7 @@ impl Engine {
             && self.pool.journal.last() <= self.pool.journal.durable
             && self.pool.metadata.io.in_flight() == 0
         {
-            // The checkpoint finds no room on the host. The journal has everything that it would hold.
+            // The checkpoint finds no space on the host. The journal has everything that it would hold.
             self.pool.phase = Phase::Closed;
             return Some(Err(ControlError::HostFull));
         }
@@ -221,8 +221,8 @@ impl Engine {
         Some(Ok(()))
     }
 
-    /// Fails all commands but closes when a pool that is being closed finds no room: their changes may or may not be there when it is opened next.
-    pub(crate) fn fail_commands_for_room(&mut self) {
+    /// Fails all commands but closes when a pool that is being closed finds no space: their changes may or may not be there when it is opened next.
+    pub(crate) fn fail_commands_for_space(&mut self) {
         let Engine { pool: Pool { metadata, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
             let stays = matches!(pending.what, What::Close { .. });

@@ -1,8 +1,8 @@
-//! What happens when the pool can no longer be written safely: a write, a sync or a reservation failed (not for want of room), a page that a checkpoint needs is
+//! What happens when the pool can no longer be written safely: a write, a sync or a reservation failed (not for want of space), a page that a checkpoint needs is
 //! damaged, or the tables contradict each other.
 //!
 //! ```text
-//! at once    the pool is read-only: what waits for a record or for room is answered with an error, and so is every flush
+//! at once    the pool is read-only: what waits for a record or for space is answered with an error, and so is every flush
 //! Wait       until no superblock of a checkpoint is on its way
 //! Look       until it is certain that nobody else has the pool (owner.rs)
 //! First      a superblock that says so, to the first place; then a sync
@@ -10,7 +10,7 @@
 //! Done       nothing is written any more
 //! ```
 //!
-//! A failure is never retried: what a failed sync left is unknown. (A lack of room is no failure: `enospc.rs`.) The superblock of a failed pool has the state of the newest one
+//! A failure is never retried: what a failed sync left is unknown. (A lack of space is no failure: `enospc.rs`.) The superblock of a failed pool has the state of the newest one
 //! that is durable in both places, under a later epoch; it takes the places of others than that newest one, one place after the other, so that
 //! there is always one that is whole. Where it cannot be written either, the pool is opened next as after a crash.
 //!

@@ -38,7 +38,7 @@ impl Engine {
         }
         let is_over = !self.pool.delta.fits(entries) || self.pool.has_too_much_buffered();
         self.pool.want_checkpoint |= is_over && self.pool.phase == Phase::Serving;
-        self.pool.review_room();
+        self.pool.review_space();
         self.pool.needs_pump = true;
     }
 

@@ -1,4 +1,4 @@
-//! Group commit, and the room that writes need: when records are closed and synced, when writes wait.
+//! Group commit, and the space that writes need: when records are closed and synced, when writes wait.
 //!
 //! Flushes and FUA writes wait for their record to be durable. While a sync is in flight those that come collect in the
 //! open record; when it is done the record is closed, written and synced as one group. A small group carries its blocks
@@ -21,7 +21,7 @@ use crate::metadata::tree::{Missing, Place, locate};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::metadata_reservation::{Asked, MetadataUser};
-use crate::pool::metadata_reservation::{Cleared, Room};
+use crate::pool::metadata_reservation::{Availability, Cleared};
 use crate::pool::records::are_enough;
 use crate::pool::state::{Facts, Phase};
 use crate::requests::request::{Block, Kind, Stage};
@@ -163,19 +163,19 @@ impl Engine {
         self.pool.mutant(Mutant::CarriedRecord) || self.pool.mutant(Mutant::PublicSeed)
     }
 
-    // ---- room ----
+    // ---- space ----
 
-    /// Lets a write wait for room, in order.
+    /// Lets a write wait for space, in order.
     pub(crate) fn block(&mut self, id: RequestId) {
         if self.pool.closes_early {
-            // Room comes with a checkpoint, and there will be none.
+            // Space comes with a checkpoint, and there will be none.
             return self.fail_request(id, Error::ShuttingDown);
         }
         self.requests.get_mut(id).stage = Stage::Admit;
         self.blocked.push_back(id);
     }
 
-    /// Admits a write if record, ring, delta and metadata have room for it; if not, it waits, or fails where there will be none.
+    /// Admits a write if record, ring, delta and metadata have space for it; if not, it waits, or fails where there will be none.
     pub(crate) fn admit(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
         let more = request.blocks.len() - request.unchanged + 1;
@@ -192,10 +192,10 @@ impl Engine {
                 None => return false,
             }
         }
-        match self.pool.room_where(&asked, fits, self.has_clears_left()) {
-            Room::Enough => return true,
-            Room::Later => self.block(id),
-            Room::Never => self.find_no_space(id, fits),
+        match self.pool.space_where(&asked, fits, self.has_clears_left()) {
+            Availability::Now => return true,
+            Availability::Later => self.block(id),
+            Availability::Never => self.find_no_space(id, fits),
         }
         false
     }
@@ -212,7 +212,7 @@ impl Engine {
         self.fail_request(id, Error::NoSpace);
     }
 
-    /// Returns the room that a write of some blocks in a row asks for.
+    /// Returns the space that a write of some blocks in a row asks for.
     fn asked_by_write(&self, id: RequestId, changes: usize) -> Asked {
         let is_changed = |block: &&Block| !block.unchanged;
         let blocks = &self.requests.get(id).blocks;
@@ -281,7 +281,7 @@ impl Engine {
         let begins = self.requests.get(id).waits_since.is_none();
         let since = *self.requests.get_mut(id).waits_since.get_or_insert(done);
         if begins {
-            // The host may have room again: ask once more, for each write that runs short.
+            // The host may have space again: ask once more, for each write that runs short.
             self.pool.host_full = false;
         }
         let can_reserve = !kept && self.pool.may_reserve();
@@ -349,7 +349,7 @@ impl Engine {
         (self.requests.get(id).waiting == 0).then_some(new > 0 && free < new + spare)
     }
 
-    /// Retries the writes that wait for room, in order, until one still has to wait.
+    /// Retries the writes that wait for space, in order, until one still has to wait.
     #[inline]
     pub(crate) fn retry_blocked(&mut self) {
         if !self.blocked.is_empty() {

@@ -1,5 +1,5 @@
 //! I/O that is done: each goes to whom it was for. What has failed is judged here where it is the same for all: a write of metadata
-//! must succeed in the end, a reservation may find no room, a page must be what its pointer says.
+//! must succeed in the end, a reservation may find no space, a page must be what its pointer says.
 
 use crate::api::Failure;
 use crate::api::*;
@@ -14,7 +14,7 @@ use crate::space::RESERVE_CONTAINERS;
 impl Engine {
     /// Dispatches the completion of an I/O by its purpose, unless it is kept to be made again.
     pub(crate) fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
-        if (result.is_err() || self.enospc.is_on()) && self.keep_for_room(io, result) {
+        if (result.is_err() || self.enospc.is_on()) && self.keep_for_space(io, result) {
             return;
         }
         if self.pool.device().has_heads {
@@ -65,7 +65,7 @@ impl Engine {
                     self.pool.keep_zones(from);
                     self.pool.reserve_at_once = RESERVE_CONTAINERS;
                 } else if self.pool.reserve_at_once > 1 {
-                    // Next time for one: there may be room for less.
+                    // Next time for one: there may be space for less.
                     self.pool.reserve_at_once = 1;
                 } else {
                     self.pool.host_full = true;
@@ -96,7 +96,7 @@ impl Engine {
         self.pool.metadata.io.recycle(io, segments);
     }
 
-    /// Fails the pool, which becomes read-only, if a write did not succeed; true if it did. (One that found no room is made again before it comes here.)
+    /// Fails the pool, which becomes read-only, if a write did not succeed; true if it did. (One that found no space is made again before it comes here.)
     pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
         if result.is_err() {
             self.fail_pool(Failure::Write);
@@ -104,7 +104,7 @@ impl Engine {
         result.is_ok()
     }
 
-    /// Checks a reservation: lack of room may pass; one that fails otherwise counts as a failed write.
+    /// Checks a reservation: lack of space may pass; one that fails otherwise counts as a failed write.
     fn check_reserved(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
         match result {
             Err(IoError::NoSpace) => false,

@@ -1,7 +1,7 @@
 //! Writes that the store refused for want of space (ENOSPC): a copy-on-write file system that is full, or a thin device, needs new space for what
 //! overwrites a block, too.
 //!
-//! Nothing is lost by such a write, so it is no failure of the pool. It is kept, and made again as a whole until there is room. For
+//! Nothing is lost by such a write, so it is no failure of the pool. It is kept, and made again as a whole until there is space. For
 //! everyone else it is still in flight: its buffers and pages stay, its record is not complete, the checkpoint waits for it,
 //! and nothing else is written to its place. So no order changes.
 //!
@@ -12,12 +12,12 @@
 //! ```
 //!
 //! When a round ends and a write has been kept for [`PATIENCE`], those who wait are told: flushes and FUA writes whose records got
-//! no nearer to the store in this round, and all writes that wait for room, fail with [`Error::NoSpace`]. From then on new writes,
+//! no nearer to the store in this round, and all writes that wait for space, fail with [`Error::NoSpace`]. From then on new writes,
 //! zeroes and trims fail at once, so that memory does not fill with what cannot be stored. Flushes ask the store
 //! again: each waits for the end of a round. Reads go on. When all that was kept is written, everything is as before, and the next flush covers
 //! all that had been answered.
 //!
-//! Kept are the writes that must succeed: slots, records, pages, superblocks. A repair in place that finds no room is a repair that
+//! Kept are the writes that must succeed: slots, records, pages, superblocks. A repair in place that finds no space is a repair that
 //! failed. What happens while a pool is opened, or has failed, is not kept either.
 
 use alloc::vec::Vec;
@@ -36,7 +36,7 @@ const PAUSE: Nanos = 250_000_000;
 /// Nanoseconds for which a write is made again before changes and flushes fail.
 const PATIENCE: Nanos = 2_000_000_000;
 
-/// A write that waits for room.
+/// A write that waits for space.
 #[derive(Clone, Copy)]
 struct RefusedWrite {
     io: IoId,
@@ -52,7 +52,7 @@ enum Round {
     Trying,
 }
 
-/// The writes that wait for room.
+/// The writes that wait for space.
 #[derive(Default)]
 pub(crate) struct EnospcWrites {
     round: Round,
@@ -62,12 +62,12 @@ pub(crate) struct EnospcWrites {
     tried: Vec<RefusedWrite>,
     /// The last record that was complete when the round before ended.
     complete: u64,
-    /// A write has found no room for so long that changes are refused.
+    /// A write has found no space for so long that changes are refused.
     pub(crate) refuses: bool,
 }
 
 impl EnospcWrites {
-    /// Returns true if any write waits for room.
+    /// Returns true if any write waits for space.
     pub(crate) fn is_on(&self) -> bool {
         self.round != Round::Idle
     }
@@ -84,33 +84,33 @@ impl EnospcWrites {
 }
 
 impl Engine {
-    /// Returns true if writes wait for room on the store.
-    pub fn waits_for_room(&self) -> bool {
+    /// Returns true if writes wait for space on the store.
+    pub fn waits_for_host_space(&self) -> bool {
         self.enospc.is_on()
     }
 
-    /// Returns true if writes have waited for room for so long that changes and flushes fail.
-    pub fn lacks_room(&self) -> bool {
+    /// Returns true if writes have waited for space for so long that changes and flushes fail.
+    pub fn lacks_space(&self) -> bool {
         self.enospc.refuses
     }
 
-    /// Returns whether the host's lack of room may be what keeps commands from becoming durable.
+    /// Returns whether the host's lack of space may be what keeps commands from becoming durable.
     pub fn holds_back_commands(&self) -> bool {
         self.enospc.is_on() || self.pool.metadata_full
     }
 
-    /// Returns true if this write waits for room, or is being made again because it did.
+    /// Returns true if this write waits for space, or is being made again because it did.
     pub fn keeps(&self, io: IoId) -> bool {
         self.enospc.kept.iter().chain(&self.enospc.tried).any(|kept| kept.io == io)
     }
 
-    /// Returns true if a request of this kind is refused, since it would need room that the store does not have.
-    pub(crate) fn is_refused_for_room(&self, kind: Kind) -> bool {
+    /// Returns true if a request of this kind is refused, since it would need space that the store does not have.
+    pub(crate) fn is_refused_for_space(&self, kind: Kind) -> bool {
         self.enospc.refuses && matches!(kind, Kind::Write | Kind::Clear)
     }
 
-    /// Keeps an I/O that has come back for want of room, to be made again; false if it is not such a one.
-    pub(crate) fn keep_for_room(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) -> bool {
+    /// Keeps an I/O that has come back for want of space, to be made again; false if it is not such a one.
+    pub(crate) fn keep_for_space(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) -> bool {
         let tried = &mut self.enospc.tried;
         let before = tried.iter().position(|kept| kept.io == io).map(|at| tried.swap_remove(at));
         let must_succeed = matches!(
@@ -156,7 +156,7 @@ impl Engine {
 
     fn end_round(&mut self) {
         let Some(since) = self.enospc.kept.iter().map(|kept| kept.since).min() else {
-            // There is room again.
+            // There is space again.
             self.enospc = EnospcWrites::default();
             self.pool.host_full = false;
             return;
@@ -182,18 +182,18 @@ impl Engine {
             self.fail_request(id, Error::NoSpace);
         }
         if self.pool.phase == Phase::Closing {
-            self.fail_commands_for_room();
+            self.fail_commands_for_space();
         }
     }
 
-    /// Returns true if nothing is under way that a pool which is being closed could wait for: only room.
-    fn only_lacks_room(&self) -> bool {
+    /// Returns true if nothing is under way that a pool which is being closed could wait for: only space.
+    fn only_lacks_space(&self) -> bool {
         self.enospc.refuses && self.pool.metadata.io.in_flight() == self.enospc.kept.len()
     }
 
-    /// Ends a close that finds no room with an error, when there is nothing else to wait for.
-    pub(crate) fn close_without_room(&mut self) -> Option<ControlError> {
-        if !self.only_lacks_room() {
+    /// Ends a close that finds no space with an error, when there is nothing else to wait for.
+    pub(crate) fn close_without_space(&mut self) -> Option<ControlError> {
+        if !self.only_lacks_space() {
             return None;
         }
         self.enospc = EnospcWrites::default();

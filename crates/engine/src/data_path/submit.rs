@@ -69,7 +69,7 @@ impl Engine {
         if self.pool.read_only && matches!(kind, Kind::Write | Kind::Clear) {
             return Some(Error::ReadOnly);
         }
-        self.is_refused_for_room(kind).then_some(Error::NoSpace)
+        self.is_refused_for_space(kind).then_some(Error::NoSpace)
     }
 
     /// Returns the error of a request that cannot be done, or not any more: volumes go, shrink and become read-only while requests wait.
@@ -102,7 +102,7 @@ impl Engine {
             return self.fail_request(id, error);
         }
         match request.kind {
-            kind if self.is_refused_for_room(kind) => self.fail_request(id, Error::NoSpace),
+            kind if self.is_refused_for_space(kind) => self.fail_request(id, Error::NoSpace),
             Kind::Read => self.run_read(id),
             Kind::Write | Kind::Clear => self.run_write(id),
             Kind::Flush => self.run_flush(id),

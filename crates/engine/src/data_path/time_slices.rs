@@ -34,7 +34,7 @@ pub(crate) struct TimeSlices {
     left: u64,
     /// Steps taken so far.
     taken: u64,
-    /// A clear that has waited for room waits for the next turn.
+    /// A clear that has waited for space waits for the next turn.
     wanted: bool,
     /// Bytes of the longest read or clear that is not long.
     short: u64,
@@ -159,13 +159,13 @@ impl Engine {
         (start, Key(if stop - stop % leaf > start.0 { stop - stop % leaf } else { stop }))
     }
 
-    /// Clears a part of what is long, for which there is room, if something is left for later: then it goes on with its next turn.
+    /// Clears a part of what is long, for which there is space, if something is left for later: then it goes on with its next turn.
     pub(crate) fn clears_in_parts(&mut self, id: RequestId) -> bool {
         if self.requests.get(id).kind != Kind::Clear || !self.is_long(id) {
             return false;
         }
         if self.time_slices.left == 0 && !self.pool.mutant(Mutant::EndlessTurn) {
-            // Room has come, and the turn is over. It keeps its place.
+            // Space has come, and the turn is over. It keeps its place.
             self.time_slices.wanted = true;
             self.block(id);
             return true;

@@ -68,7 +68,7 @@ impl Engine {
         }
         let (has_begun, needs_space) = (self.requests.get(id).cleared > 0, self.changes_something(id));
         if needs_space && !self.blocked.is_empty() && !has_begun && !self.may_overtake(id) {
-            // Others wait for room already: first come, first served.
+            // Others wait for space already: first come, first served.
             return self.block(id);
         }
         if needs_space && !self.admit(id) {

@@ -118,7 +118,7 @@ impl Index {
     pub(crate) fn can_become(&self, size: Size, slots: u64, tag_bits: u32) -> bool {
         let new = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
         let same = (new.chunk_bits, new.slot_bits, new.tag_bits) == (self.chunk_bits, self.slot_bits, self.tag_bits);
-        // Its smallest table must leave room to divide: at most about twice what a new one would have.
+        // Its smallest table must leave space to divide: at most about twice what a new one would have.
         let fits = size.entries / self.chunk_entries() >= self.least_chunks() && self.base_bits <= new.base_bits + 1;
         same && fits && (self.proves() || !new.proves())
     }
@@ -222,7 +222,7 @@ impl Index {
         tag >> (half as u32 * self.second_at) << self.base_bits
     }
 
-    /// Makes room for the numbers of a pool that has `slots` slots by now. Where these take more bits, entries give up bits of their tags.
+    /// Makes space for the numbers of a pool that has `slots` slots by now. Where these take more bits, entries give up bits of their tags.
     pub(crate) fn widen(&mut self, slots: u64) {
         let slot_bits = 64 - slots.leading_zeros();
         if slot_bits == self.slot_bits {
@@ -452,7 +452,7 @@ impl Index {
         }
     }
 
-    /// Returns the number of entries that the table has room for.
+    /// Returns the number of entries that the table has space for.
     pub(crate) fn capacity(&self) -> u64 {
         self.entries.len() as u64
     }

@@ -332,7 +332,7 @@ impl Admission {
         self.free.retain(|&place| places[place as usize].container.is_none());
     }
 
-    /// Makes room for the counts of a pool that has `containers` containers by now.
+    /// Makes space for the counts of a pool that has `containers` containers by now.
     pub(crate) fn grow(&mut self, containers: u32) {
         self.heats.resize(containers as usize, Heat::default());
     }

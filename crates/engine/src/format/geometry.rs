@@ -507,7 +507,7 @@ impl Geometry {
         self.block() / 8
     }
 
-    /// Returns the block that names the pool's owner, where there is room for one: everywhere but in some pools of tests.
+    /// Returns the block that names the pool's owner, where there is space for one: everywhere but in some pools of tests.
     pub fn owner_block(&self) -> Option<u64> {
         (self.place_b > 2).then_some(2)
     }

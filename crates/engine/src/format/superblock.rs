@@ -691,7 +691,7 @@ mod tests {
         assert!(refused(&|block| put_u32(block, FLASH_POLICY_AT, 1)));
         assert!(refused(&|block| put_u16(block, 172, 0)));
         assert!(refused(&|block| put_u32(block, 180, 289)));
-        // The pool has room for 864 buckets and 1735 leaves of summaries, and without buckets there is no page.
+        // The pool has space for 864 buckets and 1735 leaves of summaries, and without buckets there is no page.
         assert!(!refused(&|block| put_u32(block, DISK_INDEX_AT, 864)));
         assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, 865)));
         assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, u32::MAX)));

@@ -258,7 +258,7 @@ impl ReadGhosts {
     pub(crate) fn touch(&mut self, slot: Slot, lru: bool) -> Option<(Hits, usize)> {
         let key = GhostKey::of_slot(slot);
         let again = self.again.remove(key).map(|segment| (Hits::ReadAgain, segment));
-        // What is used for the second time is in front of what was used once: that needs room for both.
+        // What is used for the second time is in front of what was used once: that needs space for both.
         let found = again.or_else(|| {
             let once = if lru { self.once.remove(key) } else { self.once.touch(key) };
             once.map(|segment| (Hits::ReadOnce, segment))

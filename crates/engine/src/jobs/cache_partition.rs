@@ -61,7 +61,7 @@ pub struct CacheStatus {
     pub shared_bytes: u64,
     /// Bytes of the index.
     pub index_bytes: u64,
-    /// Number of entries that the index has room for.
+    /// Number of entries that the index has space for.
     pub index_entries: u64,
     /// Bytes of the buffers of the read cache (and of reads under way).
     pub read_bytes: u64,
@@ -366,8 +366,8 @@ impl CachePartition {
             self.set_read_buffers(pool, reads);
         }
         if near > chunks {
-            let room = pool.limits.write_buffers + pool.read_buffers_beside(near);
-            if pool.buffers.numbers() > room {
+            let space = pool.limits.write_buffers + pool.read_buffers_beside(near);
+            if pool.buffers.numbers() > space {
                 // The step after this one comes when these have been released.
                 return;
             }

@@ -31,7 +31,7 @@ pub(crate) struct CacheWarmup {
     /// Blocks on their way: their buffers and digests. The place is the part of the work that their I/O names.
     reads: [Option<(Slot, BufferId, Digest)>; AT_ONCE],
     in_flight: usize,
-    /// True while the boundary is moving: there may be no room yet.
+    /// True while the boundary is moving: there may be no space yet.
     is_held_back: bool,
     /// Number of blocks that have come.
     pub(super) fetched_blocks: u64,

@@ -1,10 +1,10 @@
 //! How many changes a job makes before it waits: for a sync, so that recovery stays short; for a checkpoint, so that background work does
-//! not press the foreground; for room.
+//! not press the foreground; for space.
 
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::metadata_reservation::{Asked, Room};
+use crate::pool::metadata_reservation::{Asked, Availability};
 use crate::pool::state::Facts;
 
 /// Changes between two syncs: recovery verifies each of them.
@@ -21,7 +21,7 @@ pub(super) enum ChangesStop {
     /// The step goes on after a checkpoint or a sync.
     Waits,
     /// There is no metadata for it, and there will not be.
-    NoRoom,
+    NoSpace,
 }
 
 impl From<Missing> for ChangesStop {
@@ -84,7 +84,7 @@ impl Changes {
         self.waits_since = None;
     }
 
-    /// Admits N changes, which ask for this room, together, and counts them. Returns an error if they must wait, or have no room.
+    /// Admits N changes, which ask for this space, together, and counts them. Returns an error if they must wait, or have no space.
     pub(super) fn admit(
         &mut self,
         pool: &mut Pool,
@@ -103,24 +103,24 @@ impl Changes {
         if self.has_filled_part(pool, changes) {
             return Err(ChangesStop::Waits);
         }
-        let has_metadata = pool.has_metadata(asked) || pool.mutant(Mutant::ShareWithoutRoom);
-        match pool.room_where(asked, has_metadata, facts.clears_left) {
-            Room::Enough => {
+        let has_metadata = pool.has_metadata(asked) || pool.mutant(Mutant::ShareWithoutSpace);
+        match pool.space_where(asked, has_metadata, facts.clears_left) {
+            Availability::Now => {
                 self.waits_since = None;
                 self.count += changes as u32;
                 Ok(())
             }
             // What is to come may never do, while others wait for the same.
-            Room::Later
+            Availability::Later
                 if pool.checkpoints_done >= *self.waits_since.get_or_insert(pool.checkpoints_done) + ATTEMPTS =>
             {
-                Err(ChangesStop::NoRoom)
+                Err(ChangesStop::NoSpace)
             }
-            Room::Later => {
+            Availability::Later => {
                 self.wait_for_checkpoint(pool);
                 Err(ChangesStop::Waits)
             }
-            Room::Never => Err(ChangesStop::NoRoom),
+            Availability::Never => Err(ChangesStop::NoSpace),
         }
     }
 }

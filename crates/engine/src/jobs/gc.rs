@@ -16,7 +16,7 @@
 //! It owns the loans and the list of what it has tried. What must hold:
 //!
 //! - A container that is lent gets nothing new, from nobody. It goes to writes that find no other slot; the job then looks again.
-//! - All that moves goes by one budget, one mover at a time, and only while nobody waits for room or buffers.
+//! - All that moves goes by one budget, one mover at a time, and only while nobody waits for space or buffers.
 //! - Regions that can go home without an empty container do so first: what is moved fills the places that they would return to.
 //!
 //! Why it ends. A block moves only to a container in which no fewer slots are in use, so the sum of the squares of what is in use in each
@@ -91,7 +91,7 @@ pub(crate) struct Gc {
     settles: bool,
     /// Number of checkpoints that must be done until one that it asked for is.
     begins: u64,
-    /// Mappings in the map buffer when it asked: where as many are left, there is no room to flush them.
+    /// Mappings in the map buffer when it asked: where as many are left, there is no space to flush them.
     buffered: Option<usize>,
     survey: Option<Survey>,
     /// Containers to be emptied, and to be filled: the last of each comes first.
@@ -337,7 +337,7 @@ impl Gc {
     /// Looks at the container that is lent, or begins to move some of its blocks.
     fn empty(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts, mut victim: Victim) -> Result<(), MoveStop> {
         if !pool.space.is_lent(victim.container) {
-            // It has been called in: there is no room to move anything.
+            // It has been called in: there is no space to move anything.
             self.division = EvacuationPlan::default();
             return Ok(());
         }

@@ -115,8 +115,8 @@ impl IndexPrefetch {
     fn want(&mut self, leaf: u64, now: Nanos) {
         let is_recent = |&(done, when): &(u64, Nanos)| done == leaf && now < when.saturating_add(REST);
         let is_wanted = self.wanted.iter().any(|wanted| wanted.leaf == leaf);
-        let has_room = self.saved >= COST && self.wanted.len() < WANTED;
-        if has_room && !is_wanted && !self.recent.iter().any(is_recent) {
+        let has_space = self.saved >= COST && self.wanted.len() < WANTED;
+        if has_space && !is_wanted && !self.recent.iter().any(is_recent) {
             self.saved -= COST;
             self.wanted.push_back(WantedLeaf { leaf, page: None, loads: 0 });
         }

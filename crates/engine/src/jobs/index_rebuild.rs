@@ -23,7 +23,7 @@ pub(crate) struct IndexRebuild {
     misses: bool,
     leaf: u64,
     leaves: u64,
-    /// Number of slots that the index has been told of: no more than it has room for.
+    /// Number of slots that the index has been told of: no more than it has space for.
     noted: u64,
     /// Digests and slots of a leaf for the index.
     found: Vec<(Digest, Slot)>,

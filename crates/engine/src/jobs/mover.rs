@@ -15,7 +15,7 @@
 //! - A write that came meanwhile wins: the mapping is compared and changed in one step.
 //! - A source is not reused while it is being read ([`Mover::holds`]). A claimed slot is in nobody's map until the remap: a crash leaves it
 //!   free, and what is not used after all is retired.
-//! - The foreground comes first: a batch ends where writes wait for room or for buffers.
+//! - The foreground comes first: a batch ends where writes wait for space or for buffers.
 //!
 //! The run of a plan wants more: it claims its places before, and it is told what became of each block. A copy to which the block did not come
 //! to lead is left to it then: other blocks may lead to the old slot ([`Mover::for_shared`]).
@@ -32,7 +32,7 @@ use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::metadata_reservation::{Asked, Room};
+use crate::pool::metadata_reservation::{Asked, Availability};
 use crate::pool::moves::MOVED_AT_ONCE;
 use crate::pool::state::Facts;
 use crate::repair::Repairs;
@@ -348,12 +348,12 @@ impl Mover {
     fn remap(&mut self, pool: &mut Pool, facts: &Facts, from: usize) {
         let Some(mut batch) = self.batch.take() else { return };
         let end = batch.blocks.len().min(from + REMAPS_AT_ONCE);
-        let room = pool.room_for(&Asked::scattered(end - from), facts.clears_left);
+        let space = pool.space_for(&Asked::scattered(end - from), facts.clears_left);
         let mut at = from;
         let since = *batch.waits_since.get_or_insert(pool.checkpoints_done);
-        let waited = room == Room::Later && pool.checkpoints_done >= since + ATTEMPTS;
-        let mut is_over = room == Room::Never || waited;
-        while room == Room::Enough && at < end {
+        let waited = space == Availability::Later && pool.checkpoints_done >= since + ATTEMPTS;
+        let mut is_over = space == Availability::Never || waited;
+        while space == Availability::Now && at < end {
             let block = batch.blocks[at].0;
             let Moved { key, seen, digest, to, .. } = block;
             match pool.relocate(key, seen, digest, to) {

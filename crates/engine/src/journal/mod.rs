@@ -149,13 +149,13 @@ impl Journal {
         (pages + (self.unwritten.len() + more).min(self.carry_limit)) as u32
     }
 
-    /// Returns true if the ring has room for `more` changes, with some blocks left for publishing a watermark.
-    pub(crate) fn has_room(&self, more: usize) -> bool {
+    /// Returns true if the ring has space for `more` changes, with some blocks left for publishing a watermark.
+    pub(crate) fn has_space(&self, more: usize) -> bool {
         // A record that fills up on the way costs one more page.
         self.used + self.blocks_to_close(more) + 1 + 4 <= self.ring
     }
 
-    /// Returns true if half of the ring is used, so that a checkpoint should make room.
+    /// Returns true if half of the ring is used, so that a checkpoint should make space.
     pub(crate) fn is_half_full(&self) -> bool {
         self.used >= self.ring / 2
     }
@@ -334,9 +334,9 @@ mod tests {
     }
 
     #[test]
-    fn the_ring_keeps_room_for_a_watermark() {
+    fn the_ring_keeps_space_for_a_watermark() {
         let mut journal = journal();
-        while journal.has_room(1) {
+        while journal.has_space(1) {
             close(&mut journal);
         }
         assert!(journal.used + 4 <= journal.ring);

@@ -79,7 +79,7 @@ struct Flight {
 
 /// With more I/Os in flight than this none is looked for that a read would stand beside.
 const LOOKED_AT: usize = 64;
-/// Segments that a short list has room for, and a long one: the longest read or write.
+/// Segments that a short list has space for, and a long one: the longest read or write.
 const FEW: usize = 16;
 const MANY: usize = 256;
 

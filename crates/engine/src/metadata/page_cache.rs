@@ -393,7 +393,7 @@ impl PageCache {
     }
 
     /// Returns true if `pages` pages can come that no request asks for, without an eviction: there are free ones, and there have always been.
-    pub(crate) fn has_room_beside(&self, pages: usize) -> bool {
+    pub(crate) fn has_space_beside(&self, pages: usize) -> bool {
         self.filling && self.free.len() >= pages + self.loads.len()
     }
 

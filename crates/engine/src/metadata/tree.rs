@@ -77,7 +77,7 @@ impl Metadata {
         if !self.pages.want(key, pointer, waiter) {
             return;
         }
-        match parent.filter(|_| self.is_valid(key) && self.pages.has_room_beside(BESIDE as usize)) {
+        match parent.filter(|_| self.is_valid(key) && self.pages.has_space_beside(BESIDE as usize)) {
             Some((parent, at)) => self.load_beside(key, parent, at),
             None => self.begin_load(key, 1),
         }
@@ -128,7 +128,7 @@ impl Metadata {
     }
 }
 
-/// Pages of a parent that are loaded together while there is room: groups of so many.
+/// Pages of a parent that are loaded together while there is space: groups of so many.
 const BESIDE: u64 = 16;
 
 /// A page that has to be loaded first.

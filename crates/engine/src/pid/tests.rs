@@ -36,7 +36,7 @@ fn the_preset_winds_up_while_the_goal_is_missed() {
 
 /// Shows its second windup: a goal that was met with ease for a while takes as long to be defended.
 #[test]
-fn the_preset_winds_down_while_there_is_room_and_then_falls_short() {
+fn the_preset_winds_down_while_there_is_headroom_and_then_falls_short() {
     let mut preset = PaperThrottle::new(LISTING);
     for _ in 0..600 {
         preset = preset.next(4_000, 9_000, SECOND);
@@ -51,7 +51,7 @@ fn the_preset_winds_down_while_there_is_room_and_then_falls_short() {
 }
 
 #[test]
-fn ours_gives_way_in_a_second_however_long_there_was_room() {
+fn ours_gives_way_in_a_second_however_long_there_was_headroom() {
     let mut throttle = Throttle::default();
     for _ in 0..10_000 {
         throttle = throttle.next(-WHOLE, SECOND);
@@ -70,7 +70,7 @@ fn ours_gives_way_in_a_second_however_long_there_was_room() {
 }
 
 #[test]
-fn ours_comes_back_as_soon_as_there_is_room_however_long_there_was_none() {
+fn ours_comes_back_as_soon_as_there_is_headroom_however_long_there_was_none() {
     let mut throttle = Throttle::default();
     for _ in 0..10_000 {
         throttle = throttle.next(WHOLE, SECOND);

@@ -10,11 +10,11 @@
 use super::WHOLE;
 use crate::api::Nanos;
 
-/// Gain of the room that the foreground leaves, at once, in millionths.
+/// Gain of the headroom that the foreground leaves, at once, in millionths.
 const PROPORTIONAL: i64 = 300_000;
-/// Gain of that room for each second that it is there, in millionths.
+/// Gain of that headroom for each second that it is there, in millionths.
 const INTEGRAL: i64 = 200_000;
-/// Gain of that room's change in a second, in millionths.
+/// Gain of that headroom's change in a second, in millionths.
 const DERIVATIVE: i64 = 50_000;
 /// A goal that is missed by more than this is urgent: what is beyond it counts so many times more.
 const URGENT: i64 = 50_000;
@@ -76,23 +76,23 @@ impl Throttle {
     }
 
     /// Returns the loop after one more measurement over `time` nanoseconds: `miss` is the amount by which the goal was missed, in millionths of it; below 0 is
-    /// room (`Measurement::miss` of `dedup/timing`).
+    /// headroom (`Measurement::miss` of `dedup/timing`).
     pub fn next(self, miss: i64, time: Nanos) -> Throttle {
         let miss = miss.clamp(-WHOLE, WHOLE);
-        let room = -(miss + URGENCY * (miss - URGENT).max(0)).min(WHOLE);
+        let headroom = -(miss + URGENCY * (miss - URGENT).max(0)).min(WHOLE);
         let time = time.clamp(1, LONGEST) as i64;
-        let change = INTEGRAL * room / WHOLE * (time / 1000) / (SECOND / 1000);
+        let change = INTEGRAL * headroom / WHOLE * (time / 1000) / (SECOND / 1000);
         // At a bound it moves back alone.
         let integral = (self.integral + change).clamp(self.bounds.least, self.bounds.most);
-        let derivative = (room - self.previous).saturating_mul(SECOND / 1000) / (time / 1000).max(1);
-        let wanted = integral + PROPORTIONAL * room / WHOLE + DERIVATIVE * derivative.clamp(-WHOLE, WHOLE) / WHOLE;
+        let derivative = (headroom - self.previous).saturating_mul(SECOND / 1000) / (time / 1000).max(1);
+        let wanted = integral + PROPORTIONAL * headroom / WHOLE + DERIVATIVE * derivative.clamp(-WHOLE, WHOLE) / WHOLE;
         let limit = |a_second: i64| a_second * (time / 1000) / (SECOND / 1000);
         let share = wanted.clamp(self.share - limit(DOWN), self.share + limit(UP));
         let share = share.clamp(self.bounds.least, self.bounds.most);
         // The integral does not run away from a share that may not follow.
         let reach = PROPORTIONAL;
         let integral = integral.clamp(share - reach, share + reach).clamp(self.bounds.least, self.bounds.most);
-        Throttle { integral, previous: room, share, ..self }
+        Throttle { integral, previous: headroom, share, ..self }
     }
 }
 

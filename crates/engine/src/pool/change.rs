@@ -1,6 +1,6 @@
 //! Changing the map, in one way for requests and jobs: the open record, the active delta, and the slot and buffer of a new block.
 //!
-//! Room has been found before (`metadata_reservation.rs`, `space`): a change waits for nothing. A request changes several blocks and ends with
+//! Space has been found before (`metadata_reservation.rs`, `space`): a change waits for nothing. A request changes several blocks and ends with
 //! [`Pool::retire_dead`]; a job changes one at a time, and goes by what it has seen before its I/O.
 
 use super::Pool;
@@ -58,7 +58,7 @@ impl Pool {
                 (Entry::whole(slot, digest), digest, true)
             }
         };
-        self.room.active.note(key);
+        self.reservation.active.note(key);
         if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
             self.dead.push(slot);
         }

@@ -173,8 +173,8 @@ impl Pool {
             self.cut_disk_index_off();
         }
         let buckets = buckets_for(&geometry);
-        let room = 2 * pages_for(&geometry, buckets, buckets.into()) as u64;
-        if wanted && !self.disk_index.record.is_on() && room <= self.metadata_to_begin() {
+        let space = 2 * pages_for(&geometry, buckets, buckets.into()) as u64;
+        if wanted && !self.disk_index.record.is_on() && space <= self.metadata_to_begin() {
             self.disk_index.record = DiskIndexRecord { buckets, built: 0 };
             let height = height_for(buckets.into(), geometry.fanout());
             self.roots[TreeId::DiskIndex as usize] = Root { height, ..Root::default() };

@@ -44,7 +44,7 @@ const MOST_ERRORS: u32 = 16;
 /// A flash device, for [`crate::Engine::set_flash`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashParameters {
-    /// Blocks that it has room for, of the pool's size.
+    /// Blocks that it has space for, of the pool's size.
     pub blocks: u64,
     /// The most places that there is memory for: see [`crate::Limits::flash_bytes`].
     pub most_places: u32,
@@ -81,7 +81,7 @@ pub enum FlashMode {
 pub struct FlashStatus {
     /// Extent to which it is believed.
     pub mode: FlashMode,
-    /// Number of containers that it has room for.
+    /// Number of containers that it has space for.
     pub places: u32,
     /// Number of containers that can be read from it now; 0 once it is off.
     pub filled: u32,
@@ -530,7 +530,7 @@ impl Pool {
         self.flash.as_ref().map_or(0, |flash| flash.memory()) + list_bytes(&self.flash_spares)
     }
 
-    /// Makes room for the containers of a pool that has grown.
+    /// Makes space for the containers of a pool that has grown.
     pub(crate) fn grow_flash(&mut self) {
         if let Some(flash) = &mut self.flash {
             flash.admission.grow(self.metadata.geometry.containers);

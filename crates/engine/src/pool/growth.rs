@@ -23,7 +23,7 @@ pub(crate) enum Growing {
     Ready(Geometry),
     /// A checkpoint has taken it.
     Taken,
-    /// The host has no room.
+    /// The host has no space.
     Failed,
 }
 
@@ -131,12 +131,12 @@ impl Pool {
             },
             Some(Growing::Failed) => {
                 self.growing = None;
-                Some(Err(ControlError::NoRoom))
+                Some(Err(ControlError::NoHostSpace))
             }
-            // The checkpoint that would take it finds no room.
+            // The checkpoint that would take it finds no space.
             Some(Growing::Ready(_)) if self.metadata_full => {
                 self.growing = None;
-                Some(Err(ControlError::NoRoom))
+                Some(Err(ControlError::NoHostSpace))
             }
             Some(Growing::Ready(_)) => {
                 if self.under_way.is_none() && !self.want_checkpoint {

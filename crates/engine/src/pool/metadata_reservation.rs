@@ -11,14 +11,14 @@
 //! - A clear changes two leaves, one at each end. What it covers is cut off, not written.
 //! - The other tables change as many leaves as slots are new or change their counts, and have no more than the pool's size makes them
 //!   have. The log, the list of discards and the table of volumes are as long as what they say.
-//! - A subtree that was cut off is walked only as far as there is room, but one page always ([`Pool::discard_budget`]).
+//! - A subtree that was cut off is walked only as far as there is space, but one page always ([`Pool::discard_budget`]).
 //!
 //! What has to be free at any moment: what the checkpoint under way may still take (what was counted when it began, less what it has
 //! taken: [`Pool::left_to_take`]), and what the next one will take for the active delta. The bounds are added, so neither counts on what
 //! the other gives back.
 //!
 //! What is in the map buffer has a claim to the pages that its leaves need. Nobody who makes this claim larger is let in where the pages
-//! are not free. But a checkpoint needs none of them: what finds no room stays in the buffer.
+//! are not free. But a checkpoint needs none of them: what finds no space stays in the buffer.
 //!
 //! Who may take how much, so that the one below can always go on:
 //!
@@ -120,7 +120,7 @@ impl Paths {
     }
 }
 
-/// Room for metadata, as of the last review, and the paths that active delta, frozen delta and map buffer need.
+/// Space for metadata, as of the last review, and the paths that active delta, frozen delta and map buffer need.
 pub(crate) struct MetadataReservation {
     /// Paths to the points of the active delta, of the frozen one, and to the mappings of the map buffer.
     pub active: Paths,
@@ -157,7 +157,7 @@ impl MetadataReservation {
     }
 }
 
-/// Kind of change that asks for room: see the head of this file.
+/// Kind of change that asks for space: see the head of this file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MetadataUser {
     New,
@@ -165,7 +165,7 @@ pub(crate) enum MetadataUser {
     Clear,
 }
 
-/// Change for which room is asked.
+/// Change for which space is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
     pub who: MetadataUser,
@@ -260,11 +260,11 @@ impl Pool {
     fn pages_to_merge(&self, merged: &Merged, walked: u64) -> u64 {
         let geometry = &self.metadata.geometry;
         let capacity = self.map_capacity();
-        let mut pages = if merged.paths[0] > 0 { self.room.raised } else { 0 };
+        let mut pages = if merged.paths[0] > 0 { self.reservation.raised } else { 0 };
         for (&wanted, &all) in merged.paths.iter().zip(&capacity) {
             pages += wanted.min(all) + (2 * merged.clears).min(all);
         }
-        if self.mutant(Mutant::RoomCountedLow) {
+        if self.mutant(Mutant::SpaceCountedLow) {
             pages = merged.paths[0].min(capacity[0]) + 2 * merged.clears;
         }
         // Partly cleared leaves, walked ones, and what a clear or a leaf takes out of the map buffer release slots that no delta names.
@@ -284,7 +284,7 @@ impl Pool {
     fn list_pages(&self, cuts: u64, walked: u64) -> u64 {
         let geometry = &self.metadata.geometry;
         // The subtree at the end of the list is walked first, so its pages are on the list one path at a time.
-        let grows = walked.min(self.room.levels) * geometry.fanout();
+        let grows = walked.min(self.reservation.levels) * geometry.fanout();
         let discards = self.discards.len() as u64 + self.frozen.cuts + cuts + grows + 1;
         let discard_leaves = discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.discard_leaves);
         let volumes = (self.volumes.len() as u64 + 1).div_ceil(geometry.block() / VOLUME_BYTES);
@@ -345,9 +345,9 @@ impl Pool {
             return 0;
         }
         let capacity = self.map_capacity();
-        let buffered = self.room.buffered.of_at_most(self.buffer.len() as u64);
-        let kept = self.room.frozen.of_at_most(self.frozen.points.len() as u64);
-        if self.mutant(Mutant::RoomCountedLow) {
+        let buffered = self.reservation.buffered.of_at_most(self.buffer.len() as u64);
+        let kept = self.reservation.frozen.of_at_most(self.frozen.points.len() as u64);
+        if self.mutant(Mutant::SpaceCountedLow) {
             return (buffered[0] + kept[0]).min(capacity[0]);
         }
         capacity.iter().enumerate().map(|(level, all)| (buffered[level] + kept[level]).min(*all)).sum()
@@ -356,7 +356,7 @@ impl Pool {
     // ---- what there is ----
 
     /// Counts anew what stays the same while blocks are written. Called when volumes, deltas or the map buffer have changed as a whole.
-    pub(crate) fn review_room(&mut self) {
+    pub(crate) fn review_space(&mut self) {
         let geometry = self.metadata.geometry;
         let (mut highest, mut raised) = (0, 0);
         for (volume, root) in self.volumes.iter().zip(&self.maps) {
@@ -364,8 +364,8 @@ impl Pool {
             highest = highest.max(height);
             raised += if root.pointer.is_none() { 0 } else { u64::from(height - root.height) };
         }
-        (self.room.levels, self.room.raised) = (u64::from(highest) + 1, raised);
-        let levels = self.room.levels;
+        (self.reservation.levels, self.reservation.raised) = (u64::from(highest) + 1, raised);
+        let levels = self.reservation.levels;
         let tables =
             [TreeId::SpaceMap, TreeId::Counts, TreeId::Containers].map(|tree| self.table_pages(tree, u64::MAX));
         let tables: u64 = tables.iter().sum();
@@ -378,22 +378,22 @@ impl Pool {
         let piece = geometry.piece_blocks as usize + 1;
         let overwrite = alone(&Asked::together(piece + 1, piece as u64 / geometry.map_leaf_entries() + 2));
         // Each needs what an empty checkpoint does as well: that is free again when it has ended.
-        self.room.reserve = repair.max(empty);
-        (self.room.for_clear, self.room.for_overwrite) = (clear - empty, overwrite - empty);
-        self.room.fixed = tables
+        self.reservation.reserve = repair.max(empty);
+        (self.reservation.for_clear, self.reservation.for_overwrite) = (clear - empty, overwrite - empty);
+        self.reservation.fixed = tables
             + self.table_pages(TreeId::Summaries, u64::MAX)
             + self.list_pages(0, levels)
             + self.pages_of_log(self.frozen.points.len() as u64)
-            + self.room.raised
-            + self.room.buffered.total
-            + if self.limits.map_buffer > 0 { self.room.frozen.total } else { 0 }
+            + self.reservation.raised
+            + self.reservation.buffered.total
+            + if self.limits.map_buffer > 0 { self.reservation.frozen.total } else { 0 }
             + self.kept_from(MetadataUser::New)
             + 3 * SLACK;
     }
 
     /// Returns the number of free pages that this kind of change must leave.
     fn kept_from(&self, who: MetadataUser) -> u64 {
-        let MetadataReservation { reserve, for_clear, for_overwrite, .. } = self.room;
+        let MetadataReservation { reserve, for_clear, for_overwrite, .. } = self.reservation;
         match who {
             MetadataUser::Clear => reserve,
             MetadataUser::Overwrite => reserve + for_clear,
@@ -405,7 +405,7 @@ impl Pool {
 
     /// Levels of the highest map.
     pub(crate) fn map_levels(&self) -> u64 {
-        self.room.levels
+        self.reservation.levels
     }
 
     pub(crate) fn left_of(&self, under_way: &CheckpointProgress) -> u64 {
@@ -413,22 +413,22 @@ impl Pool {
             .saturating_sub(self.metadata.allocator.taken() - under_way.taken_before)
     }
 
-    /// Returns true if there is room for a volume of N leaves, or for one to grow to that: a clear of it must find room later.
+    /// Returns true if there is space for a volume of N leaves, or for one to grow to that: a clear of it must find space later.
     pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
         let levels = u64::from(height_for(leaves, self.metadata.geometry.fanout())) + 1;
-        let more = levels.saturating_sub(self.room.levels) * 8 + SLACK;
+        let more = levels.saturating_sub(self.reservation.levels) * 8 + SLACK;
         self.kept_from(MetadataUser::Overwrite) + more <= u64::from(self.metadata.allocator.free())
     }
 
-    /// Returns true if a larger pool, whose tables are longer, still has the room that is kept for trims. No checkpoint may be under way.
+    /// Returns true if a larger pool, whose tables are longer, still has the space that is kept for trims. No checkpoint may be under way.
     pub(crate) fn has_metadata_when_grown(&mut self, grown: Geometry) -> bool {
         let more = grown.metadata_blocks - self.metadata.geometry.metadata_blocks;
         let now = core::mem::replace(&mut self.metadata.geometry, grown);
-        self.review_room();
+        self.review_space();
         let empty = self.pages_to_merge(&self.merging_alone(&Asked::nothing()), 1);
         let kept = empty + self.kept_from(MetadataUser::Overwrite);
         self.metadata.geometry = now;
-        self.review_room();
+        self.review_space();
         kept <= u64::from(self.metadata.allocator.free()) + u64::from(more)
     }
 
@@ -445,7 +445,7 @@ impl Pool {
         let geometry = &self.metadata.geometry;
         let blocks = geometry.piece_blocks as usize + 1;
         let asked = Asked::together(blocks, blocks as u64 / geometry.map_leaf_entries() + 2);
-        // What has been refused stays so until there is room; nobody has to try.
+        // What has been refused stays so until there is space; nobody has to try.
         let was_refused = |full| self.refused == Some(full);
         let gives = self.is_reclaimable(clears_left) || self.has_to_flush();
         // An offered growth counts until something was refused all the same: the driver makes its offer anew where it could not keep the last one.
@@ -467,10 +467,10 @@ impl Pool {
 
     /// Returns the most pages that a checkpoint may take which has just begun and frozen the delta, and the number of cut-off pages that it walks.
     pub(crate) fn promise_pages(&self, walks: bool) -> (u64, u32) {
-        let paths = self.room.frozen.of_at_most(self.frozen.points.len() as u64);
+        let paths = self.reservation.frozen.of_at_most(self.frozen.points.len() as u64);
         let merged = self.merging(&self.frozen, paths, &Asked::nothing());
         let least = self.pages_to_merge(&merged, 1);
-        let budget = if walks { self.discard_budget(least + self.room.reserve) } else { 0 };
+        let budget = if walks { self.discard_budget(least + self.reservation.reserve) } else { 0 };
         (self.pages_to_merge(&merged, budget.max(1).into()), budget)
     }
 
@@ -496,20 +496,20 @@ impl Pool {
         pages
     }
 
-    /// Returns true if the leaves of all new mappings find no room: a server that had more, or counted less, has left a journal behind.
-    pub(crate) fn lacks_room_for_leaves(&self, under_way: &CheckpointProgress) -> bool {
-        under_way.promised > u64::from(self.metadata.allocator.free()) && !self.mutant(Mutant::RoomCountedLow)
+    /// Returns true if the leaves of all new mappings find no space: a server that had more, or counted less, has left a journal behind.
+    pub(crate) fn lacks_space_for_leaves(&self, under_way: &CheckpointProgress) -> bool {
+        under_way.promised > u64::from(self.metadata.allocator.free()) && !self.mutant(Mutant::SpaceCountedLow)
     }
 
     /// Checks at the end of a checkpoint if it has taken more pages than were counted, and remembers the largest excess.
     pub(crate) fn note_taken(&mut self, under_way: &CheckpointProgress) {
         let taken = self.metadata.allocator.taken() - under_way.taken_before;
-        self.room.beyond = self.room.beyond.max(taken.saturating_sub(under_way.promised));
+        self.reservation.beyond = self.reservation.beyond.max(taken.saturating_sub(under_way.promised));
     }
 
     /// Asks for N changes of blocks in a row, from the first to the last of them.
     pub(crate) fn asked_in_a_row(&self, first: Key, last: Key, changes: usize) -> Asked {
-        let bits = self.room.active.bits[0];
+        let bits = self.reservation.active.bits[0];
         Asked::together(changes, (last.0 >> bits) - (first.0 >> bits) + 1)
     }
 }
@@ -523,12 +523,12 @@ impl Pool {
     /// Returns true if there is metadata for this change and for all that has been promised before.
     pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
         let free = u64::from(self.metadata.allocator.free());
-        let MetadataReservation { fixed, levels, ref active, .. } = self.room;
+        let MetadataReservation { fixed, levels, ref active, .. } = self.reservation;
         let clears = self.delta.clears.len() as u64 + 1;
         let changes = (self.delta.points.len() + asked.changes) as u64;
         let cleared = asked.cleared.map_or(0, |cleared| cleared.cuts + cleared.releases);
         let entries = self.delta.cuts + self.delta.releases + cleared + changes;
-        // In most pools there is so much room that nobody has to look closer.
+        // In most pools there is so much space that nobody has to look closer.
         let roughly = fixed.saturating_add(active.total + levels * (2 * clears + asked.leaves) + entries / 8);
         if roughly.saturating_add(self.left_to_take()) <= free {
             return true;
@@ -539,7 +539,7 @@ impl Pool {
 
     /// Returns the pages that the checkpoint under way may still take, and those that the next one takes with this change.
     fn needed_for(&self, asked: &Asked) -> u64 {
-        let paths = self.room.active.of_at_most(self.delta.points.len() as u64);
+        let paths = self.reservation.active.of_at_most(self.delta.points.len() as u64);
         self.left_to_take() + self.pages_to_merge(&self.merging(&self.delta, paths, asked), 1)
     }
 
@@ -565,19 +565,19 @@ impl Pool {
 
 impl Pool {
     /// Returns the most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool may have no
-    /// room for.
+    /// space for.
     pub(crate) fn pages_beyond_promise(&self) -> u64 {
-        self.room.beyond
+        self.reservation.beyond
     }
 }
 
-/// Answer to a change that asks for room.
+/// Answer to a change that asks for space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Room {
-    Enough,
+pub(crate) enum Availability {
+    Now,
     /// After the checkpoint that is under way or asked for.
     Later,
-    /// No room, and nothing left to reclaim.
+    /// No space, and nothing left to reclaim.
     Never,
 }
 
@@ -591,37 +591,38 @@ pub(crate) struct Cleared {
 }
 
 impl Pool {
-    /// Looks for room in record, ring, delta and metadata; where there is none, asks for the checkpoint or the flush that makes some. Clears that wait for
+    /// Looks for space in record, ring, delta and metadata; where there is none, asks for the checkpoint or the flush that makes some. Clears that wait for
     /// their turn are something to be reclaimed.
-    pub(crate) fn room_for(&mut self, asked: &Asked, clears_left: bool) -> Room {
+    pub(crate) fn space_for(&mut self, asked: &Asked, clears_left: bool) -> Availability {
         let fits = self.has_metadata(asked);
-        self.room_where(asked, fits, clears_left)
+        self.space_where(asked, fits, clears_left)
     }
 
-    /// Looks for room in record, ring and delta, where the answer for metadata is known.
-    pub(crate) fn room_where(&mut self, asked: &Asked, has_metadata: bool, clears_left: bool) -> Room {
+    /// Looks for space in record, ring and delta, where the answer for metadata is known.
+    pub(crate) fn space_where(&mut self, asked: &Asked, has_metadata: bool, clears_left: bool) -> Availability {
         let &Asked { changes: more, cleared, .. } = asked;
         if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
-            return Room::Later;
+            return Availability::Later;
         }
         let most_released = self.limits.releases(&self.metadata.geometry);
         // So much is buffered of what it covers that some of it has to go into its leaves before; where it cannot, it goes alone.
         let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
         let has_to_flush = covers_much && !(self.flush_is_stuck && self.delta.is_empty());
         let full_delta = self.delta.len() + more > self.limits.delta_entries as usize
-            || self.delta.room() < more
+            || self.delta.space() < more
             || has_to_flush
             || !covers_much && cleared.is_some_and(|cleared| self.delta.releases + cleared.releases > most_released);
         if has_to_flush {
             self.ask_to_flush();
         }
-        let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
+        let full_ring =
+            !self.journal.has_space(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
         // One that cannot be walked goes away with the next opening, if at all: nobody waits for that.
         let cut_off = self.discards_to_walk() as u64 + self.cuts_to_merge();
         let most = u64::from(self.limits.discards);
         let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
         if !full_delta && !full_ring && has_metadata && !full_discards {
-            return Room::Enough;
+            return Availability::Now;
         }
         if !has_metadata {
             // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
@@ -633,10 +634,10 @@ impl Pool {
         let last_resort = !stuck && !has_metadata && !self.is_reclaimable(clears_left) && !self.has_to_flush();
         // Rather than the index on disk, the pool gets what the driver offers, if that is for a client or a command.
         if stuck || last_resort && (self.may_get_metadata() || !self.give_up_disk_index()) {
-            return Room::Never;
+            return Availability::Never;
         }
         self.ask_for_checkpoint();
-        Room::Later
+        Availability::Later
     }
 
     /// Returns the most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.

@@ -11,7 +11,7 @@
 //! records     closing a record, and the way of its blocks to their slots
 //! held        what volumes hold now, and the slots for it
 //! memory      a buffer for whoever needs one
-//! room        metadata that is promised
+//! space        metadata that is promised
 //! volumes     come, change and go
 //! device      what the disk is like
 //! disk_index  the index on disk, when there is one
@@ -142,11 +142,11 @@ pub(crate) struct Pool {
     pub(crate) buffer: MapBuffer,
     /// Set until the next checkpoints have flushed all of the map buffer.
     pub(crate) want_flush: bool,
-    /// Set if the last checkpoint that was to flush all found no room for a page.
+    /// Set if the last checkpoint that was to flush all found no space for a page.
     pub(crate) flush_is_stuck: bool,
     /// Pages of metadata that were free at the most when such a checkpoint had ended.
     pub(crate) free_when_stuck: u32,
-    pub(crate) room: MetadataReservation,
+    pub(crate) reservation: MetadataReservation,
     pub(crate) discards: Vec<Discard>,
     /// Number of the first of them that are of the index on disk and cannot be read; the next opening tries again.
     pub(crate) stuck_discards: usize,
@@ -291,7 +291,7 @@ impl Pool {
             want_flush: false,
             flush_is_stuck: false,
             free_when_stuck: 0,
-            room: MetadataReservation::new(&geometry),
+            reservation: MetadataReservation::new(&geometry),
             discards: Vec::new(),
             stuck_discards: 0,
             space: Space::new(&geometry),

@@ -59,7 +59,7 @@ impl Pool {
         self.metadata.geometry.slots().div_ceil(ALLOWANCE_PARTS)
     }
 
-    /// Returns the rest of the allowance, for the superblock: at most four times what the pool has room for.
+    /// Returns the rest of the allowance, for the superblock: at most four times what the pool has space for.
     pub(crate) fn allowance_to_keep(&self) -> u8 {
         match self.moves.at_open {
             Some(_) => (self.allowance() / self.allowance_part() + 1).min(u8::MAX.into()) as u8,

@@ -127,7 +127,7 @@ impl Owner {
     }
 }
 
-/// Writes as much of a text as there is room for, up to the end of a character.
+/// Writes as much of a text as there is space for, up to the end of a character.
 fn put_text(bytes: &mut [u8], text: &str) {
     let mut length = text.len().min(bytes.len());
     while !text.is_char_boundary(length) {

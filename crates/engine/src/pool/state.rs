@@ -38,9 +38,9 @@ pub(crate) struct Facts {
     pub idle_from: Nanos,
     /// Requests are in flight.
     pub are_active: bool,
-    /// Writes wait for room, or commands for what they asked for.
+    /// Writes wait for space, or commands for what they asked for.
     pub are_waiting: bool,
-    /// Writes wait for room.
+    /// Writes wait for space.
     pub writes_wait: bool,
     /// Requests wait for buffers.
     pub are_starved: bool,

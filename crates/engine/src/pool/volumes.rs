@@ -20,16 +20,16 @@ use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
 use crate::pool::metadata_reservation::Asked;
-use crate::pool::metadata_reservation::Room;
+use crate::pool::metadata_reservation::Availability;
 use crate::pool::replicas::PLACES;
 use crate::pool::state::Phase;
 use crate::properties::MOST_BUDGET;
 use crate::schedule::Schedule;
 
 /// Divisor of the slots: a controller goes offline only where one slot of N is free at least.
-const ROOM_TO_BEGIN: u64 = 8;
+const SPACE_TO_BEGIN: u64 = 8;
 /// Divisor of the slots: a controller stays offline while one slot of N is free.
-const ROOM_TO_STAY: u64 = 16;
+const SPACE_TO_STAY: u64 = 16;
 
 /// A change of volumes that is a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,9 +81,9 @@ impl Pool {
         (chooses && self.timing_of(volume) == Timing::Hybrid).then_some(volume.controller)
     }
 
-    /// Returns true if there is room for blocks that could have been shared: else a volume whose mode a controller chooses stays inline, or goes back to that.
-    pub(crate) fn has_room_offline(&self, mode: Mode) -> bool {
-        let least = if mode == Mode::Offline { ROOM_TO_STAY } else { ROOM_TO_BEGIN };
+    /// Returns true if there is space for blocks that could have been shared: else a volume whose mode a controller chooses stays inline, or goes back to that.
+    pub(crate) fn has_space_offline(&self, mode: Mode) -> bool {
+        let least = if mode == Mode::Offline { SPACE_TO_STAY } else { SPACE_TO_BEGIN };
         self.space.free() >= self.geometry().slots() / least
     }
 
@@ -247,7 +247,7 @@ impl Pool {
             under_way.volume_at += 1;
         }
         self.note_hidden_volumes();
-        self.review_room();
+        self.review_space();
         Ok(since)
     }
 
@@ -326,7 +326,7 @@ impl Pool {
 
     // ---- records ----
 
-    /// Applies a change, if there is room for it, and returns the record that has it; `None` if it has to wait.
+    /// Applies a change, if there is space for it, and returns the record that has it; `None` if it has to wait.
     pub(crate) fn change_volume(
         &mut self,
         change: VolumeChange,
@@ -349,11 +349,11 @@ impl Pool {
             }
             return Ok(None);
         }
-        match self.room_for(&Asked::clear(1, cleared), clears_left) {
-            Room::Enough => {}
-            Room::Later => return Ok(None),
-            Room::Never if self.await_growth() => return Ok(None),
-            Room::Never => return Err(ControlError::NoSpace),
+        match self.space_for(&Asked::clear(1, cleared), clears_left) {
+            Availability::Now => {}
+            Availability::Later => return Ok(None),
+            Availability::Never if self.await_growth() => return Ok(None),
+            Availability::Never => return Err(ControlError::NoSpace),
         }
         if !self.can_clear_at_once() && !self.metadata_full {
             // What a full delta has of it would take long to find: the checkpoint that follows anyway comes first.
@@ -379,7 +379,7 @@ impl Pool {
                 self.volumes[at].size = size;
             }
         }
-        self.review_room();
+        self.review_space();
         self.last_change = self.now;
         Ok(Some(sequence))
     }

@@ -466,7 +466,7 @@ impl Pool {
                 return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
             }
         };
-        self.room.active.note(key);
+        self.reservation.active.note(key);
         self.delta.put(key, entry, digest, fresh);
     }
 }
@@ -630,7 +630,7 @@ impl Engine {
             let records = core::mem::take(&mut recovery.buffered);
             self.pool.has_memory_to_buffer(records.len())?;
             self.pool.buffer = MapBuffer::from_log(records, self.pool.buffer.logged);
-            self.pool.buffer.iter().for_each(|(key, _)| self.pool.room.buffered.note(key));
+            self.pool.buffer.iter().for_each(|(key, _)| self.pool.reservation.buffered.note(key));
             if !self.pool.buffer.iter().all(|(key, entry)| self.pool.may_be_buffered(key, entry)) {
                 let location = self.pool.roots[TreeId::MapBuffer as usize].pointer.location;
                 let offset = self.pool.metadata.offset(PageKey { region: Region::Metadata, location });
@@ -747,7 +747,7 @@ impl Engine {
 
     fn serve(&mut self, recovery: &Recovery) {
         self.pool.phase = Phase::Serving;
-        self.pool.review_room();
+        self.pool.review_space();
         self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && !self.pool.reads_only;
         if !self.pool.reads_only {
             self.jobs.fill_index(&self.pool);

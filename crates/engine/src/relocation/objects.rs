@@ -44,7 +44,7 @@ impl Part {
 pub enum Refusal {
     /// It has no blocks, or reaches beyond all numbers.
     NoBlocks,
-    /// There is no room for more parts, or names.
+    /// There is no space for more parts, or names.
     Full,
     /// Some of its blocks belong to this object already.
     Overlaps(Object),
@@ -91,7 +91,7 @@ impl Objects {
     }
 
     /// Returns the number of an object with this name; the one before it, if that has the same name. Only names that follow each other are compared. `Full` if
-    /// there is no room for the name.
+    /// there is no space for the name.
     pub fn named(&mut self, name: &str) -> Result<Object, Refusal> {
         if self.names.last().is_none_or(|last| last != name) {
             if self.names.len() >= MOST_NAMES || self.name_bytes + name.len() > MOST_NAME_BYTES {

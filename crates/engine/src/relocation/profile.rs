@@ -3,7 +3,7 @@
 //! A read that goes on where the last one of its object ended makes that run longer. With [`Merge::Adjacent`] another object's read in between
 //! ends the run: so it is printed. Interleaved streams then never merge. [`Merge::ByObject`] keeps the last runs of 64 objects open.
 //!
-//! Memory: 16 bytes a run; 1,048,576 runs are 16 MiB. When there is no room the oldest run goes, and [`Profile::dropped`] counts it: what was read last says most about
+//! Memory: 16 bytes a run; 1,048,576 runs are 16 MiB. When there is no space the oldest run goes, and [`Profile::dropped`] counts it: what was read last says most about
 //! what is read next.
 
 use alloc::collections::VecDeque;
@@ -71,13 +71,13 @@ impl Profile {
         (self.reads, self.dropped) = (reads, dropped);
     }
 
-    /// Takes up a run that another profile has noted; false if there is no room. None is forgotten for it.
+    /// Takes up a run that another profile has noted; false if there is no space. None is forgotten for it.
     pub fn take_up(&mut self, run: Run) -> bool {
-        let has_room = self.runs.len() < self.most;
-        if has_room {
+        let has_space = self.runs.len() < self.most;
+        if has_space {
             self.runs.push_back(run);
         }
-        has_room
+        has_space
     }
 
     fn close(&mut self, run: Run) {
@@ -119,7 +119,7 @@ impl Profile {
         self.reads
     }
 
-    /// Returns the number of runs that were forgotten for want of room.
+    /// Returns the number of runs that were forgotten for want of space.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

@@ -1,7 +1,7 @@
 //! The profile of a pool that is served: which reads of clients went to the device, by slot and object.
 //!
 //! It owns the runs and the table of objects, and nothing of the pool. Noting changes nothing that the engine does. It is there only while
-//! an operator has it on; both tables are made then, with all the room that they will ever have.
+//! an operator has it on; both tables are made then, with all the space that they will ever have.
 //!
 //! Memory: [`MOST_BYTES`]: 7 MiB for runs and parts, and 5.5 MiB for names.
 

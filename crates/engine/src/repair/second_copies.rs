@@ -25,16 +25,16 @@ use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::pool::Pool;
 use crate::pool::change::Put;
 use crate::pool::metadata_reservation::Asked;
-use crate::pool::metadata_reservation::Room;
+use crate::pool::metadata_reservation::Availability;
 use crate::pool::replicas::Number;
 use crate::pool::state::{Facts, Phase};
 use crate::pool::volumes::VolumeChange;
 use crate::space::SlotState;
 
 /// Divisor of the slots: no second copies are made where fewer than one in N is free beside the spare ones.
-const ROOM_TO_MAKE: u64 = 8;
+const SPACE_TO_MAKE: u64 = 8;
 /// Divisor of the slots: all second copies are given back where fewer than one in N is free beside the spare ones.
-const ROOM_TO_KEEP: u64 = 16;
+const SPACE_TO_KEEP: u64 = 16;
 
 /// Change that a slot's second copy calls for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,13 +134,13 @@ impl Pool {
         }
     }
 
-    /// Gives back all blocks of the hidden volume at this index of the list. Returns false if there is no room for the clear.
+    /// Gives back all blocks of the hidden volume at this index of the list. Returns false if there is no space for the clear.
     pub(crate) fn clear_hidden(&mut self, at: usize, facts: &Facts) -> bool {
         let volume = &self.volumes[at];
         let end = volume.size / self.metadata.geometry.block();
         let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
         let cleared = self.cleared(start, stop);
-        if !matches!(self.room_for(&Asked::clear(1, cleared), facts.clears_left), Room::Enough) {
+        if !matches!(self.space_for(&Asked::clear(1, cleared), facts.clears_left), Availability::Now) {
             return false;
         }
         self.journal.changes.push(Change::Clear { key: start, end });
@@ -164,12 +164,12 @@ impl Repairs {
             let _ = pool.change_volume(VolumeChange::Delete { volume }, facts.clears_left);
         } else if pool.volumes[at].size < slots * pool.metadata.geometry.block() {
             let _ = pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, facts.clears_left);
-        } else if pool.space.free() < pool.slots_to_spare(ROOM_TO_KEEP) {
+        } else if pool.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
             self.give_back_copies(pool, facts);
         }
     }
 
-    /// Drops all second copies; false if there are none, or no room to say so.
+    /// Drops all second copies; false if there are none, or no space to say so.
     pub(crate) fn give_back_copies(&mut self, pool: &mut Pool, facts: &Facts) -> bool {
         if !self.has_copies {
             return false;
@@ -183,10 +183,10 @@ impl Repairs {
     }
 
     /// Writes a second copy of a slot from a buffer with its verified content, which is the copy's from here on; or gives the buffer
-    /// back, if there is no room.
+    /// back, if there is no space.
     pub(crate) fn make_copy(&mut self, pool: &mut Pool, facts: &Facts, slot: Slot, digest: Digest, buffer: BufferId) {
-        let room = pool.space.free() >= pool.slots_to_spare(ROOM_TO_MAKE) && pool.space.ready() > 0;
-        let Some(volume) = Repairs::room_for_copies(pool, facts, room).filter(|_| !facts.writes_wait) else {
+        let space = pool.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE) && pool.space.ready() > 0;
+        let Some(volume) = Repairs::space_for_copies(pool, facts, space).filter(|_| !facts.writes_wait) else {
             return pool.buffers.release(buffer);
         };
         // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
@@ -197,17 +197,17 @@ impl Repairs {
         self.has_copies = true;
     }
 
-    /// Drops the second copy of a slot, if there is room to say so.
+    /// Drops the second copy of a slot, if there is space to say so.
     pub(crate) fn drop_copy(pool: &mut Pool, facts: &Facts, slot: Slot) {
-        if let Some(volume) = Repairs::room_for_copies(pool, facts, true) {
+        if let Some(volume) = Repairs::space_for_copies(pool, facts, true) {
             pool.put_alone(Key::new(volume, slot.0), Put::Zero);
         }
     }
 
     /// Returns the volume of second copies, if its map can be changed without waiting.
-    fn room_for_copies(pool: &mut Pool, facts: &Facts, room: bool) -> Option<VolumeId> {
-        let at = pool.copies_volume().filter(|_| room && pool.takes_changes())?;
+    fn space_for_copies(pool: &mut Pool, facts: &Facts, space: bool) -> Option<VolumeId> {
+        let at = pool.copies_volume().filter(|_| space && pool.takes_changes())?;
         let volume = pool.volumes[at].id;
-        matches!(pool.room_for(&Asked::scattered(2), facts.clears_left), Room::Enough).then_some(volume)
+        matches!(pool.space_for(&Asked::scattered(2), facts.clears_left), Availability::Now).then_some(volume)
     }
 }

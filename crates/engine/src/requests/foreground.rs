@@ -36,7 +36,7 @@ pub struct TimingStatus {
     pub switches: u64,
     /// Measured value in the unit of the goal: requests or bytes a second, or the p99 in nanoseconds, also without a goal. `None`: it is not measured.
     pub measured: Option<u64>,
-    /// By how much the goal was missed, in millionths of it; below 0 is room.
+    /// By how much the goal was missed, in millionths of it; below 0 is space.
     pub miss_ppm: i64,
     /// Of a million requests those that came less than 3 ms after the one before had left (HIODS 4.3).
     pub stressed_ppm: u32,
@@ -47,7 +47,7 @@ pub struct TimingStatus {
 pub struct PaceStatus {
     /// Of a million parts of the device, those that background work may have while clients are busy.
     pub share_ppm: u32,
-    /// Miss that the share follows: the largest of all goals, in millionths; below 0 is room.
+    /// Miss that the share follows: the largest of all goals, in millionths; below 0 is space.
     pub miss_ppm: i64,
     /// With HIODS' loop: how long the pass rests for each block that it has looked at. `None`: it has its part of the share.
     pub pass_delay: Option<Nanos>,
@@ -126,8 +126,8 @@ impl Watched {
         Watched { why, meter, last, forecast, paper, miss: -WHOLE, switches: 0 }
     }
 
-    /// Takes a measurement and chooses the mode. `has_room`: it may be offline from here on.
-    fn measure(&mut self, now: Nanos, spent: bool, has_room: bool) {
+    /// Takes a measurement and chooses the mode. `has_space`: it may be offline from here on.
+    fn measure(&mut self, now: Nanos, spent: bool, has_space: bool) {
         self.last = self.meter.take(now);
         self.miss = self.forecast.miss(self.why.goal, &self.last);
         let before = self.forecast.mode;
@@ -140,7 +140,7 @@ impl Watched {
                 self.forecast.mode = self.paper.mode;
             }
         }
-        if self.forecast.mode == Mode::Offline && !has_room {
+        if self.forecast.mode == Mode::Offline && !has_space {
             (self.forecast, self.paper) = (self.forecast.held_inline(), PaperTiming::new(Mode::Inline));
         }
         self.switches += u64::from(self.forecast.mode != before);
@@ -200,8 +200,8 @@ impl Foreground {
         let time = pool.now - core::mem::replace(&mut self.since, pool.now);
         self.pool.measure(pool.now, spent, false);
         for (id, watched) in &mut self.volumes {
-            let has_room = pool.has_room_offline(watched.forecast.mode);
-            watched.measure(pool.now, spent, has_room);
+            let has_space = pool.has_space_offline(watched.forecast.mode);
+            watched.measure(pool.now, spent, has_space);
             pool.choose_mode(*id, watched.forecast.mode);
         }
         let all_have_goals = pool.volumes.iter().all(|volume| volume.keeps.is_some() || volume.goal != Goal::None);

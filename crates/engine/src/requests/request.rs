@@ -18,7 +18,7 @@ use crate::sizes::list_bytes;
 /// The stages of requests, in the order in which a request passes them. Docs, traces and crash points use these names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// Waits for room: in delta, journal or space (writes), for buffers (reads).
+    /// Waits for space: in delta, journal or space (writes), for buffers (reads).
     Admit,
     /// Waits for map leaves.
     LoadMap,
@@ -190,7 +190,7 @@ impl Requests {
         Requests { table, free, limit: limit as usize, foreground: Foreground::new(now) }
     }
 
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_space(&self) -> bool {
         self.active() < self.limit
     }
 
@@ -213,7 +213,7 @@ impl Requests {
         self.table.len() - self.free.len()
     }
 
-    /// Begins a request without blocks; there must be room for it.
+    /// Begins a request without blocks; there must be space for it.
     pub(crate) fn begin(
         &mut self,
         token: u64,
@@ -222,7 +222,7 @@ impl Requests {
         (offset, length): (u64, u64),
         came: Nanos,
     ) -> RequestId {
-        assert!(self.has_room(), "the driver asks can_submit first");
+        assert!(self.has_space(), "the driver asks can_submit first");
         let at = self.free.pop().unwrap_or_else(|| {
             self.table.push(Request {
                 token,

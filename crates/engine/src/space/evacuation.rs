@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(divide(&found, 1, 99, none), (vec![11], vec![12, 14, 10, 13]));
         assert_eq!(divide(&found, 9, 2, none), (vec![11], vec![12, 14, 10, 13]), "two blocks do not empty the next");
         assert_eq!(divide(&found, 9, 99, 11), (vec![12], vec![14, 10, 13]), "what stays takes nothing");
-        assert_eq!(divide(&[(1, 1), (1, 2)], 9, 99, none), (vec![], vec![]), "there is no room");
+        assert_eq!(divide(&[(1, 1), (1, 2)], 9, 99, none), (vec![], vec![]), "there is no space");
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
         // The only one that may be emptied at all is on flash; and of the one that stays nothing is gained.
         assert_eq!(divide_with_flash(&[(3, 10), (1, 11)], &[10], 1, 99, none), (vec![10], vec![11]));
         assert_eq!(divide_with_flash(&found, &[10], 1, 99, 11), (vec![10], vec![12, 13]));
-        // Of 16 slots each, 6 and 7 are in use. The second is not on flash, but there is room for the 6 alone.
+        // Of 16 slots each, 6 and 7 are in use. The second is not on flash, but there is space for the 6 alone.
         let found = vec![(10, 1, true), (9, 2, false), (1, 3, false)];
         let division = Survey { next: 0, found }.divide(16, 1, 99, |_, _| true);
         assert_eq!((division.emptied, division.filled), (vec![1], vec![2, 3]));

@@ -659,7 +659,7 @@ impl Space {
     }
 }
 
-/// Containers that are reserved at once while the host has room.
+/// Containers that are reserved at once while the host has space.
 pub(crate) const RESERVE_CONTAINERS: u32 = 8;
 
 #[cfg(test)]

@@ -10,8 +10,8 @@
 //! and all that follows take longer than to empty a socket, which is small, and a client whose socket is full sleeps. So what clients
 //! have sent is received first, again between any two steps through that line ([`Shared::submit_arrived`]).
 //!
-//! Back-pressure: nothing is received while the engine has no room for a request or no buffers for a piece, or while the
-//! client does not take its replies; what one client does not take is bounded, so that it leaves room for others. Buffers for
+//! Back-pressure: nothing is received while the engine has no space for a request or no buffers for a piece, or while the
+//! client does not take its replies; what one client does not take is bounded, so that it leaves space for others. Buffers for
 //! a piece, or for a read that is collected, are taken all or none, in order of arrival; who has them needs nothing else
 //! that a connection could hold, so connections cannot wait for each other.
 //!

@@ -77,7 +77,7 @@ impl Shared {
         !self.arrived.is_empty() && core.engine.can_submit()
     }
 
-    /// Gives the engine what has been received, in order, until it was `most` bytes or the engine has no room for more; returns true if there was
+    /// Gives the engine what has been received, in order, until it was `most` bytes or the engine has no space for more; returns true if there was
     /// anything.
     pub fn submit_arrived(&mut self, most: usize, core: &mut Core) -> bool {
         let mut bytes = 0;
@@ -93,7 +93,7 @@ impl Shared {
         bytes > 0
     }
 
-    /// Takes an empty list with room for `blocks` blocks, a spare one if there is any.
+    /// Takes an empty list with space for `blocks` blocks, a spare one if there is any.
     fn take_inputs(&mut self, blocks: usize) -> Vec<BlockInput> {
         let mut inputs = self.spare_inputs[usize::from(blocks > FEW_BLOCKS)].pop().unwrap_or_default();
         inputs.reserve_exact(blocks.max(FEW_BLOCKS));
@@ -128,7 +128,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Takes the buffers of a piece, all or none, and returns true if it has them. It takes none while the engine has no room for what arrived
+    /// Takes the buffers of a piece, all or none, and returns true if it has them. It takes none while the engine has no space for what arrived
     /// before.
     pub fn begin(&mut self, offset: u64, length: usize, shared: &mut Shared, core: &mut Core) -> bool {
         if !core.engine.can_submit() {

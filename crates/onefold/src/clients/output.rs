@@ -207,10 +207,10 @@ impl Output {
     fn fill(&mut self, connection: u32, header_bytes: usize, engine: &Engine, arena: &mut Arena) {
         self.sending.clear();
         let mut area = arena.header_area(connection as usize).first(header_bytes);
-        let mut room = SEND_BYTES;
+        let mut space = SEND_BYTES;
         while self.sending.len() < SEND_SPANS {
-            // What needs no room is never left behind: an answer departs with its last byte.
-            if room == 0 && !matches!(self.items.front(), Some(Item::Departure(..))) {
+            // What needs no space is never left behind: an answer departs with its last byte.
+            if space == 0 && !matches!(self.items.front(), Some(Item::Departure(..))) {
                 break;
             }
             let Some(item) = self.items.front_mut() else { break };
@@ -226,19 +226,19 @@ impl Output {
                     area = area.from(count);
                     self.headers_taken += count;
                     *length -= count;
-                    room = room.saturating_sub(count);
+                    space = space.saturating_sub(count);
                     *length == 0
                 }
                 Item::Data { answer, start, length } => {
-                    let done = add_data(engine, arena, *answer, (*start, room.min(*length)), &mut self.sending);
-                    room -= done;
+                    let done = add_data(engine, arena, *answer, (*start, space.min(*length)), &mut self.sending);
+                    space -= done;
                     assert!(done > 0 || *length == 0, "an answer holds all bytes of its request");
                     (*start, *length) = (*start + done, *length - done);
                     *length == 0
                 }
                 Item::Zeroes(length) => {
-                    let done = add_zeroes(arena, room.min(*length), &mut self.sending);
-                    room -= done;
+                    let done = add_zeroes(arena, space.min(*length), &mut self.sending);
+                    space -= done;
                     *length -= done;
                     *length == 0
                 }
@@ -263,7 +263,7 @@ impl Output {
     }
 }
 
-/// Adds spans for bytes of a read's answer, as many as there is room for; returns how many bytes they hold.
+/// Adds spans for bytes of a read's answer, as many as there is space for; returns how many bytes they hold.
 fn add_data(
     engine: &Engine,
     arena: &Arena,
@@ -300,7 +300,7 @@ fn add_data(
     done
 }
 
-/// Adds spans of zeroes, as many as there is room for; returns how many bytes they hold.
+/// Adds spans of zeroes, as many as there is space for; returns how many bytes they hold.
 fn add_zeroes(arena: &Arena, length: usize, into: &mut Vec<Span>) -> usize {
     let mut done = 0;
     while done < length && into.len() < SEND_SPANS {

@@ -171,7 +171,7 @@ pub fn explain(error: Error, full: Option<Full>) -> (ErrorCode, &'static str) {
         Error::Io => (ErrorCode::InputOutput, "the backing store failed, or a block failed its check"),
         Error::NoSpace => (
             ErrorCode::NoSpace,
-            full.map_or("the pool has no room for it, or the file system under the pool has none", full_of),
+            full.map_or("the pool has no space for it, or the file system under the pool has none", full_of),
         ),
         Error::Invalid => (ErrorCode::Invalid, "the volume has shrunk or is gone: connect again to see what is there"),
         Error::ReadOnly => (ErrorCode::NotPermitted, "the volume or the pool is read-only; see 'onefold status'"),

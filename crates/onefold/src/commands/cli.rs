@@ -164,7 +164,7 @@ pub struct CreateArgs {
     /// Capacity for data, at least 16M; the file may grow larger than this by the pool's own tables
     #[arg(long, alias = "size", value_parser = size::parse_large)]
     pub capacity: u64,
-    /// Room for maps and tables in percent of the capacity, where that is more than usual (3 % and 32 MiB): for many clones of the
+    /// Space for maps and tables in percent of the capacity, where that is more than usual (3 % and 32 MiB): for many clones of the
     /// same images (docs/sizing.md)
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub metadata: Option<u64>,

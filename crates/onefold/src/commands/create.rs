@@ -12,7 +12,7 @@ use crate::io::digest;
 use crate::progress::Progress;
 use crate::size;
 use crate::store::backing::{self, Access, Kind, Store};
-use crate::store::file_size::is_lack_of_room;
+use crate::store::file_size::is_lack_of_space;
 use crate::store::grow;
 use crate::store::guard::{self, Allowed};
 use crate::store::owner;
@@ -140,8 +140,8 @@ fn write_pool(store: &mut Store, parameters: Parameters, device: DeviceKind) -> 
 }
 
 fn failed(what: &str, store: &Store, error: std::io::Error) -> anyhow::Error {
-    let full = error.raw_os_error().is_some_and(is_lack_of_room);
-    let hint = if full { ": there is no room for the pool's tables" } else { "" };
+    let full = error.raw_os_error().is_some_and(is_lack_of_space);
+    let hint = if full { ": there is no space for the pool's tables" } else { "" };
     anyhow::Error::new(error).context(format!("cannot {what} {}{hint}", store.path().display()))
 }
 

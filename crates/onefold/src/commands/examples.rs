@@ -37,7 +37,7 @@ pub const PAGES: &[Page] = &[
         command: "grow",
         examples: &[
             ("Let the pool hold 200 GiB", "grow vms.onefold --capacity 200G"),
-            ("Make more room for maps and tables", "grow vms.onefold --metadata 8G"),
+            ("Make more metadata space", "grow vms.onefold --metadata 8G"),
         ],
         see: &["create", "status"],
     },

@@ -8,7 +8,7 @@ pub fn explain_open(error: OpenError) -> String {
         OpenError::NoSuperblock => "none of its four superblocks is valid: is this the right file?".into(),
         OpenError::Device { offset } => format!("the store cannot be read or written at byte {offset}: check the disk"),
         OpenError::HostFull { offset } => format!(
-            "the file system under it is full (at byte {offset} of the store), and opening has to write: make room there, then \
+            "the file system under it is full (at byte {offset} of the store), and opening has to write: make space there, then \
              start again. What was flushed is safe"
         ),
         OpenError::DamagedPage { offset, what } => {
@@ -18,7 +18,7 @@ pub fn explain_open(error: OpenError) -> String {
             )
         }
         OpenError::TooLittleMemory { .. } => {
-            "its journal or its map buffer has more than this memory has room for: the server before had more. Start it \
+            "its journal or its map buffer has more than this memory has space for: the server before had more. Start it \
              once with as much as that had"
                 .into()
         }
@@ -56,21 +56,21 @@ pub fn explain_control(error: ControlError) -> &'static str {
         }
         ControlError::PlanTooLong => "the plan has too many pieces: --budget makes it smaller",
         ControlError::NoSpace => {
-            "the pool's tables have no room for this change: discard something, or wait until what was deleted is freed"
+            "the pool's tables have no space for this change: discard something, or wait until what was deleted is freed"
         }
         ControlError::TooManyVolumes => {
             "the pool has 1,024 volumes, which is the limit, with deleted ones whose space has not come back yet: delete one, or use another pool"
         }
         ControlError::BadCapacity(error) => error.0,
-        ControlError::NoRoom => {
-            "the host file system has no room for the tables of a larger pool; the pool is what it was"
+        ControlError::NoHostSpace => {
+            "the host file system has no space for the tables of a larger pool; the pool is what it was"
         }
         ControlError::HostFull => {
             "closed without a checkpoint, because the host file system is full; nothing is lost, the next start replays the \
              journal"
         }
         ControlError::NotDurable => {
-            "the host file system is full: what was not flushed may be lost. What was flushed is in the journal; make room on \
+            "the host file system is full: what was not flushed may be lost. What was flushed is in the journal; make space on \
              the host before the next start"
         }
         ControlError::NoCheckpoint => {

@@ -224,11 +224,17 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
         let source = &Place::Export(address.clone(), volume.clone());
         let (tool, destination) = make_image(image, format, size, before, claimed)?;
         let destination = &destination;
-        let room = destination.open(true)?.size();
-        ensure!(room >= size, "{} has {}, and the image needs {}", image.display(), size::show(room), size::show(size));
+        let space = destination.open(true)?.size();
+        ensure!(
+            space >= size,
+            "{} has {}, and the image needs {}",
+            image.display(),
+            size::show(space),
+            size::show(size)
+        );
         let outcome = Transfer { source, destination, size, before, what: "exporting", stop: &stop }.run()?;
         tool.map_or(Ok(()), Tool::finish)?;
-        Ok((outcome, size, room - size))
+        Ok((outcome, size, space - size))
     };
     let result = with_pool(target, Work { stop: &stop, writes: false, prepare, job });
     let ((outcome, size, behind), _): ((Outcome, u64, u64), _) = result.map_err(|error| {

@@ -143,7 +143,7 @@ fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     teller.finish();
     show_run(&report, *json);
-    let is_whole = report.relocate.state == "finished" && report.relocate.kept.no_room == 0;
+    let is_whole = report.relocate.state == "finished" && report.relocate.kept.no_space == 0;
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

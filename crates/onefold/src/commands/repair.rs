@@ -114,7 +114,7 @@ fn require_memory(path: &Path, superblock: &Superblock) -> anyhow::Result<()> {
     let Some(available) = memory::available() else { return Ok(()) };
     if needed > available {
         bail!(
-            "the repair of {} needs {} of memory, {} are available: run it on a machine with more, or make room",
+            "the repair of {} needs {} of memory, {} are available: run it on a machine with more, or make space",
             path.display(),
             size::show(needed),
             size::show(available)

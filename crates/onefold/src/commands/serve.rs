@@ -277,7 +277,7 @@ fn say_made(store: &Store, size: u64, geometry: &Geometry) {
     if let Some(rounded) = create::rounding(size, geometry.capacity_bytes()) {
         info!("{rounded}");
     }
-    if let Some(note) = grow::short_of_room(store.path(), geometry.total_bytes()) {
+    if let Some(note) = grow::short_of_space(store.path(), geometry.total_bytes()) {
         warn!("{note}");
     }
     if copy_on_write::overwriting(store) == Overwriting::SwitchedToInPlace {
@@ -285,11 +285,11 @@ fn say_made(store: &Store, size: u64, geometry: &Geometry) {
     }
 }
 
-/// Warns if the file system copies what is overwritten: then overwriting needs room too, and writes fail when it is full.
+/// Warns if the file system copies what is overwritten: then overwriting needs space too, and writes fail when it is full.
 fn warn_of_copying(store: &Store) {
     if let Overwriting::Elsewhere(name) = copy_on_write::overwriting(store) {
         warn!(
-            "{} is on {name}, which copies what is overwritten: when the file system is full, writes and flushes fail. Keep room \
+            "{} is on {name}, which copies what is overwritten: when the file system is full, writes and flushes fail. Keep space \
              there, or make the pool anew in a file that is written in place (docs/operations.md)",
             store.path().display()
         );

@@ -31,7 +31,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const KEYS: Duration = Duration::from_millis(100);
 /// Width of a frame of `--once`, in columns.
 const ONCE_WIDTH: u16 = 100;
-/// Number of volumes that are shown at most where there is room for any number.
+/// Number of volumes that are shown at most where there is space for any number.
 const VOLUMES_MOST: usize = 50;
 
 /// Figures and texts that are shown.

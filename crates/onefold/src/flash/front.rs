@@ -110,7 +110,7 @@ impl Plan {
         if places == fitting {
             let memory = size::show(memory);
             warn!(
-                "the flash is used for {places} containers and no more: {memory} of memory have no room for the tables of others"
+                "the flash is used for {places} containers and no more: {memory} of memory have no space for the tables of others"
             );
         }
         Ok(Plan { places, memory: Limits::flash_bytes(geometry, places) })
@@ -273,10 +273,10 @@ impl Front {
             match flash.mode {
                 FlashMode::Opening => {}
                 FlashMode::Found if before != Some(FlashMode::Active) => {
-                    info!("the flash {path} has {found} containers of this pool, and room for {places}");
+                    info!("the flash {path} has {found} containers of this pool, and space for {places}");
                 }
                 FlashMode::Active if before != Some(FlashMode::Found) => {
-                    info!("the flash {path} has {found} containers of this pool, and room for {places}");
+                    info!("the flash {path} has {found} containers of this pool, and space for {places}");
                 }
                 FlashMode::Found | FlashMode::Active => {}
                 FlashMode::Late => {

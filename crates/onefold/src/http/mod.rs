@@ -93,8 +93,8 @@ struct Open {
 }
 
 impl Open {
-    /// Makes room for one more connection: aborts the oldest while there are [`CONNECTIONS_MAX`].
-    fn make_room(&self) {
+    /// Makes space for one more connection: aborts the oldest while there are [`CONNECTIONS_MAX`].
+    fn make_space(&self) {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.retain(|connection| !connection.is_finished());
         while connections.len() >= CONNECTIONS_MAX {
@@ -115,7 +115,7 @@ async fn accept(socket: tokio::net::TcpListener, site: Arc<Site>, open: Arc<Open
             tokio::time::sleep(RETRY).await;
             continue;
         };
-        open.make_room();
+        open.make_space();
         open.add(tokio::spawn(connection(stream, site.clone())).abort_handle());
     }
 }

@@ -115,8 +115,7 @@ fn summary(report: &Report) -> String {
         ),
         tile(
             figure("metadata_percent", metadata, format!("{metadata} %")),
-            "of the room for maps and tables in use".to_string()
-                + &bar(metadata as f64 / 100.0, "room for maps and tables in use"),
+            "of the metadata space in use".to_string() + &bar(metadata as f64 / 100.0, "metadata space in use"),
         ),
     ];
     format!("<h2>Savings</h2><div class=\"tiles\">{}</div>", tiles.concat())

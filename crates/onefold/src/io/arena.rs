@@ -9,7 +9,7 @@
 //! (the last two are registered with the ring: of the buffers, those that there are)
 //! ```
 //!
-//! Buffers come and go with the memory that the server may use: addresses are there for all that the machine has room for,
+//! Buffers come and go with the memory that the server may use: addresses are there for all that the machine has space for,
 //! memory only for those in use.
 //!
 //! Invariants: the mapping is never unmapped or moved, so an address given to the kernel stays good until the process ends,
@@ -95,7 +95,7 @@ impl Arena {
         Ok(Arena { base, size, buffers, buffers_max, staging_blocks, connections })
     }
 
-    /// Returns the number of connections that there is room for.
+    /// Returns the number of connections that there is space for.
     pub fn connections(&self) -> usize {
         self.connections
     }

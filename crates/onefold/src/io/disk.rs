@@ -22,7 +22,7 @@ use crate::io::ring::{DISK_SLOTS, FLASH_SLOTS, Ring, SPANS, Urgency};
 use crate::log::Failures;
 use crate::memory::STAGING_BLOCKS;
 use crate::store::backing::{Kind, Store};
-use crate::store::file_size::is_lack_of_room;
+use crate::store::file_size::is_lack_of_space;
 
 /// Blocks of staging for pages of the flash.
 const FLASH_STAGING: usize = 64;
@@ -92,7 +92,7 @@ pub struct Disk {
     is_device: bool,
     /// True if the kernel makes a write durable; otherwise a sync follows each durable write.
     forces_writes: bool,
-    /// True if a write that found no room has lost nothing else. Through the page cache the error may be that of another write, which is in no memory any more.
+    /// True if a write that found no space has lost nothing else. Through the page cache the error may be that of another write, which is in no memory any more.
     loses_nothing: bool,
     /// Bytes of the device.
     size: u64,
@@ -104,15 +104,15 @@ pub struct Disk {
     faults: Faults,
 }
 
-/// Knowledge about room on the file system under the pool.
+/// Knowledge about space on the file system under the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Host {
-    /// Time at which it last had no room.
+    /// Time at which it last had no space.
     pub full: Option<Nanos>,
-    /// Time at which it last had room.
-    pub room: Option<Nanos>,
+    /// Time at which it last had space.
+    pub space: Option<Nanos>,
     /// Writes to what is there already have found none for a while.
-    pub lacks_room: bool,
+    pub lacks_space: bool,
 }
 
 enum Report {
@@ -208,7 +208,7 @@ impl Disk {
         self.failed.as_deref()
     }
 
-    /// Returns the knowledge about room on the file system under the pool.
+    /// Returns the knowledge about space on the file system under the pool.
     pub fn host(&self) -> Host {
         self.host
     }
@@ -414,13 +414,13 @@ impl Disk {
                 }
             }
             (_, _) if result == -libc::EINTR || result == -libc::EAGAIN => return self.submit(index, core),
-            (_, work) if is_lack_of_room(-result) => Some(lack_of_room(work, self.loses_nothing)),
+            (_, work) if is_lack_of_space(-result) => Some(lack_of_space(work, self.loses_nothing)),
             (_, _) => Some(IoError::Failed),
         };
         match (slot.work, error) {
             // Whoever needs the space is told; that the host is full is said once (`watch`).
             (Work::Reserve, Some(IoError::NoSpace)) => self.host.full = Some(core.now),
-            (Work::Reserve, None) => self.host.room = Some(core.now),
+            (Work::Reserve, None) => self.host.space = Some(core.now),
             (Work::Write | Work::WriteDurable, Some(IoError::NoSpace)) => {}
             (_, None) => {}
             (work, Some(_)) => {
@@ -462,8 +462,8 @@ impl Disk {
     }
 }
 
-/// Judges an error for want of room: `NoSpace` if nothing else is lost, else `Failed`. After a sync the loss is unknown.
-fn lack_of_room(work: Work, loses_nothing: bool) -> IoError {
+/// Judges an error for want of space: `NoSpace` if nothing else is lost, else `Failed`. After a sync the loss is unknown.
+fn lack_of_space(work: Work, loses_nothing: bool) -> IoError {
     match work {
         Work::Reserve => IoError::NoSpace,
         Work::Write | Work::WriteDurable if loses_nothing => IoError::NoSpace,

@@ -32,7 +32,7 @@ const PENDING_MAX: usize = 4 << 20;
 const CHUNK: usize = 256 << 10;
 /// After so long it is written, however little it is.
 const PERIOD: Duration = Duration::from_millis(250);
-/// Room for the end.
+/// Space for the end.
 const END_BYTES: u64 = 64;
 /// The least size of a recording.
 pub const SIZE_MIN: u64 = 1 << 20;

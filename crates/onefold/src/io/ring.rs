@@ -20,7 +20,7 @@ use crate::io::arena::{Arena, BLOCK, Span};
 /// Oldest Linux that can serve a pool; what decides is asked of the ring. The pages of users name it (tests/interop/test_pages.py).
 const LEAST_KERNEL: &str = "5.11";
 /// Entries of the submission queue; the completion queue has eight times as many. The lower numbers are for where so little memory may be
-/// locked that there is no room for more: they work as well, with more calls of the kernel.
+/// locked that there is no space for more: they work as well, with more calls of the kernel.
 const ENTRIES: [u32; 3] = [512, 128, 32];
 /// Entries of the store, and of the flash in front of it, in the table of registered files.
 const STORE: Fixed = Fixed(0);
@@ -549,7 +549,7 @@ impl Ring {
         self.push_backlog();
     }
 
-    /// Moves entries to the submission queue while it has room; submits to make room.
+    /// Moves entries to the submission queue while it has space; submits to make space.
     fn push_backlog(&mut self) {
         while let Some(entry) = self.backlog.front() {
             // SAFETY: what the entry points to stays where it is until the operation has completed: payload is in the arena,
@@ -659,7 +659,7 @@ fn why_not_registered(error: &io::Error) -> String {
     }
 }
 
-/// Builds the ring with what the kernel has of: work done only when we ask, one submitter. A smaller one where there is no room for it.
+/// Builds the ring with what the kernel has of: work done only when we ask, one submitter. A smaller one where there is no space for it.
 fn build() -> anyhow::Result<IoUring> {
     let mut last = None;
     for entries in ENTRIES {

@@ -9,7 +9,7 @@ const OTHER_FILES: u64 = 128;
 const CONNECTION_BYTES: u64 = 20 << 10;
 /// The same with a large share.
 const LARGE_CONNECTION_BYTES: u64 = 192 << 10;
-/// Clients that there is room for whatever the memory.
+/// Clients that there is space for whatever the memory.
 const LEAST: u32 = 16;
 /// With a large share of memory.
 const LEAST_LARGE: u32 = 4;

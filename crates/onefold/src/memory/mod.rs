@@ -144,7 +144,7 @@ pub fn divide(memory: u64, taken: u64, geometry: &Geometry, serving: bool, wante
 /// More memory than this is no answer to what a pool needs.
 const MOST_NEEDED: u64 = 1 << 50;
 
-/// A pool that was last served with more memory, and left more to replay than this memory has room for.
+/// A pool that was last served with more memory, and left more to replay than this memory has space for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooLittle {
     /// The memory that is too little, in bytes.
@@ -331,7 +331,7 @@ mod tests {
             assert_eq!(too_little.needed, Some(enough.next_multiple_of(1 << 20)));
         }
         assert_eq!(TooLittle::new(128 << 20, |_| false).needed, None);
-        // As it is asked for: entries that nothing has room for come from a pool that somebody has made up.
+        // As it is asked for: entries that nothing has space for come from a pool that somebody has made up.
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
         let fits = |memory, entries| {
             Division::new(memory, &geometry, 1).is_ok_and(|it| it.limits.replayable_entries(&geometry) >= entries)

@@ -79,7 +79,7 @@ struct Line {
 pub const STOPPING: &str = "the server is stopping, and has not ended yet";
 
 /// Note shown for a command that is in force and not durable.
-const IN_FORCE: &str = "the host file system is full. The command is in force, and durable when there is room; a crash before that undoes it";
+const IN_FORCE: &str = "the host file system is full. The command is in force, and durable when there is space; a crash before that undoes it";
 
 /// Request of another process to the server.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -255,7 +255,7 @@ pub enum ScrubAction {
 pub enum Response {
     /// It was done; the figures after it.
     Done(Box<Report>),
-    /// It is in force, but not durable: the host has no room. It becomes durable when there is some. The figures after it.
+    /// It is in force, but not durable: the host has no space. It becomes durable when there is some. The figures after it.
     InForce(Box<Report>),
     /// It was not done.
     Failed(String),

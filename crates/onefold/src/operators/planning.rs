@@ -30,7 +30,7 @@ pub struct Taken {
     pub on: bool,
     /// Reads noted so far.
     pub reads: u64,
-    /// Runs that were forgotten for want of room.
+    /// Runs that were forgotten for want of space.
     pub dropped: u64,
     /// Slots of the pool.
     pub slots: u64,
@@ -86,7 +86,7 @@ impl Taken {
         volume.map_or_else(|| format!("volume {} (deleted)", object.0), |(_, name)| name.clone())
     }
 
-    /// Makes a plan of at most `budget` bytes, cut to the first moves for which the server has room; also returns the number of objects that were read. Of
+    /// Makes a plan of at most `budget` bytes, cut to the first moves for which the server has space; also returns the number of objects that were read. Of
     /// clones it names the first.
     pub fn plan(&self, budget: Option<u64>) -> (Plan, usize) {
         let contents = contents(&self.runs);
@@ -94,11 +94,11 @@ impl Taken {
         let assessments = assess(&unite(&self.runs, &contents), Sharing::OthersRuns);
         let mut plan = plan(&assessments, &contents, rules);
         let mut extents = 0;
-        let have_room = plan.moves.iter().take_while(|one| {
+        let have_space = plan.moves.iter().take_while(|one| {
             extents += one.extents.len();
             extents <= MOST_EXTENTS
         });
-        let moves = have_room.count();
+        let moves = have_space.count();
         plan.moves.truncate(moves);
         (plan, contents.len())
     }

@@ -174,7 +174,7 @@ pub fn replicas_fit(report: &Report) -> Option<String> {
         blocks => format!("ten copies each of {blocks} popular blocks ({})", size::show(copies)),
     };
     let memory = if least < set {
-        format!("; with memory={} there is room for no more", memory_text(report))
+        format!("; with memory={} there is space for no more", memory_text(report))
     } else {
         String::new()
     };

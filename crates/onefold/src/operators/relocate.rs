@@ -139,7 +139,7 @@ pub enum Answer {
         on: bool,
         /// Reads that were noted.
         reads: u64,
-        /// Runs that were forgotten for want of room.
+        /// Runs that were forgotten for want of space.
         dropped: u64,
         /// The number behind the last run.
         ended: u64,
@@ -180,7 +180,7 @@ pub enum Answer {
 pub const OFF: &str = "no reads are noted: 'onefold relocate profile start POOL' begins it";
 
 /// Words for a table that is full.
-const FULL: &str = "there is no room for more objects, which are at most 65536 names of 4 MiB, in 131072 parts: import those that matter";
+const FULL: &str = "there is no space for more objects, which are at most 65536 names of 4 MiB, in 131072 parts: import those that matter";
 
 /// Words for a load that somebody else's has ended, or that of another file.
 const ANOTHER: &str =

@@ -287,7 +287,7 @@ fn seen(report: &Report, now: Duration, hour: u8) -> anyhow::Result<Seen> {
         hour,
         schedule: run.by_itself.parse()?,
         state,
-        is_short: run.short_of_room,
+        is_short: run.short_of_space,
         blocks: (run.planned_blocks, run.moved_blocks),
         requests: kinds.iter().map(|kind| kind.requests).sum(),
     })

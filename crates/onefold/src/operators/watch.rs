@@ -17,7 +17,7 @@ const NEARLY_FULL: [u64; 3] = [80, 90, 95];
 const HYSTERESIS: u64 = 2;
 /// A checkpoint that takes longer is slow.
 const SLOW: Nanos = 10_000_000_000;
-/// Time that the host must have had room before it counts as not full.
+/// Time that the host must have had space before it counts as not full.
 const CALM: Nanos = 5_000_000_000;
 /// Time between two looks that counts at most. During a checkpoint a look comes every second; a server that was stopped, or had no processor, knows nothing
 /// of the disk.
@@ -32,7 +32,7 @@ pub const REMEDY: &str = "Check the disk, then stop the server and see 'onefold 
 pub struct Watch {
     failed: bool,
     host_full: bool,
-    lacks_room: bool,
+    lacks_space: bool,
     /// Number of thresholds of [`NEARLY_FULL`] that are reached, by data and by metadata.
     thresholds: [usize; 2],
     /// Set while the index is being filled.
@@ -72,15 +72,15 @@ impl Watch {
         self.look_at_mode(status, failure);
         self.look_at_space(status);
         self.look_at_index(status);
-        self.look_at_room(host);
+        self.look_at_host_space(host);
         let host_again = self.look_at_host(now, host);
         let checkpoint_again = self.look_at_checkpoint(now, status);
         [host_again, checkpoint_again].into_iter().flatten().min()
     }
 
     /// Returns true if the file system under the pool was full at the last look.
-    pub fn host_lacks_room(&self) -> bool {
-        self.host_full || self.lacks_room
+    pub fn host_lacks_space(&self) -> bool {
+        self.host_full || self.lacks_space
     }
 
     /// Logs new damage, and changes in the state of the scrub.
@@ -144,7 +144,7 @@ impl Watch {
                 info!("the pass that finds duplicates goes on where it was, after {percent} %");
             }
             PassState::Running => info!("a pass that finds duplicates begins"),
-            PassState::Paused if dedup.is_short_of_room => warn!(
+            PassState::Paused if dedup.is_short_of_space => warn!(
                 "the pass that finds duplicates rests: metadata is short. It goes on when something is discarded \
                  or the pool grows"
             ),
@@ -172,7 +172,7 @@ impl Watch {
             None => info!("writes of new blocks are taken again"),
         }
         let data = (status.held.data, status.capacity_bytes / 4096, "capacity");
-        let metadata = (status.metadata_blocks_used, status.metadata_blocks, "room for maps and tables");
+        let metadata = (status.metadata_blocks_used, status.metadata_blocks, "metadata space");
         for (before, (used, all, what)) in self.thresholds.iter_mut().zip([data, metadata]) {
             let now = thresholds(*before, used, all.max(1));
             if now == *before {
@@ -207,29 +207,29 @@ impl Watch {
         }
     }
 
-    fn look_at_room(&mut self, host: Host) {
-        if std::mem::replace(&mut self.lacks_room, host.lacks_room) == host.lacks_room {
+    fn look_at_host_space(&mut self, host: Host) {
+        if std::mem::replace(&mut self.lacks_space, host.lacks_space) == host.lacks_space {
             return;
         }
-        if host.lacks_room {
+        if host.lacks_space {
             warn!(
                 "the file system under the pool is full, also for what overwrites something: writes and flushes get ENOSPC until there is \
-                 room. Nothing that was flushed is lost. Make room there; the pool goes on by itself"
+                 space. Nothing that was flushed is lost. Make space there; the pool goes on by itself"
             );
         } else {
-            info!("the file system under the pool has room again: all that waited for it is written");
+            info!("the file system under the pool has space again: all that waited for it is written");
         }
     }
 
     fn look_at_host(&mut self, now: Nanos, host: Host) -> Option<Nanos> {
         let full = host.full?;
-        let room_since = host.room.filter(|room| *room > full);
+        let space_since = host.space.filter(|space| *space > full);
         if !self.host_full && now.saturating_sub(full) < CALM {
             self.host_full = true;
-            warn!("the file system under the pool is full: writes of new blocks get ENOSPC until there is room");
-        } else if self.host_full && room_since.is_some() && now.saturating_sub(full) >= CALM {
+            warn!("the file system under the pool is full: writes of new blocks get ENOSPC until there is space");
+        } else if self.host_full && space_since.is_some() && now.saturating_sub(full) >= CALM {
             self.host_full = false;
-            info!("the file system under the pool has room again");
+            info!("the file system under the pool has space again");
         }
         self.host_full.then_some(now + SECOND)
     }
@@ -380,17 +380,17 @@ mod tests {
     }
 
     #[test]
-    fn a_full_host_counts_as_full_until_it_has_had_room_for_a_while() {
+    fn a_full_host_counts_as_full_until_it_has_had_space_for_a_while() {
         let mut watch = Watch::default();
-        let mut look = |seconds: u64, full: Option<u64>, room: Option<u64>| {
-            let (full, room) = (full.map(|full| full * SECOND), room.map(|room| room * SECOND));
-            let host = Host { full, room, lacks_room: false };
+        let mut look = |seconds: u64, full: Option<u64>, space: Option<u64>| {
+            let (full, space) = (full.map(|full| full * SECOND), space.map(|space| space * SECOND));
+            let host = Host { full, space, lacks_space: false };
             watch.look(seconds * SECOND, &status(0, false), None, host);
             watch.host_full
         };
         assert!(!look(1, None, Some(1)));
         assert!(look(2, Some(2), Some(1)));
-        assert!(look(4, Some(2), Some(3)), "room for one container is not yet room");
+        assert!(look(4, Some(2), Some(3)), "space for one container is not yet space");
         assert!(look(9, Some(9), Some(8)));
         assert!(look(20, Some(9), Some(8)), "nobody has asked since");
         assert!(!look(21, Some(9), Some(20)));

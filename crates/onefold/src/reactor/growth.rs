@@ -11,7 +11,7 @@ use crate::store::grow;
 const GROWTH_PAUSE: Nanos = 10_000_000_000;
 
 impl Reactor {
-    /// Makes room for a larger pool. Fails while the pool is growing: what the next growth needs depends on the result of this one.
+    /// Makes space for a larger pool. Fails while the pool is growing: what the next growth needs depends on the result of this one.
     pub(super) fn prepare_growth(&mut self, wanted: grow::Wanted) -> anyhow::Result<()> {
         anyhow::ensure!(self.growing.is_none(), "the pool is growing already: try again in a moment");
         let memory = self.grown_memory();
@@ -37,7 +37,7 @@ impl Reactor {
         }
     }
 
-    /// Gives the pool more metadata if its maps are short and the store has room. If the store has none, it tries again after a while, and until then
+    /// Gives the pool more metadata if its maps are short and the store has space. If the store has none, it tries again after a while, and until then
     /// writes that find no metadata fail at once.
     pub(super) fn grow_unasked(&mut self, status: &Status) {
         let may = self.growing.is_none() && self.stops == 0 && self.core.engine.takes_changes();
@@ -59,7 +59,7 @@ impl Reactor {
         }
         let left = geometry.growths_left() - 1;
         info!(
-            "the pool's maps and tables are nearly full: it gets more room for them; that is possible {left} times more"
+            "the pool's maps and tables are nearly full: it gets more space for them; that is possible {left} times more"
         );
         let grow::Wanted { capacity, metadata } = wanted;
         self.growing = Some(self.submit_command(Command::Grow { capacity, metadata }, Waiter::Growth));

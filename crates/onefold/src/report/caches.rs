@@ -16,7 +16,7 @@ pub struct CacheReport {
     pub shared_bytes: u64,
     /// Bytes of the index.
     pub index_bytes: u64,
-    /// Entries that the index has room for.
+    /// Entries that the index has space for.
     pub index_entries: u64,
     /// Bytes of the read cache.
     pub read_bytes: u64,

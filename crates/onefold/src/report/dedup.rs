@@ -42,7 +42,7 @@ pub struct DedupReport {
     #[serde(default)]
     pub workspace_read: u64,
     /// Set while the pass rests because the pool is short of metadata.
-    pub short_of_room: bool,
+    pub short_of_space: bool,
     /// True if writes have left work to the next pass.
     #[serde(default)]
     pub undone: bool,
@@ -72,7 +72,7 @@ impl DedupReport {
             workspace_blocks: status.workspace_blocks,
             workspace_written: status.workspace_written,
             workspace_read: status.workspace_read,
-            short_of_room: status.is_short_of_room,
+            short_of_space: status.is_short_of_space,
             undone: status.is_undone,
             undone_blocks: status.undone_blocks,
             missed_blocks: status.missed_blocks,
@@ -93,7 +93,7 @@ impl DedupReport {
                 let left = self.left_seconds.map_or(String::new(), |seconds| format!(", {seconds} s left"));
                 format!("running: {done} done{left}, {shared} shared{undone}")
             }
-            "paused" if self.short_of_room => {
+            "paused" if self.short_of_space => {
                 format!("paused at {done}: metadata is short. It goes on when something is discarded or the pool grows")
             }
             "paused" => format!("paused at {done}, {shared} shared{undone}"),

@@ -81,7 +81,7 @@ pub struct FlashReport {
     pub policy: String,
     /// Bytes of it that are used.
     pub size_bytes: u64,
-    /// Containers that it has room for.
+    /// Containers that it has space for.
     pub places: u64,
     /// Containers that it has.
     pub filled_places: u64,

@@ -66,12 +66,12 @@ pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
         }
     }
     if report.host_full {
-        add(Level::Bad, "no room", "the file system under the pool is full: make room there".into());
+        add(Level::Bad, "no space", "the file system under the pool is full: make space there".into());
     }
     if let Some(full) = full_text(&report.refuses_new) {
         add(Level::Bad, "full", format!("writes of new blocks are refused: {full}"));
     }
-    for (percent, what) in [(report.data_percent, "capacity"), (report.metadata_percent, "room for maps and tables")] {
+    for (percent, what) in [(report.data_percent, "capacity"), (report.metadata_percent, "metadata space")] {
         if percent >= 80 && report.refuses_new.is_empty() {
             let remedy = "trim or delete what is not needed, or grow the pool";
             add(Level::Warning, "nearly full", format!("{percent} % of the pool's {what} are in use: {remedy}"));

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct PaceReport {
     /// Part of the device that background work may have while clients are busy, in millionths.
     pub share_ppm: u32,
-    /// Largest miss of all goals, which the share follows, in millionths of the goal; below 0 is room.
+    /// Largest miss of all goals, which the share follows, in millionths of the goal; below 0 is space.
     pub miss_ppm: i64,
     /// Feedback loop that sets the pace of the pass that finds duplicates.
     #[serde(default)]
@@ -59,7 +59,7 @@ pub struct VolumePaceReport {
     pub setpoint: Option<u64>,
     /// Last measurement, in the unit of the goal, without a goal the p99; none if neither a goal nor a controller asks for it.
     pub measured: Option<u64>,
-    /// Amount by which the measurement missed the goal, in millionths of it; below 0 is room.
+    /// Amount by which the measurement missed the goal, in millionths of it; below 0 is space.
     pub miss_ppm: Option<i64>,
     /// Part of the requests that came less than 3 ms after the one before had left, in millionths.
     pub stressed_ppm: Option<u64>,

@@ -75,7 +75,7 @@ const METRICS: &[Metric] = &[
         |report| one(report.overhead_blocks_used),
     ),
     gauge("onefold_data_percent", "Data in percent of the capacity.", |report| one(report.data_percent)),
-    gauge("onefold_metadata_percent", "Metadata in use in percent of the room for it.", |report| {
+    gauge("onefold_metadata_percent", "Metadata in use in percent of the space for it.", |report| {
         one(report.metadata_percent)
     }),
     gauge("onefold_metadata_bytes", "Bytes for maps and tables.", |report| one(report.metadata_bytes)),
@@ -208,7 +208,7 @@ const METRICS: &[Metric] = &[
     ),
     gauge(
         "onefold_pace_miss_ppm",
-        "The largest miss of all goals, in millionths of the goal; below 0 is room.",
+        "The largest miss of all goals, in millionths of the goal; below 0 is headroom.",
         |report| one(report.pace.miss_ppm),
     ),
     gauge(
@@ -254,7 +254,7 @@ const METRICS: &[Metric] = &[
         one(report.cache.shared_bytes)
     }),
     gauge("onefold_cache_index_bytes", "Bytes of the index.", |report| one(report.cache.index_bytes)),
-    gauge("onefold_cache_index_entries", "Entries that the index has room for.", |report| {
+    gauge("onefold_cache_index_entries", "Entries that the index has space for.", |report| {
         one(report.cache.index_entries)
     }),
     gauge("onefold_cache_read_bytes", "Bytes of the read cache.", |report| one(report.cache.read_bytes)),
@@ -542,9 +542,11 @@ const METRICS: &[Metric] = &[
         "What was measured last, in the unit of the goal; without one the p99.",
         |report| volumes(report, |volume| some(volume.pace.measured)),
     ),
-    gauge("onefold_volume_miss_ppm", "By how much that missed the goal, in millionths; below 0 is room.", |report| {
-        volumes(report, |volume| some(volume.pace.miss_ppm))
-    }),
+    gauge(
+        "onefold_volume_miss_ppm",
+        "By how much that missed the goal, in millionths; below 0 is headroom.",
+        |report| volumes(report, |volume| some(volume.pace.miss_ppm)),
+    ),
     gauge("onefold_volume_stressed_ppm", "Of a million requests those in stress (HIODS 4.3).", |report| {
         volumes(report, |volume| some(volume.pace.stressed_ppm))
     }),

@@ -15,7 +15,7 @@ pub struct KeptReport {
     /// Blocks that could not be read.
     pub unreadable: u64,
     /// Blocks for which there was no empty container, or no metadata.
-    pub no_room: u64,
+    pub no_space: u64,
     /// Blocks that were left when the run was stopped.
     pub stopped: u64,
 }
@@ -45,13 +45,13 @@ pub struct RelocateReport {
     /// Blocks that stay where they are, by the reason.
     pub kept: KeptReport,
     /// Set while the run rests because the pool is short of metadata.
-    pub short_of_room: bool,
+    pub short_of_space: bool,
 }
 
 impl RelocateReport {
     /// Collects the figures from the engine's status.
     pub fn new(status: &RelocateStatus, by_itself: Schedule) -> RelocateReport {
-        let Kept { gone, for_replicas, unreadable, no_room, stopped } = status.kept;
+        let Kept { gone, for_replicas, unreadable, no_space, stopped } = status.kept;
         RelocateReport {
             by_itself: by_itself.to_string(),
             state: status.state.name().into(),
@@ -62,8 +62,8 @@ impl RelocateReport {
             referrers: status.referrers,
             map_walks: status.map_walks,
             doubled_blocks: status.doubled_blocks,
-            kept: KeptReport { gone, for_replicas, unreadable, no_room, stopped },
-            short_of_room: status.is_short_of_room,
+            kept: KeptReport { gone, for_replicas, unreadable, no_space, stopped },
+            short_of_space: status.is_short_of_space,
         }
     }
 
@@ -87,12 +87,12 @@ impl RelocateReport {
         let show = |blocks: u64| size::show(blocks.saturating_mul(4096));
         let moved = format!("{} of {} moved", show(self.moved_blocks), show(self.planned_blocks));
         let done = format!("{}.{} %", self.done_ppm / 10_000, self.done_ppm / 1_000 % 10);
-        let KeptReport { gone, for_replicas, unreadable, no_room, stopped } = self.kept;
+        let KeptReport { gone, for_replicas, unreadable, no_space, stopped } = self.kept;
         let reasons = [
             (gone, "overwritten since the profile"),
             (for_replicas, "kept for the replicas of other readers"),
             (unreadable, "unreadable"),
-            (no_room, "without an empty container: grow the pool or discard something"),
+            (no_space, "without an empty container: grow the pool or discard something"),
             (stopped, "left when the run was stopped"),
             (self.doubled_blocks, "stored twice until the next 'onefold dedup'"),
         ];
@@ -106,7 +106,7 @@ impl RelocateReport {
                 let time = self.left_seconds.map_or(String::new(), |seconds| format!(", {seconds} s left"));
                 format!("running: {done} done{time}, {moved}")
             }
-            "paused" if self.short_of_room => format!(
+            "paused" if self.short_of_space => format!(
                 "paused at {done}: metadata is short. Grow the pool or discard something, then run 'onefold relocate run'"
             ),
             "paused" => format!("paused at {done}, {moved}"),

@@ -123,7 +123,7 @@ pub struct Report {
     /// Reason why the pool has failed, if it has: it is read-only until it is repaired.
     #[serde(default)]
     pub failure: Option<String>,
-    /// True if the file system under the pool is full: writes fail, or wait, until there is room.
+    /// True if the file system under the pool is full: writes fail, or wait, until there is space.
     #[serde(default)]
     pub host_full: bool,
     /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub.
@@ -407,7 +407,7 @@ pub struct ReplicasReport {
     /// Runs of blocks whose reads are counted, to find popular ones.
     #[serde(default)]
     pub popular_runs: u64,
-    /// Popular blocks that get ten copies, at most: as many as budget and memory have room for.
+    /// Popular blocks that get ten copies, at most: as many as budget and memory have space for.
     #[serde(default)]
     pub popular_blocks_most: u64,
     /// Popular blocks that have copies, or are to have them.
@@ -443,12 +443,12 @@ pub struct ReplicasReport {
 }
 
 impl ReplicasReport {
-    /// Collects the engine's figures. The room for replicas is that of a server with `memory` bytes, whatever memory this command has.
+    /// Collects the engine's figures. The space for replicas is that of a server with `memory` bytes, whatever memory this command has.
     fn new(engine: &Engine, status: &ReplicateStatus, memory: u64) -> ReplicasReport {
         let served = Division::new(memory, engine.geometry(), u32::MAX);
         let known = (status.budget_bytes, status.most_copied);
         let (budget_bytes, popular_blocks_most) =
-            served.map_or(known, |division| engine.replicas_room(&division.limits));
+            served.map_or(known, |division| engine.replicas_space(&division.limits));
         ReplicasReport {
             budget_bytes,
             set_bytes: engine.replicas_budget(),

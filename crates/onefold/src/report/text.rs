@@ -23,7 +23,7 @@ impl Report {
             row(name, sentence);
         }
         let (data, metadata) = (self.data_percent, self.metadata_percent);
-        let used = format!("{data} % in use; room for maps and tables: {metadata} %");
+        let used = format!("{data} % in use; metadata space: {metadata} %");
         row("capacity", format!("{:<12}{used}", size::show(self.capacity_bytes)));
         row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
         row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));

@@ -263,12 +263,12 @@ impl Store {
         Ok(())
     }
 
-    /// Reserves room for the first `size` bytes of a file, where its file system can. Not for devices.
+    /// Reserves space for the first `size` bytes of a file, where its file system can. Not for devices.
     pub fn allocate(&self, size: u64) -> io::Result<()> {
         self.allocate_range(0, size)
     }
 
-    /// Reserves room for a range of a file, where its file system can. Not for devices.
+    /// Reserves space for a range of a file, where its file system can. Not for devices.
     pub fn allocate_range(&self, offset: u64, length: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), offset, length) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),

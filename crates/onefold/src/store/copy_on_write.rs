@@ -1,6 +1,6 @@
 //! Copy-on-write file systems under a pool.
 //!
-//! There, what overwrites something needs new room as well: on a full one not even the journal can be written. The engine lives with
+//! There, what overwrites something needs new space as well: on a full one not even the journal can be written. The engine lives with
 //! that (`engine/src/data_path/enospc.rs`), but flushes fail meanwhile, and the store gets scattered. So a new pool's file is switched to
 //! writing in place where that is possible: on Btrfs, as long as the file is empty. Btrfs keeps no checksums of such a
 //! file then. Onefold needs none: it has its own of every block. A snapshot, or a copy with `cp --reflink`, brings copying back

@@ -1,7 +1,7 @@
 //! The limit on the size of files (RLIMIT_FSIZE, `ulimit -f`): raised as far as it may be, and looked at before a pool is written to.
 //!
 //! A write beyond it sends SIGXFSZ, which ends a process that does not handle it, and fails with EFBIG. The limit can also be changed
-//! while a server runs. So the signal is handled, and EFBIG is a lack of room as ENOSPC is: nothing is lost by it.
+//! while a server runs. So the signal is handled, and EFBIG is a lack of space as ENOSPC is: nothing is lost by it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub fn allow(path: &Path, bytes: u64) -> anyhow::Result<()> {
     )
 }
 
-/// Returns true if an error number means no room: on the disk, in the quota, or below the limit on the size of files.
-pub fn is_lack_of_room(number: i32) -> bool {
+/// Returns true if an error number means no space: on the disk, in the quota, or below the limit on the size of files.
+pub fn is_lack_of_space(number: i32) -> bool {
     matches!(number, libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
 }

@@ -14,7 +14,7 @@ use crate::size;
 use crate::store::backing::{Kind, Store};
 use crate::store::file_size;
 
-/// The part of the host's free room that metadata is reserved in, as a divisor.
+/// The part of the host's free space that metadata is reserved in, as a divisor.
 const FREE_SHARE: u64 = 2;
 /// Growths of metadata that are left to operators: the pool takes the others by itself.
 const KEPT: usize = 2;
@@ -42,7 +42,7 @@ impl Wanted {
         Wanted { capacity, metadata: if grows { doubled } else { asked } }
     }
 
-    /// Returns the growth, unasked, of a pool whose maps are short or whose clients wait for it: the largest that the store has room for. `None` if no growth
+    /// Returns the growth, unasked, of a pool whose maps are short or whose clients wait for it: the largest that the store has space for. `None` if no growth
     /// is due or possible.
     pub fn unasked(
         store: &mut Store,
@@ -63,7 +63,7 @@ impl Wanted {
             return Ok(None);
         };
         let found =
-            wanted.into_iter().find(|wanted| wanted.of(geometry).is_ok_and(|grown| has_room(store, geometry, &grown)));
+            wanted.into_iter().find(|wanted| wanted.of(geometry).is_ok_and(|grown| has_space(store, geometry, &grown)));
         if found.is_none() {
             let (path, more) = (store.path().display(), size::show(least.total_bytes() - geometry.total_bytes()));
             match store.kind() {
@@ -80,11 +80,11 @@ impl Wanted {
     }
 }
 
-/// Returns true if a device is long enough, or the file system under a file has twice the room that the growth takes.
-fn has_room(store: &Store, geometry: &Geometry, grown: &Geometry) -> bool {
+/// Returns true if a device is long enough, or the file system under a file has twice the space that the growth takes.
+fn has_space(store: &Store, geometry: &Geometry, grown: &Geometry) -> bool {
     match store.kind() {
         Kind::Device => store.size() >= grown.total_bytes(),
-        Kind::File => store.available().is_none_or(|room| room / 2 >= grown.total_bytes() - geometry.total_bytes()),
+        Kind::File => store.available().is_none_or(|space| space / 2 >= grown.total_bytes() - geometry.total_bytes()),
     }
 }
 
@@ -99,7 +99,7 @@ pub struct ServerMemory {
     pub clients: u32,
 }
 
-/// Makes room for a pool of this geometry that grows as `wanted`, and returns the store's new length. Fails as [`plan`] does.
+/// Makes space for a pool of this geometry that grows as `wanted`, and returns the store's new length. Fails as [`plan`] does.
 pub fn prepare(
     store: &mut Store,
     geometry: &Geometry,
@@ -107,7 +107,7 @@ pub fn prepare(
     memory: Option<ServerMemory>,
 ) -> anyhow::Result<u64> {
     let grown = plan(geometry, wanted, memory)?;
-    make_room(store, &grown)?;
+    make_space(store, &grown)?;
     reserve_metadata(store, &grown);
     Ok(store.size())
 }
@@ -139,7 +139,7 @@ pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<ServerMemory>) -
 }
 
 /// Makes a file long enough, keeping what it holds; fails if a device is too short.
-fn make_room(store: &mut Store, geometry: &Geometry) -> anyhow::Result<()> {
+fn make_space(store: &mut Store, geometry: &Geometry) -> anyhow::Result<()> {
     let needed = geometry.total_bytes();
     match store.kind() {
         Kind::File => {
@@ -158,15 +158,15 @@ fn make_room(store: &mut Store, geometry: &Geometry) -> anyhow::Result<()> {
     }
 }
 
-/// Reserves room on the host for a pool's metadata, so that a full host keeps no command and no overwrite from becoming durable. Without enough free room on
-/// the host, or where it reserves none, the pool takes the room as it needs it. Not for devices, which have it.
+/// Reserves space on the host for a pool's metadata, so that a full host keeps no command and no overwrite from becoming durable. Without enough free space on
+/// the host, or where it reserves none, the pool takes the space as it needs it. Not for devices, which have it.
 pub fn reserve_metadata(store: &Store, geometry: &Geometry) {
     let Ok(host) = rustix::fs::fstatvfs(store.file()) else { return };
     let needed: u64 = geometry.metadata_ranges().map(|(_, length)| length).sum();
     let free = host.f_bavail.saturating_mul(host.f_frsize);
     if store.kind() == Kind::File && needed <= free / FREE_SHARE {
         for (offset, length) in geometry.metadata_ranges() {
-            // Somebody else may have taken the room since.
+            // Somebody else may have taken the space since.
             if store.allocate_range(offset, length).is_err() {
                 return;
             }
@@ -175,7 +175,7 @@ pub fn reserve_metadata(store: &Store, geometry: &Geometry) {
 }
 
 /// Says that the file of a pool, which takes space as it fills, may need more than its file system has free. `None` for devices, and where there is enough.
-pub fn short_of_room(path: &Path, total_bytes: u64) -> Option<String> {
+pub fn short_of_space(path: &Path, total_bytes: u64) -> Option<String> {
     let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     let host = rustix::fs::statvfs(path).ok()?;
     let free = host.f_bavail.saturating_mul(host.f_frsize);

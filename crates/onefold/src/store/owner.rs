@@ -209,7 +209,7 @@ fn offset(parameters: &Parameters) -> Option<u64> {
 }
 
 fn place(store: &Store, parameters: &Parameters) -> anyhow::Result<u64> {
-    offset(parameters).with_context(|| format!("{} has no room to say who has it", store.path().display()))
+    offset(parameters).with_context(|| format!("{} has no space to say who has it", store.path().display()))
 }
 
 fn read(store: &Store, parameters: &Parameters) -> anyhow::Result<Option<Owner>> {

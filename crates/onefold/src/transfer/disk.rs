@@ -92,7 +92,7 @@ impl Disk {
         }
     }
 
-    /// Makes a range zeroes, without room for them where that can be.
+    /// Makes a range zeroes, without space for them where that can be.
     pub fn zero(&mut self, offset: u64, length: usize) -> anyhow::Result<()> {
         let done = match self {
             Disk::File { file, .. } => {

@@ -335,7 +335,7 @@ impl Workers<'_> {
         }
     }
 
-    /// Gives the engine a request; false if it has no room for it now.
+    /// Gives the engine a request; false if it has no space for it now.
     fn submit(&mut self, worker: usize, Ready { request, since, .. }: &Ready) -> bool {
         if !self.machine.engine.can_submit() {
             return false;

@@ -513,7 +513,7 @@ fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
 }
 
 impl Panel {
-    /// Returns the height in pixels of an SVG: horizontal bars need room for each.
+    /// Returns the height in pixels of an SVG: horizontal bars need space for each.
     fn height(&self) -> u32 {
         match &self.content {
             Content::Bars { groups, series } if self.lies() => {
@@ -526,8 +526,8 @@ impl Panel {
     /// Returns true if bars are horizontal: names that do not fit below their groups stand before them.
     fn lies(&self) -> bool {
         let Content::Bars { groups, .. } = &self.content else { return false };
-        let room = (WIDTH as i32 - 110) / groups.len().max(1) as i32;
-        groups.iter().any(|group| width_of(group) + 8 > room)
+        let space = (WIDTH as i32 - 110) / groups.len().max(1) as i32;
+        groups.iter().any(|group| width_of(group) + 8 > space)
     }
 
     fn entries<'a>(&'a self) -> Vec<Entry<'a>> {

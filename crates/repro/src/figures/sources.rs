@@ -214,7 +214,7 @@ mod tests {
         std::fs::create_dir_all(&directory).expect("a directory");
         let file = |name: &str, text: &str| {
             let path = directory.join(name);
-            std::fs::write(&path, text).expect("room for a file");
+            std::fs::write(&path, text).expect("space for a file");
             path
         };
         let line = |at: u64, digest: &str| format!("{at} 7 nfsd 8 8 W 6 0 {digest}\n");

@@ -55,7 +55,7 @@ pub struct Setup {
     pub disks: Option<Handling>,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Bytes that flash erases together, and thousandths of room beyond the cache.
+    /// Bytes that flash erases together, and thousandths of space beyond the cache.
     pub flash: (u64, u64),
     /// Reads from which on a thing counts as popular.
     pub popular: u32,

@@ -1,7 +1,7 @@
 //! What is stored, and what is read of it: files in containers, read whole, the popular ones more often (Zipf).
 //!
 //! A file is stored as deduplication at ingest does it: containers are filled in the order in which files come; a part of some files is a copy of
-//! a part of an earlier file and takes no room. So a container holds pieces of files that are not equally popular, a file may lie in
+//! a part of an earlier file and takes no space. So a container holds pieces of files that are not equally popular, a file may lie in
 //! several containers, and a container has as many references as files use it.
 //!
 //! The unit below a container is the extent: 64 KiB of chunks that are always read together. A cache of chunks that treats the chunks of an

@@ -129,8 +129,8 @@ pub fn writes(case: &Case, way: Way, parameters: &Parameters, distribution: &Dis
         let content = contents.of(request.contents[0]);
         let begun = *at + BETWEEN_WRITES;
         cache.write_back_until(begun, &mut server);
-        let room = cache.dirty(request.first, content, begun, &mut server);
-        *at = room + CACHED;
+        let space = cache.dirty(request.first, content, begun, &mut server);
+        *at = space + CACHED;
         latencies += *at - begun;
         outcome.requests += 1;
         outcome.time = outcome.time.max(*at);
@@ -189,7 +189,7 @@ impl WriteBack {
         }
     }
 
-    /// Makes a page dirty; returns the time at which there was room for it.
+    /// Makes a page dirty; returns the time at which there was space for it.
     fn dirty(&mut self, page: u64, content: Content, now: Nanos, server: &mut Server) -> Nanos {
         let mut now = now;
         while !self.dirty.has(page) && self.dirty.count >= self.most {

@@ -159,7 +159,7 @@ impl Lsm {
         self.found_in[key as usize] = MEMORY;
     }
 
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         (self.changes.len() as u64) < self.in_memory
     }
 
@@ -338,7 +338,7 @@ impl Databases {
             now += SLOW;
             self.catch_up(now);
         }
-        while !self.databases[database].has_room() {
+        while !self.databases[database].has_space() {
             let lsm = &mut self.databases[database];
             if lsm.full.is_none() && lsm.newest.len() < STOPS {
                 lsm.full = Some(std::mem::take(&mut lsm.changes));

@@ -179,11 +179,11 @@ impl Client {
     pub fn work(&mut self, machine: &mut Machine, burst: Burst, requests: u64) -> Checked {
         let upto = self.requests + requests;
         while self.requests < upto {
-            let has_room = self.under_way.len() < DEPTH && machine.engine.can_submit();
-            if has_room && machine.now >= self.next_submission && self.submit(machine, burst) {
+            let has_space = self.under_way.len() < DEPTH && machine.engine.can_submit();
+            if has_space && machine.now >= self.next_submission && self.submit(machine, burst) {
                 self.next_submission = machine.now + GAP;
             }
-            let waits = has_room && self.next_submission > machine.now;
+            let waits = has_space && self.next_submission > machine.now;
             self.step(machine, if waits { self.next_submission } else { Nanos::MAX })?;
         }
         Ok(())
@@ -230,7 +230,7 @@ impl Client {
         self.random.below(self.shape.extents)
     }
 
-    /// Writes one extent of the catalogue, as soon as there is room for the request.
+    /// Writes one extent of the catalogue, as soon as there is space for the request.
     pub fn write(&mut self, machine: &mut Machine, extent: u64) -> Checked {
         while self.under_way.len() >= DEPTH || !machine.engine.can_submit() || !self.append(machine, Some(extent)) {
             self.step(machine, Nanos::MAX)?;

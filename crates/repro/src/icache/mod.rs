@@ -31,7 +31,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Of the memory that is not divided: what the engine needs beside, and buffers for what comes in.
 const OTHER_MEMORY: u64 = 64 << 20;
 const WRITE_BUFFERS: u32 = 1024;
-/// Room in the pool beyond what is mapped.
+/// Space in the pool beyond what is mapped.
 const SPARE_BYTES: u64 = 4 << 30;
 /// After opening: until the background has nothing to do.
 const REST: Nanos = 20_000_000_000;
@@ -274,7 +274,7 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
     let mapped = (plan.shape.read_blocks + plan.blocks_written()) * BLOCK_BYTES;
     let pool = Pool::new(mapped.next_multiple_of(1 << 30), SPARE_BYTES);
     let pool = pool.map_err(|why| Violation(format!("no pool of {mapped} bytes: {why}")))?;
-    // The read cache always has room for two of the longest reads: with so little memory as here, short ones.
+    // The read cache always has space for two of the longest reads: with so little memory as here, short ones.
     let pool = pool.with_pieces(plan.shape.extent_blocks as u32);
     let limits = limits(plan, division, &pool)?;
     let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);

@@ -28,7 +28,7 @@ pub fn metadata_bytes(pages: u64, similarity: u64, buckets: u64) -> u64 {
     13 * pages + 36 * pages * similarity + 8 * buckets
 }
 
-/// Places of each content that the tables have room for: the slides' example.
+/// Places of each content that the tables have space for: the slides' example.
 pub const PLACES_EACH: u64 = 4;
 /// Buckets for each page: a million for 1 GiB, as the slides have it.
 const BUCKETS_EACH: u64 = 4;

@@ -1,4 +1,4 @@
-//! Which address holds which content, as far as the layer knows: from reads and writes that went through it, as many as its tables have room for.
+//! Which address holds which content, as far as the layer knows: from reads and writes that went through it, as many as its tables have space for.
 
 use std::collections::BTreeSet;
 

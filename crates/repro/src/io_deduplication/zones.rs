@@ -93,13 +93,13 @@ impl Zones {
         let reads = std::mem::take(&mut self.reads);
         let mut popular: Vec<_> = reads.into_iter().filter(|(_, (count, ..))| *count >= POPULAR).collect();
         popular.sort_by_key(|(home, (count, last, _))| (std::cmp::Reverse((*count, *last)), *home));
-        let (mut room, mut tasks) = (self.size, Vec::new());
+        let (mut space, mut tasks) = (self.size, Vec::new());
         for (_, (_, _, contents)) in popular {
             let blocks = contents.len() as u64;
-            if blocks > room {
+            if blocks > space {
                 break;
             }
-            room -= blocks;
+            space -= blocks;
             if self.find(&contents).is_some() {
                 continue;
             }

@@ -193,7 +193,7 @@ impl Population {
         (0..self.files() as u32).map(is_shared).collect()
     }
 
-    /// Returns the share of blocks that need no room of their own, in percent.
+    /// Returns the share of blocks that need no space of their own, in percent.
     pub fn copies_percent(&self) -> f64 {
         let mut seen = vec![false; self.contents as usize];
         let copy = |&&content: &&u32| std::mem::replace(&mut seen[content as usize], true);

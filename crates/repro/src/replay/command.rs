@@ -54,7 +54,7 @@ pub struct Arguments {
     /// Copy that the index names, where a known block is written again: oldest, as POD's section 3.3, sequential or newest.
     #[arg(long, default_value = "oldest")]
     index_copy: IndexCopy,
-    /// Submit from one thread, which sleeps while md has no room for a write; else one for each request.
+    /// Submit from one thread, which sleeps while md has no space for a write; else one for each request.
     #[arg(long)]
     one_submitter: bool,
     /// Factor of the pace, against that of the trace.

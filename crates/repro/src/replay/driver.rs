@@ -51,8 +51,8 @@ impl Fold {
         if let Fold::Squeeze { span } = self
             && span > data
         {
-            let (regions, room) = (span.div_ceil(REGION), (data / REGION).max(1));
-            let region = (u128::from(request.block / REGION) * u128::from(room) / u128::from(regions)) as u64;
+            let (regions, space) = (span.div_ceil(REGION), (data / REGION).max(1));
+            let region = (u128::from(request.block / REGION) * u128::from(space) / u128::from(regions)) as u64;
             request.block = region * REGION + request.block % REGION;
         }
         // A disk may be smaller than a single request.
@@ -346,7 +346,7 @@ impl<'a> Replay<'a> {
     }
 
     fn command(&self, op: Op, extent: Extent, class: Class) -> Command {
-        // Spare places are as many as relocations made; a scheme that makes more of them than the layout has room for begins anew there.
+        // Spare places are as many as relocations made; a scheme that makes more of them than the layout has space for begins anew there.
         let total = self.layout.blocks();
         let block = if extent.block < total {
             extent.block

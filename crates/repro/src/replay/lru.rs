@@ -103,7 +103,7 @@ impl Lru {
         gone
     }
 
-    /// Enters a key that is not there as the one that was not used for longest, if there is room for it.
+    /// Enters a key that is not there as the one that was not used for longest, if there is space for it.
     fn put_oldest(&mut self, key: u64, value: u64) {
         if self.places.len() >= self.most || self.places.contains_key(&key) {
             return;

@@ -147,7 +147,7 @@ struct Clients {
     processor_free: Nanos,
     /// Digested then: when, and which of `under_way`.
     digested: BinaryHeap<Reverse<(Nanos, u64)>>,
-    /// Pieces of requests that are digested, and that the engine has no room for yet: the request, and the piece's first block in it.
+    /// Pieces of requests that are digested, and that the engine has no space for yet: the request, and the piece's first block in it.
     blocked: VecDeque<(u64, u64)>,
     under_way: HashMap<u64, UnderWay>,
     /// The most blocks that the engine takes at once.
@@ -295,7 +295,7 @@ impl Clients {
         self.digested.push(Reverse((ready, token)));
     }
 
-    /// Gives the engine what it has room for, in order.
+    /// Gives the engine what it has space for, in order.
     fn submit_blocked(&mut self) {
         while let Some(&(token, first)) = self.blocked.front()
             && self.machine.engine.can_submit()

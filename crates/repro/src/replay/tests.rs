@@ -220,7 +220,7 @@ fn addresses_are_folded_into_the_disk() {
     assert_eq!(
         (large.block, large.blocks, large.contents.len()),
         (0, 1024, 1024),
-        "a request that the disk has no room for"
+        "a request that the disk has no space for"
     );
 }
 

@@ -25,7 +25,7 @@ impl Scratch {
 
     fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.0.join(name);
-        std::fs::write(&path, bytes).expect("room for a file");
+        std::fs::write(&path, bytes).expect("space for a file");
         path
     }
 }
@@ -314,7 +314,7 @@ fn reads_of_a_made_trace_have_what_their_blocks_hold() {
 #[test]
 fn a_made_trace_that_was_written_is_read_as_the_same_requests() {
     let scratch = Scratch::new("synth");
-    let files = synthetic::write_files(Profile::Homes, 5, 1..=2, &scratch.0, true).expect("room for files");
+    let files = synthetic::write_files(Profile::Homes, 5, 1..=2, &scratch.0, true).expect("space for files");
     assert!(files[1].ends_with("synthetic-homes-5.2.blkparse.gz"));
     let read = read(&files, &Options::default()).expect("it is FIU's format");
     let made: Vec<Request> = synthetic::days(Profile::Homes, 5, 1..=2).collect();

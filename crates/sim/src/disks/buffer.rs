@@ -70,9 +70,9 @@ impl Buffer {
         self.segments.iter().position(|s| s.is_dirty() && s.dirty_from <= sector && end <= s.end)
     }
 
-    /// Returns the dirty or busy segment that a write continues, if it has room.
-    pub(super) fn appending(&self, sector: u64, sectors: u64, now: Nanos, room: u64) -> Option<usize> {
-        let fits = |s: &Segment| sector + sectors - s.dirty_from.min(sector) <= room;
+    /// Returns the dirty or busy segment that a write continues, if it has space.
+    pub(super) fn appending(&self, sector: u64, sectors: u64, now: Nanos, space: u64) -> Option<usize> {
+        let fits = |s: &Segment| sector + sectors - s.dirty_from.min(sector) <= space;
         let alive = |s: &Segment| s.written && (s.is_dirty() || s.busy > now);
         self.segments.iter().position(|s| alive(s) && s.end == sector && fits(s))
     }

@@ -274,8 +274,8 @@ impl Hdd {
             self.stop_ahead(now);
             self.buffer.forget_reads();
         }
-        let room = drive.segment_sectors;
-        if self.write_cache == WriteCache::Off || sectors > room {
+        let space = drive.segment_sectors;
+        if self.write_cache == WriteCache::Off || sectors > space {
             return self.write_through(now, sector, sectors);
         }
         let overhead = self.left_of(drive.overheads.write_hit);
@@ -290,10 +290,10 @@ impl Hdd {
                 continue;
             }
             if drive.combine_writes
-                && let Some(at) = self.buffer.appending(sector, sectors, begin, room)
+                && let Some(at) = self.buffer.appending(sector, sectors, begin, space)
             {
                 let segment = &mut self.buffer.segments[at];
-                (segment.start, segment.end) = (segment.start.max(end.saturating_sub(room)), end);
+                (segment.start, segment.end) = (segment.start.max(end.saturating_sub(space)), end);
                 break Some(at);
             }
             if self.buffer.unwritten(begin) < drive.write_segments {

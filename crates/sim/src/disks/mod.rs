@@ -180,7 +180,7 @@ impl Disk {
         }
     }
 
-    /// Returns true if a write waits for room in the disk's own memory, so that in Linux the thread that submitted it sleeps: in an array, for a row of
+    /// Returns true if a write waits for space in the disk's own memory, so that in Linux the thread that submitted it sleeps: in an array, for a row of
     /// its stripe cache.
     pub fn is_full(&self) -> bool {
         match self {

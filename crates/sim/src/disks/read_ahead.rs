@@ -134,7 +134,7 @@ impl Hdd {
             ReadAhead::NextTrack if sequential => track(track(end - 1).min(geometry.sectors - 1)),
             ReadAhead::NextTrack => end,
         };
-        let room = if drive.over_requested { end + drive.most_ahead } else { start + drive.segment_sectors };
-        limit.min(end + drive.most_ahead).min(room).min(geometry.sectors).max(end)
+        let space = if drive.over_requested { end + drive.most_ahead } else { start + drive.segment_sectors };
+        limit.min(end + drive.most_ahead).min(space).min(geometry.sectors).max(end)
     }
 }

@@ -13,7 +13,7 @@ pub(super) const NUMBER: u64 = 28;
 
 /// Sets the config of the scenario, and says its operations.
 ///
-/// Two volumes fill six containers of twelve, and a flash has room for four. It is taken away in the middle of reads and copies. What it
+/// Two volumes fill six containers of twelve, and a flash has space for four. It is taken away in the middle of reads and copies. What it
 /// held is overwritten until containers are opened again that it has. In the second round a crash comes before the pool forgets it, and it
 /// comes back as it was. Attached again it begins empty, and its places get other containers. In the end it hangs.
 pub(super) fn prepare(config: &mut Config) -> Vec<Operation> {

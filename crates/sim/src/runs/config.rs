@@ -161,11 +161,11 @@ impl Config {
     }
 
     /// Returns true if the index holds every possible content, so that deduplication must be exact (until a reopening).
-    pub fn has_room_in_index(&self) -> bool {
+    pub fn has_space_in_index(&self) -> bool {
         let all_full = self.volumes.iter().all(|(_, policy)| *policy == Policy::Full);
-        let room = u64::from(self.limits.index_entries) >= 4 * self.parameters.geometry.slots();
+        let space = u64::from(self.limits.index_entries) >= 4 * self.parameters.geometry.slots();
         let stays = self.limits.cache.setting.is_none();
-        all_full && room && stays && self.limits.index_tag_bits == 0 && self.limits.sharing_digest_bits == 0
+        all_full && space && stays && self.limits.index_tag_bits == 0 && self.limits.sharing_digest_bits == 0
     }
 }
 

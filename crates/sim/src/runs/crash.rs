@@ -44,7 +44,7 @@ pub struct Plan {
     pub second_variant: Option<u64>,
     /// End with the first violation.
     pub first: bool,
-    /// The host has no room for some of the writes of the scenario: crashes come between a write and the same once more, too.
+    /// The host has no space for some of the writes of the scenario: crashes come between a write and the same once more, too.
     pub full_host: bool,
     /// Print everything that happens.
     pub trace: bool,

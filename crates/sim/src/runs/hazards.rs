@@ -84,7 +84,7 @@ pub fn passes_short_of_metadata() -> Checked {
     word.extend([Operation::Idle(60 * SECONDS), write(1, 0, 8, 2000), Operation::Idle(60 * SECONDS)]);
     run.perform(&word)?;
     let status = run.world.engine.status();
-    if !status.dedup.is_short_of_room || run.world.engine.pages_beyond_promise() > 0 {
+    if !status.dedup.is_short_of_space || run.world.engine.pages_beyond_promise() > 0 {
         return violated(format!("the pass does not rest: {:?}", status.dedup));
     }
     run.settle_and_audit()

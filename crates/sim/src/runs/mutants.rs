@@ -90,7 +90,7 @@ pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::CarriedRecord, faults(250)),
     (Mutant::PublicSeed, swarm(100)),
     (Mutant::ForgottenWrite, faults(10)),
-    (Mutant::RoomCountedLow, swarm(10)),
+    (Mutant::SpaceCountedLow, swarm(10)),
     (Mutant::UnawaitedGrowth, crash(36)),
     (Mutant::OwnerNotLookedAt, swarm(10)),
     (Mutant::UnsyncedMove, crash(26)),
@@ -103,7 +103,7 @@ pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::ShareWithFreed, crash(22)),
     (Mutant::OldGeneration, Hunt::Own(hazards::slots_that_get_other_contents)),
     (Mutant::EndlessChanges, Hunt::Own(hazards::changes_between_syncs)),
-    (Mutant::ShareWithoutRoom, Hunt::Own(hazards::passes_short_of_metadata)),
+    (Mutant::ShareWithoutSpace, Hunt::Own(hazards::passes_short_of_metadata)),
     (Mutant::WorkspaceInUse, Hunt::Own(hazards::workspaces_that_are_called_in)),
     (Mutant::SingleForShared, swarm(10)),
     (Mutant::CopyForData, Hunt::Own(hazards::copies_beside_a_pass)),
@@ -265,8 +265,8 @@ pub fn study(mutant: Mutant, time: Duration) -> Vec<Studied> {
     studied.into()
 }
 
-/// Checks the repair of a pool by an engine that counted its room too low, as the engine once did: a checkpoint has run out of metadata. A sound repair
-/// has room, loses nothing that was flushed, and leaves a pool that is served and audited.
+/// Checks the repair of a pool by an engine that counted its space too low, as the engine once did: a checkpoint has run out of metadata. A sound repair
+/// has space, loses nothing that was flushed, and leaves a pool that is served and audited.
 pub fn repair_of_what_was_counted_low() -> Checked {
     let mut config = Config::small(1);
     config.parameters.geometry.containers = 64;
@@ -283,7 +283,7 @@ pub fn repair_of_what_was_counted_low() -> Checked {
     // All of them come into one checkpoint: what is kept in reserve is more than a few of them take.
     let word: Vec<Operation> =
         (0..120).map(write).chain([Operation::Flush, Operation::Drain, Operation::Settle]).collect();
-    BROKEN.set(Some(Mutant::RoomCountedLow));
+    BROKEN.set(Some(Mutant::SpaceCountedLow));
     let broken = Run::start(config.clone(), Trace::new(false), false).map(|mut run| {
         // It ends when the pool has failed.
         let _ = run.perform(&word);
@@ -292,7 +292,7 @@ pub fn repair_of_what_was_counted_low() -> Checked {
     BROKEN.set(None);
     let run = broken?;
     if run.world.engine.status().mode != Mode::ReadOnly {
-        return violated("120 blocks far apart do not break an engine that counts its room too low");
+        return violated("120 blocks far apart do not break an engine that counts its space too low");
     }
     let mut disk = run.world.disk.clone();
     disk.crash(Cut::Lost, &mut Random::new(1));

@@ -759,7 +759,7 @@ fn on_flash() -> Vec<Operation> {
         if round == 0 {
             operations.extend([Operation::Flash(Fronting::Away), crash()]);
         }
-        // More than the empty containers have room for.
+        // More than the empty containers have space for.
         let overwrite = |n: u64| write(1 - volume, 8 * (n % 3), 8, content + 20 + 8 * n as u32);
         operations.extend((0..5).map(overwrite));
         operations.extend([Operation::Flush, Operation::Drain]);
@@ -773,7 +773,7 @@ fn on_flash() -> Vec<Operation> {
     operations
 }
 
-/// Fills six containers of twelve from a volume, of which another volume shares two; a flash has room for two. Half of each container is overwritten,
+/// Fills six containers of twelve from a volume, of which another volume shares two; a flash has space for two. Half of each container is overwritten,
 /// so writes and garbage collection choose between containers on flash and others. The policy changes meanwhile.
 fn by_the_paper() -> Vec<Operation> {
     let read = |volume, block| Operation::ReadOn { place: place(volume, block, 8), blocks: 2, swapped: false };

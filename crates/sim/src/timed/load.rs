@@ -250,11 +250,11 @@ impl Clients {
         let mut cost = Cost::default();
         let mut next = machine.now;
         while !enough(machine, cost.requests) {
-            let has_room = self.under_way.len() < workload.depth() && machine.engine.can_submit();
-            if has_room && machine.now >= next && self.submit(machine, workload) {
+            let has_space = self.under_way.len() < workload.depth() && machine.engine.can_submit();
+            if has_space && machine.now >= next && self.submit(machine, workload) {
                 next = machine.now + workload.gap();
             }
-            let horizon = if has_room && next > machine.now { next } else { Nanos::MAX };
+            let horizon = if has_space && next > machine.now { next } else { Nanos::MAX };
             self.step(machine, horizon, &mut cost)?;
         }
         cost.counters = counters_since(machine.engine.counters(), counters);
@@ -309,7 +309,7 @@ impl Clients {
         self.next_token += 1;
     }
 
-    /// Submits a request for a block that no other one is at; false if there is no room for it.
+    /// Submits a request for a block that no other one is at; false if there is no space for it.
     fn submit_block(&mut self, machine: &mut Machine, since: Nanos, class: Class) -> bool {
         let lba = loop {
             let lba = self.random.below(machine.store.pool.mapped);
@@ -422,7 +422,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Submits the next request; false if there is no room for it.
+    /// Submits the next request; false if there is no space for it.
     fn submit(&mut self, machine: &mut Machine, workload: Workload) -> bool {
         let blocks = workload.blocks();
         let end = machine.store.pool.mapped / blocks;

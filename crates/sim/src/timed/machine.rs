@@ -378,7 +378,7 @@ impl Machine {
         if good { Ok(()) } else { violated(format!("audit: {}", findings.join("; "))) }
     }
 
-    /// Follows the engine's number of buffers with room for exactly as many.
+    /// Follows the engine's number of buffers with space for exactly as many.
     fn follow_buffers(&mut self) {
         let numbers = self.engine.buffer_numbers() as usize;
         if numbers != self.buffers.len() {

@@ -164,7 +164,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes a pool with one volume of `bytes`, all of it mapped, and room for `spare_bytes` more.
+    /// Makes a pool with one volume of `bytes`, all of it mapped, and space for `spare_bytes` more.
     pub fn new(bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
         Pool::with_other(bytes, 0, spare_bytes)
     }

@@ -42,9 +42,9 @@ pub enum Class {
     SlowIo,
     /// An I/O does not complete before the faults are lifted.
     StuckIo,
-    /// The host has no room where space is reserved, or reserving fails as a write does.
+    /// The host has no space where space is reserved, or reserving fails as a write does.
     NoSpace,
-    /// The host has no room for a write, of what is there already, too: its first blocks may be new, one may be torn.
+    /// The host has no space for a write, of what is there already, too: its first blocks may be new, one may be torn.
     FullHost,
     /// The clock jumps forward by years.
     ClockJump,
@@ -144,7 +144,7 @@ impl Rule {
     /// Draws a rule: it strikes once, several times, or without end.
     pub fn draw(random: &mut Random) -> Rule {
         let class = random.pick(&Class::OF_IO);
-        // A write without room is made again: so many times, until somebody is told.
+        // A write without space is made again: so many times, until somebody is told.
         let while_long = random.between(2, 12) * if class == Class::FullHost { 10 } else { 1 };
         // Of some kinds there are few.
         let skip = if matches!(class, Class::NoSpace | Class::SyncError) { 4 } else { 30 };
@@ -164,11 +164,11 @@ pub struct Struck {
     pub reads: u64,
     /// Of these, reads of metadata.
     pub pages: u64,
-    /// Writes and syncs that failed, and reservations, but for want of room.
+    /// Writes and syncs that failed, and reservations, but for want of space.
     pub writes: u64,
-    /// Reservations for which there was no room.
+    /// Reservations for which there was no space.
     pub reserves: u64,
-    /// Writes for which there was no room.
+    /// Writes for which there was no space.
     pub full: u64,
 }
 

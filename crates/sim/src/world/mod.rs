@@ -10,10 +10,10 @@
 pub mod buffers;
 mod damage;
 pub mod disk;
+mod enospc;
 pub mod faults;
 pub mod flash;
 mod flash_io;
-mod no_room;
 mod owner;
 mod records;
 
@@ -32,9 +32,9 @@ use crate::random::{Random, mix};
 use crate::transcript::Trace;
 use crate::world::buffers::Buffers;
 use crate::world::disk::Disk;
+use crate::world::enospc::Kept;
 use crate::world::faults::{Class, Faults};
 use crate::world::flash::Flash;
-use crate::world::no_room::Kept;
 use crate::world::owner::Ownership;
 use crate::{Checked, violated};
 
@@ -155,7 +155,7 @@ pub struct World {
     failing: Choice,
     /// I/O held back, in order of submission.
     held: Vec<IoId>,
-    /// Writes that found no room.
+    /// Writes that found no space.
     kept: Kept,
     /// Faults of the store.
     pub faults: Faults,
@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    /// Submits a request. The engine must have room ([`Engine::can_submit`]); a write's buffers must have been taken.
+    /// Submits a request. The engine must have space ([`Engine::can_submit`]); a write's buffers must have been taken.
     pub fn submit(&mut self, submit: Submit<'_>) {
         let (token, offset, length) = (submit.token, submit.offset, submit.length);
         let values = [token, u64::from(submit.volume.0), offset, length, u64::from(submit.fua)];
@@ -632,7 +632,7 @@ impl World {
         Err(IoError::Failed)
     }
 
-    /// Completes a reservation. With a fault it fails for want of room, or, one time in four, for another reason.
+    /// Completes a reservation. With a fault it fails for want of space, or, one time in four, for another reason.
     fn end_reserve(&mut self, fault: Option<Class>) -> Result<(), IoError> {
         if fault.is_none() {
             return Ok(());

@@ -44,7 +44,7 @@ fn record(nonce: u64) -> Owner {
 impl World {
     fn put_owner(&mut self, owner: &Owner) -> Checked {
         let Some(at) = self.engine.geometry().owner_block() else {
-            return violated("this geometry has no room for an owner");
+            return violated("this geometry has no space for an owner");
         };
         let mut block = vec![0; self.disk.block_size() as usize];
         owner.encode(self.parameters(), &mut block);

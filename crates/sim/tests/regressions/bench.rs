@@ -163,7 +163,7 @@ impl Bench {
 
     fn begin(&mut self, first: u64, cells: u64, fua: bool, operation: Operation<'_>) -> u64 {
         // Answers are on their way for a while.
-        self.until("room for a request", |bench| bench.world.engine.can_submit().then_some(()));
+        self.until("space for a request", |bench| bench.world.engine.can_submit().then_some(()));
         let cell_bytes = self.geometry().block() / CELLS as u64;
         let token = self.next_token | self.client << 48;
         self.next_token += 1;
@@ -354,7 +354,7 @@ impl Bench {
         self.open()
     }
 
-    /// Crashes, and opens the pool while no write finds room.
+    /// Crashes, and opens the pool while no write finds space.
     pub fn crash_on_full_host(&mut self) -> Result<Recovered, OpenError> {
         self.begin_to_open(Cut::Lost);
         self.world.faults.begin(&[Rule::nth(Class::FullHost, 0, true)]);

@@ -93,7 +93,7 @@ fn two_images_are_read_through_a_cache_of_one() {
                 bench.read_image(first);
             }
             let status = bench.cached();
-            // Slots can be joined for half of the blocks that there is room for. The others are found by content once more.
+            // Slots can be joined for half of the blocks that there is space for. The others are found by content once more.
             let hits = if key == CacheKey::Content { IMAGE..2 * IMAGE } else { 0..1 };
             assert!(hits.contains(&status.contents.hits), "{status:?}");
             assert_eq!(status.contents.joined_blocks > 0, key == CacheKey::Content);

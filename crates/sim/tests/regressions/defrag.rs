@@ -67,7 +67,7 @@ impl Bench {
     }
 }
 
-/// A pool with much room, and a volume of so many blocks, the first of which were written in order; and the most blocks that are read ahead.
+/// A pool with much space, and a volume of so many blocks, the first of which were written in order; and the most blocks that are read ahead.
 fn in_order(volume: u64, written: u64, read_ahead: u32) -> (Bench, Vec<u32>) {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, REGION as u32);
@@ -82,7 +82,7 @@ fn in_order(volume: u64, written: u64, read_ahead: u32) -> (Bench, Vec<u32>) {
     (bench, contents)
 }
 
-/// A pool with much room, where the first region was written in order, and blocks of it were overwritten, with others in between.
+/// A pool with much space, where the first region was written in order, and blocks of it were overwritten, with others in between.
 fn overwritten() -> (Bench, Vec<u32>) {
     overwritten_in(BLOCKS)
 }

@@ -1,5 +1,5 @@
 //! The complete index on disk: what it lets `full` share that memory has forgotten, when there is one, and what becomes of it under
-//! crashes, damage and want of room. (The swarm has it in most of its runs; the audit there holds it against the summaries.)
+//! crashes, damage and want of space. (The swarm has it in most of its runs; the audit there holds it against the summaries.)
 
 use engine::superblock::TreeId;
 use engine::{
@@ -18,7 +18,7 @@ use crate::bench::{Bench, SECOND};
 /// The most blocks of a write.
 const PIECE: u64 = 8;
 
-/// Room for so many blocks, and an index of 16 entries in memory.
+/// Space for so many blocks, and an index of 16 entries in memory.
 fn forgetful(containers: u32) -> Config {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -328,7 +328,7 @@ fn whatever_is_in_the_pool_is_found_by_a_second_write() {
 }
 
 /// A pool gave its index up, and a page of pointers in it could not be read. Such a page stays on the list of what was cut off and is to be
-/// walked. A long trim that cuts off more subtrees than the list has room for goes alone, when the list is empty; and here it never was.
+/// walked. A long trim that cuts off more subtrees than the list has space for goes alone, when the list is empty; and here it never was.
 ///
 /// The trim waited for one checkpoint after the other, and all writes behind it, until the pool was opened again.
 #[test]

@@ -179,12 +179,12 @@ fn a_failure_is_not_written_over_the_newest_superblock_that_is_whole() {
     }
 }
 
-/// A reservation that fails with another error than that there is no room (EIO where a file system cannot write its own tables, say)
+/// A reservation that fails with another error than that there is no space (EIO where a file system cannot write its own tables, say)
 /// counted as a full host: writes got ENOSPC, and reserving was tried again each second for as long as the disk was bad.
 ///
 /// Lost: nothing, but nobody was told what had happened.
 #[test]
-fn a_reservation_that_fails_but_for_want_of_room_is_a_write_that_failed() {
+fn a_reservation_that_fails_but_for_want_of_space_is_a_write_that_failed() {
     let metadata = |bench: &mut Bench| bench.begin_command(engine::Command::Settle);
     let growth = |bench: &mut Bench| {
         let capacity = bench.geometry().capacity_bytes() * 64;

@@ -196,7 +196,7 @@ fn the_policy_of_a_flash_is_in_force_at_once_and_after_a_crash() {
     assert!(status.quadrants.popular_again > 0, "{status:?}");
 }
 
-/// A pool of volumes that share what `shared` says, whose first container is on flash, the only one that has room there.
+/// A pool of volumes that share what `shared` says, whose first container is on flash, the only one that has space there.
 fn with_one_on_flash(volumes: &[(u64, Policy)], containers: u32, policy: &str) -> Run {
     let mut config = Config::small(1);
     config.volumes = volumes.to_vec();

@@ -1,4 +1,4 @@
-//! The host has no room for what overwrites something either, as a full copy-on-write file system has none: nothing fails for good.
+//! The host has no space for what overwrites something either, as a full copy-on-write file system has none: nothing fails for good.
 
 use crate::bench::{Bench, SECOND};
 use engine::{Command, ControlError, Error, Mode, OpenError};
@@ -16,7 +16,7 @@ fn with_three_blocks() -> Bench {
     bench
 }
 
-/// From here on no write finds room.
+/// From here on no write finds space.
 fn fill_host(bench: &mut Bench) {
     bench.world.faults.begin(&[Rule::nth(Class::FullHost, 0, true)]);
 }
@@ -28,7 +28,7 @@ fn close(bench: &mut Bench, command: Command<'_>) -> Result<(), ControlError> {
 
 /// The journal of a pool on a full Btrfs could not be written: the pool had failed, and was read-only for good.
 #[test]
-fn on_a_full_host_flushes_fail_in_time_and_all_goes_on_when_there_is_room() {
+fn on_a_full_host_flushes_fail_in_time_and_all_goes_on_when_there_is_space() {
     let mut bench = with_three_blocks();
     fill_host(&mut bench);
     bench.write(3, &[8]);
@@ -51,10 +51,10 @@ fn on_a_full_host_flushes_fail_in_time_and_all_goes_on_when_there_is_room() {
     for (block, content) in [(0, 5), (1, 6), (2, 7), (3, 8), (4, 9)] {
         bench.assert_holds(block, content);
     }
-    // There is room, and nobody has to do anything. The next flush covers what those before it could not.
+    // There is space, and nobody has to do anything. The next flush covers what those before it could not.
     bench.world.faults.end();
     bench.pass(SECOND);
-    assert!(!bench.world.engine.waits_for_room());
+    assert!(!bench.world.engine.waits_for_host_space());
     let flush = bench.begin_flush();
     assert_eq!(bench.wait(flush), Ok(Answer::Done));
     bench.crash(Cut::Lost).expect("it opens");
@@ -65,7 +65,7 @@ fn on_a_full_host_flushes_fail_in_time_and_all_goes_on_when_there_is_room() {
     bench.audit();
 }
 
-/// A flush that finds room again within two seconds knows nothing of it.
+/// A flush that finds space again within two seconds knows nothing of it.
 #[test]
 fn a_host_that_is_full_for_a_moment_delays_flushes_and_no_more() {
     let mut bench = with_three_blocks();
@@ -101,7 +101,7 @@ fn a_close_on_a_full_host_ends_and_says_whether_anything_is_lost() {
 }
 
 #[test]
-fn a_pool_is_not_opened_on_a_full_host_and_opens_when_there_is_room() {
+fn a_pool_is_not_opened_on_a_full_host_and_opens_when_there_is_space() {
     let mut bench = with_three_blocks();
     let disk = bench.world.disk.clone();
     assert!(bench.crash_on_full_host().is_err_and(|error| matches!(error, OpenError::HostFull { .. })));

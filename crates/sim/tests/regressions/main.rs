@@ -60,7 +60,7 @@ fn full_with_a_hole() -> Bench {
 
 /// The content of block 1 goes away, another one takes its slot, then the first is written again.
 fn write_again_what_was_overwritten(bench: &mut Bench) {
-    // Block 5 leaves room for another block in the other container.
+    // Block 5 leaves space for another block in the other container.
     for block in [1, 5, 9] {
         bench.trim(block);
     }
@@ -410,7 +410,7 @@ fn a_buffer_that_a_record_carries_is_kept_until_the_record_is_written() {
     bench.world.hold_back(records(bench.geometry()));
     let token = bench.begin_write(20, &[20], true);
     bench.until_held(1);
-    // The block goes to its slot when a second has passed. Then reads fill the cache, which has room for two blocks.
+    // The block goes to its slot when a second has passed. Then reads fill the cache, which has space for two blocks.
     bench.pass(3 * SECOND / 2);
     for block in 0..6 {
         bench.assert_holds(block, 10 + block as u32);
@@ -421,7 +421,7 @@ fn a_buffer_that_a_record_carries_is_kept_until_the_record_is_written() {
     crash_and_check(&mut bench, &[(20, 20), (0, 10)]);
 }
 
-// ---- room ----
+// ---- space ----
 
 /// The product's smallest pool, with a volume of its whole capacity, is filled with blocks that are all different; then
 /// every block is overwritten by yet another one. The old block's slot is free only after a checkpoint, so when not a
@@ -454,7 +454,7 @@ fn a_full_volume_as_large_as_the_pool_can_be_overwritten() {
 ///
 /// Lost: nothing, but the write never came back, nor did any write after it.
 #[test]
-fn a_piece_longer_than_four_containers_finds_room() {
+fn a_piece_longer_than_four_containers_finds_space() {
     let mut config = tight(32);
     config.parameters.geometry.piece_blocks = 16;
     let mut bench = Bench::new(config, 64);
@@ -491,7 +491,7 @@ fn new_blocks_stop_at_the_capacity_and_overwriting_goes_on() {
 }
 
 /// Trims stood in one queue with the writes. When the pool was full, a write at the head of the queue waited for what could
-/// still be reclaimed, and the trims that would have given it room waited behind it.
+/// still be reclaimed, and the trims that would have given it space waited behind it.
 ///
 /// Lost: nothing, but a full pool answered no trim until the write before it had failed.
 #[test]

@@ -1,4 +1,4 @@
-//! Room for metadata: what volumes that are far larger than their pool do to it.
+//! Space for metadata: what volumes that are far larger than their pool do to it.
 
 use engine::{Command, Error, Full, Mode, VolumeId};
 use sim::content::CELLS;
@@ -30,7 +30,7 @@ fn try_write(bench: &mut Bench, number: u64) -> Result<Answer, Error> {
     bench.wait(token)
 }
 
-/// Each block took a leaf and several interior pages, and the room for them was counted with one interior page for as many leaves as it
+/// Each block took a leaf and several interior pages, and the space for them was counted with one interior page for as many leaves as it
 /// can lead to. The checkpoint ran out of metadata, and the pool was read-only for all.
 #[test]
 fn a_client_of_a_huge_volume_is_refused_before_others_are_short_of_metadata() {
@@ -42,14 +42,14 @@ fn a_client_of_a_huge_volume_is_refused_before_others_are_short_of_metadata() {
     (0..32).for_each(|block| bench.write(block, &[1000 + block as u32]));
     bench.volume = huge;
     let written = (0..400).take_while(|&number| try_write(&mut bench, number).is_ok()).count() as u64;
-    assert!((20..200).contains(&written), "{written} of 400 blocks found room");
+    assert!((20..200).contains(&written), "{written} of 400 blocks found space");
     assert_eq!(try_write(&mut bench, 500), Err(Error::NoSpace));
     // Others are served, and what is there is overwritten: here, too.
     bench.volume = other;
     (0..32).for_each(|block| bench.write(block, &[2000 + block as u32]));
     bench.volume = huge;
     (0..written).for_each(|number| bench.write(far(number), &[number as u32 + 600]));
-    // What is given back makes room again.
+    // What is given back makes space again.
     bench.trim_blocks(0, far(written / 2));
     bench.settle();
     (written..written + written / 4).for_each(|number| bench.write(far(number), &[number as u32 + 1]));
@@ -192,13 +192,13 @@ fn a_job_that_waits_for_metadata_ends_though_slots_wait_for_a_watermark() {
 /// A huge volume was cut to a few blocks, and its pages had not been given back when the pool was to grow: that there was no metadata was true, and the model, which
 /// had forgotten them, did not believe it. It needs what all of this seed's run leaves behind.
 #[test]
-fn a_pool_does_not_grow_while_pages_of_a_volume_that_was_cut_take_the_room() {
+fn a_pool_does_not_grow_while_pages_of_a_volume_that_was_cut_take_the_space() {
     run_seed(1795633876289, OPERATIONS, Trace::new(false)).unwrap();
 }
 
-/// A larger pool has longer tables, and took the room for them from what is kept for trims: a trim of whole blocks found none. It needs what
+/// A larger pool has longer tables, and took the space for them from what is kept for trims: a trim of whole blocks found none. It needs what
 /// all of this seed's run leaves behind.
 #[test]
-fn a_pool_short_of_metadata_does_not_grow_into_the_room_that_trims_need() {
+fn a_pool_short_of_metadata_does_not_grow_into_the_space_that_trims_need() {
     run_seed(1795618420883, OPERATIONS, Trace::new(false)).unwrap();
 }

@@ -146,7 +146,7 @@ fn what_follows_each_other_in_replicas_is_read_there_and_a_single_block_where_it
 
 const DAY: u64 = 86_400 * SECOND;
 
-/// A disk with heads and room for copies; blocks are read one by one, from the device.
+/// A disk with heads and space for copies; blocks are read one by one, from the device.
 fn popular() -> Bench {
     let mut bench = empty();
     for block in 0..3 * BLOCKS {
@@ -305,7 +305,7 @@ fn copies_that_nobody_reads_give_way_first() {
     bench.audit();
 }
 
-/// With room for one row of columns, what was popular gives its columns up to what is: their places become free, and get the copies of the
+/// With space for one row of columns, what was popular gives its columns up to what is: their places become free, and get the copies of the
 /// others.
 #[test]
 fn what_becomes_popular_takes_the_place_of_what_was() {

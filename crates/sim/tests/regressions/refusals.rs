@@ -50,7 +50,7 @@ fn commands_that_cannot_be_done_say_why() {
 }
 
 #[test]
-fn a_pool_has_room_for_1024_volumes() {
+fn a_pool_has_space_for_1024_volumes() {
     let mut config = Config::small(1);
     config.parameters.geometry.metadata_blocks = 1024;
     config.limits.pages = 512;
@@ -104,7 +104,7 @@ fn a_request_longer_than_a_piece_is_refused() {
 
 /// Opened with too little memory, a pool says how many entries there are to replay, and is not touched.
 #[test]
-fn a_journal_that_the_memory_has_no_room_for_is_left_alone() {
+fn a_journal_that_the_memory_has_no_space_for_is_left_alone() {
     let mut config = tight(64);
     config.parameters.geometry.journal_blocks = 1024;
     let large = config.limits;
@@ -127,7 +127,7 @@ fn a_journal_that_the_memory_has_no_room_for_is_left_alone() {
     bench.audit();
 }
 
-/// One block in each leaf, until the tables have no room for another page.
+/// One block in each leaf, until the tables have no space for another page.
 #[test]
 fn when_the_tables_are_full_writes_fail_and_discards_do_not() {
     let mut config = Config::small(1);

@@ -56,7 +56,7 @@ impl Bench {
         let volume = self.volume;
         let profiling = self.world.engine.profiling_mut().expect("it is on");
         for file in 0..FILES {
-            let object = profiling.objects.named(&format!("{file}")).expect("there is room");
+            let object = profiling.objects.named(&format!("{file}")).expect("there is space");
             let part = Part { block: file * FILE, blocks: FILE as u32, object, volume };
             profiling.objects.insert(part).expect("no two overlap");
         }
@@ -278,7 +278,7 @@ fn a_run_can_be_ended_and_says_what_it_left() {
     let plan = bench.planned(&contents);
     bench.begin_run(&plan);
     let status = bench.end_run(SECOND / 100);
-    assert!(status.kept.no_room > 0 && status.state == PassState::Finished, "{status:?}");
+    assert!(status.kept.no_space > 0 && status.state == PassState::Finished, "{status:?}");
     bench.assert_all_read(&contents);
 }
 

@@ -422,7 +422,7 @@ fn a_part_of_a_lost_block_cannot_be_changed() {
 }
 
 #[test]
-fn a_repair_without_a_superblock_or_without_room_says_so() {
+fn a_repair_without_a_superblock_or_without_space_says_so() {
     let pool = pool();
     let geometry = pool.config.parameters.geometry;
     let places = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(place, epoch)| geometry.superblock_block(place, epoch));
@@ -454,7 +454,7 @@ fn a_repair_without_a_superblock_or_without_room_says_so() {
 
 /// More pages of maps have to be written than there are free blocks of metadata.
 #[test]
-fn a_repair_without_room_for_its_pages_says_how_much_there_is() {
+fn a_repair_without_space_for_its_pages_says_how_much_there_is() {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (64, 400);
     config.limits.map_buffer = 0;
@@ -479,7 +479,7 @@ fn a_repair_without_room_for_its_pages_says_how_much_there_is() {
         Err(refused) => refused,
     };
     assert!(refused.to_string().contains("free"), "{refused}");
-    let RepairError::NoRoom { .. } = refused else { panic!("{refused:?}") };
+    let RepairError::NoSpace { .. } = refused else { panic!("{refused:?}") };
 }
 
 /// The blocks among those that are looked at which the engine says are flawed.

@@ -11,7 +11,7 @@ use sim::transcript::Trace;
 use crate::bench::{Bench, SECOND};
 
 /// What a discard covers is freed when a checkpoint has merged it. Under a load that comes to none by itself, because the delta and the
-/// journal have room for more, the discard waited for the load to end.
+/// journal have space for more, the discard waited for the load to end.
 #[test]
 fn a_discard_is_merged_within_seconds_of_a_load_that_needs_no_checkpoint() {
     let mut config = Config::small(1);

@@ -42,10 +42,10 @@ fn a_pass_with_many_ranges_sweeps_and_leaves_each_content_once() {
     }
 }
 
-/// Where a pass finds more than there is room for beside the ranges that are left, it shares that in between, and what comes then takes its
+/// Where a pass finds more than there is space for beside the ranges that are left, it shares that in between, and what comes then takes its
 /// place.
 #[test]
-fn what_finds_no_room_beside_the_ranges_is_shared_in_between() {
+fn what_finds_no_space_beside_the_ranges_is_shared_in_between() {
     const MANY: u64 = 4 * BLOCKS;
     let mut in_between = 0;
     for seed in 0..12 {
@@ -86,7 +86,7 @@ fn runs_that_are_shared_as_a_whole_need_no_walk_of_the_maps() {
     const MANY: u64 = 1024;
     for keep_runs in [KeepRuns::On, KeepRuns::Off] {
         let mut config = config(&mut Random::new(1));
-        // Room for a run of 16 blocks among what goes before a checkpoint.
+        // Space for a run of 16 blocks among what goes before a checkpoint.
         (config.parameters.geometry.containers, config.limits.delta_entries) = (96, 64);
         let mut bench = Bench::new(config, MANY);
         let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
@@ -129,7 +129,7 @@ fn a_workspace_goes_to_writes_that_need_it() {
             bench.step_once();
         }
         let before = bench.dedup().workspace_blocks;
-        // As much as there is room for.
+        // As much as there is space for.
         for first in (BLOCKS..3 * BLOCKS).step_by(8) {
             if bench.world.engine.status().data_blocks_used + 24 > 24 * 16 {
                 break;

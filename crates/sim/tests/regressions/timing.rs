@@ -252,9 +252,9 @@ fn a_crash_brings_a_pass_only_where_something_was_offline() {
     }
 }
 
-/// Blocks that could have been shared are not stored where room is short.
+/// Blocks that could have been shared are not stored where space is short.
 #[test]
-fn a_hybrid_volume_stays_inline_where_room_is_short() {
+fn a_hybrid_volume_stays_inline_where_space_is_short() {
     for (blocks, is_short) in [(300, false), (605, true)] {
         let mut bench = Bench::new(config(&mut Random::new(9)), BLOCKS + blocks);
         bench.set(Policy::Full, Timing::Hybrid);
@@ -397,7 +397,7 @@ fn a_scrub_beside_a_pass_takes_what_goals_leave_it_and_both_come_to_their_ends()
         assert_eq!((status.scrub.found, status.scrub.blocks_done >= 7), (0, true), "{:?}", status.scrub);
         done.push(bench.world.now - began);
     }
-    assert!(done[0] > 2 * done[1], "{done:?} ns: a goal out of reach, and one with room");
+    assert!(done[0] > 2 * done[1], "{done:?} ns: a goal out of reach, and one with headroom");
 }
 
 /// HIODS' loop: a pass beside an offline volume that misses its goal rests for each block, with either gain. While all volumes are inline it
@@ -472,8 +472,8 @@ fn the_share_of_the_pass_follows_the_goal_and_is_never_nothing() {
     bench.set(Policy::Full, Timing::Inline);
     bench.set_goal(Goal::P99(SECOND));
     bench.load(30 * SECOND, &mut contents);
-    let room = bench.world.engine.status().pace;
-    assert!(room.share_ppm > 500_000 && room.miss_ppm < 0, "{room:?}");
+    let headroom = bench.world.engine.status().pace;
+    assert!(headroom.share_ppm > 500_000 && headroom.miss_ppm < 0, "{headroom:?}");
     bench.set_goal(Goal::P99(1));
     bench.load(10 * SECOND, &mut contents);
     let none = bench.world.engine.status().pace;

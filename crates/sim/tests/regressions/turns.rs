@@ -64,7 +64,7 @@ fn a_client_with_many_questions_gets_no_more_than_one_with_one() {
 }
 
 #[test]
-fn a_question_for_everything_is_answered_in_parts_that_a_turn_has_room_for() {
+fn a_question_for_everything_is_answered_in_parts_that_a_turn_has_space_for() {
     for is_merged in [true, false] {
         let mut bench = dense(is_merged);
         let (mut at, mut questions) = (0, 0);

@@ -54,7 +54,7 @@ fn a_pool_that_says_whose_its_slots_are_passes_the_audit_and_its_containers_can_
     machine.settle_and_audit().unwrap();
 }
 
-/// What a clear can cut off was taken for far more than it is, so a flood of discards waited for room in the list of discards,
+/// What a clear can cut off was taken for far more than it is, so a flood of discards waited for space in the list of discards,
 /// more than a second each, with all writes behind it, and then all reads.
 #[test]
 fn a_flood_of_discards_is_answered_at_once_and_nobody_waits_behind_it() {

@@ -51,7 +51,7 @@ fn crashes_at_every_point_of_a_recovery_lose_nothing() {
 }
 
 #[test]
-fn crashes_while_the_host_has_no_room_for_writes_lose_nothing() {
+fn crashes_while_the_host_has_no_space_for_writes_lose_nothing() {
     assert_clean(&enumerate(&Plan { full_host: true, ..Plan::all(7, 1) }), 500);
 }
 

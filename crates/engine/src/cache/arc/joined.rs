@@ -16,7 +16,7 @@ use crate::counters::ContentCounts;
 use crate::format::entry::Slot;
 use crate::properties::CacheKey;
 
-/// Of the blocks that there is room for, one slot can be joined for so many.
+/// Of the blocks that there is space for, one slot can be joined for so many.
 const JOINED_PART: usize = 2;
 
 /// Returns the bytes of the tables by content, for buffers with `numbers` numbers.
@@ -119,7 +119,7 @@ impl ReadCache {
         }
     }
 
-    /// Joins a slot to the buffer that holds the same, if it is not cached and there is room for it.
+    /// Joins a slot to the buffer that holds the same, if it is not cached and there is space for it.
     fn join(&mut self, slot: Slot, buffer: BufferId) {
         if let Some(&at) = self.by_slot.get(&slot) {
             if self.nodes[at as usize].list.has_buffer() {

@@ -267,7 +267,7 @@ impl ReadCache {
         self.length(List::Ahead)
     }
 
-    /// Returns the number of used blocks that it has room for.
+    /// Returns the number of used blocks that it has space for.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
@@ -439,7 +439,7 @@ impl ReadCache {
                     return false;
                 }
             };
-            self.make_room(in_frequent, evicted);
+            self.make_space(in_frequent, evicted);
             self.nodes[at as usize].buffer = buffer;
             self.use_again(at);
             self.note_buffer(buffer, at);
@@ -452,7 +452,7 @@ impl ReadCache {
         if recent_side >= self.capacity {
             if self.length(List::RecentGhost) > 0 {
                 self.drop_oldest(List::RecentGhost);
-                self.make_room(false, evicted);
+                self.make_space(false, evicted);
             } else {
                 let Node { buffer, is_passed, .. } = self.nodes[self.lists[List::Recent as usize].oldest as usize];
                 self.leave(buffer);
@@ -467,7 +467,7 @@ impl ReadCache {
                 let list = if self.length(List::FrequentGhost) > 0 { List::FrequentGhost } else { List::RecentGhost };
                 self.drop_oldest(list);
             }
-            self.make_room(false, evicted);
+            self.make_space(false, evicted);
         }
         let node = Node { slot, buffer, list: List::Recent, ghost: None, is_passed: false, newer: NONE, older: NONE };
         let at = self.add(node);
@@ -476,7 +476,7 @@ impl ReadCache {
         true
     }
 
-    fn make_room(&mut self, in_frequent_ghost: bool, evicted: &mut Vec<BufferId>) {
+    fn make_space(&mut self, in_frequent_ghost: bool, evicted: &mut Vec<BufferId>) {
         if self.cached() >= self.capacity
             && let Some(buffer) = self.replace(in_frequent_ghost)
         {

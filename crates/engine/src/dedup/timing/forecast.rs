@@ -5,7 +5,7 @@
 //!
 //! - **inline to offline** when the goal is missed three times in a row, twice if it is missed by much, while the throttle has nothing
 //!   left to take from the background;
-//! - **offline to inline** when the forecast says five times in a row that inline would have room to spare. That the load is low is not
+//! - **offline to inline** when the forecast says five times in a row that inline would have headroom to spare. That the load is low is not
 //!   asked for. What clients want is what they got, if they did not wait for the device, and else the goal;
 //! - **offline that does not help** ends by itself: where clients get no more than inline gave them, nor sooner if that is the goal, it goes
 //!   back, and stays there for a minute, the next time for two, and so on up to an hour.
@@ -28,9 +28,9 @@ const FORECASTS: u8 = 5;
 /// Least number of measurements for which it stays offline.
 const STAYS: u32 = 10;
 /// Greatest rate that clients may want, in percent of the rate that inline can do.
-const ROOM_PERCENT: u128 = 85;
-/// Greatest such percentage where the goal is a latency, which grows as room is used up.
-const LATENCY_ROOM_PERCENT: u128 = 70;
+const HEADROOM_PERCENT: u128 = 85;
+/// Greatest such percentage where the goal is a latency, which grows as headroom is used up.
+const LATENCY_HEADROOM_PERCENT: u128 = 70;
 /// After so many measurements inline is tried again, where the goal is a latency.
 const RETRIED: u32 = 300;
 /// Before inline was ever seen, it is taken to do this percentage of what offline does: HIODS measured 43 to 68 (tables 13 and 14).
@@ -96,7 +96,7 @@ impl Forecast {
         }
     }
 
-    /// Returns the amount by which the goal was missed, for the throttle. In millionths; below 0 is room.
+    /// Returns the amount by which the goal was missed, for the throttle. In millionths; below 0 is headroom.
     pub fn miss(&self, goal: Goal, measured: &Measurement) -> i64 {
         measured.miss(goal, self.usual)
     }
@@ -213,18 +213,18 @@ impl Forecast {
         gets_more || is_latency(goal) && self.offline_p99 > 0 && is_sooner
     }
 
-    /// Returns true if inline would meet the goal, with room to spare.
+    /// Returns true if inline would meet the goal, with headroom to spare.
     fn inline_meets(&self, goal: Goal, measured: &Measurement) -> bool {
         let rate = measured.rate(goal);
         let can = u128::from(self.inline_forecast());
         let fits = |wanted: u64, percent: u128| u128::from(wanted) * 100 <= can * percent;
-        let is_less = u128::from(rate) * 100 <= u128::from(self.missed_rate) * ROOM_PERCENT;
+        let is_less = u128::from(rate) * 100 <= u128::from(self.missed_rate) * HEADROOM_PERCENT;
         match goal {
             _ if measured.requests == 0 => true,
-            Goal::Operations(least) | Goal::Bytes(least) if measured.is_saturated() => fits(least, ROOM_PERCENT),
-            Goal::Operations(least) | Goal::Bytes(least) => fits(rate.min(least), ROOM_PERCENT),
+            Goal::Operations(least) | Goal::Bytes(least) if measured.is_saturated() => fits(least, HEADROOM_PERCENT),
+            Goal::Operations(least) | Goal::Bytes(least) => fits(rate.min(least), HEADROOM_PERCENT),
             // What inline missed with more to do, it may meet with less. Or the device was slow for a while: that is tried now and then.
-            Goal::P99(_) | Goal::None => is_less && fits(rate, LATENCY_ROOM_PERCENT) || self.stayed >= RETRIED,
+            Goal::P99(_) | Goal::None => is_less && fits(rate, LATENCY_HEADROOM_PERCENT) || self.stayed >= RETRIED,
         }
     }
 }

@@ -56,7 +56,7 @@ pub struct Measurement {
 pub const WHOLE: i64 = 1_000_000;
 /// The foreground waits for the device all the time if it has requests under way for more than this part of it.
 const SATURATED: i64 = 950_000;
-/// Divisor of the work beyond the goal of such a foreground: only this part of it counts as room.
+/// Divisor of the work beyond the goal of such a foreground: only this part of it counts as headroom.
 const MAKES_UP: i64 = 4;
 
 impl Measurement {
@@ -110,7 +110,7 @@ impl Measurement {
         }
     }
 
-    /// Returns the amount by which the goal was missed, in millionths of it: below 0 is room that is left.
+    /// Returns the amount by which the goal was missed, in millionths of it: below 0 is headroom that is left.
     ///
     /// Clients that did not wait for the device got what they asked for, however little that is: what is left then is the part of the time
     /// without a request. `usual` is the p99 that counts where no goal is stated; 0 if it is not known yet.
@@ -130,14 +130,14 @@ impl Measurement {
             Goal::Operations(least) | Goal::Bytes(least) => {
                 let miss = (i128::from(least) - i128::from(self.rate(goal))) * i128::from(WHOLE);
                 let miss = (miss / i128::from(least.max(1))).clamp(i128::from(-WHOLE), i128::from(WHOLE)) as i64;
-                // Clients that get more than the goal and still wait make up for what they missed: there is less room than it seems.
+                // Clients that get more than the goal and still wait make up for what they missed: there is less headroom than it seems.
                 if miss < 0 { miss / MAKES_UP } else { miss }
             }
         }
     }
 }
 
-/// Returns the largest miss of several volumes, which the pool's throttle goes by; all room if there are none.
+/// Returns the largest miss of several volumes, which the pool's throttle goes by; all headroom if there are none.
 pub fn largest_miss(misses: impl IntoIterator<Item = i64>) -> i64 {
     misses.into_iter().max().unwrap_or(-WHOLE)
 }

@@ -121,7 +121,7 @@ fn offline() -> Forecast {
 }
 
 #[test]
-fn ours_returns_when_the_forecast_says_that_inline_has_room() {
+fn ours_returns_when_the_forecast_says_that_inline_has_headroom() {
     // 12,000 a second are 80 % of what inline can do, 14,000 are 93 %.
     let (_, modes) = ours(offline(), [(second(12_000, 40), false); 20]);
     assert_eq!(modes.iter().filter(|mode| **mode == Mode::Offline).count(), 4);
@@ -195,7 +195,7 @@ fn ours_with(goal: Goal, controller: Forecast, measured: Measurement, times: u32
     (0..times).fold(controller, |controller, _| controller.next(goal, &measured, true))
 }
 
-/// Checks that points for inline from before a short lack of room do not count against it afterwards.
+/// Checks that points for inline from before a short lack of headroom do not count against it afterwards.
 #[test]
 fn a_controller_that_was_held_inline_counts_anew() {
     let fits = second(12_000, 40);
@@ -254,7 +254,7 @@ fn latencies_that_being_offline_does_not_mend_bring_a_volume_back() {
 }
 
 #[test]
-fn misses_are_of_the_goal_and_room_is_of_the_time() {
+fn misses_are_of_the_goal_and_headroom_is_of_the_time() {
     let miss = |goal, measured: Measurement| measured.miss(goal, 0);
     assert_eq!(miss(GOAL, second(15_000, 100)), 250_000);
     assert_eq!(miss(GOAL, second(24_000, 100)), -50_000, "a quarter of what is beyond the goal");

@@ -416,7 +416,7 @@ impl Pool {
         self.metadata.pages.background_loads() <= most / 2
     }
 
-    /// Returns true if the page cache has room for loads that nothing waits for yet.
+    /// Returns true if the page cache has space for loads that nothing waits for yet.
     pub(crate) fn may_load_ahead(&self, most: usize) -> bool {
         self.metadata.pages.available() > 2 * most + self.metadata.pages.loads_in_flight()
     }

@@ -136,7 +136,7 @@ pub(crate) struct Checkpoint {
     pub spares_metadata: bool,
     /// Pass over the map buffer.
     pub pass: Pass,
-    /// Set once there is room for that pass.
+    /// Set once there is space for that pass.
     pub buffer_fits: bool,
     pub writer: Option<Writer>,
     /// Writer of the space map, which changes together with the counts.
@@ -158,7 +158,7 @@ pub(crate) struct Checkpoint {
     /// All changes of the index on disk.
     pub index_update: Option<Update>,
     /// Number of pages that the index on disk may take: reserved on the host.
-    pub index_room: usize,
+    pub index_space: usize,
     /// Metadata blocks that had been taken before its stage began.
     pub index_taken_before: u64,
     pub leaf_at: u64,
@@ -343,7 +343,7 @@ impl Engine {
         let limit = self.pool.limits.delta_entries as usize;
         self.pool.want_checkpoint
             || self.pool.delta.len() >= limit / 2
-            || self.pool.delta.room() < limit / 2
+            || self.pool.delta.space() < limit / 2
             || self.pool.delta.releases >= self.pool.limits.releases(&self.pool.metadata.geometry) / 2
             || self.pool.journal.is_half_full()
             || self.pool.journal.entries >= 2 * limit as u64
@@ -449,14 +449,14 @@ impl Engine {
         self.pool.failed_pages.clear();
         self.pool.write_carried();
         core::mem::swap(&mut self.pool.delta, &mut self.pool.frozen);
-        core::mem::swap(&mut self.pool.room.active, &mut self.pool.room.frozen);
+        core::mem::swap(&mut self.pool.reservation.active, &mut self.pool.reservation.frozen);
         assert!(self.pool.delta.points.is_empty());
         self.pool.note_counted();
         self.pool.metadata.epoch = self.pool.superblock.epoch + 1;
         for volume in &mut self.pool.volumes {
             volume.merged_size = volume.size;
         }
-        self.pool.review_room();
+        self.pool.review_space();
         self.pool.review_disk_index();
         let (promised, discard_budget) = self.pool.promise_pages(!self.pool.has_much_pending());
         let upto = self.pool.journal.sequence - 1;
@@ -502,7 +502,7 @@ impl Engine {
             fresh_at: 0,
             index_part: None,
             index_update: None,
-            index_room: 0,
+            index_space: 0,
             index_taken_before: 0,
             leaf_at: 0,
             carried: self.pool.carried_writes,
@@ -536,7 +536,7 @@ impl Engine {
             CheckpointStage::Reserve => {
                 // Where the stage begins once more, it has been taken.
                 checkpoint.index_part = checkpoint.index_part.or_else(|| self.pool.take_disk_index_part());
-                checkpoint.index_room = self.pool.disk_index_room(&checkpoint);
+                checkpoint.index_space = self.pool.disk_index_space(&checkpoint);
                 self.lend_checkpoint(checkpoint);
                 self.reserve_metadata();
                 return self.take_checkpoint().expect("it waits");
@@ -550,7 +550,7 @@ impl Engine {
     pub(crate) fn reserve_metadata(&mut self) {
         let geometry = &self.pool.metadata.geometry;
         let meta = &self.pool.metadata.allocator;
-        let index = self.jobs.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
+        let index = self.jobs.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_space as u64);
         let pages = self.pool.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
@@ -574,8 +574,8 @@ impl Engine {
             }
             None => match &mut self.jobs.checkpoint {
                 // The index on disk is the first to do without.
-                Some(checkpoint) if checkpoint.index_room > 0 => {
-                    checkpoint.index_room = 0;
+                Some(checkpoint) if checkpoint.index_space > 0 => {
+                    checkpoint.index_space = 0;
                     self.reserve_metadata();
                 }
                 // Then the map buffer keeps what it has.
@@ -593,7 +593,7 @@ impl Engine {
         }
     }
 
-    /// Goes on if there was room; if the host is full, tries again with the next tick.
+    /// Goes on if there was space; if the host is full, tries again with the next tick.
     fn checkpoint_metadata_reserved(&mut self, good: bool) {
         let waiting = self.jobs.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == CheckpointStage::Reserve);
         // One that comes late has nothing to say any more.
@@ -739,15 +739,15 @@ impl Engine {
         self.pool.note_taken(&checkpoint.shared);
         self.pool.frozen.reset(self.pool.limits.delta_entries as usize);
         self.pool.note_merged();
-        self.pool.room.frozen.reset();
-        self.pool.review_room();
+        self.pool.reservation.frozen.reset();
+        self.pool.review_space();
         self.pool.checkpoints_done += 1;
         self.jobs.census_mut().review(&self.pool);
         if self.pool.disk_index_wants_pass() && !self.jobs.dedup().has_begun() {
             self.jobs.dedup_mut().leave(self.pool.now, 0);
         }
         if self.pool.flush_is_stuck {
-            // Tried again where this checkpoint has left more free than the others that found no room: checkpoints would go on for ever else.
+            // Tried again where this checkpoint has left more free than the others that found no space: checkpoints would go on for ever else.
             let free = self.pool.metadata.allocator.free();
             self.pool.flush_is_stuck = free <= self.pool.free_when_stuck;
             self.pool.free_when_stuck = free.max(self.pool.free_when_stuck);

@@ -50,7 +50,7 @@ pub(crate) struct Plan {
     quota: u32,
     /// Number of buffered mappings that leaves which are written anyway may take along.
     along: usize,
-    /// Set if no leaf is written: there is no room for all that is new.
+    /// Set if no leaf is written: there is no space for all that is new.
     pub keeps_all: bool,
     /// Paths to the mappings in the buffer when the checkpoint has ended: to all of them if the buffer was counted, else to the new ones.
     pub stays: Option<Box<Paths>>,
@@ -114,7 +114,7 @@ impl Pool {
         let flushes = buffered + new > self.buffered_at_most() || self.flushes_all() && buffered > 0;
         let counts = 2 * self.metadata.geometry.map_leaf_entries() as usize + 1;
         let is_off = self.limits.map_buffer == 0;
-        let keeps_all = self.lacks_room_for_leaves(&checkpoint.shared);
+        let keeps_all = self.lacks_space_for_leaves(&checkpoint.shared);
         let flushes = flushes && !keeps_all;
         checkpoint.leaves.clear();
         checkpoint.plan = Plan {
@@ -230,8 +230,8 @@ impl Pool {
         self.buffer.fit(usual.max(self.buffer.len()));
         if let Some(stays) = checkpoint.plan.stays.take() {
             match checkpoint.plan.place {
-                Some(_) => self.room.buffered = *stays,
-                None => self.room.buffered.add(&stays),
+                Some(_) => self.reservation.buffered = *stays,
+                None => self.reservation.buffered.add(&stays),
             }
         }
         if self.mutant(Mutant::StaleLog) {
@@ -360,8 +360,8 @@ impl Pool {
         let stays = if self.flushes_all() { 0 } else { most - most / 4 };
         let budget = if self.has_much_pending() { 0 } else { self.limits.flushed() + checkpoint.points.len() };
         let mut wanted = checkpoint.plan.total.saturating_sub(stays).min(budget);
-        let room = if checkpoint.spares_metadata { 0 } else { self.metadata_to_flush(&checkpoint.shared) };
-        let mut pages = if self.claimed() <= room { usize::MAX } else { (room / self.map_levels()) as usize };
+        let space = if checkpoint.spares_metadata { 0 } else { self.metadata_to_flush(&checkpoint.shared) };
+        let mut pages = if self.claimed() <= space { usize::MAX } else { (space / self.map_levels()) as usize };
         let plan = &mut checkpoint.plan;
         let mut flushed = 0;
         for (each, &leaves) in counts.iter().enumerate().skip(1).rev() {
@@ -379,7 +379,7 @@ impl Pool {
             self.free_when_stuck = 0;
         }
         if plan.total - flushed > most {
-            // There is no room for what is new.
+            // There is no space for what is new.
             plan.many = 1;
         }
         (plan.point_at, plan.place) = (0, Some(0));

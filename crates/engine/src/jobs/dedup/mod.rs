@@ -95,7 +95,7 @@ pub struct DedupStatus {
     /// Blocks that it read back from the workspace since the pool was opened.
     pub workspace_read: u64,
     /// True while the pass rests because metadata is short.
-    pub is_short_of_room: bool,
+    pub is_short_of_space: bool,
     /// True if writes have left work to the next pass.
     pub is_undone: bool,
     /// Blocks left to the next pass that were written since the pool was opened, or were in the journal then.
@@ -288,7 +288,7 @@ impl Dedup {
             workspace_blocks: self.workspace.blocks(pool),
             workspace_written: self.workspace.written,
             workspace_read: self.workspace.read,
-            is_short_of_room: self.short.is_some(),
+            is_short_of_space: self.short.is_some(),
             is_undone: self.undone.is_some(),
             undone_blocks: self.undone.blocks,
             missed_blocks: pool.writes.missed().saturating_sub(self.missed_seen),
@@ -386,7 +386,7 @@ impl Dedup {
     }
 
     /// Returns true if it rested because metadata was short, and does so no longer.
-    fn has_room_again(&self, pool: &Pool) -> bool {
+    fn has_space_again(&self, pool: &Pool) -> bool {
         let all = pool.metadata.geometry.metadata_blocks;
         self.short.is_some_and(|short| short.is_over(pool.now, pool.metadata.allocator.free(), all))
     }
@@ -407,7 +407,7 @@ impl Dedup {
     }
 
     /// Returns the largest number of contents in a range.
-    fn room(pool: &Pool) -> usize {
+    fn space(pool: &Pool) -> usize {
         2 * pool.limits.delta_entries as usize
     }
 
@@ -456,7 +456,7 @@ impl Dedup {
             source => {
                 self.catch_up.begin_range(pool, first);
                 self.wraps = pool.space.wraps();
-                self.range.go_on(first, pool.space.data_used, Self::room(pool));
+                self.range.go_on(first, pool.space.data_used, Self::space(pool));
                 self.at = if matches!(source, Source::Gather) { PassStage::Gather(0) } else { PassStage::Scan(0) };
             }
         }
@@ -631,7 +631,7 @@ impl Steps for Dedup {
 
     #[inline]
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
-        (self.is_under_way() || self.has_room_again(pool) || self.due(facts).is_some_and(|due| due <= pool.now))
+        (self.is_under_way() || self.has_space_again(pool) || self.due(facts).is_some_and(|due| due <= pool.now))
             && pool.phase == Phase::Serving
             && pool.takes_changes()
             && (!facts.writes_wait || self.is_awaited)
@@ -646,7 +646,7 @@ impl Steps for Dedup {
         self.verify.holds_any() || self.workspace.is_on()
     }
 
-    /// Gives up the workspace if it is called in, and slots held for comparison if writes wait for room: the pass rests until then.
+    /// Gives up the workspace if it is called in, and slots held for comparison if writes wait for space: the pass rests until then.
     fn advance(&mut self, work: &mut Work<'_>) {
         if work.pool.space.is_workspace_called() && self.workspace.is_on() {
             self.lose_workspace(work.pool);
@@ -683,7 +683,7 @@ impl Steps for Dedup {
                 self.waiting = Some(missing.key);
                 work.pool.metadata.load(missing, None);
             }
-            Err(ChangesStop::NoRoom) => {
+            Err(ChangesStop::NoSpace) => {
                 self.rest(work.pool);
                 self.short = Some(Short::new(work.pool.now, work.pool.metadata.allocator.free()));
             }

@@ -66,23 +66,23 @@ pub(super) struct Range {
     more: HashMap<u64, (Digest, First), Near>,
     /// Contents of blocks that take no part in the pass: an index on disk that has fallen behind wants to have them, too.
     others: HashMap<u64, (Digest, Slot), Near>,
-    room: usize,
+    space: usize,
 }
 
 impl Range {
     /// Creates an empty range from this place on, as wide as the number of blocks in use allows.
-    pub fn new(first: u64, blocks: u64, room: usize) -> Range {
-        let room = room.max(16);
-        let parts = (blocks * 5 / 4).div_ceil(room as u64).max(1);
+    pub fn new(first: u64, blocks: u64, space: usize) -> Range {
+        let space = space.max(16);
+        let parts = (blocks * 5 / 4).div_ceil(space as u64).max(1);
         let width = (PLACES / parts).max(1);
         let (contents, more) = (HashMap::with_hasher(Near), HashMap::with_hasher(Near));
-        Range { first, end: (first + width).min(PLACES), contents, more, others: HashMap::with_hasher(Near), room }
+        Range { first, end: (first + width).min(PLACES), contents, more, others: HashMap::with_hasher(Near), space }
     }
 
     /// Empties the range and moves it to this place, with its memory kept.
-    pub fn go_on(&mut self, first: u64, blocks: u64, room: usize) {
-        let Range { end, room, .. } = Range::new(first, blocks, room);
-        (self.first, self.end, self.room) = (first, end, room);
+    pub fn go_on(&mut self, first: u64, blocks: u64, space: usize) {
+        let Range { end, space, .. } = Range::new(first, blocks, space);
+        (self.first, self.end, self.space) = (first, end, space);
         self.contents.clear();
         self.more.clear();
         self.others.clear();
@@ -152,7 +152,7 @@ impl Range {
 
     /// Halves the range until its contents fit; the upper half is left to the next range.
     fn narrow(&mut self) {
-        while self.len() > self.room && self.end - self.first > 1 {
+        while self.len() > self.space && self.end - self.first > 1 {
             self.end = self.first + (self.end - self.first) / 2;
             let range = self.first..self.end;
             self.contents.retain(|_, (digest, _)| range.contains(&place(*digest)));
@@ -186,10 +186,10 @@ mod tests {
     }
 
     /// Goes through all ranges. For each slot that is not needed the one that stays, and the most contents that were held.
-    fn pass(slots: &[(u64, bool)], room: usize) -> (BTreeMap<u64, u64>, usize) {
+    fn pass(slots: &[(u64, bool)], space: usize) -> (BTreeMap<u64, u64>, usize) {
         let (mut spares, mut first, mut most) = (BTreeMap::new(), 0, 0);
         while first < PLACES {
-            let mut range = Range::new(first, slots.len() as u64, room);
+            let mut range = Range::new(first, slots.len() as u64, space);
             for (slot, &(content, is_shared)) in slots.iter().enumerate() {
                 let (slot, digest) = (Slot(slot as u64), digest(content));
                 let found = FoundSlot { slot, digest, owner: Key(slot.0), is_shared, generation: 1 };
@@ -207,10 +207,10 @@ mod tests {
         #[test]
         fn all_ranges_together_leave_one_slot_of_each_content(
             slots in proptest::collection::vec((0u64..60, any::<bool>()), 1..300),
-            room in 16usize..40,
+            space in 16usize..40,
         ) {
-            let (spares, most) = pass(&slots, room);
-            prop_assert!(most <= room + 1);
+            let (spares, most) = pass(&slots, space);
+            prop_assert!(most <= space + 1);
             let mut left: Vec<u64> = (0..slots.len() as u64).filter(|slot| !spares.contains_key(slot)).collect();
             for (slot, stays) in &spares {
                 prop_assert_eq!(slots[*slot as usize].0, slots[*stays as usize].0);

@@ -238,8 +238,8 @@ impl Workspace {
         self.sweep.as_ref().map_or(0, |sweep| sweep.spares.count)
     }
 
-    /// Returns true if there is room for all spare slots that the partition at `first` may yield, with N containers left empty.
-    pub fn has_room_from(&self, pool: &Pool, first: u64, left: u32) -> bool {
+    /// Returns true if there is space for all spare slots that the partition at `first` may yield, with N containers left empty.
+    pub fn has_space_from(&self, pool: &Pool, first: u64, left: u32) -> bool {
         let Some(sweep) = &self.sweep else { return false };
         let block = pool.metadata.geometry.block() as usize;
         let pages = sweep.partitions.at(first).map_or(0, |(partition, _)| sweep.places[partition].len());
@@ -249,7 +249,7 @@ impl Workspace {
         end <= containers * u64::from(pool.metadata.geometry.slots_per_container)
     }
 
-    /// Writes full pages, some at a time. Returns true if there is room for more.
+    /// Writes full pages, some at a time. Returns true if there is space for more.
     pub fn write(&mut self, pool: &mut Pool) -> bool {
         let at_once = AT_ONCE.min((pool.limits.pages / PART_OF_PAGES) as usize / WRITES).max(1);
         self.write_some(pool, at_once, at_once);
@@ -291,9 +291,9 @@ impl Workspace {
                 self.containers.push(container);
             }
             // Behind the end of a container comes one that may be elsewhere.
-            let room = (per_container - first % per_container) as usize;
+            let space = (per_container - first % per_container) as usize;
             batch.clear();
-            while batch.len() < most.min(room)
+            while batch.len() < most.min(space)
                 && let Some(page) = sweep.waiting.front()
             {
                 let Some(id) = pool.metadata.pages.allocate() else {
@@ -378,7 +378,7 @@ impl Workspace {
         (partition as u64, parts.max(1) as u64)
     }
 
-    /// Drops the spare slots once they have been shared: there is room for others, whose partitions have other numbers.
+    /// Drops the spare slots once they have been shared: there is space for others, whose partitions have other numbers.
     pub fn forget_spares(&mut self) {
         let Some(sweep) = &mut self.sweep else { return };
         sweep.spares.count = 0;

@@ -1,11 +1,11 @@
 //! Sweeps: where a pass has many ranges, it does not go through all summaries for each of them. It goes through them once for as many ranges as
-//! the workspace has room for, and notes there what it finds, divided by range (docs/rfc/0015). The ranges then come from the workspace.
+//! the workspace has space for, and notes there what it finds, divided by range (docs/rfc/0015). The ranges then come from the workspace.
 //! What is one too many goes back there, divided by block.
 //!
 //! ```text
 //! Gather   all summaries, once: each slot in use whose digest is of the sweep goes into its partition
 //! Load     a range: what its partition has; which slots are one too many is noted
-//! Share    these, in the order of blocks: after the last range, and before one whose notes may find no room
+//! Share    these, in the order of blocks: after the last range, and before one whose notes may find no space
 //! ```
 //!
 //! What the workspace says of a slot is as of the gathering. That is as good as what the summaries say, since whatever is shared is looked up
@@ -31,7 +31,7 @@ const LEAST_RANGES: u64 = 4;
 /// Divisor of all containers: one in N stays empty beside a workspace, but at least one and at most [`MOST_LEFT`].
 const LEFT_ONE_IN: u32 = 64;
 const MOST_LEFT: u32 = 8;
-/// Bytes for pages that are not full, for each content that a range has room for: about what the range itself takes.
+/// Bytes for pages that are not full, for each content that a range has space for: about what the range itself takes.
 const BYTES_PER_CONTENT: u64 = 64;
 /// Times that a sweep is begun anew in a pass because it lost its workspace.
 const AGAIN: u8 = 3;
@@ -42,7 +42,7 @@ const SHARE_PERIOD: Nanos = 1_800_000_000_000;
 /// Most spare slots that are shared at a time: they are sorted in one step.
 const MOST_AT_ONCE: usize = 1 << 14;
 
-/// Extent of a sweep that the workspace has room for.
+/// Extent of a sweep that the workspace has space for.
 struct SweepPlan {
     end: u64,
     partitions: usize,
@@ -146,16 +146,16 @@ impl Dedup {
         Source::Gather
     }
 
-    /// Returns the end of a sweep from this place on, and its partitions; `None` if there is no room for one, or it is not worth it.
+    /// Returns the end of a sweep from this place on, and its partitions; `None` if there is no space for one, or it is not worth it.
     fn plan(&self, pool: &Pool, first: u64) -> Option<SweepPlan> {
         let geometry = &pool.metadata.geometry;
-        let room = Self::room(pool);
-        let range = Range::new(first, pool.space.data_used, room);
+        let space = Self::space(pool);
+        let range = Range::new(first, pool.space.data_used, space);
         let width = range.end - range.first;
-        let most = (room as u64 * BYTES_PER_CONTENT / geometry.block()).max(LEAST_RANGES);
+        let most = (space as u64 * BYTES_PER_CONTENT / geometry.block()).max(LEAST_RANGES);
         let containers = pool.space.lendable().saturating_sub(Self::left_empty(pool));
         let pages = u64::from(containers) * u64::from(geometry.slots_per_container);
-        // Each partition has a page that is not full. Beside them is room for what a partition has too much.
+        // Each partition has a page that is not full. Beside them is space for what a partition has too much.
         let blocks = |places: u64| ((u128::from(pool.space.data_used) * u128::from(places)) >> 32) as u64;
         let pages_of = |blocks: u64, per_page: usize| (blocks * 17 / 16).div_ceil(per_page as u64);
         let block = geometry.block() as usize;
@@ -244,7 +244,7 @@ impl Dedup {
 
     /// Begins to read the next range from the workspace.
     pub(super) fn load_from(&mut self, pool: &mut Pool, first: u64) {
-        self.range.go_on(first, pool.space.data_used, Self::room(pool));
+        self.range.go_on(first, pool.space.data_used, Self::space(pool));
         if let Some(end) = self.workspace.end_from(first) {
             // If it has too much, it gets narrower by itself.
             let twice = 2 * (self.range.end - first);
@@ -289,11 +289,11 @@ impl Dedup {
         Ok(())
     }
 
-    /// Returns true if noted spare slots must be shared before the range at this place: there may be no room for more, or they have waited too
+    /// Returns true if noted spare slots must be shared before the range at this place: there may be no space for more, or they have waited too
     /// long.
     pub(super) fn is_to_share_before(&self, pool: &Pool, first: u64) -> bool {
         let is_due = pool.now >= self.sweeps.since + SHARE_PERIOD;
-        self.workspace.spares() > 0 && (is_due || !self.workspace.has_room_from(pool, first, Self::left_empty(pool)))
+        self.workspace.spares() > 0 && (is_due || !self.workspace.has_space_from(pool, first, Self::left_empty(pool)))
     }
 
     /// Returns the most spare slots that are shared together, in the order of blocks.

@@ -166,7 +166,7 @@ impl Relocate {
                 // What is about to become free may be what is missing.
                 self.changes.wait_for_checkpoint(pool);
             } else {
-                self.give_up_plan(|kept| &mut kept.no_room);
+                self.give_up_plan(|kept| &mut kept.no_space);
             }
             return Ok(());
         };
@@ -186,7 +186,7 @@ impl Relocate {
             }
         }
         if !are_free || pool.space.claim(&slots).is_none() {
-            self.give_up_plan(|kept| &mut kept.no_room);
+            self.give_up_plan(|kept| &mut kept.no_space);
             return Ok(());
         }
         pool.forget_wrapped();

@@ -13,7 +13,7 @@
 //!
 //! - It frees no slot that a map may lead to: an old slot goes when its count is zero, as for any write. So who is missed keeps what he had.
 //! - A block is led elsewhere only while it leads to the old slot, and while both hold the same: looked up and changed in one step.
-//! - A place is filled and durable before a block leads there. Where writes wait for room, all places that nobody leads to are given back.
+//! - A place is filled and durable before a block leads there. Where writes wait for space, all places that nobody leads to are given back.
 //! - Changes between two syncs are bounded, and it keeps to a part of the delta (jobs/changes.rs).
 //! - Nothing of it is on disk: a crash ends the run. What has been moved by then is where it is; what has been copied may be there twice.
 
@@ -50,7 +50,7 @@ pub struct Kept {
     /// Blocks that could not be read, or whose pages could not.
     pub unreadable: u64,
     /// Blocks for which there was no empty container, or no metadata.
-    pub no_room: u64,
+    pub no_space: u64,
     /// Blocks left when the run was stopped.
     pub stopped: u64,
 }
@@ -79,7 +79,7 @@ pub struct RelocateStatus {
     /// Seconds until its end at the pace so far, if that is known.
     pub left_seconds: Option<u64>,
     /// True while the run rests because metadata is short.
-    pub is_short_of_room: bool,
+    pub is_short_of_space: bool,
 }
 
 /// A shared block that has been copied.
@@ -177,7 +177,7 @@ impl Relocate {
             state: self.state,
             done_ppm: done as u32,
             left_seconds: self.pace.filter(|_| self.is_running()).and_then(left),
-            is_short_of_room: self.counts.is_short_of_room && self.state == PassState::Paused,
+            is_short_of_space: self.counts.is_short_of_space && self.state == PassState::Paused,
             ..self.counts
         }
     }
@@ -261,7 +261,7 @@ impl Relocate {
     }
 
     fn go_on_with(&mut self, pool: &mut Pool) {
-        (self.state, self.counts.is_short_of_room) = (PassState::Running, false);
+        (self.state, self.counts.is_short_of_space) = (PassState::Running, false);
         self.pace = Some((self.done_ppm(pool), pool.now));
         pool.needs_pump = true;
     }
@@ -318,7 +318,7 @@ impl Relocate {
         self.tries += 1;
         let is_enough = self.tries > TRIES;
         if is_enough {
-            self.give_up_plan(|kept| &mut kept.no_room);
+            self.give_up_plan(|kept| &mut kept.no_space);
             self.tries = 0;
         }
         is_enough
@@ -372,7 +372,7 @@ impl Steps for Relocate {
         self.mover.is_under_way() || self.claims()
     }
 
-    /// Moves a batch on to its end, also of a run that rests by now. Where writes wait for room, they get the claimed slots.
+    /// Moves a batch on to its end, also of a run that rests by now. Where writes wait for space, they get the claimed slots.
     fn advance(&mut self, work: &mut Work<'_>) {
         let Work { pool, facts, .. } = work;
         if self.mover.is_under_way() {
@@ -403,9 +403,9 @@ impl Steps for Relocate {
                 self.waiting = Some(missing.key);
                 work.pool.metadata.load(missing, None);
             }
-            Err(ChangesStop::NoRoom) => {
+            Err(ChangesStop::NoSpace) => {
                 self.rest(work.pool);
-                self.counts.is_short_of_room = true;
+                self.counts.is_short_of_space = true;
             }
         }
         // A checkpoint that it asked for begins with the next pump.

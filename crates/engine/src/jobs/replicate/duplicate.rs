@@ -15,7 +15,7 @@
 
 use alloc::vec::Vec;
 
-use super::ROOM_TO_MAKE;
+use super::SPACE_TO_MAKE;
 use super::popular::Popular;
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot};
@@ -24,7 +24,7 @@ use crate::jobs::mover::{Came, Missings, MoveStop, Moved, Mover, is_busy};
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
-use crate::pool::metadata_reservation::{Asked, Room};
+use crate::pool::metadata_reservation::{Asked, Availability};
 use crate::pool::state::Facts;
 use crate::repair::Repairs;
 use crate::space::SlotState;
@@ -168,8 +168,8 @@ impl Duplicate {
 
     /// Begins the next batch, zone, round, or epoch.
     pub(super) fn step(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) {
-        let has_room = pool.has_slots_to_claim() && pool.space.free() >= pool.slots_to_spare(ROOM_TO_MAKE);
-        let is_possible = pool.makes_copies() && has_room && pool.replicas.stride() == pool.metadata.geometry.slots();
+        let has_space = pool.has_slots_to_claim() && pool.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE);
+        let is_possible = pool.makes_copies() && has_space && pool.replicas.stride() == pool.metadata.geometry.slots();
         if !is_possible {
             self.popular.take(0);
             return self.end(pool);
@@ -279,9 +279,9 @@ impl Duplicate {
         let came = self.mover.take_came();
         let copied = || came.iter().filter(|(_, came)| *came == Came::Copied).map(|(block, _)| block);
         let count = copied().count();
-        let has_room =
-            count > 0 && matches!(pool.room_for(&Asked::scattered(2 * count), facts.clears_left), Room::Enough);
-        let volume = pool.replicas.volume.filter(|_| has_room);
+        let has_space =
+            count > 0 && matches!(pool.space_for(&Asked::scattered(2 * count), facts.clears_left), Availability::Now);
+        let volume = pool.replicas.volume.filter(|_| has_space);
         let volume = volume.filter(|&volume| pool.volume_index(volume).is_some());
         for &Moved { from, digest, to, .. } in copied() {
             let zone = pool.space.zone_of(pool.space.container_of(to));
@@ -306,7 +306,7 @@ impl Duplicate {
         self.has_missed |= count < came.len();
     }
 
-    /// Forgets all counts, as there is no room for copies.
+    /// Forgets all counts, as there is no space for copies.
     pub(super) fn give_up(&mut self, pool: &mut Pool) {
         self.popular.take(0);
         self.end(pool);
@@ -367,6 +367,6 @@ fn assign(pool: &mut Pool, slot: Slot, turns: &mut u64) -> bool {
             replicas.columns.add_row(row);
         }
     }
-    let has_room = replicas.columns.len() < most && replicas.columns.has_free();
-    (has_room || replicas.free_column(turns)) && replicas.columns.assign(slot).is_some()
+    let has_space = replicas.columns.len() < most && replicas.columns.has_free();
+    (has_space || replicas.free_column(turns)) && replicas.columns.assign(slot).is_some()
 }

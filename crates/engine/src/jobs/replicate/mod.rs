@@ -41,7 +41,7 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
 use crate::pool::metadata_reservation::Asked;
-use crate::pool::metadata_reservation::Room;
+use crate::pool::metadata_reservation::Availability;
 use crate::pool::replicas::Number;
 use crate::pool::state::Facts;
 use crate::pool::volumes::{VolumeChange, end_of};
@@ -56,9 +56,9 @@ const BLOCKS_FOR_A_READ: usize = 16;
 /// Blocks that are put in order at a time.
 const AT_ONCE: usize = 64;
 /// Divisor of all slots: no replicas are made where fewer than one in N are free.
-const ROOM_TO_MAKE: u64 = 8;
+const SPACE_TO_MAKE: u64 = 8;
 /// Divisor of all slots: all replicas are given back where fewer than one in N are free.
-const ROOM_TO_KEEP: u64 = 16;
+const SPACE_TO_KEEP: u64 = 16;
 /// State and counts of replicas and their making.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplicateStatus {
@@ -138,7 +138,7 @@ impl Replicate {
     pub(crate) fn status(&self, pool: &Pool) -> ReplicateStatus {
         let (dropped, read) = pool.replicas.counts();
         ReplicateStatus {
-            budget_bytes: pool.replicas_room(&pool.limits).0,
+            budget_bytes: pool.replicas_space(&pool.limits).0,
             replicas: pool.hidden_blocks_used(Keeps::Replicas),
             noted: self.noted.len() as u64 + u64::from(self.work.is_some()),
             popular: self.duplicate.popular(),
@@ -210,12 +210,12 @@ impl Pool {
 }
 
 impl Pool {
-    /// Deletes the volume of replicas, and all that is in it, as soon as there is room to say so.
+    /// Deletes the volume of replicas, and all that is in it, as soon as there is space to say so.
     fn delete_replicas(&mut self, facts: &Facts) {
         let Some(volume) = self.replicas.volume else { return };
         let cleared = self.cleared(Key::new(volume, 0), end_of(volume));
         // Asked here, since a change that has to wait calls for a checkpoint: nobody is in a hurry.
-        if matches!(self.room_for(&Asked::clear(1, cleared), facts.clears_left), Room::Enough) {
+        if matches!(self.space_for(&Asked::clear(1, cleared), facts.clears_left), Availability::Now) {
             let _ = self.change_volume(VolumeChange::Delete { volume }, facts.clears_left);
         }
     }
@@ -235,10 +235,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Drops entries of the volume for slots that are free again, as far as there is room to say so.
+    /// Drops entries of the volume for slots that are free again, as far as there is space to say so.
     fn drop_stale_replicas(&mut self, facts: &Facts) {
         while let (Some(volume), Some(number)) = (self.replicas.volume, self.replicas.stale()) {
-            if !matches!(self.room_for(&Asked::scattered(2), facts.clears_left), Room::Enough) {
+            if !matches!(self.space_for(&Asked::scattered(2), facts.clears_left), Availability::Now) {
                 return;
             }
             if self.replicas.end_stale() {
@@ -247,7 +247,7 @@ impl Pool {
         }
     }
 
-    /// Gives all replicas back; returns false if there are none, or no room to say so.
+    /// Gives all replicas back; returns false if there are none, or no space to say so.
     pub(crate) fn give_back_replicas(&mut self, facts: &Facts) -> bool {
         let at = self.replicas.volume.and_then(|volume| self.volume_index(volume));
         let is_empty = self.replicas.len() == 0 && self.replicas.stale().is_none();
@@ -260,18 +260,19 @@ impl Pool {
         true
     }
 
-    /// Makes room for N replicas that follow each other, in the pool, in the budget and in a record. Returns true if there is room now.
-    fn make_room_for_replicas(&mut self, facts: &Facts, count: usize) -> bool {
+    /// Makes space for N replicas that follow each other, in the pool, in the budget and in a record. Returns true if there is space now.
+    fn make_space_for_replicas(&mut self, facts: &Facts, count: usize) -> bool {
         let Some(at) = self.replicas.volume.and_then(|volume| self.volume_index(volume)) else {
             return false;
         };
         let volume = self.volumes[at].id;
         self.replicas.drop_beyond(self.in_order_budget().saturating_sub(count as u64), self.columns_budget());
         self.drop_stale_replicas(facts);
-        let room = self.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.replicas.stale().is_none();
-        room && self.space.ready() >= count as u64
+        let space = self.space.free() >= self.slots_to_spare(SPACE_TO_MAKE) && self.replicas.stale().is_none();
+        space
+            && self.space.ready() >= count as u64
             && self.volume_index(volume).is_some()
-            && matches!(self.room_for(&Asked::scattered(2 * count), facts.clears_left), Room::Enough)
+            && matches!(self.space_for(&Asked::scattered(2 * count), facts.clears_left), Availability::Now)
     }
 }
 
@@ -371,7 +372,7 @@ impl Replicate {
             return;
         }
         let (is_over, count) = (work.is_over, work.blocks.len());
-        let fits = !is_over && pool.make_room_for_replicas(facts, count);
+        let fits = !is_over && pool.make_space_for_replicas(facts, count);
         let Some(work) = self.work.take() else { return };
         let volume = pool.replicas.volume.filter(|_| fits);
         for (slot, digest, buffer) in work.blocks {
@@ -471,7 +472,7 @@ impl Steps for Replicate {
         pool.replicas.drop_beyond(pool.in_order_budget(), pool.columns_budget());
         pool.drop_stale_replicas(facts);
         self.is_stuck = pool.replicas.stale().is_some();
-        if pool.space.free() < pool.slots_to_spare(ROOM_TO_KEEP) {
+        if pool.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
             self.noted.clear();
             self.duplicate.give_up(pool);
             pool.give_back_replicas(facts);

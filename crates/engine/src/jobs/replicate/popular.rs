@@ -1,6 +1,6 @@
 //! Which reads of the disk are frequent: a count for each of a bounded number of runs of slots, by Misra and Gries. Pure.
 //!
-//! Where there is no room for one more run, all counts fall by one, and those that have come to nothing go. So what makes up more than one in so
+//! Where there is no space for one more run, all counts fall by one, and those that have come to nothing go. So what makes up more than one in so
 //! many reads as there are counts is known in the end.
 
 use alloc::vec::Vec;
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_frequent_runs_come_first_as_far_as_there_is_room() {
+    fn the_most_frequent_runs_come_first_as_far_as_there_is_space() {
         let mut popular = Popular::default();
         for (first, length, times) in [(10, 4, 3), (20, 2, 5), (30, 8, 2), (40, 1, 1), (50, 1, 2), (60, 65, 9)] {
             (0..times).for_each(|_| popular.note(Slot(first), length, 100));

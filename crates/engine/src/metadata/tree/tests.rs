@@ -102,7 +102,7 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 /// Guards against a wrong count: the subtrees that a clear can cut off were taken for far more than they are, about 1530 for 4 GiB instead of 8. A flood of
-/// discards waited for room in the list of discards, with all writes behind it, when there was plenty.
+/// discards waited for space in the list of discards, with all writes behind it, when there was plenty.
 #[test]
 fn subtrees_are_counted_as_a_cut_cuts_them() {
     let fanout = 4;

@@ -85,12 +85,12 @@ impl Behind {
         self.left_out += left_out;
     }
 
-    /// Remembers the changes that a checkpoint makes, as far as there is room, while the pass looks at a range.
+    /// Remembers the changes that a checkpoint makes, as far as there is space, while the pass looks at a range.
     pub(super) fn note(&mut self, changes: &[IndexChange]) {
         if self.most_beside > 0 {
-            let room = self.most_beside.saturating_sub(self.beside.len());
-            self.has_forgotten |= changes.len() > room;
-            self.beside.extend(&changes[..changes.len().min(room)]);
+            let space = self.most_beside.saturating_sub(self.beside.len());
+            self.has_forgotten |= changes.len() > space;
+            self.beside.extend(&changes[..changes.len().min(space)]);
         }
     }
 

@@ -63,7 +63,7 @@ impl Update {
 
 impl Pool {
     /// Returns the most pages that the changes of the index may take in the checkpoint which has just begun.
-    pub(crate) fn disk_index_room(&self, checkpoint: &Checkpoint) -> usize {
+    pub(crate) fn disk_index_space(&self, checkpoint: &Checkpoint) -> usize {
         let part = checkpoint.index_part.as_ref().map_or(0, DeferredPart::buckets);
         let frozen = &self.frozen;
         let walked = u64::from(checkpoint.discard_budget) * self.metadata.geometry.map_leaf_entries();
@@ -126,7 +126,7 @@ impl Pool {
         progress
     }
 
-    /// Begins the update with the changes that are known. `None`: there is no room for the pages that it would write.
+    /// Begins the update with the changes that are known. `None`: there is no space for the pages that it would write.
     fn begin_update(&mut self, checkpoint: &mut Checkpoint) -> Option<Update> {
         let per_leaf = self.metadata.geometry.summary_leaf_slots() as usize;
         let batch = match (self.phase, self.build_batch()) {
@@ -141,7 +141,7 @@ impl Pool {
         let leaves = (others + batch) as u64 + part.as_ref().map_or(0, DeferredPart::buckets);
         let pages = pages_for(&self.metadata.geometry, record.buckets, leaves);
         let left = self.unclaimed_metadata().saturating_sub(self.left_of(&checkpoint.shared));
-        if pages as u64 > left || pages > checkpoint.index_room {
+        if pages as u64 > left || pages > checkpoint.index_space {
             return None;
         }
         (checkpoint.shared.index_pages, checkpoint.index_taken_before) = (pages, self.metadata.allocator.taken());

@@ -423,7 +423,7 @@ impl Pool {
         most.min(limits.replicas())
     }
 
-    /// Returns the number of popular blocks that get copies within these limits: as many as the rest of the budget has room for, as long as there is memory for
+    /// Returns the number of popular blocks that get copies within these limits: as many as the rest of the budget has space for, as long as there is memory for
     /// their columns.
     fn columns_within(&self, limits: &Limits) -> u64 {
         let left = self.replicas_wanted() - self.in_order_within(limits);
@@ -432,7 +432,7 @@ impl Pool {
     }
 
     /// Returns the bytes of all replicas within these limits, and the number of popular blocks that get copies.
-    pub(crate) fn replicas_room(&self, limits: &Limits) -> (u64, u64) {
+    pub(crate) fn replicas_space(&self, limits: &Limits) -> (u64, u64) {
         let (in_order, popular) = (self.in_order_within(limits), self.columns_within(limits));
         ((in_order + popular * u64::from(ZONES)) * self.metadata.geometry.block(), popular)
     }

@@ -34,7 +34,7 @@ use crate::memory::capacity::Connections;
 const HALF_OPEN_MAX: usize = 128;
 /// Time that a client may take to choose an export.
 const HANDSHAKE_NANOS: Nanos = 10_000_000_000;
-/// Time that a client may take to choose an export while there is no room for another client.
+/// Time that a client may take to choose an export while there is no space for another client.
 const CROWDED_NANOS: Nanos = 1_000_000_000;
 /// Time that a client may hold buffers that others wait for: for a piece of a write, and without taking any of a reply.
 const STALL_NANOS: Nanos = 30_000_000_000;
@@ -128,7 +128,7 @@ impl Server {
         // for what follows it; the pool's number is only the most that the engine takes.
         let most = (limits.write_buffers / 4).min(SPANS as u32 - 4);
         let piece_blocks = u64::from(piece_blocks.min(most).max(1));
-        // Reads that are being collected keep their places in the engine's table until they are complete: there is room for
+        // Reads that are being collected keep their places in the engine's table until they are complete: there is space for
         // all of them. An unaligned one has a piece more.
         let collect_pieces = u64::from(limits.requests / COLLECTING_MAX).saturating_sub(1);
         let piece_bytes = piece_blocks * block;
@@ -150,7 +150,7 @@ impl Server {
     }
 
     /// Returns true if one more client may connect: a slot is free and the limit is not reached.
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         self.connections.len() - self.free.len() < self.most && !self.free.is_empty()
     }
 
@@ -164,9 +164,9 @@ impl Server {
         self.shared.tls.as_ref().map_or(Mode::Off, Tls::mode)
     }
 
-    /// Accepts wherever no accept is in flight and there is room.
+    /// Accepts wherever no accept is in flight and there is space.
     pub fn start(&mut self, core: &mut Core) {
-        if self.stopping || !self.has_room() {
+        if self.stopping || !self.has_space() {
             return;
         }
         for (number, accepting) in self.accepting.iter_mut().enumerate().filter(|(_, accepting)| !**accepting) {
@@ -175,7 +175,7 @@ impl Server {
         }
     }
 
-    /// Takes the result of an accept: begins with the client if there is room, and accepts again, after a failure only after `RETRY_NANOS`.
+    /// Takes the result of an accept: begins with the client if there is space, and accepts again, after a failure only after `RETRY_NANOS`.
     pub fn accepted(&mut self, listener: u32, result: i32, socket: Option<OwnedFd>, core: &mut Core) {
         let listener = listener as usize;
         if let Some(accepting) = self.accepting.get_mut(listener) {
@@ -188,7 +188,7 @@ impl Server {
                     prepare_tcp(&socket);
                 }
                 // Without a free slot (two listeners, one slot) the client is turned away.
-                if self.has_room()
+                if self.has_space()
                     && let Some(slot) = self.free.pop()
                 {
                     self.welcome(slot, socket, is_tcp, core);
@@ -211,7 +211,7 @@ impl Server {
         self.start(core);
     }
 
-    /// Begins with a client; if too many are in their handshakes, the oldest of these makes room.
+    /// Begins with a client; if too many are in their handshakes, the oldest of these makes space.
     fn welcome(&mut self, slot: u32, socket: OwnedFd, is_tcp: bool, core: &mut Core) {
         let most = HALF_OPEN_MAX.min(self.most / 2).max(1);
         let half_open = |connection: &&mut Box<Connection>| connection.is_half_open();
@@ -232,12 +232,12 @@ impl Server {
             Some(Box::new(Connection::new(slot, (socket, tls), (number, peer), deadline, core)));
         self.wake_at(deadline);
         self.advance(slot, core);
-        if !self.has_room() {
+        if !self.has_space() {
             self.hurry(core.now + CROWDED_NANOS);
         }
     }
 
-    /// Brings forward the deadline of all handshakes because every slot is taken: those that are not over by then make room for others.
+    /// Brings forward the deadline of all handshakes because every slot is taken: those that are not over by then make space for others.
     fn hurry(&mut self, deadline: Nanos) {
         for connection in self.connections.iter_mut().flatten() {
             connection.deadline = connection.deadline.map(|late| late.min(deadline));

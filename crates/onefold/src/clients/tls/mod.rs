@@ -1,4 +1,4 @@
-//! TLS for clients over TCP: a room of its own beside the reactor.
+//! TLS for clients over TCP: a space of its own beside the reactor.
 //!
 //! The protocol begins in the clear. When a client asks for TLS and was promised it, the reactor gives its socket to the relay, a thread, and
 //! goes on with one end of a pair of local sockets: what comes out of it was decrypted, what goes into it is encrypted. So the reactor, its buffers

@@ -277,7 +277,7 @@ impl Relay {
                 Err(ended) => self.end(client, &ended),
             });
             self.clients = clients;
-            self.make_room();
+            self.make_space();
             if no_more && self.clients.is_empty() {
                 return;
             }
@@ -308,7 +308,7 @@ impl Relay {
 
     /// Drops clients that the reactor has ended, the earliest first, while there are more than `CLIENTS_MAX`: their places have been given to
     /// others.
-    fn make_room(&mut self) {
+    fn make_space(&mut self) {
         while self.clients.len() > CLIENTS_MAX {
             let ended = self.clients.iter().enumerate().filter_map(|(at, client)| Some((client.closing?.since, at)));
             let Some((_, earliest)) = ended.min() else { return };

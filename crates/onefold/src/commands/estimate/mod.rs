@@ -13,7 +13,7 @@
 //! - `compression`: what compressing cold containers would save, on a sample.
 //! - `report`: what is said.
 //!
-//! If memory has room for all blocks even if none comes twice, contents get numbers as they are read, and then each
+//! If memory has space for all blocks even if none comes twice, contents get numbers as they are read, and then each
 //! policy is simulated with each size of requests, with slots and index of its own: the result is exact
 //! ([`Run::exact`]). Else ([`Run::sampled`]) half of the memory counts contents by a sample of digests, and half holds
 //! segments of the data, chosen at random: these are read first, then everything is read, which shows what of the

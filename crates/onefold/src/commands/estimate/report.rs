@@ -65,7 +65,7 @@ pub struct IndexMemory {
     all_bytes: Figure,
     /// At 0.4 GB for each TB of data.
     bounded_bytes: f64,
-    /// The contents that it then has room for.
+    /// The contents that it then has space for.
     bounded_percent: f64,
 }
 

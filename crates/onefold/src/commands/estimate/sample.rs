@@ -2,7 +2,7 @@
 //!
 //! - [`Recorded`]: the contents of windows, block by block, as numbers.
 //! - [`Distinct`]: how many contents there are, from those whose digests end with enough zero bits.
-//! - [`choose`]: segments at random, as many as memory has room for.
+//! - [`choose`]: segments at random, as many as memory has space for.
 //! - [`Figure`]: an estimate with its 95 % confidence interval.
 
 use std::collections::{HashMap, HashSet};
@@ -30,7 +30,7 @@ fn places(entries: u64) -> u64 {
     (entries.saturating_mul(8) / 7 + 1).max(4).checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
-/// Returns true if `memory` has room to note all of these blocks and windows, even if no content comes twice.
+/// Returns true if `memory` has space to note all of these blocks and windows, even if no content comes twice.
 pub fn fits(blocks: u64, windows: u64, memory: u64) -> bool {
     let table = places(blocks).saturating_mul(CONTENT);
     let bytes = table.saturating_add(blocks.saturating_mul(BLOCK)).saturating_add(windows.saturating_mul(WINDOW));
@@ -42,7 +42,7 @@ pub fn segment_windows(memory: u64) -> u64 {
     (memory >> 21).clamp(1, 64)
 }
 
-/// Chooses random segments, as many as `memory` has room for, and returns their numbers in order; the choice is always the same.
+/// Chooses random segments, as many as `memory` has space for, and returns their numbers in order; the choice is always the same.
 pub fn choose(segments: &[Segment], memory: u64) -> Vec<u64> {
     let mut order: Vec<&Segment> = segments.iter().collect();
     order.sort_by_key(|segment| (mix(segment.number), segment.number));
@@ -87,7 +87,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Creates an empty record with room for counts that satisfy [`fits`]. The memory is taken as it is needed.
+    /// Creates an empty record with space for counts that satisfy [`fits`]. The memory is taken as it is needed.
     pub fn new(blocks: u64, windows: u64) -> Recorded {
         Recorded {
             numbers: HashMap::with_capacity(blocks as usize),
@@ -151,7 +151,7 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// Creates an empty sample that is as exact as this memory allows, with room for at least 56 contents.
+    /// Creates an empty sample that is as exact as this memory allows, with space for at least 56 contents.
     pub fn new(memory: u64) -> Distinct {
         let places = 1 << (memory / SAMPLED).max(64).ilog2();
         let most = places / 8 * 7;
@@ -162,7 +162,7 @@ impl Distinct {
         if self.sample.contains(&digest) {
             return;
         }
-        // Never more than it has room for, so that it never grows; drained, since what is removed one by one leaves its
+        // Never more than it has space for, so that it never grows; drained, since what is removed one by one leaves its
         // places used.
         while trailing_zeroes(digest) >= self.zeroes && self.sample.len() >= self.most {
             self.zeroes += 1;
@@ -311,10 +311,10 @@ mod tests {
     #[test]
     fn the_sample_never_grows_beyond_its_memory() {
         let mut distinct = Distinct::new(1 << 20);
-        let room = distinct.sample.capacity();
+        let space = distinct.sample.capacity();
         (0..300_000).for_each(|number| distinct.add(digest(number)));
-        assert_eq!(distinct.sample.capacity(), room);
-        assert!(room as u64 / 7 * 8 * 17 <= 1 << 20);
+        assert_eq!(distinct.sample.capacity(), space);
+        assert!(space as u64 / 7 * 8 * 17 <= 1 << 20);
     }
 
     #[test]

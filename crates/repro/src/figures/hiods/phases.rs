@@ -30,7 +30,7 @@ pub(super) struct Experiment {
     papers: &'static [Paper],
 }
 
-/// Tiers of our costs: inline has room to spare, it just does, it does not.
+/// Tiers of our costs: inline has space to spare, it just does, it does not.
 const LOW: u64 = 200;
 const MIDDLE: u64 = 900;
 const HIGH: u64 = 1_100;

@@ -24,7 +24,7 @@ use sim::parallel::{cores, in_order};
 pub const DRIVE: Ssd = Ssd { read_bytes_per_second: 1_725_000_000, write_bytes_per_second: 505_000_000, ..SSD };
 /// Bytes that the paper writes.
 const PAPER_BYTES: u64 = 64 << 30;
-/// Minimum memory that the engine needs for such a volume, and 3 MiB: the index in memory has room for one block in ten of 1 GiB.
+/// Minimum memory that the engine needs for such a volume, and 3 MiB: the index in memory has space for one block in ten of 1 GiB.
 const LITTLE: u64 = 40 << 20;
 
 /// Contents, if their files are not there: as many duplicates of 64 GiB, in contents of three kinds.

@@ -61,7 +61,7 @@ fn retrieval(results: &Results) -> Figure {
              service, the time in which the disk works on reads."
                 .into(),
             "A tracker that knows the disk has places of all contents that lie there before the week: of each content that is read as many as the slides' static similarity in the mean, at \
-             places that nobody reads or writes. The slides' own tables have room for four places of each cached page."
+             places that nobody reads or writes. The slides' own tables have space for four places of each cached page."
                 .into(),
         ],
     }

@@ -126,7 +126,7 @@ fn cache_size(results: &Results) -> Figure {
     let falls = points.windows(2).all(|pair| pair[1].outcomes[0].written_bytes < pair[0].outcomes[0].written_bytes);
     let more = vec![Row::statement("plc-cache-size/lru-falls", falls)];
     let notes = vec![
-        "With 20 % of the data PLC-Cache as printed is no longer faster: its filter keeps out what there would be room for. Ours lets all \
+        "With 20 % of the data PLC-Cache as printed is no longer faster: its filter keeps out what there would be space for. Ours lets all \
          in until the cache is full."
             .into(),
     ];

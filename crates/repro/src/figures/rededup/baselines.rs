@@ -53,9 +53,9 @@ fn baselines(results: &Results) -> Figure {
         for (layout, name) in layouts.iter().zip(NAMES) {
             let outcome = basis.measure(layout, Reads::Planned);
             let gain = less(outcome.latency(), basic.latency());
-            let room = 100.0 * (f64::from(distinct(layout)) / f64::from(distinct(&basis.oldest)) - 1.0);
+            let space = 100.0 * (f64::from(distinct(layout)) / f64::from(distinct(&basis.oldest)) - 1.0);
             let note = format!(
-                "{} blocks moved, {room:.1} % more room; {:.2} device reads for 128 KiB; seeks {:.1} % shorter in sum",
+                "{} blocks moved, {space:.1} % more space; {:.2} device reads for 128 KiB; seeks {:.1} % shorter in sum",
                 layout.moved,
                 outcome.reads_per_128_kib(),
                 less(outcome.sectors as f64, basic.sectors as f64)
@@ -86,7 +86,7 @@ fn baselines(results: &Results) -> Figure {
             NAMES.into_iter().zip(heights).map(|(name, heights)| Bars::new(name, heights)).collect(),
         ),
         notes: vec![
-            "Native and iDedup use more room; so do copies. ReDedup, homes and BORG-like move blocks and use none. BORG-like moves as many blocks as ours."
+            "Native and iDedup use more space; so do copies. ReDedup, homes and BORG-like move blocks and use none. BORG-like moves as many blocks as ours."
                 .into(),
         ],
     }

@@ -56,7 +56,7 @@ fn table(results: &Results) -> Figure {
         ),
         notes: vec![
             "The paper measures reads only, and so do we: the 248,122 and 58,498 MB written are not made. The ratio is read as the share of blocks that need no \
-             room of their own."
+             space of their own."
                 .into(),
         ],
     }

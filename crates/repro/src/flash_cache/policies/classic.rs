@@ -94,7 +94,7 @@ impl Lfu {
         Lfu { lists, counts: vec![0; things as usize], least: 1, cached: 0, places: places as usize }
     }
 
-    /// Reads a thing, and counts its use; evicts the least used one where there is no room.
+    /// Reads a thing, and counts its use; evicts the least used one where there is no space.
     pub fn access(&mut self, thing: u32) -> Outcome {
         let count = self.counts[thing as usize];
         if count > 0 {

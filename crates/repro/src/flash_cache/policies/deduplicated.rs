@@ -82,7 +82,7 @@ impl DArc {
             _ => {}
         }
         if found.is_none_or(|list| list >= ONCE_GHOSTS) {
-            self.make_room_for_address();
+            self.make_space_for_address();
         }
         let mut evicted = None;
         if !is_cached {
@@ -92,7 +92,7 @@ impl DArc {
             self.contents[content as usize].cached = true;
             self.cached += 1;
         }
-        // What made room may have moved the address itself on.
+        // What made space may have moved the address itself on.
         let list = if matches!(found, None | Some(STAGED)) { ONCE } else { OFTEN };
         self.enter(list, address, content);
         Outcome { hit, inserted: !is_cached, evicted, refused: None }
@@ -120,7 +120,7 @@ impl DArc {
     }
 
     /// Drops an address if twice as many are known with their contents as there are places.
-    fn make_room_for_address(&mut self) {
+    fn make_space_for_address(&mut self) {
         if self.lists.len(ONCE) + self.lists.len(OFTEN) + self.lists.len(STAGED) < 2 * self.places {
             return;
         }

@@ -147,7 +147,7 @@ pub enum Cache {
     Plc(Box<Admission>),
 }
 
-/// Number and size of the things to cache, and room for them.
+/// Number and size of the things to cache, and space for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
     /// Things.
@@ -164,7 +164,7 @@ impl Cache {
     /// Creates an empty cache.
     pub fn new(policy: Policy, size: Size) -> Cache {
         let Size { things, addresses, places, bytes } = size;
-        assert!(places > 0, "a cache has room for something");
+        assert!(places > 0, "a cache has space for something");
         match policy {
             Policy::None => Cache::None,
             Policy::Fifo => Cache::Queue(Queue::fifo(things, places), false),

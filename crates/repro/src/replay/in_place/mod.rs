@@ -41,7 +41,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays out a disk of N blocks: an index entry for each block, room to swap all of `memory`, and one part in 64 for relocations.
+    /// Lays out a disk of N blocks: an index entry for each block, space to swap all of `memory`, and one part in 64 for relocations.
     pub fn of(blocks: u64, memory: u64) -> Layout {
         let index = (blocks * INDEX_ENTRY).div_ceil(BLOCK);
         let (spare, swap) = (blocks / 64, memory.div_ceil(BLOCK));

@@ -212,7 +212,7 @@ fn the_access_monitor_is_warm_and_counts_requests() {
     assert_eq!([hits(Counting::Requests), hits(Counting::Blocks)], [490, 540]);
 }
 
-/// Checks that the entry of an overwritten content stays and takes the room of another: POD has nothing that leads from a place to its
+/// Checks that the entry of an overwritten content stays and takes the space of another: POD has nothing that leads from a place to its
 /// entry of the index.
 #[test]
 fn entries_of_overwritten_contents_stay_until_they_are_the_oldest() {
@@ -224,7 +224,7 @@ fn entries_of_overwritten_contents_stay_until_they_are_the_oldest() {
         for (block, content) in [(0, 1), (1, 2), (1, 3)] {
             pod.request(0, &request(true, block, vec![content]));
         }
-        // 1 is known only if 2, which is gone, made room for 3. And 2 is never known.
+        // 1 is known only if 2, which is gone, made space for 3. And 2 is never known.
         pod.request(0, &request(true, 4, vec![1]));
         let known = pod.counts.removed_requests;
         pod.request(0, &request(true, 5, vec![2]));

@@ -44,24 +44,24 @@ pub(super) fn plan(shape: &Shape, random: &mut Random, requests: u64) -> Vec<Bur
     }
     let blocks = shape.mean_kib / 4.0;
     let busy = requests as f64 * (blocks * shape.record_gap_us as f64 / 1e6 + mean_next());
-    let room = (DAY as f64 / 1e9 * FILL - busy - IDLE * bursts.len() as f64).max(1.0);
+    let space = (DAY as f64 / 1e9 * FILL - busy - IDLE * bursts.len() as f64).max(1.0);
     let sum: f64 = bursts.iter().map(|(idle, _, _)| idle).sum();
-    if sum < room {
+    if sum < space {
         // Long lulls fill the day; the other times stay as they are in the sample.
         let lulls: Vec<f64> =
             bursts.iter().map(|&(_, is_lull, _)| if is_lull { exponential(random) } else { 0.0 }).collect();
         let all: f64 = lulls.iter().sum::<f64>().max(1e-9);
-        bursts.iter_mut().zip(lulls).for_each(|((idle, _, _), lull)| *idle += lull * (room - sum) / all);
+        bursts.iter_mut().zip(lulls).for_each(|((idle, _, _), lull)| *idle += lull * (space - sum) / all);
     }
     // Nights are quieter; then all is made to fit the day.
     let mut at = 0.0;
     for (idle, _, _) in &mut bursts {
-        let hour = at / room * 24.0;
-        at += *idle * room / sum.max(room);
+        let hour = at / space * 24.0;
+        at += *idle * space / sum.max(space);
         *idle *= 1.0 + 0.4 * libm::cos(2.0 * std::f64::consts::PI * (hour - 3.0) / 24.0);
     }
     let sum: f64 = bursts.iter().map(|(idle, _, _)| idle).sum();
-    let fit = room / sum;
+    let fit = space / sum;
     let nanos = |seconds: f64| (seconds * 1e9) as Nanos;
     bursts.iter().map(|&(idle, _, requests)| Burst { idle: nanos(IDLE + idle * fit) + 1, requests }).collect()
 }

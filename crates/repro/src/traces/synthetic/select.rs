@@ -1,6 +1,6 @@
 //! POD's Select-Dedupe with an index that has no bound: only to see how many writes it removes of a made trace.
 //!
-//! Blocks have their homes, where they are written; what others need of the copy that is there moves to spare room first. A request is removed if all of its blocks are known and lie
+//! Blocks have their homes, where they are written; what others need of the copy that is there moves to spare space first. A request is removed if all of its blocks are known and lie
 //! in one run; else runs of at least three known blocks are shared, of requests that have one. An index names one place of each content.
 
 use crate::traces::hashing::Table;
@@ -9,7 +9,7 @@ use crate::traces::{ContentId, Request};
 /// POD's threshold.
 const RUN: usize = 3;
 
-/// Start of the spare room, behind all homes.
+/// Start of the spare space, behind all homes.
 const SPARE: u64 = 1 << 52;
 
 /// Its tables.
@@ -22,7 +22,7 @@ pub(super) struct Select {
     homes: Table<u64>,
     /// A copy of each content.
     index: Table<u64>,
-    /// Number of copies that there ever were, and blocks of the spare room that were taken.
+    /// Number of copies that there ever were, and blocks of the spare space that were taken.
     next: u64,
     spare: u64,
     /// Writes, and those that needed no I/O.
@@ -86,7 +86,7 @@ impl Select {
         self.blocks.insert(block, copy);
     }
 
-    /// Writes a content to the block's home; a copy there that other blocks need moves to spare room.
+    /// Writes a content to the block's home; a copy there that other blocks need moves to spare space.
     fn put(&mut self, block: u64, content: ContentId) {
         self.leave(block);
         self.next += 1;

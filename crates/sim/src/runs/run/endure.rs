@@ -2,7 +2,7 @@
 //!
 //! What must hold (docs/fault-model.md):
 //! - what is read is what the model allows, always; a read may fail only while a fault strikes reads, or after a write failed;
-//! - a host without room for writes makes no pool read-only: flushes and changes may fail with it, and succeed when there is room;
+//! - a host without space for writes makes no pool read-only: flushes and changes may fail with it, and succeed when there is space;
 //! - the pool becomes read-only only after a write, a sync or a read of metadata failed or gave something else;
 //! - an opening is refused only because of a fault, and succeeds when the faults are lifted;
 //! - a pool that has failed stays so when it is opened again: it is read, and refuses changes, until it is repaired;
@@ -84,7 +84,7 @@ impl Run {
                 (Pending::Read { .. } | Pending::Extents { .. }, Error::Io) => unreadable,
                 (Pending::Change { .. }, Error::Io) => unreadable || failed(),
                 (Pending::Change { .. }, Error::ReadOnly) | (Pending::Flush { .. }, Error::Io) => failed(),
-                (Pending::Flush { .. }, Error::NoSpace) => self.lacks_room_by_fault(before),
+                (Pending::Flush { .. }, Error::NoSpace) => self.lacks_host_space_by_fault(before),
                 _ => false,
             }
     }
@@ -93,7 +93,7 @@ impl Run {
     pub(crate) fn is_command_explained(&mut self, pending: &Pending, error: ControlError) -> bool {
         let reserves = self.world.faults.struck.reserves > 0;
         match (pending, error) {
-            (Pending::Grow { .. }, ControlError::NoRoom) if reserves => {
+            (Pending::Grow { .. }, ControlError::NoHostSpace) if reserves => {
                 self.growing = None;
                 true
             }
@@ -119,9 +119,9 @@ impl Run {
         self.endures && self.world.faults.struck.reserves + self.world.faults.struck.pages > 0
     }
 
-    /// Returns true if a request may have failed because the host has no room for writes; `before` has the faults when it was submitted.
-    pub(crate) fn lacks_room_by_fault(&self, before: Struck) -> bool {
-        self.endures && (self.world.faults.struck.full > before.full || self.world.engine.lacks_room())
+    /// Returns true if a request may have failed because the host has no space for writes; `before` has the faults when it was submitted.
+    pub(crate) fn lacks_host_space_by_fault(&self, before: Struck) -> bool {
+        self.endures && (self.world.faults.struck.full > before.full || self.world.engine.lacks_space())
     }
 
     /// Makes a step of the world; lifts the faults if nothing else could end a wait.

@@ -28,7 +28,7 @@ impl Run {
             let mut firsts: Vec<u64> = if blocks <= READ_WHOLE {
                 (0..end).step_by(piece as usize).collect()
             } else {
-                // What nobody has written is a hole, which takes no room in memory or time.
+                // What nobody has written is a hole, which takes no space in memory or time.
                 self.extents(Range { volume, first: 0, count: end }, u32::MAX)?;
                 let written = self.model.volumes()[volume].written().map(|block| block * CELLS as u64);
                 written.map(|first| first - first % piece).collect()
@@ -117,7 +117,7 @@ impl Run {
             return violated("the blocks in shared slots cannot be counted");
         };
         let stores_each_once = self.is_exact
-            && !engine.status().dedup.is_short_of_room
+            && !engine.status().dedup.is_short_of_space
             && self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
         for volume in engine.volumes() {
             let Some(census) = engine.shared_of(volume) else {
@@ -237,7 +237,7 @@ impl Run {
         // A second copy is never shared, and stays until a scrub finds that it is not needed.
         let data = status.data_blocks_used - status.second_copies - status.replicate.replicas;
         let is_exact = self.is_exact
-            && !status.dedup.is_short_of_room
+            && !status.dedup.is_short_of_space
             && self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
         if data > logical || data < distinct || (is_exact && data != distinct) {
             return wrong("the number of data blocks is wrong");

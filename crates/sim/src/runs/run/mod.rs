@@ -194,7 +194,7 @@ pub struct Run {
     pub(crate) opened: Option<Result<Recovered, OpenError>>,
     pub(crate) epoch: u64,
     pub(crate) names: u32,
-    /// The last command to settle found no room for leaves.
+    /// The last command to settle found no space for leaves.
     pub(crate) is_unsettled: bool,
     /// Geometry that the pool may have grown to, while its growth is unanswered.
     pub(crate) growing: Option<Geometry>,
@@ -258,7 +258,7 @@ impl Run {
             world,
             model,
             counts: Counts::default(),
-            is_exact: config.has_room_in_index(),
+            is_exact: config.has_space_in_index(),
             was_offline: false,
             limits: config.limits,
             config,
@@ -340,7 +340,7 @@ impl Run {
             Operation::WriteZeroes { place, fua } => self.zero(self.range(*place), EngineOperation::WriteZeroes, *fua),
             Operation::Trim { place, fua } => self.zero(self.range(*place), EngineOperation::Trim, *fua),
             Operation::Flush => {
-                self.wait_for_room(None)?;
+                self.wait_for_space(None)?;
                 if !self.model.volumes().iter().any(|volume| volume.is_usable()) {
                     return Ok(());
                 }
@@ -463,7 +463,7 @@ impl Run {
     }
 
     /// Waits until the engine and the oracle can take one more request, which changes `range`.
-    fn wait_for_room(&mut self, range: Option<Range>) -> Checked {
+    fn wait_for_space(&mut self, range: Option<Range>) -> Checked {
         while self.pending.len() as u64 >= self.config.depth
             || !self.world.engine.can_submit()
             || range.is_some_and(|range| self.model.is_crowded(range))
@@ -479,7 +479,7 @@ impl Run {
         let value =
             |part: Part, cell: usize| numbered(contents[((part.block - first) as usize).min(contents.len() - 1)])[cell];
         let inputs = loop {
-            self.wait_for_room(Some(range))?;
+            self.wait_for_space(Some(range))?;
             if !self.model.is_there(range) {
                 return Ok(());
             }
@@ -492,7 +492,7 @@ impl Run {
         self.submit(token, range, fua, EngineOperation::Write(&inputs))
     }
 
-    /// Submits writes of whole blocks, one behind the other, without a step between them as long as there is room.
+    /// Submits writes of whole blocks, one behind the other, without a step between them as long as there is space.
     fn write_together(
         &mut self,
         range: Range,
@@ -554,7 +554,7 @@ impl Run {
 
     /// Submits a read of at most a piece.
     pub(crate) fn read(&mut self, range: Range) -> Checked {
-        self.wait_for_room(None)?;
+        self.wait_for_space(None)?;
         if !self.model.is_there(range) {
             return Ok(());
         }
@@ -566,7 +566,7 @@ impl Run {
 
     /// Asks for the extents of a range.
     pub(crate) fn extents(&mut self, range: Range, limit: u32) -> Checked {
-        self.wait_for_room(None)?;
+        self.wait_for_space(None)?;
         if !self.model.is_there(range) {
             return Ok(());
         }
@@ -600,7 +600,7 @@ impl Run {
     }
 
     fn zero(&mut self, range: Range, operation: EngineOperation<'_>, fua: bool) -> Checked {
-        self.wait_for_room(Some(range))?;
+        self.wait_for_space(Some(range))?;
         if !self.model.is_there(range) {
             return Ok(());
         }
@@ -652,7 +652,7 @@ impl Run {
     pub(crate) fn has_grown(&mut self, geometry: Geometry) {
         self.config.parameters.geometry = geometry;
         self.growing = None;
-        self.is_exact &= self.config.has_room_in_index();
+        self.is_exact &= self.config.has_space_in_index();
     }
 
     /// Waits for the answers to everything submitted.
@@ -663,7 +663,7 @@ impl Run {
         Ok(())
     }
 
-    /// Waits until no I/O is in flight either, no write waits for room, and no checkpoint is under way. Timers that are not due may remain.
+    /// Waits until no I/O is in flight either, no write waits for space, and no checkpoint is under way. Timers that are not due may remain.
     pub(crate) fn rest(&mut self) -> Checked {
         self.drain()?;
         loop {
@@ -677,7 +677,7 @@ impl Run {
 
     fn rests(&self) -> bool {
         let engine = &self.world.engine;
-        self.world.is_still() && !engine.waits_for_room() && !engine.status().checkpoint_under_way
+        self.world.is_still() && !engine.waits_for_host_space() && !engine.status().checkpoint_under_way
     }
 
     /// Waits for the answer to a settle command.
@@ -786,7 +786,7 @@ impl Run {
             (Pending::Change { range, is_write, .. }, Err(Error::NoSpace)) => {
                 self.counts.without_space += 1;
                 let needs_no_space = !*is_write && range.is_aligned();
-                let by_fault = self.lacks_space_by_fault() || self.lacks_room_by_fault(before);
+                let by_fault = self.lacks_space_by_fault() || self.lacks_host_space_by_fault(before);
                 let waits_for_growth = self.growth_offered.is_some_and(|first| number_of(token) >= first);
                 let is_credible = self.may_be_full() || self.may_lack_metadata() && !waits_for_growth;
                 if !by_fault && (needs_no_space || !is_credible) {
@@ -799,7 +799,7 @@ impl Run {
                 }
                 self.model.end_change(token, false);
             }
-            // It waited for room, which comes with a checkpoint, and the checkpoint was given up.
+            // It waited for space, which comes with a checkpoint, and the checkpoint was given up.
             (Pending::Change { .. }, Err(Error::ShuttingDown)) if self.closes_early() => {
                 self.model.end_change(token, false);
             }

@@ -241,7 +241,7 @@ impl Run {
             (Pending::Create { name, .. }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
                 self.model.end_create(name, false);
             }
-            // The deletion waits for room.
+            // The deletion waits for space.
             (Pending::Create { name, takes_name: true }, Err(ControlError::Exists)) => {
                 self.model.end_create(name, false);
             }
@@ -284,7 +284,7 @@ impl Run {
         is_huge && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
     }
 
-    /// Returns true if many pages of a huge volume are still to be freed: the model has forgotten them, and they take room. Writes wait for that; a
+    /// Returns true if many pages of a huge volume are still to be freed: the model has forgotten them, and they take space. Writes wait for that; a
     /// request for a larger pool is repeated.
     pub(crate) fn has_cut_off_much(&self) -> bool {
         self.world.engine.status().discarded_blocks > HUGE

@@ -34,7 +34,7 @@ pub struct Arguments {
     data: u64,
     /// Bytes of the pool beyond that.
     #[arg(long, default_value = "256M", value_parser = size)]
-    room: u64,
+    space: u64,
     /// Memory of the engine.
     #[arg(long, default_value = "64M", value_parser = size)]
     memory: u64,
@@ -71,7 +71,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let &Arguments {
         data,
-        room,
+        space,
         memory,
         days,
         permille,
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         };
         let mut device = DeviceTraits::of(told).unwrap_or(disk.traits());
         device.gap_blocks = arguments.gap.unwrap_or(device.gap_blocks);
-        let setup = Setup { data, room, memory, days, permille, defrag, in_order, is_unread, passes, rest, device };
+        let setup = Setup { data, space, memory, days, permille, defrag, in_order, is_unread, passes, rest, device };
         println!(
             "{spec}\n{:>4} {:>12} {:>9} {:>10} {:>9} {:>15}",
             "day", "read MB/s", "of fresh", "writes/s", "moved", "moved/written"

@@ -39,7 +39,7 @@ pub struct Setup {
     /// Bytes of the volume.
     pub data: u64,
     /// Bytes of the pool beyond those of the volume.
-    pub room: u64,
+    pub space: u64,
     /// Bytes of memory of the engine.
     pub memory: u64,
     /// Days.
@@ -95,7 +95,7 @@ struct Life {
 
 /// Lets a pool on a disk age; `each` sees every day when it is over.
 pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checked<Month> {
-    let pool = Pool::with_owners(setup.data, setup.room).map_err(|why| Violation(format!("no such pool: {why}")))?;
+    let pool = Pool::with_owners(setup.data, setup.space).map_err(|why| Violation(format!("no such pool: {why}")))?;
     let limits = Limits::for_memory(setup.memory, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("the engine needs {needed} bytes of memory for such a pool")))?;
     let limits = Limits { device: setup.device, ..limits };

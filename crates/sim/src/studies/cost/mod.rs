@@ -127,7 +127,7 @@ pub fn measure(plan: &Plan, sizes: &[u64]) -> Checked<Vec<Results>> {
 }
 
 impl Bench {
-    /// Creates an engine with a quarter of its index full of contents that are on the store: new contents need room in it while they are measured, too.
+    /// Creates an engine with a quarter of its index full of contents that are on the store: new contents need space in it while they are measured, too.
     fn new(plan: &Plan) -> Checked<Bench> {
         let known_blocks = u64::from(plan.index_entries) / 4;
         let bytes = ((known_blocks + SCRATCH_BLOCKS) * BLOCK_BYTES).next_multiple_of(1 << 30);
@@ -219,13 +219,13 @@ impl Bench {
         (first, number)
     }
 
-    /// Submits a write, as soon as there is room for it.
+    /// Submits a write, as soon as there is space for it.
     fn write(&mut self, first: u64, blocks: u64, number: u32, fua: bool) -> Checked {
         let contents: Vec<Cells> = (number..).take(blocks as usize).map(|number| [number; CELLS]).collect();
         let (offset, length) = (first * BLOCK_BYTES, blocks * BLOCK_BYTES);
         let operation = Operation::Flush;
         let submit = Submit { token: self.next_token, volume: VOLUME, offset, length, fua, operation };
-        self.make_room()?;
+        self.make_space()?;
         while !self.machine.write(self.next_token, submit, &contents) {
             self.step()?;
         }
@@ -235,7 +235,7 @@ impl Bench {
     }
 
     /// Steps until one more request may be in flight.
-    fn make_room(&mut self) -> Checked {
+    fn make_space(&mut self) -> Checked {
         while self.under_way >= DEPTH || !self.machine.engine.can_submit() {
             self.step()?;
         }

@@ -286,9 +286,9 @@ impl Bench {
         self.submit(Operation::Flush, 0, 0)
     }
 
-    /// Submits anything but a write, as soon as there is room for it.
+    /// Submits anything but a write, as soon as there is space for it.
     fn submit(&mut self, operation: Operation<'_>, offset: u64, length: u64) -> Checked {
-        self.make_room()?;
+        self.make_space()?;
         let token = self.next_token;
         self.machine.submit(Submit { token, volume: VOLUME, offset, length, fua: false, operation });
         self.next_token += 1;

@@ -1,4 +1,4 @@
-//! What a foreground load notices of a discard of terabytes, in pools with room and in full ones.
+//! What a foreground load notices of a discard of terabytes, in pools with space and in full ones.
 //!
 //! Two volumes share a pool: the load reads and writes single blocks of the first, and the second, much larger, is discarded in
 //! one of three ways. Latencies are taken for a while before that, and for as long after it, while what was discarded is being
@@ -22,7 +22,7 @@ pub const PER_SECOND: u64 = 10_000;
 const REST: Nanos = 60 * SECOND;
 const SECOND: Nanos = 1_000_000_000;
 const LOOK_EVERY: Nanos = SECOND / 20;
-/// Bytes that the pools have room for beyond the mapped ones: many, and fewer than the load writes, which then needs slots that are freed.
+/// Bytes that the pools have space for beyond the mapped ones: many, and fewer than the load writes, which then needs slots that are freed.
 pub const SPARES: [u64; 2] = [64 << 30, 1 << 28];
 /// Bytes that mkfs discards at once.
 const RANGE_BYTES: u64 = 4 << 30;
@@ -99,7 +99,7 @@ pub struct Results {
     pub discarded_blocks: [u64; 2],
 }
 
-/// Measures a discard of `bytes` bytes in each way, in pools with `spare_bytes` of room beside.
+/// Measures a discard of `bytes` bytes in each way, in pools with `spare_bytes` of space beside.
 pub fn measure_all(bytes: u64, spare_bytes: u64, seconds: u64, processor: bool) -> Checked<Vec<Results>> {
     let pool = Pool::with_other(LOADED_BYTES, bytes, spare_bytes);
     let pool = Rc::new(pool.map_err(|why| Violation(format!("no pool of {bytes} bytes: {why}")))?);

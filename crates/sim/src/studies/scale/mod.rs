@@ -24,7 +24,7 @@ pub const MEMORY: u64 = 512 << 20;
 /// The delta at every size: less than the memory allows, so that checkpoints come often, and as much at every size. What a
 /// checkpoint costs is spread over fewer requests than it would be, so the costs are on the high side.
 pub const DELTA_ENTRIES: u32 = 1 << 14;
-/// Bytes that the pool has room for beyond the mapped ones.
+/// Bytes that the pool has space for beyond the mapped ones.
 const SPARE_BYTES: u64 = 2 << 30;
 /// Checkpoints that a workload of writes goes through before it counts, and while it does.
 const WARM_UP_CHECKPOINTS: u64 = 1;
@@ -33,7 +33,7 @@ const CHECKPOINTS: u64 = 3;
 const WARM_UP_READS: u64 = 5_000;
 const READS: u64 = 20_000;
 const SEQUENTIAL_READS: u64 = 2_000;
-/// The delta before a crash, where the memory has room for it: there may be more to replay than the costs above need.
+/// The delta before a crash, where the memory has space for it: there may be more to replay than the costs above need.
 const DELTA_ENTRIES_AT_CRASH: u32 = 1 << 16;
 /// Before a crash: blocks between two flushes, and how often that is repeated.
 const BETWEEN_FLUSHES: u64 = 8;

@@ -95,7 +95,7 @@ fn a_run_that_a_client_cuts_up_is_shared_as_a_run() {
     bench.audit();
 }
 
-/// Of writes that were joined, those fail that find no room, and no other.
+/// Of writes that were joined, those fail that find no space, and no other.
 #[test]
 fn a_full_pool_takes_of_joined_writes_what_fits() {
     let mut bench = Bench::new(tight(2), 64);
@@ -112,7 +112,7 @@ fn a_full_pool_takes_of_joined_writes_what_fits() {
     bench.audit();
 }
 
-/// The volume shrinks while joined writes wait for room: what is still inside of it is written.
+/// The volume shrinks while joined writes wait for space: what is still inside of it is written.
 #[test]
 fn of_joined_writes_only_those_beyond_a_new_end_are_refused() {
     let mut bench = Bench::new(tight(2), 24);

@@ -16,7 +16,7 @@ const ZERO_PAGE: &str = "620f0b67a91f7f74151bc5be745b7110";
 pub struct Sample {
     /// First block, and a number for the content of each block; 0 is a block of zeroes.
     pub writes: Vec<(u64, Vec<u32>)>,
-    /// Blocks of a volume that has room for all of them.
+    /// Blocks of a volume that has space for all of them.
     pub blocks: u64,
 }
 

@@ -1,6 +1,6 @@
-//! Writes for which the host has no room: what the engine owes them.
+//! Writes for which the host has no space: what the engine owes them.
 //!
-//! A write that found no room has left some of its blocks. The engine keeps it and makes it again, the same and as a whole; until
+//! A write that found no space has left some of its blocks. The engine keeps it and makes it again, the same and as a whole; until
 //! then nothing else may be written to its place, or the older write would come last. What requests and commands may be
 //! answered meanwhile is in `endure.rs`.
 
@@ -15,19 +15,19 @@ use crate::runs::workload::Operation;
 use crate::world::faults::{Class, Faults, Rule};
 use crate::{Checked, violated};
 
-/// Writes that found no room and that the engine keeps: their blocks, and a hash of what they write.
+/// Writes that found no space and that the engine keeps: their blocks, and a hash of what they write.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(BTreeMap<IoId, (Range<u64>, u64)>);
 
 impl Kept {
-    /// Notes a write that found no room, if the engine keeps it to repeat it.
+    /// Notes a write that found no space, if the engine keeps it to repeat it.
     pub(crate) fn note(&mut self, engine: &Engine, id: IoId, blocks: Range<u64>, hash: u64) {
         if engine.keeps(id) {
             self.0.insert(id, (blocks, hash));
         }
     }
 
-    /// Checks a write that begins, and returns true if it repeats one that found no room. Fails if it has other content or place, or overlaps a write
+    /// Checks a write that begins, and returns true if it repeats one that found no space. Fails if it has other content or place, or overlaps a write
     /// that waits.
     pub(crate) fn begins(&mut self, engine: &Engine, id: IoId, blocks: &Range<u64>, hash: u64) -> Checked<bool> {
         if self.0.is_empty() {
@@ -38,21 +38,21 @@ impl Kept {
         if let Some(before) = self.0.remove(&id) {
             return match before == (blocks.clone(), hash) {
                 true => Ok(true),
-                false => violated(format!("{id:?} found no room, and is made again with another content or place")),
+                false => violated(format!("{id:?} found no space, and is made again with another content or place")),
             };
         }
         let overtaken = self.0.iter().find(|(_, (waits, _))| waits.start < blocks.end && blocks.start < waits.end);
         match overtaken {
             None => Ok(false),
             Some((kept, (waits, _))) => {
-                violated(format!("{id:?} writes blocks {blocks:?}, where {kept:?} waits for room to write {waits:?}"))
+                violated(format!("{id:?} writes blocks {blocks:?}, where {kept:?} waits for space to write {waits:?}"))
             }
         }
     }
 }
 
 impl Run {
-    /// Performs operations while the host has no room for some of the writes. Then it has room, and all that was written becomes
+    /// Performs operations while the host has no space for some of the writes. Then it has space, and all that was written becomes
     /// durable.
     pub(crate) fn perform_on_full_host(&mut self, operations: &[Operation], number: u64) -> Checked {
         let mut random = Random::new(number ^ 0x6675_6c6c);
