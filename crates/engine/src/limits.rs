@@ -43,7 +43,7 @@ pub struct Limits {
     pub device: DeviceTraits,
 }
 
-/// Bytes of the tables of I/Os, records, carried blocks and volumes, and of an allocator's own state.
+/// Bytes of the tables of I/Os, records, inlined blocks and volumes, and of an allocator's own state.
 const FIXED_BYTES: u64 = 4 << 20;
 /// Bytes that a region which is to come home takes in its table, with the table's own.
 pub(crate) const REGION_BYTES: u64 = 64;

@@ -41,7 +41,7 @@ pub enum Mutant {
     UnsyncedSeal,
     /// A record calls records durable that are only complete.
     EarlyWatermark,
-    /// Recovery leaves blocks that the journal carried where they are.
+    /// Recovery leaves blocks inlined in the journal where they are.
     SkippedRedo,
     /// Replay ignores clears.
     LostClears,
@@ -49,8 +49,8 @@ pub enum Mutant {
     UnsyncedPages,
     /// Pages that a superblock replaces are reused before it is durable.
     UnsyncedSuperblock,
-    /// A checkpoint does not wait for the slot writes of carried blocks.
-    ForgottenCarried,
+    /// A checkpoint does not wait for the slot writes of inlined blocks.
+    ForgottenInlined,
     /// Metadata pages that a checkpoint replaces are reused by the same checkpoint.
     EarlyPages,
     /// The discard list forgets one of the subtrees that a clear cuts off.
@@ -70,7 +70,7 @@ pub enum Mutant {
     /// A slot is released twice when what replaced it leaves the map buffer.
     ReleasedTwice,
     /// A client's block that looks like a record travels in the journal.
-    CarriedRecord,
+    InlinedRecord,
     /// A client's block that looks like a record travels in the journal, and the checksums of records have a seed that everybody knows.
     PublicSeed,
     /// A write for which the host had no space counts as written.
@@ -105,8 +105,8 @@ pub enum Mutant {
     CopyForData,
     /// Blocks are moved to slots of containers that writes are being put into.
     MoveIntoOpen,
-    /// Blocks are moved to slots of containers that are lent to another job.
-    MoveIntoLent,
+    /// Blocks are moved to slots of containers that another job evacuates.
+    MoveIntoEvacuating,
     /// A container that was emptied counts as empty, whatever of it has been shared or kept meanwhile.
     EmptiedUnseen,
     /// A run of a plan does not see some of the blocks that lead to what it has moved, and the old slot is given out all the same.

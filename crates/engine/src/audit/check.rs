@@ -702,7 +702,7 @@ impl<'a> Audit<'a> {
                 Segment::Page(_) => pages_on_flash += 1,
             }
         }
-        let waiting = engine.pool.journal.unwritten.len() + engine.pool.carried.len();
+        let waiting = engine.pool.journal.unwritten.len() + engine.pool.inlined.len();
         let repaired = engine.repairs.under_repair().filter(|&slot| engine.pool.dirty.contains_key(slot)).count();
         let dirty = engine.pool.dirty.len() - repaired;
         if dirty != waiting && !engine.pool.read_only {

@@ -387,7 +387,7 @@ impl Planner<'_, '_> {
                 self.engine.pool.replay_change(change, record.header.sequence);
             }
         }
-        self.prove_new_blocks(&recovery.carried);
+        self.prove_new_blocks(&recovery.inlined);
         end
     }
 
@@ -404,7 +404,7 @@ impl Planner<'_, '_> {
                 let (first, end) = match change {
                     Change::Clear { key, end } => (key.lba(), end.min(volume.size.div_ceil(block))),
                     Change::Fresh { key, .. }
-                    | Change::Carried { key, .. }
+                    | Change::Inlined { key, .. }
                     | Change::Share { key, .. }
                     | Change::Zero { key } => (key.lba(), key.lba() + 1),
                     Change::DeleteVolume { .. } => {
@@ -467,11 +467,11 @@ impl Planner<'_, '_> {
     /// Returns the number of records that count: those that make sense, and whose blocks are proven where they have to be.
     fn believe(&mut self, recovery: &mut Recovery) -> usize {
         let block = self.geometry().block();
-        let Recovery { records, carried, sizes, mark, .. } = recovery;
+        let Recovery { records, inlined, sizes, mark, .. } = recovery;
         for (number, record) in records.iter_mut().enumerate() {
             // What is said of a volume that is gone with its table is gone with it.
             record.changes.retain(|change| volume_of(change).is_none_or(|volume| sizes.contains_key(&volume)));
-            let (checks, makes_sense) = self.engine.pool.checks_of(record, carried, sizes, *mark);
+            let (checks, makes_sense) = self.engine.pool.checks_of(record, inlined, sizes, *mark);
             let content = &mut self.medium.content;
             let holds = |check: &crate::recovery::Check| {
                 content(check.block * block).is_some_and(|found| !found.zero && found.digest == check.digest)
@@ -485,7 +485,7 @@ impl Planner<'_, '_> {
 
     /// Checks that the slots which the delta is the first to know hold what they should, or that the journal still has it; else the blocks that refer to them
     /// are lost.
-    fn prove_new_blocks(&mut self, carried: &NearMap<Slot, (Digest, u64, u64)>) {
+    fn prove_new_blocks(&mut self, inlined: &NearMap<Slot, (Digest, u64, u64)>) {
         let block = self.geometry().block();
         let fresh = self.engine.pool.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
         let mut fresh: Vec<_> = fresh.map(|(&slot, &recent)| (slot, recent)).collect();
@@ -498,7 +498,7 @@ impl Planner<'_, '_> {
                 self.summaries.insert(slot, (recent.digest, recent.owner));
                 continue;
             }
-            let in_journal = carried.get(&slot).filter(|(digest, ..)| *digest == recent.digest);
+            let in_journal = inlined.get(&slot).filter(|(digest, ..)| *digest == recent.digest);
             let from = in_journal.map(|(_, at, _)| at * block).filter(|&from| holds(from));
             match from {
                 Some(from) => {
@@ -529,7 +529,7 @@ impl Planner<'_, '_> {
 fn volume_of(change: &Change) -> Option<crate::api::VolumeId> {
     Some(match *change {
         Change::Fresh { key, .. }
-        | Change::Carried { key, .. }
+        | Change::Inlined { key, .. }
         | Change::Share { key, .. }
         | Change::Zero { key }
         | Change::Clear { key, .. } => key.volume(),

@@ -1,7 +1,7 @@
 //! Group commit, and the space that writes need: when records are closed and synced, when writes wait.
 //!
 //! Flushes and FUA writes wait for their record to be durable. While a sync is in flight those that come collect in the
-//! open record; when it is done the record is closed, written and synced as one group. A small group carries its blocks
+//! open record; when it is done the record is closed, written and synced as one group. A small group inlines its blocks
 //! (commit rule 4), and where everything before it is durable it is written as a durable write: it needs no sync, since it is all that
 //! a flush waits for. Where clients flush after the same number of changes again and again, such a group is closed before
 //! they do. A sync covers what was seen complete when it was submitted (rule 1).
@@ -12,7 +12,7 @@
 
 use crate::api::Failure;
 use crate::api::*;
-use crate::data_path::write::SCATTERED_CARRIED;
+use crate::data_path::write::SCATTERED_INLINED;
 use crate::engine::Engine;
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::Region;
@@ -73,9 +73,9 @@ impl Engine {
             u64::MAX
         });
         let records = wanted <= self.pool.journal.complete && self.pool.journal.complete > self.pool.journal.durable;
-        if records || self.pool.carried_copies.are_many() || self.pool.syncs.wanted > self.pool.syncs.submitted {
+        if records || self.pool.inlined_copies.are_many() || self.pool.syncs.wanted > self.pool.syncs.submitted {
             self.pool.syncs.covers = Some(self.pool.journal.complete);
-            self.pool.syncs.covers_batches = self.pool.carried_copies.landed();
+            self.pool.syncs.covers_batches = self.pool.inlined_copies.landed();
             self.pool.syncs.submitted += 1;
             self.pool.journal.unsynced_bytes = 0;
             if self.pool.mutant(Mutant::SkippedSync) {
@@ -106,7 +106,7 @@ impl Engine {
             return;
         }
         self.pool.syncs.finished += 1;
-        self.pool.carried_copies.synced(self.pool.syncs.covers_batches);
+        self.pool.inlined_copies.synced(self.pool.syncs.covers_batches);
         self.proven_durable(covers);
     }
 
@@ -159,8 +159,8 @@ impl Engine {
     }
 
     /// Returns true if blocks that look like records travel in the journal, too: only in builds that are broken on purpose.
-    pub(crate) fn carries_records(&self) -> bool {
-        self.pool.mutant(Mutant::CarriedRecord) || self.pool.mutant(Mutant::PublicSeed)
+    pub(crate) fn has_inlined_records(&self) -> bool {
+        self.pool.mutant(Mutant::InlinedRecord) || self.pool.mutant(Mutant::PublicSeed)
     }
 
     // ---- space ----
@@ -387,9 +387,9 @@ impl Engine {
         if scarce && !self.pool.journal.unwritten.is_empty() {
             self.pool.write_slots();
         }
-        let carried = &self.pool.carried;
-        if scarce || are_enough(carried.len(), carried.front(), carried.back(), SCATTERED_CARRIED) {
-            self.pool.write_carried();
+        let inlined = &self.pool.inlined;
+        if scarce || are_enough(inlined.len(), inlined.front(), inlined.back(), SCATTERED_INLINED) {
+            self.pool.write_inlined();
         }
         // Once: a goal that moves on with every write that comes meanwhile would never be reached.
         if self.pool.journal.unsynced_bytes >= SELF_SYNC_BYTES && self.pool.want_durable <= self.pool.journal.durable {
@@ -406,7 +406,7 @@ impl Engine {
             self.reserve_metadata();
         }
         self.pool.want_durable = self.pool.want_durable.max(self.pool.journal.last());
-        self.pool.write_carried();
+        self.pool.write_inlined();
         self.mature();
         self.pool.publish_pending();
         // Only what is known to have been durable is told from what a crash cut off, should it rot.
@@ -422,7 +422,7 @@ impl Engine {
         let unsafe_records = self.pool.journal.last() > self.pool.journal.durable;
         let waits = unsafe_records
             || self.pool.journal.last_filled > self.pool.journal.published
-            || !self.pool.carried.is_empty()
+            || !self.pool.inlined.is_empty()
             || !self.pool.space.pending().is_empty()
             || !self.pool.delta.is_empty()
             || self.pool.has_discards()

@@ -32,8 +32,8 @@ impl Engine {
                 }
             }
             Purpose::Mark => self.marked(&segments, result),
-            Purpose::WriteSlots { first, sequence, carried } => {
-                self.slots_written(first, &segments, sequence, carried, result);
+            Purpose::WriteSlots { first, sequence, inlined } => {
+                self.slots_written(first, &segments, sequence, inlined, result);
             }
             Purpose::WriteRecord { sequence, durable } => {
                 for &segment in &segments {

@@ -18,8 +18,8 @@ use crate::requests::request::{Block, Decision, Kind, Stage};
 
 /// Most new blocks that wait for others, unless all of them are one device write.
 const SCATTERED_BLOCKS: usize = 64;
-/// The same bound for blocks that the journal has carried: few, because the next flush may wait for all of them.
-pub(crate) const SCATTERED_CARRIED: usize = 8;
+/// The same bound for blocks inlined in the journal: few, because the next flush may wait for all of them.
+pub(crate) const SCATTERED_INLINED: usize = 8;
 /// Writes of fewer blocks belong to no stream.
 const STREAM_BLOCKS: usize = 8;
 /// A stream of writes is long from this part of the read cache on.
@@ -518,7 +518,7 @@ impl Engine {
             return;
         } else {
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
-            let may_travel = !content.record_like || self.carries_records();
+            let may_travel = !content.record_like || self.has_inlined_records();
             let is_missed = looked.misses && block.twin.is_none() && block.lookup == Lookup::Nothing;
             let is_left = looked.offline || is_missed;
             let fresh = |offline| Put::Fresh { digest, buffer, may_travel, in_row, offline };
@@ -555,7 +555,7 @@ impl Engine {
         first: Slot,
         segments: &[Segment],
         sequence: u64,
-        carried: bool,
+        inlined: bool,
         result: Result<Outcome<'_>, IoError>,
     ) {
         let good = self.check_written(result);
@@ -574,12 +574,12 @@ impl Engine {
             }
         }
         self.pool.release_evicted();
-        if carried {
-            self.pool.carried_writes -= 1;
-            if self.pool.carried_writes == 0 {
-                self.pool.carried_copies.all_landed();
+        if inlined {
+            self.pool.inlined_writes -= 1;
+            if self.pool.inlined_writes == 0 {
+                self.pool.inlined_copies.all_landed();
             }
-            self.checkpoint_carried_written(sequence);
+            self.checkpoint_inlined_written(sequence);
         } else if good {
             self.pool.journal.wrote(sequence);
         }

@@ -1,6 +1,6 @@
 //! Journal records: what they say and how they look on the device.
 //!
-//! A record is one or more pages, followed by the whole blocks that it carries. Layout in docs/disk-format.md.
+//! A record is one or more pages, followed by the whole blocks inlined in it. Layout in docs/disk-format.md.
 
 use alloc::vec::Vec;
 
@@ -26,7 +26,7 @@ pub(crate) enum Change {
     /// stored already.
     Fresh { key: Key, slot: Slot, digest: Digest, offline: bool },
     /// As `Fresh`, and the content travels as this block of the record; the slot is written later.
-    Carried { key: Key, slot: Slot, digest: Digest, block: u16, offline: bool },
+    Inlined { key: Key, slot: Slot, digest: Digest, block: u16, offline: bool },
     /// The block is now in a slot that was in use.
     Share { key: Key, slot: Slot, digest: Digest },
     /// The block is zero.
@@ -42,7 +42,7 @@ pub(crate) enum Change {
 impl Change {
     /// Returns true if the block was stored without a look for duplicates, which is left to the background pass.
     pub(crate) fn is_offline(&self) -> bool {
-        matches!(self, Change::Fresh { offline: true, .. } | Change::Carried { offline: true, .. })
+        matches!(self, Change::Fresh { offline: true, .. } | Change::Inlined { offline: true, .. })
     }
 }
 
@@ -51,7 +51,7 @@ impl Change {
 pub(crate) struct Header {
     /// Pages of entries, this one included.
     pub pages: u16,
-    /// Blocks carried.
+    /// Blocks inlined.
     pub blocks: u16,
     pub sequence: u64,
     /// Epoch of the superblock in force.
@@ -70,7 +70,7 @@ pub(crate) fn pages_for(entries: usize, block_size: usize) -> usize {
     (HEADER_BYTES + entries * ENTRY_BYTES).div_ceil(block_size)
 }
 
-/// Returns true if a block begins as the first page of a record does. No such block is carried in the ring, so a page there that begins so was written by the
+/// Returns true if a block begins as the first page of a record does. No such block is inlined in the ring, so a page there that begins so was written by the
 /// engine, or is left from the time before version 3.
 pub fn begins_as_record(block: &[u8]) -> bool {
     block.first_chunk() == Some(&MAGIC.to_le_bytes())
@@ -79,7 +79,7 @@ pub fn begins_as_record(block: &[u8]) -> bool {
 fn encode_change(change: &Change, out: &mut [u8]) {
     let (kind, block, key, value, digest) = match *change {
         Change::Fresh { key, slot, digest, .. } => (1, 0, key, slot.0, digest),
-        Change::Carried { key, slot, digest, block, .. } => (2, block, key, slot.0, digest),
+        Change::Inlined { key, slot, digest, block, .. } => (2, block, key, slot.0, digest),
         Change::Share { key, slot, digest } => (3, 0, key, slot.0, digest),
         Change::Zero { key } => (4, 0, key, 0, Digest::default()),
         Change::Clear { key, end } => (5, 0, key, end, Digest::default()),
@@ -106,7 +106,7 @@ fn decode_change(bytes: &[u8]) -> Option<Change> {
     let slot = Slot(value);
     Some(match bytes[0] {
         1 => Change::Fresh { key, slot, digest, offline: bytes[1] & 1 != 0 },
-        2 => Change::Carried { key, slot, digest, block: u16_at(bytes, 2), offline: bytes[1] & 1 != 0 },
+        2 => Change::Inlined { key, slot, digest, block: u16_at(bytes, 2), offline: bytes[1] & 1 != 0 },
         3 => Change::Share { key, slot, digest },
         4 => Change::Zero { key },
         5 if value > lba && value >> LBA_BITS == 0 => Change::Clear { key, end: value },
@@ -170,11 +170,11 @@ pub(crate) fn decode(header: &Header, pages: &mut [u8], seed: u64) -> Option<(Ve
     }
     let entries = &pages[HEADER_BYTES..HEADER_BYTES + header.entries as usize * ENTRY_BYTES];
     let changes = entries.chunks_exact(ENTRY_BYTES).map(decode_change).collect::<Option<Vec<_>>>()?;
-    let carried = changes.iter().all(|change| match change {
-        Change::Carried { block, .. } => *block < header.blocks,
+    let inlined = changes.iter().all(|change| match change {
+        Change::Inlined { block, .. } => *block < header.blocks,
         _ => true,
     });
-    carried.then_some((changes, stored))
+    inlined.then_some((changes, stored))
 }
 
 #[cfg(test)]
@@ -242,7 +242,7 @@ mod tests {
         let digest = Digest([4; 16]);
         let mut changes = vec![
             Change::Fresh { key, slot: Slot(1), digest, offline: true },
-            Change::Carried { key, slot: Slot(2), digest, block: 0, offline: false },
+            Change::Inlined { key, slot: Slot(2), digest, block: 0, offline: false },
             Change::Share { key, slot: Slot(3), digest },
             Change::Zero { key },
             Change::Clear { key, end: 100 },

@@ -5,17 +5,17 @@
 //! Begin    fewer whole empty containers than low water (pool/moves.rs), or a region waits for one
 //! Settle   a checkpoint, and all of the map buffer in its leaves: what has been overwritten or moved is free by now
 //! Survey   which containers are the emptiest, and which of the others take what is in them: space/evacuation.rs
-//! Look     a container is lent: whose its blocks are. The summary says for which block each was first written, and the map whether that
+//! Look     a container is evacuated: whose its blocks are. The summary says for which block each was first written, and the map whether that
 //!          one still leads there. One that several blocks share, or whose block is not found, stays, and so does all of its container:
 //!          that is not tried again until something of it has become free
 //! Move     its blocks, in order of volume and place, into free slots of the containers that take them (mover.rs), a batch at a time
-//! Judge    after the next settling: a container of which everything is free has been emptied. The loan ends
+//! Judge    after the next settling: a container of which everything is free has been emptied. The evacuation ends
 //! End      at high water, or where nothing more can be emptied: then it rests until some slots have become free
 //! ```
 //!
-//! It owns the loans and the list of what it has tried. What must hold:
+//! It owns the evacuations and the list of what it has tried. What must hold:
 //!
-//! - A container that is lent gets nothing new, from nobody. It goes to writes that find no other slot; the job then looks again.
+//! - a container that is evacuated gets nothing new, from nobody. It goes to writes that find no other slot; the job then looks again.
 //! - All that moves goes by one budget, one mover at a time, and only while nobody waits for space or buffers.
 //! - Regions that can go home without an empty container do so first: what is moved fills the places that they would return to.
 //!
@@ -97,7 +97,7 @@ pub(crate) struct Gc {
     /// Containers to be emptied, and to be filled: the last of each comes first.
     division: EvacuationPlan,
     victim: Option<Victim>,
-    /// Containers emptied as far as is known: lent until that has settled.
+    /// Containers emptied as far as is known: evacuated until that has settled.
     moved_out: Vec<u32>,
     /// Number of blocks that had been moved when it settled last.
     settled_at: u64,
@@ -155,7 +155,7 @@ impl Gc {
         self.rests.is_some_and(|since| pool.space.given_back() < since + freed)
     }
 
-    fn has_loans(&self) -> bool {
+    fn is_evacuating_any(&self) -> bool {
         self.victim.is_some() || !self.moved_out.is_empty()
     }
 }
@@ -175,10 +175,10 @@ impl Steps for Gc {
 
     #[inline]
     fn can_advance(&self) -> bool {
-        self.mover.is_under_way() || self.has_loans()
+        self.mover.is_under_way() || self.is_evacuating_any()
     }
 
-    /// Moves a batch on to its end, even if the pool is no longer idle. Where no more may be moved, ends all loans.
+    /// Moves a batch on to its end, even if the pool is no longer idle. Where no more may be moved, ends all evacuations.
     fn advance(&mut self, work: &mut Work<'_>) {
         if self.mover.is_under_way() {
             self.mover.go_on(work.pool, &work.facts);
@@ -251,14 +251,14 @@ impl Gc {
         }
     }
 
-    /// Ends the loans of containers moved out of, once everything that was freed is free, and counts those that are empty.
+    /// Ends the evacuation of containers moved out of, once everything that was freed is free, and counts those that are empty.
     fn judge(&mut self, pool: &mut Pool) {
         self.settled_at = self.mover.moved();
         let mut emptied = 0;
         for container in self.moved_out.drain(..) {
             if pool.mutant(Mutant::EmptiedUnseen) && !pool.space.is_empty(container) {
                 pool.space.open_as_if_empty(container);
-            } else if pool.space.end_loan(container) && pool.space.is_empty(container) {
+            } else if pool.space.end_evacuation(container) && pool.space.is_empty(container) {
                 emptied += 1;
             }
         }
@@ -304,20 +304,20 @@ impl Gc {
         pool.regions_mut().give_up_aside();
     }
 
-    /// Lends a container to be emptied, and notes it as tried.
+    /// Begins to evacuate a container, and notes it as tried.
     fn begin(&mut self, pool: &mut Pool, container: u32) {
         self.tried.insert(container, pool.space.free_in(container));
-        if pool.space.lend(container) {
+        if pool.space.begin_evacuation(container) {
             let next = pool.space.slots_of(container).start;
             self.victim = Some(Victim { container, next, left: Vec::new() });
         }
     }
 
-    /// Ends the job's work for now, and all its loans.
+    /// Ends the job's work for now, and all its evacuations.
     fn stop(&mut self, pool: &mut Pool) {
         let victim = self.victim.take().map(|victim| victim.container);
         for container in self.moved_out.drain(..).chain(victim) {
-            pool.space.end_loan(container);
+            pool.space.end_evacuation(container);
         }
         (self.is_running, self.settles, self.survey) = (false, false, None);
         self.division = EvacuationPlan::default();
@@ -334,17 +334,17 @@ impl Gc {
 
     // ---- a container ----
 
-    /// Looks at the container that is lent, or begins to move some of its blocks.
+    /// Looks at the container that is evacuated, or begins to move some of its blocks.
     fn empty(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts, mut victim: Victim) -> Result<(), MoveStop> {
-        if !pool.space.is_lent(victim.container) {
-            // It has been called in: there is no space to move anything.
+        if !pool.space.is_evacuating(victim.container) {
+            // It has been reclaimed for writes: there is no space to move anything.
             self.division = EvacuationPlan::default();
             return Ok(());
         }
         if victim.next < pool.space.slots_of(victim.container).end {
             let looked = self.look(pool, repairs, &mut victim);
             if looked == Err(MoveStop::GivenUp) {
-                pool.space.end_loan(victim.container);
+                pool.space.end_evacuation(victim.container);
             } else {
                 self.victim = Some(victim);
             }
@@ -442,7 +442,7 @@ impl Gc {
     }
 }
 
-/// Returns the content of a slot of a container that is lent.
+/// Returns the content of a slot of a container that is evacuated.
 fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<SlotContent, Missing> {
     if pool.recent(slot).is_none() {
         match pool.slot_state(slot)? {

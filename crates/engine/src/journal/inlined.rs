@@ -1,10 +1,10 @@
-//! Blocks inlined in the journal (carried by it), until a sync has covered their slots.
+//! Blocks inlined in the journal (inlined by it), until a sync has covered their slots.
 //!
-//! What is flushed is durable in the record that carried it. The slot is written later, and no record waits for that: a sync that
+//! What is flushed is durable in the record that inlined it. The slot is written later, and no record waits for that: a sync that
 //! fails may lose it. The pool is read-only from then on, and whoever reads such a block gets it from the journal, where recovery
 //! would find it (`repair.rs`).
 //!
-//! Carried blocks go to their slots in batches, in the order of their records. A batch has *landed* when no write of it, or of
+//! Inlined blocks go to their slots in batches, in the order of their records. A batch has *landed* when no write of it, or of
 //! one before it, is in flight.
 
 use alloc::collections::VecDeque;
@@ -26,19 +26,19 @@ struct JournalPlace {
 }
 
 /// The blocks whose slots may still be lost, in the order of their batches.
-pub(crate) struct CarriedCopies {
+pub(crate) struct InlinedCopies {
     copies: VecDeque<JournalPlace>,
     /// The batch that is being gathered, and the one up to which, exclusively, all have landed.
     batch: u32,
     landed: u32,
 }
 
-impl CarriedCopies {
-    pub(crate) fn new() -> CarriedCopies {
-        CarriedCopies { copies: VecDeque::with_capacity(MANY + MANY / 8), batch: 0, landed: 0 }
+impl InlinedCopies {
+    pub(crate) fn new() -> InlinedCopies {
+        InlinedCopies { copies: VecDeque::with_capacity(MANY + MANY / 8), batch: 0, landed: 0 }
     }
 
-    /// Adds a block that the journal carries; it belongs to the batch that is being gathered.
+    /// Adds a block inlined in the journal; it belongs to the batch that is being gathered.
     pub(crate) fn add(&mut self, slot: Slot, digest: Digest, block: u64) {
         self.copies.push_back(JournalPlace { slot, digest, block, batch: self.batch });
     }
@@ -48,7 +48,7 @@ impl CarriedCopies {
         self.batch = self.batch.wrapping_add(1);
     }
 
-    /// Notes that no write of a carried block is in flight.
+    /// Notes that no write of an inlined block is in flight.
     pub(crate) fn all_landed(&mut self) {
         self.landed = self.batch;
     }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_sync_covers_what_had_landed_when_it_was_submitted() {
-        let mut copies = CarriedCopies::new();
+        let mut copies = InlinedCopies::new();
         copies.add(Slot(1), Digest::default(), 7);
         copies.submitted();
         copies.add(Slot(2), Digest::default(), 8);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn many_ask_for_a_sync_when_it_would_cover_them() {
-        let mut copies = CarriedCopies::new();
+        let mut copies = InlinedCopies::new();
         (0..MANY as u64).for_each(|slot| copies.add(Slot(slot), Digest::default(), slot));
         copies.submitted();
         assert!(!copies.are_many());

@@ -18,7 +18,7 @@ use crate::format::record::{self, Change};
 pub(crate) struct Syncs {
     /// Last complete record when the sync in flight was submitted, which it covers; `None`: none is in flight.
     pub covers: Option<u64>,
-    /// Of carried blocks it covers the batches before this one.
+    /// Of inlined blocks it covers the batches before this one.
     pub covers_batches: u32,
     /// Set when it has ended well, and waits for the durable writes beside it.
     pub ended: bool,
@@ -63,8 +63,8 @@ struct Rhythm {
 pub(crate) struct Journal {
     pub(crate) ring: u32,
     pub(crate) block_size: usize,
-    /// The most blocks that a record carries.
-    carry_limit: usize,
+    /// The most blocks inlined in a record.
+    inline_limit: usize,
     /// Ring block of the next record.
     pub(crate) head: u32,
     /// Blocks from the first record that the checkpoint does not include up to `head`.
@@ -105,7 +105,7 @@ impl Journal {
         Journal {
             ring,
             block_size: block_size as usize,
-            carry_limit: 32.min(ring as usize / 8),
+            inline_limit: 32.min(ring as usize / 8),
             head,
             used,
             entries: 0,
@@ -146,7 +146,7 @@ impl Journal {
     /// Returns the ring blocks that closing the open record would take if `more` changes with as many blocks came.
     fn blocks_to_close(&self, more: usize) -> u32 {
         let pages = record::pages_for(self.changes.len() + more, self.block_size);
-        (pages + (self.unwritten.len() + more).min(self.carry_limit)) as u32
+        (pages + (self.unwritten.len() + more).min(self.inline_limit)) as u32
     }
 
     /// Returns true if the ring has space for `more` changes, with some blocks left for publishing a watermark.
@@ -172,12 +172,12 @@ impl Journal {
         self.record_like |= record_like;
     }
 
-    /// Returns true if the open record may carry its blocks: they are few, and none can be taken for a record.
-    pub(crate) fn can_carry(&self) -> bool {
-        self.unwritten.len() <= self.carry_limit && !self.record_like
+    /// Returns true if the open record may inline its blocks: they are few, and none can be taken for a record.
+    pub(crate) fn can_inline(&self) -> bool {
+        self.unwritten.len() <= self.inline_limit && !self.record_like
     }
 
-    /// Returns true if the open record, with the blocks that it is to carry, is all that a flush now has to make durable: every record before it is, and none
+    /// Returns true if the open record, with its inlined blocks, is all that a flush now has to make durable: every record before it is, and none
     /// of its own blocks went to a slot.
     pub(crate) fn needs_no_sync(&self) -> bool {
         self.durable + 1 == self.sequence && !self.wrote_slots
@@ -202,7 +202,7 @@ impl Journal {
         repeats == STEADY
             && changes == self.unflushed()
             && self.changes.len() as u64 == changes
-            && self.can_carry()
+            && self.can_inline()
             && self.needs_no_sync()
     }
 

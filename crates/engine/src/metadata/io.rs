@@ -30,8 +30,8 @@ pub(crate) enum Purpose {
     LoadPages { first: PageKey, pages: u32 },
     /// A page of the page cache has been written.
     WritePage(PageKey),
-    /// Blocks have been written to consecutive slots. They count for record `sequence`, unless the journal carried them.
-    WriteSlots { first: Slot, sequence: u64, carried: bool },
+    /// Blocks have been written to consecutive slots. They count for record `sequence`, unless the journal inlined them.
+    WriteSlots { first: Slot, sequence: u64, inlined: bool },
     /// A part of a record has been written; durably, if no sync is needed for it.
     WriteRecord { sequence: u64, durable: bool },
     /// A sync that covers everything seen complete when it was submitted.

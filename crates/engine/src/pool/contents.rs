@@ -141,10 +141,10 @@ impl Pool {
             && self.space.container_of(first) == self.space.container_of(slot)
     }
 
-    /// Returns the byte offset on the store at which a slot's content is: in the slot, or in the journal that carried it.
+    /// Returns the byte offset on the store at which a slot's content is: in the slot, or in the journal that inlined it.
     pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
-        let carried = self.in_journal.get(&slot).copied();
-        carried.unwrap_or_else(|| self.metadata.geometry.slot_block(slot.0)) * self.metadata.geometry.block()
+        let inlined = self.in_journal.get(&slot).copied();
+        inlined.unwrap_or_else(|| self.metadata.geometry.slot_block(slot.0)) * self.metadata.geometry.block()
     }
 
     /// Returns the part of a digest that sharing looks at.

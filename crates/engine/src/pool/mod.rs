@@ -59,7 +59,7 @@ use crate::format::entry::Slot;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Root, Superblock, TREES};
 use crate::format::volume::Volume;
-use crate::journal::inlined::CarriedCopies;
+use crate::journal::inlined::InlinedCopies;
 use crate::journal::{Journal, Syncs, Unwritten};
 use crate::limits::Limits;
 use crate::locality_map::{Near, NearMap};
@@ -158,13 +158,13 @@ pub(crate) struct Pool {
     pub(crate) journal: Journal,
     /// Blocks whose slot does not hold them yet.
     pub(crate) dirty: NearMap<Slot, BufferId>,
-    /// Blocks that the journal has carried and whose slot writes are still to be submitted.
-    pub(crate) carried: VecDeque<Unwritten>,
-    /// Slot writes of carried blocks in flight.
-    pub(crate) carried_writes: usize,
-    /// Places in the journal of carried blocks whose slots no sync has covered.
-    pub(crate) carried_copies: CarriedCopies,
-    /// Blocks that the journal carried and whose slots do not hold them, in a pool that is not written: where they are.
+    /// Blocks inlined in the journal and whose slot writes are still to be submitted.
+    pub(crate) inlined: VecDeque<Unwritten>,
+    /// Slot writes of inlined blocks in flight.
+    pub(crate) inlined_writes: usize,
+    /// Places in the journal of inlined blocks whose slots no sync has covered.
+    pub(crate) inlined_copies: InlinedCopies,
+    /// Blocks inlined in the journal and whose slots do not hold them, in a pool that is not written: where they are.
     pub(crate) in_journal: NearMap<Slot, u64>,
     pub(crate) fills: NearMap<Slot, Fill>,
     /// Lists of requests that wait for a fill, empty and kept for reuse.
@@ -301,9 +301,9 @@ impl Pool {
             buffers: Buffers::new(limits.buffers, limits.write_buffers),
             journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),
             dirty: NearMap::with_capacity_and_hasher(limits.write_buffers as usize, Near),
-            carried: VecDeque::new(),
-            carried_writes: 0,
-            carried_copies: CarriedCopies::new(),
+            inlined: VecDeque::new(),
+            inlined_writes: 0,
+            inlined_copies: InlinedCopies::new(),
             in_journal: NearMap::default(),
             fills: NearMap::default(),
             spare_fill_lists: Vec::new(),

@@ -109,10 +109,10 @@ impl Pool {
     /// Returns true if a block may be moved to a slot that the space map shows free.
     pub(crate) fn may_move_to(&self, slot: Slot) -> bool {
         let is_free = self.space.contains(slot) && !self.space.is_taken(slot);
-        let is_lent = is_free && self.space.is_lent(self.space.container_of(slot));
+        let is_evacuating = is_free && self.space.is_evacuating(self.space.container_of(slot));
         self.space.may_claim(slot)
-            || is_free && !is_lent && self.mutant(Mutant::MoveIntoOpen)
-            || is_lent && self.mutant(Mutant::MoveIntoLent)
+            || is_free && !is_evacuating && self.mutant(Mutant::MoveIntoOpen)
+            || is_evacuating && self.mutant(Mutant::MoveIntoEvacuating)
     }
 
     /// Returns true if enough slots are free that a batch can take some until the old ones are free.

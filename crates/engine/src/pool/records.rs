@@ -1,4 +1,4 @@
-//! Records: closing one, what it carries, and the way of blocks to their slots.
+//! Records: closing one, blocks inlined in it, and the way of blocks to their slots.
 
 use super::Pool;
 use crate::api::*;
@@ -12,24 +12,24 @@ use crate::mutant::Mutant;
 const RUN_BLOCKS: usize = 256;
 
 impl Pool {
-    /// Closes the open record and sends it on its way; false if that has to wait for pages. With `carry`, a small group's
+    /// Closes the open record and sends it on its way; false if that has to wait for pages. With `inline`, a small group's
     /// blocks travel in the record.
-    pub(crate) fn close_record(&mut self, carry: bool) -> bool {
+    pub(crate) fn close_record(&mut self, inline: bool) -> bool {
         let block_size = self.metadata.geometry.block_size as usize;
         let page_count = record::pages_for(self.journal.changes.len(), block_size);
         if self.metadata.pages.available() < page_count + 2 {
             return false;
         }
-        let carries = carry && self.journal.can_carry();
-        if carries {
-            self.mark_carried(page_count as u32);
+        let inlines = inline && self.journal.can_inline();
+        if inlines {
+            self.mark_inlined(page_count as u32);
         } else {
             self.write_slots();
         }
         let blocks = self.journal.unwritten.len();
         let early = self.mutant(Mutant::EarlyWatermark);
         let watermark = if early { self.journal.complete } else { self.journal.durable };
-        let durable = carries && (self.journal.needs_no_sync() || self.mutant(Mutant::LoneRecord));
+        let durable = inlines && (self.journal.needs_no_sync() || self.mutant(Mutant::LoneRecord));
         let header = Header {
             pages: page_count as u16,
             blocks: blocks as u16,
@@ -43,13 +43,13 @@ impl Pool {
         self.scratch.resize(page_count * block_size, 0);
         let checksum = record::encode(&header, &self.journal.changes, self.metadata.journal_seed, &mut self.scratch);
         let parts = self.write_record(page_count, durable);
-        self.carried.extend(self.journal.unwritten.drain(..));
+        self.inlined.extend(self.journal.unwritten.drain(..));
         self.journal.closed(watermark, checksum, parts, (page_count + blocks) as u32);
         true
     }
 
-    /// Turns the changes of blocks that travel in the record into carried ones. The blocks come after N pages.
-    fn mark_carried(&mut self, pages: u32) {
+    /// Turns the changes of blocks that travel in the record into inlined ones. The blocks come after N pages.
+    fn mark_inlined(&mut self, pages: u32) {
         let start = self.metadata.geometry.journal_start();
         let mut unwritten = self.journal.unwritten.iter().enumerate().peekable();
         for change in &mut self.journal.changes {
@@ -57,9 +57,9 @@ impl Pool {
             if let Change::Fresh { key, slot, digest, offline } = *change
                 && slot == block.slot
             {
-                *change = Change::Carried { key, slot, digest, block: at as u16, offline };
+                *change = Change::Inlined { key, slot, digest, block: at as u16, offline };
                 let position = (self.journal.head + pages + at as u32) % self.journal.ring;
-                self.carried_copies.add(slot, digest, start + u64::from(position));
+                self.inlined_copies.add(slot, digest, start + u64::from(position));
                 unwritten.next();
             }
         }
@@ -144,21 +144,21 @@ impl Pool {
         self.journal.record_like = false;
     }
 
-    /// Submits the blocks that the journal has carried to their slots. The last of them came with record `sequence`.
-    pub(crate) fn write_carried(&mut self) {
-        if self.carried.is_empty() {
+    /// Submits the blocks inlined in the journal to their slots. The last of them came with record `sequence`.
+    pub(crate) fn write_inlined(&mut self) {
+        if self.inlined.is_empty() {
             return;
         }
-        let mut blocks = core::mem::take(&mut self.carried);
-        self.carried_copies.submitted();
+        let mut blocks = core::mem::take(&mut self.inlined);
+        self.inlined_copies.submitted();
         self.write_runs(blocks.make_contiguous(), self.journal.sequence - 1, true);
         blocks.clear();
-        self.carried = blocks;
+        self.inlined = blocks;
     }
 
-    fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, carried: bool) {
-        // What counts as carried, no record waits for.
-        let carried = carried || self.mutant(Mutant::UnseenCompletion);
+    fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, inlined: bool) {
+        // What counts as inlined, no record waits for.
+        let inlined = inlined || self.mutant(Mutant::UnseenCompletion);
         let block_size = self.metadata.geometry.block();
         let mut rest = blocks;
         while let Some(first) = rest.first() {
@@ -171,11 +171,11 @@ impl Pool {
             let offset = self.metadata.geometry.slot_block(first.slot.0) * block_size;
             let bytes = length as u64 * block_size;
             let segments = rest[..length].iter().map(|block| Segment::Buffer(block.buffer));
-            let purpose = Purpose::WriteSlots { first: first.slot, sequence, carried };
+            let purpose = Purpose::WriteSlots { first: first.slot, sequence, inlined };
             self.metadata.io.begin(IoOp::Write, offset, bytes, segments, purpose);
             self.journal.unsynced_bytes += bytes;
-            if carried {
-                self.carried_writes += 1;
+            if inlined {
+                self.inlined_writes += 1;
             } else {
                 self.journal.expect_write();
             }

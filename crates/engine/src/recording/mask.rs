@@ -1,7 +1,7 @@
-//! What a recording leaves out of the pages that were read: the key of the digest function, and blocks that the journal carries.
+//! What a recording leaves out of the pages that were read: the key of the digest function, and blocks inlined in the journal.
 //!
 //! A run of the recording sees what is left. It takes the same course: the key decides nothing, its superblocks have a checksum that
-//! fits again; and recovery reads the blocks that a record carries into buffers, so in the ring it only steps over them.
+//! fits again; and recovery reads the blocks inlined in a record into buffers, so in the ring it only steps over them.
 
 use crate::format::bytes::{checksum, put_u64, u64_at};
 use crate::format::geometry::Geometry;
@@ -18,10 +18,10 @@ pub(super) struct Mask {
     /// First block of the ring, and one past its last.
     ring: (u64, u64),
     /// The block of the ring after those that were read last; how many blocks from there on belong to the pages of a record, and how
-    /// many then are carried by it.
+    /// many then are inlined by it.
     next: u64,
     pages: u16,
-    carried: u16,
+    inlined: u16,
 }
 
 impl Mask {
@@ -33,7 +33,7 @@ impl Mask {
             ring: (first, first + u64::from(geometry.journal_blocks)),
             next: first,
             pages: 0,
-            carried: 0,
+            inlined: 0,
         }
     }
 
@@ -48,26 +48,26 @@ impl Mask {
             if self.superblocks.contains(&number) {
                 hide_key(block);
             } else if (self.ring.0..self.ring.1).contains(&number) {
-                self.hide_carried(number, block);
+                self.hide_inlined(number, block);
             }
         }
     }
 
-    fn hide_carried(&mut self, number: u64, block: &mut [u8]) {
+    fn hide_inlined(&mut self, number: u64, block: &mut [u8]) {
         if number != self.next {
             // Recovery reads on where the next record begins.
-            (self.pages, self.carried) = (0, 0);
+            (self.pages, self.inlined) = (0, 0);
         }
         self.next = if number + 1 == self.ring.1 { self.ring.0 } else { number + 1 };
         if self.pages > 0 {
             self.pages -= 1;
-        } else if self.carried > 0 {
-            self.carried -= 1;
+        } else if self.inlined > 0 {
+            self.inlined -= 1;
             block.fill(0);
         } else if block.len() as u64 == self.block
             && let Some(header) = record::decode_header(block)
         {
-            (self.pages, self.carried) = (header.pages.saturating_sub(1), header.blocks);
+            (self.pages, self.inlined) = (header.pages.saturating_sub(1), header.blocks);
         } else {
             block.fill(0);
         }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What is not in it: payload, and the key of the digest function. Superblocks are recorded with a key of zeroes, and of
-//! blocks that the journal carries nothing is kept ([`mask`]). What is in it: addresses, lengths, digests, names of volumes,
+//! blocks inlined in the journal nothing is kept ([`mask`]). What is in it: addresses, lengths, digests, names of volumes,
 //! and pages of metadata as they were read.
 //!
 //! A recording is read from its beginning: nothing of the engine's state is in it but what the calls make of it.

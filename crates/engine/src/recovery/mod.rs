@@ -7,7 +7,7 @@
 //! Walk         the journal's chain from the checkpoint to its end
 //! Verify       records above the highest watermark, in order, by the digests of their blocks; the first that fails ends it
 //! Replay       what is believed fills the delta
-//! Redo         the pool is still ours (owner.rs); blocks that the journal carried go to their slots, where the final mapping needs them
+//! Redo         the pool is still ours (owner.rs); blocks inlined in the journal go to their slots, where the final mapping needs them
 //! Look         the pool is still ours
 //! BlockRepair         the missing copy of the superblock, then a sync
 //! Seal         a superblock of a new epoch in both places names the last record believed, then a sync
@@ -106,8 +106,8 @@ pub(crate) struct Recovery {
     checks: Vec<Check>,
     check_at: usize,
     failed_check: bool,
-    /// Blocks that the journal carries, by slot: digest, block of the store, record.
-    pub carried: NearMap<Slot, (Digest, u64, u64)>,
+    /// Blocks inlined in the journal, by slot: digest, block of the store, record.
+    pub inlined: NearMap<Slot, (Digest, u64, u64)>,
     /// Blocks of each volume, as of the record that is being verified.
     pub sizes: BTreeMap<VolumeId, u64>,
     /// The first sync failed: nothing may be written.
@@ -187,7 +187,7 @@ impl Pool {
     pub(crate) fn checks_of(
         &self,
         walked: &Walked,
-        carried: &mut NearMap<Slot, (Digest, u64, u64)>,
+        inlined: &mut NearMap<Slot, (Digest, u64, u64)>,
         sizes: &mut BTreeMap<VolumeId, u64>,
         mark: u64,
     ) -> (Vec<Check>, bool) {
@@ -201,17 +201,17 @@ impl Pool {
                 return (checks, false);
             }
             let (slot, digest, block) = match *change {
-                Change::Carried { slot, digest, block, .. } => {
+                Change::Inlined { slot, digest, block, .. } => {
                     let ring_block = (first_block + u64::from(block)) % ring;
                     let block = self.metadata.geometry.journal_start() + ring_block;
-                    carried.insert(slot, (digest, block, header.sequence));
+                    inlined.insert(slot, (digest, block, header.sequence));
                     (slot, digest, block)
                 }
                 Change::Fresh { slot, digest, .. } => {
-                    carried.remove(&slot);
+                    inlined.remove(&slot);
                     (slot, digest, self.metadata.geometry.slot_block(slot.0))
                 }
-                Change::Share { slot, digest, .. } => match carried.get(&slot) {
+                Change::Share { slot, digest, .. } => match inlined.get(&slot) {
                     Some((known, ..)) if *known == digest => continue,
                     _ => (slot, digest, self.metadata.geometry.slot_block(slot.0)),
                 },
@@ -231,7 +231,7 @@ impl Pool {
     fn makes_sense(&self, change: &Change, sizes: &mut BTreeMap<VolumeId, u64>) -> bool {
         let (key, end) = match *change {
             Change::Clear { key, end } => (key, end),
-            Change::Fresh { key, slot, .. } | Change::Carried { key, slot, .. } | Change::Share { key, slot, .. } => {
+            Change::Fresh { key, slot, .. } | Change::Inlined { key, slot, .. } | Change::Share { key, slot, .. } => {
                 if !self.space.contains(slot) {
                     return false;
                 }
@@ -292,7 +292,7 @@ impl Pool {
         self.dead.clear();
     }
 
-    /// Writes the blocks that the journal carried to their slots, where the final mapping needs them.
+    /// Writes the blocks inlined in the journal to their slots, where the final mapping needs them.
     fn redo(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         if self.failure.is_some() {
             // The pool is not written: they are read from the journal.
@@ -392,9 +392,9 @@ impl Pool {
                 recovery.verify_at += 1;
                 continue;
             }
-            let Recovery { records, carried, sizes, mark, .. } = recovery;
+            let Recovery { records, inlined, sizes, mark, .. } = recovery;
             let Some(walked) = records.get(recovery.verify_at) else { break };
-            let (checks, valid) = self.checks_of(walked, carried, sizes, *mark);
+            let (checks, valid) = self.checks_of(walked, inlined, sizes, *mark);
             if !valid {
                 return Err(OpenError::DamagedJournal { sequence: walked.header.sequence });
             }
@@ -437,9 +437,9 @@ impl Pool {
             }
         }
         recovery.checks.clear();
-        let mut carried: Vec<_> = core::mem::take(&mut recovery.carried).into_iter().collect();
-        carried.sort_unstable_by_key(|&(slot, _)| slot);
-        for (slot, (digest, block, sequence)) in carried {
+        let mut inlined: Vec<_> = core::mem::take(&mut recovery.inlined).into_iter().collect();
+        inlined.sort_unstable_by_key(|&(slot, _)| slot);
+        for (slot, (digest, block, sequence)) in inlined {
             if self.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
                 recovery.checks.push(Check { block, digest, slot, sequence });
             }
@@ -449,7 +449,7 @@ impl Pool {
 
     pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
         let (key, entry, digest, fresh) = match *change {
-            Change::Fresh { key, slot, digest, .. } | Change::Carried { key, slot, digest, .. } => {
+            Change::Fresh { key, slot, digest, .. } | Change::Inlined { key, slot, digest, .. } => {
                 // The slot's former life, if this delta knew it, ended before.
                 if self.delta.live(slot).is_none() {
                     self.delta.forget(slot);

@@ -73,7 +73,7 @@ impl Pool {
                     recovery.walked_blocks += blocks;
                     recovery.position = (recovery.position + blocks) % ring;
                     let bytes = (blocks as usize * block).min(recovery.window.len());
-                    // Blocks carried may lie beyond the window; what is read next begins after them.
+                    // Blocks inlined may lie beyond the window; what is read next begins after them.
                     recovery.window.drain(..bytes);
                     if bytes < blocks as usize * block {
                         recovery.window.clear();

@@ -5,7 +5,7 @@
 //! Prove     the 128 bits that the slot must hold: from a delta, or from its summary
 //! Again     the slot is read once more, by itself: a run fails as a whole, and some errors go away
 //! Memory    the content in the read cache is copied
-//! Journal   the journal carried it, and no sync has covered its slot since (`inlined.rs`): it is read from there
+//! Journal   the journal inlined it, and no sync has covered its slot since (`inlined.rs`): it is read from there
 //! Other     another slot that the index, or the scrub, knows for the same digest is read
 //! Copy      its second copy is read (`second_copies.rs`)
 //! Write     the content is proven by all its bits: whoever waits is answered, and the slot is written in place
@@ -173,7 +173,7 @@ impl Pool {
 
     fn look_into_journal(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
         repair.at = RepairStage::Journal;
-        if let Some(block) = repair.digest.and_then(|digest| self.carried_copies.find(slot, digest)) {
+        if let Some(block) = repair.digest.and_then(|digest| self.inlined_copies.find(slot, digest)) {
             self.read_at_for_repair(slot, block * self.metadata.geometry.block(), repair.buffer);
             repair.in_flight = true;
         }

@@ -1,7 +1,7 @@
-//! Evacuation of containers, and slots for jobs: slots that a job asks for by name, containers that are lent to it to be emptied, and which those may be.
+//! Evacuation of containers, and slots for jobs: slots that a job asks for by name, containers that it evacuates, and which those may be.
 //!
-//! A container that is lent is closed to everybody else: the allocator does not open it, and no slot of it is given to another job. So what
-//! becomes free there stays free, until all of it is. Where writes find no other free slot, the loan is called in: the container is opened
+//! A container that is evacuated is closed to everybody else: the allocator does not open it, and no slot of it is given to another job. So what
+//! becomes free there stays free, until all of it is. Where writes find no other free slot, the evacuation ends: the container is opened
 //! for them, and the job has to look whether it still has it.
 
 use super::spared::TOLERANCE;
@@ -30,7 +30,7 @@ pub(crate) struct EvacuationPlan {
 }
 
 impl Space {
-    /// Returns true if a job may have a slot that the space map shows free: its container is neither open nor lent, and it is not taken.
+    /// Returns true if a job may have a slot that the space map shows free: its container is neither open nor evacuated, and it is not taken.
     pub(crate) fn may_claim(&self, slot: Slot) -> bool {
         let container = self.container_of(slot);
         self.contains(slot)
@@ -51,52 +51,52 @@ impl Space {
         Some(())
     }
 
-    /// Returns true if a container is in use in part, and neither open nor lent.
+    /// Returns true if a container is in use in part, and neither open nor evacuated.
     fn is_partly_free(&self, container: u32) -> bool {
         let free = u32::from(self.containers[container as usize].free);
         free > 0 && free < self.per_container && container < self.reserved && !self.closed_to.contains(&container)
     }
 
-    /// Lends a container to a job that empties it; false if it is not to be had.
-    pub(crate) fn lend(&mut self, container: u32) -> bool {
+    /// Begins to evacuate a container for a job; false if it is not to be had.
+    pub(crate) fn begin_evacuation(&mut self, container: u32) -> bool {
         let is_to_be_had = self.is_partly_free(container);
         if is_to_be_had {
-            self.lent.push(container);
+            self.evacuating.push(container);
             self.close_to_others(container);
         }
         is_to_be_had
     }
 
-    /// Returns true if a container is lent to a job.
-    pub(crate) fn is_lent(&self, container: u32) -> bool {
-        self.lent.contains(&container)
+    /// Returns true if a container is evacuated by a job.
+    pub(crate) fn is_evacuating(&self, container: u32) -> bool {
+        self.evacuating.contains(&container)
     }
 
-    /// Ends the loan of a container that a job gives back. Returns false if it had been called in.
-    pub(crate) fn end_loan(&mut self, container: u32) -> bool {
-        let Some(at) = self.lent.iter().position(|&lent| lent == container) else { return false };
-        self.lent.swap_remove(at);
+    /// Ends the evacuation of a container. Returns false if it had been reclaimed.
+    pub(crate) fn end_evacuation(&mut self, container: u32) -> bool {
+        let Some(at) = self.evacuating.iter().position(|&evacuating| evacuating == container) else { return false };
+        self.evacuating.swap_remove(at);
         self.closed(container);
         true
     }
 
-    /// Calls in a container that is scratch or lent and has free slots, since there are no others; `None`: the workspace is called in instead.
+    /// Reclaims a container that is scratch or evacuated and has free slots, since there are no others; `None`: the spill space is reclaimed instead.
     pub(super) fn call_in(&mut self) -> Option<u32> {
         if let Some(container) = self.give_up_scratch() {
             return Some(container);
         }
         let has_free = |&&container: &&u32| self.containers[container as usize].free > 0;
-        let Some(&container) = self.lent.iter().find(has_free) else {
+        let Some(&container) = self.evacuating.iter().find(has_free) else {
             self.call_workspace();
             return None;
         };
-        self.end_loan(container);
+        self.end_evacuation(container);
         Some(container)
     }
 
-    /// Ends the loan of a container and gives out all of its slots, whatever is in them: only where that is broken on purpose.
+    /// Ends the evacuation of a container and gives out all of its slots, whatever is in them: only where that is broken on purpose.
     pub(crate) fn open_as_if_empty(&mut self, container: u32) {
-        self.end_loan(container);
+        self.end_evacuation(container);
         for slot in self.slots_of(container).map(Slot) {
             self.taken.remove(&slot);
         }
@@ -272,9 +272,17 @@ mod tests {
             space.retire(Slot(slot), 0);
         }
         mature(&mut space, 0, false);
-        assert!(space.lend(0) && !space.lend(0) && space.is_lent(0) && !space.may_claim(Slot(0)));
-        assert_eq!((allocate(&mut space), space.is_lent(0)), (Some(Slot(5)), true), "there are others");
-        assert_eq!((allocate(&mut space), space.is_lent(0), space.end_loan(0)), (Some(Slot(0)), false, false));
+        assert!(
+            space.begin_evacuation(0)
+                && !space.begin_evacuation(0)
+                && space.is_evacuating(0)
+                && !space.may_claim(Slot(0))
+        );
+        assert_eq!((allocate(&mut space), space.is_evacuating(0)), (Some(Slot(5)), true), "there are others");
+        assert_eq!(
+            (allocate(&mut space), space.is_evacuating(0), space.end_evacuation(0)),
+            (Some(Slot(0)), false, false)
+        );
     }
 
     #[test]

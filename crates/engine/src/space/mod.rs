@@ -129,11 +129,11 @@ pub(crate) struct Space {
     in_rows: u64,
     /// Lists of containers that have been closed, for the next ones.
     spare: Vec<Vec<u64>>,
-    /// Containers that are open, lent, scratch or workspace, and those whose part of the space map cannot be read.
+    /// Containers that are open, evacuated, scratch or spill space, and those whose part of the space map cannot be read.
     closed_to: HashSet<u32, FixedState>,
     excluded: Vec<u32>,
-    /// Containers that are lent to a job (`evacuation.rs`); they are among those that are closed to all others.
-    lent: Vec<u32>,
+    /// Containers that are evacuated by a job (`evacuation.rs`); they are among those that are closed to all others.
+    evacuating: Vec<u32>,
     /// Containers that are kept for copies (`zones.rs`); they are closed to all others, too.
     scratch: Vec<u32>,
     /// Containers that a job writes for itself into (`spill_space.rs`), and whether writes need them; they are closed to all others, too.
@@ -183,7 +183,7 @@ impl Space {
             spare: Vec::new(),
             closed_to: HashSet::with_hasher(FixedState::with_seed(10)),
             excluded: Vec::new(),
-            lent: Vec::new(),
+            evacuating: Vec::new(),
             scratch: Vec::new(),
             workspace: BTreeSet::new(),
             workspace_is_called: false,
@@ -279,7 +279,7 @@ impl Space {
         self.empty -= u32::from(was_empty && container < self.reserved);
         let new = self.taken.insert(slot);
         assert!(new, "a slot is taken once");
-        assert!(!self.is_lent(container), "a container that is lent gets nothing new");
+        assert!(!self.is_evacuating(container), "a container that is evacuated gets nothing new");
         self.free -= 1;
         self.available -= u64::from(self.counts(container));
         self.groups[(container / GROUP) as usize].stale = true;
@@ -441,7 +441,7 @@ impl Space {
     /// Returns the next containers to reserve space for (first, count), if less than `ahead` free slots are available.
     pub(crate) fn to_reserve(&self, ahead: u64, at_once: u32) -> Option<(u32, u32)> {
         let left = self.containers.len() as u32 - self.reserved;
-        // What is kept for copies, or lent to write into, is given up only when there is nothing more to reserve.
+        // What is kept for copies, or taken for spill space, is given up only when there is nothing more to reserve.
         let scratch = || self.scratch.iter().map(|&container| u64::from(self.free_in(container))).sum::<u64>();
         let kept = || scratch() + self.workspace_slots();
         // Most of the time there is enough even if all of that is free.

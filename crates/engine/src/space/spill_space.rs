@@ -7,8 +7,8 @@
 use super::Space;
 
 impl Space {
-    /// Lends an empty container to write into; `None`: there is none.
-    pub(crate) fn lend_workspace(&mut self) -> Option<u32> {
+    /// Takes an empty container to write into; `None`: there is none.
+    pub(crate) fn take_spill_container(&mut self) -> Option<u32> {
         let container = self.empty_container()?;
         self.workspace.insert(container);
         self.close_to_others(container);
@@ -19,14 +19,14 @@ impl Space {
 
     /// Takes back a container of the workspace, which must be empty.
     pub(crate) fn end_workspace(&mut self, container: u32) {
-        let was_lent = self.workspace.remove(&container);
-        assert!(was_lent && self.is_empty(container), "nobody else has taken anything in it");
+        let was_taken = self.workspace.remove(&container);
+        assert!(was_taken && self.is_empty(container), "nobody else has taken anything in it");
         self.closed(container);
         self.empty += 1;
         self.workspace_is_called &= !self.workspace.is_empty();
     }
 
-    /// Calls the workspace in, since writes need it. Returns false if no container of it is lent.
+    /// Reclaims the spill space, since writes need it. Returns false if it has no container.
     pub(crate) fn call_workspace(&mut self) -> bool {
         self.workspace_is_called = !self.workspace.is_empty();
         self.workspace_is_called
@@ -37,7 +37,7 @@ impl Space {
         self.workspace_is_called
     }
 
-    /// Returns the number of empty containers that could be lent, those of the workspace included.
+    /// Returns the number of empty containers that it could take, those of the workspace included.
     pub(crate) fn lendable(&self) -> u32 {
         let is_out_of_reach = |&&container: &&u32| {
             container < self.reserved && self.is_empty(container) && !self.workspace.contains(&container)
@@ -61,15 +61,15 @@ mod tests {
     fn a_workspace_is_free_for_all_tables_and_comes_back_when_nothing_else_is_left() {
         let mut space = space();
         let (free, available) = (space.free(), space.available());
-        let lent = space.lend_workspace().unwrap();
+        let taken = space.take_spill_container().unwrap();
         assert_eq!((space.free(), space.available(), space.lendable()), (free, available, 1));
-        assert!(!space.may_claim(Slot(space.slots_of(lent).start)) && !space.is_workspace_called());
+        assert!(!space.may_claim(Slot(space.slots_of(taken).start)) && !space.is_workspace_called());
         let others: Vec<_> = core::iter::from_fn(|| allocate(&mut space)).collect();
         assert_eq!((others.len(), space.available()), (4, 4));
-        assert!(others.iter().all(|&slot| space.container_of(slot) != lent));
-        assert!(space.is_workspace_called() && space.lend_workspace().is_none());
-        space.end_workspace(lent);
+        assert!(others.iter().all(|&slot| space.container_of(slot) != taken));
+        assert!(space.is_workspace_called() && space.take_spill_container().is_none());
+        space.end_workspace(taken);
         assert!(!space.is_workspace_called());
-        assert_eq!(allocate(&mut space).map(|slot| space.container_of(slot)), Some(lent));
+        assert_eq!(allocate(&mut space).map(|slot| space.container_of(slot)), Some(taken));
     }
 }

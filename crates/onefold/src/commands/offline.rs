@@ -63,7 +63,7 @@ pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
         }
         let result = match request {
             Request::Status { settle: false } => look::report(path),
-            request => carry_out(path, request),
+            request => perform(path, request),
         };
         match result {
             // A server may have come since none was found.
@@ -90,11 +90,11 @@ pub fn status(target: &Target, settle: bool, recover: bool) -> anyhow::Result<Re
             return Ok(report);
         }
     }
-    carry_out(path, &wanted)
+    perform(path, &wanted)
 }
 
 /// Carries out a request on a pool that no server has.
-fn carry_out(path: &Path, request: &Request) -> anyhow::Result<Report> {
+fn perform(path: &Path, request: &Request) -> anyhow::Result<Report> {
     // Nobody sends to this mailbox: the sending end only keeps it open.
     let (mailbox, _sending) = control::mailbox()?;
     let mut reactor = open(path, mailbox)?;

@@ -193,7 +193,7 @@ where
         reactor.close(None)?;
         bail!("interrupted before anything was written");
     }
-    let result = carry_out(reactor, work, &address, sending);
+    let result = perform(reactor, work, &address, sending);
     drop(control);
     result
 }
@@ -211,7 +211,7 @@ fn fill(reactor: &mut Reactor) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-fn carry_out<T, Plan, Prepare, Job>(
+fn perform<T, Plan, Prepare, Job>(
     mut reactor: Reactor,
     work: Work<'_, Prepare, Job>,
     address: &Address,

@@ -32,7 +32,7 @@ pub struct DedupReport {
     pub scans: u64,
     /// Walks of all maps since the pool was opened.
     pub map_walks: u64,
-    /// Blocks of empty containers that it has lent to itself for what it has found.
+    /// Blocks of empty containers that it has taken for what it has found.
     #[serde(default)]
     pub workspace_blocks: u64,
     /// Blocks that it wrote to this workspace since the pool was opened.

@@ -241,7 +241,7 @@ const METRICS: &[Metric] = &[
     counter("onefold_dedup_map_walks_total", "Walks of all maps by the pass.", |report| one(report.dedup.map_walks)),
     gauge(
         "onefold_dedup_workspace_blocks",
-        "Blocks of empty containers that the pass has lent to itself for what it has found.",
+        "Blocks of empty containers that the pass has taken for what it has found.",
         |report| one(report.dedup.workspace_blocks),
     ),
     counter("onefold_dedup_workspace_written_blocks_total", "Blocks that the pass wrote there.", |report| {

@@ -315,7 +315,7 @@ impl Ring<'_> {
     /// Writes the record that `bytes` describe; its checksum and that of the one before come later. Gives the blocks it takes.
     fn record(&mut self, bytes: &mut Bytes<'_>, sequence: u64, superblock: &Superblock) -> u32 {
         let (shape, marks) = (bytes.u8(), bytes.u8());
-        let (carried, entries) = (u32::from(shape >> 6), usize::from(shape & 31));
+        let (inlined, entries) = (u32::from(shape >> 6), usize::from(shape & 31));
         let pages = (RECORD_HEADER + entries * RECORD_ENTRY).div_ceil(BLOCK);
         let watermark = match marks & 3 {
             0 => sequence.wrapping_sub(1),
@@ -327,7 +327,7 @@ impl Ring<'_> {
         let mut page = vec![0; pages * BLOCK];
         page[..4].copy_from_slice(b"OFJ1");
         page[4..6].copy_from_slice(&(pages as u16).to_le_bytes());
-        page[6..8].copy_from_slice(&(carried as u16).to_le_bytes());
+        page[6..8].copy_from_slice(&(inlined as u16).to_le_bytes());
         page[8..16].copy_from_slice(&sequence.to_le_bytes());
         page[16..24].copy_from_slice(&epoch.to_le_bytes());
         page[32..40].copy_from_slice(&watermark.to_le_bytes());
@@ -337,7 +337,7 @@ impl Ring<'_> {
             let entry = &mut page[RECORD_HEADER + entry * RECORD_ENTRY..][..RECORD_ENTRY];
             self.entry(bytes, pages as u32, entry);
         }
-        for block in 0..carried {
+        for block in 0..inlined {
             let at = self.place(pages as u32 + block);
             self.image[at..at + BLOCK].fill(block as u8 + 100);
         }
@@ -345,7 +345,7 @@ impl Ring<'_> {
             let at = self.place(number as u32);
             self.image[at..at + BLOCK].copy_from_slice(page);
         }
-        let blocks = pages as u32 + carried;
+        let blocks = pages as u32 + inlined;
         self.at = (self.at + blocks) % self.geometry.journal_blocks;
         blocks
     }
@@ -371,7 +371,7 @@ impl Ring<'_> {
             }
             _ => return,
         };
-        // A carried block is filled when all entries are known.
+        // An inlined block is filled when all entries are known.
         let content = if kind & 15 == 2 { &[block as u8 + 100; BLOCK][..] } else { &self.image[at..at + BLOCK] };
         if kind & 0x40 == 0 {
             entry[24..40].copy_from_slice(&digest(content).0);

@@ -77,7 +77,7 @@ pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::LostClears, swarm(10)),
     (Mutant::UnsyncedPages, crash(0)),
     (Mutant::UnsyncedSuperblock, swarm(10)),
-    (Mutant::ForgottenCarried, crash(10)),
+    (Mutant::ForgottenInlined, crash(10)),
     (Mutant::EarlyPages, swarm(10)),
     (Mutant::LostSubtree, swarm(10)),
     (Mutant::FreedWhileHeld, swarm(10)),
@@ -87,7 +87,7 @@ pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::LostFromBuffer, swarm(10)),
     (Mutant::StaleLog, swarm(10)),
     (Mutant::ReleasedTwice, swarm(10)),
-    (Mutant::CarriedRecord, faults(250)),
+    (Mutant::InlinedRecord, faults(250)),
     (Mutant::PublicSeed, swarm(100)),
     (Mutant::ForgottenWrite, faults(10)),
     (Mutant::SpaceCountedLow, swarm(10)),
@@ -96,7 +96,7 @@ pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::UnsyncedMove, crash(26)),
     (Mutant::BlindMove, swarm(100)),
     (Mutant::MoveIntoOpen, crash(24)),
-    (Mutant::MoveIntoLent, crash(24)),
+    (Mutant::MoveIntoEvacuating, crash(24)),
     (Mutant::EmptiedUnseen, swarm(10)),
     (Mutant::ForgottenReferrer, swarm(40)),
     (Mutant::BlindShare, swarm(10)),
@@ -300,7 +300,7 @@ pub fn repair_of_what_was_counted_low() -> Checked {
     if !plan.lost.is_empty() {
         return violated(format!("the repair loses {:?}", plan.lost));
     }
-    repair::carry_out(&mut disk, &plan);
+    repair::perform(&mut disk, &plan);
     let geometry = (config.parameters.geometry, None);
     let (model, now) = (run.model, run.world.now);
     let snapshot =

@@ -31,7 +31,7 @@ pub fn writes(disk: &Disk, repair: &Repair) -> Vec<(u64, Content)> {
 }
 
 /// Carries a repair out.
-pub fn carry_out(disk: &mut Disk, repair: &Repair) {
+pub fn perform(disk: &mut Disk, repair: &Repair) {
     for (block, content) in writes(disk, repair) {
         disk.put(block, content);
     }

@@ -151,7 +151,7 @@ pub fn scenario(number: u64) -> Scenario {
             config.limits = Limits { delta_entries: 40, index_entries: 4, ..config.limits };
             falling_behind()
         }),
-        32 => ("a pass with many ranges sweeps, and writes need the containers that it has lent to itself", {
+        32 => ("a pass with many ranges sweeps, and writes need the containers that it has taken", {
             config.volumes = vec![(64, Policy::Native), (112, Policy::Native)];
             config.parameters.geometry.containers = 21;
             config.limits = Limits { delta_entries: 12, map_buffer: 0, ..config.limits };

@@ -49,7 +49,7 @@ fn assert_reads_unwritten(bench: &mut Bench, failure: Failure) {
 #[test]
 fn after_a_failed_sync_no_flush_succeeds_though_later_syncs_would() {
     let mut bench = with_three_blocks();
-    // More blocks than a record carries: it is durable with a sync.
+    // More blocks than a record inlines: it is durable with a sync.
     bench.write(20, &[20, 21, 22, 23, 24, 25, 26, 27]);
     bench.world.fail(|io| io.op == IoOp::Sync);
     let token = bench.begin_write(3, &[8], true);
@@ -84,7 +84,7 @@ fn a_flushed_block_whose_slot_a_failed_sync_lost_is_read_from_the_journal() {
         (24..64).for_each(|block| bench.assert_holds(block, 100 + block as u32));
         bench.world.faults = Faults::new(seed);
         bench.world.faults.begin(&[Rule::nth(Class::SyncError, 0, true)]);
-        // More blocks than a record carries: they are durable with a sync.
+        // More blocks than a record inlines: they are durable with a sync.
         bench.write(8, &[20, 21, 22, 23, 24, 25, 26, 27]);
         bench.write(16, &[30]);
         let token = bench.begin_flush();
@@ -208,7 +208,7 @@ fn a_reservation_that_fails_but_for_want_of_space_is_a_write_that_failed() {
 #[test]
 fn a_failed_pool_closes_and_its_failure_is_the_answer() {
     let mut bench = with_three_blocks();
-    // More blocks than a record carries: it is durable with a sync.
+    // More blocks than a record inlines: it is durable with a sync.
     bench.write(20, &[20, 21, 22, 23, 24, 25, 26, 27]);
     bench.world.fail(|io| io.op == IoOp::Sync);
     let token = bench.begin_write(3, &[8], true);
@@ -292,7 +292,7 @@ fn a_superblock_that_is_older_than_a_record_is_not_used() {
     // A repair says so, and what it writes is newer than all records.
     let plan = sim::runs::repair::plan(&disk, &bench.config, true).expect("it can be repaired");
     assert!(plan.problems[0].contains("the newest superblock is lost"), "{:?}", plan.problems);
-    sim::runs::repair::carry_out(&mut disk, &plan);
+    sim::runs::repair::perform(&mut disk, &plan);
     assert!(decoded(&disk, geometry.superblock_block(0, newest + 1)).epoch > newest);
     let mut bench = Bench::on_disk(bench.config.clone(), disk, "after the repair");
     bench.volume = bench.world.engine.volumes().next().expect("one volume").id;

@@ -401,7 +401,7 @@ fn a_buffer_can_be_held_by_more_than_65535_blocks_at_once() {
 /// Lost: the record went out with the other block's bytes. After a crash its block failed the check, and with it this
 /// durable write and all after it were gone.
 #[test]
-fn a_buffer_that_a_record_carries_is_kept_until_the_record_is_written() {
+fn a_buffer_that_a_record_inlines_is_kept_until_the_record_is_written() {
     let mut config = Config::small(1);
     (config.limits.buffers, config.limits.write_buffers) = (20, 18);
     let mut bench = Bench::new(config, 64);
@@ -648,7 +648,7 @@ fn a_list_of_discards_that_got_shorter_is_short_after_opening_too() {
 /// Lost without the rule: blocks that had been read, and flushed, went on to contents that nobody had written there since.
 #[test]
 fn a_record_whose_blocks_come_true_after_the_seal_is_not_believed() {
-    // More than a record carries.
+    // More than a record inlines.
     let before: Vec<u32> = (10..26).collect();
     let after: Vec<u32> = (30..46).collect();
     let write = |bench: &mut Bench, first: u64, contents: &[u32]| {

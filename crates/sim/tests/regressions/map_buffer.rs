@@ -130,7 +130,7 @@ fn a_damaged_page_of_the_log_is_named_and_costs_what_was_in_it_at_most() {
             continue;
         }
         pages += 1;
-        repair::carry_out(&mut disk, &plan);
+        repair::perform(&mut disk, &plan);
         let mut bench = Bench::on_disk(config.clone(), disk, "repaired");
         bench.volume = bench.world.engine.volumes().next().unwrap().id;
         let kept = bench.world.engine.status().buffered_entries;

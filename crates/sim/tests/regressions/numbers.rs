@@ -22,7 +22,7 @@ fn every_number_of_a_command_is_refused_or_carried_out_and_kept() {
     let mut bench = Bench::new(Config::small(1), 64);
     bench.write(3, &[5]);
     let volume = bench.volume;
-    let mut carried_out = 0;
+    let mut performed = 0;
     for number in edges() {
         let change = PoolChange::default();
         let narrow = u32::try_from(number).unwrap_or(u32::MAX);
@@ -40,7 +40,7 @@ fn every_number_of_a_command_is_refused_or_carried_out_and_kept() {
         ];
         for command in changes.map(Command::SetPool).into_iter().chain(volumes) {
             let token = bench.begin_command(command);
-            carried_out += u32::from(bench.command_result(token).is_ok());
+            performed += u32::from(bench.command_result(token).is_ok());
         }
         // What cannot be grown to: the disk is not asked to be as large.
         if bench.geometry().grown(number).is_err() {
@@ -54,7 +54,7 @@ fn every_number_of_a_command_is_refused_or_carried_out_and_kept() {
         bench.crash(Cut::Lost).expect("it opens");
         assert_eq!((bench.world.engine.pool_memory(), bench.world.engine.replicas_budget()), kept);
     }
-    assert!(carried_out > 100, "{carried_out}");
+    assert!(performed > 100, "{performed}");
     bench.assert_holds(3, 5);
     bench.audit();
 }

@@ -56,7 +56,7 @@ fn a_failure_is_not_written_to_a_pool_that_another_has_taken_over() {
     let mut bench = owned();
     bench.world.take_over().unwrap();
     bench.world.fail(|io| io.op == IoOp::Sync);
-    // More blocks than a record carries: they are durable with a sync.
+    // More blocks than a record inlines: they are durable with a sync.
     bench.write(20, &[20, 21, 22, 23, 24, 25, 26, 27]);
     let token = bench.begin_write(3, &[8], true);
     assert_eq!(bench.wait(token), Err(Error::Io));

@@ -81,7 +81,7 @@ fn repaired(pool: &Pool, disk: &Disk, data: bool, what: &str) {
     let is_gone = plan.problems.iter().any(|problem| problem.contains("volumes are lost"));
     let lost = plan.lost.clone();
     let mut disk = disk.clone();
-    repair::carry_out(&mut disk, &plan);
+    repair::perform(&mut disk, &plan);
     let mut bench = Bench::on_disk(pool.config.clone(), disk, what);
     if is_gone {
         assert_eq!(bench.world.engine.volumes().count(), 0, "{what}");
@@ -241,7 +241,7 @@ fn a_volume_that_grows_after_a_repair_is_zero_where_it_grew() {
         if !is_in(&plan.lost, BLOCKS - 1) {
             continue;
         }
-        repair::carry_out(&mut disk, &plan);
+        repair::perform(&mut disk, &plan);
         let mut bench = Bench::on_disk(pool.config.clone(), disk, "grown");
         bench.volume = bench.world.engine.volumes().next().unwrap().id;
         let (volume, size) = (bench.volume, 3 * BLOCKS * geometry.block());
@@ -307,7 +307,7 @@ fn what_discards_cut_off_is_free_after_a_repair() {
     assert!(plan.actions.iter().any(|action| action.contains("discard list")), "{:?}", plan.actions);
     assert_eq!((plan.problems.len(), plan.lost.len()), (0, 0), "{:?}", plan.problems);
     let mut disk = pool.disk.clone();
-    repair::carry_out(&mut disk, &plan);
+    repair::perform(&mut disk, &plan);
     let bench = Bench::on_disk(pool.config.clone(), disk, "discards");
     assert_eq!(bench.world.engine.status().data_blocks_used, 1);
     repaired(&pool, &pool.disk, true, "discards");
@@ -355,7 +355,7 @@ fn a_volume_whose_deletion_only_the_journal_has_is_gone_after_a_repair() {
     let config = bench.config.clone();
     let plan = repair::plan(&disk, &config, true).unwrap();
     assert_eq!((plan.problems.len(), plan.lost.len()), (0, 0), "{:?}", plan.problems);
-    repair::carry_out(&mut disk, &plan);
+    repair::perform(&mut disk, &plan);
     let kept = bench.volume;
     let mut bench = Bench::on_disk(config, disk, "deleted");
     bench.volume = kept;
@@ -408,7 +408,7 @@ fn a_part_of_a_lost_block_cannot_be_changed() {
     };
     let (mut disk, plan) = (0..geometry.slots()).find_map(with_losses).expect("some slot is in use");
     let lost = plan.lost[0].first;
-    repair::carry_out(&mut disk, &plan);
+    repair::perform(&mut disk, &plan);
     let mut bench = Bench::on_disk(pool.config.clone(), disk, "lost");
     bench.volume = bench.world.engine.volumes().next().unwrap().id;
     let cell = lost * CELLS as u64;
@@ -548,7 +548,7 @@ fn the_blocks_of_a_damaged_page_are_those_that_cannot_be_read() {
         let found = flawed(&bench, &BTreeSet::new(), Flaw::Damaged);
         assert_eq!(found, unreadable(&mut bench), "page {block}");
         // After the repair the same blocks are lost.
-        repair::carry_out(&mut disk, &plan);
+        repair::perform(&mut disk, &plan);
         let bench = Bench::on_disk(pool.config.clone(), disk, "repaired");
         assert_eq!(found, flawed(&bench, &BTreeSet::new(), Flaw::Lost), "page {block}");
     }
@@ -574,7 +574,7 @@ fn a_repair_names_the_blocks_whose_last_changes_went_with_the_journal() {
         let mut disk = pristine.clone();
         disk.put(page, damaged(disk.read(page), geometry.block_size, 0));
         let plan = repair::plan(&disk, &bench.config, false).unwrap();
-        repair::carry_out(&mut disk, &plan);
+        repair::perform(&mut disk, &plan);
         let mut after = Bench::on_disk(bench.config.clone(), disk, "journal");
         after.volume = bench.volume;
         let mut unnamed = 0;

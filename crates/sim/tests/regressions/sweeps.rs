@@ -174,7 +174,7 @@ fn a_workspace_that_is_damaged_is_not_believed() {
     }
 }
 
-/// The scenario that is crashed everywhere has what it is about: sweeps that come to their end, and one whose workspace is called in.
+/// The scenario that is crashed everywhere has what it is about: sweeps that come to their end, and one whose spill space is reclaimed.
 #[test]
 fn the_scenario_of_sweeps_sweeps() {
     let Scenario { config, operations, .. } = scenario(32);

@@ -21,7 +21,7 @@ fn with_a_checkpoint() -> (Bench, u64) {
     // The last record that belongs to it gets to the disk.
     bench.pass(SECOND / 10);
     bench.world.hold_back(records(geometry));
-    // More than a record carries: so the next one is not written durably, and no sync of the checkpoint waits for it.
+    // More than a record inlines: so the next one is not written durably, and no sync of the checkpoint waits for it.
     for block in [24, 30] {
         let contents: Vec<u32> = (100 + block as u32..).take(6).collect();
         let token = bench.begin_write(block, &contents, false);

@@ -77,11 +77,11 @@ fn write_durably(bench: &mut Bench, block: u64) {
     bench.wait(token).expect("a durable write");
 }
 
-/// What the journal had carried once went to its slots 64 blocks at a time: with a flush after each write four times as many writes
+/// What the journal had inlined once went to its slots 64 blocks at a time: with a flush after each write four times as many writes
 /// beside those that a client waits for, and, in space that was reserved and never written, as many changes of the file's extents, which
 /// the next durable write had to wait for.
 #[test]
-fn what_the_journal_carried_goes_to_the_device_in_writes_of_256_blocks() {
+fn what_the_journal_inlined_goes_to_the_device_in_writes_of_256_blocks() {
     let (mut bench, lengths) = watched(4, 2048);
     (0..255).for_each(|block| write_durably(&mut bench, block));
     assert_eq!(lengths.borrow().len(), 0);
@@ -92,7 +92,7 @@ fn what_the_journal_carried_goes_to_the_device_in_writes_of_256_blocks() {
 /// What lies apart once went 64 writes at once, and the flushes that came meanwhile waited for all of them: one of a hundred took twice
 /// as long as with few at once.
 #[test]
-fn what_the_journal_carried_of_blocks_that_lie_apart_waits_for_7_others_at_most() {
+fn what_the_journal_inlined_of_blocks_that_lie_apart_waits_for_7_others_at_most() {
     let (mut bench, lengths) = watched_with_holes();
     (0..7).for_each(|block| write_durably(&mut bench, 2 * block));
     assert_eq!(lengths.borrow().len(), 0);

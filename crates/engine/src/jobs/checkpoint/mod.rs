@@ -16,7 +16,7 @@
 //! Index       the complete index on disk, if there is one (disk_index.rs)
 //! Buffer      brings the map buffer up to date
 //! Tables      containers, volumes, discard list, the log of the map buffer, and last the map of metadata blocks
-//! Drain       until pages, carried blocks and the records included are written and durable
+//! Drain       until pages, inlined blocks and the records included are written and durable
 //! Sync        pages durable
 //! Owner       the pool is still ours, so that its superblock may be written
 //! Superblock  to both places
@@ -162,8 +162,8 @@ pub(crate) struct Checkpoint {
     /// Metadata blocks that had been taken before its stage began.
     pub index_taken_before: u64,
     pub leaf_at: u64,
-    /// Number of slot writes of carried blocks that it has to wait for.
-    carried: usize,
+    /// Number of slot writes of inlined blocks that it has to wait for.
+    inlined: usize,
     /// Number of syncs that have to be finished.
     barrier: u64,
     /// Look at the owner before its superblock.
@@ -255,8 +255,8 @@ impl Pool {
 
     fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let records = checkpoint.upto.max(checkpoint.held_by);
-        let carried = checkpoint.carried > 0 && !self.mutant(Mutant::ForgottenCarried);
-        if self.metadata.pages.writes > 0 || carried || self.journal.durable < records {
+        let inlined = checkpoint.inlined > 0 && !self.mutant(Mutant::ForgottenInlined);
+        if self.metadata.pages.writes > 0 || inlined || self.journal.durable < records {
             return Progress::Wait;
         }
         checkpoint.grown = self.take_growth();
@@ -447,7 +447,7 @@ impl Engine {
         }
         self.pool.want_checkpoint = false;
         self.pool.failed_pages.clear();
-        self.pool.write_carried();
+        self.pool.write_inlined();
         core::mem::swap(&mut self.pool.delta, &mut self.pool.frozen);
         core::mem::swap(&mut self.pool.reservation.active, &mut self.pool.reservation.frozen);
         assert!(self.pool.delta.points.is_empty());
@@ -505,7 +505,7 @@ impl Engine {
             index_space: 0,
             index_taken_before: 0,
             leaf_at: 0,
-            carried: self.pool.carried_writes,
+            inlined: self.pool.inlined_writes,
             barrier: 0,
             look: Look::default(),
             grown: None,
@@ -655,12 +655,12 @@ impl Engine {
         }
     }
 
-    /// Notes that a batch of carried blocks is in its slots.
-    pub(crate) fn checkpoint_carried_written(&mut self, sequence: u64) {
+    /// Notes that a batch of inlined blocks is in its slots.
+    pub(crate) fn checkpoint_inlined_written(&mut self, sequence: u64) {
         if let Some(checkpoint) = &mut self.jobs.checkpoint
             && sequence <= checkpoint.upto
         {
-            checkpoint.carried -= 1;
+            checkpoint.inlined -= 1;
         }
     }
 

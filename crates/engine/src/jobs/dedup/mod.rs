@@ -88,7 +88,7 @@ pub struct DedupStatus {
     pub scans: u64,
     /// Walks of all maps since the pool was opened.
     pub map_walks: u64,
-    /// Blocks of empty containers that the pass has lent to itself for what it has found.
+    /// Blocks of empty containers that the pass has taken for what it has found.
     pub workspace_blocks: u64,
     /// Blocks that it wrote to the workspace since the pool was opened.
     pub workspace_written: u64,
@@ -646,7 +646,7 @@ impl Steps for Dedup {
         self.verify.holds_any() || self.workspace.is_on()
     }
 
-    /// Gives up the workspace if it is called in, and slots held for comparison if writes wait for space: the pass rests until then.
+    /// Gives up the workspace if it is reclaimed, and slots held for comparison if writes wait for space: the pass rests until then.
     fn advance(&mut self, work: &mut Work<'_>) {
         if work.pool.space.is_workspace_called() && self.workspace.is_on() {
             self.lose_workspace(work.pool);

@@ -1,7 +1,7 @@
 //! Spilled findings of a sweep: pages of its partitions, written one behind the other into empty containers, and read again a
 //! partition at a time (`partitions.rs`). First come those of digests. Slots that are one too many follow, divided by block.
 //!
-//! It owns the containers that are lent to it, the pages on their way there, and what has come back. What must hold:
+//! It owns the containers that it has taken, the pages on their way there, and what has come back. What must hold:
 //!
 //! - A container is given back when none of its own writes is on its way any more, whatever calls it in.
 //! - What does not come back as it was written is not believed: the workspace has failed, and the pass goes on without it.
@@ -111,7 +111,7 @@ impl Sweep {
     }
 }
 
-/// The workspace of a pass: the sweep under way, and the containers lent to it.
+/// The workspace of a pass: the sweep under way, and the containers taken for it.
 #[derive(Default)]
 pub(super) struct Workspace {
     sweep: Option<Sweep>,
@@ -160,7 +160,7 @@ impl Workspace {
         self.sweep.is_some()
     }
 
-    /// Returns true if there is no sweep, no container lent and no I/O in flight: a sweep may begin.
+    /// Returns true if there is no sweep, no container taken and no I/O in flight: a sweep may begin.
     pub fn is_free(&self) -> bool {
         self.sweep.is_none() && self.containers.is_empty() && self.in_flight == 0
     }
@@ -175,7 +175,7 @@ impl Workspace {
         self.is_stuck
     }
 
-    /// Returns the number of blocks in containers that are lent to it.
+    /// Returns the number of blocks in containers that it has taken.
     pub fn blocks(&self, pool: &Pool) -> u64 {
         self.containers.len() as u64 * u64::from(pool.metadata.geometry.slots_per_container)
     }
@@ -284,7 +284,7 @@ impl Workspace {
         {
             let first = sweep.next;
             if first as usize == self.containers.len() * per_container as usize {
-                let Some(container) = pool.space.lend_workspace() else {
+                let Some(container) = pool.space.take_spill_container() else {
                     sweep.has_failed = true;
                     return;
                 };

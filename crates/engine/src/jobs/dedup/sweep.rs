@@ -11,7 +11,7 @@
 //! What the workspace says of a slot is as of the gathering. That is as good as what the summaries say, since whatever is shared is looked up
 //! in that step. But it does not see what is moved meanwhile: then there is work for another pass.
 //!
-//! Where the workspace is called in, or does not come back as it was written, the pass goes on with the first range of which something has not
+//! Where the spill space is reclaimed, or does not come back as it was written, the pass goes on with the first range of which something has not
 //! been shared: with another sweep, a few times, and else from the summaries.
 
 use super::partitions::{Partitions, Record, Stored};
@@ -181,7 +181,7 @@ impl Dedup {
         (pool.metadata.geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
     }
 
-    /// Gives up the workspace, which is called in or has failed: the pass goes on without it.
+    /// Gives up the workspace, which is reclaimed or has failed: the pass goes on without it.
     pub(super) fn lose_workspace(&mut self, pool: &mut Pool) {
         self.workspace.give_up(pool);
         self.sweeps.lost += 1;

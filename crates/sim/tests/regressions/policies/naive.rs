@@ -98,7 +98,7 @@ impl Naive {
             .collect();
         let found: Vec<Found> =
             (found.iter().zip(&repeats)).map(|(&found, repeats)| repeats.map_or(found, Found::Again)).collect();
-        self.carry_out(first, contents, &found, &shares);
+        self.perform(first, contents, &found, &shares);
     }
 
     fn find(&self, first: u64, contents: &[u32], at: usize) -> Found {
@@ -137,7 +137,7 @@ impl Naive {
         }
     }
 
-    fn carry_out(&mut self, first: u64, contents: &[u32], found: &[Found], shares: &[bool]) {
+    fn perform(&mut self, first: u64, contents: &[u32], found: &[Found], shares: &[bool]) {
         let written_before = self.counts.written;
         let blocks_before = self.counts.blocks;
         let before: Vec<Option<usize>> =
