@@ -54,7 +54,7 @@ class Writer(threading.Thread):
                 self.failure = error
 
     def stop(self):
-        """Ends it after the request that is under way."""
+        """Ends it after the request that is in progress."""
         self.stopped = True
         self.join()
         if self.failure is not None:

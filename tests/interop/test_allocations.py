@@ -53,13 +53,13 @@ class Allocations(unittest.TestCase):
 
     def requests(self, number, begin):
         """So many of them, DEPTH at a time; `begin` sends one and says its cookie."""
-        under_way = set()
-        while number or under_way:
-            while number and len(under_way) < DEPTH:
-                under_way.add(begin())
+        in_flight = set()
+        while number or in_flight:
+            while number and len(in_flight) < DEPTH:
+                in_flight.add(begin())
                 number -= 1
             self.client.poll(-1)
-            under_way -= {cookie for cookie in under_way if self.client.aio_command_completed(cookie)}
+            in_flight -= {cookie for cookie in in_flight if self.client.aio_command_completed(cookie)}
 
     def write(self, length, first, end):
         """Writes something new somewhere: bytes from anywhere in a few MiB, and a number."""

@@ -33,7 +33,7 @@ class Operator(threading.Thread):
         super().__init__(daemon=True)
         self.pool, self.capacity, self.chance = pool, capacity, random.Random(seed)
         self.volumes = dict(volumes)
-        # The command under way: what it makes of a volume, or of the pool.
+        # The command in progress: what it makes of a volume, or of the pool.
         self.pending = None
         self.stopped = False
         self.commands = 0

@@ -65,7 +65,7 @@ class Restart(unittest.TestCase):
         for _ in range(TIMES):
             for _ in range(100):
                 self.write(flags)
-            # Some are under way when the server ends.
+            # Some are in progress when the server ends.
             pending = []
             for _ in range(8):
                 at = self.random.randrange(SIZE // BLOCK)
@@ -86,7 +86,7 @@ class Restart(unittest.TestCase):
         onefold("check", self.pool)
 
     def test_a_server_that_stops_loses_nothing_that_was_answered(self):
-        """As at an upgrade: a stop makes everything durable, also what no client has flushed. What was under way when the stop began once got
+        """As at an upgrade: a stop makes everything durable, also what no client has flushed. What was in progress when the stop began once got
         ESHUTDOWN, which QEMU gave to its guest as an error."""
         self.goes_on_while(lambda server: self.assertEqual(server.stop(), 0), 0)
 

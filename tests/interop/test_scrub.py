@@ -87,7 +87,7 @@ class Scrub(unittest.TestCase):
             for refused in ("--pause", "--stop"):
                 done = onefold("scrub", pool.path, refused, check=False)
                 self.assertEqual(done.returncode, 1)
-                self.assertIn("no scrub is under way", done.stderr)
+                self.assertIn("no scrub is in progress", done.stderr)
             pool.check()
             pool.serve("--memory", "64M", create=False)
             client = connect(pool)

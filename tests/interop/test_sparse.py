@@ -111,16 +111,16 @@ class SparseVolume(unittest.TestCase):
             before = pool.status()
             client, data = nbd.NBD(), os.urandom(256 << 10)
             client.connect_uri(pool.uri("clones"))
-            content, under_way = nbd.Buffer.from_bytearray(bytearray(data)), collections.deque()
+            content, in_flight = nbd.Buffer.from_bytearray(bytearray(data)), collections.deque()
             for number in range(before["metadata_bytes"] // BLOCK + 500):
-                under_way.append(client.aio_pwrite(content, number << 21))
-                while len(under_way) >= 32:
+                in_flight.append(client.aio_pwrite(content, number << 21))
+                while len(in_flight) >= 32:
                     client.poll(-1)
-                    while under_way and client.aio_command_completed(under_way[0]):
-                        under_way.popleft()
+                    while in_flight and client.aio_command_completed(in_flight[0]):
+                        in_flight.popleft()
             while client.aio_in_flight() > 0:
                 client.poll(-1)
-            for cookie in under_way:
+            for cookie in in_flight:
                 client.aio_command_completed(cookie)
             client.flush()
             after = pool.settled()

@@ -253,7 +253,7 @@ class Encrypted(unittest.TestCase):
         run("nbdinfo", self.uri())
 
     def test_a_client_with_tls_connects_again_and_sees_a_new_size(self):
-        """Reads are under way when the volume gets another size: each is answered, or its connection ended."""
+        """Reads are in progress when the volume gets another size: each is answered, or its connection ended."""
         pool = self.serve("--tls", "require")
 
         def connect():

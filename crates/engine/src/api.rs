@@ -292,7 +292,7 @@ pub enum Command<'a> {
     Settle,
     /// Finish what is in flight, checkpoint, mark the pool as cleanly closed. Nothing is served afterwards.
     Close,
-    /// Close without the checkpoint, or end a close that is under way without it: what was answered is made durable in the
+    /// Close without the checkpoint, or end a close that is in progress without it: what was answered is made durable in the
     /// journal, and that is all. Writes that wait for space are refused. A close that was waiting is answered, too.
     CloseEarly,
 }
@@ -311,7 +311,7 @@ pub enum DedupCommand {
 /// Command to the run of a plan of relocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RelocateCommand<'a> {
-    /// Slots in the order in which they shall lie: the first of each row, and how many. While a run is under way or rests, there is no
+    /// Slots in the order in which they shall lie: the first of each row, and how many. While a run is in progress or rests, there is no
     /// other plan.
     Plan {
         /// True for a new plan, false for more of the last one.
@@ -431,9 +431,9 @@ pub enum ControlError {
     TooManyVolumes,
     /// There is no such volume (any more).
     NoVolume,
-    /// No scrub is under way.
+    /// No scrub is in progress.
     NoScrub,
-    /// No pass that finds duplicates is under way.
+    /// No pass that finds duplicates is in progress.
     NoDedup,
     /// There is no plan, or no run of one.
     NoPlan,

@@ -55,7 +55,7 @@ enum Stage {
     OptionData { option: u32, data_bytes: usize },
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     stage: Stage,

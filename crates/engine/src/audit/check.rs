@@ -1,5 +1,5 @@
 //! Whole-state accounting: everything that can be counted in two ways is, and must agree. (Invariants 2, 3 and 5 of the
-//! design; docs/disk-format.md lists them.) Needs an engine at rest: no request, no I/O, no checkpoint under way.
+//! design; docs/disk-format.md lists them.) Needs an engine at rest: no request, no I/O, no checkpoint in progress.
 
 use crate::metadata::page_cache::ReadMetadata;
 use alloc::collections::BTreeSet;
@@ -23,7 +23,7 @@ use crate::pool::disk_index::NO_VOLUME;
 use crate::recovery::table_name;
 use crate::space::SlotState;
 
-/// An audit under way.
+/// An audit in progress.
 pub(super) struct Audit<'a> {
     engine: &'a Engine,
     read: &'a mut ReadMetadata<'a>,
@@ -281,7 +281,7 @@ impl<'a> Audit<'a> {
             return;
         }
         let busy = [
-            (engine.jobs.checkpoint.is_some(), "a checkpoint is under way"),
+            (engine.jobs.checkpoint.is_some(), "a checkpoint is in progress"),
             (!engine.pool.frozen.is_empty(), "changes are being merged"),
             (engine.requests.active() > 0, "requests are not answered"),
             (engine.pool.metadata.io.in_flight() > 0, "I/O is in flight"),

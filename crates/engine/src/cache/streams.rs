@@ -2,7 +2,7 @@
 //!
 //! Each read is held against the few places where streams go on, which is all that a read elsewhere pays. Where it goes on with none of
 //! them a new stream begins with it, in place of another that is not sequential; those are gone through in turn. Requests of one reader that
-//! are under way together may come in any order: a request goes on with a stream as long as it begins near its end, on either side.
+//! are in progress together may come in any order: a request goes on with a stream as long as it begins near its end, on either side.
 //!
 //! A stream whose requests go on for a while is sequential, and gets a window: what is ahead of it within the window is to be read. When a
 //! large read's worth of that is used up, the window is opened again, twice as wide.
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_keeps_many_requests_under_way_is_one_stream_in_whatever_order_they_come() {
+    fn a_reader_that_keeps_many_requests_in_flight_is_one_stream_in_whatever_order_they_come() {
         for blocks in [1, 4, 32] {
             let mut streams = Streams::new();
             for first in (0..64).step_by(8) {

@@ -150,7 +150,7 @@ impl Engine {
         None
     }
 
-    /// Gives up the checkpoint under way: none will end any more, and requests and commands that wait for one are refused.
+    /// Gives up the checkpoint in progress: none will end any more, and requests and commands that wait for one are refused.
     fn give_up_checkpoint(&mut self) {
         self.pool.closes_early = true;
         self.jobs.stop_filling_index();

@@ -80,19 +80,19 @@ pub struct Status {
     pub memory_bytes: u64,
     /// Checkpoints finished since the pool was opened.
     pub checkpoints: u64,
-    /// True if a checkpoint is under way; it may be resting.
-    pub checkpoint_under_way: bool,
+    /// True if a checkpoint is in progress; it may be resting.
+    pub checkpoint_in_progress: bool,
     /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub.
     pub damaged_blocks_found: u64,
     /// Damaged blocks, pages and superblock copies of these that have been repaired.
     pub repaired_blocks: u64,
     /// Damaged places that still are: what the last finished scrub left, and what was found and not repaired since.
     pub damages_left: u64,
-    /// The scrub that is under way, or the last one.
+    /// The scrub that is in progress, or the last one.
     pub scrub: ScrubStatus,
-    /// The pass that finds all duplicates, under way or the last one.
+    /// The pass that finds all duplicates, in progress or the last one.
     pub dedup: DedupStatus,
-    /// The run of a plan, under way or the last one.
+    /// The run of a plan, in progress or the last one.
     pub relocate: RelocateStatus,
     /// The flash in front of the store, if there is one.
     pub flash: Option<FlashStatus>,
@@ -127,7 +127,7 @@ impl Engine {
         (self.pool.held_by(volume) <= 2 * blocks).then_some(shared)
     }
 
-    /// Returns whether a census is under way, or will begin though nothing more changes.
+    /// Returns whether a census is in progress, or will begin though nothing more changes.
     pub fn census_is_due(&self) -> bool {
         self.jobs.census().is_due()
     }
@@ -178,7 +178,7 @@ impl Engine {
             buffered_entries: self.pool.buffer.len() as u64,
             memory_bytes: self.memory(),
             checkpoints: self.pool.checkpoints_done,
-            checkpoint_under_way: self.jobs.checkpoint.is_some(),
+            checkpoint_in_progress: self.jobs.checkpoint.is_some(),
             damaged_blocks_found: self.repairs.damages().found,
             repaired_blocks: self.repairs.damages().repaired,
             damages_left: self.repairs.damages().left,

@@ -6,7 +6,7 @@
 //! a flush waits for. Where clients flush after the same number of changes again and again, such a group is closed before
 //! they do. A sync covers what was seen complete when it was submitted (rule 1).
 //!
-//! Where a sync fails, the store may have lost all that had not reached the medium, and tells only one of those that were under way
+//! Where a sync fails, the store may have lost all that had not reached the medium, and tells only one of those that were in progress
 //! of it: the next fsync of a file succeeds again. So a sync and a durable write that overlap are believed together, when both have
 //! ended well, and neither after a failure.
 
@@ -101,7 +101,7 @@ impl Engine {
             return;
         }
         self.pool.syncs.ended = false;
-        let covers = self.pool.syncs.covers.take().expect("a sync that has ended was under way");
+        let covers = self.pool.syncs.covers.take().expect("a sync that has ended was in progress");
         if self.pool.read_only {
             return;
         }
@@ -428,7 +428,7 @@ impl Engine {
             || self.pool.has_discards()
             || self.disk_index_is_due()
             || !self.blocked.is_empty()
-            || self.pool.under_way.is_some()
+            || self.pool.in_progress.is_some()
             || self.pool.metadata_full
             || self.pool.host_full;
         let open = self.pool.phase != Phase::Closed;

@@ -186,7 +186,7 @@ impl Engine {
         }
     }
 
-    /// Returns true if nothing is under way that a pool which is being closed could wait for: only space.
+    /// Returns true if nothing is in progress that a pool which is being closed could wait for: only space.
     fn only_lacks_space(&self) -> bool {
         self.enospc.refuses && self.pool.metadata.io.in_flight() == self.enospc.kept.len()
     }

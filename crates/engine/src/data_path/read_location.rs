@@ -113,7 +113,7 @@ impl Engine {
         copies.min_by_key(|&(_, at)| self.pool.slot_offset(at).abs_diff(head))
     }
 
-    /// Returns true if a read may go to a replica: it is on the device, and no write, read or repair of it is under way.
+    /// Returns true if a read may go to a replica: it is on the device, and no write, read or repair of it is in progress.
     fn is_at_rest(&self, at: Slot) -> bool {
         !self.pool.dirty.contains_key(&at) && !self.pool.replicas.holds(at) && !self.repairs.is_repairing(at)
     }

@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// Ends a request with an error, as soon as nothing is under way for it.
+    /// Ends a request with an error, as soon as nothing is in progress for it.
     pub(crate) fn fail_when_quiet(&mut self, id: RequestId, error: Error) {
         let request = self.requests.get_mut(id);
         request.error = Some(error);

@@ -1,7 +1,7 @@
 //! The places of the flash: what lies in each, for certain, and what the log on flash says of it.
 //!
 //! Which container shall have which place the admission decides. Here is what has come of that: a place can be read only while it is filled,
-//! and it is written only when nothing can lead to what it held: no read that is under way, and no log that a crash leaves.
+//! and it is written only when nothing can lead to what it held: no read that is in progress, and no log that a crash leaves.
 //!
 //! ```text
 //! Free     nothing is here, and no log says otherwise
@@ -24,7 +24,7 @@ enum PlaceState {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     container: u32,
-    /// Reads under way.
+    /// Reads in progress.
     reads: u32,
     generation: u16,
     state: PlaceState,
@@ -57,7 +57,7 @@ impl Places {
         (place.state == PlaceState::Filled).then_some(place.container)
     }
 
-    /// Returns true if a place may be written: it is free, and no read of it is under way.
+    /// Returns true if a place may be written: it is free, and no read of it is in progress.
     pub(crate) fn is_free(&self, place: u32) -> bool {
         let place = &self.places[place as usize];
         place.state == PlaceState::Free && place.reads == 0

@@ -238,9 +238,9 @@ pub struct Superblock {
     pub device: DeviceKind,
     /// Times at which a plan of relocation is made and run without a command.
     pub relocate: Schedule,
-    /// The scrub that is under way, or the last one.
+    /// The scrub that is in progress, or the last one.
     pub scrub: ScrubRecord,
-    /// The pass that finds all duplicates, under way or the last one.
+    /// The pass that finds all duplicates, in progress or the last one.
     pub dedup: DedupRecord,
     /// The complete index on disk.
     pub disk_index: DiskIndexRecord,

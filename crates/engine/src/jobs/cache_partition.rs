@@ -63,7 +63,7 @@ pub struct CacheStatus {
     pub index_bytes: u64,
     /// Number of entries that the index has space for.
     pub index_entries: u64,
-    /// Bytes of the buffers of the read cache (and of reads under way).
+    /// Bytes of the buffers of the read cache (and of reads in flight).
     pub read_bytes: u64,
     /// Thousandths of the shared bytes that are to be the index: where the boundary is, or is moving to.
     pub index_share: u32,
@@ -379,7 +379,7 @@ impl CachePartition {
         self.work_left = pool.index.chunks() != goal;
     }
 
-    /// Returns true if N buffers beside those for what comes in leave enough that no answer under way holds: a client that is slow to take its
+    /// Returns true if N buffers beside those for what comes in leave enough that no answer in progress holds: a client that is slow to take its
     /// answers must not leave the others without.
     fn can_have(&self, pool: &Pool, reads: u32) -> bool {
         let fewer = (pool.buffers.count() - pool.limits.write_buffers).saturating_sub(reads);

@@ -95,13 +95,13 @@ impl CacheWarmup {
 }
 
 impl Steps for CacheWarmup {
-    fn is_under_way(&self) -> bool {
+    fn is_in_progress(&self) -> bool {
         !(self.blocks.is_empty() && self.leaves.is_empty())
     }
 
     #[inline]
     fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
-        self.is_under_way()
+        self.is_in_progress()
             && pool.phase == Phase::Serving
             && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
             && !self.is_held_back

@@ -77,15 +77,15 @@ struct VolumeCount {
     blocks: u64,
 }
 
-/// The results, and the census under way.
+/// The results, and the census in progress.
 pub(crate) struct Census {
-    /// Time at which the next census begins; 0 while one is under way, the greatest number if nothing has changed.
+    /// Time at which the next census begins; 0 while one is in progress, the greatest number if nothing has changed.
     due: Nanos,
     /// Number of unmerged mappings with which a checkpoint is asked for.
     merge_from: usize,
     /// Results, in the order of volumes.
     counted: Vec<VolumeCount>,
-    under_way: Option<Box<CensusInProgress>>,
+    in_progress: Option<Box<CensusInProgress>>,
     /// Page that it waits for.
     waiting: Option<PageKey>,
     /// The pool's count of changed references when the last census began.
@@ -99,7 +99,7 @@ pub(crate) struct Census {
     random: Option<Random>,
 }
 
-/// A census under way.
+/// A census in progress.
 struct CensusInProgress {
     began: Nanos,
     seen: u64,
@@ -210,7 +210,7 @@ impl Census {
             due: Nanos::MAX,
             merge_from: usize::MAX,
             counted: Vec::new(),
-            under_way: None,
+            in_progress: None,
             waiting: None,
             seen: 0,
             ended: 0,
@@ -231,20 +231,20 @@ impl Census {
         self.counted.binary_search_by_key(&volume, |counted| counted.volume)
     }
 
-    /// Returns true if a census is under way, or will be without any more change.
+    /// Returns true if a census is in progress, or will be without any more change.
     pub(crate) fn is_due(&self) -> bool {
         self.due < Nanos::MAX
     }
 
     /// Returns the bytes of memory that results and lists take.
     pub(crate) fn memory(&self) -> u64 {
-        let under_way = self.under_way.as_ref().map_or(0, |under_way| {
-            let counting = under_way.volume.as_ref().map_or(0, |counting| {
+        let in_progress = self.in_progress.as_ref().map_or(0, |in_progress| {
+            let counting = in_progress.volume.as_ref().map_or(0, |counting| {
                 list_bytes(&counting.frame) + list_bytes(&counting.below) + list_bytes(&counting.slots)
             });
-            size_of::<CensusInProgress>() as u64 + list_bytes(&under_way.volumes) + counting
+            size_of::<CensusInProgress>() as u64 + list_bytes(&in_progress.volumes) + counting
         });
-        list_bytes(&self.counted) + under_way
+        list_bytes(&self.counted) + in_progress
     }
 
     /// Starts the time, after opening, at whose end all volumes are counted.
@@ -255,7 +255,7 @@ impl Census {
 
     /// Decides when the next census begins: the pool was opened, a checkpoint has merged changes, or a census has ended.
     pub(crate) fn review(&mut self, pool: &Pool) {
-        if self.under_way.is_some() {
+        if self.in_progress.is_some() {
             return;
         }
         let mapped: u64 = pool.volumes.iter().map(|volume| volume.logical_blocks_used).sum();
@@ -273,9 +273,9 @@ impl Census {
         };
     }
 
-    /// Stops the census under way; no other one is due.
+    /// Stops the census in progress; no other one is due.
     fn stop(&mut self) {
-        self.under_way = None;
+        self.in_progress = None;
         (self.due, self.merge_from) = (Nanos::MAX, usize::MAX);
     }
 
@@ -286,15 +286,15 @@ impl Census {
         let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
         let (began, seen) = (pool.now, pool.changed_references());
         self.random.get_or_insert(Random(pool.metadata.page_seed));
-        self.under_way = Some(Box::new(CensusInProgress { began, seen, volumes, leaves, volume: None }));
+        self.in_progress = Some(Box::new(CensusInProgress { began, seen, volumes, leaves, volume: None }));
         self.due = 0;
     }
 
     fn end(&mut self, pool: &Pool) {
-        let Some(under_way) = self.under_way.take() else { return };
-        self.seen = under_way.seen;
+        let Some(in_progress) = self.in_progress.take() else { return };
+        self.seen = in_progress.seen;
         self.ended = pool.now;
-        self.rest = REST.max((pool.now - under_way.began).saturating_mul(REST_FACTOR));
+        self.rest = REST.max((pool.now - in_progress.began).saturating_mul(REST_FACTOR));
         self.review(pool);
     }
 
@@ -307,11 +307,11 @@ impl Census {
 
     /// Advances the census by one part of the work; returns false at its end.
     fn advance_census(&mut self, pool: &mut Pool) -> Result<bool, Missing> {
-        let Census { under_way: Some(under_way), random: Some(random), .. } = self else { return Ok(false) };
-        let leaves = under_way.leaves;
-        let Some(counting) = &mut under_way.volume else {
-            let Some(next) = under_way.volumes.pop() else { return Ok(false) };
-            under_way.volume = pool.volume_index(next).map(|at| Counting::new(pool, at));
+        let Census { in_progress: Some(in_progress), random: Some(random), .. } = self else { return Ok(false) };
+        let leaves = in_progress.leaves;
+        let Some(counting) = &mut in_progress.volume else {
+            let Some(next) = in_progress.volumes.pop() else { return Ok(false) };
+            in_progress.volume = pool.volume_index(next).map(|at| Counting::new(pool, at));
             return Ok(true);
         };
         let done = match pool.volume_index(counting.id) {
@@ -320,7 +320,7 @@ impl Census {
         };
         if done {
             let (id, sums, is_whole) = (counting.id, counting.sums, counting.is_whole);
-            under_way.volume = None;
+            in_progress.volume = None;
             if let Some(at) = pool.volume_index(id) {
                 let (ppm, error_ppm) = sums.estimate(is_whole);
                 let shared = (is_whole || sums.leaves > 0).then_some(Shared { ppm, error_ppm, at: pool.now });
@@ -332,7 +332,7 @@ impl Census {
 
     /// Loads a missing page, and counts it for the volume: beyond [`PAGES`] no more leaves are drawn.
     fn load(&mut self, pool: &mut Pool, missing: Missing) {
-        if let Some(counting) = self.under_way.as_mut().and_then(|under_way| under_way.volume.as_mut()) {
+        if let Some(counting) = self.in_progress.as_mut().and_then(|in_progress| in_progress.volume.as_mut()) {
             counting.pages += 1;
         }
         self.waiting = Some(missing.key);
@@ -476,8 +476,8 @@ impl Counting {
 }
 
 impl Steps for Census {
-    fn is_under_way(&self) -> bool {
-        self.under_way.is_some()
+    fn is_in_progress(&self) -> bool {
+        self.in_progress.is_some()
     }
 
     #[inline(always)]
@@ -515,7 +515,7 @@ impl Steps for Census {
             }
             return;
         }
-        if self.under_way.is_none() {
+        if self.in_progress.is_none() {
             self.begin(pool);
         }
         if self.is_stuck(pool) {

@@ -63,16 +63,16 @@ struct ContainerCopy {
     done: u32,
     /// True if all of it is there, durably.
     is_complete: bool,
-    /// Digests that the blocks of the part under way must have, if they are in use.
+    /// Digests that the blocks of the part in progress must have, if they are in use.
     proofs: Vec<Option<Digest>>,
-    /// Buffers of the part under way.
+    /// Buffers of the part in progress.
     buffers: Vec<BufferId>,
 }
 
 /// The job that copies containers to flash.
 pub(crate) struct FlashCopies {
     at: CopyStage,
-    /// True while an I/O of its own is under way.
+    /// True while an I/O of its own is in progress.
     waits: bool,
     is_stuck: bool,
     /// Half of the log in force.
@@ -125,12 +125,12 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Returns true if nothing is under way of a flash that was there before.
+    /// Returns true if nothing is in progress of a flash that was there before.
     pub(crate) fn flash_is_at_rest(&self) -> bool {
         self.flash.at == CopyStage::Off && !self.flash.waits
     }
 
-    /// Stops the use of the flash. I/O under way comes to its end first.
+    /// Stops the use of the flash. I/O in progress comes to its end first.
     pub(crate) fn take_flash_away(&mut self, pool: &mut Pool) {
         if !self.flash.waits {
             self.flash.stop(pool);
@@ -152,7 +152,7 @@ impl FlashCopies {
             CopyStage::Rewrite(0) if pool.another_flash_is_believed() => {
                 // Its log may be on this very device. The checkpoint moves the engine on.
                 self.is_stuck = true;
-                let asks = !pool.want_checkpoint && pool.under_way.is_none();
+                let asks = !pool.want_checkpoint && pool.in_progress.is_none();
                 pool.want_checkpoint |= asks;
                 pool.needs_pump |= asks;
             }
@@ -317,7 +317,7 @@ impl FlashCopies {
 
     // ---- copies ----
 
-    /// Chooses the next thing to do, when nothing is under way.
+    /// Chooses the next thing to do, when nothing is in progress.
     fn choose(&mut self, pool: &mut Pool) {
         pool.follow_changed_containers();
         if self.copy.as_ref().is_some_and(|copy| copy.is_complete) && !self.is_still_so(pool) {
@@ -451,7 +451,7 @@ impl FlashCopies {
         pool.needs_pump = true;
     }
 
-    /// Returns true if there is anything to do when nothing is under way.
+    /// Returns true if there is anything to do when nothing is in progress.
     fn has_work(&self, pool: &Pool) -> bool {
         let Some(flash) = pool.flash() else { return false };
         let copy = match &self.copy {
@@ -476,7 +476,7 @@ impl Pool {
 }
 
 impl Steps for FlashCopies {
-    fn is_under_way(&self) -> bool {
+    fn is_in_progress(&self) -> bool {
         self.at != CopyStage::Off
     }
 

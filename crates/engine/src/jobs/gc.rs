@@ -136,7 +136,7 @@ impl Gc {
             empty_containers: pool.space.empty_containers().into(),
             emptied_containers: self.emptied,
             moved_blocks: self.mover.moved(),
-            is_due: self.mover.is_under_way() || self.is_due(pool),
+            is_due: self.mover.is_in_progress() || self.is_due(pool),
         }
     }
 
@@ -161,26 +161,26 @@ impl Gc {
 }
 
 impl Steps for Gc {
-    fn is_under_way(&self) -> bool {
-        self.mover.is_under_way()
+    fn is_in_progress(&self) -> bool {
+        self.mover.is_in_progress()
     }
 
     #[inline]
     fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
         self.is_due(pool)
-            && !self.mover.is_under_way()
+            && !self.mover.is_in_progress()
             && pool.regions().scattered() == 0
             && pool.checkpoints_done >= self.begins
     }
 
     #[inline]
     fn can_advance(&self) -> bool {
-        self.mover.is_under_way() || self.is_evacuating_any()
+        self.mover.is_in_progress() || self.is_evacuating_any()
     }
 
     /// Moves a batch on to its end, even if the pool is no longer idle. Where no more may be moved, ends all evacuations.
     fn advance(&mut self, work: &mut Work<'_>) {
-        if self.mover.is_under_way() {
+        if self.mover.is_in_progress() {
             self.mover.go_on(work.pool, &work.facts);
         } else if !self.is_due(work.pool) {
             self.stop(work.pool);

@@ -153,7 +153,7 @@ impl IndexPrefetch {
     /// Goes through the pages that are there, and loads others. Not during a checkpoint: what the summaries and the space map say is of one merge
     /// then.
     pub(crate) fn step(&mut self, pool: &mut Pool) {
-        if self.wanted.is_empty() || pool.under_way.is_some() || pool.phase != Phase::Serving {
+        if self.wanted.is_empty() || pool.in_progress.is_some() || pool.phase != Phase::Serving {
             return;
         }
         let is_loading = |wanted: &&WantedLeaf| wanted.page.is_some_and(|page| pool.metadata.pages.is_loading(page));

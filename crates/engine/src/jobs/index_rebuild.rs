@@ -18,7 +18,7 @@ const BUDGET: u32 = 8;
 /// The job's progress.
 #[derive(Default, Debug)]
 pub(crate) struct IndexRebuild {
-    is_under_way: bool,
+    is_in_progress: bool,
     /// True if the pool was just opened, and held something: writes may miss what it knows.
     misses: bool,
     leaf: u64,
@@ -34,7 +34,7 @@ pub(crate) struct IndexRebuild {
 impl IndexRebuild {
     /// Begins anew, from N leaves of summaries.
     pub(crate) fn begin(&mut self, leaves: u64) {
-        *self = IndexRebuild { is_under_way: true, leaves, ..IndexRebuild::default() };
+        *self = IndexRebuild { is_in_progress: true, leaves, ..IndexRebuild::default() };
     }
 
     /// Begins for a pool that was just opened; `misses`: it holds something.
@@ -48,9 +48,9 @@ impl IndexRebuild {
         self.misses
     }
 
-    /// Returns the part that is done, in millionths; `None` if it is not under way.
+    /// Returns the part that is done, in millionths; `None` if it is not in progress.
     pub(crate) fn done_ppm(&self) -> Option<u32> {
-        self.is_under_way.then(|| (self.leaf.min(self.leaves) * 1_000_000 / self.leaves.max(1)) as u32)
+        self.is_in_progress.then(|| (self.leaf.min(self.leaves) * 1_000_000 / self.leaves.max(1)) as u32)
     }
 
     /// Ends the rebuild without the rest.
@@ -86,12 +86,12 @@ impl IndexRebuild {
 }
 
 impl Steps for IndexRebuild {
-    fn is_under_way(&self) -> bool {
-        self.is_under_way
+    fn is_in_progress(&self) -> bool {
+        self.is_in_progress
     }
 
     fn can_step(&self, _: &Pool, _: &Facts) -> bool {
-        self.is_under_way
+        self.is_in_progress
     }
 
     fn can_advance(&self) -> bool {

@@ -133,7 +133,7 @@ const RULES: [JobRules; 10] = [
     JobRules {
         job: Job::Scrub,
         runs: Runs::InBursts { least: LEAST },
-        // Blocks are read while a checkpoint is under way; when it must not be, the scrub sees to itself.
+        // Blocks are read while a checkpoint is in progress; when it must not be, the scrub sees to itself.
         between_checkpoints: false,
         after: [Some(Job::IndexRebuild), None, None, None],
         also_unwritten: true,
@@ -163,7 +163,7 @@ const RULES: [JobRules; 10] = [
         job: Job::Relocate,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
-        // Batches that have begun: no new one begins while a run is under way.
+        // Batches that have begun: no new one begins while a run is in progress.
         after: [Some(Job::IndexRebuild), Some(Job::Defrag), Some(Job::Gc), Some(Job::Replicate)],
         also_unwritten: false,
         advances: Place::Last,
@@ -210,13 +210,13 @@ const _: () = assert!(RULES.len() <= 12, "each_row! has a number for each row");
 struct JobRules {
     job: Job,
     runs: Runs,
-    /// True if it takes no step while a checkpoint is under way.
+    /// True if it takes no step while a checkpoint is in progress.
     between_checkpoints: bool,
-    /// Jobs that it waits for: it takes no step while one of them is under way.
+    /// Jobs that it waits for: it takes no step while one of them is in progress.
     after: [Option<Job>; 4],
     /// True if it runs also in a pool that is not written; there it waits for no other job.
     also_unwritten: bool,
-    /// Place in a pump at which work under way goes on.
+    /// Place in a pump at which work in progress goes on.
     advances: Place,
     /// Place in a pump at which it takes a step.
     steps: Place,
@@ -252,7 +252,7 @@ pub(crate) struct Work<'a> {
 /// A job of the common shape, which the scheduler drives.
 pub(crate) trait Steps {
     /// Returns true if it has begun and not ended: other jobs may wait for its end.
-    fn is_under_way(&self) -> bool;
+    fn is_in_progress(&self) -> bool;
 
     /// Returns true if a step would get something done, as far as the job can tell.
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool;
@@ -266,7 +266,7 @@ pub(crate) trait Steps {
     /// comparisons where there is nothing to do.
     fn can_advance(&self) -> bool;
 
-    /// Continues work under way, with or without a turn.
+    /// Continues work in progress, with or without a turn.
     fn advance(&mut self, _work: &mut Work<'_>) {}
 
     /// Takes the next step; the job has its turn.
@@ -331,7 +331,7 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Creates all jobs, with none of them under way.
+    /// Creates all jobs, with none of them in progress.
     pub(crate) fn new(limits: &Limits, block: u64, now: Nanos) -> Jobs {
         Jobs {
             checkpoint: None,
@@ -395,11 +395,11 @@ impl Jobs {
             return false;
         }
         let is_written = !pool.read_only && !pool.untouched && !pool.closes_early;
-        let is_done = |before: Option<Job>| before.is_none_or(|before| !ask!(self, before, is_under_way()));
+        let is_done = |before: Option<Job>| before.is_none_or(|before| !ask!(self, before, is_in_progress()));
         let waits_for_none = rules.also_unwritten && !pool.may_repair();
         (rules.also_unwritten || is_written)
             && (waits_for_none
-                || (!rules.between_checkpoints || pool.under_way.is_none())
+                || (!rules.between_checkpoints || pool.in_progress.is_none())
                     && is_done(rules.after[0])
                     && is_done(rules.after[1])
                     && is_done(rules.after[2])
@@ -477,9 +477,9 @@ impl Jobs {
     }
 
     /// Returns true if clients that want more than they get would get nothing from background work: it has its least share, or no dedup pass,
-    /// relocation or scrub is under way.
+    /// relocation or scrub is in progress.
     pub(crate) fn has_no_more_to_give(&self) -> bool {
-        let is_at_work = self.dedup.is_under_way() || self.relocate.is_under_way() || self.scrub.is_under_way();
+        let is_at_work = self.dedup.is_in_progress() || self.relocate.is_in_progress() || self.scrub.is_in_progress();
         !is_at_work || self.throttle.is_at_least()
     }
 
@@ -521,7 +521,7 @@ impl Jobs {
     /// Lets the pass that finds all duplicates go on, or begin, for writes that find no free slot. Returns whether it may find some for them: a run of
     /// a plan goes before it, and itself waits for these writes.
     pub(crate) fn await_slots(&mut self, pool: &Pool) -> bool {
-        let can_step = pool.phase == Phase::Serving && pool.takes_changes() && !self.relocate.is_under_way();
+        let can_step = pool.phase == Phase::Serving && pool.takes_changes() && !self.relocate.is_in_progress();
         can_step && self.dedup.await_slots(pool.now)
     }
 

@@ -8,7 +8,7 @@
 //! Remap     block by block, only while each leads to what was read; the old slot is then free like that of any overwritten block
 //! ```
 //!
-//! It owns the batch under way, and the slots and buffers of that batch. What must hold:
+//! It owns the batch in progress, and the slots and buffers of that batch. What must hold:
 //!
 //! - A block leads to its new slot only after that is durable. So no flush of a client ever waits for a move, and recovery finds in
 //!   the slot what the record says.
@@ -92,7 +92,7 @@ enum BatchStage {
     Remap(usize),
 }
 
-/// A batch under way.
+/// A batch in progress.
 #[derive(Default)]
 struct MoveBatch {
     /// Blocks of the batch, each with the buffer that its content is in.
@@ -127,7 +127,7 @@ impl MoveBatch {
     }
 }
 
-/// A mover of one job, with its batch under way.
+/// A mover of one job, with its batch in progress.
 pub(super) struct Mover {
     job: Job,
     batch: Option<MoveBatch>,
@@ -167,7 +167,7 @@ impl Mover {
         self.batch.iter().flat_map(move |batch| batch.blocks[left(batch)..].iter().map(|(block, _)| block.to))
     }
 
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(super) fn is_in_progress(&self) -> bool {
         self.batch.is_some()
     }
 
@@ -407,7 +407,7 @@ impl Mover {
     }
 }
 
-/// Returns true if something is under way with a slot that must end before it is moved.
+/// Returns true if something is in progress with a slot that must end before it is moved.
 pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
     pool.dirty.contains_key(&slot)
         || pool.in_journal.contains_key(&slot)
@@ -415,7 +415,7 @@ pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
         || repairs.is_repairing(slot)
 }
 
-/// Returns true if a slot is one block's alone, as far as is known, without replicas, and nothing is under way with it.
+/// Returns true if a slot is one block's alone, as far as is known, without replicas, and nothing is in progress with it.
 pub(super) fn is_alone(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<bool, Missing> {
     let is_busy = is_busy(pool, repairs, slot);
     match pool.recent(slot) {

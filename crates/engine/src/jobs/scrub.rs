@@ -9,7 +9,7 @@
 //!
 //! It begins with a checkpoint, so that all that was written before is in the trees. A step reads one batch: a few pages, or a few
 //! dozen blocks. The next one begins when the batch is verified and what failed is repaired, or is not (`repair.rs`). Blocks are read
-//! while checkpoints are under way; pages and superblocks only between two of them, since these move the trees. Slots that are
+//! while checkpoints are in progress; pages and superblocks only between two of them, since these move the trees. Slots that are
 //! being read are not given back to the allocator, and no checkpoint begins while a page or a superblock is written in its place.
 //!
 //! Where it stands is in each superblock: after a restart it goes on there, or a little before.
@@ -53,10 +53,10 @@ const BLOCKS: u8 = 2;
 /// Number of the phase that looks for other slots with the content of lost blocks.
 const SEARCH: u8 = 3;
 
-/// State and counts of the scrub under way, or of the last one.
+/// State and counts of the scrub in progress, or of the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScrubStatus {
-    /// State of the scrub: whether one is under way.
+    /// State of the scrub: whether one is in progress.
     pub state: PassState,
     /// Time at which it began: seconds of the driver's clock, 0 if that is not known.
     pub started: u64,
@@ -212,17 +212,17 @@ impl Scrub {
         self.wall_clock.map_or(0, |(seconds, then)| seconds + (now - then) / 1_000_000_000)
     }
 
-    /// Returns the state and counts of the scrub under way, or of the last one.
+    /// Returns the state and counts of the scrub in progress, or of the last one.
     pub(crate) fn status(&self, pool: &Pool) -> ScrubStatus {
         let record = &self.record;
         let all = pool.space.data_used + u64::from(pool.metadata.allocator.used()) + 2;
-        let under_way = matches!(record.state, PassState::Running | PassState::Paused);
+        let in_progress = matches!(record.state, PassState::Running | PassState::Paused);
         ScrubStatus {
             state: record.state,
             started: record.started,
             finished: record.finished,
             blocks_done: record.blocks_done,
-            blocks_total: if under_way { all.max(record.blocks_done) } else { record.blocks_done },
+            blocks_total: if in_progress { all.max(record.blocks_done) } else { record.blocks_done },
             found: record.found.into(),
             repaired: record.repaired.into(),
         }
@@ -270,7 +270,7 @@ impl Scrub {
 
     /// Returns true if the next batch may begin.
     fn can_begin(&self, pool: &Pool, facts: &Facts) -> bool {
-        let between = pool.under_way.is_none() || pool.read_only || self.record.phase >= BLOCKS;
+        let between = pool.in_progress.is_none() || pool.read_only || self.record.phase >= BLOCKS;
         pool.phase == Phase::Serving
             && (pool.read_only || pool.checkpoints_done >= self.begins)
             && !facts.are_starved
@@ -446,7 +446,7 @@ impl Scrub {
     }
 
     fn step_items(&mut self, pool: &mut Pool, repairs: &mut Repairs) {
-        let moved = pool.under_way.is_some() && !pool.read_only || pool.checkpoints_done != self.checkpoints;
+        let moved = pool.in_progress.is_some() && !pool.read_only || pool.checkpoints_done != self.checkpoints;
         for number in 0..self.items.len() {
             let item = self.items[number];
             if item.in_flight {
@@ -706,22 +706,22 @@ impl Scrub {
 }
 
 impl Steps for Scrub {
-    fn is_under_way(&self) -> bool {
+    fn is_in_progress(&self) -> bool {
         self.record.state == PassState::Running
     }
 
     #[inline]
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
-        self.is_under_way() && self.next.is_none() && self.can_begin(pool, facts)
+        self.is_in_progress() && self.next.is_none() && self.can_begin(pool, facts)
     }
 
-    /// Returns true while a batch is under way: only then do repairs end, and copies come.
+    /// Returns true while a batch is in progress: only then do repairs end, and copies come.
     #[inline]
     fn can_advance(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Moves the batch on that is under way.
+    /// Moves the batch on that is in progress.
     fn advance(&mut self, work: &mut Work<'_>) {
         while let Some((whom, found)) = work.repairs.take_ended() {
             self.repaired(whom, found);

@@ -196,7 +196,7 @@ impl Journal {
     }
 
     /// Returns true if a flush is probably on its way that waits for just the open record: clients have flushed after as many changes several times, so that
-    /// their flush can find the record under way, or durable.
+    /// their flush can find the record in progress, or durable.
     pub(crate) fn expects_flush(&self) -> bool {
         let Rhythm { changes, repeats, .. } = self.rhythm;
         repeats == STEADY

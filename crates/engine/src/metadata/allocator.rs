@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub(crate) struct MetadataAllocator {
     blocks: u32,
     used: Vec<u64>,
-    /// Freed by the checkpoint under way. In order: each leaf that is written looks at its own part.
+    /// Freed by the checkpoint in progress. In order: each leaf that is written looks at its own part.
     freed: BTreeSet<u32>,
     free: u32,
     /// Blocks that have been allocated, ever.
@@ -82,7 +82,7 @@ impl MetadataAllocator {
         None
     }
 
-    /// Notes that the checkpoint under way has replaced the page at `location`, which is free once that is durable.
+    /// Notes that the checkpoint in progress has replaced the page at `location`, which is free once that is durable.
     pub(crate) fn free_later(&mut self, location: u32) {
         assert!(self.is_used(location));
         self.freed.insert(location);
@@ -124,7 +124,7 @@ impl MetadataAllocator {
         self.blocks - self.free
     }
 
-    /// Returns the number of blocks freed by the checkpoint under way.
+    /// Returns the number of blocks freed by the checkpoint in progress.
     pub(crate) fn freed_count(&self) -> usize {
         self.freed.len()
     }
@@ -134,7 +134,7 @@ impl MetadataAllocator {
         (from as usize..self.dirty.len()).find(|&leaf| self.dirty[leaf]).map(|leaf| leaf as u64)
     }
 
-    /// Fills a page with a leaf as the checkpoint under way leaves it, and counts it as written.
+    /// Fills a page with a leaf as the checkpoint in progress leaves it, and counts it as written.
     pub(crate) fn write_leaf(&mut self, leaf: u64, page: &mut [u8]) {
         page.fill(0);
         let first = leaf * self.leaf_bits / 64;

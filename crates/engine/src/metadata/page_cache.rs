@@ -293,7 +293,7 @@ impl PageCache {
         self.let_go(page.0);
     }
 
-    /// Publishes a private page as the cached page at `key`; its write is under way. The page that was cached there is forgotten: a page that a tree leads to
+    /// Publishes a private page as the cached page at `key`; its write is in progress. The page that was cached there is forgotten: a page that a tree leads to
     /// can be free in a meta map that contradicts it.
     pub(crate) fn publish(&mut self, page: PageId, key: PageKey) {
         self.forget(key);

@@ -68,7 +68,7 @@ impl Metadata {
         (1..=blocks).contains(&u64::from(key.location))
     }
 
-    /// Begins to load a page, unless that is under way; `waiter` runs again when it has come.
+    /// Begins to load a page, unless that is in progress; `waiter` runs again when it has come.
     ///
     /// While the page cache is being filled, those beside it in its parent come with it: with cold caches the walks to
     /// neighbours would wait for each of them.

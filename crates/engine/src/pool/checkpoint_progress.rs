@@ -7,7 +7,7 @@ use super::Pool;
 use crate::format::entry::Slot;
 use crate::space::SlotState;
 
-/// State that a checkpoint under way lends to others between its steps; during a step the checkpoint has it.
+/// State that a checkpoint in progress lends to others between its steps; during a step the checkpoint has it.
 #[derive(Default)]
 pub(crate) struct CheckpointProgress {
     /// Changes of reference counts, found by Maps and Discards. Up to `change_at` they are merged: then in order of slots, with
@@ -44,6 +44,6 @@ impl Pool {
     /// Checkpoints after which everything of this moment is durable.
     pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
         self.want_checkpoint = true;
-        self.checkpoints_done + if self.under_way.is_some() { 2 } else { 1 }
+        self.checkpoints_done + if self.in_progress.is_some() { 2 } else { 1 }
     }
 }

@@ -75,7 +75,7 @@ impl Pool {
                 }
             }
         }
-        for &(slot, state) in self.under_way.iter().flat_map(|under_way| under_way.merged_in(&slots)) {
+        for &(slot, state) in self.in_progress.iter().flat_map(|in_progress| in_progress.merged_in(&slots)) {
             free[(slot.0 - slots.start) as usize] = SlotState::from_code(state as u8) == SlotState::Free;
         }
         for (slot, free) in slots.zip(&mut free) {

@@ -159,7 +159,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Returns the state of a slot in the space map, as far as the merge under way has come. (Not to be asked from within a step of the checkpoint before its
+    /// Returns the state of a slot in the space map, as far as the merge in progress has come. (Not to be asked from within a step of the checkpoint before its
     /// counts are merged.)
     pub(crate) fn slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
         self.slot_state_after(slot, &mut LastLeaf::default())
@@ -167,7 +167,7 @@ impl Pool {
 
     /// Returns the state of a slot as [`Pool::slot_state`] does; `last` saves walks where slots come in order.
     pub(crate) fn slot_state_after(&mut self, slot: Slot, last: &mut LastLeaf) -> Result<SlotState, Missing> {
-        if let Some(state) = self.under_way.as_ref().and_then(|under_way| under_way.merged_state(slot)) {
+        if let Some(state) = self.in_progress.as_ref().and_then(|in_progress| in_progress.merged_state(slot)) {
             return Ok(state);
         }
         let per_leaf = self.metadata.geometry.space_leaf_slots();

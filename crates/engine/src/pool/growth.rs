@@ -16,7 +16,7 @@ use crate::format::geometry::Geometry;
 use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 
-/// A growth under way.
+/// A growth in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Growing {
     Reserving(Geometry),
@@ -56,12 +56,12 @@ impl Pool {
         self.growth_offer.is_awaited && !self.is_growing()
     }
 
-    /// Returns true if more metadata may come: a growth is under way, or the driver offers one.
+    /// Returns true if more metadata may come: a growth is in progress, or the driver offers one.
     pub(crate) fn may_get_metadata(&self) -> bool {
         self.is_growing() || self.growth_offer.stands
     }
 
-    /// Returns true if a growth is under way that brings metadata: changes wait for it rather than be refused.
+    /// Returns true if a growth is in progress that brings metadata: changes wait for it rather than be refused.
     pub(crate) fn is_growing(&self) -> bool {
         matches!(self.growing, Some(Growing::Reserving(_) | Growing::Ready(_) | Growing::Taken))
     }
@@ -122,7 +122,7 @@ impl Pool {
                 Err(error) => Some(Err(ControlError::BadCapacity(error))),
                 Ok(grown) if grown == self.metadata.geometry => Some(Ok(())),
                 // What it takes for the time being comes back with its end.
-                Ok(_) if self.under_way.is_some() => None,
+                Ok(_) if self.in_progress.is_some() => None,
                 Ok(grown) if !self.has_metadata_when_grown(grown) => Some(Err(ControlError::NoSpace)),
                 Ok(grown) => {
                     self.begin_growth(grown);
@@ -139,7 +139,7 @@ impl Pool {
                 Some(Err(ControlError::NoHostSpace))
             }
             Some(Growing::Ready(_)) => {
-                if self.under_way.is_none() && !self.want_checkpoint {
+                if self.in_progress.is_none() && !self.want_checkpoint {
                     self.want_checkpoint = true;
                     self.needs_pump = true;
                 }

@@ -4,7 +4,7 @@
 //! the figures of now are the sums. They are consistent: each slot counted has a mapping that is counted, also while a block that was
 //! overwritten or trimmed since the last merge is counted with the slot that it had. So a share of what is saved is between 0 and 1.
 //!
-//! A checkpoint changes the maps long before the counts. While one is under way, and for good if it fails, tables are taken as of its
+//! A checkpoint changes the maps long before the counts. While one is in progress, and for good if it fails, tables are taken as of its
 //! beginning, and the frozen delta still has what is new.
 //!
 //! The map of a deleted volume is walked in parts, after it has left the list of volumes. What is left of such maps is counted here while the

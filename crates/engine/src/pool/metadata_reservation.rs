@@ -13,7 +13,7 @@
 //!   have. The log, the list of discards and the table of volumes are as long as what they say.
 //! - A subtree that was cut off is walked only as far as there is space, but one page always ([`Pool::discard_budget`]).
 //!
-//! What has to be free at any moment: what the checkpoint under way may still take (what was counted when it began, less what it has
+//! What has to be free at any moment: what the checkpoint in progress may still take (what was counted when it began, less what it has
 //! taken: [`Pool::left_to_take`]), and what the next one will take for the active delta. The bounds are added, so neither counts on what
 //! the other gives back.
 //!
@@ -339,7 +339,7 @@ impl Pool {
         height_for(self.leaves_of(volume), self.metadata.geometry.fanout()).max(root.height)
     }
 
-    /// Returns the pages that flushing all of the map buffer would write, with the mappings that the checkpoint under way may put into it.
+    /// Returns the pages that flushing all of the map buffer would write, with the mappings that the checkpoint in progress may put into it.
     pub(crate) fn claimed(&self) -> u64 {
         if self.buffer.is_empty() && self.limits.map_buffer == 0 {
             return 0;
@@ -408,9 +408,9 @@ impl Pool {
         self.reservation.levels
     }
 
-    pub(crate) fn left_of(&self, under_way: &CheckpointProgress) -> u64 {
-        (under_way.promised + under_way.index_pages as u64)
-            .saturating_sub(self.metadata.allocator.taken() - under_way.taken_before)
+    pub(crate) fn left_of(&self, in_progress: &CheckpointProgress) -> u64 {
+        (in_progress.promised + in_progress.index_pages as u64)
+            .saturating_sub(self.metadata.allocator.taken() - in_progress.taken_before)
     }
 
     /// Returns true if there is space for a volume of N leaves, or for one to grow to that: a clear of it must find space later.
@@ -420,7 +420,7 @@ impl Pool {
         self.kept_from(MetadataUser::Overwrite) + more <= u64::from(self.metadata.allocator.free())
     }
 
-    /// Returns true if a larger pool, whose tables are longer, still has the space that is kept for trims. No checkpoint may be under way.
+    /// Returns true if a larger pool, whose tables are longer, still has the space that is kept for trims. No checkpoint may be in progress.
     pub(crate) fn has_metadata_when_grown(&mut self, grown: Geometry) -> bool {
         let more = grown.metadata_blocks - self.metadata.geometry.metadata_blocks;
         let now = core::mem::replace(&mut self.metadata.geometry, grown);
@@ -497,14 +497,14 @@ impl Pool {
     }
 
     /// Returns true if the leaves of all new mappings find no space: a server that had more, or counted less, has left a journal behind.
-    pub(crate) fn lacks_space_for_leaves(&self, under_way: &CheckpointProgress) -> bool {
-        under_way.promised > u64::from(self.metadata.allocator.free()) && !self.mutant(Mutant::SpaceCountedLow)
+    pub(crate) fn lacks_space_for_leaves(&self, in_progress: &CheckpointProgress) -> bool {
+        in_progress.promised > u64::from(self.metadata.allocator.free()) && !self.mutant(Mutant::SpaceCountedLow)
     }
 
     /// Checks at the end of a checkpoint if it has taken more pages than were counted, and remembers the largest excess.
-    pub(crate) fn note_taken(&mut self, under_way: &CheckpointProgress) {
-        let taken = self.metadata.allocator.taken() - under_way.taken_before;
-        self.reservation.beyond = self.reservation.beyond.max(taken.saturating_sub(under_way.promised));
+    pub(crate) fn note_taken(&mut self, in_progress: &CheckpointProgress) {
+        let taken = self.metadata.allocator.taken() - in_progress.taken_before;
+        self.reservation.beyond = self.reservation.beyond.max(taken.saturating_sub(in_progress.promised));
     }
 
     /// Asks for N changes of blocks in a row, from the first to the last of them.
@@ -515,9 +515,9 @@ impl Pool {
 }
 
 impl Pool {
-    /// Returns the number of pages that the checkpoint under way may still take; 0 if there is none.
+    /// Returns the number of pages that the checkpoint in progress may still take; 0 if there is none.
     pub(crate) fn left_to_take(&self) -> u64 {
-        self.under_way.as_ref().map_or(0, |under_way| self.left_of(under_way))
+        self.in_progress.as_ref().map_or(0, |in_progress| self.left_of(in_progress))
     }
 
     /// Returns true if there is metadata for this change and for all that has been promised before.
@@ -537,7 +537,7 @@ impl Pool {
         self.needed_for(asked) + claimed + self.kept_from(asked.who) <= free
     }
 
-    /// Returns the pages that the checkpoint under way may still take, and those that the next one takes with this change.
+    /// Returns the pages that the checkpoint in progress may still take, and those that the next one takes with this change.
     fn needed_for(&self, asked: &Asked) -> u64 {
         let paths = self.reservation.active.of_at_most(self.delta.points.len() as u64);
         self.left_to_take() + self.pages_to_merge(&self.merging(&self.delta, paths, asked), 1)
@@ -554,11 +554,11 @@ impl Pool {
         self.unclaimed_metadata().saturating_sub(self.promise_pages(false).0)
     }
 
-    /// Returns the number of free pages that the checkpoint under way and the next one can do without.
-    pub(crate) fn metadata_to_flush(&self, under_way: &CheckpointProgress) -> u64 {
+    /// Returns the number of free pages that the checkpoint in progress and the next one can do without.
+    pub(crate) fn metadata_to_flush(&self, in_progress: &CheckpointProgress) -> u64 {
         // What is kept is enough for the next one, if that has nothing to merge.
         let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
-        let needed = self.left_of(under_way) + next + self.kept_from(MetadataUser::New);
+        let needed = self.left_of(in_progress) + next + self.kept_from(MetadataUser::New);
         u64::from(self.metadata.allocator.free()).saturating_sub(needed)
     }
 }
@@ -575,7 +575,7 @@ impl Pool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Availability {
     Now,
-    /// After the checkpoint that is under way or asked for.
+    /// After the checkpoint that is in progress or asked for.
     Later,
     /// No space, and nothing left to reclaim.
     Never,
@@ -651,7 +651,7 @@ impl Pool {
         self.delta.len() + self.frozen.len() > 0
             || self.has_discards()
             || !self.space.pending().is_empty()
-            || self.under_way.is_some()
+            || self.in_progress.is_some()
             || self.is_growing()
             || clears_left
     }

@@ -132,9 +132,9 @@ pub(crate) struct Pool {
     moves: Moves,
     pub(crate) replicas: Replicas,
     pub(crate) delta: Delta,
-    /// Delta that the checkpoint under way merges; empty if there is none.
+    /// Delta that the checkpoint in progress merges; empty if there is none.
     pub(crate) frozen: Delta,
-    /// Counts of the tables when the checkpoint under way began: its stages change maps before counts.
+    /// Counts of the tables when the checkpoint in progress began: its stages change maps before counts.
     counted: Option<Counted>,
     /// Blocks that deleted volumes map in subtrees that are still to be walked; `None`: not known since the pool was opened.
     orphaned: Option<u64>,
@@ -181,8 +181,8 @@ pub(crate) struct Pool {
     pub(crate) checkpoints_done: u64,
     /// Changes of reference counts that checkpoints have found since the pool was opened.
     changed_references: u64,
-    /// State that the checkpoint under way has lent, between its steps.
-    pub(crate) under_way: Option<CheckpointProgress>,
+    /// State that the checkpoint in progress has lent, between its steps.
+    pub(crate) in_progress: Option<CheckpointProgress>,
     /// The last of them that freed, or will have freed, what was discarded or what a pass has shared.
     pub(crate) slots_freed_in: u64,
     /// Counters that are not kept elsewhere.
@@ -315,7 +315,7 @@ impl Pool {
             want_checkpoint: false,
             checkpoints_done: 0,
             changed_references: 0,
-            under_way: None,
+            in_progress: None,
             slots_freed_in: 0,
             counters: Counters::default(),
             writes: WriteCounts::default(),

@@ -7,7 +7,7 @@
 //! released   the driver says so in the record when it is done
 //! ```
 //!
-//! A look that is asked for now has to begin now: one that is under way may have read before. So looks are numbered, and who asked
+//! A look that is asked for now has to begin now: one that is in progress may have read before. So looks are numbered, and who asked
 //! waits for one of that number or a later one. An engine without a nonce (audits, pools that are only read) does not look.
 
 use crate::pool::state::Look;

@@ -241,10 +241,10 @@ impl Pool {
         let at = self.volumes.partition_point(|known| known.id < id);
         self.volumes.insert(at, volume);
         self.maps.insert(at, root);
-        if let Some(under_way) = &mut self.under_way
-            && at <= under_way.volume_at
+        if let Some(in_progress) = &mut self.in_progress
+            && at <= in_progress.volume_at
         {
-            under_way.volume_at += 1;
+            in_progress.volume_at += 1;
         }
         self.note_hidden_volumes();
         self.review_space();

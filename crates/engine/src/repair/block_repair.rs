@@ -510,7 +510,7 @@ impl Repairs {
             self.ended.push_back((repair.whom, found));
         }
         if repair.buffer.is_some() {
-            // A read that was under way has failed meanwhile.
+            // A read that was in progress has failed meanwhile.
             (repair.at, repair.whom, repair.other) = (RepairStage::Prove, For::Reads, None);
             return RepairStep::On;
         }

@@ -22,7 +22,7 @@ pub(crate) struct Arrived {
     pub buffer: Option<BufferId>,
 }
 
-/// Repairs under way, and the damage that they have found.
+/// Repairs in progress, and the damage that they have found.
 #[derive(Default)]
 pub(crate) struct Repairs {
     /// Blocks under repair.

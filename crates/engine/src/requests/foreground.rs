@@ -5,7 +5,7 @@
 //! [`Foreground::measure`], and writes by the mode of their volume.
 //!
 //! What must hold: a request that was counted when it came is counted when it is answered, also where its volume got a meter in between. So a
-//! new meter begins with the requests that are under way.
+//! new meter begins with the requests that are in progress.
 
 use alloc::vec::Vec;
 
@@ -193,7 +193,7 @@ impl Foreground {
         self.volumes.iter().any(is_offline).then_some(self.since + PERIOD)
     }
 
-    /// Measures, and tells volumes their mode. `active`: the requests of a volume that are under way; `spent`: the background has nothing
+    /// Measures, and tells volumes their mode. `active`: the requests of a volume that are in progress; `spent`: the background has nothing
     /// left to give.
     pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> Measured {
         self.follow(pool, active);

@@ -46,9 +46,9 @@ pub fn explain_control(error: ControlError) -> &'static str {
             "this size is not possible: it must be a multiple of 4096, not zero, and not beyond the map"
         }
         ControlError::NoVolume => "there is no such volume any more: 'onefold volume list' shows them all",
-        ControlError::NoScrub => "no scrub is under way: 'onefold status' tells how the last one ended",
+        ControlError::NoScrub => "no scrub is in progress: 'onefold status' tells how the last one ended",
         ControlError::NoDedup => {
-            "no pass that finds duplicates is under way: 'onefold status' tells how the last one ended"
+            "no pass that finds duplicates is in progress: 'onefold status' tells how the last one ended"
         }
         ControlError::NoPlan => "there is no plan, and no run of one: 'onefold relocate run' makes one and runs it",
         ControlError::PlanInUse => {

@@ -72,7 +72,7 @@ impl Recorded {
 
     /// Calls [`Engine::handle`] and records the event before.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
-        if let Some(recording) = under_way(&mut self.recording) {
+        if let Some(recording) = in_progress(&mut self.recording) {
             recording.recorder.event(&self.engine, now, event);
             recording.hand_over();
         }
@@ -81,7 +81,7 @@ impl Recorded {
 
     /// Calls [`Engine::next_effect`] and records the effect.
     pub fn next_effect(&mut self) -> Option<Effect> {
-        let Some(recording) = under_way(&mut self.recording) else { return self.engine.next_effect() };
+        let Some(recording) = in_progress(&mut self.recording) else { return self.engine.next_effect() };
         recording.unreturned = Some(Unreturned::NextEffect);
         let effect = self.engine.next_effect();
         recording.unreturned = None;
@@ -92,7 +92,7 @@ impl Recorded {
 
     /// Calls [`Engine::take_buffer`] and records the buffer.
     pub fn take_buffer(&mut self) -> Option<BufferId> {
-        let Some(recording) = under_way(&mut self.recording) else { return self.engine.take_buffer() };
+        let Some(recording) = in_progress(&mut self.recording) else { return self.engine.take_buffer() };
         recording.unreturned = Some(Unreturned::TakeBuffer);
         let buffer = self.engine.take_buffer();
         recording.unreturned = None;
@@ -103,7 +103,7 @@ impl Recorded {
 
     /// Calls [`Engine::return_buffer`] and records the buffer before.
     pub fn return_buffer(&mut self, buffer: BufferId) {
-        if let Some(recording) = under_way(&mut self.recording) {
+        if let Some(recording) = in_progress(&mut self.recording) {
             recording.recorder.returns_buffer(buffer);
             recording.hand_over();
         }
@@ -132,7 +132,7 @@ impl Recorded {
 
     /// Calls [`Engine::set_limits`] and records the limits before.
     pub fn set_limits(&mut self, limits: Limits) {
-        if let Some(recording) = under_way(&mut self.recording) {
+        if let Some(recording) = in_progress(&mut self.recording) {
             recording.recorder.sets_limits(limits);
             recording.hand_over();
         }
@@ -156,7 +156,7 @@ impl Recorded {
 }
 
 /// Returns the recording, unless there is none or it has ended.
-fn under_way(recording: &mut Option<Box<Recording>>) -> Option<&mut Recording> {
+fn in_progress(recording: &mut Option<Box<Recording>>) -> Option<&mut Recording> {
     recording.as_deref_mut().filter(|recording| !recording.ended)
 }
 
@@ -168,7 +168,7 @@ pub struct Recording {
     path: PathBuf,
     /// Bytes that may still come.
     left: u64,
-    /// The call of the engine that is under way, where its answer is recorded.
+    /// The call of the engine that is in progress, where its answer is recorded.
     unreturned: Option<Unreturned>,
     ended: bool,
 }

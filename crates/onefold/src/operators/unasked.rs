@@ -180,11 +180,11 @@ impl Unasked {
             (PassState::Running, Some(Ours::Rests)) | (PassState::Paused, Some(Ours::Goes)) => self.ours = None,
             _ => {}
         }
-        if is_under_way(seen.state) {
+        if is_in_progress(seen.state) {
             return Step::Nothing;
         }
         // What was noted before a run says where blocks were. Also one that somebody else has begun, and that ended between two looks.
-        let ended = before.is_some_and(|before| is_under_way(before.state) || before.blocks != seen.blocks);
+        let ended = before.is_some_and(|before| is_in_progress(before.state) || before.blocks != seen.blocks);
         if (ended || self.ours.take().is_some()) && self.noted.is_some() {
             (self.noted, self.planned) = (Some(seen.now), None);
             return Step::Renew;
@@ -204,7 +204,7 @@ impl Unasked {
     }
 
     fn switched_off(&mut self, seen: Seen) -> Step {
-        if self.ours.take().is_some() && is_under_way(seen.state) {
+        if self.ours.take().is_some() && is_in_progress(seen.state) {
             return Step::End;
         }
         if self.noted.take().is_some() { Step::Forget } else { Step::Nothing }
@@ -267,7 +267,7 @@ impl Unasked {
     }
 }
 
-fn is_under_way(state: PassState) -> bool {
+fn is_in_progress(state: PassState) -> bool {
     matches!(state, PassState::Running | PassState::Paused)
 }
 

@@ -39,7 +39,7 @@ pub struct Watch {
     fills: bool,
     /// Resource whose shortage makes the engine refuse new blocks.
     full: Option<Full>,
-    /// The checkpoint under way: its number, since when, and whether it was reported.
+    /// The checkpoint in progress: its number, since when, and whether it was reported.
     checkpoint: Option<(u64, Nanos, bool)>,
     /// Time of the last look at the checkpoint.
     looked: Nanos,
@@ -242,11 +242,11 @@ impl Watch {
             *since += gap.saturating_sub(LOOK);
         }
         if let Some((known, since, true)) = self.checkpoint
-            && !(status.checkpoint_under_way && known == number)
+            && !(status.checkpoint_in_progress && known == number)
         {
             info!("the slow checkpoint ended after {} s", (now - since) / SECOND);
         }
-        if !status.checkpoint_under_way {
+        if !status.checkpoint_in_progress {
             self.checkpoint = None;
             return None;
         }
@@ -275,7 +275,7 @@ fn thresholds(before: usize, used: u64, capacity: u64) -> usize {
     before.clamp(up, down)
 }
 
-/// Returns true if a job under way, which had this state at the last look, continues from where it rested. Its progress counts only at the first look:
+/// Returns true if a job in progress, which had this state at the last look, continues from where it rested. Its progress counts only at the first look:
 /// between two looks a new job may have made some.
 fn went_on(before: Option<PassState>, is_some_way: bool) -> bool {
     is_some_way && before.is_none_or(|before| before == PassState::Paused)
@@ -311,7 +311,7 @@ mod tests {
         assert!(!went_on(None, false) && !went_on(Some(PassState::Paused), false));
     }
 
-    fn status(checkpoints: u64, checkpoint_under_way: bool) -> Status {
+    fn status(checkpoints: u64, checkpoint_in_progress: bool) -> Status {
         Status {
             capacity_bytes: 1 << 30,
             logical_blocks_used: 0,
@@ -336,7 +336,7 @@ mod tests {
             gc: engine::GcStatus::default(),
             memory_bytes: 0,
             checkpoints,
-            checkpoint_under_way,
+            checkpoint_in_progress,
             damaged_blocks_found: 0,
             repaired_blocks: 0,
             damages_left: 0,

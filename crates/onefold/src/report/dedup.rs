@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::size;
 
-/// The pass that is under way, or the last one.
+/// The pass that is in progress, or the last one.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DedupReport {
     /// Blocks that are read before blocks share a slot: `kept`, `both` or `off`.

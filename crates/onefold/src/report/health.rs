@@ -93,13 +93,13 @@ pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
     found
 }
 
-/// Returns the blocks that a pass may give back, if that is worth a report and no pass is under way.
+/// Returns the blocks that a pass may give back, if that is worth a report and no pass is in progress.
 fn gain(report: &Report) -> Option<u64> {
     let can_run = report.failure.is_none() && report.mode == "normal" && !report.needs_recovery;
-    let is_under_way = matches!(report.dedup.state.as_str(), "running" | "paused");
+    let is_in_progress = matches!(report.dedup.state.as_str(), "running" | "paused");
     let blocks = report.dedup.missed_blocks.min(report.data_blocks_used);
     let is_worth_it = blocks >= GAIN_LEAST && percent(blocks, report.data_blocks_used) >= GAIN_LEAST_PERCENT;
-    (can_run && !is_under_way && is_worth_it).then_some(blocks)
+    (can_run && !is_in_progress && is_worth_it).then_some(blocks)
 }
 
 impl Health {

@@ -17,19 +17,19 @@ pub struct Job {
 /// Lists the background work of a pool. Scrub and dedup are always in it.
 pub fn jobs(report: &Report) -> Vec<Job> {
     let bytes = |blocks: u64| size::show(blocks.saturating_mul(4096));
-    let under_way = |state: &str| matches!(state, "running" | "paused");
+    let in_progress = |state: &str| matches!(state, "running" | "paused");
     let (scrub, dedup) = (&report.scrub, &report.dedup);
     let share = scrub.blocks_done as f64 / scrub.blocks_total.max(1) as f64;
     let mut jobs = vec![
-        Job { name: "scrub", done: under_way(&scrub.state).then_some(share.min(1.0)), text: scrub.text() },
+        Job { name: "scrub", done: in_progress(&scrub.state).then_some(share.min(1.0)), text: scrub.text() },
         Job {
             name: "dedup",
-            done: under_way(&dedup.state).then_some(f64::from(dedup.done_ppm) / 1e6),
+            done: in_progress(&dedup.state).then_some(f64::from(dedup.done_ppm) / 1e6),
             text: dedup.text(),
         },
     ];
     let relocate = &report.relocate;
-    if under_way(&relocate.state) {
+    if in_progress(&relocate.state) {
         let done = Some(f64::from(relocate.done_ppm) / 1e6);
         jobs.push(Job { name: "relocate", done, text: relocate.text() });
     }

@@ -20,7 +20,7 @@ pub struct KeptReport {
     pub stopped: u64,
 }
 
-/// Run that is under way, or the last one since the pool was opened.
+/// Run that is in progress, or the last one since the pool was opened.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelocateReport {
     /// Schedule on which the server makes and runs a plan unasked: `off`, `auto`, or hours of the day.

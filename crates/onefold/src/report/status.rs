@@ -133,12 +133,12 @@ pub struct Report {
     /// Number of places that are still damaged: what the last finished scrub left, and what was found and not repaired since.
     #[serde(default)]
     pub damages_left: u64,
-    /// The scrub that is under way, or the last one.
+    /// The scrub that is in progress, or the last one.
     pub scrub: ScrubReport,
-    /// The pass that finds all duplicates, under way or the last one.
+    /// The pass that finds all duplicates, in progress or the last one.
     #[serde(default)]
     pub dedup: DedupReport,
-    /// The run of a plan, under way or the last one.
+    /// The run of a plan, in progress or the last one.
     #[serde(default)]
     pub relocate: RelocateReport,
     /// Latency of clients beside the pass that finds duplicates.

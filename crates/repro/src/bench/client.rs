@@ -227,7 +227,7 @@ impl Connection {
         Ok(cookie)
     }
 
-    /// Makes durable what was answered, and waits for that. Nothing else is under way.
+    /// Makes durable what was answered, and waits for that. Nothing else is in progress.
     pub fn flush(&mut self) -> io::Result<()> {
         self.request(Command::Flush, u64::MAX, (0, 0), false, |_| {})?;
         self.reply(&mut Vec::new(), |_| None).map(|_| ())

@@ -33,7 +33,7 @@ pub struct Arguments {
     /// The load stays within so much of the device, from its beginning. Not given: all of it. Takes 8 bytes of memory for each block.
     #[arg(long, value_parser = whole_blocks)]
     span: Option<u64>,
-    /// Requests that each worker has under way.
+    /// Requests that each worker has in progress.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     depth: u64,
     /// Answer each write when it is durable (FUA).
@@ -170,7 +170,7 @@ fn bench(arguments: &Arguments) -> Result<Report, String> {
     })
 }
 
-/// Becomes true with SIGINT or SIGTERM: what is under way ends, and what there is is reported.
+/// Becomes true with SIGINT or SIGTERM: what is in progress ends, and what there is is reported.
 fn interruption() -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

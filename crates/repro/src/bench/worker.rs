@@ -27,7 +27,7 @@ pub struct Shared<'a> {
     pub uri: &'a Uri,
     /// Distribution of the contents.
     pub distribution: &'a Distribution,
-    /// Requests that each worker has under way at most.
+    /// Requests that each worker has in progress at most.
     pub depth: usize,
     /// True if writes are answered when they are durable.
     pub fua: bool,

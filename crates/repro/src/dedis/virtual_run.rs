@@ -1,6 +1,6 @@
 //! A load through the engine, in virtual time, on the model of a disk.
 //!
-//! Each worker has one request under way, as a process of DEDISbench has. Every read is compared with what was written. One
+//! Each worker has one request in flight, as a process of DEDISbench has. Every read is compared with what was written. One
 //! processor takes a stated time for each block that is written, one after the other; how much real time the engine took is reported beside
 //! it.
 
@@ -215,13 +215,13 @@ struct Workers<'a> {
     distribution: &'a Distribution,
     /// By token.
     flights: HashMap<u64, Flight>,
-    /// True if a pass begins whenever none is under way.
+    /// True if a pass begins whenever none is in progress.
     has_passes: bool,
     /// Observation of every second, if any.
     watch: Option<Watch>,
 }
 
-/// A request under way.
+/// A request in flight.
 struct Flight {
     worker: usize,
     since: Nanos,
@@ -235,7 +235,7 @@ impl Workers<'_> {
     fn work(&mut self, progress: &mut dyn FnMut(u64)) -> Checked<(u64, u64, Nanos, Latencies)> {
         let (begin, mut latencies) = (self.machine.now, Latencies::default());
         let (mut requests, mut blocks, mut last) = (0, 0, begin);
-        // Those that have nothing under way; some have a request that is not submitted yet.
+        // Those that have nothing in progress; some have a request that is not submitted yet.
         let mut resting: Vec<(usize, Option<Ready>)> = (0..self.streams.len()).map(|worker| (worker, None)).collect();
         loop {
             let mut wake = Nanos::MAX;
@@ -278,7 +278,7 @@ impl Workers<'_> {
                         break;
                     }
                     Step::Quiet if wake == Nanos::MAX => {
-                        return violated("requests are under way, and nothing happens");
+                        return violated("requests are in flight, and nothing happens");
                     }
                     Step::Quiet => break,
                     _ if is_full && self.machine.engine.can_submit() => break,
@@ -288,7 +288,7 @@ impl Workers<'_> {
         }
     }
 
-    /// Begins another pass if there is none under way.
+    /// Begins another pass if there is none in progress.
     fn keep_passing(&mut self) {
         let dedup = self.machine.engine.status().dedup;
         // In phases inline writes leave nothing to it.
@@ -300,7 +300,7 @@ impl Workers<'_> {
 
     /// Executes a whole pass without client requests; returns the time that it took.
     fn pass(&mut self) -> Checked<Nanos> {
-        // One that is under way is not the one to be measured.
+        // One that is in progress is not the one to be measured.
         while self.machine.engine.status().dedup.state == PassState::Running {
             self.machine.step(Nanos::MAX)?;
         }
@@ -309,7 +309,7 @@ impl Workers<'_> {
         self.machine.command(Command::Dedup { command: DedupCommand::Start })?;
         while self.machine.engine.status().dedup.state == PassState::Running {
             if matches!(self.machine.step(Nanos::MAX)?, Step::Quiet) {
-                return violated("a pass is under way, and nothing happens");
+                return violated("a pass is in progress, and nothing happens");
             }
         }
         Ok(self.machine.now - begin)

@@ -74,7 +74,7 @@ const LEVEL_0: u32 = 1000;
 /// A sorted table, of places in the order.
 type Table = Vec<u32>;
 
-/// A merge under way.
+/// A merge in progress.
 #[derive(Clone, Debug)]
 enum Merge {
     /// The full table in memory becomes one of level 0.
@@ -308,8 +308,8 @@ pub struct Databases {
     databases: Vec<Lsm>,
     /// Time of an entry of a merge.
     entry: Nanos,
-    /// The merge under way: of which database, and when it ends.
-    under_way: Option<(usize, Merge, Nanos)>,
+    /// The merge in progress: of which database, and when it ends.
+    in_progress: Option<(usize, Merge, Nanos)>,
     /// The one that is looked at first next.
     turn: usize,
     /// Time that writers waited for merges.
@@ -321,7 +321,7 @@ pub struct Databases {
 impl Databases {
     /// Databases whose merges take so long for each entry that they read.
     pub fn new(databases: Vec<Lsm>, entry: Nanos) -> Databases {
-        Databases { databases, entry, under_way: None, turn: 0, waited: 0, worked: 0 }
+        Databases { databases, entry, in_progress: None, turn: 0, waited: 0, worked: 0 }
     }
 
     /// Returns one of the databases.
@@ -342,7 +342,7 @@ impl Databases {
             let lsm = &mut self.databases[database];
             if lsm.full.is_none() && lsm.newest.len() < STOPS {
                 lsm.full = Some(std::mem::take(&mut lsm.changes));
-            } else if let Some((_, _, end)) = &self.under_way {
+            } else if let Some((_, _, end)) = &self.in_progress {
                 now = now.max(*end);
             }
             self.catch_up(now);
@@ -355,9 +355,9 @@ impl Databases {
     /// Ends what has ended by now, and begins what is next.
     fn catch_up(&mut self, now: Nanos) {
         loop {
-            let free = match self.under_way.take() {
-                Some(under_way) if under_way.2 > now => {
-                    self.under_way = Some(under_way);
+            let free = match self.in_progress.take() {
+                Some(in_progress) if in_progress.2 > now => {
+                    self.in_progress = Some(in_progress);
                     return;
                 }
                 Some((database, merge, end)) => {
@@ -375,7 +375,7 @@ impl Databases {
             self.turn = (database + 1) % count;
             let read = self.databases[database].reads(&merge);
             self.worked += read * self.entry;
-            self.under_way = Some((database, merge, free + read * self.entry));
+            self.in_progress = Some((database, merge, free + read * self.entry));
         }
     }
 
@@ -384,7 +384,7 @@ impl Databases {
         let mut now = 0;
         loop {
             self.catch_up(now);
-            let Some((_, _, end)) = &self.under_way else { return };
+            let Some((_, _, end)) = &self.in_progress else { return };
             now = *end;
         }
     }

@@ -29,8 +29,8 @@ pub enum Way {
     Goal(Unit),
 }
 
-/// Commands to the drive at most under way.
-const UNDER_WAY: usize = 128;
+/// Commands to the drive at most in progress.
+const IN_PROGRESS: usize = 128;
 /// The loop measures so often.
 const EVERY: Nanos = 1_000_000_000;
 
@@ -101,7 +101,7 @@ impl Server {
         if done.writes.is_some() {
             let end = self.drive.submit(self.now, Command::Write(BLOCK));
             self.writes.push_back(end);
-            if self.writes.len() > UNDER_WAY {
+            if self.writes.len() > IN_PROGRESS {
                 let oldest = self.writes.pop_front().unwrap_or(0);
                 self.now = self.now.max(oldest);
             }

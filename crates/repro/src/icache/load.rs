@@ -5,7 +5,7 @@
 //!   written is overwritten and each content that was ever written stays known to whoever remembers it. Nine of ten extents
 //!   come from a catalogue, some more often than others; the tenth is new.
 //!
-//! How often is Zipf's law with exponent [`SKEW`]. [`DEPTH`] requests are under way, and at most one every [`GAP`] is new.
+//! How often is Zipf's law with exponent [`SKEW`]. [`DEPTH`] requests are in flight, and at most one every [`GAP`] is new.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use sim::{Checked, violated};
 
 /// The exponent of Zipf's law, for reads and for writes.
 pub const SKEW: f64 = 0.6;
-/// Requests under way.
+/// Requests in progress.
 const DEPTH: usize = 16;
 /// The least time between two submissions.
 const GAP: Nanos = 10_000;
@@ -106,7 +106,7 @@ impl Zipf {
     }
 }
 
-struct UnderWay {
+struct InProgress {
     since: Nanos,
     /// Block that the request reads; `None` for a write.
     reads: Option<u64>,
@@ -140,7 +140,7 @@ pub struct Client {
     new_extents: u32,
     next_token: u64,
     next_submission: Nanos,
-    under_way: HashMap<u64, UnderWay>,
+    in_progress: HashMap<u64, InProgress>,
     counts: Counts,
     requests: u64,
     latency: Nanos,
@@ -160,7 +160,7 @@ impl Client {
             new_extents: 0,
             next_token: 1,
             next_submission: 0,
-            under_way: HashMap::new(),
+            in_progress: HashMap::new(),
             counts: Counts::default(),
             requests: 0,
             latency: 0,
@@ -175,11 +175,11 @@ impl Client {
         Tally { counts, requests, latency, read_latency, now: machine.now }
     }
 
-    /// Works until so many more requests have been answered, and leaves what is under way so.
+    /// Works until so many more requests have been answered, and leaves what is in progress so.
     pub fn work(&mut self, machine: &mut Machine, burst: Burst, requests: u64) -> Checked {
         let upto = self.requests + requests;
         while self.requests < upto {
-            let has_space = self.under_way.len() < DEPTH && machine.engine.can_submit();
+            let has_space = self.in_progress.len() < DEPTH && machine.engine.can_submit();
             if has_space && machine.now >= self.next_submission && self.submit(machine, burst) {
                 self.next_submission = machine.now + GAP;
             }
@@ -192,7 +192,7 @@ impl Client {
     fn step(&mut self, machine: &mut Machine, horizon: Nanos) -> Checked {
         match machine.step(horizon)? {
             Step::Reply(token, result) => self.answered(machine, token, result),
-            Step::Quiet if horizon == Nanos::MAX => violated(format!("{} requests hang", self.under_way.len())),
+            Step::Quiet if horizon == Nanos::MAX => violated(format!("{} requests hang", self.in_progress.len())),
             _ => Ok(()),
         }
     }
@@ -215,7 +215,7 @@ impl Client {
             machine.submit(self.request(block, 1));
             Some(block)
         };
-        self.under_way.insert(self.next_token, UnderWay { since: machine.now, reads });
+        self.in_progress.insert(self.next_token, InProgress { since: machine.now, reads });
         self.next_token += 1;
         true
     }
@@ -232,10 +232,10 @@ impl Client {
 
     /// Writes one extent of the catalogue, as soon as there is space for the request.
     pub fn write(&mut self, machine: &mut Machine, extent: u64) -> Checked {
-        while self.under_way.len() >= DEPTH || !machine.engine.can_submit() || !self.append(machine, Some(extent)) {
+        while self.in_progress.len() >= DEPTH || !machine.engine.can_submit() || !self.append(machine, Some(extent)) {
             self.step(machine, Nanos::MAX)?;
         }
-        self.under_way.insert(self.next_token, UnderWay { since: machine.now, reads: None });
+        self.in_progress.insert(self.next_token, InProgress { since: machine.now, reads: None });
         self.next_token += 1;
         Ok(())
     }
@@ -263,7 +263,7 @@ impl Client {
 
     /// Checks the answer of a request and counts it; a read must return the content of its block.
     fn answered(&mut self, machine: &Machine, token: u64, result: Result<Vec<Cells>, engine::Error>) -> Checked {
-        let Some(request) = self.under_way.remove(&token) else {
+        let Some(request) = self.in_progress.remove(&token) else {
             return violated(format!("request {token} is answered twice"));
         };
         let found = match result {
@@ -300,19 +300,19 @@ impl Client {
         self.drain(machine)?;
         let written = self.log.len() as u64 * self.shape.extent_blocks;
         for _ in 0..count.min(written) {
-            while self.under_way.len() >= DEPTH || !machine.engine.can_submit() {
+            while self.in_progress.len() >= DEPTH || !machine.engine.can_submit() {
                 self.step(machine, Nanos::MAX)?;
             }
             let block = self.shape.read_blocks + self.random.below(written);
             machine.submit(self.request(block, 1));
-            self.under_way.insert(self.next_token, UnderWay { since: machine.now, reads: Some(block) });
+            self.in_progress.insert(self.next_token, InProgress { since: machine.now, reads: Some(block) });
             self.next_token += 1;
         }
         self.drain(machine)
     }
 
     fn drain(&mut self, machine: &mut Machine) -> Checked {
-        while !self.under_way.is_empty() {
+        while !self.in_progress.is_empty() {
             self.step(machine, Nanos::MAX)?;
         }
         Ok(())

@@ -28,7 +28,7 @@ fn run(mut next: impl FnMut(u64) -> u64, reads: u64) -> f64 {
         head = block + 1;
         disk.submit(now, 0, Command { op: Op::Read, offset: block * BLOCK, bytes: BLOCK, class: Class::Foreground });
         while disk.pop(now).is_none() {
-            now = now.max(disk.next().expect("a read is under way"));
+            now = now.max(disk.next().expect("a read is in flight"));
         }
     }
     now as f64 / 1e6 / reads.max(1) as f64
@@ -50,7 +50,7 @@ pub fn nearest_of(copies: u64, reads: u64) -> f64 {
     )
 }
 
-/// Returns the mean milliseconds of service of a read where `waiting` requests are always under way: each has `copies` copies, anywhere, of
+/// Returns the mean milliseconds of service of a read where `waiting` requests are always in progress: each has `copies` copies, anywhere, of
 /// which one is chosen when it comes, the nearest to the end of the last read that has completed, or when it is dispatched. C-LOOK.
 pub fn queued(copies: u64, waiting: u64, choice: Choice, reads: u64) -> f64 {
     let (mut random, blocks) = (Random::new(SEED), blocks());
@@ -73,7 +73,7 @@ pub fn queued(copies: u64, waiting: u64, choice: Choice, reads: u64) -> f64 {
         let (offset, bytes) = (next.block * BLOCK, next.blocks * BLOCK);
         disk.submit(now, 0, Command { op: Op::Read, offset, bytes, class: Class::Foreground });
         while disk.pop(now).is_none() {
-            now = now.max(disk.next().expect("a read is under way"));
+            now = now.max(disk.next().expect("a read is in flight"));
         }
         head = next.block + next.blocks;
         served += next.parts.len() as u64;

@@ -23,7 +23,7 @@ use sim::disks::drive::Drive;
 use sim::disks::hdd::{Hdd, Options};
 use sim::disks::{Class, Command, Disk, Done, Op, Tag};
 
-/// Commands under way at most. [D]
+/// Commands in progress at most. [D]
 const DEPTH: usize = 128;
 /// A digest on the paper's machine: 100,000 cycles at 2 GHz.
 const DIGEST: Nanos = 50_000;
@@ -140,7 +140,7 @@ impl Outcome {
     }
 }
 
-/// Reason why a command is under way.
+/// Reason why a command is in progress.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
     /// A read: of which request.
@@ -201,7 +201,7 @@ struct Replay<'a> {
     places: Places,
     zones: Zones,
     disk_blocks: u64,
-    /// Requests to the disk under way, by number.
+    /// Requests to the disk in progress, by number.
     pending: Numbers<Pending>,
     /// Those that wait for a scheduler of their own, and those that it has given to the disk together.
     sweep: Sweep<u64>,
@@ -428,7 +428,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Returns the place where a run is read, or those of which the scheduler takes one. What is adjacent to something under way or given last
+    /// Returns the place where a run is read, or those of which the scheduler takes one. What is adjacent to something in progress or given last
     /// stays at home; else it is the place nearest to the head.
     fn places_of(&mut self, home: u64, contents: &[ContentId]) -> Vec<u64> {
         let end = home + contents.len() as u64;

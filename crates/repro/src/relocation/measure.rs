@@ -77,7 +77,7 @@ pub fn measure(world: &World, layout: &Layout, day: &[Request]) -> Outcome {
                     at = (offset + bytes) / SECTOR;
                     disk.submit(now, 0, Command { op: Op::Read, offset, bytes, class: Class::Foreground });
                     while disk.pop(now).is_none() {
-                        now = now.max(disk.next().expect("a command is under way"));
+                        now = now.max(disk.next().expect("a command is in progress"));
                     }
                 }
             }

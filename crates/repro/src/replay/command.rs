@@ -351,7 +351,7 @@ fn text(report: &Report, outcome: &Outcome) -> String {
         let _ = writeln!(text, "{name:44} {value}");
     };
     line("mean of all requests, ms", format!("{:.3}", report.mean_ms));
-    line("requests under way when another comes", format!("{:.2}, at most {}", report.mean_queue, report.most_queue));
+    line("requests in flight when another comes", format!("{:.2}, at most {}", report.mean_queue, report.most_queue));
     line("write requests removed", format!("{:.1} %", report.write_requests_removed_percent));
     line("blocks written: known, shared", {
         format!("{}, {} of {}", report.blocks_known, report.blocks_shared, outcome.counts.written_blocks)

@@ -2,7 +2,7 @@
 //!
 //! The rule of acknowledgement is the papers': a request is answered when its data is on the disk and its metadata in NVRAM.
 //!
-//! Who submits is a choice ([`Submitters`]). When no request was under way for a while, the scheme may write home what reads found in pieces.
+//! Who submits is a choice ([`Submitters`]). When no request was in flight for a while, the scheme may write home what reads found in pieces.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,7 +19,7 @@ const NOBODY: Tag = Tag::MAX;
 /// Tag of commands that write the blocks of a split read home.
 const HOME: Tag = Tag::MAX - 1;
 
-/// The disks are idle if no request was under way for so long: what bursts are told apart by (docs/traces.md). [D]
+/// The disks are idle if no request was in flight for so long: what bursts are told apart by (docs/traces.md). [D]
 pub const IDLE: Nanos = 100_000_000;
 
 /// Threads that submit requests to the scheme.
@@ -109,7 +109,7 @@ struct Flight {
     at: Nanos,
     writes: bool,
     plan: Plan,
-    /// Commands under way.
+    /// Commands in progress.
     waits_for: usize,
     /// Time at which the present stage began, and time at which the first of its commands completed.
     since: Nanos,
@@ -118,7 +118,7 @@ struct Flight {
     parts: Parts,
 }
 
-/// A replay under way.
+/// A replay in progress.
 pub struct Replay<'a> {
     scheme: &'a mut InPlace,
     layout: Layout,
@@ -133,7 +133,7 @@ pub struct Replay<'a> {
     is_digesting: bool,
     /// Time of the last answer.
     answered: Nanos,
-    /// Commands under way that write a split read home, and the writes that follow its reads.
+    /// Commands in progress that write a split read home, and the writes that follow its reads.
     home: (usize, Vec<Extent>),
     flights: Vec<Option<Flight>>,
     unused: Vec<usize>,
@@ -221,11 +221,11 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Returns the time at which the idle work may start, [`IDLE`] after the last answer; never, if requests are under way or no read was
+    /// Returns the time at which the idle work may start, [`IDLE`] after the last answer; never, if requests are in flight or no read was
     /// split.
     fn idle_from(&self) -> Nanos {
-        let under_way = self.flights.len() - self.unused.len() + self.line.len() + self.home.0;
-        if under_way > 0 || !self.scheme.has_split() { Nanos::MAX } else { (self.answered + IDLE).max(self.now) }
+        let in_progress = self.flights.len() - self.unused.len() + self.line.len() + self.home.0;
+        if in_progress > 0 || !self.scheme.has_split() { Nanos::MAX } else { (self.answered + IDLE).max(self.now) }
     }
 
     /// Begins to write one split read home.

@@ -127,7 +127,7 @@ impl Warmed {
     }
 }
 
-struct UnderWay {
+struct InProgress {
     request: Request,
     since: Nanos,
     processor: Nanos,
@@ -145,11 +145,11 @@ struct Clients {
     /// Time at which the trace's clock began.
     begin: Nanos,
     processor_free: Nanos,
-    /// Digested then: when, and which of `under_way`.
+    /// Digested then: when, and which of `in_progress`.
     digested: BinaryHeap<Reverse<(Nanos, u64)>>,
     /// Pieces of requests that are digested, and that the engine has no space for yet: the request, and the piece's first block in it.
     blocked: VecDeque<(u64, u64)>,
-    under_way: HashMap<u64, UnderWay>,
+    in_progress: HashMap<u64, InProgress>,
     /// The most blocks that the engine takes at once.
     piece: u64,
     next_token: u64,
@@ -169,7 +169,7 @@ impl Clients {
             processor_free: 0,
             digested: BinaryHeap::new(),
             blocked: VecDeque::new(),
-            under_way: HashMap::new(),
+            in_progress: HashMap::new(),
             piece,
             next_token: 1,
             outcome: Outcome::new(setup.stretch),
@@ -191,7 +191,7 @@ impl Clients {
             self.advance(at)?;
             self.arrive(request);
         }
-        while !self.under_way.is_empty() {
+        while !self.in_progress.is_empty() {
             let next = self.digested.peek().map_or(Nanos::MAX, |Reverse((at, _))| *at);
             if next == Nanos::MAX {
                 self.step(Nanos::MAX)?;
@@ -223,9 +223,9 @@ impl Clients {
             }
             while !self.step(next)? {}
             if let Some(Reverse((_, token))) = self.digested.pop() {
-                if let Some(under_way) = self.under_way.get_mut(&token) {
-                    let blocks = u64::from(under_way.request.blocks.max(1));
-                    under_way.pieces = blocks.div_ceil(self.piece);
+                if let Some(in_progress) = self.in_progress.get_mut(&token) {
+                    let blocks = u64::from(in_progress.request.blocks.max(1));
+                    in_progress.pieces = blocks.div_ceil(self.piece);
                     self.blocked.extend((0..blocks).step_by(self.piece as usize).map(|first| (token, first)));
                 }
                 self.submit_blocked();
@@ -236,7 +236,7 @@ impl Clients {
     /// Advances the machine by one step; returns true if nothing is due any more.
     fn step(&mut self, horizon: Nanos) -> Checked<bool> {
         match self.machine.step(horizon)? {
-            Step::Quiet if horizon == Nanos::MAX => violated("requests are under way, and nothing happens any more"),
+            Step::Quiet if horizon == Nanos::MAX => violated("requests are in flight, and nothing happens any more"),
             Step::Quiet => Ok(true),
             Step::Reply(token, result) => {
                 if let Err(error) = result {
@@ -255,14 +255,14 @@ impl Clients {
 
     /// Counts a piece of a request as answered, and the request when it was the last piece.
     fn answered(&mut self, token: u64) -> Checked {
-        let Some(under_way) = self.under_way.get_mut(&token) else {
+        let Some(in_progress) = self.in_progress.get_mut(&token) else {
             return violated(format!("request {token} is answered twice"));
         };
-        under_way.pieces -= 1;
-        if under_way.pieces == 0
-            && let Some(under_way) = self.under_way.remove(&token)
+        in_progress.pieces -= 1;
+        if in_progress.pieces == 0
+            && let Some(in_progress) = self.in_progress.remove(&token)
         {
-            let UnderWay { since, processor, taken, .. } = under_way;
+            let InProgress { since, processor, taken, .. } = in_progress;
             let waited = self.machine.path.waited(taken, self.machine.now);
             let parts = Parts {
                 processor,
@@ -273,7 +273,7 @@ impl Clients {
                 splits: 0,
             };
             let (at, since) = (self.machine.now - self.begin, since - self.begin);
-            self.outcome.answered(at, since, under_way.request.writes, parts);
+            self.outcome.answered(at, since, in_progress.request.writes, parts);
         }
         Ok(())
     }
@@ -291,7 +291,8 @@ impl Clients {
         self.outcome.arrived(now - self.begin, 0);
         let token = self.next_token;
         self.next_token += 1;
-        self.under_way.insert(token, UnderWay { request, since: now, processor: ready - now, pieces: 0, taken: ready });
+        self.in_progress
+            .insert(token, InProgress { request, since: now, processor: ready - now, pieces: 0, taken: ready });
         self.digested.push(Reverse((ready, token)));
     }
 
@@ -300,7 +301,7 @@ impl Clients {
         while let Some(&(token, first)) = self.blocked.front()
             && self.machine.engine.can_submit()
         {
-            let Some(UnderWay { request, .. }) = self.under_way.get(&token) else { break };
+            let Some(InProgress { request, .. }) = self.in_progress.get(&token) else { break };
             let blocks = self.piece.min(u64::from(request.blocks) - first);
             let submit = Submit {
                 token,
@@ -324,8 +325,8 @@ impl Clients {
                 self.machine.submit(submit);
             }
             self.blocked.pop_front();
-            if let Some(under_way) = self.under_way.get_mut(&token) {
-                under_way.taken = self.machine.now;
+            if let Some(in_progress) = self.in_progress.get_mut(&token) {
+                in_progress.taken = self.machine.now;
             }
         }
     }

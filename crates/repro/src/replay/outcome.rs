@@ -108,11 +108,11 @@ pub struct Outcome {
     pub stretches: Vec<Stretch>,
     /// Time of the last answer.
     pub end: Nanos,
-    /// Requests under way when another came: sum over all arrivals.
+    /// Requests in progress when another came: sum over all arrivals.
     pub queue_sum: u64,
-    /// Most requests under way when another came, including the one that came.
+    /// Most requests in flight when another came, including the one that came.
     pub queue_most: u64,
-    under_way: u64,
+    in_progress: u64,
     /// Counters of the scheme.
     pub counts: Counts,
     /// Blocks in use at the beginning.
@@ -140,7 +140,7 @@ impl Outcome {
             end: 0,
             queue_sum: 0,
             queue_most: 0,
-            under_way: 0,
+            in_progress: 0,
             counts: Counts::default(),
             used_before: 0,
             used_blocks: 0,
@@ -162,9 +162,9 @@ impl Outcome {
 
     /// Counts the arrival of a request, and notes the index share of that time.
     pub fn arrived(&mut self, at: Nanos, index_share: u32) {
-        self.queue_sum += self.under_way;
-        self.under_way += 1;
-        self.queue_most = self.queue_most.max(self.under_way);
+        self.queue_sum += self.in_progress;
+        self.in_progress += 1;
+        self.queue_most = self.queue_most.max(self.in_progress);
         let stretch = self.stretch_at(at);
         stretch.arrived += 1;
         stretch.index_share = index_share;
@@ -172,7 +172,7 @@ impl Outcome {
 
     /// Counts the answer of a request that came at `since`; the time series has it where the request came.
     pub fn answered(&mut self, at: Nanos, since: Nanos, writes: bool, parts: Parts) {
-        self.under_way -= 1;
+        self.in_progress -= 1;
         let time = at - since;
         if writes { &mut self.writes } else { &mut self.reads }.add(time, &parts);
         // By when it came: then burst and response are in the same place.
@@ -220,7 +220,7 @@ impl Outcome {
         (self.reads.sum + self.writes.sum) as f64 / self.requests().max(1) as f64 / 1e6
     }
 
-    /// Returns the mean number of requests under way when another comes.
+    /// Returns the mean number of requests in flight when another comes.
     pub fn mean_queue(&self) -> f64 {
         self.queue_sum as f64 / self.requests().max(1) as f64
     }

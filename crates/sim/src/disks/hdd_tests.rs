@@ -18,7 +18,7 @@ fn command(op: Op, sector: u64, sectors: u64) -> Command {
 fn alone(disk: &mut Disk, now: Nanos, command: Command) -> Done {
     disk.submit(now, 7, command);
     loop {
-        let at = disk.next().expect("a command is under way");
+        let at = disk.next().expect("a command is in progress");
         if let Some(done) = disk.pop(at) {
             return done;
         }
@@ -181,7 +181,7 @@ fn rate(queue: Policy, write_cache: WriteCache, depth: u64, op: Op, sequential: 
             disk.submit(now, count, command(op, sector, sectors));
             count += 1;
         }
-        now = disk.next().expect("commands are under way");
+        now = disk.next().expect("commands are in progress");
         wanted = std::iter::from_fn(|| disk.pop(now)).count() as u64;
     }
     count * 1_000_000_000 / now

@@ -70,7 +70,7 @@ pub struct Breakdown {
     pub seek: Nanos,
     /// Waiting for the platter to turn.
     pub rotation: Nanos,
-    /// Data under way: from or to the medium, over the bus.
+    /// Data in progress: from or to the medium, over the bus.
     pub transfer: Nanos,
     /// All else: command overhead, the latency of flash.
     pub overhead: Nanos,

@@ -29,7 +29,7 @@ pub struct Rebuild {
     speed_max: u64,
     issued: u64,
     in_sync: u64,
-    /// Reads of each window that are under way; none when it is being written.
+    /// Reads of each window that are in progress; none when it is being written.
     windows: BTreeMap<u64, usize>,
     /// Windows that are done, past one that is not.
     ahead: BTreeSet<u64>,

@@ -96,7 +96,7 @@ impl Device {
     }
 }
 
-/// A drive that keeps what it has under way.
+/// A drive that keeps what it has in progress.
 #[derive(Clone, Debug)]
 pub struct Queue {
     device: Device,

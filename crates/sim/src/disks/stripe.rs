@@ -24,7 +24,7 @@ impl Row {
     }
 }
 
-/// The reads and writes of a row that are under way.
+/// The reads and writes of a row that are in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Round {
     pub requests: Vec<u64>,

@@ -1,7 +1,7 @@
 //! A model beside the drive that it is a model of: the requests that were measured on it, and how far the times are apart.
 //!
 //! A trace has a line for each request: `R|W Hit|Miss sector sectors service_time think_time`, times in microseconds. The next
-//! request comes its think time after the completion of the one before, so that one is under way at a time. The demerit
+//! request comes its think time after the completion of the one before, so that one is in progress at a time. The demerit
 //! figure is that of Ruemmler and Wilkes: the root mean square of the horizontal distance between the two distributions of times.
 
 use std::path::Path;

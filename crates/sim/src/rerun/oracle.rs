@@ -5,7 +5,7 @@
 //! overlap in time leave each of their contents possible. What a volume held before the recording began is not known until a
 //! read has found it; from then on it must stay so. A partial block's content is what came of completing it (`Merge`).
 //!
-//! Not judged: what a long discard, or a change of a volume's size, went over while it was under way; extents.
+//! Not judged: what a long discard, or a change of a volume's size, went over while it was in progress; extents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

@@ -318,7 +318,7 @@ fn deletion() -> Vec<Operation> {
         write(1, 0, 8, 1),
         Operation::Settle,
         write(0, 4, 8, 20),
-        // While a checkpoint that began before is under way.
+        // While a checkpoint that began before is in progress.
         Operation::CreateVolume { size_blocks: 8, policy: None },
         Operation::DeleteVolume { volume: 0 },
         write(0, 0, 4, 40),

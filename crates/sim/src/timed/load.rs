@@ -1,9 +1,9 @@
-//! Clients in virtual time: a number of requests under way, a new one at most every so often, and what each cost.
+//! Clients in virtual time: a number of requests in flight, a new one at most every so often, and what each cost.
 //!
 //! Or clients that do not wait for each other ([`OpenLoad`]): requests come at random times.
 //!
 //! Every block that is read is compared with what was written last; after a crash, with what a flush had covered or anything
-//! written since. No two requests to the same block are under way at once, so that is all that can be.
+//! written since. No two requests to the same block are in progress at once, so that is all that can be.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -23,13 +23,13 @@ const FIRST_NUMBER: u32 = 1 << 20;
 /// Access patterns of the clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Workload {
-    /// Reads of 4 KiB anywhere, 32 under way.
+    /// Reads of 4 KiB anywhere, 32 in progress.
     RandomRead,
-    /// Writes of 4 KiB anywhere, 32 under way.
+    /// Writes of 4 KiB anywhere, 32 in progress.
     RandomWrite,
-    /// Reads of 128 KiB in order of address, 8 under way.
+    /// Reads of 128 KiB in order of address, 8 in progress.
     SequentialRead,
-    /// Writes of 128 KiB in order of address, 8 under way.
+    /// Writes of 128 KiB in order of address, 8 in progress.
     SequentialWrite,
 }
 
@@ -211,13 +211,13 @@ pub struct Clients {
     next_token: u64,
     /// Block at which the sequential requests continue.
     cursor: u64,
-    under_way: HashMap<u64, UnderWay>,
+    in_progress: HashMap<u64, InProgress>,
     /// After a crash: a block may have any content of its history.
     is_verifying: bool,
 }
 
 #[derive(Clone, Copy)]
-struct UnderWay {
+struct InProgress {
     first: u64,
     blocks: u64,
     since: Nanos,
@@ -234,12 +234,12 @@ impl Clients {
             next_number: FIRST_NUMBER,
             next_token: 1,
             cursor: 0,
-            under_way: HashMap::new(),
+            in_progress: HashMap::new(),
             is_verifying: false,
         }
     }
 
-    /// Works until `enough` says so, which sees the machine and the number of answers, and leaves what is under way so.
+    /// Works until `enough` says so, which sees the machine and the number of answers, and leaves what is in progress so.
     pub fn work(
         &mut self,
         machine: &mut Machine,
@@ -250,7 +250,7 @@ impl Clients {
         let mut cost = Cost::default();
         let mut next = machine.now;
         while !enough(machine, cost.requests) {
-            let has_space = self.under_way.len() < workload.depth() && machine.engine.can_submit();
+            let has_space = self.in_progress.len() < workload.depth() && machine.engine.can_submit();
             if has_space && machine.now >= next && self.submit(machine, workload) {
                 next = machine.now + workload.gap();
             }
@@ -313,7 +313,7 @@ impl Clients {
     fn submit_block(&mut self, machine: &mut Machine, since: Nanos, class: Class) -> bool {
         let lba = loop {
             let lba = self.random.below(machine.store.pool.mapped);
-            if !self.under_way.values().any(|other| other.first == lba) {
+            if !self.in_progress.values().any(|other| other.first == lba) {
                 break lba;
             }
         };
@@ -329,10 +329,10 @@ impl Clients {
         submitted
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until nothing is in progress.
     pub fn drain(&mut self, machine: &mut Machine) -> Checked {
         let mut cost = Cost::default();
-        while !self.under_way.is_empty() {
+        while !self.in_progress.is_empty() {
             self.step(machine, Nanos::MAX, &mut cost)?;
         }
         Ok(())
@@ -354,12 +354,12 @@ impl Clients {
     /// Reads, after a crash and a reopening, every block that was written since the last flush, and `more` others. Each must have one of its possible
     /// contents, and keeps that one.
     pub fn verify(&mut self, machine: &mut Machine, more: usize) -> Checked {
-        self.under_way.clear();
+        self.in_progress.clear();
         self.is_verifying = true;
         let flushed: Vec<u64> = self.written.keys().copied().filter(|lba| !self.unflushed.contains(lba)).collect();
         let unflushed = std::mem::take(&mut self.unflushed);
         for lba in unflushed.into_iter().chain(flushed.into_iter().take(more)) {
-            while self.under_way.len() >= 32 || !machine.engine.can_submit() {
+            while self.in_progress.len() >= 32 || !machine.engine.can_submit() {
                 self.step(machine, Nanos::MAX, &mut Cost::default())?;
             }
             let request = self.request(lba, 1, Operation::Read { object: 0 });
@@ -379,7 +379,7 @@ impl Clients {
                 cost.latencies.push(machine.now - request.since);
                 Ok(())
             }
-            Step::Quiet if horizon == Nanos::MAX => violated(format!("{} requests hang", self.under_way.len())),
+            Step::Quiet if horizon == Nanos::MAX => violated(format!("{} requests hang", self.in_progress.len())),
             _ => Ok(()),
         }
     }
@@ -390,8 +390,8 @@ impl Clients {
         machine: &Machine,
         token: u64,
         result: Result<Vec<Cells>, engine::Error>,
-    ) -> Checked<UnderWay> {
-        let Some(request) = self.under_way.remove(&token) else {
+    ) -> Checked<InProgress> {
+        let Some(request) = self.in_progress.remove(&token) else {
             return violated(format!("request {token} is answered twice"));
         };
         match result {
@@ -402,7 +402,7 @@ impl Clients {
         Ok(request)
     }
 
-    fn compare(&mut self, machine: &Machine, request: UnderWay, blocks: &[Cells]) -> Checked {
+    fn compare(&mut self, machine: &Machine, request: InProgress, blocks: &[Cells]) -> Checked {
         if blocks.len() as u64 != request.blocks {
             return violated(format!("{} blocks were read instead of {}", blocks.len(), request.blocks));
         }
@@ -428,7 +428,7 @@ impl Clients {
         let end = machine.store.pool.mapped / blocks;
         let random = blocks == 1;
         let first = blocks * if random { self.random.below(end) } else { self.cursor % end };
-        if self.under_way.values().any(|other| first < other.first + other.blocks && other.first < first + blocks) {
+        if self.in_progress.values().any(|other| first < other.first + other.blocks && other.first < first + blocks) {
             return false;
         }
         if workload.writes() {
@@ -461,9 +461,9 @@ impl Clients {
         true
     }
 
-    /// Notes the request that gets the next token as under way.
+    /// Notes the request that gets the next token as in progress.
     fn begin(&mut self, since: Nanos, first: u64, blocks: u64, class: Class) {
-        self.under_way.insert(self.next_token, UnderWay { first, blocks, since, class });
+        self.in_progress.insert(self.next_token, InProgress { first, blocks, since, class });
         self.next_token += 1;
     }
 

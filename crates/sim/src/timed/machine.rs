@@ -364,7 +364,7 @@ impl Machine {
         }
     }
 
-    /// Lets what is under way finish and audits everything: for small pools, the audit walks all of it.
+    /// Lets what is in progress finish and audits everything: for small pools, the audit walks all of it.
     pub fn settle_and_audit(&mut self) -> Checked {
         self.command(EngineCommand::Settle)?;
         while self.engine.next_timer().is_some() || !self.calendar.is_empty() || self.disk.next().is_some() {

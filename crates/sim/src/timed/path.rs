@@ -24,7 +24,7 @@ pub enum Purpose {
     Journal,
 }
 
-/// A command under way.
+/// A command in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Begun {
     at: Nanos,

@@ -63,7 +63,7 @@ impl World {
     pub fn take_over(&mut self) -> Checked {
         self.trace.note(self.now, 50, &[], || "======== another takes the pool over".to_string());
         self.ownership.taken = true;
-        self.ownership.had_begun = self.ownership.has_looked || self.engine.status().checkpoint_under_way;
+        self.ownership.had_begun = self.ownership.has_looked || self.engine.status().checkpoint_in_progress;
         self.put_owner(&record(u64::MAX))
     }
 

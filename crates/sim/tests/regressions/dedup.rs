@@ -156,7 +156,7 @@ fn a_pass_waits_for_syncs_and_leaves_second_copies_alone() {
     sim::runs::hazards::slots_that_get_other_contents().unwrap();
 }
 
-/// What a client writes while a pass is under way is what it reads; the next pass finds what is double by then.
+/// What a client writes while a pass is in progress is what it reads; the next pass finds what is double by then.
 #[test]
 fn writes_beside_a_pass_win() {
     for seed in 0..12 {

@@ -49,15 +49,15 @@ impl Bench {
     /// Reads all regions from a cold cache, in order and without a rest.
     fn stream(&mut self, expected: &[u32]) {
         self.cool();
-        let mut under_way = std::collections::VecDeque::new();
+        let mut in_progress = std::collections::VecDeque::new();
         for first in (0..BLOCKS).step_by(4) {
-            under_way.push_back((first, self.begin_read(first, 4)));
-            if under_way.len() < 4 && first + 4 < BLOCKS {
+            in_progress.push_back((first, self.begin_read(first, 4)));
+            if in_progress.len() < 4 && first + 4 < BLOCKS {
                 continue;
             }
             let keep = if first + 4 < BLOCKS { 3 } else { 0 };
-            while under_way.len() > keep {
-                let (first, token) = under_way.pop_front().expect("there are some");
+            while in_progress.len() > keep {
+                let (first, token) = in_progress.pop_front().expect("there are some");
                 let Ok(Answer::Data(cells)) = self.wait(token) else { panic!("it can be read") };
                 for (block, cells) in (first..).zip(cells.chunks(CELLS)) {
                     assert_eq!(cells, [expected[block as usize]; CELLS], "block {block}");

@@ -71,7 +71,7 @@ fn a_sequential_reader_waits_for_the_device_only_where_it_begins() {
 }
 
 #[test]
-fn requests_under_way_together_may_come_in_any_order() {
+fn requests_in_flight_together_may_come_in_any_order() {
     let mut bench = written(0..BLOCKS);
     let depth = 8;
     for first in (0..BLOCKS).step_by((depth * REQUEST) as usize) {
@@ -169,7 +169,7 @@ fn a_slot_that_is_being_read_ahead_is_not_reused_before_it_has_come() {
     bench.until_held(2);
     bench.trim_blocks(3, 16);
     (0..64).for_each(|number| bench.write(BLOCKS + number, &[5000 + number as u32]));
-    // There is no other slot, not as long as the read is under way.
+    // There is no other slot, not as long as the read is in flight.
     let early: Vec<_> = (0..8).map(|number| bench.begin_write(3 + number, &[6000 + number as u32], false)).collect();
     bench.pass(20 * SECOND);
     assert!(early.iter().all(|&token| !matches!(bench.answer(token), Some(Ok(_)))));

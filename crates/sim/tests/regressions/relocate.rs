@@ -219,7 +219,7 @@ fn a_run_that_is_interrupted_loses_nothing() {
     }
 }
 
-/// What a client writes or trims while a run is under way is what it reads.
+/// What a client writes or trims while a run is in progress is what it reads.
 #[test]
 fn writes_beside_a_run_win() {
     for seed in 0..12 {

@@ -44,7 +44,7 @@ impl Bench {
         self.scrubbed()
     }
 
-    /// The end of the scrub that is under way.
+    /// The end of the scrub that is in progress.
     fn scrubbed(&mut self) -> ScrubStatus {
         for _ in 0..1000 {
             let status = self.world.engine.status().scrub;

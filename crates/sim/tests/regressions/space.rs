@@ -30,7 +30,7 @@ fn a_discard_is_merged_within_seconds_of_a_load_that_needs_no_checkpoint() {
     bench.audit();
 }
 
-/// A volume was deleted, and all its subtrees had been walked by the checkpoint under way. The discard list was empty then, and a write
+/// A volume was deleted, and all its subtrees had been walked by the checkpoint in progress. The discard list was empty then, and a write
 /// that had waited through two checkpoints failed with ENOSPC, though that one was about to free a third of the pool.
 ///
 /// A word that a soak found, made shorter.

@@ -1,4 +1,4 @@
-//! Volumes that change while a checkpoint is under way that began before: what it writes must not know of the change, whose
+//! Volumes that change while a checkpoint is in progress that began before: what it writes must not know of the change, whose
 //! record may be lost.
 
 use crate::bench::{Bench, SECOND, metadata_reservations, page_reads, records};

@@ -16,7 +16,7 @@ pub struct Meter {
     since: Nanos,
     requests: u64,
     bytes: u64,
-    /// Requests under way, and since when there is one.
+    /// Requests in progress, and since when there is one.
     active: u64,
     busy_since: Nanos,
     busy: Nanos,
@@ -45,7 +45,7 @@ impl Meter {
         }
     }
 
-    /// Begins now, while so many requests are under way.
+    /// Begins now, while so many requests are in flight.
     pub fn begun(now: Nanos, active: u64) -> Meter {
         Meter { active, ..Meter::new(now) }
     }
@@ -53,7 +53,7 @@ impl Meter {
     /// Notes that a request comes.
     pub fn entered(&mut self, now: Nanos) {
         self.entered += 1;
-        // HIODS 4.3. One that comes while another is under way comes before that has left: no gap at all.
+        // HIODS 4.3. One that comes while another is in progress comes before that has left: no gap at all.
         let gap = self.last_left.map(|left| now.saturating_sub(left));
         self.stressed += u64::from(self.active > 0 || gap.is_some_and(|gap| gap < STRESS_GAP));
         self.last_entered = now;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_is_the_time_with_a_request_under_way() {
+    fn busy_is_the_time_with_a_request_in_flight() {
         let mut meter = Meter::new(1000);
         meter.entered(1100);
         meter.entered(1200);
@@ -160,7 +160,7 @@ mod tests {
         let one = meter.take(2000);
         assert_eq!((one.time, one.busy, one.requests, one.bytes), (1000, 500, 2, 8192));
         assert_eq!((one.entered, one.since_last), (3, 100));
-        // The one that is under way counts on, from the beginning of the new time.
+        // The one that is in progress counts on, from the beginning of the new time.
         meter.left(2300, 1900, 4096);
         let two = meter.take(3000);
         assert_eq!((two.busy, two.requests, two.entered), (300, 1, 0));

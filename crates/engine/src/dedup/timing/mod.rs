@@ -40,7 +40,7 @@ pub struct Measurement {
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Nanoseconds in which at least one request was under way, at most `time`.
+    /// Nanoseconds in which at least one request was in flight, at most `time`.
     pub busy: Nanos,
     /// The time that 99 of 100 of them did not exceed; 0 without requests.
     pub p99: Nanos,
@@ -54,13 +54,13 @@ pub struct Measurement {
 
 /// A whole, where shares and misses are in millionths.
 pub const WHOLE: i64 = 1_000_000;
-/// The foreground waits for the device all the time if it has requests under way for more than this part of it.
+/// The foreground waits for the device all the time if it has requests in flight for more than this part of it.
 const SATURATED: i64 = 950_000;
 /// Divisor of the work beyond the goal of such a foreground: only this part of it counts as headroom.
 const MAKES_UP: i64 = 4;
 
 impl Measurement {
-    /// Returns true if a request was under way nearly all the time, so that clients may want more than they got.
+    /// Returns true if a request was in flight nearly all the time, so that clients may want more than they got.
     pub fn is_saturated(&self) -> bool {
         self.busy_share() >= SATURATED
     }
@@ -70,7 +70,7 @@ impl Measurement {
         self.requests == 0 && self.busy == 0
     }
 
-    /// Returns the part of the time in which a request was under way, in millionths.
+    /// Returns the part of the time in which a request was in flight, in millionths.
     fn busy_share(&self) -> i64 {
         (u128::from(self.busy.min(self.time)) * WHOLE as u128 / u128::from(self.time.max(1))) as i64
     }

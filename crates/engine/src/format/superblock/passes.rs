@@ -8,7 +8,7 @@ pub enum PassState {
     /// There never was one.
     #[default]
     Never,
-    /// It is under way; after a restart it goes on.
+    /// It is in progress; after a restart it goes on.
     Running,
     /// It rests until it is started again.
     Paused,
@@ -41,10 +41,10 @@ impl PassState {
     }
 }
 
-/// The scrub that is under way, or the last one: where it stands, and what it has found.
+/// The scrub that is in progress, or the last one: where it stands, and what it has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScrubRecord {
-    /// State of the scrub, under way or not.
+    /// State of the scrub, in progress or not.
     pub state: PassState,
     /// Of the four phases the one that it is in.
     pub phase: u8,
@@ -102,10 +102,10 @@ impl ScrubRecord {
     }
 }
 
-/// The pass that finds all duplicates, under way or the last one.
+/// The pass that finds all duplicates, in progress or the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DedupRecord {
-    /// State of the pass, under way or not.
+    /// State of the pass, in progress or not.
     pub state: PassState,
     /// Digests below this place are done.
     pub next: u32,

@@ -80,7 +80,7 @@ impl Pool {
         }
     }
 
-    /// Returns the number of leaves that the volumes of the checkpoint under way fill.
+    /// Returns the number of leaves that the volumes of the checkpoint in progress fill.
     fn volume_table_leaves(&self) -> u64 {
         let volumes = self.volumes.iter().filter(|volume| volume.since <= self.checkpoints_done + 1).count() as u64;
         volumes.div_ceil(self.metadata.geometry.block() / VOLUME_BYTES)

@@ -100,7 +100,7 @@ pub(crate) enum CheckpointStage {
 pub(crate) const TABLES: [TreeId; 5] =
     [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::MapBuffer, TreeId::MetaMap];
 
-/// A checkpoint under way.
+/// A checkpoint in progress.
 pub(crate) struct Checkpoint {
     pub stage: CheckpointStage,
     /// Sequence of the last record that it includes.
@@ -368,7 +368,7 @@ impl Engine {
         self.pool.disk_index_is_unfinished()
             && self.pool.phase == Phase::Serving
             && !self.pool.reads_only
-            && !self.jobs.index_rebuild.is_under_way()
+            && !self.jobs.index_rebuild.is_in_progress()
             && self.pending_commands.is_empty()
     }
 
@@ -607,14 +607,14 @@ impl Engine {
 
     /// Puts a checkpoint back between two steps, and its shared state where others see it.
     pub(crate) fn lend_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
-        self.pool.under_way = Some(core::mem::take(&mut checkpoint.shared));
+        self.pool.in_progress = Some(core::mem::take(&mut checkpoint.shared));
         self.jobs.checkpoint = Some(checkpoint);
     }
 
     /// Takes the checkpoint for a step, together with its shared state.
     pub(crate) fn take_checkpoint(&mut self) -> Option<Box<Checkpoint>> {
         let mut checkpoint = self.jobs.checkpoint.take()?;
-        checkpoint.shared = self.pool.under_way.take().unwrap_or_default();
+        checkpoint.shared = self.pool.in_progress.take().unwrap_or_default();
         Some(checkpoint)
     }
 

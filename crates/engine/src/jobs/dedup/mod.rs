@@ -23,7 +23,7 @@
 //! - The place in the superblock is that of a range before which nothing is left to do. A pass that is interrupted repeats one range, or a
 //!   sweep.
 //!
-//! What is written while a pass is under way may stay double: the next pass finds it. A pass begins by command, and by itself when writes
+//! What is written while a pass is in progress may stay double: the next pass finds it. A pass begins by command, and by itself when writes
 //! have left work to it (backlog.rs).
 
 mod backlog;
@@ -67,10 +67,10 @@ const LOOK_AGAIN: Nanos = 10_000_000;
 /// Time between two checkpoints that make the place of the pass durable, in nanoseconds.
 const SAVE_PERIOD: Nanos = 60_000_000_000;
 
-/// State and counts of the pass under way, or of the last one.
+/// State and counts of the pass in progress, or of the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DedupStatus {
-    /// State of the pass: whether one is under way.
+    /// State of the pass: whether one is in progress.
     pub state: PassState,
     /// Part of the pass that is done, in millionths.
     pub done_ppm: u32,
@@ -266,7 +266,7 @@ impl Dedup {
         self.undone.note(now, blocks);
     }
 
-    /// Returns the state and counts of the pass under way, or of the last one.
+    /// Returns the state and counts of the pass in progress, or of the last one.
     pub(crate) fn status(&self, pool: &Pool) -> DedupStatus {
         let is_running = self.record.state == PassState::Running;
         let done = self.done(pool);
@@ -321,7 +321,7 @@ impl Dedup {
         self.range.first + part as u64
     }
 
-    /// Returns the bytes of memory that it holds while it is under way.
+    /// Returns the bytes of memory that it holds while it is in progress.
     pub(crate) fn memory(&self) -> u64 {
         self.range.memory()
             + self.catch_up.memory()
@@ -369,7 +369,7 @@ impl Dedup {
     /// Lets a pass go on, or begin, for writes that find no free slot. Returns whether it may find some for them.
     pub(crate) fn await_slots(&mut self, now: Nanos) -> bool {
         let may_begin = self.record.state != PassState::Paused && self.undone.may_free_slots(now);
-        self.is_awaited = self.is_under_way() || self.short.is_none() && may_begin;
+        self.is_awaited = self.is_in_progress() || self.short.is_none() && may_begin;
         self.is_awaited
     }
 
@@ -625,19 +625,19 @@ impl Dedup {
 }
 
 impl Steps for Dedup {
-    fn is_under_way(&self) -> bool {
+    fn is_in_progress(&self) -> bool {
         self.record.state == PassState::Running && self.short.is_none()
     }
 
     #[inline]
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
-        (self.is_under_way() || self.has_space_again(pool) || self.due(facts).is_some_and(|due| due <= pool.now))
+        (self.is_in_progress() || self.has_space_again(pool) || self.due(facts).is_some_and(|due| due <= pool.now))
             && pool.phase == Phase::Serving
             && pool.takes_changes()
             && (!facts.writes_wait || self.is_awaited)
             && pool.now >= self.look_again_at
             && self.changes.may_go_on(pool)
-            && !self.verify.is_under_way()
+            && !self.verify.is_in_progress()
             && !self.workspace.waits()
             && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
     }
@@ -659,13 +659,13 @@ impl Steps for Dedup {
 
     #[inline]
     fn begins_at(&self, _: &Pool, facts: &Facts) -> Option<Nanos> {
-        let look_again = self.is_under_way().then_some(self.look_again_at);
+        let look_again = self.is_in_progress().then_some(self.look_again_at);
         self.short.map(|short| short.due()).or(look_again).or_else(|| self.due(facts))
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
         (self.waiting, self.refused, self.beside) = (None, None, 0);
-        if self.short.take().is_none() && !self.is_under_way() {
+        if self.short.take().is_none() && !self.is_in_progress() {
             self.start(work.pool);
         }
         // What was moved behind its back it has not seen.
@@ -691,7 +691,7 @@ impl Steps for Dedup {
         let pool = &mut *work.pool;
         // A checkpoint that it asked for begins with the next pump.
         pool.needs_pump |= self.changes.waits_for_checkpoint(pool);
-        if self.is_under_way() && pool.now >= self.saved + SAVE_PERIOD {
+        if self.is_in_progress() && pool.now >= self.saved + SAVE_PERIOD {
             self.saved = pool.now;
             pool.want_checkpoint = true;
             pool.needs_pump = true;

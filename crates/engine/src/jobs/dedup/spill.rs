@@ -111,7 +111,7 @@ impl Sweep {
     }
 }
 
-/// The workspace of a pass: the sweep under way, and the containers taken for it.
+/// The workspace of a pass: the sweep in progress, and the containers taken for it.
 #[derive(Default)]
 pub(super) struct Workspace {
     sweep: Option<Sweep>,

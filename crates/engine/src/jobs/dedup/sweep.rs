@@ -196,7 +196,7 @@ impl Dedup {
         let from = self.sweeps.shared;
         self.spares.clear();
         self.in_order = 0;
-        // A walk of the maps that is under way goes on.
+        // A walk of the maps that is in progress goes on.
         match &mut self.at {
             PassStage::Maps(_, back) => *back = Back::Next(from),
             at => *at = PassStage::Next(from),

@@ -59,7 +59,7 @@ impl Proven {
     }
 }
 
-/// Reads or comparisons under way.
+/// Reads or comparisons in progress.
 struct VerifyBatch {
     reads: Vec<PairRead>,
     /// Blocks in the order of their slots: each with its pair, and the buffer that it is read into.
@@ -81,7 +81,7 @@ pub(super) struct Verify {
 
 impl Verify {
     /// Returns true while blocks are being read or compared.
-    pub fn is_under_way(&self) -> bool {
+    pub fn is_in_progress(&self) -> bool {
         self.batch.is_some()
     }
 

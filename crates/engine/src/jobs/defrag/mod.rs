@@ -109,7 +109,7 @@ impl Defrag {
     pub(crate) fn status(&self, pool: &Pool) -> DefragStatus {
         DefragStatus {
             defrag: pool.regions().defrag(),
-            noted_regions: pool.regions().scattered() as u64 + u64::from(self.mover.is_under_way()),
+            noted_regions: pool.regions().scattered() as u64 + u64::from(self.mover.is_in_progress()),
             waiting_regions: pool.regions().aside() as u64,
             regions: self.done,
             given_up_regions: pool.regions().given_up(),
@@ -120,15 +120,15 @@ impl Defrag {
 }
 
 impl Steps for Defrag {
-    fn is_under_way(&self) -> bool {
-        self.mover.is_under_way()
+    fn is_in_progress(&self) -> bool {
+        self.mover.is_in_progress()
     }
 
     #[inline]
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
         pool.regions().scattered() > 0
             && (facts.is_idle || pool.regions().are_left())
-            && !self.mover.is_under_way()
+            && !self.mover.is_in_progress()
             && pool.takes_changes()
             && pool.may_move() > 0
     }
@@ -140,17 +140,17 @@ impl Steps for Defrag {
         waits.then_some(facts.idle_from)
     }
 
-    /// Returns true with a batch under way; without one once to say that it is stuck, and once that idle time is over.
+    /// Returns true with a batch in progress; without one once to say that it is stuck, and once that idle time is over.
     #[inline]
     fn can_advance(&self) -> bool {
-        self.mover.is_under_way() || !self.is_stuck || self.has_settled
+        self.mover.is_in_progress() || !self.is_stuck || self.has_settled
     }
 
     /// Moves a batch on to its end, even if the pool is no longer idle.
     fn advance(&mut self, work: &mut Work<'_>) {
         // With the first pump of a pool that serves.
         work.pool.note_what_may_move();
-        if self.mover.is_under_way() {
+        if self.mover.is_in_progress() {
             self.mover.go_on(work.pool, &work.facts);
         } else {
             self.is_stuck = true;

@@ -197,7 +197,7 @@ impl Relocate {
 
     /// Takes the results of a batch, if it has come to its end.
     pub(super) fn note_what_came(&mut self, pool: &mut Pool) {
-        if self.mover.is_under_way() {
+        if self.mover.is_in_progress() {
             return;
         }
         let came = self.mover.take_came();

@@ -55,10 +55,10 @@ pub struct Kept {
     pub stopped: u64,
 }
 
-/// State and counts of the run under way, or of the last one.
+/// State and counts of the run in progress, or of the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RelocateStatus {
-    /// State of the run: whether one is under way.
+    /// State of the run: whether one is in progress.
     pub state: PassState,
     /// Number of blocks in the plan.
     pub planned_blocks: u64,
@@ -165,7 +165,7 @@ impl Relocate {
         }
     }
 
-    /// Returns the state and counts of the run under way, or of the last one.
+    /// Returns the state and counts of the run in progress, or of the last one.
     pub(crate) fn status(&self, pool: &Pool) -> RelocateStatus {
         let done = self.done_ppm(pool);
         let left = |(from, since): (u64, Nanos)| {
@@ -350,8 +350,8 @@ impl Relocate {
 }
 
 impl Steps for Relocate {
-    fn is_under_way(&self) -> bool {
-        self.is_running() || self.mover.is_under_way()
+    fn is_in_progress(&self) -> bool {
+        self.is_running() || self.mover.is_in_progress()
     }
 
     #[inline]
@@ -361,7 +361,7 @@ impl Steps for Relocate {
             && pool.takes_changes()
             && !facts.writes_wait
             && !facts.are_starved
-            && !self.mover.is_under_way()
+            && !self.mover.is_in_progress()
             && self.changes.may_go_on(pool)
             && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
             && !self.mover.is_loading(pool)
@@ -369,13 +369,13 @@ impl Steps for Relocate {
 
     #[inline]
     fn can_advance(&self) -> bool {
-        self.mover.is_under_way() || self.claims()
+        self.mover.is_in_progress() || self.claims()
     }
 
     /// Moves a batch on to its end, also of a run that rests by now. Where writes wait for space, they get the claimed slots.
     fn advance(&mut self, work: &mut Work<'_>) {
         let Work { pool, facts, .. } = work;
-        if self.mover.is_under_way() {
+        if self.mover.is_in_progress() {
             self.mover.go_on(pool, facts);
             self.note_what_came(pool);
         }

@@ -106,8 +106,8 @@ impl Duplicate {
         self.made
     }
 
-    pub(super) fn is_under_way(&self) -> bool {
-        self.mover.is_under_way()
+    pub(super) fn is_in_progress(&self) -> bool {
+        self.mover.is_in_progress()
     }
 
     pub(super) fn holds(&self, slot: Slot) -> bool {
@@ -143,14 +143,14 @@ impl Duplicate {
         matches!(self.stage, EpochStage::Choose { .. } | EpochStage::Copy { .. })
     }
 
-    /// Returns true while a batch is under way, which a pump moves on without a turn.
+    /// Returns true while a batch is in progress, which a pump moves on without a turn.
     pub(super) fn can_advance(&self) -> bool {
-        self.mover.is_under_way()
+        self.mover.is_in_progress()
     }
 
     /// Moves a batch on to its end.
     pub(super) fn advance(&mut self, pool: &mut Pool, facts: &Facts) {
-        if self.mover.is_under_way() {
+        if self.mover.is_in_progress() {
             self.mover.go_on(pool, facts);
             self.take_in(pool, facts);
         }

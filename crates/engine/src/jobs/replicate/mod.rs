@@ -364,7 +364,7 @@ impl Replicate {
         pool.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
     }
 
-    /// Ends the work under way when its reads are done: with replicas, if that is wanted and nothing came between.
+    /// Ends the work in progress when its reads are done: with replicas, if that is wanted and nothing came between.
     fn end_work(&mut self, pool: &mut Pool, facts: &Facts, wanted: bool) {
         let Some(work) = &mut self.work else { return };
         work.is_over |= !wanted;
@@ -400,8 +400,8 @@ impl Replicate {
 }
 
 impl Steps for Replicate {
-    fn is_under_way(&self) -> bool {
-        self.work.is_some() || self.duplicate.is_under_way()
+    fn is_in_progress(&self) -> bool {
+        self.work.is_some() || self.duplicate.is_in_progress()
     }
 
     #[inline]
@@ -411,7 +411,7 @@ impl Steps for Replicate {
             || pool.replicas.are_left()
             || pool.replicas.are_beyond(pool.in_order_budget(), pool.columns_budget())
             || self.duplicate.can_step(pool);
-        is_wanted && pool.takes_changes() && !self.is_under_way()
+        is_wanted && pool.takes_changes() && !self.is_in_progress()
     }
 
     fn begins_at(&self, _: &Pool, _: &Facts) -> Option<Nanos> {
@@ -503,7 +503,7 @@ impl Steps for Replicate {
 
     /// Takes blocks to be put in order that have come: the part is the first of them.
     fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        if self.duplicate.is_under_way() {
+        if self.duplicate.is_in_progress() {
             return self.duplicate.done(work.pool, part, segments, result);
         }
         let batch = self.work.as_mut().expect("work stays until its reads are done");

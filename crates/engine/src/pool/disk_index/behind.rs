@@ -109,7 +109,7 @@ impl Behind {
     /// Drops the part: there is no index any more.
     pub(super) fn cut_off(&mut self) {
         self.part = None;
-        // A pass that is under way does not take the next one for its own.
+        // A pass that is in progress does not take the next one for its own.
         self.left_out += 1;
         self.caught_up_at = self.left_out;
     }

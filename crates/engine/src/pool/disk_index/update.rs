@@ -249,7 +249,7 @@ impl Pool {
             }
             let DiskIndex { record, behind, .. } = &mut self.disk_index;
             match update.lost {
-                // The pass that is under way may have handed over what was there.
+                // The pass that is in progress may have handed over what was there.
                 true if record.is_behind() => behind.count(1),
                 true => record.built = 0,
                 false if record.built < DiskIndexRecord::BEHIND => record.built = update.built,

@@ -1,7 +1,7 @@
 //! A hybrid volume under a goal that changes: phases one after the other, as in the experiments of HIODS (its Fig. 9 to 12).
 //!
 //! Each phase writes so much at a rate, which is the goal meanwhile. Every second of virtual time is looked at: requests that were answered, blocks that
-//! passes let share, the mode. A pass begins whenever none is under way and there is work for one.
+//! passes let share, the mode. A pass begins whenever none is in progress and there is work for one.
 
 use engine::timing::Mode;
 use engine::{Command, Controller, Goal, Nanos, PassThrottle, PoolChange, Timing, VolumeProperties};
@@ -53,7 +53,7 @@ pub struct Phases {
     pub distinct_blocks: u64,
 }
 
-/// Counts of the second that is under way, and of those before.
+/// Counts of the second that is in progress, and of those before.
 pub(super) struct Watch {
     phase: usize,
     goal: u64,

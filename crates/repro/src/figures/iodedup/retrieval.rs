@@ -57,7 +57,7 @@ fn retrieval(results: &Results) -> Figure {
             .scale_x(Scale::Binary),
         notes: vec![
             "Chart: a closed loop, C-LOOK, copies anywhere; chosen when a request comes by the end of the last read that has completed, as in the slides, or at dispatch by the scheduler, over the copies of \
-             all that wait. Weeks: no cache and no duplication, the table's drive, at most 128 commands under way. Depth: commands that a read of the disk finds there. Gains are of \
+             all that wait. Weeks: no cache and no duplication, the table's drive, at most 128 commands in progress. Depth: commands that a read of the disk finds there. Gains are of \
              service, the time in which the disk works on reads."
                 .into(),
             "A tracker that knows the disk has places of all contents that lie there before the week: of each content that is read as many as the slides' static similarity in the mean, at \

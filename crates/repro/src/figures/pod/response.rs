@@ -288,9 +288,9 @@ fn fig_12_queues(results: &Results) -> Figure {
     Figure {
         name: "pod-12-queues",
         source: "POD, section 4.2",
-        title: "requests under way when another comes".into(),
+        title: "requests in flight when another comes".into(),
         rows: all,
-        chart: bars(results, "Requests under way when another comes", "requests", &SCHEMES, ours, |_, _| None),
+        chart: bars(results, "Requests in progress when another comes", "requests", &SCHEMES, ours, |_, _| None),
         notes: Vec::new(),
     }
 }

@@ -663,7 +663,7 @@ impl Run {
         Ok(())
     }
 
-    /// Waits until no I/O is in flight either, no write waits for space, and no checkpoint is under way. Timers that are not due may remain.
+    /// Waits until no I/O is in flight either, no write waits for space, and no checkpoint is in progress. Timers that are not due may remain.
     pub(crate) fn rest(&mut self) -> Checked {
         self.drain()?;
         loop {
@@ -677,7 +677,7 @@ impl Run {
 
     fn rests(&self) -> bool {
         let engine = &self.world.engine;
-        self.world.is_still() && !engine.waits_for_host_space() && !engine.status().checkpoint_under_way
+        self.world.is_still() && !engine.waits_for_host_space() && !engine.status().checkpoint_in_progress
     }
 
     /// Waits for the answer to a settle command.

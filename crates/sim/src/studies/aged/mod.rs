@@ -22,10 +22,10 @@ use crate::timed::machine::{Machine, Step, Store};
 use crate::timed::pool::{Pool, VOLUME};
 use crate::{Checked, Violation, violated};
 
-/// Blocks of a request of the reader, and requests that it has under way.
+/// Blocks of a request of the reader, and requests that it has in progress.
 const READ_BLOCKS: u64 = 32;
 const READERS: usize = 4;
-/// Writes under way.
+/// Writes in progress.
 const WRITERS: usize = 32;
 const SECOND: Nanos = 1_000_000_000;
 /// Percentage of writes, and the percentage of the volume that they go to.
@@ -151,16 +151,16 @@ impl Life {
     /// Reads the volume in order, fails if a block is not as it was written, and returns the rate in bytes a second of virtual time.
     fn read_all(&mut self) -> Checked<u64> {
         let begin = self.machine.now;
-        let (mut next, mut under_way) = (0, 0);
-        while next < self.blocks || under_way > 0 {
-            while next < self.blocks && under_way < READERS && self.machine.engine.can_submit() {
+        let (mut next, mut in_progress) = (0, 0);
+        while next < self.blocks || in_progress > 0 {
+            while next < self.blocks && in_progress < READERS && self.machine.engine.can_submit() {
                 let count = READ_BLOCKS.min(self.blocks - next);
                 self.machine.submit(Life::request(next, next, count, Operation::Read { object: 0 }));
-                (next, under_way) = (next + count, under_way + 1);
+                (next, in_progress) = (next + count, in_progress + 1);
             }
             match self.machine.step(Nanos::MAX)? {
                 Step::Reply(first, Ok(blocks)) => {
-                    under_way -= 1;
+                    in_progress -= 1;
                     for (lba, cells) in (first..).zip(&blocks) {
                         let expected = self.written.get(&lba).copied();
                         if *cells != expected.unwrap_or_else(|| self.machine.store.pool.cells(lba)) {
@@ -180,9 +180,9 @@ impl Life {
     /// Overwrites so many blocks in order, from the first on, and flushes: bytes a second.
     fn write_in_order(&mut self, count: u64) -> Checked<u64> {
         let begin = self.machine.now;
-        let (mut next, mut under_way, mut is_flushed) = (0, 0, false);
-        while next < count || under_way > 0 {
-            while next < count && under_way < READERS && self.machine.engine.can_submit() {
+        let (mut next, mut in_progress, mut is_flushed) = (0, 0, false);
+        while next < count || in_progress > 0 {
+            while next < count && in_progress < READERS && self.machine.engine.can_submit() {
                 let blocks = READ_BLOCKS.min(count - next);
                 let number = |block| [self.next_number + block as u32; crate::content::CELLS];
                 let contents: Vec<Cells> = (0..blocks).map(number).collect();
@@ -192,17 +192,17 @@ impl Life {
                 }
                 self.written.extend((next..).zip(contents));
                 self.next_number += blocks as u32;
-                (next, under_way) = (next + blocks, under_way + 1);
+                (next, in_progress) = (next + blocks, in_progress + 1);
             }
             match self.machine.step(Nanos::MAX)? {
-                Step::Reply(_, Ok(_)) => under_way -= 1,
+                Step::Reply(_, Ok(_)) => in_progress -= 1,
                 Step::Reply(lba, Err(error)) => return violated(format!("writing block {lba}: {error:?}")),
                 Step::Quiet => return violated("a write does not end"),
                 _ => {}
             }
-            if next == count && under_way == 0 && !is_flushed {
+            if next == count && in_progress == 0 && !is_flushed {
                 is_flushed = true;
-                under_way = 1;
+                in_progress = 1;
                 self.machine.submit(Life::request(count, 0, 0, Operation::Flush));
             }
         }
@@ -213,13 +213,13 @@ impl Life {
     /// Overwrites so many blocks one by one: writes a second.
     fn overwrite(&mut self, count: u64) -> Checked<u64> {
         let begin = self.machine.now;
-        let (mut left, mut under_way) = (count, Vec::new());
-        while left > 0 || !under_way.is_empty() {
-            while left > 0 && under_way.len() < WRITERS && self.machine.engine.can_submit() {
+        let (mut left, mut in_progress) = (count, Vec::new());
+        while left > 0 || !in_progress.is_empty() {
+            while left > 0 && in_progress.len() < WRITERS && self.machine.engine.can_submit() {
                 let hot = self.blocks * SKEW.1 / 100;
                 let is_hot = self.random.below(100) < SKEW.0;
                 let lba = if is_hot { self.random.below(hot) } else { self.random.between(hot, self.blocks - 1) };
-                if under_way.contains(&lba) {
+                if in_progress.contains(&lba) {
                     continue;
                 }
                 let cells = [self.next_number; crate::content::CELLS];
@@ -229,10 +229,10 @@ impl Life {
                 }
                 self.written.insert(lba, cells);
                 (self.next_number, left) = (self.next_number + 1, left - 1);
-                under_way.push(lba);
+                in_progress.push(lba);
             }
             match self.machine.step(Nanos::MAX)? {
-                Step::Reply(lba, Ok(_)) => under_way.retain(|&other| other != lba),
+                Step::Reply(lba, Ok(_)) => in_progress.retain(|&other| other != lba),
                 Step::Reply(lba, Err(error)) => return violated(format!("writing block {lba}: {error:?}")),
                 Step::Quiet => return violated("a write does not end"),
                 _ => {}

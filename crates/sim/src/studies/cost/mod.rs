@@ -117,7 +117,7 @@ struct Bench {
     next_read: u64,
     next_in_order: u64,
     next_token: u64,
-    under_way: usize,
+    in_progress: usize,
 }
 
 /// Measures requests of each of these sizes, in blocks.
@@ -149,7 +149,7 @@ impl Bench {
             next_read: 0,
             next_in_order: 0,
             next_token: 1,
-            under_way: 0,
+            in_progress: 0,
         };
         for first in (0..known_blocks).step_by(FILLING_BLOCKS as usize) {
             bench.write(first, FILLING_BLOCKS, KNOWN_NUMBER + first as u32, false)?;
@@ -230,13 +230,13 @@ impl Bench {
             self.step()?;
         }
         self.next_token += 1;
-        self.under_way += 1;
+        self.in_progress += 1;
         Ok(())
     }
 
     /// Steps until one more request may be in flight.
     fn make_space(&mut self) -> Checked {
-        while self.under_way >= DEPTH || !self.machine.engine.can_submit() {
+        while self.in_progress >= DEPTH || !self.machine.engine.can_submit() {
             self.step()?;
         }
         Ok(())
@@ -244,16 +244,16 @@ impl Bench {
 
     fn step(&mut self) -> Checked {
         match self.machine.step(Nanos::MAX)? {
-            Step::Reply(_, Ok(_)) => self.under_way -= 1,
+            Step::Reply(_, Ok(_)) => self.in_progress -= 1,
             Step::Reply(token, Err(error)) => return violated(format!("request {token} failed: {error:?}")),
-            Step::Quiet => return violated(format!("{} requests hang", self.under_way)),
+            Step::Quiet => return violated(format!("{} requests hang", self.in_progress)),
             _ => {}
         }
         Ok(())
     }
 
     fn drain(&mut self) -> Checked {
-        while self.under_way > 0 {
+        while self.in_progress > 0 {
             self.step()?;
         }
         Ok(())

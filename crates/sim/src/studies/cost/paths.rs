@@ -165,14 +165,14 @@ impl Bench {
             next_read: 0,
             next_in_order: 0,
             next_token: 1,
-            under_way: 0,
+            in_progress: 0,
         };
         bench.machine.opened()?;
         for first in (0..KNOWN_BLOCKS).step_by(FILLING_BLOCKS as usize) {
             bench.write(first, FILLING_BLOCKS, KNOWN_NUMBER + first as u32, false)?;
         }
         bench.settle()?;
-        // Until there are holes everywhere, and as many I/Os have been under way at once as ever are.
+        // Until there are holes everywhere, and as many I/Os have been in progress at once as ever are.
         let aging = path("aging", Policy::SELECT, 1, Work::New);
         for _ in 0..AGING_ROUNDS {
             bench.requests(aging, SCRATCH_BLOCKS / 2)?;
@@ -292,7 +292,7 @@ impl Bench {
         let token = self.next_token;
         self.machine.submit(Submit { token, volume: VOLUME, offset, length, fua: false, operation });
         self.next_token += 1;
-        self.under_way += 1;
+        self.in_progress += 1;
         Ok(())
     }
 }
