@@ -44,7 +44,7 @@ class Store:
         self.map, self.content, self.users, self.known = {}, [], [], {}
         self.counts = dict.fromkeys(
             ["requests", "unknown", "sequential", "scattered", "partial", "written_blocks", "zero_blocks", "removed_blocks",
-             "removed_requests", "same_place_blocks"], 0)
+             "removed_requests", "unchanged_blocks"], 0)
 
     def find(self, at, content):
         """Where a content is: here already, elsewhere, or nowhere."""
@@ -106,7 +106,7 @@ class Store:
                 self.counts["zero_blocks"] += 1
             elif shares(i):
                 after.append(places[i])
-                self.counts["same_place_blocks"] += found[i][1]
+                self.counts["unchanged_blocks"] += found[i][1]
                 if found[i][1]:
                     self.known.setdefault(number, places[i])
             elif again is not None and self.policy == "full":
@@ -145,7 +145,7 @@ class Store:
 
 def flat(writes):
     """The counters of a status, as `Store` has them."""
-    names = ["requests", "written_blocks", "zero_blocks", "removed_blocks", "removed_requests", "same_place_blocks"]
+    names = ["requests", "written_blocks", "zero_blocks", "removed_blocks", "removed_requests", "unchanged_blocks"]
     return {**{name: writes[name] for name in names}, **writes["categories"]}
 
 
@@ -260,7 +260,7 @@ class Policies(unittest.TestCase):
             client.pwrite(data[:8192], 0)
             client.flush()
             after = pool.status()
-            self.assertEqual(after["writes"]["same_place_blocks"], 258)
+            self.assertEqual(after["writes"]["unchanged_blocks"], 258)
             self.assertEqual(after["writes"]["removed_requests"], 2)
             self.assertEqual(after["writes"]["written_blocks"], before["writes"]["written_blocks"])
             self.assertLessEqual(after["unmerged_entries"], before["unmerged_entries"])
@@ -318,7 +318,7 @@ class Policies(unittest.TestCase):
                     "--size=8M", "--dedupe_percentage=60", "--iodepth=8", "--output=/dev/null")
             writes = pool.status()["writes"]
             what_if = writes["what_if"]
-            self.assertEqual(writes["requests"] + writes["joined_requests"], 2048 + 128)
+            self.assertEqual(writes["requests"] + writes["coalesced_requests"], 2048 + 128)
             self.assertEqual(writes["written_blocks"], 4096)
             self.assertEqual(sum(writes["sizes"].values()), writes["requests"])
             self.assertEqual((writes["removed_blocks"], what_if["native"]), (0, {"blocks": 0, "requests": 0}))
@@ -347,7 +347,7 @@ class Policies(unittest.TestCase):
             """A write for each block, all in one segment; how the counters grew."""
             def counts():
                 writes = pool.status()["writes"]
-                return [writes[name] for name in ("requests", "joined_requests", "removed_blocks", "written_blocks")] + [
+                return [writes[name] for name in ("requests", "coalesced_requests", "removed_blocks", "written_blocks")] + [
                     writes["categories"]["sequential"], writes["sizes"]["to_16k"]]
 
             before = counts()
@@ -434,7 +434,7 @@ class Policies(unittest.TestCase):
             self.assertRegex(onefold("get", pool.path, "device").stdout, "device +hdd +pool")
             onefold("volume", "create", pool.path, "default", "--size", "16M")
             pool.serve(create=False)
-            self.assertEqual([pool.status()["device"][name] for name in ("set", "has_heads")], ["hdd", True])
+            self.assertEqual([pool.status()["device"][name] for name in ("set", "is_rotational")], ["hdd", True])
             done = onefold("set", pool.path, "device", "tape", check=False)
             self.assertEqual(done.returncode, 2)
             self.assertIn("device=tape is not possible: it is auto, hdd or ssd", done.stderr)
@@ -471,7 +471,7 @@ class Policies(unittest.TestCase):
             after = pool.status()["cache"]
             gained = {name: after[name] - before[name] for name in ("read_misses", "content_hits", "slot_hits")}
             self.assertEqual(gained, {"read_misses": 64, "content_hits": 64, "slot_hits": 64})
-            self.assertEqual(after["joined_blocks"], 64)
+            self.assertEqual(after["shared_blocks"], 64)
             self.assertIn("64 by content", onefold("status", pool.path, "--all").stdout)
             client.shutdown()
             pool.stop()

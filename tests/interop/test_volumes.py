@@ -312,7 +312,7 @@ class Volumes(unittest.TestCase):
                 client.pwrite(data, at * MIB)
             client.flush()
             status = pool.settled()
-            self.assertEqual((status["data_blocks_used"], status["dedup"]["undone_blocks"]), (3 * 256, 3 * 256))
+            self.assertEqual((status["data_blocks_used"], status["dedup"]["backlog_blocks"]), (3 * 256, 3 * 256))
             pool.kill()
             pool.serve(create=False)
             self.assertEqual(properties(pool, "default", "timing"), {"timing": ("offline", "volume")})

@@ -247,9 +247,9 @@ impl Tables {
             self.space.open(container, |_| true);
         }
         let Some(slot) = self.space.allocate(false) else { return false };
-        self.space.retire(slot, 1);
+        self.space.defer_free(slot, 1);
         if self.space.pending().len() == 4096 {
-            self.space.mature(1, 4096, |_| false, &mut self.dead);
+            self.space.reclaim(1, 4096, |_| false, &mut self.dead);
             self.dead.clear();
         }
         true

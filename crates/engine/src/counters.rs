@@ -72,7 +72,7 @@ pub struct WriteCounts {
     /// Requests that were carried out.
     pub requests: u64,
     /// Writes that arrived together with another one and were carried out as a part of its request.
-    pub joined_requests: u64,
+    pub coalesced_requests: u64,
     /// Requests by the blocks that they touch: 1, 2, up to 4, 8 and 16, more.
     pub sizes: [u64; 6],
     /// Those of them that were looked up, by [`crate::dedup::policy::Category`], in its order.
@@ -85,7 +85,7 @@ pub struct WriteCounts {
     /// block was such.
     pub removed: Removed,
     /// Blocks that were rewritten with what they had: kept as they were, or shared with what they mapped to, as a merge found.
-    pub same_place_blocks: u64,
+    pub unchanged_blocks: u64,
     /// Blocks that were looked up and found in another slot, through the index.
     pub index_hits: u64,
     /// Blocks that were looked up and found neither in the index nor in the same request.
@@ -137,7 +137,7 @@ pub struct ContentCounts {
     /// Blocks of reads that were not in memory by their slots, and were by their contents, since the pool was opened.
     pub hits: u64,
     /// Slots whose content is in the buffer of another slot, now: blocks that are held once and would be held twice.
-    pub joined_blocks: u64,
+    pub shared_blocks: u64,
 }
 
 impl AddAssign for ReadCounts {
@@ -189,13 +189,13 @@ impl WriteCounts {
 impl AddAssign for WriteCounts {
     fn add_assign(&mut self, more: WriteCounts) {
         self.requests += more.requests;
-        self.joined_requests += more.joined_requests;
+        self.coalesced_requests += more.coalesced_requests;
         self.sizes.iter_mut().zip(&more.sizes).for_each(|(count, more)| *count += more);
         self.categories.iter_mut().zip(&more.categories).for_each(|(count, more)| *count += more);
         self.written_blocks += more.written_blocks;
         self.zero_blocks += more.zero_blocks;
         self.removed += more.removed;
-        self.same_place_blocks += more.same_place_blocks;
+        self.unchanged_blocks += more.unchanged_blocks;
         self.index_hits += more.index_hits;
         self.index_misses += more.index_misses;
         self.what_if.full += more.what_if.full;

@@ -67,7 +67,7 @@ impl core::error::Error for BadDeviceKind {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceTraits {
     /// It has heads.
-    pub has_heads: bool,
+    pub is_rotational: bool,
     /// Blocks that nobody wants which a read goes over rather than to end: in the time of another read at another place as many pass by.
     pub gap_blocks: u32,
     /// Blocks that are read ahead at a time, in order of their places.
@@ -77,28 +77,28 @@ pub struct DeviceTraits {
     /// Reads in flight, at most, when reading ahead begins.
     pub reads_in_flight: u32,
     /// Writes of at least so many blocks get slots that follow each other, in containers that are kept for them; 0: none does.
-    pub row_blocks: u32,
+    pub sequential_blocks: u32,
 }
 
 impl DeviceTraits {
     /// An SSD: a read at another place takes as long as a few blocks more.
     pub const SSD: DeviceTraits = DeviceTraits {
-        has_heads: false,
+        is_rotational: false,
         gap_blocks: 8,
         window_blocks: 512,
         window_reads: 64,
         reads_in_flight: 32,
-        row_blocks: 0,
+        sequential_blocks: 0,
     };
 
     /// A hard disk. To sort much pays: a read at another place takes milliseconds, and fewer the nearer it is.
     pub const HDD: DeviceTraits = DeviceTraits {
-        has_heads: true,
+        is_rotational: true,
         gap_blocks: 8,
         window_blocks: 4096,
         window_reads: 1024,
         reads_in_flight: 256,
-        row_blocks: 16,
+        sequential_blocks: 16,
     };
 
     /// Returns the traits of a disk of this kind; `None` for `Auto`.
@@ -112,7 +112,7 @@ impl DeviceTraits {
 
     /// Returns the kind that the traits belong to: [`DeviceKind::Hdd`] for a disk with heads.
     pub fn kind(&self) -> DeviceKind {
-        if self.has_heads { DeviceKind::Hdd } else { DeviceKind::Ssd }
+        if self.is_rotational { DeviceKind::Hdd } else { DeviceKind::Ssd }
     }
 }
 

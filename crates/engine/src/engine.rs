@@ -4,7 +4,7 @@
 //! *pumps*: runs the requests that can run, moves the jobs a bounded number of steps, closes and syncs records. So events
 //! that arrive together are served together: one record, one sync.
 
-use crate::pool::state::{Facts, Phase};
+use crate::pool::state::{LoadSnapshot, Phase};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use crate::data_path::time_slices::TimeSlices;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::Parameters;
 use crate::jobs::throttle::IDLE_AFTER;
-use crate::jobs::{Jobs, Place};
+use crate::jobs::{Jobs, PumpPhase};
 use crate::limits::Limits;
 use crate::metadata::io::Io;
 #[cfg(feature = "mutants")]
@@ -45,11 +45,11 @@ pub struct Engine {
     /// Those whose work may be long, apart from them.
     pub(crate) time_slices: TimeSlices,
     /// Writes that wait for space.
-    pub(crate) blocked: VecDeque<RequestId>,
-    /// Writes of `blocked` that are run again; empty at all other times.
+    pub(crate) waiting_for_space: VecDeque<RequestId>,
+    /// Writes of `waiting_for_space` that are run again; empty at all other times.
     pub(crate) retried: VecDeque<RequestId>,
     /// Requests that wait for buffers.
-    pub(crate) starved: VecDeque<RequestId>,
+    pub(crate) out_of_buffers: VecDeque<RequestId>,
     /// Requests that wait until a record is durable, in order.
     pub(crate) committing: VecDeque<(u64, RequestId)>,
     pub(crate) deciding: Deciding,
@@ -78,9 +78,9 @@ impl Engine {
             requests: Requests::new(limits.requests, now),
             ready: VecDeque::new(),
             time_slices: TimeSlices::new(&limits, geometry.block()),
-            blocked: VecDeque::new(),
+            waiting_for_space: VecDeque::new(),
             retried: VecDeque::new(),
-            starved: VecDeque::new(),
+            out_of_buffers: VecDeque::new(),
             committing: VecDeque::new(),
             deciding: Deciding::default(),
             recovery: Some(Box::new(Recovery::default())),
@@ -176,7 +176,7 @@ impl Engine {
             Event::Done { io, result } => {
                 self.pool.metadata.io.came_back(io);
                 self.done(io, result);
-                self.believe_sync();
+                self.complete_sync();
             }
             Event::Sent(request) => self.sent(request),
             Event::Timer => self.timer(),
@@ -252,19 +252,19 @@ impl Engine {
         self.requests.in_flight()
     }
 
-    /// Collects the facts about requests that jobs and repairs are told.
+    /// Takes a snapshot of the foreground load for jobs and repairs.
     #[inline]
-    pub(crate) fn facts(&self) -> Facts {
-        let are_active = self.requests.active() > 0;
+    pub(crate) fn load(&self) -> LoadSnapshot {
+        let requests_in_flight = self.requests.active() > 0;
         let idle_from = self.last_request + IDLE_AFTER;
-        let writes_wait = !self.blocked.is_empty();
-        Facts {
-            is_idle: !are_active && self.pool.now >= idle_from,
+        let writes_blocked = !self.waiting_for_space.is_empty();
+        LoadSnapshot {
+            is_idle: !requests_in_flight && self.pool.now >= idle_from,
             idle_from,
-            are_active,
-            are_waiting: writes_wait || !self.pending_commands.is_empty(),
-            writes_wait,
-            are_starved: !self.starved.is_empty(),
+            requests_in_flight,
+            blocked: writes_blocked || !self.pending_commands.is_empty(),
+            writes_blocked,
+            out_of_buffers: !self.out_of_buffers.is_empty(),
             clears_left: self.has_clears_left(),
         }
     }
@@ -281,38 +281,38 @@ impl Engine {
             }
             self.step_enospc();
             self.run_ready();
-            self.retry_starved();
+            self.retry_out_of_buffers();
             let writes = !self.pool.read_only && !self.pool.untouched;
-            while writes && self.pool.open_ahead() && !self.blocked.is_empty() {
-                self.retry_blocked();
+            while writes && self.pool.open_ahead() && !self.waiting_for_space.is_empty() {
+                self.retry_waiting_for_space();
             }
-            self.retry_blocked();
-            self.run_turns();
+            self.retry_waiting_for_space();
+            self.run_time_slices();
             self.step_read_ahead();
             self.repairs.step_repairs(&mut self.pool);
             self.answer_repaired();
-            let facts = self.facts();
-            self.pass_jobs(Place::First, &facts);
+            let load = self.load();
+            self.pass_jobs(PumpPhase::First, &load);
             if self.pool.phase == Phase::Serving {
                 self.jobs.move_boundary(&mut self.pool);
             }
             if self.pool.read_only {
                 self.step_failure();
             } else if !self.pool.untouched {
-                self.step_jobs(&facts);
-                self.repairs.step_copies(&mut self.pool, &facts);
+                self.step_jobs(&load);
+                self.repairs.step_copies(&mut self.pool, &load);
                 self.jobs.index_prefetch.step(&mut self.pool);
                 self.commit();
                 self.relieve_pressure();
                 self.pool.reserve_ahead();
             }
-            let mut facts = self.facts();
-            self.pass_jobs(Place::Last, &facts);
+            let mut load = self.load();
+            self.pass_jobs(PumpPhase::Last, &load);
             if !self.pending_commands.is_empty() {
                 self.step_commands();
-                facts = self.facts();
+                load = self.load();
             }
-            self.set_tick(&facts);
+            self.set_tick(&load);
         }
     }
 
@@ -330,35 +330,35 @@ impl Engine {
         }
     }
 
-    fn retry_starved(&mut self) {
-        for _ in 0..self.starved.len() {
-            let Some(id) = self.starved.pop_front() else { break };
-            let before = self.starved.len();
+    fn retry_out_of_buffers(&mut self) {
+        for _ in 0..self.out_of_buffers.len() {
+            let Some(id) = self.out_of_buffers.pop_front() else { break };
+            let before = self.out_of_buffers.len();
             self.run(id);
-            if self.starved.len() > before {
+            if self.out_of_buffers.len() > before {
                 // Still without buffers: it keeps its place.
-                self.starved.rotate_right(1);
+                self.out_of_buffers.rotate_right(1);
                 break;
             }
         }
     }
 
     /// Moves the checkpoint a bounded number of steps, then steps the jobs that change what the pool is written with.
-    fn step_jobs(&mut self, facts: &Facts) {
+    fn step_jobs(&mut self, load: &LoadSnapshot) {
         if self.pool.closes_early {
             return;
         }
-        if self.pool.mature_left {
-            self.mature();
+        if self.pool.reclaim_left {
+            self.reclaim();
         }
-        self.step_checkpoint(facts);
-        self.pass_jobs(Place::Middle, facts);
+        self.step_checkpoint(load);
+        self.pass_jobs(PumpPhase::Middle, load);
     }
 
     /// Jobs go on that have their place here.
     #[inline(always)]
-    fn pass_jobs(&mut self, place: Place, facts: &Facts) {
-        self.jobs.pass(place, &mut self.pool, &mut self.repairs, facts);
+    fn pass_jobs(&mut self, place: PumpPhase, load: &LoadSnapshot) {
+        self.jobs.pass(place, &mut self.pool, &mut self.repairs, load);
     }
 
     fn timer(&mut self) {

@@ -299,14 +299,14 @@ impl Limits {
         (self.map_buffer / 4).max(self.delta_entries) as usize
     }
 
-    /// Steps that long requests take together from one timer to the next (`turns.rs`): some tens of microseconds.
-    pub fn turn_steps(&self) -> u64 {
+    /// Steps that long requests take together from one timer to the next (`data_path/time_slices.rs`): some tens of microseconds.
+    pub fn slice_steps(&self) -> u64 {
         u64::from(self.delta_entries / 8).clamp(32, 2048)
     }
 
-    /// Returns the most steps that a turn can come to: the last request begins when one step is left.
-    pub fn most_turn_steps(&self, geometry: &Geometry) -> u64 {
-        6 * self.turn_steps() + 4 * u64::from(geometry.piece_blocks) + 64
+    /// Returns the most steps that a time slice can come to: the last request begins when one step is left.
+    pub fn most_slice_steps(&self, geometry: &Geometry) -> u64 {
+        6 * self.slice_steps() + 4 * u64::from(geometry.piece_blocks) + 64
     }
 
     /// Returns the most regions that readers found scattered and that wait for defragmentation.

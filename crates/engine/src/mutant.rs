@@ -96,7 +96,7 @@ pub enum Mutant {
     /// The pass shares whether there is metadata for it or not.
     ShareWithoutSpace,
     /// The containers that a pass writes into go to clients while its writes are on their way there.
-    WorkspaceInUse,
+    SpillInUse,
     /// Records do not say which blocks were stored without a look for duplicates.
     UnmarkedOffline,
     /// The census counts slots with one reference as shared.
@@ -132,7 +132,7 @@ pub enum Mutant {
     /// A buffer is used again while a flash that hangs still has it.
     ReusedWhileLate,
     /// Each flash of an opening has the same mark.
-    SameMark,
+    SameNonce,
     /// Long requests take as many steps as they like.
-    EndlessTurn,
+    EndlessTimeSlice,
 }

@@ -153,7 +153,7 @@ fn survey(file: impl Read + Seek) -> Result<Survey, String> {
     loop {
         match calls.next()? {
             Next::Call => match calls.decoder.call() {
-                Call::Mark(_) => proven = count,
+                Call::TraceHash(_) => proven = count,
                 Call::End(_) => return Ok(Survey { calls: count, damaged: false }),
                 _ => count += 1,
             },
@@ -189,7 +189,7 @@ pub fn rerun(mut file: impl Read + Seek, options: Options) -> Result<(Header, Re
                 }
             }
             let call = calls.decoder.call();
-            let counts = !matches!(call, Call::Mark(_) | Call::End(_));
+            let counts = !matches!(call, Call::TraceHash(_) | Call::End(_));
             if counts && run.report.calls == most {
                 return Ok(());
             }
@@ -266,7 +266,7 @@ impl Run {
                     return violated(format!("the engine wants {effect:?}, and wanted nothing more"));
                 }
             }
-            Call::Mark(hash) => {
+            Call::TraceHash(hash) => {
                 if hash != self.effects.hash() {
                     return violated(format!("an effect since call {} is not the recorded one", self.marked));
                 }

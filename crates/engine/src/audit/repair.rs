@@ -341,7 +341,7 @@ impl Planner<'_, '_> {
         let Superblock { included, included_checksum, journal_position, .. } = self.engine.pool.superblock;
         let block = self.geometry().block();
         recovery.position = journal_position;
-        recovery.mark = self.engine.pool.superblock.mark();
+        recovery.watermark = self.engine.pool.superblock.watermark();
         let sizes = self.engine.pool.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
         recovery.sizes = sizes.collect();
         while let Some((offset, length)) = self.engine.pool.walk_window(&mut recovery, u64::MAX) {
@@ -371,19 +371,19 @@ impl Planner<'_, '_> {
                 (journal_position + used) % self.geometry().journal_blocks
             },
         };
-        if recovery.mark > end.sequence {
-            let (first, mark) = (end.sequence + 1, recovery.mark);
+        if recovery.watermark > end.sequence {
+            let (first, watermark) = (end.sequence + 1, recovery.watermark);
             self.problem(format!(
-                "the journal is damaged from record {first} on: changes up to record {mark} were durable, and those from \
+                "the journal is damaged from record {first} on: changes up to record {watermark} were durable, and those from \
                  there on are lost; every volume is as it was after record {}",
                 end.sequence
             ));
-            self.list_reverted(end.sequence, mark);
+            self.list_reverted(end.sequence, watermark);
         }
         recovery.records.truncate(believed);
         for record in &recovery.records {
             for change in &record.changes {
-                self.engine.pool.superblock.dedup.is_undone |= change.is_offline();
+                self.engine.pool.superblock.dedup.has_backlog |= change.is_offline();
                 self.engine.pool.replay_change(change, record.header.sequence);
             }
         }
@@ -392,10 +392,10 @@ impl Planner<'_, '_> {
     }
 
     /// Lists what the durable records after record `last` changed.
-    fn list_reverted(&mut self, last: u64, mark: u64) {
+    fn list_reverted(&mut self, last: u64, watermark: u64) {
         let block = self.geometry().block();
         let mut ranges = BTreeMap::new();
-        for record in self.stray_records(last, mark) {
+        for record in self.stray_records(last, watermark) {
             for change in record {
                 let Some(at) = volume_of(&change).and_then(|volume| self.engine.pool.volume_index(volume)) else {
                     continue;
@@ -437,7 +437,7 @@ impl Planner<'_, '_> {
     }
 
     /// Returns the changes of the records from `last` (without it) to `mark` that the journal still has, wherever they are in it.
-    fn stray_records(&mut self, last: u64, mark: u64) -> Vec<Vec<Change>> {
+    fn stray_records(&mut self, last: u64, watermark: u64) -> Vec<Vec<Change>> {
         let geometry = self.geometry();
         let (block, ring) = (geometry.block(), geometry.journal_blocks);
         let mut page_at = |position: u32| {
@@ -450,7 +450,7 @@ impl Planner<'_, '_> {
             let Some(header) = record::decode_header(&pages) else { continue };
             let is_meant = header.position == position
                 && header.epoch >= self.engine.pool.superblock.seal_epoch
-                && (last + 1..=mark).contains(&header.sequence);
+                && (last + 1..=watermark).contains(&header.sequence);
             if !is_meant {
                 continue;
             }
@@ -467,11 +467,11 @@ impl Planner<'_, '_> {
     /// Returns the number of records that count: those that make sense, and whose blocks are proven where they have to be.
     fn believe(&mut self, recovery: &mut Recovery) -> usize {
         let block = self.geometry().block();
-        let Recovery { records, inlined, sizes, mark, .. } = recovery;
+        let Recovery { records, inlined, sizes, watermark, .. } = recovery;
         for (number, record) in records.iter_mut().enumerate() {
             // What is said of a volume that is gone with its table is gone with it.
             record.changes.retain(|change| volume_of(change).is_none_or(|volume| sizes.contains_key(&volume)));
-            let (checks, makes_sense) = self.engine.pool.checks_of(record, inlined, sizes, *mark);
+            let (checks, makes_sense) = self.engine.pool.checks_of(record, inlined, sizes, *watermark);
             let content = &mut self.medium.content;
             let holds = |check: &crate::recovery::Check| {
                 content(check.block * block).is_some_and(|found| !found.zero && found.digest == check.digest)

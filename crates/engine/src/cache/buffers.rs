@@ -85,7 +85,7 @@ impl Buffers {
     }
 
     /// Returns true if the buffer goes as soon as its last holder releases it.
-    pub(crate) fn is_retired(&self, buffer: BufferId) -> bool {
+    pub(crate) fn is_pending_free(&self, buffer: BufferId) -> bool {
         buffer.0 >= self.count
     }
 
@@ -206,7 +206,7 @@ mod tests {
         buffers.release(held[6]);
         buffers.set_count(7, 2, 8);
         // 4, 5 and 6 are back, 7 is still to go.
-        assert_eq!((buffers.free(), buffers.numbers(), buffers.is_retired(held[7])), (7, 8, true));
+        assert_eq!((buffers.free(), buffers.numbers(), buffers.is_pending_free(held[7])), (7, 8, true));
         buffers.release(held[7]);
         assert_eq!((buffers.free(), buffers.numbers()), (7, 7));
         let mut all: Vec<u32> = core::iter::from_fn(|| buffers.take()).map(|buffer| buffer.0).collect();

@@ -141,7 +141,7 @@ impl Engine {
             }
             return None;
         }
-        self.mature();
+        self.reclaim();
         if self.pool.space.pending().is_empty() {
             return Some(Ok(()));
         }
@@ -159,7 +159,7 @@ impl Engine {
             // Requests in flight still ask it for the states of slots.
             self.lend_checkpoint(checkpoint);
         }
-        while let Some(id) = self.blocked.pop_front() {
+        while let Some(id) = self.waiting_for_space.pop_front() {
             self.fail_request(id, Error::ShuttingDown);
         }
         self.fail_commands();

@@ -24,7 +24,7 @@ use crate::api::*;
 use crate::engine::Engine;
 use crate::format::superblock::Superblock;
 use crate::metadata::io::Purpose;
-use crate::pool::state::Mark;
+use crate::pool::state::FailureMarker;
 
 impl Engine {
     /// Fails the pool, which can no longer be written safely: reads go on, everything else fails from here on.
@@ -33,11 +33,11 @@ impl Engine {
             return;
         }
         self.pool.failure = Some(failure);
-        self.pool.mark = if self.pool.has_lost_owner() { Mark::Done } else { Mark::Wait };
+        self.pool.failure_marker = if self.pool.has_lost_owner() { FailureMarker::Done } else { FailureMarker::Wait };
         while let Some((_, id)) = self.committing.pop_front() {
             self.fail_request(id, Error::Io);
         }
-        while let Some(id) = self.blocked.pop_front() {
+        while let Some(id) = self.waiting_for_space.pop_front() {
             self.fail_request(id, Error::ReadOnly);
         }
         self.fail_commands();
@@ -46,15 +46,15 @@ impl Engine {
 
     /// Returns true if everything has been done to keep the failure on the store.
     pub(crate) fn failure_is_kept(&self) -> bool {
-        self.pool.mark == Mark::Done
+        self.pool.failure_marker == FailureMarker::Done
     }
 
     /// Brings the superblock of a failed pool on its way.
     pub(crate) fn step_failure(&mut self) {
-        if self.pool.mark == Mark::Wait && self.pool.superblocks_in_flight == 0 {
-            self.pool.mark = Mark::Look(self.pool.look_at_owner());
+        if self.pool.failure_marker == FailureMarker::Wait && self.pool.superblocks_in_flight == 0 {
+            self.pool.failure_marker = FailureMarker::Look(self.pool.look_at_owner());
         }
-        if let Mark::Look(look) = self.pool.mark
+        if let FailureMarker::Look(look) = self.pool.failure_marker
             && self.pool.is_ours(look)
         {
             // Not where the newest superblock is that is whole for certain: writing may tear what is there.
@@ -65,12 +65,13 @@ impl Engine {
             let proven = self.pool.journal.durable;
             self.pool.superblock =
                 Superblock { epoch, proven, clean: false, failed: self.pool.failure, ..self.pool.superblock };
-            self.pool.mark = Mark::Write(0);
+            self.pool.failure_marker = FailureMarker::Write(0);
         }
-        if let Mark::Write(place) = self.pool.mark {
+        if let FailureMarker::Write(place) = self.pool.failure_marker {
             let failed = self.pool.superblock;
-            let written = self.pool.submit_superblock(&failed, &[place], Purpose::Mark);
-            self.pool.mark = if written.is_some() { Mark::Writing(place) } else { Mark::Done };
+            let written = self.pool.submit_superblock(&failed, &[place], Purpose::FailureMarker);
+            self.pool.failure_marker =
+                if written.is_some() { FailureMarker::Writing(place) } else { FailureMarker::Done };
         }
     }
 
@@ -79,14 +80,14 @@ impl Engine {
         if let Some(&Segment::Page(page)) = segments.first() {
             self.pool.metadata.pages.release(page);
         }
-        self.pool.mark = match self.pool.mark {
-            _ if result.is_err() => Mark::Done,
-            Mark::Writing(place) => {
-                self.pool.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Mark);
-                Mark::Syncing(place)
+        self.pool.failure_marker = match self.pool.failure_marker {
+            _ if result.is_err() => FailureMarker::Done,
+            FailureMarker::Writing(place) => {
+                self.pool.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::FailureMarker);
+                FailureMarker::Syncing(place)
             }
-            Mark::Syncing(0) => Mark::Write(1),
-            _ => Mark::Done,
+            FailureMarker::Syncing(0) => FailureMarker::Write(1),
+            _ => FailureMarker::Done,
         };
     }
 }
@@ -103,7 +104,7 @@ impl Engine {
     fn lose_owner(&mut self, failure: Failure) {
         self.pool.lose_owner();
         self.fail_pool(failure);
-        self.pool.mark = Mark::Done;
+        self.pool.failure_marker = FailureMarker::Done;
         if failure == Failure::TakenOver {
             // Also where something else had failed before: who is told of it must not repair another's pool.
             self.pool.failure = Some(failure);

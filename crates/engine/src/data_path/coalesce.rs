@@ -1,9 +1,9 @@
 //! Coalescing of writes: those that arrive together and continue each other become one request. Policies look at what arrived together, however a
 //! client cut it.
 //!
-//! What joins another request keeps its place in the table, and is answered by itself, with the same result; its blocks are with the request
-//! that it joined, its *leader*. Only what has not run yet is joined, so nothing waits to be joined. If a part of it cannot be
-//! done, a joined request is taken apart, and each of its writes stands for itself.
+//! A write coalesced into another request keeps its place in the table, and is answered by itself, with the same result; its blocks are with that request,
+//! its *leader*. Only writes that have not run yet are coalesced, so none waits for others. If a part of it cannot be
+//! done, a coalesced request is taken apart, and each of its writes stands for itself.
 //!
 //! Writes that overlap keep their order: a write goes past what came between it and its leader only where that touches other
 //! blocks.
@@ -19,8 +19,8 @@ use crate::requests::request::{Kind, Request, Stage};
 const LOOK_BACK: usize = 8;
 
 impl Engine {
-    /// Lets a write that has just come join one that waits to run and that it continues, on either side; false if there is none.
-    pub(crate) fn join(&mut self, id: RequestId) -> bool {
+    /// Coalesces a write that has just come with one that waits to run and that it continues, on either side; false if there is none.
+    pub(crate) fn coalesce(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
         let block = self.pool.metadata.geometry.block();
         if request.kind != Kind::Write || !is_whole(request, block) {
@@ -68,7 +68,7 @@ impl Engine {
         (request.blocks, request.next) = (more, next);
     }
 
-    /// Takes a joined request apart, if an error that it has may not be that of all its writes: each runs by itself from here on.
+    /// Takes a coalesced request apart, if an error that it has may not be that of all its writes: each runs by itself from here on.
     pub(crate) fn part(&mut self, id: RequestId, error: Error) -> bool {
         let request = self.requests.get(id);
         let is_of_some = matches!(error, Error::NoSpace | Error::Invalid | Error::Io);
@@ -79,7 +79,7 @@ impl Engine {
         let blocks = core::mem::take(&mut self.requests.get_mut(id).blocks);
         let first = blocks[0].key.lba();
         let waits_since = self.requests.get(id).waits_since;
-        let mut writes: Vec<RequestId> = self.requests.joined(id).collect();
+        let mut writes: Vec<RequestId> = self.requests.coalesced(id).collect();
         writes.sort_unstable_by_key(|&write| self.requests.get(write).offset);
         for &write in &writes {
             let request = self.requests.get_mut(write);
@@ -102,7 +102,7 @@ fn is_whole(request: &Request, block: u64) -> bool {
     request.offset.is_multiple_of(block) && request.length.is_multiple_of(block)
 }
 
-/// Returns the blocks of its volume that a request touches, with those of the writes that have joined it.
+/// Returns the blocks of its volume that a request touches, with those of the writes coalesced into it.
 fn touched(request: &Request, block: u64) -> Range<u64> {
     match (request.kind, request.blocks.first()) {
         (Kind::Flush, _) => 0..0,

@@ -17,13 +17,13 @@ use crate::engine::Engine;
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Unresolved};
-use crate::metadata::tree::{Missing, Place, locate};
+use crate::metadata::tree::{Missing, PageLookup, locate};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::metadata_reservation::{Asked, MetadataUser};
 use crate::pool::metadata_reservation::{Availability, Cleared};
 use crate::pool::records::are_enough;
-use crate::pool::state::{Facts, Phase};
+use crate::pool::state::{LoadSnapshot, Phase};
 use crate::requests::request::{Block, Kind, Stage};
 
 /// Nanoseconds after which the engine syncs without a flush.
@@ -33,7 +33,7 @@ const SELF_SYNC_BYTES: u64 = 64 << 20;
 /// An idle pool merges its delta after this time.
 const IDLE_MERGE: Nanos = 5_000_000_000;
 /// Slots that are given back at once.
-const MATURE_AT_ONCE: usize = 4096;
+const RECLAIM_AT_ONCE: usize = 4096;
 /// Checkpoints that a write waits for space before it fails, once all that was discarded has been walked.
 const SPACE_ATTEMPTS: u64 = 3;
 
@@ -91,11 +91,11 @@ impl Engine {
             return self.fail_pool(Failure::Sync);
         }
         self.pool.syncs.ended = true;
-        self.believe_sync();
+        self.complete_sync();
     }
 
     /// Counts a sync that has ended well, once no durable write is beside it that may still fail.
-    pub(crate) fn believe_sync(&mut self) {
+    pub(crate) fn complete_sync(&mut self) {
         let waits = self.pool.metadata.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess);
         if !self.pool.syncs.ended || waits {
             return;
@@ -130,11 +130,11 @@ impl Engine {
             self.committing.pop_front();
             self.answer_done(id);
         }
-        self.mature();
+        self.reclaim();
     }
 
     /// Gives back what a crash can no longer bring back: some of it, and the rest when the jobs go on.
-    pub(crate) fn mature(&mut self) {
+    pub(crate) fn reclaim(&mut self) {
         let early = self.pool.mutant(Mutant::EarlyReuse);
         let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
         let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, repairs, jobs, .. } = self;
@@ -145,7 +145,7 @@ impl Engine {
                 || replicas.holds(slot)
                 || jobs.hold(slot)
         };
-        self.pool.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
+        self.pool.reclaim_left = space.reclaim(published, RECLAIM_AT_ONCE, busy, dead);
         self.pool.forget_wrapped();
         while let Some(slot) = self.pool.dead.pop() {
             self.jobs.cache_partition.forget(slot);
@@ -172,7 +172,7 @@ impl Engine {
             return self.fail_request(id, Error::ShuttingDown);
         }
         self.requests.get_mut(id).stage = Stage::Admit;
-        self.blocked.push_back(id);
+        self.waiting_for_space.push_back(id);
     }
 
     /// Admits a write if record, ring, delta and metadata have space for it; if not, it waits, or fails where there will be none.
@@ -236,14 +236,14 @@ impl Engine {
                 continue;
             }
             match locate(&mut self.pool.metadata, Region::Metadata, self.pool.maps[volume], 0, leaf) {
-                Place::At(pointer) if !pointer.is_lost() => {}
-                Place::At(_) | Place::Absent(_) => return Some(false),
-                Place::Missing(_, Missing { key, pointer, .. })
+                PageLookup::At(pointer) if !pointer.is_lost() => {}
+                PageLookup::At(_) | PageLookup::Absent(_) => return Some(false),
+                PageLookup::Missing(_, Missing { key, pointer, .. })
                     if pointer.is_lost() || self.pool.failed_pages.contains(&key) =>
                 {
                     return Some(false);
                 }
-                Place::Missing(_, missing) => {
+                PageLookup::Missing(_, missing) => {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
@@ -290,8 +290,8 @@ impl Engine {
             let tried = done >= since.max(self.pool.slots_freed_in) + SPACE_ATTEMPTS
                 && !self.pool.has_discards()
                 && !self.pool.has_to_flush();
-            let facts = self.facts();
-            if self.pool.give_back_replicas(&facts) || self.repairs.give_back_copies(&mut self.pool, &facts) {
+            let load = self.load();
+            if self.pool.give_back_replicas(&load) || self.repairs.give_back_copies(&mut self.pool, &load) {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
             } else if self.pool.metadata_full
@@ -351,16 +351,16 @@ impl Engine {
 
     /// Retries the writes that wait for space, in order, until one still has to wait.
     #[inline]
-    pub(crate) fn retry_blocked(&mut self) {
-        if !self.blocked.is_empty() {
-            self.run_blocked();
+    pub(crate) fn retry_waiting_for_space(&mut self) {
+        if !self.waiting_for_space.is_empty() {
+            self.run_waiting_for_space();
         }
     }
 
-    fn run_blocked(&mut self) {
+    fn run_waiting_for_space(&mut self) {
         let mut others = core::mem::take(&mut self.retried);
-        core::mem::swap(&mut self.blocked, &mut others);
-        while self.blocked.is_empty()
+        core::mem::swap(&mut self.waiting_for_space, &mut others);
+        while self.waiting_for_space.is_empty()
             && let Some(id) = others.pop_front()
         {
             self.run(id);
@@ -368,7 +368,7 @@ impl Engine {
         // Clears go before writes that wait for space, until one has to wait itself.
         let mut at = 0;
         while let Some(&id) = others.get(at)
-            && self.blocked.len() == 1
+            && self.waiting_for_space.len() == 1
         {
             if self.may_overtake(id) {
                 others.remove(at);
@@ -377,13 +377,13 @@ impl Engine {
                 at += 1;
             }
         }
-        self.blocked.append(&mut others);
+        self.waiting_for_space.append(&mut others);
         self.retried = others;
     }
 
     /// Relieves back-pressure: blocks that wait to be written are written sooner when buffers get scarce, or when there are many.
     pub(crate) fn relieve_pressure(&mut self) {
-        let scarce = self.pool.buffers.incoming_percent() > 50 || !self.starved.is_empty();
+        let scarce = self.pool.buffers.incoming_percent() > 50 || !self.out_of_buffers.is_empty();
         if scarce && !self.pool.journal.unwritten.is_empty() {
             self.pool.write_slots();
         }
@@ -407,7 +407,7 @@ impl Engine {
         }
         self.pool.want_durable = self.pool.want_durable.max(self.pool.journal.last());
         self.pool.write_inlined();
-        self.mature();
+        self.reclaim();
         self.pool.publish_pending();
         // Only what is known to have been durable is told from what a crash cut off, should it rot.
         self.pool.publish(self.pool.journal.last_filled);
@@ -418,7 +418,7 @@ impl Engine {
     }
 
     /// Decides, at the end of a pump, when the engine goes on by itself.
-    pub(crate) fn set_tick(&mut self, facts: &Facts) {
+    pub(crate) fn set_tick(&mut self, load: &LoadSnapshot) {
         let unsafe_records = self.pool.journal.last() > self.pool.journal.durable;
         let waits = unsafe_records
             || self.pool.journal.last_filled > self.pool.journal.published
@@ -427,16 +427,16 @@ impl Engine {
             || !self.pool.delta.is_empty()
             || self.pool.has_discards()
             || self.disk_index_is_due()
-            || !self.blocked.is_empty()
+            || !self.waiting_for_space.is_empty()
             || self.pool.in_progress.is_some()
             || self.pool.metadata_full
             || self.pool.host_full;
         let open = self.pool.phase != Phase::Closed;
         let writes = !self.pool.read_only && !self.pool.untouched;
         let checkpoint = writes && !self.pool.closes_early && self.checkpoint_can_step();
-        self.jobs.set_timer(&self.pool, facts, checkpoint);
-        let matures = self.pool.mature_left && open && writes && !self.pool.closes_early;
-        self.jobs.note_work_left(matures || self.has_turns_left());
+        self.jobs.set_timer(&self.pool, load, checkpoint);
+        let reclaims = self.pool.reclaim_left && open && writes && !self.pool.closes_early;
+        self.jobs.note_work_left(reclaims || self.has_long_requests_left());
         if !waits || !writes || self.pool.phase == Phase::Closed {
             self.tick = None;
         } else {

@@ -5,7 +5,7 @@ use crate::api::Failure;
 use crate::api::*;
 use crate::engine::Engine;
 use crate::format::bytes::checksum;
-use crate::jobs::Work;
+use crate::jobs::JobContext;
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::PageKey;
 use crate::requests::request::Stage;
@@ -17,7 +17,7 @@ impl Engine {
         if (result.is_err() || self.enospc.is_on()) && self.keep_for_space(io, result) {
             return;
         }
-        if self.pool.device().has_heads {
+        if self.pool.device().is_rotational {
             self.pool.metadata.io.note_head(io);
         }
         let (purpose, segments, offset) = self.pool.metadata.io.end(io);
@@ -31,7 +31,7 @@ impl Engine {
                     self.pool.metadata.pages.not_written();
                 }
             }
-            Purpose::Mark => self.marked(&segments, result),
+            Purpose::FailureMarker => self.marked(&segments, result),
             Purpose::WriteSlots { first, sequence, inlined } => {
                 self.slots_written(first, &segments, sequence, inlined, result);
             }
@@ -52,7 +52,7 @@ impl Engine {
             Purpose::Sync => self.synced(result),
             Purpose::Fill { first } => self.filled(first, &segments, result),
             Purpose::ReadAhead { first } => self.was_read_ahead(first, &segments, result),
-            Purpose::FillElsewhere { first } => self.filled_elsewhere(first, &segments, result),
+            Purpose::FillAlternate { first } => self.filled_alternate(first, &segments, result),
             Purpose::FillFromFlash { first, place } => self.filled_from_flash((first, place), &segments, result),
             Purpose::Abandoned => self.abandoned_ends(&segments),
             Purpose::Merge { request, block } => self.merged(request, block, result),
@@ -75,9 +75,9 @@ impl Engine {
                 let good = self.check_reserved(result);
                 self.metadata_reserved(good.then_some(blocks));
             }
-            Purpose::ReserveHomes => {
+            Purpose::ReserveMetaMap => {
                 let good = self.check_reserved(result);
-                self.pool.homes_reserved(good);
+                self.pool.meta_map_reserved(good);
             }
             Purpose::BlockRepair(slot) => {
                 self.repairs.repaired(&mut self.pool, slot, result);
@@ -85,9 +85,9 @@ impl Engine {
             }
             Purpose::CopyBlock(slot) => self.jobs.cache_partition.copied(&mut self.pool, slot, result),
             Purpose::Job(job, part) => {
-                let facts = self.facts();
+                let load = self.load();
                 let Engine { pool, repairs, jobs, .. } = self;
-                jobs.done(&mut Work { pool, repairs, facts }, (job, part), &segments, result);
+                jobs.done(&mut JobContext { pool, repairs, load }, (job, part), &segments, result);
             }
             Purpose::Superblock => self.superblock_written(&segments, result),
             Purpose::Owner(number) => self.owner_looked_at(number, result),

@@ -82,18 +82,18 @@ impl Engine {
         if request.kind != Kind::Write {
             return;
         }
-        let joined_requests = requests.joined(id).count() as u64 - 1;
-        let mut counts = WriteCounts { requests: 1, joined_requests, ..WriteCounts::default() };
+        let coalesced_requests = requests.coalesced(id).count() as u64 - 1;
+        let mut counts = WriteCounts { requests: 1, coalesced_requests, ..WriteCounts::default() };
         let size = request.blocks.len().next_power_of_two().ilog2() as usize;
         counts.sizes[size.min(counts.sizes.len() - 1)] = 1;
         for block in &request.blocks {
             match block.decision {
                 _ if block.content.is_some_and(|content| content.zero) => counts.zero_blocks += 1,
                 Decision::Write => counts.written_blocks += 1,
-                Decision::Share(_) | Decision::Twin => counts.removed.blocks += 1,
+                Decision::Share(_) | Decision::IntraRequest => counts.removed.blocks += 1,
                 Decision::Keep => {
                     counts.removed.blocks += 1;
-                    counts.same_place_blocks += 1;
+                    counts.unchanged_blocks += 1;
                 }
             }
         }
@@ -102,7 +102,7 @@ impl Engine {
             counts.categories[deciding.category(request, policy) as usize] = 1;
             for block in &request.blocks {
                 counts.index_hits += u64::from(matches!(block.lookup, Lookup::Known(_)));
-                let is_missed = block.lookup == Lookup::Nothing && block.decision != Decision::Twin;
+                let is_missed = block.lookup == Lookup::Nothing && block.decision != Decision::IntraRequest;
                 counts.index_misses += u64::from(block.is_payload() && is_missed);
             }
             let payload = counts.written_blocks + counts.removed.blocks;

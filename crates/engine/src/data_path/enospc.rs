@@ -178,7 +178,7 @@ impl Engine {
                 self.fail_request(id, Error::NoSpace);
             }
         }
-        for id in take(&mut self.blocked) {
+        for id in take(&mut self.waiting_for_space) {
             self.fail_request(id, Error::NoSpace);
         }
         if self.pool.phase == Phase::Closing {

@@ -1,4 +1,4 @@
-//! Requests through their stages: submitted, joined with others, looked up, decided, carried out, made durable, answered.
+//! Requests through their stages: submitted, coalesced, looked up, decided, carried out, made durable, answered.
 //! `write.rs` and `read.rs` are the story; docs/write-path.md and docs/read-path.md tell it.
 
 pub(crate) mod coalesce;

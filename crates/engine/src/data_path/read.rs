@@ -68,7 +68,7 @@ impl Engine {
     /// Waits for buffers. Holds none meanwhile.
     pub(crate) fn starve(&mut self, id: RequestId) {
         self.requests.get_mut(id).stage = Stage::Admit;
-        self.starved.push_back(id);
+        self.out_of_buffers.push_back(id);
     }
 
     /// Finds the entries of all blocks, all at one moment; false if pages have to be loaded first.
@@ -107,13 +107,13 @@ impl Engine {
         Ok(Some(buffer))
     }
 
-    /// Takes a buffer that holds the slot's content for another slot: the caller holds it. The slot is joined to it.
+    /// Takes a buffer that holds the slot's content for another slot: the caller holds it. The slot shares it.
     #[inline(never)]
     pub(crate) fn use_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
         let buffer = self.pool.find_content(slot, check)?;
         let Pool { cache, buffers, evicted, reads, .. } = &mut self.pool;
         buffers.hold(buffer);
-        reads.ahead_used += u64::from(cache.use_joined(slot, buffer, evicted));
+        reads.ahead_used += u64::from(cache.use_shared(slot, buffer, evicted));
         self.pool.release_evicted();
         Some(buffer)
     }
@@ -170,7 +170,7 @@ impl Engine {
             let Some(slot) = block.entry.slot().filter(|_| block.buffer.is_none()) else { continue };
             self.jobs.cache_partition.counts.read_misses += 1;
             match self.begin_fill(slot, block.entry, id, at as u32) {
-                Begun::Joined => {}
+                Begun::Coalesced => {}
                 Begun::New => {
                     let has_flash = self.pool.has_flash();
                     let place = if has_flash { self.pool.read_place(slot, block.entry.check()) } else { None };
@@ -222,9 +222,9 @@ impl Engine {
     fn begin_fill(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> Begun {
         let begun = if let Some(fill) = self.pool.fills.get_mut(&slot) {
             fill.add_waiter((id, at), &mut self.pool.spare_fill_lists);
-            Begun::Joined
+            Begun::Coalesced
         } else if self.repairs.is_repairing_any() && self.repairs.join_repair(slot, entry.check(), id, at) {
-            Begun::Joined
+            Begun::Coalesced
         } else {
             let Some(buffer) = self.pool.any_buffer() else { return Begun::NoBuffer };
             self.pool.fills.insert(slot, Fill::wanted(buffer, entry.check(), (id, at)));
@@ -237,7 +237,7 @@ impl Engine {
     /// Reads one block for a partial write; false if there is no buffer for it.
     pub(crate) fn fill_one(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> bool {
         match self.begin_fill(slot, entry, id, at) {
-            Begun::Joined => true,
+            Begun::Coalesced => true,
             Begun::New => {
                 self.read_run(slot, 1);
                 true
@@ -323,7 +323,7 @@ impl Engine {
 
     /// Keeps a block that was read ahead, if it is good. If not, nothing is said: who needs it finds out.
     fn keep_ahead(&mut self, slot: Slot, fill: &Fill, digest: Option<Digest>) {
-        let Some(digest) = digest.filter(|_| !self.pool.buffers.is_retired(fill.buffer)) else {
+        let Some(digest) = digest.filter(|_| !self.pool.buffers.is_pending_free(fill.buffer)) else {
             return self.pool.buffers.release(fill.buffer);
         };
         self.pool.buffers.set_check(fill.buffer, fill.check);
@@ -440,7 +440,7 @@ impl Engine {
         let deltas = [&self.pool.delta, &self.pool.frozen];
         let steps = deltas.map(|delta| delta.points.len() as u64).iter().sum::<u64>() / ENTRIES_A_STEP;
         let is_worth_it =
-            steps == 0 || known.single_looks >= SINGLE_LOOKS && steps <= 2 * self.pool.limits.turn_steps();
+            steps == 0 || known.single_looks >= SINGLE_LOOKS && steps <= 2 * self.pool.limits.slice_steps();
         known.point =
             is_worth_it.then(|| deltas.map(|delta| delta.next_point(key, end)).into_iter().min().unwrap_or(end));
         known.single_looks *= u64::from(!is_worth_it);
@@ -498,10 +498,10 @@ impl Engine {
         }
     }
 
-    /// Returns the most steps, and the most extents, of one turn of a request for extents; its answer may end there.
+    /// Returns the most steps, and the most extents, of one time slice of a request for extents; its answer may end there.
     fn extent_steps(&self) -> u64 {
-        let turns = if self.pool.mutant(Mutant::EndlessTurn) { 64 } else { 1 };
-        turns * self.pool.limits.turn_steps()
+        let slices = if self.pool.mutant(Mutant::EndlessTimeSlice) { 64 } else { 1 };
+        slices * self.pool.limits.slice_steps()
     }
 }
 
@@ -533,7 +533,7 @@ pub(crate) struct FlashRun {
 
 enum Begun {
     New,
-    Joined,
+    Coalesced,
     NoBuffer,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The content of a slot may be at another place, too: in its replica, or in a slot that the index names for the same content. On a store
 //! without heads a replica is read where a run begins with it. On one with heads both are kept in mind until the run ends. The longer one is
-//! read, or the cheaper one from where the heads are (`Pool::goes_elsewhere`).
+//! read, or the cheaper one from where the heads are (`Pool::prefers_alternate`).
 //!
 //! Nothing depends on another place. What comes from there is checked, to the last bit where only the index has named the place; and what
 //! is not right is read from its slot.
@@ -14,18 +14,18 @@ use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
-use crate::pool::replicas::{Elsewhere, Number};
+use crate::pool::replicas::{AlternateLocation, Number};
 
 /// Slots that one device read gives.
 #[derive(Default)]
 pub(crate) struct DeviceRead {
     /// First of the slots, as long as they follow each other.
-    home: Option<Slot>,
+    primary: Option<Slot>,
     /// First of other places with their content, as long as these follow each other.
-    elsewhere: Option<Slot>,
+    alternate: Option<Slot>,
     length: usize,
     /// The slots, where there are other places. Without those they follow from the first.
-    slots: Vec<Elsewhere>,
+    slots: Vec<AlternateLocation>,
 }
 
 impl Engine {
@@ -34,30 +34,30 @@ impl Engine {
         let other = self.other_place(slot);
         let goes_on =
             |first: Option<Slot>, at: Slot| first.is_some_and(|first| self.pool.continues(first, run.length, at));
-        let at_home = goes_on(run.home, slot);
-        if other.is_none() && run.elsewhere.is_none() {
+        let at_primary = goes_on(run.primary, slot);
+        if other.is_none() && run.alternate.is_none() {
             // Most blocks have one place only.
-            if !at_home {
+            if !at_primary {
                 self.read_all_of(run);
-                run.home = Some(slot);
+                run.primary = Some(slot);
             }
             run.length += 1;
-            return !at_home;
+            return !at_primary;
         }
-        let elsewhere = other.is_some_and(|(place, _)| goes_on(run.elsewhere, place));
-        let begins = !at_home && !elsewhere;
+        let alternate = other.is_some_and(|(place, _)| goes_on(run.alternate, place));
+        let begins = !at_primary && !alternate;
         if begins {
             self.read_all_of(run);
             // What has just begun may read at the same place.
-            run.elsewhere = other.map(|(place, _)| place).filter(|&place| !self.pool.replicas.holds(place));
-            run.home = (run.elsewhere.is_none() || self.pool.device().has_heads).then_some(slot);
+            run.alternate = other.map(|(place, _)| place).filter(|&place| !self.pool.replicas.holds(place));
+            run.primary = (run.alternate.is_none() || self.pool.device().is_rotational).then_some(slot);
         } else {
-            run.home = run.home.filter(|_| at_home);
-            run.elsewhere = run.elsewhere.filter(|_| elsewhere);
+            run.primary = run.primary.filter(|_| at_primary);
+            run.alternate = run.alternate.filter(|_| alternate);
         }
         run.length += 1;
-        if let (Some(_), Some((_, elsewhere))) = (run.elsewhere, other) {
-            run.slots.push(elsewhere);
+        if let (Some(_), Some((_, alternate))) = (run.alternate, other) {
+            run.slots.push(alternate);
         }
         begins
     }
@@ -65,15 +65,15 @@ impl Engine {
     /// Begins the device read of the collected slots, from the slots or from another place with their contents, and empties the run; reads nothing if the run
     /// is empty.
     pub(crate) fn read_all_of(&mut self, run: &mut DeviceRead) {
-        match (run.home.take(), run.elsewhere.take()) {
-            (home, Some(place)) if self.pool.goes_elsewhere(home, place, run.length) => {
-                self.read_elsewhere(place, &run.slots);
+        match (run.primary.take(), run.alternate.take()) {
+            (primary, Some(place)) if self.pool.prefers_alternate(primary, place, run.length) => {
+                self.read_alternate(place, &run.slots);
             }
-            (Some(home), _) => {
+            (Some(primary), _) => {
                 if self.pool.makes_copies() {
-                    self.jobs.replicate.note_read(&self.pool, home, run.length);
+                    self.jobs.replicate.note_read(&self.pool, primary, run.length);
                 }
-                self.read_run(home, run.length);
+                self.read_run(primary, run.length);
             }
             (None, _) => {}
         }
@@ -88,22 +88,22 @@ impl Engine {
     }
 
     /// Returns another place with a slot's content: a replica, a copy, or the slot that the index names, with the content that must be found there.
-    fn other_place(&mut self, slot: Slot) -> Option<(Slot, Elsewhere)> {
+    fn other_place(&mut self, slot: Slot) -> Option<(Slot, AlternateLocation)> {
         if let Some(replica) = self.replica_of(slot) {
             let number = Some(self.pool.replicas.number(slot, 0));
-            return Some((replica, Elsewhere { slot, replica: number, hinted: None }));
+            return Some((replica, AlternateLocation { slot, replica: number, hinted: None }));
         }
-        if !self.pool.device().has_heads {
+        if !self.pool.device().is_rotational {
             return None;
         }
         if self.pool.replicas.has_copies()
             && let Some((number, copy)) = self.nearest_copy(slot)
         {
-            return Some((copy, Elsewhere { slot, replica: Some(number), hinted: None }));
+            return Some((copy, AlternateLocation { slot, replica: Some(number), hinted: None }));
         }
         let (place, digest) = self.pool.hinted_place(slot)?;
-        let elsewhere = Elsewhere { slot, replica: None, hinted: Some(digest) };
-        (!self.repairs.is_repairing(place)).then_some((place, elsewhere))
+        let alternate = AlternateLocation { slot, replica: None, hinted: Some(digest) };
+        (!self.repairs.is_repairing(place)).then_some((place, alternate))
     }
 
     /// Returns the copy of a slot in a scratch zone that is nearest to the heads.
@@ -119,20 +119,20 @@ impl Engine {
     }
 
     /// Reads the content of slots at other places, which follow each other.
-    fn read_elsewhere(&mut self, first: Slot, slots: &[Elsewhere]) {
+    fn read_alternate(&mut self, first: Slot, slots: &[AlternateLocation]) {
         let bytes = slots.len() as u64 * self.pool.metadata.geometry.block();
         let offset = self.pool.slot_offset(first);
         self.pool.replicas.begin_read(first, slots);
         let fills = &self.pool.fills;
         let segments = slots.iter().map(|of| Segment::Buffer(fills[&of.slot].buffer));
-        self.pool.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::FillElsewhere { first });
+        self.pool.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::FillAlternate { first });
     }
 
     /// Takes blocks that have come from other places. A place with a wrong block is given up, and the block is read from its slot.
-    pub(crate) fn filled_elsewhere(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+    pub(crate) fn filled_alternate(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         for i in 0..segments.len() {
             let place = Slot(first.0 + i as u64);
-            let Elsewhere { slot, replica, hinted } = self.pool.replicas.end_read(place);
+            let AlternateLocation { slot, replica, hinted } = self.pool.replicas.end_read(place);
             let content = match result {
                 Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
                 _ => None,

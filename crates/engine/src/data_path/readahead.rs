@@ -69,7 +69,7 @@ impl Engine {
 
     /// Reads ahead where windows are to be filled.
     pub(crate) fn step_read_ahead(&mut self) {
-        if !self.read_ahead.works || self.pool.phase != Phase::Serving || !self.starved.is_empty() {
+        if !self.read_ahead.works || self.pool.phase != Phase::Serving || !self.out_of_buffers.is_empty() {
             return;
         }
         let mut works = false;

@@ -44,7 +44,7 @@ impl Engine {
         self.requests.get_mut(id).fua = fua;
         match self.refusal(id, kind) {
             Some(error) => self.fail_request(id, error),
-            None if self.join(id) => {}
+            None if self.coalesce(id) => {}
             None => self.queue(id),
         }
     }
@@ -84,7 +84,7 @@ impl Engine {
             let request = self.requests.get(id);
             request.length == 0 || request.offset.checked_add(request.length).is_none_or(|end| end > size)
         };
-        if self.requests.joined(id).any(is_outside) {
+        if self.requests.coalesced(id).any(is_outside) {
             return Some(Error::Invalid);
         }
         let writes = matches!(request.kind, Kind::Write | Kind::Clear);
@@ -138,7 +138,7 @@ impl Engine {
         }
     }
 
-    /// Ends a request, and the writes that have joined it.
+    /// Ends a request, and the writes coalesced into it.
     fn answer(&mut self, id: RequestId, result: Result<Reply, Error>) {
         self.drop_blocks(id);
         let mut next = Some(id);

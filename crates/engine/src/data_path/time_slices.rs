@@ -1,12 +1,12 @@
 //! Time slices of requests whose work is not their length.
 //!
 //! A question for extents, a clear of much, a long read of holes: a client sends a few bytes, and the engine looks at thousands of
-//! entries. Such requests are *long*. They wait apart from the others, which always go first; their clients take turns, one request
-//! each; and from one timer to the next all of them together take so many *steps* ([`crate::Limits::turn_steps`]). Then the engine asks for
+//! entries. Such requests are *long*. They wait apart from the others, which always go first; their clients share the time, one request
+//! each; and from one timer to the next all of them together take so many *steps* ([`crate::Limits::slice_steps`]). Then the engine asks for
 //! the timer at once: a driver looks at what has come meanwhile, and whoever wants little is served before the next steps.
 //!
-//! A step is about one entry of a map or of a delta that is looked at. What takes more steps than a turn has is answered in part
-//! (extents, `read.rs`), or goes on in a later turn (clears, below).
+//! A step is about one entry of a map or of a delta that is looked at. What takes more steps than a time slice has is answered in part
+//! (extents, `read.rs`), or goes on in a later time slice (clears, below).
 
 use alloc::collections::VecDeque;
 
@@ -26,7 +26,7 @@ const SHORT_BLOCKS: u64 = 16;
 
 /// Long requests that can run.
 pub(crate) struct TimeSlices {
-    /// Those who have some, in the order of their turns.
+    /// Those who have some, in the order of their time slices.
     clients: VecDeque<Client>,
     /// Number of the requests in `clients` that are clears.
     clears: u32,
@@ -34,7 +34,7 @@ pub(crate) struct TimeSlices {
     left: u64,
     /// Steps taken so far.
     taken: u64,
-    /// A clear that has waited for space waits for the next turn.
+    /// A clear that has waited for space waits for the next time slice.
     wanted: bool,
     /// Bytes of the longest read or clear that is not long.
     short: u64,
@@ -49,7 +49,7 @@ struct Client {
 
 impl TimeSlices {
     pub(crate) fn new(limits: &Limits, block: u64) -> TimeSlices {
-        let left = limits.turn_steps();
+        let left = limits.slice_steps();
         TimeSlices { clients: VecDeque::new(), clears: 0, left, taken: 0, wanted: false, short: short(limits, block) }
     }
 
@@ -60,7 +60,7 @@ impl TimeSlices {
 }
 
 impl Engine {
-    /// Queues a request that can run: it runs now if it is short, else in its turn.
+    /// Queues a request that can run: it runs now if it is short, else in its time slice.
     pub(crate) fn queue(&mut self, id: RequestId) {
         if !self.is_long(id) {
             return self.ready.push_back(id);
@@ -88,11 +88,11 @@ impl Engine {
         }
     }
 
-    /// Executes long requests, as far as the turn goes.
-    pub(crate) fn run_turns(&mut self) {
-        // Broken on purpose, a turn goes on far beyond its end, but not for ever.
+    /// Executes long requests, as far as the time slice goes.
+    pub(crate) fn run_time_slices(&mut self) {
+        // With the mutant, a time slice goes on far beyond its end, but not for ever.
         let mut more = 100;
-        while self.time_slices.left > 0 || self.pool.mutant(Mutant::EndlessTurn) && more > 0 {
+        while self.time_slices.left > 0 || self.pool.mutant(Mutant::EndlessTimeSlice) && more > 0 {
             more -= 1;
             let Some(Client { number, first, last }) = self.time_slices.clients.pop_front() else { break };
             if let Some(next) = self.requests.get_mut(first).next.take() {
@@ -107,30 +107,30 @@ impl Engine {
         }
     }
 
-    /// Takes `steps` steps off the turn.
+    /// Takes `steps` steps off the time slice.
     pub(crate) fn take_steps(&mut self, steps: u64) {
         self.time_slices.left = self.time_slices.left.saturating_sub(steps);
         self.time_slices.taken += steps;
     }
 
-    /// Begins the next turn, with all its steps.
+    /// Begins the next time slice, with all its steps.
     pub(crate) fn begin_turn(&mut self) {
-        (self.time_slices.left, self.time_slices.wanted) = (self.pool.limits.turn_steps(), false);
+        (self.time_slices.left, self.time_slices.wanted) = (self.pool.limits.slice_steps(), false);
     }
 
-    /// Returns true if anything waits for the next turn.
-    pub(crate) fn has_turns_left(&self) -> bool {
+    /// Returns true if anything waits for the next time slice.
+    pub(crate) fn has_long_requests_left(&self) -> bool {
         !self.time_slices.clients.is_empty() || self.time_slices.wanted
     }
 
-    /// Returns true if a clear waits for its turn: it will free slots.
+    /// Returns true if a clear waits for its time slice: it will free slots.
     pub(crate) fn has_clears_left(&self) -> bool {
         self.time_slices.clears > 0
     }
 
     /// Steps that long requests have taken so far. From one [`crate::Event::Timer`] to the next they are no more than
-    /// [`crate::Limits::most_turn_steps`].
-    pub fn turn_steps_taken(&self) -> u64 {
+    /// [`crate::Limits::most_slice_steps`].
+    pub fn slice_steps_taken(&self) -> u64 {
         self.time_slices.taken
     }
 
@@ -150,7 +150,7 @@ impl Engine {
         let part = self.pool.part_steps();
         if self.pool.can_clear_at_once()
             || end.0 <= start.0.saturating_add(part)
-            || self.pool.mutant(Mutant::EndlessTurn)
+            || self.pool.mutant(Mutant::EndlessTimeSlice)
         {
             return (start, end);
         }
@@ -159,13 +159,13 @@ impl Engine {
         (start, Key(if stop - stop % leaf > start.0 { stop - stop % leaf } else { stop }))
     }
 
-    /// Clears a part of what is long, for which there is space, if something is left for later: then it goes on with its next turn.
+    /// Clears a part of what is long, for which there is space, if something is left for later: then it goes on with its next time slice.
     pub(crate) fn clears_in_parts(&mut self, id: RequestId) -> bool {
         if self.requests.get(id).kind != Kind::Clear || !self.is_long(id) {
             return false;
         }
-        if self.time_slices.left == 0 && !self.pool.mutant(Mutant::EndlessTurn) {
-            // Space has come, and the turn is over. It keeps its place.
+        if self.time_slices.left == 0 && !self.pool.mutant(Mutant::EndlessTimeSlice) {
+            // Space has come, and the time slice is over. It keeps its place.
             self.time_slices.wanted = true;
             self.block(id);
             return true;
@@ -175,7 +175,7 @@ impl Engine {
             return false;
         }
         self.clear_part(id, start, stop);
-        self.pool.retire_dead();
+        self.pool.free_dead();
         self.pool.last_change = self.pool.now;
         let request = self.requests.get_mut(id);
         request.cleared += stop.0 - start.0;
@@ -186,7 +186,7 @@ impl Engine {
 }
 
 fn short(limits: &Limits, block: u64) -> u64 {
-    SHORT_BLOCKS.min(limits.turn_steps() / 16) * block
+    SHORT_BLOCKS.min(limits.slice_steps() / 16) * block
 }
 
 /// Returns the upper 16 bits of a request's token, in which the driver puts the number of the client.

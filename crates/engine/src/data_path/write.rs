@@ -67,7 +67,7 @@ impl Engine {
             return;
         }
         let (has_begun, needs_space) = (self.requests.get(id).cleared > 0, self.changes_something(id));
-        if needs_space && !self.blocked.is_empty() && !has_begun && !self.may_overtake(id) {
+        if needs_space && !self.waiting_for_space.is_empty() && !has_begun && !self.may_overtake(id) {
             // Others wait for space already: first come, first served.
             return self.block(id);
         }
@@ -91,7 +91,7 @@ impl Engine {
     /// Returns true for a clear while the first blocked write waits for space: the clear need not wait behind it, as it frees space.
     pub(crate) fn may_overtake(&self, id: RequestId) -> bool {
         let waits_for_space = |&first: &RequestId| self.requests.get(first).waits_since.is_some();
-        self.requests.get(id).kind == Kind::Clear && self.blocked.front().is_some_and(waits_for_space)
+        self.requests.get(id).kind == Kind::Clear && self.waiting_for_space.front().is_some_and(waits_for_space)
     }
 
     /// Appends the first and last block of a clear, where it covers only a part of them.
@@ -281,7 +281,7 @@ impl Engine {
     fn look_up(&mut self, id: RequestId, volume: usize, policy: Policy) -> bool {
         // What an earlier run found may have changed since, and so may the policy.
         for block in &mut self.requests.get_mut(id).blocks {
-            (block.lookup, block.twin) = (Lookup::Nothing, None);
+            (block.lookup, block.intra_duplicate_of) = (Lookup::Nothing, None);
         }
         if !policy.looks_up() {
             return true;
@@ -301,7 +301,7 @@ impl Engine {
                 if self.pool.index.lookup(self.pool.sharing_digest(content.digest)).is_none() {
                     self.pool.note_known(content.digest, slot);
                 }
-                self.requests.get_mut(id).blocks[at].lookup = Lookup::SamePlace(slot.0);
+                self.requests.get_mut(id).blocks[at].lookup = Lookup::Unchanged(slot.0);
                 continue;
             }
             let known = match self.known(content.digest) {
@@ -311,7 +311,7 @@ impl Engine {
             let lookup = match known {
                 Known::Yes(slot, digest) if self.repairs.is_lost(slot, digest) => Lookup::Nothing,
                 Known::Yes(slot, digest) => match self.prove(id, at, slot, digest) {
-                    Proof::Equal if block.entry.slot() == Some(slot) => Lookup::SamePlace(slot.0),
+                    Proof::Equal if block.entry.slot() == Some(slot) => Lookup::Unchanged(slot.0),
                     Proof::Equal => Lookup::Known(slot.0),
                     Proof::Unequal => Lookup::Nothing,
                     Proof::NotYet => {
@@ -446,12 +446,12 @@ impl Engine {
         self.clear_range(id);
         let offline = self.pool.is_offline(&self.pool.volumes[volume]);
         let misses = self.jobs.rebuild().misses() && policy.shares() && !self.has_complete_index(policy);
-        let row = self.pool.device().row_blocks as usize;
-        let in_row = row > 0 && self.requests.get(id).blocks.len() >= row;
+        let row = self.pool.device().sequential_blocks as usize;
+        let sequential = row > 0 && self.requests.get(id).blocks.len() >= row;
         for at in 0..self.requests.get(id).blocks.len() {
-            self.change_block(id, at, SkippedLookups { offline, misses }, in_row);
+            self.change_block(id, at, SkippedLookups { offline, misses }, sequential);
         }
-        self.pool.retire_dead();
+        self.pool.free_dead();
         self.name_copies(id);
         self.count_write(id, volume, policy);
         self.jobs.cache_partition.note_lookups(self.requests.get(id), policy, &self.pool.limits);
@@ -503,7 +503,7 @@ impl Engine {
         policy == Policy::Full && self.pool.disk_index.record.is_complete()
     }
 
-    fn change_block(&mut self, id: RequestId, at: usize, looked: SkippedLookups, in_row: bool) {
+    fn change_block(&mut self, id: RequestId, at: usize, looked: SkippedLookups, sequential: bool) {
         let block = self.requests.get(id).blocks[at];
         if block.unchanged {
             return;
@@ -519,9 +519,9 @@ impl Engine {
         } else {
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
             let may_travel = !content.record_like || self.has_inlined_records();
-            let is_missed = looked.misses && block.twin.is_none() && block.lookup == Lookup::Nothing;
+            let is_missed = looked.misses && block.intra_duplicate_of.is_none() && block.lookup == Lookup::Nothing;
             let is_left = looked.offline || is_missed;
-            let fresh = |offline| Put::Fresh { digest, buffer, may_travel, in_row, offline };
+            let fresh = |offline| Put::Fresh { digest, buffer, may_travel, sequential, offline };
             let entry = self.pool.put(block.key, fresh(is_left && !self.pool.mutant(Mutant::UnmarkedOffline)));
             if is_left {
                 self.jobs.dedup_mut().leave(self.pool.now, 1);
@@ -529,7 +529,7 @@ impl Engine {
             if looked.offline {
                 // The pass tells the index.
             } else if let Some(slot) = entry.slot()
-                && block.twin.is_none()
+                && block.intra_duplicate_of.is_none()
                 && !matches!(block.lookup, Lookup::Known(_))
             {
                 self.pool.note_known(digest, slot);
@@ -544,7 +544,7 @@ impl Engine {
         let blocks = &self.requests.get(id).blocks;
         match blocks[at].decision {
             Decision::Share(slot) => Some(slot),
-            Decision::Twin => blocks[blocks[at].twin? as usize].entry.slot(),
+            Decision::IntraRequest => blocks[blocks[at].intra_duplicate_of? as usize].entry.slot(),
             Decision::Write | Decision::Keep => None,
         }
     }

@@ -21,7 +21,7 @@ pub enum Lookup {
     /// A slot holds the content.
     Known(u64),
     /// The block maps to this slot already, and the slot holds the content.
-    SamePlace(u64),
+    Unchanged(u64),
 }
 
 impl Lookup {
@@ -29,7 +29,7 @@ impl Lookup {
     pub fn slot(self) -> Option<u64> {
         match self {
             Lookup::Nothing => None,
-            Lookup::Known(slot) | Lookup::SamePlace(slot) => Some(slot),
+            Lookup::Known(slot) | Lookup::Unchanged(slot) => Some(slot),
         }
     }
 }
@@ -71,7 +71,7 @@ impl Policy {
     #[inline]
     fn decide_by(self, lookups: &[Lookup], shares: &mut [bool], repeats: bool) {
         assert_eq!(lookups.len(), shares.len());
-        let kept = |lookup: &Lookup| self.shares() && matches!(lookup, Lookup::SamePlace(_));
+        let kept = |lookup: &Lookup| self.shares() && matches!(lookup, Lookup::Unchanged(_));
         let all = match self {
             Policy::Native | Policy::Observe => false,
             Policy::Full => true,

@@ -29,7 +29,7 @@ pub fn format(parameters: Parameters, device: DeviceKind) -> Format {
     // Nobody has it yet.
     let owner = geometry.owner_block().map(|at| (at * block, block));
     // The homes of the meta map have no reserve of their own: this gives them their space.
-    let homes = geometry.segments().map(|segment| (segment.homes.block * block, segment.homes.count * block));
-    let homes = homes.filter(|(_, length)| *length > 0);
-    Format { zero: slots.chain(owner).chain([journal]).chain(homes).collect(), blocks: blocks.collect() }
+    let meta_map = geometry.segments().map(|segment| (segment.meta_map.block * block, segment.meta_map.count * block));
+    let meta_map = meta_map.filter(|(_, length)| *length > 0);
+    Format { zero: slots.chain(owner).chain([journal]).chain(meta_map).collect(), blocks: blocks.collect() }
 }

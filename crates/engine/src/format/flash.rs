@@ -74,7 +74,7 @@ impl Shape {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     pub epoch: u64,
-    pub mark: u16,
+    pub nonce: u16,
 }
 
 /// The head of a page.
@@ -112,7 +112,7 @@ impl LogOwner {
     pub(crate) fn write(&self, bytes: &mut [u8], head: &Head, records: &[LogRecord]) {
         bytes[..8].copy_from_slice(&MAGIC);
         put_u16(bytes, 8, VERSION);
-        put_u16(bytes, 10, head.stamp.mark);
+        put_u16(bytes, 10, head.stamp.nonce);
         put_u32(bytes, 12, self.shape.slots as u32);
         bytes[16..32].copy_from_slice(&self.id);
         put_u64(bytes, 32, head.stamp.epoch);
@@ -149,7 +149,7 @@ impl LogOwner {
             && u32_at(bytes, 60) as usize <= self.shape.per_page()
             && u64_at(bytes, SUM) == self.sum(bytes);
         let head = is_ours.then(|| Head {
-            stamp: Stamp { epoch: u64_at(bytes, 32), mark: u16_at(bytes, 10) },
+            stamp: Stamp { epoch: u64_at(bytes, 32), nonce: u16_at(bytes, 10) },
             round: u64_at(bytes, 40),
             page: u32_at(bytes, 48),
             first_pages: u32_at(bytes, 52),
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_page_reads_back_and_every_changed_byte_is_noticed() {
         let owner = owner(5);
-        let head = Head { stamp: Stamp { epoch: 9, mark: 4 }, round: 2, page: 7, first_pages: 1, budget: 5 << 40 };
+        let head = Head { stamp: Stamp { epoch: 9, nonce: 4 }, round: 2, page: 7, first_pages: 1, budget: 5 << 40 };
         let records = [LogRecord { place: 1, holds: Some((6, 65_535)) }, LogRecord { place: 4, holds: None }];
         let mut page = vec![0; 4096];
         owner.write(&mut page, &head, &records);

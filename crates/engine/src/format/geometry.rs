@@ -103,7 +103,7 @@ impl Run {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
     /// Homes of pages of the meta map.
-    pub homes: Run,
+    pub meta_map: Run,
     /// Metadata blocks.
     pub metadata: Run,
     /// Slots.
@@ -274,8 +274,8 @@ impl Geometry {
     }
 
     /// Returns the block on the store of a home of the meta map.
-    pub(crate) fn home_block(&self, home: u64) -> u64 {
-        self.locate(|segment| segment.homes, home).0
+    pub(crate) fn meta_map_block(&self, page: u64) -> u64 {
+        self.locate(|segment| segment.meta_map, page).0
     }
 
     /// Returns the block on the store of a metadata block.
@@ -326,25 +326,25 @@ impl Geometry {
         let interior = Run { first: 0, count: 2 * self.meta_map_interior_pages(), block: self.meta_map_start() };
         let none = Run { first: 0, count: 0, block: 0 };
         let mut base =
-            self.segment(&Segment { homes: interior, metadata: none, data: none }, metadata_blocks, containers);
-        base.homes = Run { count: interior.count + base.homes.count, ..interior };
+            self.segment(&Segment { meta_map: interior, metadata: none, data: none }, metadata_blocks, containers);
+        base.meta_map = Run { count: interior.count + base.meta_map.count, ..interior };
         base
     }
 
     /// Lays out the segment behind `before`, with this much metadata and this many containers. Its homes are for the leaves that are not there yet.
     fn segment(&self, before: &Segment, metadata_blocks: u64, containers: u64) -> Segment {
         let per_container = u64::from(self.slots_per_container);
-        let start = before.data.end_block().max(before.homes.end_block());
+        let start = before.data.end_block().max(before.meta_map.end_block());
         let first = before.metadata.first + before.metadata.count;
         let leaves = self.leaves_for(first + metadata_blocks) - self.leaves_for(first);
-        let homes = Run { first: before.homes.first + before.homes.count, count: 2 * leaves, block: start };
-        let metadata = Run { first, count: metadata_blocks, block: homes.end_block() };
+        let meta_map = Run { first: before.meta_map.first + before.meta_map.count, count: 2 * leaves, block: start };
+        let metadata = Run { first, count: metadata_blocks, block: meta_map.end_block() };
         let data = Run {
             first: before.data.first + before.data.count,
             count: containers * per_container,
             block: metadata.end_block().next_multiple_of(per_container),
         };
-        Segment { homes, metadata, data }
+        Segment { meta_map, metadata, data }
     }
 
     /// Computes the product's geometry for a pool of at least `capacity` bytes of data, whose metadata is at least `percent` of these bytes.
@@ -557,7 +557,7 @@ mod tests {
     fn places(g: &Geometry) -> [Vec<u64>; 3] {
         let per_container = u64::from(g.slots_per_container);
         [
-            (0..2 * g.meta_map_pages()).map(|home| g.home_block(home)).collect(),
+            (0..2 * g.meta_map_pages()).map(|page| g.meta_map_block(page)).collect(),
             (0..u64::from(g.metadata_blocks)).map(|number| g.metadata_block(number)).collect(),
             (0..g.slots())
                 .map(|slot| g.container_block((slot / per_container) as u32) + slot % per_container)

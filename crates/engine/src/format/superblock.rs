@@ -438,7 +438,7 @@ impl Superblock {
     }
 
     /// Returns the number of the last record that is certainly durable.
-    pub fn mark(&self) -> u64 {
+    pub fn watermark(&self) -> u64 {
         self.included.max(self.sealed).max(self.proven)
     }
 
@@ -632,7 +632,7 @@ mod tests {
                 started: 9,
                 finished: 10,
             },
-            dedup: DedupRecord { state: PassState::Paused, next: 11, is_undone: true },
+            dedup: DedupRecord { state: PassState::Paused, next: 11, has_backlog: true },
             reserved_containers: 17,
             memory: 1 << 40,
             second_copies: 99,

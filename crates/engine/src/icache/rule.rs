@@ -24,7 +24,7 @@ const SEGMENT: u32 = 1000 / SEGMENTS as u32;
 /// No side gets less, where the division adapts; thousandths.
 pub(crate) const LEAST: u32 = 50;
 /// The boundary moves at most so far at once; thousandths.
-const MOST_TURN: u32 = 100;
+const MOST_STEP: u32 = 100;
 /// Value of a division by zero (in thousandths).
 const RATIO_OF_NONE: u64 = 10_000;
 /// Gain that a division must have over the one in force: one part in N. Each move loses some cached blocks.
@@ -152,8 +152,8 @@ impl PartitionController {
             None => lasting.best(share, limits.unit),
         };
         match best {
-            Some(best) if best > share => share + (best - share).min(MOST_TURN),
-            Some(best) => share - (share - best).min(MOST_TURN),
+            Some(best) if best > share => share + (best - share).min(MOST_STEP),
+            Some(best) => share - (share - best).min(MOST_STEP),
             None => share,
         }
     }
@@ -265,7 +265,7 @@ fn paper_share(hits: [u64; 2], share: u32, unit: u32) -> u32 {
     let (index, read) = (hits[0] * read_size, hits[1] * index_size);
     let turn = |more: u64, less: u64| {
         let ratio = (more * 1000).checked_div(less).unwrap_or(RATIO_OF_NONE).min(RATIO_OF_NONE * 10);
-        ((u64::from(unit) * ratio / 1000) as u32).clamp(unit, MOST_TURN.max(unit))
+        ((u64::from(unit) * ratio / 1000) as u32).clamp(unit, MOST_STEP.max(unit))
     };
     if index > read { (share + turn(index, read)).min(1000) } else { share.saturating_sub(turn(read, index)) }
 }
@@ -414,7 +414,7 @@ mod tests {
             let rule = if paper { Rule::Paper } else { Rule::Curves };
             let aim = controller.look(rule, &LIMITS, share);
             prop_assert!((LEAST..=1000 - LEAST).contains(&aim));
-            prop_assert!(aim.abs_diff(share.clamp(LEAST, 1000 - LEAST)) <= MOST_TURN);
+            prop_assert!(aim.abs_diff(share.clamp(LEAST, 1000 - LEAST)) <= MOST_STEP);
         }
     }
 }

@@ -191,9 +191,9 @@ impl CachePartition {
             let Some(content) = block.content.filter(|content| !content.zero) else { continue };
             let slot = match (block.lookup, block.decision) {
                 // Found by what the block maps to, not by the index.
-                (Lookup::SamePlace(_), _) => continue,
+                (Lookup::Unchanged(_), _) => continue,
                 (Lookup::Known(slot), _) => Some(Slot(slot)),
-                (Lookup::Nothing, Decision::Twin) => continue,
+                (Lookup::Nothing, Decision::IntraRequest) => continue,
                 (Lookup::Nothing, _) => block.entry.slot(),
             };
             let one_in = limits.cache.sampled_one_in;
@@ -277,7 +277,7 @@ impl CachePartition {
         let capacity = self.cache_capacity(pool.cache.key(), reads);
         let Pool { cache, buffers, evicted, .. } = pool;
         let numbers = pool.limits.most_buffers(block) as usize;
-        cache.resize(capacity, most, numbers, |buffer| !buffers.is_retired(buffer), evicted);
+        cache.resize(capacity, most, numbers, |buffer| !buffers.is_pending_free(buffer), evicted);
         pool.release_evicted();
         pool.evicted.shrink_to(0);
     }
@@ -298,7 +298,7 @@ impl CachePartition {
             self.follow_setting(pool, rebuild);
         }
         if pool.buffers.count() < pool.buffers.numbers() {
-            self.copy_out_of_retired(pool);
+            self.copy_out_of_pending_free(pool);
         }
         if pool.index.chunks() == self.goal {
             self.look_at_hits(pool, fetch);
@@ -399,11 +399,11 @@ impl CachePartition {
         let capacity = self.cache_capacity(pool.cache.key(), reads);
         pool.cache.set_capacity(capacity, &mut pool.evicted);
         pool.release_evicted();
-        self.copy_out_of_retired(pool);
+        self.copy_out_of_pending_free(pool);
     }
 
     /// Begins to copy blocks that the read cache keeps in buffers that go into others; without a free buffer they are dropped.
-    fn copy_out_of_retired(&mut self, pool: &mut Pool) {
+    fn copy_out_of_pending_free(&mut self, pool: &mut Pool) {
         for number in pool.buffers.count()..pool.buffers.numbers() {
             let from = BufferId(number);
             let Some(slot) = pool.cache.in_buffer(from) else { continue };

@@ -5,13 +5,13 @@
 
 use alloc::collections::VecDeque;
 
-use super::{Job, Steps, Work};
+use super::{Job, JobContext, JobId};
 use crate::api::*;
 use crate::format::entry::{Slot, check_bits};
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
-use crate::pool::state::{Facts, Phase};
+use crate::pool::state::{LoadSnapshot, Phase};
 use crate::repair::Repairs;
 
 /// Most blocks that are fetched for ghosts after a move.
@@ -89,18 +89,24 @@ impl CacheWarmup {
         self.reads[place] = Some((slot, buffer, digest));
         self.in_flight += 1;
         let (offset, block) = (pool.slot_offset(slot), pool.metadata.geometry.block());
-        pool.metadata.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Job::CacheWarmup.io(place));
+        pool.metadata.io.begin(
+            IoOp::ReadBlocks,
+            offset,
+            block,
+            [Segment::Buffer(buffer)],
+            JobId::CacheWarmup.io(place),
+        );
         Ok(())
     }
 }
 
-impl Steps for CacheWarmup {
+impl Job for CacheWarmup {
     fn is_in_progress(&self) -> bool {
         !(self.blocks.is_empty() && self.leaves.is_empty())
     }
 
     #[inline]
-    fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
+    fn can_step(&self, pool: &Pool, _: &LoadSnapshot) -> bool {
         self.is_in_progress()
             && pool.phase == Phase::Serving
             && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
@@ -112,8 +118,8 @@ impl Steps for CacheWarmup {
         false
     }
 
-    fn step(&mut self, work: &mut Work<'_>) {
-        let Work { pool, repairs, .. } = work;
+    fn step(&mut self, work: &mut JobContext<'_>) {
+        let JobContext { pool, repairs, .. } = work;
         self.waiting = None;
         for _ in 0..AT_ONCE - self.in_flight {
             let missing = if let Some(slot) = self.blocks.pop_front() {
@@ -136,7 +142,7 @@ impl Steps for CacheWarmup {
         }
     }
 
-    fn done(&mut self, work: &mut Work<'_>, part: u32, _: &[Segment], result: Result<Outcome<'_>, IoError>) {
+    fn done(&mut self, work: &mut JobContext<'_>, part: u32, _: &[Segment], result: Result<Outcome<'_>, IoError>) {
         let pool = &mut *work.pool;
         let (slot, buffer, digest) = self.reads[part as usize].take().expect("a fetch ends once");
         self.in_flight -= 1;

@@ -13,17 +13,17 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Steps, Work};
+use super::{Job, JobContext};
 use crate::api::{Nanos, VolumeId};
 use crate::format::entry::{Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::superblock::Pointer;
 use crate::format::volume::{MAX_BLOCKS, Volume};
 use crate::metadata::page_cache::{PageKey, Region};
-use crate::metadata::tree::{LastLeaf, Missing, Place, Walk, locate, lookup};
+use crate::metadata::tree::{LastLeaf, Missing, PageLookup, Walk, locate, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::state::{Facts, Phase};
+use crate::pool::state::{LoadSnapshot, Phase};
 use crate::sizes::list_bytes;
 use crate::space::SlotState;
 
@@ -475,21 +475,21 @@ impl Counting {
     }
 }
 
-impl Steps for Census {
+impl Job for Census {
     fn is_in_progress(&self) -> bool {
         self.in_progress.is_some()
     }
 
     #[inline(always)]
-    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
+    fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         pool.now >= self.due
-            || facts.is_idle && pool.delta.len() >= self.merge_from && pool.now >= facts.idle_from + MERGE_AFTER
+            || load.is_idle && pool.delta.len() >= self.merge_from && pool.now >= load.idle_from + MERGE_AFTER
     }
 
     #[inline(always)]
-    fn begins_at(&self, pool: &Pool, facts: &Facts) -> Option<Nanos> {
-        if !facts.are_active && pool.delta.len() >= self.merge_from {
-            return Some(self.due.min(facts.idle_from + MERGE_AFTER));
+    fn begins_at(&self, pool: &Pool, load: &LoadSnapshot) -> Option<Nanos> {
+        if !load.requests_in_flight && pool.delta.len() >= self.merge_from {
+            return Some(self.due.min(load.idle_from + MERGE_AFTER));
         }
         (self.due < Nanos::MAX).then_some(self.due)
     }
@@ -502,7 +502,7 @@ impl Steps for Census {
         self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
     }
 
-    fn step(&mut self, work: &mut Work<'_>) {
+    fn step(&mut self, work: &mut JobContext<'_>) {
         let pool = &mut *work.pool;
         if pool.phase != Phase::Serving || pool.read_only {
             return self.stop();
@@ -522,7 +522,7 @@ impl Steps for Census {
             return;
         }
         self.waiting = None;
-        for _ in 0..if pool.is_at_full_speed(&work.facts) { BUDGET } else { 1 } {
+        for _ in 0..if pool.is_at_full_speed(&work.load) { BUDGET } else { 1 } {
             match self.advance_census(pool) {
                 Ok(true) => {}
                 Ok(false) => return self.end(pool),
@@ -550,7 +550,7 @@ impl Pool {
             false => Some(locate(&mut self.metadata, Region::Metadata, root, level, subtree)),
         };
         let page = match place {
-            Some(Place::At(pointer)) => {
+            Some(PageLookup::At(pointer)) => {
                 let missing = Missing {
                     key: PageKey { region: Region::Metadata, location: pointer.location },
                     pointer,
@@ -562,7 +562,7 @@ impl Pool {
                     page => page,
                 }
             }
-            Some(Place::Missing(_, missing)) if !self.is_unreadable(&missing) => return Err(missing),
+            Some(PageLookup::Missing(_, missing)) if !self.is_unreadable(&missing) => return Err(missing),
             _ => None,
         };
         let span = fanout.saturating_pow((level - 1).into()).saturating_mul(self.metadata.geometry.map_leaf_entries());

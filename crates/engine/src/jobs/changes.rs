@@ -5,7 +5,7 @@ use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::metadata_reservation::{Asked, Availability};
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 
 /// Changes between two syncs: recovery verifies each of them.
 const CHANGES_PER_SYNC: u32 = 1024;
@@ -88,7 +88,7 @@ impl Changes {
     pub(super) fn admit(
         &mut self,
         pool: &mut Pool,
-        facts: &Facts,
+        load: &LoadSnapshot,
         asked: &Asked,
         changes: usize,
     ) -> Result<(), ChangesStop> {
@@ -104,7 +104,7 @@ impl Changes {
             return Err(ChangesStop::Waits);
         }
         let has_metadata = pool.has_metadata(asked) || pool.mutant(Mutant::ShareWithoutSpace);
-        match pool.space_where(asked, has_metadata, facts.clears_left) {
+        match pool.space_where(asked, has_metadata, load.clears_left) {
             Availability::Now => {
                 self.waits_since = None;
                 self.count += changes as u32;

@@ -16,14 +16,14 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Job, Jobs, Steps, Work};
+use super::{Job, JobContext, JobId, Jobs};
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::flash::{Head, LogRecord};
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::state::{Facts, Phase};
+use crate::pool::state::{LoadSnapshot, Phase};
 
 /// Pages of the log that are read at once.
 const PAGES_AT_ONCE: u32 = 64;
@@ -149,7 +149,7 @@ impl FlashCopies {
         match self.at {
             CopyStage::Off | CopyStage::Rest | CopyStage::CopyRead => {}
             CopyStage::Read(page) => self.read_log(pool, page),
-            CopyStage::Rewrite(0) if pool.another_flash_is_believed() => {
+            CopyStage::Rewrite(0) if pool.another_flash_is_trusted() => {
                 // Its log may be on this very device. The checkpoint moves the engine on.
                 self.is_stuck = true;
                 let asks = !pool.want_checkpoint && pool.in_progress.is_none();
@@ -174,7 +174,7 @@ impl FlashCopies {
 
     fn begin(&mut self, pool: &mut Pool, op: IoOp, offset: u64, length: u64, segments: &[Segment]) {
         self.waits = true;
-        pool.metadata.io.begin_on_flash(op, offset, length, segments.iter().copied(), Job::Flash.io(0));
+        pool.metadata.io.begin_on_flash(op, offset, length, segments.iter().copied(), JobId::Flash.io(0));
     }
 
     // ---- the log ----
@@ -183,7 +183,7 @@ impl FlashCopies {
         let Some(shape) = pool.flash().map(|flash| flash.log().shape) else { return };
         let (half, within) = (page / shape.half, page % shape.half);
         if half == 2 {
-            return self.believe(pool);
+            return self.trust(pool);
         }
         let pages = PAGES_AT_ONCE.min(shape.half - within);
         let length = u64::from(pages) * pool.metadata.geometry.block();
@@ -197,7 +197,7 @@ impl FlashCopies {
         let (half, within) = (page / log.shape.half, page % log.shape.half);
         for (number, bytes) in (within..).zip(bytes.chunks_exact(pool.metadata.geometry.block() as usize)) {
             let page = log.read(bytes).filter(|(head, _)| {
-                let is_named = head.stamp == found && found.mark != 0 || pool.mutant(Mutant::AnyStamp);
+                let is_named = head.stamp == found && found.nonce != 0 || pool.mutant(Mutant::AnyStamp);
                 is_named && head.page == number
             });
             let Some((head, records)) = page else { continue };
@@ -222,7 +222,7 @@ impl FlashCopies {
     }
 
     /// Ends the reading of the log: copies that may still be valid are read from flash from here on, and go to the other half.
-    fn believe(&mut self, pool: &mut Pool) {
+    fn trust(&mut self, pool: &mut Pool) {
         let changed = pool.space.take_changed();
         let mut held: Vec<(u32, u32, u16)> = Vec::new();
         let mut budget = None;
@@ -289,7 +289,7 @@ impl FlashCopies {
         if is_new_round {
             self.next = flash.log().shape.pages_for(self.records.len() as u32);
             flash.stamped();
-            pool.want_checkpoint |= !pool.flash_is_believed();
+            pool.want_checkpoint |= !pool.flash_is_trusted();
         } else if let Some(copy) = self.copy.take_if(|copy| copy.is_complete) {
             flash.fill(copy.place, copy.container, copy.generation);
             // It may have been opened while the log was written.
@@ -346,7 +346,7 @@ impl FlashCopies {
     }
 
     fn choose_container(&mut self, pool: &mut Pool) {
-        if !pool.flash_is_believed() {
+        if !pool.flash_is_trusted() {
             return;
         }
         while let Some(container) = pool.flash().and_then(|flash| flash.next_wanted()) {
@@ -385,7 +385,7 @@ impl FlashCopies {
     }
 
     /// Reads a part of the container.
-    fn read_part(&mut self, pool: &mut Pool, facts: &Facts) {
+    fn read_part(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         let Some(copy) = &mut self.copy else { return };
         let slots = pool.space.slots_of(copy.container);
         let first = slots.start + u64::from(copy.done);
@@ -395,7 +395,7 @@ impl FlashCopies {
         }
         let spare = (pool.buffers.free() + pool.cache.len()) / 4;
         let count = BLOCKS_AT_ONCE.min(spare).min((slots.end - first) as usize);
-        if count == 0 || facts.are_starved {
+        if count == 0 || load.out_of_buffers {
             self.is_stuck = true;
             return;
         }
@@ -416,7 +416,7 @@ impl FlashCopies {
         let offset = pool.slot_offset(Slot(first));
         let length = count as u64 * pool.metadata.geometry.block();
         let segments = copy.buffers.iter().copied().map(Segment::Buffer);
-        pool.metadata.io.begin(IoOp::ReadBlocks, offset, length, segments, Job::Flash.io(0));
+        pool.metadata.io.begin(IoOp::ReadBlocks, offset, length, segments, JobId::Flash.io(0));
         self.waits = true;
     }
 
@@ -456,7 +456,7 @@ impl FlashCopies {
         let Some(flash) = pool.flash() else { return false };
         let copy = match &self.copy {
             Some(copy) => copy.is_complete || flash.places().is_free(copy.place),
-            None => flash.wants_any() && pool.flash_is_believed(),
+            None => flash.wants_any() && pool.flash_is_trusted(),
         };
         copy || !flash.places().leaving().is_empty() || pool.space.has_changed()
     }
@@ -475,13 +475,13 @@ impl Pool {
     }
 }
 
-impl Steps for FlashCopies {
+impl Job for FlashCopies {
     fn is_in_progress(&self) -> bool {
         self.at != CopyStage::Off
     }
 
     #[inline]
-    fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
+    fn can_step(&self, pool: &Pool, _: &LoadSnapshot) -> bool {
         self.at != CopyStage::Off && !self.waits && (self.at != CopyStage::Rest || self.has_work(pool))
     }
 
@@ -489,13 +489,13 @@ impl Steps for FlashCopies {
         false
     }
 
-    fn step(&mut self, work: &mut Work<'_>) {
+    fn step(&mut self, work: &mut JobContext<'_>) {
         self.go(work.pool);
         if self.at == CopyStage::Rest {
             self.choose(work.pool);
         }
         if self.at == CopyStage::CopyRead && !self.waits {
-            self.read_part(work.pool, &work.facts);
+            self.read_part(work.pool, &work.load);
         }
     }
 
@@ -503,7 +503,7 @@ impl Steps for FlashCopies {
         self.is_stuck
     }
 
-    fn done(&mut self, work: &mut Work<'_>, _: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+    fn done(&mut self, work: &mut JobContext<'_>, _: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         let pool = &mut *work.pool;
         self.waits = false;
         if let Some(&Segment::Page(page)) = segments.first() {

@@ -28,13 +28,13 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::mover::{Missings, MoveStop, Moved, Mover, is_alone};
-use super::{Job, Steps, Work};
+use super::{Job, JobContext, JobId};
 use crate::api::*;
 use crate::format::entry::{Entry, Slot};
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 use crate::space::evacuation::{EvacuationPlan, Survey};
@@ -113,7 +113,7 @@ pub(crate) struct Gc {
 impl Gc {
     pub(crate) fn new() -> Gc {
         Gc {
-            mover: Mover::new(Job::Gc),
+            mover: Mover::new(JobId::Gc),
             is_running: false,
             settles: false,
             begins: 0,
@@ -160,13 +160,13 @@ impl Gc {
     }
 }
 
-impl Steps for Gc {
+impl Job for Gc {
     fn is_in_progress(&self) -> bool {
         self.mover.is_in_progress()
     }
 
     #[inline]
-    fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
+    fn can_step(&self, pool: &Pool, _: &LoadSnapshot) -> bool {
         self.is_due(pool)
             && !self.mover.is_in_progress()
             && pool.regions().scattered() == 0
@@ -179,17 +179,17 @@ impl Steps for Gc {
     }
 
     /// Moves a batch on to its end, even if the pool is no longer idle. Where no more may be moved, ends all evacuations.
-    fn advance(&mut self, work: &mut Work<'_>) {
+    fn advance(&mut self, work: &mut JobContext<'_>) {
         if self.mover.is_in_progress() {
-            self.mover.go_on(work.pool, &work.facts);
+            self.mover.go_on(work.pool, &work.load);
         } else if !self.is_due(work.pool) {
             self.stop(work.pool);
         }
     }
 
-    fn step(&mut self, work: &mut Work<'_>) {
-        let Work { pool, repairs, facts } = work;
-        if facts.writes_wait || facts.are_starved || self.mover.is_loading(pool) {
+    fn step(&mut self, work: &mut JobContext<'_>) {
+        let JobContext { pool, repairs, load } = work;
+        if load.writes_blocked || load.out_of_buffers || self.mover.is_loading(pool) {
             return;
         }
         if pool.regions().aside() > 0 && pool.space.empty_container().is_some() {
@@ -206,7 +206,7 @@ impl Steps for Gc {
         }
         let mut waits = false;
         if let Some(victim) = self.victim.take() {
-            waits = self.empty(pool, repairs, facts, victim) == Err(MoveStop::Waits);
+            waits = self.empty(pool, repairs, load, victim) == Err(MoveStop::Waits);
         } else if let Some(container) = self.division.emptied.pop() {
             self.begin(pool, container);
         } else {
@@ -221,7 +221,13 @@ impl Steps for Gc {
         true
     }
 
-    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+    fn done(
+        &mut self,
+        work: &mut JobContext<'_>,
+        part: u32,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
         self.mover.done(work.pool, part, segments, result);
     }
 
@@ -335,7 +341,13 @@ impl Gc {
     // ---- a container ----
 
     /// Looks at the container that is evacuated, or begins to move some of its blocks.
-    fn empty(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts, mut victim: Victim) -> Result<(), MoveStop> {
+    fn empty(
+        &mut self,
+        pool: &mut Pool,
+        repairs: &Repairs,
+        load: &LoadSnapshot,
+        mut victim: Victim,
+    ) -> Result<(), MoveStop> {
         if !pool.space.is_evacuating(victim.container) {
             // It has been reclaimed for writes: there is no space to move anything.
             self.division = EvacuationPlan::default();
@@ -377,7 +389,7 @@ impl Gc {
         let has_places = !blocks.is_empty();
         self.victim = Some(victim);
         if has_places && self.mover.begin(pool, &mut blocks) {
-            self.mover.go_on(pool, facts);
+            self.mover.go_on(pool, load);
         } else if has_places {
             // There are no buffers.
             self.rest(pool);

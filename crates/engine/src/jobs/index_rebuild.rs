@@ -4,13 +4,13 @@
 
 use alloc::vec::Vec;
 
-use super::{Steps, Work};
+use super::{Job, JobContext};
 use crate::api::Digest;
 use crate::format::entry::Slot;
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 
 /// Leaves between two looks at requests, when there are none: some hundred microseconds.
 const BUDGET: u32 = 8;
@@ -85,12 +85,12 @@ impl IndexRebuild {
     }
 }
 
-impl Steps for IndexRebuild {
+impl Job for IndexRebuild {
     fn is_in_progress(&self) -> bool {
         self.is_in_progress
     }
 
-    fn can_step(&self, _: &Pool, _: &Facts) -> bool {
+    fn can_step(&self, _: &Pool, _: &LoadSnapshot) -> bool {
         self.is_in_progress
     }
 
@@ -102,10 +102,10 @@ impl Steps for IndexRebuild {
         self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
     }
 
-    fn step(&mut self, work: &mut Work<'_>) {
+    fn step(&mut self, work: &mut JobContext<'_>) {
         let pool = &mut *work.pool;
         let (visits, reads) = (pool.metadata.page_visits, pool.metadata.io.in_flight());
-        self.fill(pool, if pool.is_at_full_speed(&work.facts) { BUDGET } else { 1 });
+        self.fill(pool, if pool.is_at_full_speed(&work.load) { BUDGET } else { 1 });
         pool.counters.rebuild_page_visits += pool.metadata.page_visits - visits;
         pool.counters.rebuild_loads += (pool.metadata.io.in_flight() - reads) as u64;
     }

@@ -20,8 +20,8 @@
 //! throttle         when background work may go on
 //! ```
 //!
-//! Jobs of one shape ([`Steps`]) are listed here and nowhere else: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`].
-//! They get the pool, repairs and facts about requests ([`Work`]): they cannot reach a request, nor the engine. The scheduler passes them in the
+//! Jobs of one shape ([`Job`]) are listed here and nowhere else: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`].
+//! They get the pool, repairs and the foreground load ([`JobContext`]): they cannot reach a request, nor the engine. The scheduler passes them in the
 //! order of the rows, three times a pump ([`Place`]), and hands them their I/O. Checkpoint, cache partition and index prefetch are no such jobs: a
 //! checkpoint closes records and may fail the pool, the two others are bounded by themselves and need no turn.
 
@@ -50,7 +50,7 @@ use crate::format::entry::Slot;
 use crate::limits::Limits;
 use crate::metadata::io::Purpose;
 use crate::pool::Pool;
-use crate::pool::state::{Facts, Phase};
+use crate::pool::state::{LoadSnapshot, Phase};
 use crate::repair::Repairs;
 use cache_partition::CachePartition;
 use cache_warmup::CacheWarmup;
@@ -69,7 +69,7 @@ use throttle::{LEAST, QUARTER, Throttle, ThrottleUser, Turn};
 
 /// A job of the common shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Job {
+pub(crate) enum JobId {
     IndexRebuild,
     CacheWarmup,
     Defrag,
@@ -85,99 +85,99 @@ pub(crate) enum Job {
 /// Rules of the scheduler, a row for each job, in the order in which it passes them.
 const RULES: [JobRules; 10] = [
     JobRules {
-        job: Job::IndexRebuild,
+        job: JobId::IndexRebuild,
         runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: true,
         after: [None, None, None, None],
         also_unwritten: false,
-        advances: Place::Middle,
-        steps: Place::Middle,
+        advances: PumpPhase::Middle,
+        steps: PumpPhase::Middle,
     },
     JobRules {
-        job: Job::CacheWarmup,
+        job: JobId::CacheWarmup,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
-        after: [Some(Job::IndexRebuild), None, None, None],
+        after: [Some(JobId::IndexRebuild), None, None, None],
         also_unwritten: false,
-        advances: Place::Middle,
-        steps: Place::Middle,
+        advances: PumpPhase::Middle,
+        steps: PumpPhase::Middle,
     },
     JobRules {
-        job: Job::Defrag,
+        job: JobId::Defrag,
         runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: true,
         // Of those that move only one has blocks on their way, and no other takes a plan apart while it is run.
-        after: [Some(Job::Gc), Some(Job::Relocate), Some(Job::Replicate), None],
+        after: [Some(JobId::Gc), Some(JobId::Relocate), Some(JobId::Replicate), None],
         also_unwritten: false,
-        advances: Place::Last,
-        steps: Place::Last,
+        advances: PumpPhase::Last,
+        steps: PumpPhase::Last,
     },
     JobRules {
-        job: Job::Gc,
+        job: JobId::Gc,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: [Some(Job::Defrag), Some(Job::Relocate), Some(Job::Replicate), None],
+        after: [Some(JobId::Defrag), Some(JobId::Relocate), Some(JobId::Replicate), None],
         also_unwritten: false,
-        advances: Place::Last,
-        steps: Place::Last,
+        advances: PumpPhase::Last,
+        steps: PumpPhase::Last,
     },
     JobRules {
-        job: Job::Replicate,
+        job: JobId::Replicate,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: [Some(Job::Defrag), Some(Job::Gc), Some(Job::Relocate), None],
+        after: [Some(JobId::Defrag), Some(JobId::Gc), Some(JobId::Relocate), None],
         also_unwritten: false,
-        advances: Place::Last,
-        steps: Place::Last,
+        advances: PumpPhase::Last,
+        steps: PumpPhase::Last,
     },
     JobRules {
-        job: Job::Scrub,
+        job: JobId::Scrub,
         runs: Runs::InBursts { least: LEAST },
         // Blocks are read while a checkpoint is in progress; when it must not be, the scrub sees to itself.
         between_checkpoints: false,
-        after: [Some(Job::IndexRebuild), None, None, None],
+        after: [Some(JobId::IndexRebuild), None, None, None],
         also_unwritten: true,
-        advances: Place::First,
-        steps: Place::Last,
+        advances: PumpPhase::First,
+        steps: PumpPhase::Last,
     },
     JobRules {
-        job: Job::Dedup,
+        job: JobId::Dedup,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
         // It would take the copies of a run for duplicates.
-        after: [Some(Job::IndexRebuild), Some(Job::Relocate), None, None],
+        after: [Some(JobId::IndexRebuild), Some(JobId::Relocate), None, None],
         also_unwritten: false,
-        advances: Place::Last,
-        steps: Place::Last,
+        advances: PumpPhase::Last,
+        steps: PumpPhase::Last,
     },
     JobRules {
-        job: Job::Flash,
+        job: JobId::Flash,
         runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: false,
         after: [None, None, None, None],
         also_unwritten: false,
-        advances: Place::Last,
-        steps: Place::Last,
+        advances: PumpPhase::Last,
+        steps: PumpPhase::Last,
     },
     JobRules {
-        job: Job::Relocate,
+        job: JobId::Relocate,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
         // Batches that have begun: no new one begins while a run is in progress.
-        after: [Some(Job::IndexRebuild), Some(Job::Defrag), Some(Job::Gc), Some(Job::Replicate)],
+        after: [Some(JobId::IndexRebuild), Some(JobId::Defrag), Some(JobId::Gc), Some(JobId::Replicate)],
         also_unwritten: false,
-        advances: Place::Last,
-        steps: Place::Last,
+        advances: PumpPhase::Last,
+        steps: PumpPhase::Last,
     },
     JobRules {
-        job: Job::Census,
+        job: JobId::Census,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
-        after: [Some(Job::IndexRebuild), None, None, None],
+        after: [Some(JobId::IndexRebuild), None, None, None],
         // It only reads.
         also_unwritten: true,
-        advances: Place::Last,
-        steps: Place::Last,
+        advances: PumpPhase::Last,
+        steps: PumpPhase::Last,
     },
 ];
 
@@ -185,16 +185,16 @@ const RULES: [JobRules; 10] = [
 macro_rules! ask {
     ($jobs:expr, $job:expr, $verb:ident $with:tt) => {
         match $job {
-            Job::IndexRebuild => $jobs.index_rebuild.$verb $with,
-            Job::CacheWarmup => $jobs.cache_warmup.$verb $with,
-            Job::Defrag => $jobs.defrag.$verb $with,
-            Job::Gc => $jobs.gc.$verb $with,
-            Job::Replicate => $jobs.replicate.$verb $with,
-            Job::Scrub => $jobs.scrub.$verb $with,
-            Job::Dedup => $jobs.dedup.$verb $with,
-            Job::Flash => $jobs.flash.$verb $with,
-            Job::Relocate => $jobs.relocate.$verb $with,
-            Job::Census => $jobs.census.$verb $with,
+            JobId::IndexRebuild => $jobs.index_rebuild.$verb $with,
+            JobId::CacheWarmup => $jobs.cache_warmup.$verb $with,
+            JobId::Defrag => $jobs.defrag.$verb $with,
+            JobId::Gc => $jobs.gc.$verb $with,
+            JobId::Replicate => $jobs.replicate.$verb $with,
+            JobId::Scrub => $jobs.scrub.$verb $with,
+            JobId::Dedup => $jobs.dedup.$verb $with,
+            JobId::Flash => $jobs.flash.$verb $with,
+            JobId::Relocate => $jobs.relocate.$verb $with,
+            JobId::Census => $jobs.census.$verb $with,
         }
     };
 }
@@ -208,18 +208,18 @@ const _: () = assert!(RULES.len() <= 12, "each_row! has a number for each row");
 
 /// Conditions under which the scheduler lets a job take steps.
 struct JobRules {
-    job: Job,
+    job: JobId,
     runs: Runs,
     /// True if it takes no step while a checkpoint is in progress.
     between_checkpoints: bool,
     /// Jobs that it waits for: it takes no step while one of them is in progress.
-    after: [Option<Job>; 4],
+    after: [Option<JobId>; 4],
     /// True if it runs also in a pool that is not written; there it waits for no other job.
     also_unwritten: bool,
     /// Place in a pump at which work in progress goes on.
-    advances: Place,
+    advances: PumpPhase,
     /// Place in a pump at which it takes a step.
-    steps: Place,
+    steps: PumpPhase,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -232,7 +232,7 @@ pub(crate) enum Runs {
 
 /// Place in a pump at which jobs are passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum PumpPhase {
     /// Behind the repairs of blocks.
     First,
     /// Behind the checkpoint, before records are closed and synced; only while the pool is written.
@@ -242,23 +242,23 @@ pub(crate) enum Place {
 }
 
 /// Parts of the engine that a job works on in a step.
-pub(crate) struct Work<'a> {
+pub(crate) struct JobContext<'a> {
     pub pool: &'a mut Pool,
     pub repairs: &'a mut Repairs,
-    /// Facts about requests, as they are during the step.
-    pub facts: Facts,
+    /// Load of the foreground during the step.
+    pub load: LoadSnapshot,
 }
 
 /// A job of the common shape, which the scheduler drives.
-pub(crate) trait Steps {
+pub(crate) trait Job {
     /// Returns true if it has begun and not ended: other jobs may wait for its end.
     fn is_in_progress(&self) -> bool;
 
     /// Returns true if a step would get something done, as far as the job can tell.
-    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool;
+    fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool;
 
     /// Returns the time at which it has something to do if nothing comes between; `None` if no time is set.
-    fn begins_at(&self, _pool: &Pool, _facts: &Facts) -> Option<Nanos> {
+    fn begins_at(&self, _pool: &Pool, _facts: &LoadSnapshot) -> Option<Nanos> {
         None
     }
 
@@ -267,10 +267,10 @@ pub(crate) trait Steps {
     fn can_advance(&self) -> bool;
 
     /// Continues work in progress, with or without a turn.
-    fn advance(&mut self, _work: &mut Work<'_>) {}
+    fn advance(&mut self, _work: &mut JobContext<'_>) {}
 
     /// Takes the next step; the job has its turn.
-    fn step(&mut self, work: &mut Work<'_>);
+    fn step(&mut self, work: &mut JobContext<'_>);
 
     /// Returns true if it has tried in vain and tries again with the next pump, so that it needs no timer.
     fn is_stuck(&self, _pool: &Pool) -> bool {
@@ -278,7 +278,13 @@ pub(crate) trait Steps {
     }
 
     /// Takes the result of an I/O that it began; `part` is the part of its work that it named then.
-    fn done(&mut self, _work: &mut Work<'_>, _part: u32, _segments: &[Segment], _result: Result<Outcome<'_>, IoError>) {
+    fn done(
+        &mut self,
+        _work: &mut JobContext<'_>,
+        _part: u32,
+        _segments: &[Segment],
+        _result: Result<Outcome<'_>, IoError>,
+    ) {
     }
 
     /// Returns the number of block I/Os in flight: a burst lasts until it is 0. (The throttle counts pages itself.)
@@ -292,7 +298,7 @@ pub(crate) trait Steps {
     }
 }
 
-impl Job {
+impl JobId {
     /// Returns the purpose of an I/O for a part of its work.
     pub(crate) fn io(self, part: usize) -> Purpose {
         Purpose::Job(self as u8, part as u32)
@@ -355,47 +361,54 @@ impl Jobs {
 
     /// Lets jobs go on that have their place here. Where none has anything to do, it comes to a few comparisons for each.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, place: Place, pool: &mut Pool, repairs: &mut Repairs, facts: &Facts) {
-        each_row!(rules => self.pass_one(rules, place, pool, repairs, facts));
+    pub(crate) fn pass(&mut self, place: PumpPhase, pool: &mut Pool, repairs: &mut Repairs, load: &LoadSnapshot) {
+        each_row!(rules => self.pass_one(rules, place, pool, repairs, load));
     }
 
     #[inline(always)]
-    fn pass_one(&mut self, rules: &JobRules, place: Place, pool: &mut Pool, repairs: &mut Repairs, facts: &Facts) {
+    fn pass_one(
+        &mut self,
+        rules: &JobRules,
+        place: PumpPhase,
+        pool: &mut Pool,
+        repairs: &mut Repairs,
+        load: &LoadSnapshot,
+    ) {
         // A job whose work ends now begins the next with another pump.
-        let is_its_time = rules.steps == place && (rules.runs != Runs::WhenIdle || facts.is_idle);
-        let can_step = is_its_time && self.can_step(rules, pool, facts);
+        let is_its_time = rules.steps == place && (rules.runs != Runs::WhenIdle || load.is_idle);
+        let can_step = is_its_time && self.can_step(rules, pool, load);
         if rules.advances == place && ask!(self, rules.job, can_advance()) {
-            self.advance(rules.job, &mut Work { pool, repairs, facts: *facts });
+            self.advance(rules.job, &mut JobContext { pool, repairs, load: *load });
         }
         let has_turn = match rules.runs {
             _ if !can_step => false,
             Runs::WhenIdle => true,
-            Runs::InBursts { .. } => self.begins_burst(ThrottleUser::Job(rules.job), pool, facts),
+            Runs::InBursts { .. } => self.begins_burst(ThrottleUser::Job(rules.job), pool, load),
         };
         if has_turn {
-            self.step(rules.job, &mut Work { pool, repairs, facts: *facts });
+            self.step(rules.job, &mut JobContext { pool, repairs, load: *load });
         }
     }
 
     // Apart, as these are rare: the scheduler itself stays small.
     #[inline(never)]
-    fn advance(&mut self, job: Job, work: &mut Work<'_>) {
+    fn advance(&mut self, job: JobId, work: &mut JobContext<'_>) {
         ask!(self, job, advance(work));
     }
 
     #[inline(never)]
-    fn step(&mut self, job: Job, work: &mut Work<'_>) {
+    fn step(&mut self, job: JobId, work: &mut JobContext<'_>) {
         ask!(self, job, step(work));
     }
 
     /// Returns true if a job may take steps, by its own state and by its rules.
     #[inline(always)]
-    fn can_step(&self, rules: &JobRules, pool: &Pool, facts: &Facts) -> bool {
-        if !ask!(self, rules.job, can_step(pool, facts)) {
+    fn can_step(&self, rules: &JobRules, pool: &Pool, load: &LoadSnapshot) -> bool {
+        if !ask!(self, rules.job, can_step(pool, load)) {
             return false;
         }
         let is_written = !pool.read_only && !pool.untouched && !pool.closes_early;
-        let is_done = |before: Option<Job>| before.is_none_or(|before| !ask!(self, before, is_in_progress()));
+        let is_done = |before: Option<JobId>| before.is_none_or(|before| !ask!(self, before, is_in_progress()));
         let waits_for_none = rules.also_unwritten && !pool.may_repair();
         (rules.also_unwritten || is_written)
             && (waits_for_none
@@ -409,7 +422,7 @@ impl Jobs {
     /// Passes the result of an I/O to the job that began it.
     pub(crate) fn done(
         &mut self,
-        work: &mut Work<'_>,
+        work: &mut JobContext<'_>,
         (job, part): (u8, u32),
         segments: &[Segment],
         result: Result<Outcome<'_>, IoError>,
@@ -436,10 +449,10 @@ impl Jobs {
 
     /// Decides at the end of a pump when jobs go on; `checkpoint` is true if a checkpoint can go on.
     #[inline]
-    pub(crate) fn set_timer(&mut self, pool: &Pool, facts: &Facts, checkpoint: bool) {
+    pub(crate) fn set_timer(&mut self, pool: &Pool, load: &LoadSnapshot, checkpoint: bool) {
         let mut wanting = if checkpoint { ThrottleUser::Checkpoint.bit() } else { 0 };
         each_row!(rules => if rules.runs != Runs::WhenIdle
-            && self.can_step(rules, pool, facts)
+            && self.can_step(rules, pool, load)
             && !ask!(self, rules.job, is_stuck(pool))
         {
             wanting |= ThrottleUser::Job(rules.job).bit();
@@ -448,27 +461,27 @@ impl Jobs {
         self.end_bursts(pool);
         (self.work_left, self.timer) = (false, None);
         if wanting > 0 && pool.phase != Phase::Closed {
-            self.set_timer_for(wanting, pool, facts);
+            self.set_timer_for(wanting, pool, load);
         }
-        each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(pool, facts)).filter(|&due| due > pool.now) {
+        each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(pool, load)).filter(|&due| due > pool.now) {
             self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
         });
-        if facts.are_active {
+        if load.requests_in_flight {
             return;
         }
         // By the time that the pool is idle, what such a job waits for may be over: its rules are looked at then.
-        each_row!(rules => if rules.runs == Runs::WhenIdle && ask!(self, rules.job, can_step(pool, facts)) {
-            match facts.idle_from <= pool.now {
+        each_row!(rules => if rules.runs == Runs::WhenIdle && ask!(self, rules.job, can_step(pool, load)) {
+            match load.idle_from <= pool.now {
                 true => self.work_left |= !ask!(self, rules.job, is_stuck(pool)),
-                false => self.timer = Some(self.timer.map_or(facts.idle_from, |timer| timer.min(facts.idle_from))),
+                false => self.timer = Some(self.timer.map_or(load.idle_from, |timer| timer.min(load.idle_from))),
             }
         });
     }
 
-    fn set_timer_for(&mut self, wanting: u16, pool: &Pool, facts: &Facts) {
+    fn set_timer_for(&mut self, wanting: u16, pool: &Pool, load: &LoadSnapshot) {
         let jobs = RULES.iter().map(|rules| ThrottleUser::Job(rules.job));
         for who in jobs.chain([ThrottleUser::Checkpoint]).filter(|who| wanting & who.bit() > 0) {
-            match self.turn(who, pool, facts) {
+            match self.turn(who, pool, load) {
                 Turn::Now => self.work_left = true,
                 Turn::At(due) => self.timer = Some(self.timer.map_or(due, |timer| timer.min(due))),
                 Turn::AfterIo => {}

@@ -25,7 +25,7 @@
 
 use alloc::vec::Vec;
 
-use super::Job;
+use super::JobId;
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::metadata::page_cache::PageKey;
@@ -34,7 +34,7 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::metadata_reservation::{Asked, Availability};
 use crate::pool::moves::MOVED_AT_ONCE;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 
@@ -129,7 +129,7 @@ impl MoveBatch {
 
 /// A mover of one job, with its batch in progress.
 pub(super) struct Mover {
-    job: Job,
+    job: JobId,
     batch: Option<MoveBatch>,
     /// Memory of the batch before, for the next.
     spare: MoveBatch,
@@ -141,12 +141,12 @@ pub(super) struct Mover {
 }
 
 impl Mover {
-    pub(super) fn new(job: Job) -> Mover {
+    pub(super) fn new(job: JobId) -> Mover {
         Mover { job, batch: None, spare: MoveBatch::default(), waits_for: None, moved: 0, came: None }
     }
 
     /// Creates a mover that is given places which are claimed already, tells what became of each block, and counts nothing of the allowance.
-    pub(super) fn for_shared(job: Job) -> Mover {
+    pub(super) fn for_shared(job: JobId) -> Mover {
         Mover { came: Some(Vec::new()), ..Mover::new(job) }
     }
 
@@ -295,8 +295,8 @@ impl Mover {
     }
 
     /// Moves the batch on to its next stage when no I/O is in flight; ends it where writes wait.
-    pub(super) fn go_on(&mut self, pool: &mut Pool, facts: &Facts) {
-        let goes_on = pool.may_be_reordered() && !facts.writes_wait && !facts.are_starved;
+    pub(super) fn go_on(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
+        let goes_on = pool.may_be_reordered() && !load.writes_blocked && !load.out_of_buffers;
         let Some(batch) = &mut self.batch else { return };
         batch.is_over |= !goes_on;
         if batch.in_flight > 0 {
@@ -317,10 +317,10 @@ impl Mover {
             BatchStage::Sync(barrier) => {
                 if pool.syncs.finished >= barrier {
                     batch.at = BatchStage::Remap(0);
-                    self.remap(pool, facts, 0);
+                    self.remap(pool, load, 0);
                 }
             }
-            BatchStage::Remap(from) => self.remap(pool, facts, from),
+            BatchStage::Remap(from) => self.remap(pool, load, from),
         }
     }
 
@@ -345,10 +345,10 @@ impl Mover {
     }
 
     /// Remaps blocks to their new slots, from this one on.
-    fn remap(&mut self, pool: &mut Pool, facts: &Facts, from: usize) {
+    fn remap(&mut self, pool: &mut Pool, load: &LoadSnapshot, from: usize) {
         let Some(mut batch) = self.batch.take() else { return };
         let end = batch.blocks.len().min(from + REMAPS_AT_ONCE);
-        let space = pool.space_for(&Asked::scattered(end - from), facts.clears_left);
+        let space = pool.space_for(&Asked::scattered(end - from), load.clears_left);
         let mut at = from;
         let since = *batch.waits_since.get_or_insert(pool.checkpoints_done);
         let waited = space == Availability::Later && pool.checkpoints_done >= since + ATTEMPTS;
@@ -368,7 +368,7 @@ impl Mover {
                 }
                 Ok(false) => match &mut self.came {
                     Some(came) => came.push((block, Came::Copied)),
-                    None => pool.space.retire(to, 0),
+                    None => pool.space.defer_free(to, 0),
                 },
                 Err(missing) if pool.failed_pages.contains(&missing.key) => {
                     is_over = true;
@@ -397,7 +397,7 @@ impl Mover {
         for (at, &(block, buffer)) in batch.blocks.iter().enumerate() {
             pool.buffers.release(buffer);
             if at >= from {
-                pool.space.retire(block.to, 0);
+                pool.space.defer_free(block.to, 0);
                 let what = if batch.has_failed { Came::Failed } else { Came::Dropped };
                 self.came.iter_mut().for_each(|came| came.push((block, what)));
             }
@@ -427,7 +427,7 @@ pub(super) fn is_alone(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result
 
 impl Pool {
     /// Reads blocks from their old slots, or writes them to their new ones.
-    fn moving_io(&mut self, job: Job, op: IoOp, offset: u64, blocks: &[(Moved, BufferId)], first: usize) {
+    fn moving_io(&mut self, job: JobId, op: IoOp, offset: u64, blocks: &[(Moved, BufferId)], first: usize) {
         let bytes = blocks.len() as u64 * self.metadata.geometry.block();
         let segments = blocks.iter().map(|&(_, buffer)| Segment::Buffer(buffer));
         self.metadata.io.begin(op, offset, bytes, segments, job.io(first));

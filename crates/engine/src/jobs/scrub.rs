@@ -16,15 +16,15 @@
 
 use alloc::vec::Vec;
 
-use super::{Job, Steps, Work};
+use super::{Job, JobContext, JobId};
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::{PassState, Pointer, Root, ScrubRecord, Superblock, TREES, TreeId};
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::{PageKey, Region};
-use crate::metadata::tree::{Missing, Place, Walk, locate, lookup};
+use crate::metadata::tree::{Missing, PageLookup, Walk, locate, lookup};
 use crate::pool::Pool;
-use crate::pool::state::{Facts, Look, Phase};
+use crate::pool::state::{LoadSnapshot, Look, Phase};
 use crate::recovery::table_name;
 use crate::repair::Repairs;
 use crate::repair::block_repair::{Damaged, For, Found};
@@ -269,18 +269,18 @@ impl Scrub {
     // ---- batches ----
 
     /// Returns true if the next batch may begin.
-    fn can_begin(&self, pool: &Pool, facts: &Facts) -> bool {
+    fn can_begin(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         let between = pool.in_progress.is_none() || pool.read_only || self.record.phase >= BLOCKS;
         pool.phase == Phase::Serving
             && (pool.read_only || pool.checkpoints_done >= self.begins)
-            && !facts.are_starved
+            && !load.out_of_buffers
             && pool.buffers.free() + pool.cache.len() > 0
             && between
             && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
     }
 
-    fn begin_batch(&mut self, work: &mut Work<'_>) {
-        let Work { pool, repairs, facts } = work;
+    fn begin_batch(&mut self, work: &mut JobContext<'_>) {
+        let JobContext { pool, repairs, load } = work;
         self.waiting = None;
         self.again = false;
         self.checkpoints = pool.checkpoints_done;
@@ -290,7 +290,7 @@ impl Scrub {
             SUPERBLOCKS | PAGES if pool.read_only => Gathered::All,
             SUPERBLOCKS => self.gather_superblocks(),
             PAGES => self.gather_pages(pool, &mut next),
-            BLOCKS => self.gather_blocks(pool, facts, &mut next),
+            BLOCKS => self.gather_blocks(pool, load, &mut next),
             _ => self.search(pool, repairs, &mut next),
         };
         if let Gathered::All = gathered {
@@ -372,7 +372,7 @@ impl Scrub {
             next.level = next.level.min(root.height);
             let region = if tree == TreeId::MetaMap as u32 { Region::MetaMap } else { Region::Metadata };
             match locate(&mut pool.metadata, region, root, next.level, next.index) {
-                Place::At(pointer) => {
+                PageLookup::At(pointer) => {
                     let what = match tree {
                         _ if (tree as usize) < TREES => table_name(TABLES[tree as usize]),
                         _ if volume.is_some() => "the map of a volume",
@@ -386,9 +386,9 @@ impl Scrub {
                     self.push_item(Target::Page(key, pointer), Damaged::Page(what), owner);
                     next.index += 1;
                 }
-                Place::Missing(_, missing) if self.await_page(pool, missing) => break,
+                PageLookup::Missing(_, missing) if self.await_page(pool, missing) => break,
                 // Nothing is there; or what such a page leads to is out of reach, and it has been reported itself.
-                Place::Absent(level) | Place::Missing(level, _) => {
+                PageLookup::Absent(level) | PageLookup::Missing(level, _) => {
                     let span = fanout.saturating_pow(u32::from(level - next.level));
                     next.index = (next.index / span).saturating_add(1).saturating_mul(span);
                 }
@@ -413,7 +413,7 @@ impl Scrub {
         }
         self.items[number].in_flight = true;
         let (offset, block) = (pool.item_offset(item.target), pool.metadata.geometry.block());
-        pool.metadata.io.begin(IoOp::ReadPages, offset, block, [], Job::Scrub.io(number));
+        pool.metadata.io.begin(IoOp::ReadPages, offset, block, [], JobId::Scrub.io(number));
     }
 
     /// Takes the result of an I/O of a page or a superblock.
@@ -497,7 +497,7 @@ impl Scrub {
 
     /// Writes what is known for certain in its place: the superblock in force, or a page that is in memory.
     fn rewrite_item(&mut self, pool: &mut Pool, repairs: &mut Repairs, number: usize) {
-        let purpose = Job::Scrub.io(number);
+        let purpose = JobId::Scrub.io(number);
         let item = self.items[number];
         let begun = pool.may_repair()
             && match item.target {
@@ -568,7 +568,7 @@ impl Scrub {
         None
     }
 
-    fn gather_blocks(&mut self, pool: &mut Pool, facts: &Facts, next: &mut ScrubRecord) -> Gathered {
+    fn gather_blocks(&mut self, pool: &mut Pool, load: &LoadSnapshot, next: &mut ScrubRecord) -> Gathered {
         let most = BLOCKS_AT_ONCE.min(pool.limits.buffers as usize / 8).max(1);
         for _ in 0..BUDGET / 8 {
             if next.index >= pool.metadata.geometry.slots() {
@@ -588,7 +588,7 @@ impl Scrub {
                 match pool.copying(slot, proven.map(|(digest, _)| digest)) {
                     Ok(Copying::Leave) => {}
                     Ok(Copying::Make) => self.to_copy.push(slot),
-                    Ok(Copying::Drop) => Repairs::drop_copy(pool, facts, slot),
+                    Ok(Copying::Drop) => Repairs::drop_copy(pool, load, slot),
                     Err(missing) if self.await_page(pool, missing) => return Gathered::Some,
                     Err(_) => {}
                 }
@@ -623,7 +623,7 @@ impl Scrub {
                 offset,
                 length as u64 * block,
                 segments,
-                Job::Scrub.io(PAGES_AT_ONCE + at),
+                JobId::Scrub.io(PAGES_AT_ONCE + at),
             );
             self.reads += 1;
             at += length;
@@ -633,7 +633,7 @@ impl Scrub {
     /// Takes the blocks of the batch that have come, from this one on.
     fn blocks_read(
         &mut self,
-        work: &mut Work<'_>,
+        work: &mut JobContext<'_>,
         first: usize,
         segments: &[Segment],
         result: Result<Outcome<'_>, IoError>,
@@ -705,14 +705,14 @@ impl Scrub {
     }
 }
 
-impl Steps for Scrub {
+impl Job for Scrub {
     fn is_in_progress(&self) -> bool {
         self.record.state == PassState::Running
     }
 
     #[inline]
-    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
-        self.is_in_progress() && self.next.is_none() && self.can_begin(pool, facts)
+    fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
+        self.is_in_progress() && self.next.is_none() && self.can_begin(pool, load)
     }
 
     /// Returns true while a batch is in progress: only then do repairs end, and copies come.
@@ -722,19 +722,19 @@ impl Steps for Scrub {
     }
 
     /// Moves the batch on that is in progress.
-    fn advance(&mut self, work: &mut Work<'_>) {
+    fn advance(&mut self, work: &mut JobContext<'_>) {
         while let Some((whom, found)) = work.repairs.take_ended() {
             self.repaired(whom, found);
         }
         self.step_items(work.pool, work.repairs);
         while let Some((slot, digest, buffer)) = self.copies.pop() {
-            work.repairs.make_copy(work.pool, &work.facts, slot, digest, buffer);
+            work.repairs.make_copy(work.pool, &work.load, slot, digest, buffer);
         }
         self.end_batch(work.pool, work.repairs);
     }
 
     /// Begins the next batch.
-    fn step(&mut self, work: &mut Work<'_>) {
+    fn step(&mut self, work: &mut JobContext<'_>) {
         self.begin_batch(work);
         self.end_batch(work.pool, work.repairs);
         let pool = &mut *work.pool;
@@ -746,7 +746,13 @@ impl Steps for Scrub {
     }
 
     /// Takes the result of an I/O; the part is the number of an item, or of the first block behind the items.
-    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+    fn done(
+        &mut self,
+        work: &mut JobContext<'_>,
+        part: u32,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
         match (part as usize).checked_sub(PAGES_AT_ONCE) {
             None => self.item_done(work.pool, part as usize, segments, result),
             Some(first) => self.blocks_read(work, first, segments, result),

@@ -19,14 +19,14 @@
 //! What must hold: a burst ends when no I/O of the background is in flight, and all bursts end together. So the device is free of it
 //! between two bursts, and no job waits for more than one burst of each other one.
 
-use super::{Job, Jobs, RULES, Runs};
+use super::{JobId, Jobs, RULES, Runs};
 use crate::api::{Nanos, PassThrottle};
 use crate::pid::WHOLE;
 use crate::pid::paper::{EXPERIMENT, LISTING, PaperThrottle};
 pub(super) use crate::pid::throttle::LEAST;
 use crate::pid::throttle::{Throttle as Share, rest};
 use crate::pool::Pool;
-use crate::pool::state::{Facts, Phase};
+use crate::pool::state::{LoadSnapshot, Phase};
 use crate::requests::foreground::{Measured, Rates};
 
 /// Time without a request in flight after which a pool is idle, in nanoseconds.
@@ -41,7 +41,7 @@ pub(super) const QUARTER: i64 = WHOLE / 4;
 /// Participant of the throttle: a job that goes in bursts, or the checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ThrottleUser {
-    Job(Job),
+    Job(JobId),
     Checkpoint,
 }
 
@@ -154,7 +154,7 @@ impl Throttle {
     }
 
     fn begin(&mut self, who: ThrottleUser, now: Nanos, looked_at: u64) {
-        if who == ThrottleUser::Job(Job::Dedup) {
+        if who == ThrottleUser::Job(JobId::Dedup) {
             self.looked_at = looked_at;
         }
         self.times[who.at()] = now;
@@ -171,7 +171,7 @@ impl Throttle {
     /// has looked at since it was made.
     #[inline(never)]
     fn end_bursts(&mut self, now: Nanos, looked_at: u64) {
-        let pass = ThrottleUser::Job(Job::Dedup);
+        let pass = ThrottleUser::Job(JobId::Dedup);
         let pass_delay = self.preset.map(Preset::delay);
         let apart = if pass_delay.is_some() { pass.bit() } else { 0 };
         let part = self.share() / i64::from(((self.wanting | self.in_burst) & !apart).count_ones().max(1));
@@ -210,22 +210,22 @@ impl Jobs {
 
     /// Returns the time at which a participant may take its next steps.
     #[inline]
-    pub(super) fn turn(&mut self, who: ThrottleUser, pool: &Pool, facts: &Facts) -> Turn {
+    pub(super) fn turn(&mut self, who: ThrottleUser, pool: &Pool, load: &LoadSnapshot) -> Turn {
         // A rest that is over is no rest, at any speed.
         if self.throttle.in_burst & who.bit() == 0 && self.throttle.turn(who, pool.now) == Turn::Now {
             return Turn::Now;
         }
-        self.turn_by_speed(who, pool, facts)
+        self.turn_by_speed(who, pool, load)
     }
 
-    fn turn_by_speed(&mut self, who: ThrottleUser, pool: &Pool, facts: &Facts) -> Turn {
+    fn turn_by_speed(&mut self, who: ThrottleUser, pool: &Pool, load: &LoadSnapshot) -> Turn {
         // What presses a pool a checkpoint relieves, and a pass where writes wait for its slots.
         let is_awaited = match who {
-            ThrottleUser::Checkpoint => pool.is_pressed(facts),
-            ThrottleUser::Job(Job::Dedup) => facts.writes_wait && self.dedup.is_awaited(),
+            ThrottleUser::Checkpoint => pool.is_pressed(load),
+            ThrottleUser::Job(JobId::Dedup) => load.writes_blocked && self.dedup.is_awaited(),
             ThrottleUser::Job(_) => false,
         };
-        if facts.is_idle || is_awaited {
+        if load.is_idle || is_awaited {
             self.throttle.need_no_rest(who, pool.now);
             return Turn::Now;
         }
@@ -245,8 +245,8 @@ impl Jobs {
 
     /// Begins a burst if it is the participant's turn. Returns true if it is.
     #[inline]
-    pub(crate) fn begins_burst(&mut self, who: ThrottleUser, pool: &Pool, facts: &Facts) -> bool {
-        let is_turn = self.turn(who, pool, facts) == Turn::Now;
+    pub(crate) fn begins_burst(&mut self, who: ThrottleUser, pool: &Pool, load: &LoadSnapshot) -> bool {
+        let is_turn = self.turn(who, pool, load) == Turn::Now;
         if is_turn {
             self.throttle.begin(who, pool.now, self.dedup.looked_at());
         }
@@ -256,7 +256,7 @@ impl Jobs {
 
 impl Pool {
     /// Returns true if something waits for a checkpoint, or soon would.
-    pub(crate) fn is_pressed(&self, facts: &Facts) -> bool {
+    pub(crate) fn is_pressed(&self, load: &LoadSnapshot) -> bool {
         let limit = self.limits.delta_entries as usize;
         let full_delta =
             self.delta.len() >= limit / 2 && (!self.frozen.is_empty() || self.delta.len() >= limit / 4 * 3);
@@ -264,18 +264,18 @@ impl Pool {
             || self.space.free() < self.frozen.len() as u64 / 2
             || self.journal.used >= self.journal.ring / 4 * 3
             || self.journal.entries >= 3 * limit as u64
-            || facts.are_waiting
+            || load.blocked
             || self.phase == Phase::Closing
     }
 
     /// Returns true if background work goes at full speed: the pool is idle, or pressed.
-    pub(crate) fn is_at_full_speed(&self, facts: &Facts) -> bool {
-        facts.is_idle || self.is_pressed(facts)
+    pub(crate) fn is_at_full_speed(&self, load: &LoadSnapshot) -> bool {
+        load.is_idle || self.is_pressed(load)
     }
 
     /// Returns the number of pages that background work may load ahead of need.
-    pub(crate) fn load_ahead(&self, facts: &Facts) -> usize {
-        if self.is_at_full_speed(facts) { 16 } else { 4 }
+    pub(crate) fn load_ahead(&self, load: &LoadSnapshot) -> usize {
+        if self.is_at_full_speed(load) { 16 } else { 4 }
     }
 }
 
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn jobs_divide_the_share_and_none_gets_less_than_its_least_part() {
-        let (scrub, dedup) = (ThrottleUser::Job(Job::Scrub), ThrottleUser::Job(Job::Dedup));
+        let (scrub, dedup) = (ThrottleUser::Job(JobId::Scrub), ThrottleUser::Job(JobId::Dedup));
         assert_eq!(ends(WHOLE, &[scrub]), [Turn::Now], "all of the device is no rest");
         assert_eq!(ends(500_000, &[scrub]), [Turn::At(20 * MS)]);
         assert_eq!(ends(500_000, &[scrub, dedup]), [Turn::At(40 * MS); 2], "a quarter each");
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn bursts_end_together_and_each_rests_for_its_own() {
-        let (scrub, dedup) = (ThrottleUser::Job(Job::Scrub), ThrottleUser::Job(Job::Dedup));
+        let (scrub, dedup) = (ThrottleUser::Job(JobId::Scrub), ThrottleUser::Job(JobId::Dedup));
         let mut throttle = throttle(500_000, &[scrub, dedup]);
         throttle.begin(scrub, 0, 0);
         throttle.begin(dedup, 8 * MS, 0);
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn with_the_paper_s_loop_the_pass_rests_for_each_block_and_takes_no_part_of_the_share() {
-        let (scrub, dedup) = (ThrottleUser::Job(Job::Scrub), ThrottleUser::Job(Job::Dedup));
+        let (scrub, dedup) = (ThrottleUser::Job(JobId::Scrub), ThrottleUser::Job(JobId::Dedup));
         let turns = |preset, looked_at| {
             let mut throttle = throttle(500_000, &[scrub, dedup]);
             throttle.preset = Some(preset);
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn no_rest_is_longer_than_a_second_nor_that_of_a_checkpoint_than_a_fifth_of_one() {
         let mut throttle = throttle(0, &[ThrottleUser::Checkpoint]);
-        let fetch = ThrottleUser::Job(Job::CacheWarmup);
+        let fetch = ThrottleUser::Job(JobId::CacheWarmup);
         [fetch, ThrottleUser::Checkpoint].iter().for_each(|&who| throttle.begin(who, 0, 0));
         throttle.end_bursts(5000 * MS, 0);
         let turns = [fetch, ThrottleUser::Checkpoint].map(|who| throttle.turn(who, 5000 * MS));

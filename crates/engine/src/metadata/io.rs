@@ -41,7 +41,7 @@ pub(crate) enum Purpose {
     /// Blocks have been read ahead from consecutive slots, those in gaps included.
     ReadAhead { first: Slot },
     /// Blocks for reads, from other places than their slots: from this one on.
-    FillElsewhere { first: Slot },
+    FillAlternate { first: Slot },
     /// Blocks for reads of slots from this one on, from their container's place on flash.
     FillFromFlash { first: Slot, place: u32 },
     /// Buffers that are to be released: their content is there already, from elsewhere.
@@ -55,7 +55,7 @@ pub(crate) enum Purpose {
     /// Space for metadata blocks is reserved, up to this one.
     ReserveMetadata(u32),
     /// Space for the homes of the meta map that come with a growth is reserved.
-    ReserveHomes,
+    ReserveMetaMap,
     /// A step of the repair of a slot.
     BlockRepair(Slot),
     /// A block of the read cache has been copied to another buffer.
@@ -67,7 +67,7 @@ pub(crate) enum Purpose {
     /// The record of the owner has been read: the look of this number.
     Owner(u64),
     /// A superblock that says that the pool has failed, or its sync, is done.
-    Mark,
+    FailureMarker,
     /// A step of recovery; the number is the step's own.
     Recovery(u32),
 }

@@ -38,7 +38,7 @@ enum PageState {
     Clean,
     Writing,
     /// There are to be fewer pages.
-    Retired,
+    PendingFree,
 }
 
 /// Pages that are allocated together.
@@ -121,23 +121,23 @@ impl PageCache {
             match frame.state {
                 PageState::Clean => {
                     self.by_key.remove(&frame.key);
-                    self.frames[at].state = PageState::Retired;
+                    self.frames[at].state = PageState::PendingFree;
                 }
-                PageState::Free => self.frames[at].state = PageState::Retired,
-                PageState::Private | PageState::Writing | PageState::Retired => {}
+                PageState::Free => self.frames[at].state = PageState::PendingFree,
+                PageState::Private | PageState::Writing | PageState::PendingFree => {}
             }
         }
         self.free.retain(|&page| (page as usize) < count);
         let key = PageKey { region: Region::Metadata, location: 0 };
-        let nothing = Frame { state: PageState::Retired, key, used: false, replaced: false };
+        let nothing = Frame { state: PageState::PendingFree, key, used: false, replaced: false };
         self.frames.resize(self.frames.len().max(count), nothing);
         for at in (before..count).rev() {
-            if self.frames[at].state == PageState::Retired {
+            if self.frames[at].state == PageState::PendingFree {
                 self.frames[at].state = PageState::Free;
                 self.free.push(at as u32);
             }
         }
-        self.leaving = self.frames[count..].iter().filter(|frame| frame.state != PageState::Retired).count();
+        self.leaving = self.frames[count..].iter().filter(|frame| frame.state != PageState::PendingFree).count();
         self.fit_chunks();
         let spare = self.by_key.len().max(count);
         self.by_key.shrink_to(spare);
@@ -157,7 +157,7 @@ impl PageCache {
         for (number, chunk) in self.chunks.iter_mut().enumerate() {
             let first = number * CHUNK_PAGES;
             let frames = &self.frames[first..self.frames.len().min(first + CHUNK_PAGES)];
-            let is_used = frames.iter().any(|frame| frame.state != PageState::Retired);
+            let is_used = frames.iter().any(|frame| frame.state != PageState::PendingFree);
             let bytes = if is_used { frames.len() * self.block_size } else { 0 };
             if bytes == 0 {
                 *chunk = Vec::new();
@@ -182,7 +182,7 @@ impl PageCache {
             self.free.push(page);
             return;
         }
-        self.frames[page as usize].state = PageState::Retired;
+        self.frames[page as usize].state = PageState::PendingFree;
         self.leaving -= 1;
         if self.leaving == 0 {
             self.fit_chunks();
@@ -246,7 +246,7 @@ impl PageCache {
             }
         }
         for _ in 0..2 * self.frames.len() {
-            // Retired ones are passed over like those in use.
+            // Those pending free are passed over like those in use.
             self.hand = (self.hand + 1) % self.frames.len();
             let frame = &mut self.frames[self.hand];
             if frame.state != PageState::Clean {

@@ -48,7 +48,7 @@ impl Metadata {
         let number = u64::from(key.location) - 1;
         let block = match key.region {
             Region::Metadata => self.geometry.metadata_block(number),
-            Region::MetaMap => self.geometry.home_block(number),
+            Region::MetaMap => self.geometry.meta_map_block(number),
         };
         block * self.geometry.block()
     }
@@ -153,7 +153,7 @@ pub(crate) enum Walk {
 
 /// Place of a page in a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum PageLookup {
     At(Pointer),
     /// Nothing there: the subtree below this level is empty.
     Absent(u8),
@@ -220,22 +220,22 @@ pub(crate) fn fill_lost(page: &mut [u8], level: u8) {
 }
 
 /// Finds page `index` of `level`, which is not above the root, without reading it.
-pub(crate) fn locate(metadata: &mut Metadata, region: Region, root: Root, level: u8, index: u64) -> Place {
+pub(crate) fn locate(metadata: &mut Metadata, region: Region, root: Root, level: u8, index: u64) -> PageLookup {
     let bits = shift(&metadata.geometry);
     let (mut pointer, mut at, mut parent) = (root.pointer, root.height, None);
     if index.checked_shr(bits * u32::from(at - level)).unwrap_or(0) != 0 {
-        return Place::Absent(at);
+        return PageLookup::Absent(at);
     }
     loop {
         if pointer.is_none() {
-            return Place::Absent(at);
+            return PageLookup::Absent(at);
         }
         if at == level {
-            return Place::At(pointer);
+            return PageLookup::At(pointer);
         }
         let key = PageKey { region, location: pointer.location };
         let Some(page) = metadata.pages.get(key) else {
-            return Place::Missing(at, Missing { key, pointer, parent });
+            return PageLookup::Missing(at, Missing { key, pointer, parent });
         };
         metadata.page_visits += 1;
         at -= 1;

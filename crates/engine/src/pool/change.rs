@@ -1,7 +1,7 @@
 //! Changing the map, in one way for requests and jobs: the open record, the active delta, and the slot and buffer of a new block.
 //!
 //! Space has been found before (`metadata_reservation.rs`, `space`): a change waits for nothing. A request changes several blocks and ends with
-//! [`Pool::retire_dead`]; a job changes one at a time, and goes by what it has seen before its I/O.
+//! [`Pool::free_dead`]; a job changes one at a time, and goes by what it has seen before its I/O.
 
 use super::Pool;
 use crate::api::{BufferId, Digest};
@@ -19,9 +19,9 @@ pub(crate) enum Put {
     Zero,
     /// Slot that the block shares: it holds what has this digest.
     Share(Slot, Digest),
-    /// Block that gets the next slot, from a buffer that is the slot's from here on. Its bytes travel in the journal if they may. `in_row`: it is one of many
+    /// Block that gets the next slot, from a buffer that is the slot's from here on. Its bytes travel in the journal if they may. `sequential`: it is one of many
     /// that are written together, and get slots that follow each other. `offline`: no look has been taken for a duplicate.
-    Fresh { digest: Digest, buffer: BufferId, may_travel: bool, in_row: bool, offline: bool },
+    Fresh { digest: Digest, buffer: BufferId, may_travel: bool, sequential: bool, offline: bool },
     /// Slot that a job has claimed and written, and that a sync has covered since: the record has nothing to wait for.
     Placed(Slot, Digest),
 }
@@ -31,7 +31,7 @@ pub(crate) enum Put {
 pub(crate) struct Seen(pub Slot, pub Digest);
 
 impl Pool {
-    /// Changes the mapping of a block. What it was the last reference to is left to [`Pool::retire_dead`].
+    /// Changes the mapping of a block. What it was the last reference to is left to [`Pool::free_dead`].
     #[inline]
     pub(crate) fn put(&mut self, key: Key, what: Put) -> Entry {
         let (entry, digest, fresh) = match what {
@@ -43,8 +43,8 @@ impl Pool {
                 self.journal.changes.push(Change::Share { key, slot, digest });
                 (Entry::whole(slot, digest), digest, false)
             }
-            Put::Fresh { digest, buffer, may_travel, in_row, offline } => {
-                let slot = self.space.allocate(in_row).expect("space was counted before");
+            Put::Fresh { digest, buffer, may_travel, sequential, offline } => {
+                let slot = self.space.allocate(sequential).expect("space was counted before");
                 // The content may be cached under the slot's former life; that ended when the slot was given back.
                 self.buffers.set_check(buffer, check_bits(digest));
                 let before = self.dirty.insert(slot, buffer);
@@ -71,7 +71,7 @@ impl Pool {
             self.buffers.set_incoming(buffer);
         }
         let entry = self.put(key, what);
-        self.retire_dead();
+        self.free_dead();
         self.last_change = self.now;
         self.forget_wrapped();
         entry
@@ -158,7 +158,7 @@ impl Pool {
         in_leaves + self.buffer.count(start, stop) as u64
     }
 
-    /// Puts a clear into the delta. What it covers there is left to [`Pool::retire_dead`]. Gives the entries that it has looked at.
+    /// Puts a clear into the delta. What it covers there is left to [`Pool::free_dead`]. Gives the entries that it has looked at.
     pub(crate) fn cover_keys(&mut self, start: Key, stop: Key) -> u64 {
         let cleared = self.cleared(start, stop);
         self.delta.cuts += cleared.cuts;
@@ -168,24 +168,24 @@ impl Pool {
 
     /// Retires a slot if the active delta has lost its last reference to it, and no tree and no older delta knows it: it waits to become free. The others are
     /// settled when the delta is merged.
-    pub(crate) fn retire_if_dead(&mut self, slot: Slot) {
+    pub(crate) fn free_if_dead(&mut self, slot: Slot) {
         if self.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
             self.delta.forget(slot);
-            self.space.retire(slot, self.journal.sequence);
+            self.space.defer_free(slot, self.journal.sequence);
         }
     }
 
     /// Puts a clear into the delta, and gives up what it covers there.
     pub(crate) fn clear_keys(&mut self, start: Key, stop: Key) {
         self.cover_keys(start, stop);
-        self.retire_dead();
+        self.free_dead();
     }
 
     /// Gives up the slots to which the active delta has lost its last reference. At the end of a change, for what one of its blocks
     /// overwrites another one may share.
-    pub(crate) fn retire_dead(&mut self) {
+    pub(crate) fn free_dead(&mut self) {
         while let Some(slot) = self.dead.pop() {
-            self.retire_if_dead(slot);
+            self.free_if_dead(slot);
         }
     }
 }

@@ -29,8 +29,8 @@ impl Pool {
             let Some(()) = self.open_container(container, false) else { break };
             opened = true;
         }
-        while self.device().row_blocks > 0
-            && let Some(container) = self.space.choose_row(self.slots_ahead())
+        while self.device().sequential_blocks > 0
+            && let Some(container) = self.space.choose_sequential(self.slots_ahead())
         {
             let Some(()) = self.open_container(container, true) else { break };
             opened = true;
@@ -39,8 +39,8 @@ impl Pool {
     }
 
     /// Opens a container, unless what is to be known of it cannot be read; `None`: its part of the space map is being loaded.
-    fn open_container(&mut self, container: u32, in_row: bool) -> Option<()> {
-        match self.free_slots(container, in_row) {
+    fn open_container(&mut self, container: u32, sequential: bool) -> Option<()> {
+        match self.free_slots(container, sequential) {
             Ok(()) => self.forget_wrapped(),
             Err(missing) if self.failed_pages.contains(&missing.key) => self.space.exclude(container),
             Err(missing) => {
@@ -52,7 +52,7 @@ impl Pool {
     }
 
     /// Opens a container, with the slots that are free in its part of the space map and not taken.
-    fn free_slots(&mut self, container: u32, in_row: bool) -> Result<(), Missing> {
+    fn free_slots(&mut self, container: u32, sequential: bool) -> Result<(), Missing> {
         let per_leaf = self.metadata.geometry.space_leaf_slots();
         let root = self.roots[TreeId::SpaceMap as usize];
         let slots = self.space.slots_of(container);
@@ -82,8 +82,8 @@ impl Pool {
             *free &= !self.space.is_taken(Slot(slot));
         }
         if free.iter().filter(|&&free| free).count() == usize::from(self.space.containers[container as usize].free) {
-            match in_row {
-                true => self.space.open_row(container),
+            match sequential {
+                true => self.space.open_sequential(container),
                 false => self.space.open(container, |place| free[place as usize]),
             }
         } else {

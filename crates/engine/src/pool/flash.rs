@@ -255,16 +255,16 @@ impl Pool {
         let Some(shape) = Shape::new(blocks, most_places, &geometry) else { return };
         let bytes = u64::from(geometry.slots_per_container) * geometry.block();
         let most = u64::from(u16::MAX);
-        let before = u64::from(self.flash_mark);
+        let before = u64::from(self.flash_nonce);
         let is_first = before == 0;
         let drawn = (1 + if is_first { nonce % most } else { before % most }) as u16;
-        let mark = if self.mutant(Mutant::SameMark) && !is_first { self.flash_mark } else { drawn };
-        self.flash_mark = mark;
-        let none = Stamp { epoch: 0, mark: 0 };
+        let nonce = if self.mutant(Mutant::SameNonce) && !is_first { self.flash_nonce } else { drawn };
+        self.flash_nonce = nonce;
+        let none = Stamp { epoch: 0, nonce: 0 };
         self.space.watch();
         self.flash = Some(Box::new(Flash {
             log: LogOwner { id: self.superblock.parameters.id, secret: self.metadata.journal_seed, shape },
-            stamp: Stamp { mark, epoch: self.superblock.seal_epoch },
+            stamp: Stamp { nonce, epoch: self.superblock.seal_epoch },
             found: none,
             admission: Admission::new(rules, geometry.containers, shape.places, bytes),
             own_rules: rules,
@@ -355,7 +355,7 @@ impl Pool {
     pub(crate) fn begin_epoch(&mut self) -> u64 {
         let epoch = self.superblock.epoch + 1;
         if let Some(flash) = &mut self.flash {
-            flash.found = Stamp { epoch: self.superblock.seal_epoch, mark: self.superblock.flash };
+            flash.found = Stamp { epoch: self.superblock.seal_epoch, nonce: self.superblock.flash };
             flash.stamp.epoch = epoch;
         }
         epoch
@@ -406,18 +406,18 @@ impl Pool {
     }
 
     /// Returns the flash mark for the next superblock; 0: it believes no flash.
-    pub(crate) fn flash_mark(&self) -> u16 {
-        self.flash.as_ref().filter(|flash| flash.is_stamped && !flash.is_off()).map_or(0, |flash| flash.stamp.mark)
+    pub(crate) fn flash_nonce(&self) -> u16 {
+        self.flash.as_ref().filter(|flash| flash.is_stamped && !flash.is_off()).map_or(0, |flash| flash.stamp.nonce)
     }
 
     /// Returns true if containers may be copied: the superblock in force believes the flash.
-    pub(crate) fn flash_is_believed(&self) -> bool {
-        self.superblock.flash != 0 && self.superblock.flash == self.flash_mark()
+    pub(crate) fn flash_is_trusted(&self) -> bool {
+        self.superblock.flash != 0 && self.superblock.flash == self.flash_nonce()
     }
 
     /// Returns true if the superblock in force believes a flash that was there before this one: an opening after a crash would believe its log.
-    pub(crate) fn another_flash_is_believed(&self) -> bool {
-        self.superblock.flash != 0 && !self.flash_is_believed()
+    pub(crate) fn another_flash_is_trusted(&self) -> bool {
+        self.superblock.flash != 0 && !self.flash_is_trusted()
     }
 
     /// Ends reads from flash of containers whose slots may have got new content.
@@ -517,7 +517,7 @@ impl Pool {
     pub(crate) fn flash_status(&self) -> Option<FlashStatus> {
         let flash = self.flash.as_ref()?;
         let mode = match flash.status.mode {
-            FlashMode::Found if self.flash_is_believed() => FlashMode::Active,
+            FlashMode::Found if self.flash_is_trusted() => FlashMode::Active,
             mode => mode,
         };
         let filled = if flash.is_off() { 0 } else { flash.places.filled_count() };

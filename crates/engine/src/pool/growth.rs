@@ -67,19 +67,19 @@ impl Pool {
     }
 
     fn begin_growth(&mut self, grown: Geometry) {
-        let homes = grown.segments().last().map(|last| last.homes);
+        let meta_map = grown.segments().last().map(|last| last.meta_map);
         let is_new = grown.metadata_blocks > self.metadata.geometry.metadata_blocks;
         self.needs_pump = true;
         self.growth_offer.is_awaited = false;
-        match homes.filter(|homes| is_new && homes.count > 0) {
-            Some(homes) => {
+        match meta_map.filter(|meta_map| is_new && meta_map.count > 0) {
+            Some(meta_map) => {
                 let block = grown.block();
                 self.metadata.io.begin(
                     IoOp::Reserve,
-                    homes.block * block,
-                    homes.count * block,
+                    meta_map.block * block,
+                    meta_map.count * block,
                     [],
-                    Purpose::ReserveHomes,
+                    Purpose::ReserveMetaMap,
                 );
                 self.growing = Some(Growing::Reserving(grown));
             }
@@ -88,7 +88,7 @@ impl Pool {
     }
 
     /// Ends the reservation of the space for the new homes: with `good` it is there, else the growth fails.
-    pub(crate) fn homes_reserved(&mut self, good: bool) {
+    pub(crate) fn meta_map_reserved(&mut self, good: bool) {
         if let Some(Growing::Reserving(grown)) = self.growing {
             self.growing = Some(if good { Growing::Ready(grown) } else { Growing::Failed });
         }

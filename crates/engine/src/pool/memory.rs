@@ -29,7 +29,7 @@ impl Pool {
     /// Puts a block into the read cache, unless its buffer is to go. `digest`: of what is in the buffer, if it is at hand.
     #[inline]
     pub(crate) fn keep_cached(&mut self, slot: Slot, buffer: BufferId, digest: Option<Digest>) {
-        if self.buffers.is_retired(buffer) {
+        if self.buffers.is_pending_free(buffer) {
             return self.evicted.push(buffer);
         }
         if self.cache.is_by_content()

@@ -642,8 +642,8 @@ impl Pool {
 
     /// Returns the most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
     fn cuts_to_merge(&self) -> u64 {
-        let joined = (self.delta.releases + self.frozen.releases) / self.metadata.geometry.map_leaf_entries();
-        self.delta.cuts + self.frozen.cuts + joined
+        let coalesced = (self.delta.releases + self.frozen.releases) / self.metadata.geometry.map_leaf_entries();
+        self.delta.cuts + self.frozen.cuts + coalesced
     }
 
     /// Returns true if a checkpoint or a published watermark could free something.
@@ -670,7 +670,7 @@ impl Pool {
 
     /// Returns the number of entries that one part of a clear looks at: half of a turn.
     pub(crate) fn part_steps(&self) -> u64 {
-        self.limits.turn_steps() / 2
+        self.limits.slice_steps() / 2
     }
 
     /// Returns true if the delta has little that a clear, however long, might cover.

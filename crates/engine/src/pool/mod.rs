@@ -78,7 +78,7 @@ use crate::pool::moves::Moves;
 use crate::pool::owner::Ownership;
 use crate::pool::regions::Regions;
 use crate::pool::replicas::Replicas;
-use crate::pool::state::{Mark, Phase};
+use crate::pool::state::{FailureMarker, Phase};
 use crate::schedule::Schedule;
 use crate::space::{RESERVE_CONTAINERS, Space};
 
@@ -91,7 +91,7 @@ pub(crate) struct Pool {
     pub(crate) read_only: bool,
     /// Reason why it failed, in this run or before.
     pub(crate) failure: Option<Failure>,
-    pub(crate) mark: Mark,
+    pub(crate) failure_marker: FailureMarker,
     /// Owner that must have the pool for it to be written.
     pub(crate) owner: Ownership,
     /// Superblocks of checkpoints on their way, and the newest epoch that one was submitted with.
@@ -207,7 +207,7 @@ pub(crate) struct Pool {
     /// Copies of containers in front of the store, if there are any.
     flash: Option<Box<Flash>>,
     /// The mark of the last flash of this opening; 0: there was none.
-    flash_mark: u16,
+    flash_nonce: u16,
     /// Buffers set aside: as many as there are blocks being read from flash.
     flash_spares: Vec<BufferId>,
     /// Closing must not wait for a checkpoint.
@@ -219,7 +219,7 @@ pub(crate) struct Pool {
     /// Leaves of the volume table as last written.
     pub(crate) volume_leaves: u64,
     /// More of the pending slots may be given back.
-    pub(crate) mature_left: bool,
+    pub(crate) reclaim_left: bool,
     /// Time at which the last checkpoint ended.
     pub(crate) last_checkpoint: Nanos,
     pub(crate) last_change: Nanos,
@@ -257,7 +257,7 @@ impl Pool {
             phase: Phase::Recovering,
             read_only: false,
             failure: None,
-            mark: Mark::Done,
+            failure_marker: FailureMarker::Done,
             owner: Ownership::default(),
             superblocks_in_flight: 0,
             superblock_submitted: 0,
@@ -329,13 +329,13 @@ impl Pool {
             growing: None,
             growth_offer: Offer::default(),
             flash: None,
-            flash_mark: 0,
+            flash_nonce: 0,
             flash_spares: Vec::new(),
             closes_early: false,
             failed_pages: Vec::new(),
             discard_leaves: 0,
             volume_leaves: 0,
-            mature_left: false,
+            reclaim_left: false,
             last_checkpoint: now,
             last_change: now,
             needs_pump: true,

@@ -133,7 +133,7 @@ impl Pool {
     fn water(&self) -> Water {
         let geometry = &self.metadata.geometry;
         Water {
-            has_heads: self.device().has_heads,
+            is_rotational: self.device().is_rotational,
             free: self.space.free(),
             containers: geometry.containers.into(),
             per_container: geometry.slots_per_container.into(),
@@ -155,7 +155,7 @@ impl Pool {
 /// See [`Pool::water`].
 #[derive(Clone, Copy)]
 struct Water {
-    has_heads: bool,
+    is_rotational: bool,
     free: u64,
     containers: u64,
     per_container: u64,
@@ -163,14 +163,14 @@ struct Water {
 
 impl Water {
     fn low(&self) -> u64 {
-        if self.has_heads {
+        if self.is_rotational {
             return self.high().div_ceil(2);
         }
         (self.free / (FREE_IN_EMPTY * self.per_container)).min(self.containers / EMPTY_OF_ALL).max(1)
     }
 
     fn high(&self) -> u64 {
-        if self.has_heads {
+        if self.is_rotational {
             let of_free = (ALL_BUT_ONE * self.free).div_ceil(ALL * self.per_container);
             return of_free.min(HIGH_WATER * self.containers / EMPTY_OF_ALL).max(1);
         }
@@ -183,7 +183,7 @@ impl Water {
         if empty == 0 {
             return true;
         }
-        if self.has_heads {
+        if self.is_rotational {
             return 2 * empty * ALL * self.per_container < ALL_BUT_ONE * self.free
                 && (2 * empty + 1) * EMPTY_OF_ALL <= HIGH_WATER * self.containers;
         }
@@ -200,13 +200,13 @@ mod tests {
     proptest! {
         #[test]
         fn low_water_is_the_same_without_a_division(
-            has_heads: bool,
+            is_rotational: bool,
             containers in 1..5000u64,
             per_container in 4..2048u64,
             permille in 0..=1000u64,
         ) {
             let free = containers * per_container * permille / 1000;
-            let water = Water { has_heads, free, containers, per_container };
+            let water = Water { is_rotational, free, containers, per_container };
             prop_assert!(1 <= water.low() && water.low() <= water.high());
             for empty in 0..=free / per_container {
                 prop_assert_eq!(water.is_low(empty), empty < water.low());

@@ -112,7 +112,7 @@ impl Pool {
 
     /// Makes the records that freed the pending slots durable, and then published: if need be by an empty record.
     pub(crate) fn publish_pending(&mut self) {
-        if let Some(last) = self.space.last_retired() {
+        if let Some(last) = self.space.last_pending_free() {
             self.publish(last);
         }
     }

@@ -41,9 +41,9 @@ pub(crate) struct Noted {
     /// Blocks that clients have written since then.
     displaced: u32,
     /// Blocks that have been moved, and that a checkpoint will find among those that were written.
-    gone_home: u32,
+    moved: u32,
     /// The slot where its first block is at home, if some of it has gone there.
-    pub home: Option<i64>,
+    pub target: Option<i64>,
     /// Number of times that it was looked at in vain.
     pub tries: u8,
     /// Set while it waits for an empty container.
@@ -146,8 +146,8 @@ impl Regions {
         if !self.table.is_empty() {
             self.change(self.first(key), |noted| {
                 let blocks = blocks as u32;
-                let moved = blocks.min(noted.gone_home);
-                noted.gone_home -= moved;
+                let moved = blocks.min(noted.moved);
+                noted.moved -= moved;
                 noted.displaced = noted.displaced.saturating_add(blocks - moved);
             });
         }
@@ -215,18 +215,18 @@ impl Regions {
     }
 
     /// Notes that blocks of a region are being moved to this home; more of them may follow.
-    pub(crate) fn goes_home(&mut self, first: Key, home: i64) {
-        self.change(first, |noted| (noted.home, noted.tries) = (Some(home), noted.tries + 1));
+    pub(crate) fn note_target(&mut self, first: Key, target: i64) {
+        self.change(first, |noted| (noted.target, noted.tries) = (Some(target), noted.tries + 1));
     }
 
     /// Notes that a block has been moved: a checkpoint will find it among those that were written, though no client wrote it.
     pub(crate) fn moved(&mut self, key: Key) {
-        self.change(self.first(key), |noted| noted.gone_home = noted.gone_home.saturating_add(1));
+        self.change(self.first(key), |noted| noted.moved = noted.moved.saturating_add(1));
     }
 
     /// Lets a region wait until containers have been emptied. If there will be none, the blocks that can be brought back to this home are.
-    pub(crate) fn set_aside(&mut self, first: Key, home: Option<i64>) {
-        self.change(first, |noted| (noted.is_aside, noted.home) = (true, home));
+    pub(crate) fn set_aside(&mut self, first: Key, target: Option<i64>) {
+        self.change(first, |noted| (noted.is_aside, noted.target) = (true, target));
     }
 
     /// Returns the number of regions that wait for an empty container.
@@ -237,7 +237,7 @@ impl Regions {
     /// Ends the wait of all regions: they can be looked at again.
     pub(crate) fn bring_back(&mut self) {
         for noted in self.table.values_mut().filter(|noted| noted.is_aside) {
-            (noted.is_aside, noted.home) = (false, None);
+            (noted.is_aside, noted.target) = (false, None);
         }
         self.count();
     }
@@ -247,7 +247,7 @@ impl Regions {
         let aside: Vec<(Key, Noted)> =
             self.table.iter().filter(|(_, noted)| noted.is_aside).map(|(&first, &noted)| (first, noted)).collect();
         for (first, noted) in aside {
-            match noted.home {
+            match noted.target {
                 Some(_) => self.change(first, |noted| noted.is_aside = false),
                 None => self.give_up(first),
             }
@@ -273,7 +273,7 @@ impl Regions {
     /// Notes that a region is in order, as far as it can be.
     pub(crate) fn in_order(&mut self, first: Key) {
         self.change(first, |noted| {
-            *noted = Noted { scans: noted.scans / 2, gone_home: noted.gone_home, ..Noted::default() };
+            *noted = Noted { scans: noted.scans / 2, moved: noted.moved, ..Noted::default() };
         });
         if self.table.get(&first).is_some_and(|noted| noted.scans == 0) {
             self.table.remove(&first);
@@ -348,12 +348,12 @@ mod tests {
         regions.set_aside(key(32), None);
         assert_eq!((next(&regions), regions.aside()), (None, 2));
         regions.bring_back();
-        let home = |regions: &Regions| regions.next().map(|(first, noted)| (first.lba(), noted.home));
-        assert_eq!((home(&regions), regions.aside()), (Some((0, None)), 0), "it is looked at anew");
+        let target = |regions: &Regions| regions.next().map(|(first, noted)| (first.lba(), noted.target));
+        assert_eq!((target(&regions), regions.aside()), (Some((0, None)), 0), "it is looked at anew");
         regions.set_aside(key(0), Some(77));
         regions.set_aside(key(32), None);
         regions.give_up_aside();
-        assert_eq!((home(&regions), regions.aside(), regions.given_up()), (Some((0, Some(77))), 0, 1));
+        assert_eq!((target(&regions), regions.aside(), regions.given_up()), (Some((0, Some(77))), 0, 1));
         assert_eq!(regions.scattered(), 1);
     }
 
@@ -373,7 +373,7 @@ mod tests {
         let mut regions = Regions::new(8, 16);
         (0..4).for_each(|_| regions.read(key(0), 0));
         regions.overwritten(key(0), 5);
-        regions.goes_home(key(0), 7);
+        regions.note_target(key(0), 7);
         (0..5).for_each(|block| regions.moved(key(block)));
         regions.in_order(key(0));
         regions.overwritten(key(0), 5);

@@ -5,7 +5,7 @@ use crate::api::*;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key};
 use crate::metadata::page_cache::Region;
-use crate::metadata::tree::{LastLeaf, Missing, Place, Unresolved, Walk, locate};
+use crate::metadata::tree::{LastLeaf, Missing, PageLookup, Unresolved, Walk, locate};
 
 impl Pool {
     /// Returns the entry of a block that is not in its leaf yet: from the deltas or the map buffer; `None`: it is in its leaf.
@@ -56,8 +56,8 @@ impl Pool {
             Walk::Absent(_) => Ok(true),
             Walk::Missing(missing) if self.is_unreadable(&missing) => Ok(false),
             Walk::Missing(missing) => match locate(&mut self.metadata, Region::Metadata, root, 0, leaf) {
-                Place::At(_) | Place::Absent(_) => Ok(false),
-                Place::Missing(..) => Err(missing),
+                PageLookup::At(_) | PageLookup::Absent(_) => Ok(false),
+                PageLookup::Missing(..) => Err(missing),
             },
         }
     }

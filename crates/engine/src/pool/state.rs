@@ -16,7 +16,7 @@ pub(crate) enum Phase {
 
 /// Step of the superblock that marks a pool as failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mark {
+pub(crate) enum FailureMarker {
     Wait,
     Look(Look),
     Write(usize),
@@ -29,21 +29,21 @@ pub(crate) enum Mark {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Look(pub u64);
 
-/// Facts about the requests, which the layer above tells those whom they concern, for the step that is being taken.
+/// Snapshot of the foreground load, passed to each background step.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct LoadSnapshot {
     /// True if no request has been in flight for a while.
     pub is_idle: bool,
     /// Time at which `is_idle` becomes true, if no request comes.
     pub idle_from: Nanos,
     /// Requests are in flight.
-    pub are_active: bool,
+    pub requests_in_flight: bool,
     /// Writes wait for space, or commands for what they asked for.
-    pub are_waiting: bool,
+    pub blocked: bool,
     /// Writes wait for space.
-    pub writes_wait: bool,
+    pub writes_blocked: bool,
     /// Requests wait for buffers.
-    pub are_starved: bool,
+    pub out_of_buffers: bool,
     /// Long clears have been begun that will go on.
     pub clears_left: bool,
 }

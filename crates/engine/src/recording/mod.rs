@@ -35,7 +35,7 @@ pub const MAGIC: [u8; 8] = *b"ONEFREC\0";
 /// Version of the format.
 pub const VERSION: u16 = 7;
 /// Calls between two marks.
-const MARK_PERIOD: u32 = 1024;
+const HASH_PERIOD: u32 = 1024;
 
 /// Beginning of a recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,7 +90,7 @@ pub enum Call<'a> {
         drained: bool,
     },
     /// Not a call: the hash of all effects so far ([`EffectHash`]).
-    Mark(u64),
+    TraceHash(u64),
     /// A call that did not return.
     Unreturned(Unreturned),
     /// The recording ends.
@@ -217,7 +217,7 @@ pub struct Recorder {
     /// Of all bytes so far, and of those that were taken.
     sum: u64,
     taken_sum: u64,
-    since_mark: u32,
+    since_hash: u32,
     /// Effects that were taken since the last call.
     taken: u64,
     /// Nothing was called since the engine had no effect: it has none now.
@@ -238,7 +238,7 @@ impl Recorder {
             now: header.now,
             sum,
             taken_sum: sum,
-            since_mark: 0,
+            since_hash: 0,
             taken: 0,
             drained: false,
             page: Vec::new(),
@@ -343,8 +343,8 @@ impl Recorder {
     }
 
     fn count(&mut self) {
-        self.since_mark += 1;
-        if self.since_mark >= MARK_PERIOD {
+        self.since_hash += 1;
+        if self.since_hash >= HASH_PERIOD {
             self.mark();
         }
     }
@@ -352,8 +352,8 @@ impl Recorder {
     fn mark(&mut self) {
         // Effects that have been taken and are not yet written would be in the hash too early.
         assert_eq!(self.taken, 0);
-        self.since_mark = 0;
-        self.put(&Call::Mark(self.effects.hash()));
+        self.since_hash = 0;
+        self.put(&Call::TraceHash(self.effects.hash()));
         self.out.extend_from_slice(&self.sum.to_le_bytes());
     }
 

@@ -157,7 +157,7 @@ impl Decoder {
             tag::RETURNED => Call::ReturnBuffer(BufferId(reader.small()?)),
             tag::LIMITS => Call::SetLimits(reader.limits()?),
             tag::EFFECTS | tag::DRAINED => Call::Effects { taken: reader.number()?, drained: tag == tag::DRAINED },
-            tag::MARK => Call::Mark(u64_at(reader.take(8)?, 0)),
+            tag::TRACE_HASH => Call::TraceHash(u64_at(reader.take(8)?, 0)),
             tag::UNRETURNED => Call::Unreturned(match reader.byte()? {
                 1 => Unreturned::NextEffect,
                 2 => Unreturned::TakeBuffer,
@@ -173,7 +173,7 @@ impl Decoder {
             _ => return Err(ReadStop::Damaged),
         };
         let sum = checksum(self.sum, &reader.bytes[..reader.at]);
-        if let Call::Mark(_) = call
+        if let Call::TraceHash(_) = call
             && u64_at(reader.take(8)?, 0) != sum
         {
             return Err(ReadStop::Damaged);
@@ -526,12 +526,12 @@ impl<'a> Reader<'a> {
                 hit_costs: [self.small()?, self.small()?],
             },
             device: DeviceTraits {
-                has_heads: self.flag()?,
+                is_rotational: self.flag()?,
                 gap_blocks: self.small()?,
                 window_blocks: self.small()?,
                 window_reads: self.small()?,
                 reads_in_flight: self.small()?,
-                row_blocks: self.small()?,
+                sequential_blocks: self.small()?,
             },
         })
     }

@@ -164,7 +164,7 @@ proptest! {
             prop_assert_eq!(decoder.call(), call(lists, *which, *numbers, *flag));
             at += length;
             let Decoded::Call(length) = decoder.decode(&recorder.bytes()[at..]) else { panic!("a mark") };
-            prop_assert_eq!(decoder.call(), Call::Mark(0));
+            prop_assert_eq!(decoder.call(), Call::TraceHash(0));
             at += length;
         }
         prop_assert_eq!(at, recorder.bytes().len());

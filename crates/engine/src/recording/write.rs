@@ -24,7 +24,7 @@ pub(super) mod tag {
     pub const LIMITS: u8 = 9;
     pub const EFFECTS: u8 = 10;
     pub const DRAINED: u8 = 11;
-    pub const MARK: u8 = 12;
+    pub const TRACE_HASH: u8 = 12;
     pub const UNRETURNED: u8 = 13;
     pub const END: u8 = 14;
     pub const FLASH_LATE: u8 = 15;
@@ -115,8 +115,8 @@ pub(super) fn call(out: &mut Vec<u8>, now: &mut Nanos, block: usize, call: &Call
             out.push(if drained { tag::DRAINED } else { tag::EFFECTS });
             number(out, taken);
         }
-        Call::Mark(effects) => {
-            out.push(tag::MARK);
+        Call::TraceHash(effects) => {
+            out.push(tag::TRACE_HASH);
             out.extend_from_slice(&effects.to_le_bytes());
         }
         Call::Unreturned(unreturned) => {
@@ -327,7 +327,8 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         discards,
         requests,
         cache: CacheLimits { setting, interval, unit, sampled_one_in, hit_costs: [index_hit, read_hit] },
-        device: DeviceTraits { has_heads, gap_blocks, window_blocks, window_reads, reads_in_flight, row_blocks },
+        device:
+            DeviceTraits { is_rotational, gap_blocks, window_blocks, window_reads, reads_in_flight, sequential_blocks },
     } = *limits;
     let setting = setting.map_or(0, CacheSetting::encode);
     let cache = [setting, interval, unit, sampled_one_in, index_hit, read_hit];
@@ -336,7 +337,7 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         .into_iter()
         .chain([delta_entries, map_buffer, read_ahead, discard_pages, discards, requests])
         .chain(cache)
-        .chain([u32::from(has_heads), gap_blocks, window_blocks, window_reads, reads_in_flight, row_blocks])
+        .chain([u32::from(is_rotational), gap_blocks, window_blocks, window_reads, reads_in_flight, sequential_blocks])
     {
         number(out, u64::from(value));
     }

@@ -99,7 +99,7 @@ pub(crate) struct Recovery {
     /// The log of the map buffer.
     buffered: Vec<(Key, Entry)>,
     /// The last record that is durable for certain.
-    pub mark: u64,
+    pub watermark: u64,
     /// The highest epoch of a record: its superblock was durable in both places.
     pub newest_epoch: u64,
     verify_at: usize,
@@ -189,10 +189,10 @@ impl Pool {
         walked: &Walked,
         inlined: &mut NearMap<Slot, (Digest, u64, u64)>,
         sizes: &mut BTreeMap<VolumeId, u64>,
-        mark: u64,
+        watermark: u64,
     ) -> (Vec<Check>, bool) {
         let header = &walked.header;
-        let proven = header.sequence <= mark || self.mutant(Mutant::UnprovenRecord);
+        let proven = header.sequence <= watermark || self.mutant(Mutant::UnprovenRecord);
         let ring = u64::from(self.metadata.geometry.journal_blocks);
         let first_block = u64::from(header.position) + u64::from(header.pages);
         let mut checks = Vec::new();
@@ -392,9 +392,9 @@ impl Pool {
                 recovery.verify_at += 1;
                 continue;
             }
-            let Recovery { records, inlined, sizes, mark, .. } = recovery;
+            let Recovery { records, inlined, sizes, watermark, .. } = recovery;
             let Some(walked) = records.get(recovery.verify_at) else { break };
-            let (checks, valid) = self.checks_of(walked, inlined, sizes, *mark);
+            let (checks, valid) = self.checks_of(walked, inlined, sizes, *watermark);
             if !valid {
                 return Err(OpenError::DamagedJournal { sequence: walked.header.sequence });
             }
@@ -610,7 +610,7 @@ impl Engine {
             return Err(OpenError::Device { offset: 0 });
         }
         recovery.position = self.pool.superblock.journal_position;
-        recovery.mark = self.pool.superblock.mark();
+        recovery.watermark = self.pool.superblock.watermark();
         for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries, TreeId::DiskIndex]) {
             let height = height_for(self.pool.table_leaves(tree), self.pool.metadata.geometry.fanout());
             let root = &mut self.pool.roots[tree as usize];

@@ -49,7 +49,7 @@ impl Pool {
             return Err(OpenError::DamagedPage { offset, what: "the newest superblock" });
         }
         let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
-        if recovery.mark > last {
+        if recovery.watermark > last {
             return Err(OpenError::DamagedJournal { sequence: last + 1 });
         }
         if recovery.entries > most {
@@ -68,7 +68,7 @@ impl Pool {
             let needed = match self.next_record(recovery) {
                 Next::Record(walked) => {
                     let blocks = u32::from(walked.header.pages) + u32::from(walked.header.blocks);
-                    recovery.mark = recovery.mark.max(walked.header.watermark);
+                    recovery.watermark = recovery.watermark.max(walked.header.watermark);
                     recovery.newest_epoch = recovery.newest_epoch.max(walked.header.epoch);
                     recovery.walked_blocks += blocks;
                     recovery.position = (recovery.position + blocks) % ring;
@@ -90,7 +90,7 @@ impl Pool {
                     let beyond = BEYOND_BLOCKS.min(ring - recovery.walked_blocks);
                     if have >= beyond {
                         let (watermark, epoch) = self.beyond(recovery);
-                        recovery.mark = recovery.mark.max(watermark);
+                        recovery.watermark = recovery.watermark.max(watermark);
                         recovery.newest_epoch = recovery.newest_epoch.max(epoch);
                         return None;
                     }

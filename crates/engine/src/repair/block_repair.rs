@@ -180,7 +180,7 @@ impl Pool {
         RepairStep::On
     }
 
-    fn look_elsewhere(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
+    fn find_alternate(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
         repair.at = RepairStage::Other;
         let known = repair.digest.and_then(|digest| self.index.lookup(self.sharing_digest(digest)));
         let other = repair.other.or(known.map(|hint| hint.slot));
@@ -349,7 +349,7 @@ impl Repairs {
             // These are in flight until they have failed.
             RepairStage::Again => pool.look_into_memory(slot, repair),
             RepairStage::Memory => pool.look_into_journal(slot, repair),
-            RepairStage::Journal => pool.look_elsewhere(slot, repair),
+            RepairStage::Journal => pool.find_alternate(slot, repair),
             RepairStage::Other => pool.look_for_copy(slot, repair),
             RepairStage::Copy => {
                 if let Some(digest) = repair.digest {

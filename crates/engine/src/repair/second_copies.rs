@@ -27,7 +27,7 @@ use crate::pool::change::Put;
 use crate::pool::metadata_reservation::Asked;
 use crate::pool::metadata_reservation::Availability;
 use crate::pool::replicas::Number;
-use crate::pool::state::{Facts, Phase};
+use crate::pool::state::{LoadSnapshot, Phase};
 use crate::pool::volumes::VolumeChange;
 use crate::space::SlotState;
 
@@ -135,12 +135,12 @@ impl Pool {
     }
 
     /// Gives back all blocks of the hidden volume at this index of the list. Returns false if there is no space for the clear.
-    pub(crate) fn clear_hidden(&mut self, at: usize, facts: &Facts) -> bool {
+    pub(crate) fn clear_hidden(&mut self, at: usize, load: &LoadSnapshot) -> bool {
         let volume = &self.volumes[at];
         let end = volume.size / self.metadata.geometry.block();
         let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
         let cleared = self.cleared(start, stop);
-        if !matches!(self.space_for(&Asked::clear(1, cleared), facts.clears_left), Availability::Now) {
+        if !matches!(self.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
             return false;
         }
         self.journal.changes.push(Change::Clear { key: start, end });
@@ -154,28 +154,28 @@ impl Pool {
 impl Repairs {
     /// Sees to the volume of second copies: it is as large as the pool, and goes when it is not wanted any more; what is in it is
     /// given back when slots run short.
-    pub(crate) fn step_copies(&mut self, pool: &mut Pool, facts: &Facts) {
+    pub(crate) fn step_copies(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         let Some(at) = pool.copies_volume() else { return };
-        if pool.phase != Phase::Serving || !pool.takes_changes() || facts.writes_wait {
+        if pool.phase != Phase::Serving || !pool.takes_changes() || load.writes_blocked {
             return;
         }
         let (volume, slots) = (pool.volumes[at].id, pool.metadata.geometry.slots());
         if pool.second_copies == 0 {
-            let _ = pool.change_volume(VolumeChange::Delete { volume }, facts.clears_left);
+            let _ = pool.change_volume(VolumeChange::Delete { volume }, load.clears_left);
         } else if pool.volumes[at].size < slots * pool.metadata.geometry.block() {
-            let _ = pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, facts.clears_left);
+            let _ = pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, load.clears_left);
         } else if pool.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
-            self.give_back_copies(pool, facts);
+            self.give_back_copies(pool, load);
         }
     }
 
     /// Drops all second copies; false if there are none, or no space to say so.
-    pub(crate) fn give_back_copies(&mut self, pool: &mut Pool, facts: &Facts) -> bool {
+    pub(crate) fn give_back_copies(&mut self, pool: &mut Pool, load: &LoadSnapshot) -> bool {
         if !self.has_copies {
             return false;
         }
         let Some(at) = pool.copies_volume() else { return false };
-        if !pool.clear_hidden(at, facts) {
+        if !pool.clear_hidden(at, load) {
             return false;
         }
         self.has_copies = false;
@@ -184,30 +184,37 @@ impl Repairs {
 
     /// Writes a second copy of a slot from a buffer with its verified content, which is the copy's from here on; or gives the buffer
     /// back, if there is no space.
-    pub(crate) fn make_copy(&mut self, pool: &mut Pool, facts: &Facts, slot: Slot, digest: Digest, buffer: BufferId) {
+    pub(crate) fn make_copy(
+        &mut self,
+        pool: &mut Pool,
+        load: &LoadSnapshot,
+        slot: Slot,
+        digest: Digest,
+        buffer: BufferId,
+    ) {
         let space = pool.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE) && pool.space.ready() > 0;
-        let Some(volume) = Repairs::space_for_copies(pool, facts, space).filter(|_| !facts.writes_wait) else {
+        let Some(volume) = Repairs::space_for_copies(pool, load, space).filter(|_| !load.writes_blocked) else {
             return pool.buffers.release(buffer);
         };
         // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
         pool.put_alone(
             Key::new(volume, slot.0),
-            Put::Fresh { digest, buffer, may_travel: false, in_row: false, offline: false },
+            Put::Fresh { digest, buffer, may_travel: false, sequential: false, offline: false },
         );
         self.has_copies = true;
     }
 
     /// Drops the second copy of a slot, if there is space to say so.
-    pub(crate) fn drop_copy(pool: &mut Pool, facts: &Facts, slot: Slot) {
-        if let Some(volume) = Repairs::space_for_copies(pool, facts, true) {
+    pub(crate) fn drop_copy(pool: &mut Pool, load: &LoadSnapshot, slot: Slot) {
+        if let Some(volume) = Repairs::space_for_copies(pool, load, true) {
             pool.put_alone(Key::new(volume, slot.0), Put::Zero);
         }
     }
 
     /// Returns the volume of second copies, if its map can be changed without waiting.
-    fn space_for_copies(pool: &mut Pool, facts: &Facts, space: bool) -> Option<VolumeId> {
+    fn space_for_copies(pool: &mut Pool, load: &LoadSnapshot, space: bool) -> Option<VolumeId> {
         let at = pool.copies_volume().filter(|_| space && pool.takes_changes())?;
         let volume = pool.volumes[at].id;
-        matches!(pool.space_for(&Asked::scattered(2), facts.clears_left), Availability::Now).then_some(volume)
+        matches!(pool.space_for(&Asked::scattered(2), load.clears_left), Availability::Now).then_some(volume)
     }
 }

@@ -40,15 +40,17 @@ impl Deciding {
         for (block, &share) in request.blocks.iter_mut().zip(&self.shares) {
             block.decision = match block.lookup {
                 Lookup::Known(slot) if share => Decision::Share(Slot(slot)),
-                Lookup::SamePlace(_) if share => Decision::Keep,
-                Lookup::Nothing if policy == Policy::Full && block.twin.is_some() => Decision::Twin,
+                Lookup::Unchanged(_) if share => Decision::Keep,
+                Lookup::Nothing if policy == Policy::Full && block.intra_duplicate_of.is_some() => {
+                    Decision::IntraRequest
+                }
                 _ => Decision::Write,
             };
         }
         let (blocks, mut at) = (&mut request.blocks, 0);
         while let Some(run) = policy.next_repeat(blocks.len(), at, |at| is_repeated(blocks, at)) {
             for block in &mut blocks[run.start + 1..run.end] {
-                (block.decision, block.twin) = (Decision::Twin, Some(run.start as u32));
+                (block.decision, block.intra_duplicate_of) = (Decision::IntraRequest, Some(run.start as u32));
             }
             at = run.end;
         }
@@ -79,7 +81,7 @@ impl Deciding {
             let first = self.digests.iter().position(|&digest| digest == half).map(|first| self.blocks[first]);
             let equal = |first: &u32| request.blocks[*first as usize].content == block.content;
             match first.filter(equal) {
-                Some(first) => request.blocks[at].twin = Some(first),
+                Some(first) => request.blocks[at].intra_duplicate_of = Some(first),
                 None => {
                     self.digests.push(half);
                     self.blocks.push(at as u32);
@@ -91,14 +93,14 @@ impl Deciding {
     /// Returns the blocks that a policy would remove of the request that was looked at last, with `payload` blocks that are not zero.
     pub(crate) fn removed_by(&mut self, policy: Policy, request: &Request, payload: u64) -> Removed {
         policy.decide(&self.lookups, &mut self.shares);
-        let (mut twins, mut at) = (0, 0);
+        let (mut intra_duplicates, mut at) = (0, 0);
         if policy == Policy::Full {
-            twins = request.blocks.iter().filter(|block| block.twin.is_some()).count();
+            intra_duplicates = request.blocks.iter().filter(|block| block.intra_duplicate_of.is_some()).count();
         }
         while let Some(run) = policy.next_repeat(request.blocks.len(), at, |at| is_repeated(&request.blocks, at)) {
-            (twins, at) = (twins + run.len() - 1, run.end);
+            (intra_duplicates, at) = (intra_duplicates + run.len() - 1, run.end);
         }
-        let blocks = (self.shares.iter().filter(|share| **share).count() + twins) as u64;
+        let blocks = (self.shares.iter().filter(|share| **share).count() + intra_duplicates) as u64;
         Removed { blocks, requests: u64::from(blocks > 0 && blocks == payload) }
     }
 }

@@ -59,8 +59,8 @@ pub(crate) enum Decision {
     Write,
     /// Slot that the block shares.
     Share(Slot),
-    /// Slot that the block's twin gets.
-    Twin,
+    /// Slot of the same content earlier in the request: an intra-request duplicate.
+    IntraRequest,
     /// No change: the block has this content already.
     Keep,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Block {
     /// Write: knowledge of the content.
     pub lookup: Lookup,
     /// Write: earlier block of the request with the same content, where nothing else is known of it.
-    pub twin: Option<u32>,
+    pub intra_duplicate_of: Option<u32>,
     /// Write: decision on the block.
     pub decision: Decision,
     pub on_disk: OnDisk,
@@ -109,7 +109,7 @@ impl Block {
             base_buffer: None,
             entry: Entry::UNMAPPED,
             lookup: Lookup::Nothing,
-            twin: None,
+            intra_duplicate_of: None,
             decision: Decision::Write,
             on_disk: OnDisk::NotAsked,
             compared: None,
@@ -161,9 +161,9 @@ pub(crate) struct Request {
     pub device_reads: u32,
     /// True if it has run at least once.
     pub has_run: bool,
-    /// Write that this one has joined, which has its blocks.
+    /// Write that this one is coalesced into, which has its blocks.
     pub leader: Option<RequestId>,
-    /// Next of the writes that are joined. For long requests: the next of its client that can run.
+    /// Next of the coalesced writes. For long requests: the next of its client that can run.
     pub next: Option<RequestId>,
     active: bool,
 }
@@ -287,8 +287,8 @@ impl Requests {
         request
     }
 
-    /// Returns a request and the writes that have joined it.
-    pub(crate) fn joined(&self, id: RequestId) -> impl Iterator<Item = RequestId> + '_ {
+    /// Returns a request and the writes coalesced into it.
+    pub(crate) fn coalesced(&self, id: RequestId) -> impl Iterator<Item = RequestId> + '_ {
         core::iter::successors(Some(id), |&id| self.get(id).next)
     }
 

@@ -87,7 +87,7 @@ impl Space {
         }
         let has_free = |&&container: &&u32| self.containers[container as usize].free > 0;
         let Some(&container) = self.evacuating.iter().find(has_free) else {
-            self.call_workspace();
+            self.reclaim_spill();
             return None;
         };
         self.end_evacuation(container);
@@ -244,7 +244,7 @@ impl Survey {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{allocate, mature, space};
+    use super::super::tests::{allocate, reclaim, space};
     use super::*;
     use alloc::vec;
 
@@ -257,8 +257,8 @@ mod tests {
         space.claim(&[Slot(5), Slot(6)]).unwrap();
         assert_eq!((space.generation(Slot(5)), space.available()), (generation + 1, 5));
         assert!(!space.may_claim(Slot(5)));
-        space.retire(Slot(6), 0);
-        assert_eq!(mature(&mut space, 0, false), 1);
+        space.defer_free(Slot(6), 0);
+        assert_eq!(reclaim(&mut space, 0, false), 1);
         assert_eq!((space.available(), space.may_claim(Slot(6))), (6, true));
         let all: Vec<_> = core::iter::from_fn(|| allocate(&mut space)).collect();
         assert_eq!(all, [1, 2, 3, 4, 6, 7].map(Slot));
@@ -269,9 +269,9 @@ mod tests {
         let mut space = space();
         while allocate(&mut space).is_some() {}
         for slot in [0, 1, 2, 5] {
-            space.retire(Slot(slot), 0);
+            space.defer_free(Slot(slot), 0);
         }
-        mature(&mut space, 0, false);
+        reclaim(&mut space, 0, false);
         assert!(
             space.begin_evacuation(0)
                 && !space.begin_evacuation(0)
@@ -291,8 +291,8 @@ mod tests {
         assert_eq!(space.empty_containers(), 2);
         while allocate(&mut space).is_some() {}
         assert_eq!((space.empty_containers(), space.given_back()), (0, 0));
-        (0..4).for_each(|slot| space.retire(Slot(slot), 0));
-        mature(&mut space, 0, false);
+        (0..4).for_each(|slot| space.defer_free(Slot(slot), 0));
+        reclaim(&mut space, 0, false);
         assert_eq!((space.empty_containers(), space.given_back(), space.is_empty(0)), (1, 4, true));
     }
 

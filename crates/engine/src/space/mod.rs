@@ -122,11 +122,11 @@ pub(crate) struct Space {
     /// Slots without a reference, and the record that took the last one away.
     pending: VecDeque<(Slot, u64)>,
     /// The last record of them, or a later one that is published.
-    last_retired: u64,
+    last_pending_free: u64,
     open: VecDeque<Open>,
     /// Open containers for what is written in rows (`sequential.rs`), opened empty, and the slots left in them.
-    rows: VecDeque<Open>,
-    in_rows: u64,
+    sequential: VecDeque<Open>,
+    sequential_left: u64,
     /// Lists of containers that have been closed, for the next ones.
     spare: Vec<Vec<u64>>,
     /// Containers that are open, evacuated, scratch or spill space, and those whose part of the space map cannot be read.
@@ -137,8 +137,8 @@ pub(crate) struct Space {
     /// Containers that are kept for copies (`zones.rs`); they are closed to all others, too.
     scratch: Vec<u32>,
     /// Containers that a job writes for itself into (`spill_space.rs`), and whether writes need them; they are closed to all others, too.
-    workspace: BTreeSet<u32>,
-    workspace_is_called: bool,
+    spill: BTreeSet<u32>,
+    spill_is_reclaimed: bool,
     /// Containers that a plan has filled, until they are empty: regions that come home take nothing out of them.
     planned: BTreeSet<u32>,
     search: u32,
@@ -176,17 +176,17 @@ impl Space {
             groups: vec![Group { most: 0, stale: true }; geometry.containers.div_ceil(GROUP) as usize],
             taken: NearSet::default(),
             pending: VecDeque::new(),
-            last_retired: 0,
+            last_pending_free: 0,
             open: VecDeque::new(),
-            rows: VecDeque::new(),
-            in_rows: 0,
+            sequential: VecDeque::new(),
+            sequential_left: 0,
             spare: Vec::new(),
             closed_to: HashSet::with_hasher(FixedState::with_seed(10)),
             excluded: Vec::new(),
             evacuating: Vec::new(),
             scratch: Vec::new(),
-            workspace: BTreeSet::new(),
-            workspace_is_called: false,
+            spill: BTreeSet::new(),
+            spill_is_reclaimed: false,
             planned: BTreeSet::new(),
             search: 0,
             free: geometry.slots(),
@@ -372,27 +372,27 @@ impl Space {
     }
 
     /// Retires a slot whose last reference went away in record `sequence`: it is pending until that is published.
-    pub(crate) fn retire(&mut self, slot: Slot, sequence: u64) {
+    pub(crate) fn defer_free(&mut self, slot: Slot, sequence: u64) {
         assert!(self.is_taken(slot));
         self.pending.push_back((slot, sequence));
-        self.last_retired = self.last_retired.max(sequence);
+        self.last_pending_free = self.last_pending_free.max(sequence);
     }
 
     /// Returns the last of the records that the pending slots wait for, if there are any; or one that is published.
-    pub(crate) fn last_retired(&self) -> Option<u64> {
-        (!self.pending.is_empty()).then_some(self.last_retired)
+    pub(crate) fn last_pending_free(&self) -> Option<u64> {
+        (!self.pending.is_empty()).then_some(self.last_pending_free)
     }
 
     /// Gives back the pending slots whose record is at or below `published`, except those that `busy` holds on to, and
     /// lists them in `matured`. Looks at `most` of them; true if some were given back and there may be more.
-    pub(crate) fn mature(
+    pub(crate) fn reclaim(
         &mut self,
         published: u64,
         most: usize,
         busy: impl Fn(Slot) -> bool,
-        matured: &mut Vec<Slot>,
+        reclaimed: &mut Vec<Slot>,
     ) -> bool {
-        let before = matured.len();
+        let before = reclaimed.len();
         for _ in 0..self.pending.len().min(most) {
             let Some(&(slot, sequence)) = self.pending.front() else { break };
             if sequence > published {
@@ -403,10 +403,10 @@ impl Space {
                 self.pending.push_back((slot, sequence));
             } else {
                 self.give_back(slot);
-                matured.push(slot);
+                reclaimed.push(slot);
             }
         }
-        !self.pending.is_empty() && matured.len() > before
+        !self.pending.is_empty() && reclaimed.len() > before
     }
 
     pub(crate) fn pending(&self) -> &VecDeque<(Slot, u64)> {
@@ -443,9 +443,9 @@ impl Space {
         let left = self.containers.len() as u32 - self.reserved;
         // What is kept for copies, or taken for spill space, is given up only when there is nothing more to reserve.
         let scratch = || self.scratch.iter().map(|&container| u64::from(self.free_in(container))).sum::<u64>();
-        let kept = || scratch() + self.workspace_slots();
+        let kept = || scratch() + self.spill_slots();
         // Most of the time there is enough even if all of that is free.
-        let most_kept = self.scratch.len() as u64 * u64::from(self.per_container) + self.workspace_slots();
+        let most_kept = self.scratch.len() as u64 * u64::from(self.per_container) + self.spill_slots();
         let is_short = |kept: u64| self.available.saturating_sub(kept) < ahead;
         (left > 0 && is_short(most_kept) && is_short(kept())).then_some((self.reserved, left.min(at_once)))
     }
@@ -527,7 +527,7 @@ impl Space {
         // What became free in an open container, after it was opened.
         let grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > open.left;
         let Some(at) = self.open.iter().position(grown) else {
-            return self.close_grown_row().or_else(|| self.call_in());
+            return self.close_grown_sequential().or_else(|| self.call_in());
         };
         let open = self.open.remove(at)?;
         Some(self.close(open))
@@ -593,10 +593,10 @@ impl Space {
 
     /// Allocates a slot from the open containers, if one is left there: for what is written in rows, or for all else. Where one of these
     /// two has none, it takes those of the other.
-    pub(crate) fn allocate(&mut self, in_row: bool) -> Option<Slot> {
-        let from_rows = if in_row { !self.rows.is_empty() } else { self.open.is_empty() };
-        if from_rows {
-            return self.allocate_in_row();
+    pub(crate) fn allocate(&mut self, sequential: bool) -> Option<Slot> {
+        let from_sequential = if sequential { !self.sequential.is_empty() } else { self.open.is_empty() };
+        if from_sequential {
+            return self.allocate_sequential();
         }
         let first = self.slots_of(self.open.front()?.container).start;
         let open = self.open.front_mut()?;

@@ -51,7 +51,7 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{allocate, geometry, mature};
+    use super::super::tests::{allocate, geometry, reclaim};
     use super::*;
     use crate::format::entry::Slot;
 
@@ -61,9 +61,9 @@ mod tests {
         space.set_reserved(5);
         while allocate(&mut space).is_some() {}
         for (container, free) in (0..).zip(free) {
-            space.slots_of(container).take(free as usize).for_each(|slot| space.retire(Slot(slot), 0));
+            space.slots_of(container).take(free as usize).for_each(|slot| space.defer_free(Slot(slot), 0));
         }
-        mature(&mut space, 0, false);
+        reclaim(&mut space, 0, false);
         space
     }
 

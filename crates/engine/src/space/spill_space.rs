@@ -1,7 +1,7 @@
 //! Spill space: empty containers that a job writes its own temporary data into. For all tables they stay free, so a crash leaves
 //! nothing behind.
 //!
-//! They are closed to everybody else, but their slots count as available: writes that find no other free slot call the workspace in. The job
+//! They are closed to everybody else, but their slots count as available: writes that find no other free slot call the spill space in. The job
 //! then gives back all of it, as soon as none of its own writes is on its way there. So a slot never has two writers.
 
 use super::Space;
@@ -10,44 +10,44 @@ impl Space {
     /// Takes an empty container to write into; `None`: there is none.
     pub(crate) fn take_spill_container(&mut self) -> Option<u32> {
         let container = self.empty_container()?;
-        self.workspace.insert(container);
+        self.spill.insert(container);
         self.close_to_others(container);
         self.search = container + 1;
         self.empty -= 1;
         Some(container)
     }
 
-    /// Takes back a container of the workspace, which must be empty.
-    pub(crate) fn end_workspace(&mut self, container: u32) {
-        let was_taken = self.workspace.remove(&container);
+    /// Takes back a container of the spill space, which must be empty.
+    pub(crate) fn end_spill(&mut self, container: u32) {
+        let was_taken = self.spill.remove(&container);
         assert!(was_taken && self.is_empty(container), "nobody else has taken anything in it");
         self.closed(container);
         self.empty += 1;
-        self.workspace_is_called &= !self.workspace.is_empty();
+        self.spill_is_reclaimed &= !self.spill.is_empty();
     }
 
     /// Reclaims the spill space, since writes need it. Returns false if it has no container.
-    pub(crate) fn call_workspace(&mut self) -> bool {
-        self.workspace_is_called = !self.workspace.is_empty();
-        self.workspace_is_called
+    pub(crate) fn reclaim_spill(&mut self) -> bool {
+        self.spill_is_reclaimed = !self.spill.is_empty();
+        self.spill_is_reclaimed
     }
 
-    /// Returns true if all of the workspace is to come back, since writes need it.
-    pub(crate) fn is_workspace_called(&self) -> bool {
-        self.workspace_is_called
+    /// Returns true if all of the spill space is to come back, since writes need it.
+    pub(crate) fn is_spill_reclaimed(&self) -> bool {
+        self.spill_is_reclaimed
     }
 
-    /// Returns the number of empty containers that it could take, those of the workspace included.
+    /// Returns the number of empty containers that it could take, those of the spill space included.
     pub(crate) fn lendable(&self) -> u32 {
         let is_out_of_reach = |&&container: &&u32| {
-            container < self.reserved && self.is_empty(container) && !self.workspace.contains(&container)
+            container < self.reserved && self.is_empty(container) && !self.spill.contains(&container)
         };
         self.empty - self.closed_to.iter().filter(is_out_of_reach).count() as u32
     }
 
-    /// Returns the number of slots of the workspace.
-    pub(super) fn workspace_slots(&self) -> u64 {
-        self.workspace.len() as u64 * u64::from(self.per_container)
+    /// Returns the number of slots of the spill space.
+    pub(super) fn spill_slots(&self) -> u64 {
+        self.spill.len() as u64 * u64::from(self.per_container)
     }
 }
 
@@ -58,18 +58,18 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn a_workspace_is_free_for_all_tables_and_comes_back_when_nothing_else_is_left() {
+    fn spill_space_is_free_for_all_tables_and_comes_back_when_nothing_else_is_left() {
         let mut space = space();
         let (free, available) = (space.free(), space.available());
         let taken = space.take_spill_container().unwrap();
         assert_eq!((space.free(), space.available(), space.lendable()), (free, available, 1));
-        assert!(!space.may_claim(Slot(space.slots_of(taken).start)) && !space.is_workspace_called());
+        assert!(!space.may_claim(Slot(space.slots_of(taken).start)) && !space.is_spill_reclaimed());
         let others: Vec<_> = core::iter::from_fn(|| allocate(&mut space)).collect();
         assert_eq!((others.len(), space.available()), (4, 4));
         assert!(others.iter().all(|&slot| space.container_of(slot) != taken));
-        assert!(space.is_workspace_called() && space.take_spill_container().is_none());
-        space.end_workspace(taken);
-        assert!(!space.is_workspace_called());
+        assert!(space.is_spill_reclaimed() && space.take_spill_container().is_none());
+        space.end_spill(taken);
+        assert!(!space.is_spill_reclaimed());
         assert_eq!(allocate(&mut space).map(|slot| space.container_of(slot)), Some(taken));
     }
 }

@@ -58,10 +58,10 @@ fn a_generation_that_comes_round_names_its_slots_once() {
     assert_eq!((named, space.wraps(), space.take_wrapped()), (2, 2, None));
 }
 
-pub(super) fn mature(space: &mut Space, published: u64, busy: bool) -> usize {
-    let mut matured = vec![];
-    space.mature(published, 100, |_| busy, &mut matured);
-    matured.len()
+pub(super) fn reclaim(space: &mut Space, published: u64, busy: bool) -> usize {
+    let mut reclaimed = vec![];
+    space.reclaim(published, 100, |_| busy, &mut reclaimed);
+    reclaimed.len()
 }
 
 #[test]
@@ -79,10 +79,10 @@ fn slots_are_allocated_in_order_and_holes_only_when_no_container_is_empty() {
     assert_eq!(all, (0..8).map(Slot).collect::<Vec<_>>());
     assert_eq!(allocate(&mut space), None);
     for slot in [1, 5, 6] {
-        space.retire(Slot(slot), 9);
+        space.defer_free(Slot(slot), 9);
     }
-    assert_eq!(mature(&mut space, 8, false), 0);
-    assert_eq!(mature(&mut space, 9, false), 3);
+    assert_eq!(reclaim(&mut space, 8, false), 0);
+    assert_eq!(reclaim(&mut space, 9, false), 3);
     let before = space.generation(Slot(5));
     assert_eq!(allocate(&mut space), Some(Slot(5)));
     assert!(space.generation(Slot(5)) > before);
@@ -95,11 +95,11 @@ fn slots_are_allocated_in_order_and_holes_only_when_no_container_is_empty() {
 fn holes_are_filled_before_fresh_containers_only_where_half_is_free() {
     let mut space = space();
     while allocate(&mut space).is_some() {}
-    space.retire(Slot(1), 1);
-    mature(&mut space, 1, false);
+    space.defer_free(Slot(1), 1);
+    reclaim(&mut space, 1, false);
     assert_eq!((space.choose(true, &|_| false), space.choose(false, &|_| false)), (None, Some(0)));
-    space.retire(Slot(2), 1);
-    mature(&mut space, 1, false);
+    space.defer_free(Slot(2), 1);
+    reclaim(&mut space, 1, false);
     assert_eq!(space.choose(true, &|_| false), Some(0));
 }
 
@@ -108,8 +108,8 @@ fn what_becomes_free_in_an_open_container_is_found_when_nothing_else_is_left() {
     let mut space = space();
     let all: Vec<_> = (0..7).map(|_| allocate(&mut space).unwrap()).collect();
     let generation = space.generation(Slot(4));
-    space.retire(all[5], 1);
-    mature(&mut space, 1, false);
+    space.defer_free(all[5], 1);
+    reclaim(&mut space, 1, false);
     assert_eq!((space.ready(), space.available()), (1, 2));
     assert_eq!(open_next(&mut space), Some(1));
     assert_eq!((space.ready(), space.generation(Slot(4))), (2, generation + 1));
@@ -123,10 +123,10 @@ fn what_becomes_free_in_an_open_container_is_found_when_nothing_else_is_left() {
 fn a_slot_that_is_still_being_read_or_written_is_not_given_back() {
     let mut space = space();
     let slot = allocate(&mut space).unwrap();
-    space.retire(slot, 1);
-    assert_eq!(mature(&mut space, 1, true), 0);
+    space.defer_free(slot, 1);
+    assert_eq!(reclaim(&mut space, 1, true), 0);
     assert_eq!(space.pending().len(), 1);
-    assert_eq!(mature(&mut space, 1, false), 1);
+    assert_eq!(reclaim(&mut space, 1, false), 1);
 }
 
 #[test]

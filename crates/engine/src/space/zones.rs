@@ -113,7 +113,7 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{allocate, geometry, mature, space};
+    use super::super::tests::{allocate, geometry, reclaim, space};
     use super::*;
     use crate::format::entry::Slot;
 
@@ -139,9 +139,9 @@ mod tests {
         let all: Vec<Slot> = core::iter::from_fn(|| allocate(&mut space)).collect();
         assert_eq!((all.len(), all[..60].contains(&Slot(8)), space.scratch.len()), (80, false, 0));
         for slot in space.slots_of(5).chain(space.slots_of(7).take(3)) {
-            space.retire(Slot(slot), 0);
+            space.defer_free(Slot(slot), 0);
         }
-        mature(&mut space, 0, false);
+        reclaim(&mut space, 0, false);
         let found = [1, 1, 0].map(|zone| space.scratch_in(zone, |_| false));
         assert_eq!(found, [Some(5), Some(5), None]);
         assert_eq!(space.scratch_in(1, |container| container == 5), Some(7));

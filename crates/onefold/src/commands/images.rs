@@ -41,7 +41,7 @@ struct Written {
 impl Written {
     fn of(volume: &VolumeReport) -> Written {
         let writes = &volume.writes;
-        Written { new: writes.written_blocks, known: writes.removed_blocks + writes.same_place_blocks }
+        Written { new: writes.written_blocks, known: writes.removed_blocks + writes.unchanged_blocks }
     }
 }
 

@@ -390,7 +390,7 @@ mod tests {
         let (mut count, mut before, mut last) = (0, String::new(), String::new());
         while let Decoded::Call(length) = decoder.decode(&bytes[at..]) {
             at += length;
-            if !matches!(decoder.call(), Call::Mark(_)) {
+            if !matches!(decoder.call(), Call::TraceHash(_)) {
                 (before, last) = (last, format!("{:?}", decoder.call()));
                 count += 1;
             }

@@ -35,7 +35,7 @@ pub struct CacheReport {
     /// Blocks of the read hits that were found by content, in the buffer of another slot.
     pub content_hits: u64,
     /// Slots whose content is in the buffer of another slot now: blocks that are held once and would be held twice.
-    pub joined_blocks: u64,
+    pub shared_blocks: u64,
     /// Key by which the read cache finds blocks, as it is written on the command line.
     pub key: String,
     /// Blocks read from the device.
@@ -83,7 +83,7 @@ impl CacheReport {
             read_hits: counts.read_hits,
             slot_hits: counts.read_hits.saturating_sub(status.contents.hits),
             content_hits: status.contents.hits,
-            joined_blocks: status.contents.joined_blocks,
+            shared_blocks: status.contents.shared_blocks,
             key: engine.cache_key().to_string(),
             read_misses: counts.read_misses,
             read_ghost_hits: counts.read_ghost_hits,
@@ -112,10 +112,10 @@ impl CacheReport {
             percent(self.index_hits, self.index_misses),
             f64::from(self.index_share) / 10.0,
         );
-        let by_content = if self.content_hits + self.joined_blocks == 0 {
+        let by_content = if self.content_hits + self.shared_blocks == 0 {
             String::new()
         } else {
-            format!("; {} by content, {} blocks held once for others", self.content_hits, self.joined_blocks)
+            format!("; {} by content, {} blocks held once for others", self.content_hits, self.shared_blocks)
         };
         let hits = percent(self.read_hits, self.read_misses);
         let read = format!("{:<12}{hits}{by_content}", size::show(self.read_bytes));

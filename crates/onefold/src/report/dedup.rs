@@ -34,21 +34,21 @@ pub struct DedupReport {
     pub map_walks: u64,
     /// Blocks of empty containers that it has taken for what it has found.
     #[serde(default)]
-    pub workspace_blocks: u64,
-    /// Blocks that it wrote to this workspace since the pool was opened.
+    pub spill_blocks: u64,
+    /// Blocks that it wrote to this spill space since the pool was opened.
     #[serde(default)]
-    pub workspace_written: u64,
-    /// Blocks that it read back from this workspace since the pool was opened.
+    pub spill_written: u64,
+    /// Blocks that it read back from this spill space since the pool was opened.
     #[serde(default)]
-    pub workspace_read: u64,
+    pub spill_read: u64,
     /// Set while the pass rests because the pool is short of metadata.
     pub short_of_space: bool,
     /// True if writes have left work to the next pass.
     #[serde(default)]
-    pub undone: bool,
+    pub backlog: bool,
     /// Blocks of that work that came since the pool was opened.
     #[serde(default)]
-    pub undone_blocks: u64,
+    pub backlog_blocks: u64,
     /// Blocks written since the pool was opened although their content was known, and that no pass has looked at since. Each gives back one slot, at
     /// most.
     #[serde(default)]
@@ -69,12 +69,12 @@ impl DedupReport {
             passes: status.passes,
             scans: status.scans,
             map_walks: status.map_walks,
-            workspace_blocks: status.workspace_blocks,
-            workspace_written: status.workspace_written,
-            workspace_read: status.workspace_read,
+            spill_blocks: status.spill_blocks,
+            spill_written: status.spill_written,
+            spill_read: status.spill_read,
             short_of_space: status.is_short_of_space,
-            undone: status.is_undone,
-            undone_blocks: status.undone_blocks,
+            backlog: status.has_backlog,
+            backlog_blocks: status.backlog_blocks,
             missed_blocks: status.missed_blocks,
         }
     }
@@ -83,22 +83,22 @@ impl DedupReport {
     pub fn text(&self) -> String {
         let shared = size::show(self.shared_blocks.saturating_mul(4096));
         let done = format!("{}.{} %", self.done_ppm / 10_000, self.done_ppm / 1_000 % 10);
-        let undone = match self.undone_blocks {
-            _ if !self.undone => String::new(),
+        let backlog = match self.backlog_blocks {
+            _ if !self.backlog => String::new(),
             0 => ", the next has work".into(),
             blocks => format!(", {} wait for the next", size::show(blocks.saturating_mul(4096))),
         };
         match self.state.as_str() {
             "running" => {
                 let left = self.left_seconds.map_or(String::new(), |seconds| format!(", {seconds} s left"));
-                format!("running: {done} done{left}, {shared} shared{undone}")
+                format!("running: {done} done{left}, {shared} shared{backlog}")
             }
             "paused" if self.short_of_space => {
                 format!("paused at {done}: metadata is short. It goes on when something is discarded or the pool grows")
             }
-            "paused" => format!("paused at {done}, {shared} shared{undone}"),
-            "finished" => format!("finished, {shared} shared since the pool was opened{undone}"),
-            state => format!("{state}{undone}"),
+            "paused" => format!("paused at {done}, {shared} shared{backlog}"),
+            "finished" => format!("finished, {shared} shared since the pool was opened{backlog}"),
+            state => format!("{state}{backlog}"),
         }
     }
 }
@@ -120,7 +120,7 @@ mod tests {
         };
         assert_eq!(DedupReport::new(&status, DedupVerify::Off).text(), "running: 12.3 % done, 9 s left, 1 MiB shared");
         assert_eq!(DedupReport::new(&DedupStatus::default(), DedupVerify::Off).text(), "never");
-        let left = DedupStatus { is_undone: true, undone_blocks: 512, ..DedupStatus::default() };
+        let left = DedupStatus { has_backlog: true, backlog_blocks: 512, ..DedupStatus::default() };
         assert_eq!(DedupReport::new(&left, DedupVerify::Both).text(), "never, 2 MiB wait for the next");
     }
 }

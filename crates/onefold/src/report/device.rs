@@ -11,7 +11,7 @@ pub struct DeviceReport {
     /// Kind that the disk is treated as: `hdd` or `ssd`.
     pub kind: String,
     /// True if it has heads, which take time to move from one place to another.
-    pub has_heads: bool,
+    pub is_rotational: bool,
     /// Number of unwanted blocks that a read goes over rather than end.
     pub gap_blocks: u32,
     /// Number of blocks that are read ahead at a time, in order of their places.
@@ -27,7 +27,7 @@ impl DeviceReport {
         DeviceReport {
             set: status.device_set.to_string(),
             kind: device.kind().to_string(),
-            has_heads: device.has_heads,
+            is_rotational: device.is_rotational,
             gap_blocks: device.gap_blocks,
             window_blocks: device.window_blocks,
             reads_in_flight: device.reads_in_flight,

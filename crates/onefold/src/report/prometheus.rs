@@ -106,7 +106,7 @@ const METRICS: &[Metric] = &[
         tables(&report.metadata.tables)
     }),
     gauge("onefold_device_has_heads", "1 if the disk under the pool is taken for one with heads.", |report| {
-        one(report.device.has_heads)
+        one(report.device.is_rotational)
     }),
     gauge("onefold_second_copies", "Blocks of the data that are second copies.", |report| one(report.second_copies)),
     gauge("onefold_memory_bytes", "Memory in use.", |report| one(report.memory_bytes)),
@@ -172,7 +172,7 @@ const METRICS: &[Metric] = &[
     gauge(
         "onefold_dedup_undone_blocks",
         "Blocks that wait for the next pass, of those that came in this run or were in the journal.",
-        |report| one(report.dedup.undone_blocks),
+        |report| one(report.dedup.backlog_blocks),
     ),
     gauge(
         "onefold_dedup_missed_blocks",
@@ -240,15 +240,15 @@ const METRICS: &[Metric] = &[
     counter("onefold_dedup_scans_total", "Walks of all summaries by the pass.", |report| one(report.dedup.scans)),
     counter("onefold_dedup_map_walks_total", "Walks of all maps by the pass.", |report| one(report.dedup.map_walks)),
     gauge(
-        "onefold_dedup_workspace_blocks",
+        "onefold_dedup_spill_blocks",
         "Blocks of empty containers that the pass has taken for what it has found.",
-        |report| one(report.dedup.workspace_blocks),
+        |report| one(report.dedup.spill_blocks),
     ),
-    counter("onefold_dedup_workspace_written_blocks_total", "Blocks that the pass wrote there.", |report| {
-        one(report.dedup.workspace_written)
+    counter("onefold_dedup_spill_written_blocks_total", "Blocks that the pass wrote there.", |report| {
+        one(report.dedup.spill_written)
     }),
-    counter("onefold_dedup_workspace_read_blocks_total", "Blocks that the pass read again there.", |report| {
-        one(report.dedup.workspace_read)
+    counter("onefold_dedup_spill_read_blocks_total", "Blocks that the pass read again there.", |report| {
+        one(report.dedup.spill_read)
     }),
     gauge("onefold_cache_shared_bytes", "Bytes that index and read cache share.", |report| {
         one(report.cache.shared_bytes)
@@ -277,8 +277,8 @@ const METRICS: &[Metric] = &[
     counter("onefold_cache_content_hits_total", "Those of them that were in memory for another slot.", |report| {
         one(report.cache.content_hits)
     }),
-    gauge("onefold_cache_joined_blocks", "Slots whose content is cached for another slot.", |report| {
-        one(report.cache.joined_blocks)
+    gauge("onefold_cache_shared_blocks", "Slots whose content is cached for another slot.", |report| {
+        one(report.cache.shared_blocks)
     }),
     counter("onefold_cache_read_misses_total", "Blocks of reads that came from the store.", |report| {
         one(report.cache.read_misses)
@@ -301,8 +301,8 @@ const METRICS: &[Metric] = &[
         one(report.cache.prefetched_entries)
     }),
     counter("onefold_writes_requests_total", "Writes.", |report| one(report.writes.requests)),
-    counter("onefold_writes_joined_requests_total", "Writes that were joined to others.", |report| {
-        one(report.writes.joined_requests)
+    counter("onefold_writes_coalesced_requests_total", "Writes coalesced into others.", |report| {
+        one(report.writes.coalesced_requests)
     }),
     counter("onefold_writes_written_blocks_total", "Blocks that got a slot of their own.", |report| {
         one(report.writes.written_blocks)
@@ -316,8 +316,8 @@ const METRICS: &[Metric] = &[
     counter("onefold_writes_removed_requests_total", "Writes of which nothing was left to write.", |report| {
         one(report.writes.removed_requests)
     }),
-    counter("onefold_writes_same_place_blocks_total", "Blocks that were rewritten with what they had.", |report| {
-        one(report.writes.same_place_blocks)
+    counter("onefold_writes_unchanged_blocks_total", "Blocks that were rewritten with what they had.", |report| {
+        one(report.writes.unchanged_blocks)
     }),
     counter("onefold_writes_index_hits_total", "Blocks that were looked up and found in another slot.", |report| {
         one(report.writes.index_hits)
@@ -567,9 +567,9 @@ const METRICS: &[Metric] = &[
         volumes(report, |volume| one(volume.writes.requests))
     }),
     counter(
-        "onefold_volume_writes_joined_requests_total",
-        "Writes of the volume that were joined to others.",
-        |report| volumes(report, |volume| one(volume.writes.joined_requests)),
+        "onefold_volume_writes_coalesced_requests_total",
+        "Writes of the volume coalesced into others.",
+        |report| volumes(report, |volume| one(volume.writes.coalesced_requests)),
     ),
     counter(
         "onefold_volume_writes_written_blocks_total",
@@ -590,9 +590,9 @@ const METRICS: &[Metric] = &[
         |report| volumes(report, |volume| one(volume.writes.removed_requests)),
     ),
     counter(
-        "onefold_volume_writes_same_place_blocks_total",
+        "onefold_volume_writes_unchanged_blocks_total",
         "Blocks of the volume that were rewritten with what they had.",
-        |report| volumes(report, |volume| one(volume.writes.same_place_blocks)),
+        |report| volumes(report, |volume| one(volume.writes.unchanged_blocks)),
     ),
     counter(
         "onefold_volume_writes_index_hits_total",

@@ -12,7 +12,7 @@ pub struct WritesReport {
     pub requests: u64,
     /// Further writes, which were carried out as a part of one of `requests`.
     #[serde(default)]
-    pub joined_requests: u64,
+    pub coalesced_requests: u64,
     /// Writes by their size.
     #[serde(default)]
     pub sizes: SizesReport,
@@ -30,7 +30,7 @@ pub struct WritesReport {
     /// Writes of which nothing was left to write.
     pub removed_requests: u64,
     /// Blocks that were rewritten with the content that they had.
-    pub same_place_blocks: u64,
+    pub unchanged_blocks: u64,
     /// Blocks that were looked up and found in another slot.
     #[serde(default)]
     pub index_hits: u64,
@@ -191,7 +191,7 @@ impl WritesReport {
         };
         WritesReport {
             requests: counts.requests,
-            joined_requests: counts.joined_requests,
+            coalesced_requests: counts.coalesced_requests,
             sizes: SizesReport { to_4k, to_8k, to_16k, to_32k, to_64k, larger },
             categories: CategoriesReport { unknown, sequential, scattered, partial },
             written_blocks: counts.written_blocks,
@@ -199,7 +199,7 @@ impl WritesReport {
             removed_blocks: counts.removed.blocks,
             removed_percent: whole_percent(counts.removed.blocks, counts.removed.blocks + counts.written_blocks),
             removed_requests: counts.removed.requests,
-            same_place_blocks: counts.same_place_blocks,
+            unchanged_blocks: counts.unchanged_blocks,
             index_hits: counts.index_hits,
             index_misses: counts.index_misses,
             what_if,
@@ -214,8 +214,8 @@ impl WritesReport {
         let CategoriesReport { unknown, sequential, scattered, partial } = self.categories;
         let looked_up = unknown + sequential + scattered + partial;
         let mut text = format!("\n  writes since the pool was opened: {} requests", self.requests);
-        if self.joined_requests > 0 {
-            text.push_str(&format!(", with {} more joined to them", self.joined_requests));
+        if self.coalesced_requests > 0 {
+            text.push_str(&format!(", with {} more coalesced into them", self.coalesced_requests));
         }
         text.push('\n');
         let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
@@ -231,7 +231,7 @@ impl WritesReport {
         }
         let (written, removed, zero) = (self.written_blocks, self.removed_blocks, self.zero_blocks);
         row("blocks", format!("{written} written, {removed} removed, {zero} zero"));
-        row("removed", format!("{} requests; {} blocks had it already", self.removed_requests, self.same_place_blocks));
+        row("removed", format!("{} requests; {} blocks had it already", self.removed_requests, self.unchanged_blocks));
         if looked_up > 0 {
             let WhatIfReport { full, select, idedup, .. } = &self.what_if;
             for (policy, removed) in [("full", full), ("select", select), ("idedup", idedup)] {
@@ -254,8 +254,8 @@ mod tests {
         let mut counts =
             WriteCounts { requests: 1001, written_blocks: 1002, zero_blocks: 1003, ..WriteCounts::default() };
         counts.removed = removed(1004, 1005);
-        counts.same_place_blocks = 1006;
-        counts.joined_requests = 1007;
+        counts.unchanged_blocks = 1006;
+        counts.coalesced_requests = 1007;
         counts.sizes = [1008, 1009, 1010, 1011, 1012, 1013];
         let native = WritesReport::new(counts).text();
         assert!((1001..=1013).all(|figure| native.matches(&figure.to_string()).count() == 1), "{native}");

@@ -22,11 +22,11 @@ pub fn of(store: &Store) -> DeviceTraits {
     let Ok(found) = rustix::fs::fstat(store.file()) else { return DeviceTraits::SSD };
     let device = if store.kind() == Kind::Device { found.st_rdev } else { found.st_dev };
     let name = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    if has_heads(&Path::new(DEVICES).join(name), LEVELS) { DeviceTraits::HDD } else { DeviceTraits::SSD }
+    if is_rotational(&Path::new(DEVICES).join(name), LEVELS) { DeviceTraits::HDD } else { DeviceTraits::SSD }
 }
 
 /// Returns true if a device has heads: a disk that says so itself, a partition of one, or a volume or an array on one.
-fn has_heads(device: &Path, levels: u32) -> bool {
+fn is_rotational(device: &Path, levels: u32) -> bool {
     let Ok(device) = device.canonicalize() else { return false };
     let says = |directory: &Path| std::fs::read_to_string(directory.join("queue/rotational")).ok();
     let (disk, text) = match (says(&device), device.parent()) {
@@ -42,7 +42,7 @@ fn has_heads(device: &Path, levels: u32) -> bool {
     }
     // Made of others, or of none, such as a loop device, for which Linux makes the answer up as well.
     let Ok(parts) = std::fs::read_dir(disk.join("slaves")) else { return false };
-    levels > 0 && parts.flatten().any(|part| has_heads(&part.path(), levels - 1))
+    levels > 0 && parts.flatten().any(|part| is_rotational(&part.path(), levels - 1))
 }
 
 #[cfg(test)]
@@ -69,8 +69,8 @@ mod tests {
             }
         }
 
-        fn have_heads(&self, name: &str) -> bool {
-            has_heads(&self.0.join(name), LEVELS)
+        fn are_rotational(&self, name: &str) -> bool {
+            is_rotational(&self.0.join(name), LEVELS)
         }
     }
 
@@ -91,7 +91,7 @@ mod tests {
             ["hdd", "hdd/part", "ssd", "ssd/part", "odd", "none", "none/part", "virtual", "loop", "array", "volume"]
                 .into_iter()
                 .chain(["other", "circle", "missing"])
-                .filter(|name| devices.have_heads(name))
+                .filter(|name| devices.are_rotational(name))
                 .collect();
         assert_eq!(with, ["hdd", "hdd/part", "array", "volume"]);
         std::fs::remove_dir_all(&devices.0).unwrap();

@@ -165,7 +165,7 @@ pub fn acquire(store: &Store, parameters: &Parameters) -> anyhow::Result<Owned> 
     std::thread::sleep(until.saturating_duration_since(Instant::now()));
     match read(store, parameters)? {
         Some(found) if found.nonce == owner.nonce => {}
-        Some(found) if !found.released => bail!("{}", refusal(store, &found, &Standing::Overtook)),
+        Some(found) if !found.released => bail!("{}", refusal(store, &found, &OwnerState::Overtook)),
         _ => bail!("{path} was opened by somebody else at the same time: try again"),
     }
     if let Some(former) = taken_from {
@@ -274,9 +274,9 @@ fn identity(store: &Store) -> anyhow::Result<Opened> {
 
 // ---- judging ----
 
-/// Standing of the owner that the record names.
+/// OwnerState of the owner that the record names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+enum OwnerState {
     /// It is dead, and has the lock that we have.
     Gone,
     /// Its process is dead; what it had in flight may not be.
@@ -296,39 +296,39 @@ fn is_same(one: &Opened, other: &Opened) -> bool {
     if one.device != 0 || other.device != 0 { one.device == other.device } else { one == other }
 }
 
-fn standing(owner: &Owner, ours: &Owner, is_running: impl Fn(u32, u64) -> bool) -> Standing {
+fn state(owner: &Owner, ours: &Owner, is_running: impl Fn(u32, u64) -> bool) -> OwnerState {
     let unknown = [0; 16];
     if owner.boot == ours.boot && ours.boot != unknown {
         return match () {
-            () if is_same(&owner.opened, &ours.opened) => Standing::Gone,
-            () if owner.pid_namespace != ours.pid_namespace || ours.pid_namespace == 0 => Standing::Hidden,
-            () if is_running(owner.pid, owner.started) => Standing::Runs,
-            () => Standing::Ended,
+            () if is_same(&owner.opened, &ours.opened) => OwnerState::Gone,
+            () if owner.pid_namespace != ours.pid_namespace || ours.pid_namespace == 0 => OwnerState::Hidden,
+            () if is_running(owner.pid, owner.started) => OwnerState::Runs,
+            () => OwnerState::Ended,
         };
     }
     // A machine and its copy have one id, and two sets of hardware.
     let other_hardware = owner.hardware != ours.hardware && owner.hardware != unknown && ours.hardware != unknown;
     let same_host = owner.host == ours.host && !other_hardware;
-    if same_host && owner.boot != unknown && ours.boot != unknown { Standing::Gone } else { Standing::Elsewhere }
+    if same_host && owner.boot != unknown && ours.boot != unknown { OwnerState::Gone } else { OwnerState::Elsewhere }
 }
 
 /// Lets a pool be opened whose owner is dead, or counts as gone because the command line says so: true then. Else it is refused.
 fn judge(store: &Store, owner: &Owner, ours: &Owner) -> anyhow::Result<bool> {
-    let standing = standing(owner, ours, host::is_running);
-    match standing {
-        Standing::Gone => Ok(false),
-        Standing::Ended => {
+    let state = state(owner, ours, host::is_running);
+    match state {
+        OwnerState::Gone => Ok(false),
+        OwnerState::Ended => {
             let begun = Instant::now();
             while host::is_locked(owner.opened.file_system, owner.opened.inode) {
                 if begun.elapsed() > PATIENCE {
-                    bail!("{}", refusal(store, owner, &Standing::Ended));
+                    bail!("{}", refusal(store, owner, &OwnerState::Ended));
                 }
                 std::thread::sleep(PERIOD);
             }
             Ok(false)
         }
-        Standing::Hidden | Standing::Elsewhere if TAKES_OVER.load(Ordering::Relaxed) => Ok(true),
-        _ => bail!("{}", refusal(store, owner, &standing)),
+        OwnerState::Hidden | OwnerState::Elsewhere if TAKES_OVER.load(Ordering::Relaxed) => Ok(true),
+        _ => bail!("{}", refusal(store, owner, &state)),
     }
 }
 
@@ -340,25 +340,25 @@ pub fn describe(owner: &Owner) -> String {
 }
 
 /// Explains that the pool is in use by an owner, with advice for the administrator.
-fn refusal(store: &Store, owner: &Owner, standing: &Standing) -> String {
+fn refusal(store: &Store, owner: &Owner, state: &OwnerState) -> String {
     let (path, who) = (store.path().display(), describe(owner));
     let (pid, name) = (owner.pid, &owner.host_name);
-    let what = match standing {
-        Standing::Runs | Standing::Overtook | Standing::Gone => format!(
+    let what = match state {
+        OwnerState::Runs | OwnerState::Overtook | OwnerState::Gone => format!(
             "It is running on this host: 'onefold status {}' shows what it does. Stop it first, or use the pool through it",
             owner.path
         ),
-        Standing::Ended => format!(
+        OwnerState::Ended => format!(
             "That process has ended, but the kernel still holds {}: writes of it may be in flight, or somebody else has locked it. Look what \
              has it open (fuser {}), and try again",
             owner.path, owner.path
         ),
-        Standing::Hidden => format!(
+        OwnerState::Hidden => format!(
             "It is in another container of this host, so whether it still runs cannot be seen from here. Look there; stop it if it does. \
              When you are sure that it has ended, type:\n  {}",
             again()
         ),
-        Standing::Elsewhere => format!(
+        OwnerState::Elsewhere => format!(
             "That is another host than this one. Stop it there: ssh {name} kill {pid}. If {name} cannot be reached, first make certain \
              that it no longer writes to this disk (power it off, or fence it: docs/operations.md), then type:\n  {}",
             again()
@@ -466,22 +466,22 @@ mod tests {
     #[test]
     fn a_dead_owner_is_followed_and_one_that_may_live_is_not() {
         let elsewhere = Opened { file_system: 5, inode: 9, device: 0x700 };
-        let judged = |owner: Owner, runs: bool| standing(&owner, &ours(), |_, _| runs);
+        let judged = |owner: Owner, runs: bool| state(&owner, &ours(), |_, _| runs);
         // We have the lock on the same file, whatever a process of that number does.
-        assert_eq!(judged(ours(), true), Standing::Gone);
-        assert_eq!(judged(Owner { host: [9; 16], ..ours() }, true), Standing::Gone);
+        assert_eq!(judged(ours(), true), OwnerState::Gone);
+        assert_eq!(judged(Owner { host: [9; 16], ..ours() }, true), OwnerState::Gone);
         let by_another_path = Owner { opened: elsewhere, ..ours() };
-        assert_eq!(judged(by_another_path.clone(), true), Standing::Runs);
-        assert_eq!(judged(by_another_path.clone(), false), Standing::Ended);
-        assert_eq!(judged(Owner { pid_namespace: 1, ..by_another_path }, false), Standing::Hidden);
+        assert_eq!(judged(by_another_path.clone(), true), OwnerState::Runs);
+        assert_eq!(judged(by_another_path.clone(), false), OwnerState::Ended);
+        assert_eq!(judged(Owner { pid_namespace: 1, ..by_another_path }, false), OwnerState::Hidden);
         // Another boot of this host.
         let before = Owner { boot: [5; 16], opened: elsewhere, ..ours() };
-        assert_eq!(judged(before.clone(), true), Standing::Gone);
-        assert_eq!(judged(Owner { hardware: [0; 16], ..before.clone() }, true), Standing::Gone);
+        assert_eq!(judged(before.clone(), true), OwnerState::Gone);
+        assert_eq!(judged(Owner { hardware: [0; 16], ..before.clone() }, true), OwnerState::Gone);
         // A copy of this host; another one; one of which nothing is known.
-        assert_eq!(judged(Owner { hardware: [8; 16], ..before.clone() }, true), Standing::Elsewhere);
-        assert_eq!(judged(Owner { host: [8; 16], ..before.clone() }, false), Standing::Elsewhere);
-        assert_eq!(judged(Owner { boot: [0; 16], ..before }, false), Standing::Elsewhere);
+        assert_eq!(judged(Owner { hardware: [8; 16], ..before.clone() }, true), OwnerState::Elsewhere);
+        assert_eq!(judged(Owner { host: [8; 16], ..before.clone() }, false), OwnerState::Elsewhere);
+        assert_eq!(judged(Owner { boot: [0; 16], ..before }, false), OwnerState::Elsewhere);
     }
 
     #[test]

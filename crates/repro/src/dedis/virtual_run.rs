@@ -292,7 +292,7 @@ impl Workers<'_> {
     fn keep_passing(&mut self) {
         let dedup = self.machine.engine.status().dedup;
         // In phases inline writes leave nothing to it.
-        let has_work = self.watch.is_none() || dedup.is_undone;
+        let has_work = self.watch.is_none() || dedup.has_backlog;
         if dedup.state != PassState::Running && has_work {
             self.machine.begin_command(Command::Dedup { command: DedupCommand::Start });
         }

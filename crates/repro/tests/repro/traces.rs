@@ -61,17 +61,17 @@ fn agrees_with_the_slow_way(records: &[Words], figures: &Figures) {
     close(figures.mean_write_kib, kib(writes.len() as f64, writes.iter().map(|request| request.len()).sum()));
     // Redundancy: of each written block, whether an earlier line of a write has its digest, and the last of its place.
     let written: Vec<&Words> = records.iter().filter(|record| record.op == "W").collect();
-    let (mut duplicates, mut same_place) = (0, 0);
+    let (mut duplicates, mut unchanged) = (0, 0);
     let mut redundant = Vec::new();
     for (index, record) in written.iter().enumerate() {
         let is_known = written[..index].iter().any(|before| before.digest == record.digest);
         let holds = written[..index].iter().rev().find(|before| before.lba == record.lba);
         duplicates += u64::from(is_known);
-        same_place += u64::from(holds.is_some_and(|before| before.digest == record.digest));
+        unchanged += u64::from(holds.is_some_and(|before| before.digest == record.digest));
         redundant.push(is_known);
     }
     assert_eq!((figures.known_write_blocks, figures.duplicate_blocks), (written.len() as u64, duplicates));
-    assert_eq!(figures.same_place_blocks, same_place);
+    assert_eq!(figures.unchanged_blocks, unchanged);
     let mut classes = [[0; 3]; 5];
     let mut redundant = redundant.into_iter();
     for request in &writes {

@@ -249,7 +249,7 @@ fn changed(bytes: &[u8], mut change: impl FnMut(&mut [BlockInput])) -> Vec<u8> {
                     recorder.effect(&engine, effect);
                 }
             }
-            Call::SetLimits(_) | Call::Mark(_) | Call::Unreturned(_) | Call::End(_) => {}
+            Call::SetLimits(_) | Call::TraceHash(_) | Call::Unreturned(_) | Call::End(_) => {}
         }
     }
     recorder.close();

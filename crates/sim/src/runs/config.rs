@@ -175,12 +175,12 @@ fn any_device(random: &mut Random) -> DeviceTraits {
         return DeviceTraits::SSD;
     }
     DeviceTraits {
-        has_heads: true,
+        is_rotational: true,
         gap_blocks: random.pick(&[0, 2, 8]),
         window_blocks: random.pick(&[8, 64, 4096]),
         window_reads: random.pick(&[2, 8, 1024]),
         reads_in_flight: random.pick(&[1, 8, 256]),
-        row_blocks: random.pick(&[1, 2, 4, 8]),
+        sequential_blocks: random.pick(&[1, 2, 4, 8]),
     }
 }
 

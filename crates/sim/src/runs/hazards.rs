@@ -91,7 +91,7 @@ pub fn passes_short_of_metadata() -> Checked {
 }
 
 /// Lets a pass write into the last empty containers, which clients need before its writes complete: no slot has two writers.
-pub fn workspaces_that_are_called_in() -> Checked {
+pub fn spill_space_that_is_reclaimed() -> Checked {
     for containers in 18..24 {
         let mut config = Config::small(1);
         config.parameters.geometry.containers = containers;
@@ -148,14 +148,14 @@ pub fn slots_that_get_other_contents() -> Checked {
         }
     }
     if run.world.held() == 0 {
-        return violated("the pass read nothing from its workspace");
+        return violated("the pass read nothing from its spill space");
     }
     for round in 1..4 {
         run.perform(&half(0, 1000 * round).collect::<Vec<_>>())?;
         run.perform(&[Operation::Drain, Operation::Idle(SECONDS)])?;
     }
-    if run.world.engine.status().dedup.workspace_blocks == 0 {
-        return violated("the writes needed the workspace");
+    if run.world.engine.status().dedup.spill_blocks == 0 {
+        return violated("the writes needed the spill space");
     }
     run.world.hold_back(|_| false);
     let held = run.world.held();

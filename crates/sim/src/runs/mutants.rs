@@ -104,7 +104,7 @@ pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::OldGeneration, Hunt::Own(hazards::slots_that_get_other_contents)),
     (Mutant::EndlessChanges, Hunt::Own(hazards::changes_between_syncs)),
     (Mutant::ShareWithoutSpace, Hunt::Own(hazards::passes_short_of_metadata)),
-    (Mutant::WorkspaceInUse, Hunt::Own(hazards::workspaces_that_are_called_in)),
+    (Mutant::SpillInUse, Hunt::Own(hazards::spill_space_that_is_reclaimed)),
     (Mutant::SingleForShared, swarm(10)),
     (Mutant::CopyForData, Hunt::Own(hazards::copies_beside_a_pass)),
     (Mutant::UnmarkedOffline, crash(OFFLINE)),
@@ -118,8 +118,8 @@ pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::CopyOfDirty, crash(25)),
     (Mutant::CopyOfOpened, crash(25)),
     (Mutant::ReusedWhileLate, crash(25)),
-    (Mutant::SameMark, crash(28)),
-    (Mutant::EndlessTurn, crash(0)),
+    (Mutant::SameNonce, crash(28)),
+    (Mutant::EndlessTimeSlice, crash(0)),
 ];
 
 thread_local! {

@@ -130,7 +130,7 @@ pub fn scenario(number: u64) -> Scenario {
             config.parameters.geometry.containers = 12;
             config.cache_key = CacheKey::Off;
             // What begins alike is one for the index: it names what is not there.
-            let device = DeviceTraits { row_blocks: 4, ..DeviceTraits::HDD };
+            let device = DeviceTraits { sequential_blocks: 4, ..DeviceTraits::HDD };
             config.limits = Limits { read_ahead: 0, sharing_digest_bits: 24, device, ..config.limits };
             nearest()
         }),
@@ -138,7 +138,7 @@ pub fn scenario(number: u64) -> Scenario {
             config.volumes = vec![(24, Policy::Native); 3];
             (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (40, 4);
             config.cache_key = CacheKey::Off;
-            let device = DeviceTraits { row_blocks: 0, ..DeviceTraits::HDD };
+            let device = DeviceTraits { sequential_blocks: 0, ..DeviceTraits::HDD };
             config.limits = Limits { read_ahead: 0, delta_entries: 2048, device, ..config.limits };
             popular()
         }),

@@ -239,7 +239,7 @@ impl World {
             records: Vec::new(),
             promise: Promise::default(),
             ownership: Ownership::default(),
-            steps: (0, limits.most_turn_steps(&parameters.geometry)),
+            steps: (0, limits.most_slice_steps(&parameters.geometry)),
         })
     }
 
@@ -296,7 +296,7 @@ impl World {
             return self.perform(effect);
         }
         self.flash.iter_mut().for_each(Flash::all_is_said);
-        let taken = self.engine.turn_steps_taken() - self.steps.0;
+        let taken = self.engine.slice_steps_taken() - self.steps.0;
         if taken > self.steps.1 {
             return violated(format!("long requests took {taken} steps in one turn, {} are the most", self.steps.1));
         }
@@ -348,7 +348,7 @@ impl World {
     pub fn set_limits(&mut self, limits: Limits) -> Checked {
         self.trace.note(self.now, 11, &[u64::from(limits.buffers), u64::from(limits.pages)], || format!("{limits:?}"));
         self.buffers.set_count(self.buffers.count().max(limits.buffers))?;
-        self.steps.1 = self.steps.1.max(limits.most_turn_steps(self.engine.geometry()));
+        self.steps.1 = self.steps.1.max(limits.most_slice_steps(self.engine.geometry()));
         self.engine.set_limits(limits);
         self.follow_buffers()
     }

@@ -96,7 +96,7 @@ fn two_images_are_read_through_a_cache_of_one() {
             // Slots can be joined for half of the blocks that there is space for. The others are found by content once more.
             let hits = if key == CacheKey::Content { IMAGE..2 * IMAGE } else { 0..1 };
             assert!(hits.contains(&status.contents.hits), "{status:?}");
-            assert_eq!(status.contents.joined_blocks > 0, key == CacheKey::Content);
+            assert_eq!(status.contents.shared_blocks > 0, key == CacheKey::Content);
             bench.audit();
             blocks.get()
         });
@@ -115,7 +115,7 @@ fn what_is_written_twice_is_kept_once() {
         bench.write(OTHER + block, &[FIRST + block as u32]);
     }
     bench.settle();
-    assert_eq!(bench.cached().contents.joined_blocks, 8);
+    assert_eq!(bench.cached().contents.shared_blocks, 8);
     let blocks = bench.count_blocks_read();
     for block in 0..8 {
         bench.assert_holds(block, FIRST + block as u32);

@@ -152,7 +152,7 @@ fn a_pass_waits_for_syncs_and_leaves_second_copies_alone() {
     sim::runs::hazards::changes_between_syncs().unwrap();
     sim::runs::hazards::passes_short_of_metadata().unwrap();
     sim::runs::hazards::copies_beside_a_pass().unwrap();
-    sim::runs::hazards::workspaces_that_are_called_in().unwrap();
+    sim::runs::hazards::spill_space_that_is_reclaimed().unwrap();
     sim::runs::hazards::slots_that_get_other_contents().unwrap();
 }
 

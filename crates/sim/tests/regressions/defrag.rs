@@ -18,7 +18,7 @@ const BLOCKS: u64 = 4 * REGION;
 const OVERWRITTEN: [u64; 8] = [5, 60, 12, 49, 23, 38, 30, 17];
 
 impl Bench {
-    fn home(&self) -> DefragStatus {
+    fn defrag(&self) -> DefragStatus {
         self.world.engine.status().defrag
     }
 
@@ -125,17 +125,17 @@ fn what_was_overwritten_goes_back_to_its_place_with_one_write_each() {
     let scattered = bench.read_region(8, &contents);
     assert!(scattered > 8, "{scattered}");
     bench.pass(10 * SECOND);
-    let home = bench.home();
-    assert_eq!((home.moved_blocks, home.noted_regions), (OVERWRITTEN.len() as u64, 0), "{home:?}");
+    let defrag = bench.defrag();
+    assert_eq!((defrag.moved_blocks, defrag.noted_regions), (OVERWRITTEN.len() as u64, 0), "{defrag:?}");
     bench.settle();
     assert_eq!(bench.read_region(8, &contents), REGION / 8, "one for each request");
     bench.audit();
     // It was empty when it was opened: what it may move follows from what was written alone. (It once followed from what it holds.)
     let written = bench.world.engine.write_counts().written_blocks;
-    assert_eq!(home.allowance_blocks + home.moved_blocks, written / 2 * 3);
+    assert_eq!(defrag.allowance_blocks + defrag.moved_blocks, written / 2 * 3);
     // Nobody finds anything scattered now: nothing more is moved.
     bench.pass(10 * SECOND);
-    assert_eq!(bench.home().moved_blocks, home.moved_blocks);
+    assert_eq!(bench.defrag().moved_blocks, defrag.moved_blocks);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_region_that_lies_everywhere_goes_to_an_empty_container() {
     bench.read_region(8, &contents);
     bench.pass(10 * SECOND);
     bench.settle();
-    assert_eq!(bench.home().moved_blocks, REGION, "{:?}", bench.home());
+    assert_eq!(bench.defrag().moved_blocks, REGION, "{:?}", bench.defrag());
     assert_eq!(bench.read_region(8, &contents), REGION / 8, "one for each request");
     bench.audit();
 }
@@ -186,8 +186,12 @@ fn a_region_whose_places_others_have_goes_to_an_empty_container() {
         let scattered = bench.read_region(8, &contents);
         bench.pass(10 * SECOND);
         bench.settle();
-        let home = bench.home();
-        assert_eq!((home.moved_blocks, home.noted_regions, home.waiting_regions), (moved, 0, 0), "{shared}: {home:?}");
+        let defrag = bench.defrag();
+        assert_eq!(
+            (defrag.moved_blocks, defrag.noted_regions, defrag.waiting_regions),
+            (moved, 0, 0),
+            "{shared}: {defrag:?}"
+        );
         let reads = bench.read_region(8, &contents);
         assert_eq!(reads, if moved > 0 { REGION / 8 } else { scattered }, "one for each request, or as before");
         bench.audit();
@@ -203,7 +207,7 @@ fn a_crash_while_a_whole_region_moves_loses_nothing() {
             let (mut bench, contents) = displaced_by_others(0);
             bench.read_region(8, &contents);
             bench.pass(SECOND / 10 + step * SECOND / 500);
-            moved.push(bench.home().moved_blocks);
+            moved.push(bench.defrag().moved_blocks);
             bench.crash(cut).unwrap();
             bench.read_region(8, &contents);
             bench.settle();
@@ -220,10 +224,10 @@ fn off_moves_nothing_and_a_budget_for_the_day_is_kept() {
         bench.set_defrag(defrag);
         bench.read_region(8, &contents);
         bench.pass(10 * SECOND);
-        assert_eq!(bench.home().moved_blocks, moved, "{defrag:?}");
-        assert_eq!(bench.home().defrag, defrag);
+        assert_eq!(bench.defrag().moved_blocks, moved, "{defrag:?}");
+        assert_eq!(bench.defrag().defrag, defrag);
         bench.crash(Cut::Kept).unwrap();
-        assert_eq!(bench.home().defrag, defrag, "it is kept");
+        assert_eq!(bench.defrag().defrag, defrag, "it is kept");
     }
 }
 
@@ -233,20 +237,20 @@ fn off_moves_nothing_and_a_budget_for_the_day_is_kept() {
 fn what_may_be_moved_outlives_a_restart_and_is_not_granted_anew() {
     let (mut bench, contents) = overwritten();
     let part = u64::from(bench.geometry().containers) * REGION / 64;
-    let before = bench.home().allowance_blocks;
+    let before = bench.defrag().allowance_blocks;
     let data = bench.world.engine.status().data_blocks_used;
     assert!(before > data + part, "more than what the pool holds: {before}, {data}");
     bench.reopen();
-    let after = bench.home().allowance_blocks;
+    let after = bench.defrag().allowance_blocks;
     assert!((before - part..=before).contains(&after), "all of it, down to a 64th of the slots: {before}, {after}");
     bench.read_region(8, &contents);
     bench.pass(10 * SECOND);
     bench.settle();
-    let moved = bench.home().moved_blocks;
+    let moved = bench.defrag().moved_blocks;
     assert_eq!(moved, OVERWRITTEN.len() as u64);
     for _ in 0..3 {
         bench.crash(Cut::Kept).unwrap();
-        assert!(bench.home().allowance_blocks <= after - moved, "{:?}", bench.home());
+        assert!(bench.defrag().allowance_blocks <= after - moved, "{:?}", bench.defrag());
     }
 }
 
@@ -264,7 +268,7 @@ fn blocks_that_are_read_one_by_one_stay_where_they_are() {
         bench.cool();
     }
     bench.pass(10 * SECOND);
-    assert_eq!((bench.home().noted_regions, bench.home().moved_blocks), (0, 0));
+    assert_eq!((bench.defrag().noted_regions, bench.defrag().moved_blocks), (0, 0));
 }
 
 /// A write that comes while its block is being moved wins, at whatever step of the move it comes.
@@ -275,7 +279,7 @@ fn a_write_in_the_middle_of_a_move_is_what_is_read() {
         let (mut bench, mut contents) = overwritten();
         bench.read_region(8, &contents);
         bench.pass(SECOND / 10 + step * SECOND / 10_000);
-        moved.push(bench.home().moved_blocks);
+        moved.push(bench.defrag().moved_blocks);
         for (n, block) in (0..).zip([5, 60, 30]) {
             contents[block] = 7000 + n;
             bench.write(block as u64, &[7000 + n]);
@@ -312,8 +316,8 @@ fn the_scenarios_move_blocks() {
         let Scenario { config, operations, .. } = scenario(number);
         let mut run = Run::start(config, Trace::new(false), false).unwrap();
         run.perform(&operations[..first.min(operations.len())]).unwrap();
-        let home = run.world.engine.status().defrag;
-        assert!(home.moved_blocks >= least, "{number}: {home:?}");
+        let defrag = run.world.engine.status().defrag;
+        assert!(defrag.moved_blocks >= least, "{number}: {defrag:?}");
     }
 }
 
@@ -325,16 +329,16 @@ fn who_reads_without_a_rest_finds_it_in_order_the_next_time() {
     for _ in 0..4 {
         bench.stream(&contents);
     }
-    let home = bench.home();
-    assert!(home.moved_blocks >= 2 * OVERWRITTEN.len() as u64, "two regions at least: {home:?}");
+    let defrag = bench.defrag();
+    assert!(defrag.moved_blocks >= 2 * OVERWRITTEN.len() as u64, "two regions at least: {defrag:?}");
     bench.pass(10 * SECOND);
-    let moved = bench.home().moved_blocks;
+    let moved = bench.defrag().moved_blocks;
     bench.settle();
     bench.audit();
     // Nothing is scattered now.
     bench.stream(&contents);
     bench.pass(10 * SECOND);
-    assert_eq!((bench.home().moved_blocks, bench.home().noted_regions), (moved, 0), "{:?}", bench.home());
+    assert_eq!((bench.defrag().moved_blocks, bench.defrag().noted_regions), (moved, 0), "{:?}", bench.defrag());
 }
 
 /// Who writes and never reads in order has nothing moved, however busy the pool is.
@@ -342,12 +346,12 @@ fn who_reads_without_a_rest_finds_it_in_order_the_next_time() {
 fn nothing_is_moved_beside_who_writes() {
     let (mut bench, mut contents) = streamed();
     bench.stream(&contents);
-    let moved = bench.home().moved_blocks;
+    let moved = bench.defrag().moved_blocks;
     for round in 0..4 {
         for (n, content) in contents.iter_mut().enumerate() {
             *content = 9000 + 1000 * round + n as u32;
             bench.write(n as u64, &[*content]);
         }
     }
-    assert!(bench.home().moved_blocks <= moved + 4, "what was on its way: {moved}, {:?}", bench.home());
+    assert!(bench.defrag().moved_blocks <= moved + 4, "what was on its way: {moved}, {:?}", bench.defrag());
 }

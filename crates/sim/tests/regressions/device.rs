@@ -21,12 +21,12 @@ impl Bench {
 #[test]
 fn what_was_set_is_in_force_at_once_and_over_a_restart_and_else_the_driver_says_it() {
     let config = Config::small(1);
-    let with_heads = DeviceTraits { gap_blocks: 3, ..DeviceTraits::HDD };
-    let limits = Limits { device: with_heads, ..config.limits };
+    let rotational = DeviceTraits { gap_blocks: 3, ..DeviceTraits::HDD };
+    let limits = Limits { device: rotational, ..config.limits };
     let mut bench = Bench::new(config, 64);
     assert_eq!(bench.device(), (DeviceKind::Auto, DeviceTraits::SSD));
     bench.world.set_limits(limits).unwrap();
-    assert_eq!(bench.device(), (DeviceKind::Auto, with_heads));
+    assert_eq!(bench.device(), (DeviceKind::Auto, rotational));
     bench.set_device(DeviceKind::Ssd);
     assert_eq!(bench.device(), (DeviceKind::Ssd, DeviceTraits::SSD));
     bench.set_device(DeviceKind::Hdd);

@@ -230,7 +230,7 @@ fn the_scenario_empties_containers() {
 /// What is left in open containers is scattered, and was used up first: on a disk with heads that took longer than all that followed.
 #[test]
 fn where_the_disk_has_heads_writes_in_order_get_empty_containers_at_once_and_others_leave_them_some() {
-    let heads = DeviceTraits { row_blocks: 8, ..DeviceTraits::HDD };
+    let heads = DeviceTraits { sequential_blocks: 8, ..DeviceTraits::HDD };
     let (mut bench, mut contents) = aged_with(|limits| limits.device = heads, DefragSetting::Auto, 6, BLOCKS);
     bench.pass(120 * SECOND);
     let after = bench.collect();

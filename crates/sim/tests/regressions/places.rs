@@ -41,7 +41,7 @@ fn observed(device: DeviceTraits) -> Bench {
 }
 
 fn heads() -> DeviceTraits {
-    DeviceTraits { row_blocks: 0, ..DeviceTraits::HDD }
+    DeviceTraits { sequential_blocks: 0, ..DeviceTraits::HDD }
 }
 
 /// Block 0 and block 40 hold the same, with much in between. The first of them is the one that the index names.

@@ -34,8 +34,8 @@ fn a_pass_with_many_ranges_sweeps_and_leaves_each_content_once() {
             bench.start_pass();
             bench.run_pass(SECOND);
             let dedup = bench.dedup();
-            assert!(dedup.shared_blocks > 0 && dedup.workspace_written > 0, "seed {seed}, round {round}: {dedup:?}");
-            assert!(dedup.workspace_read >= dedup.workspace_written / 2 && dedup.workspace_blocks == 0, "{dedup:?}");
+            assert!(dedup.shared_blocks > 0 && dedup.spill_written > 0, "seed {seed}, round {round}: {dedup:?}");
+            assert!(dedup.spill_read >= dedup.spill_written / 2 && dedup.spill_blocks == 0, "{dedup:?}");
             assert_eq!(dedup.scans, scans + 1, "seed {seed}, round {round}: {dedup:?}");
             bench.assert_exact(&contents);
         }
@@ -67,10 +67,10 @@ fn what_finds_no_space_beside_the_ranges_is_shared_in_between() {
         while bench.dedup().state == PassState::Running {
             bench.step_once();
             let dedup = bench.dedup();
-            if dedup.shared_blocks > 0 && dedup.workspace_blocks > 0 {
+            if dedup.shared_blocks > 0 && dedup.spill_blocks > 0 {
                 // Not by another sweep.
-                let (written, scans) = *before.get_or_insert((dedup.workspace_written, dedup.scans));
-                is_in_between |= written < dedup.workspace_written && scans == dedup.scans;
+                let (written, scans) = *before.get_or_insert((dedup.spill_written, dedup.scans));
+                is_in_between |= written < dedup.spill_written && scans == dedup.scans;
             }
         }
         in_between += u32::from(is_in_between);
@@ -110,7 +110,7 @@ fn runs_that_are_shared_as_a_whole_need_no_walk_of_the_maps() {
 
 /// Writes that need the containers into which a pass writes get them, and what the pass has not shared by then it finds without.
 #[test]
-fn a_workspace_goes_to_writes_that_need_it() {
+fn spill_space_goes_to_writes_that_need_it() {
     let mut lost = 0;
     for seed in 0..12 {
         let mut random = Random::new(seed);
@@ -122,13 +122,13 @@ fn a_workspace_goes_to_writes_that_need_it() {
         bench.share_by(Policy::Full);
         bench.settle();
         bench.start_pass();
-        while bench.dedup().workspace_blocks == 0 && bench.dedup().state == PassState::Running {
+        while bench.dedup().spill_blocks == 0 && bench.dedup().state == PassState::Running {
             bench.step_once();
         }
         for _ in 0..random.below(24) {
             bench.step_once();
         }
-        let before = bench.dedup().workspace_blocks;
+        let before = bench.dedup().spill_blocks;
         // As much as there is space for.
         for first in (BLOCKS..3 * BLOCKS).step_by(8) {
             if bench.world.engine.status().data_blocks_used + 24 > 24 * 16 {
@@ -147,9 +147,9 @@ fn a_workspace_goes_to_writes_that_need_it() {
     assert!(lost > 3, "{lost}");
 }
 
-/// A page of the workspace does not come back as it was written: the pass does without, and is as exact.
+/// A page of the spill space does not come back as it was written: the pass does without, and is as exact.
 #[test]
-fn a_workspace_that_is_damaged_is_not_believed() {
+fn spill_space_that_is_damaged_is_not_believed() {
     for seed in 0..12 {
         let mut random = Random::new(seed);
         let mut bench = Bench::new(config_of_many_ranges(&mut random), BLOCKS);
@@ -158,7 +158,7 @@ fn a_workspace_that_is_damaged_is_not_believed() {
         bench.share_by(Policy::Full);
         bench.settle();
         bench.start_pass();
-        while bench.dedup().workspace_read == 0 {
+        while bench.dedup().spill_read == 0 {
             bench.step_once();
         }
         let geometry = bench.geometry();
@@ -183,8 +183,8 @@ fn the_scenario_of_sweeps_sweeps() {
     for operation in operations {
         run.perform(&[operation]).unwrap();
         let dedup = run.world.engine.status().dedup;
-        sweeps += u32::from(dedup.workspace_written > before.workspace_written);
-        lost += u32::from(before.workspace_blocks > 0 && dedup.workspace_blocks == 0 && dedup.passes == before.passes);
+        sweeps += u32::from(dedup.spill_written > before.spill_written);
+        lost += u32::from(before.spill_blocks > 0 && dedup.spill_blocks == 0 && dedup.passes == before.passes);
         before = dedup;
     }
     assert_eq!((sweeps, lost, before.passes), (3, 1, 3), "{before:?}");

@@ -102,9 +102,9 @@ fn offline_writes_do_not_look_and_a_pass_that_begins_by_itself_shares_them_and_c
         assert_eq!(bench.data_blocks(), 32, "nothing is looked for");
         assert_eq!(bench.world.engine.write_counts().index_hits, 0);
         let status = bench.dedup();
-        assert_eq!((status.state, status.is_undone, status.undone_blocks), (PassState::Never, true, 32));
+        assert_eq!((status.state, status.has_backlog, status.backlog_blocks), (PassState::Never, true, 32));
         bench.pass(20 * SECOND);
-        assert_eq!((bench.dedup().state, bench.dedup().is_undone), (PassState::Finished, false), "{text}");
+        assert_eq!((bench.dedup().state, bench.dedup().has_backlog), (PassState::Finished, false), "{text}");
         bench.assert_exact(&contents);
         // Nothing comes, so nothing is done: no timer, no scan, no checkpoint.
         let before = (bench.dedup().scans, bench.world.engine.status().checkpoints);
@@ -150,7 +150,7 @@ fn work_that_is_left_outlives_restarts_and_crashes_and_native_volumes_leave_none
         let (mut bench, _) = bench(seed);
         bench.set(Policy::Native, Timing::Offline);
         bench.write(0, &[1, 2, 1, 2]);
-        assert!(!bench.dedup().is_undone);
+        assert!(!bench.dedup().has_backlog);
         bench.set(Policy::SELECT, Timing::Offline);
         bench.write(8, &[1, 2, 1, 2]);
         let token = bench.begin_flush();
@@ -159,7 +159,7 @@ fn work_that_is_left_outlives_restarts_and_crashes_and_native_volumes_leave_none
             None => bench.reopen(),
             Some(cut) => drop(bench.crash(cut).expect("it opens")),
         }
-        assert!(bench.dedup().is_undone);
+        assert!(bench.dedup().has_backlog);
         bench.pass(30 * SECOND);
         assert_eq!(bench.dedup().state, PassState::Finished);
         assert_eq!(bench.data_blocks(), 2);
@@ -178,7 +178,7 @@ fn what_a_hybrid_volume_left_to_the_pass_outlives_a_crash() {
     bench.load(SECOND, &mut contents);
     bench.crash(Cut::Lost).expect("it opens");
     assert_eq!(bench.timing().mode, Mode::Inline);
-    assert!(bench.dedup().is_undone);
+    assert!(bench.dedup().has_backlog);
     bench.pass(30 * SECOND);
     assert_eq!(bench.dedup().state, PassState::Finished);
     bench.assert_exact(&contents);
@@ -214,20 +214,20 @@ fn what_is_written_while_the_index_fills_is_shared_by_a_pass_that_begins_by_itse
             bench.pass(SECOND / 1000);
         }
         let (filled, dedup) = (bench.world.engine.status().index_filled_ppm, bench.dedup());
-        assert!(dedup.is_undone && filled.is_some_and(|ppm| ppm < 1_000_000), "{filled:?}, {dedup:?}");
+        assert!(dedup.has_backlog && filled.is_some_and(|ppm| ppm < 1_000_000), "{filled:?}, {dedup:?}");
         let token = bench.begin_flush();
         bench.wait(token).expect("it is durable");
         bench.let_all_go();
         if let Some(cut) = cut {
             assert!(bench.crash(cut).expect("it opens").offline_blocks > 0);
-            assert!(bench.dedup().is_undone);
+            assert!(bench.dedup().has_backlog);
         }
         bench.pass(30 * SECOND);
         assert_eq!((bench.dedup().state, bench.world.engine.status().index_filled_ppm), (PassState::Finished, None));
         assert_eq!(bench.data_blocks(), stored);
         // What is written from here on is found at once.
         bench.write(8, &values);
-        assert_eq!((bench.dedup().is_undone, bench.data_blocks()), (false, stored));
+        assert_eq!((bench.dedup().has_backlog, bench.data_blocks()), (false, stored));
     }
 }
 
@@ -245,7 +245,7 @@ fn a_crash_brings_a_pass_only_where_something_was_offline() {
         let was_offline = goal != Goal::None;
         assert_eq!(bench.timing().mode == Mode::Offline, was_offline);
         let recovered = bench.crash(Cut::Lost).expect("it opens");
-        assert_eq!((recovered.offline_blocks > 0, bench.dedup().is_undone), (was_offline, was_offline));
+        assert_eq!((recovered.offline_blocks > 0, bench.dedup().has_backlog), (was_offline, was_offline));
         bench.pass(200 * SECOND);
         assert_eq!(bench.dedup().state == PassState::Finished, was_offline);
         bench.assert_exact(&contents);
@@ -303,10 +303,10 @@ fn a_hybrid_volume_goes_offline_under_stress_and_comes_back_by_itself() {
     let timing = bench.timing();
     assert_eq!((timing.mode, timing.switches), (Mode::Offline, 1), "{timing:?}");
     assert!(timing.miss_ppm > 900_000 && timing.stressed_ppm > 900_000, "{timing:?}");
-    assert!(bench.dedup().is_undone);
+    assert!(bench.dedup().has_backlog);
     bench.pass(200 * SECOND);
     assert_eq!((bench.timing().mode, bench.timing().switches), (Mode::Inline, 2));
-    assert_eq!((bench.dedup().state, bench.dedup().is_undone), (PassState::Finished, false));
+    assert_eq!((bench.dedup().state, bench.dedup().has_backlog), (PassState::Finished, false));
     assert_eq!(bench.world.engine.next_timer(), None, "it rests");
     bench.assert_exact(&contents);
 }

@@ -69,15 +69,15 @@ fn a_question_for_everything_is_answered_in_parts_that_a_turn_has_space_for() {
         let mut bench = dense(is_merged);
         let (mut at, mut questions) = (0, 0);
         while at < BLOCKS {
-            let before = bench.world.engine.turn_steps_taken();
+            let before = bench.world.engine.slice_steps_taken();
             let token = bench.begin_extents(at, BLOCKS - at);
             let answer = bench.wait(token);
             let Ok(Answer::Extents(extents)) = answer else { panic!("{answer:?}") };
             assert!(extents.len() == 1 && !extents[0].hole, "{extents:?}");
             at += extents[0].length / bench.geometry().block();
             questions += 1;
-            let taken = bench.world.engine.turn_steps_taken() - before;
-            assert!(taken <= bench.config.limits.turn_steps() + 64, "{taken}");
+            let taken = bench.world.engine.slice_steps_taken() - before;
+            assert!(taken <= bench.config.limits.slice_steps() + 64, "{taken}");
         }
         assert!(questions > 1, "{questions}");
     }
@@ -121,12 +121,12 @@ fn a_clear_of_everything_over_a_full_delta_lets_others_go_first_between_its_part
     bench.client = 2;
     let read = bench.begin_read(0, 1);
     assert_eq!(answered_before(&mut bench, &trims, read), 0);
-    let begun = bench.world.engine.turn_steps_taken();
+    let begun = bench.world.engine.slice_steps_taken();
     for token in trims {
         assert_eq!(bench.wait(token), Ok(Answer::Done));
     }
-    let taken = bench.world.engine.turn_steps_taken() - begun;
-    assert!(taken > bench.config.limits.turn_steps(), "{taken} steps are one turn");
+    let taken = bench.world.engine.slice_steps_taken() - begun;
+    assert!(taken > bench.config.limits.slice_steps(), "{taken} steps are one turn");
     for block in 1..BLOCKS - 1 {
         bench.assert_holds(block, 0);
     }

@@ -173,11 +173,11 @@ impl Planner<'_, '_> {
             self.survey_map(at, root.pointer, root.height, 0);
             self.touched[at].sort_unstable();
             self.touched[at].dedup_by(|next, last| {
-                let joined = next.0 <= last.1;
-                if joined {
+                let coalesced = next.0 <= last.1;
+                if coalesced {
                     last.1 = last.1.max(next.1);
                 }
-                joined
+                coalesced
             });
         }
         let root = self.engine.pool.roots[TreeId::MapBuffer as usize];

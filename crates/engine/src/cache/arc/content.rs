@@ -26,19 +26,19 @@ struct Content {
     digest: Digest,
     /// The next buffer of its list.
     next: u32,
-    /// The first of the nodes that are joined to it.
-    joined: u32,
+    /// The first of the nodes that are shared to it.
+    shared: u32,
 }
 
-const UNKNOWN: Content = Content { digest: Digest([0; 16]), next: UNLISTED, joined: NONE };
+const UNKNOWN: Content = Content { digest: Digest([0; 16]), next: UNLISTED, shared: NONE };
 
 /// Contents of buffers.
 pub(super) struct Contents {
     /// The first buffer of each list. Without lists nothing is found by content.
     lists: Vec<u32>,
     of: Vec<Content>,
-    /// Nodes that are joined to buffers.
-    joined: usize,
+    /// Nodes that are shared to buffers.
+    shared: usize,
 }
 
 /// Lists for buffers with so many numbers.
@@ -54,14 +54,14 @@ pub(super) fn bytes_for(numbers: u64) -> u64 {
 impl Contents {
     /// Makes tables in which nothing is found by content.
     pub(super) fn none() -> Contents {
-        Contents { lists: Vec::new(), of: Vec::new(), joined: 0 }
+        Contents { lists: Vec::new(), of: Vec::new(), shared: 0 }
     }
 
     /// Makes tables for buffers with `numbers` numbers, without contents; empty ones unless `key` is by content.
     pub(super) fn of(key: CacheKey, numbers: usize) -> Contents {
         match key {
             CacheKey::Content => {
-                Contents { lists: vec![NONE; lists(numbers)], of: Vec::with_capacity(numbers), joined: 0 }
+                Contents { lists: vec![NONE; lists(numbers)], of: Vec::with_capacity(numbers), shared: 0 }
             }
             CacheKey::Sector | CacheKey::Off => Contents::none(),
         }
@@ -82,10 +82,10 @@ impl Contents {
         }
         let list = self.list_of(check_bits(digest));
         let next = core::mem::replace(&mut self.lists[list], buffer.0);
-        self.of[number] = Content { digest, next, joined: NONE };
+        self.of[number] = Content { digest, next, shared: NONE };
     }
 
-    /// Removes a buffer from the tables. Its joined nodes are the caller's to remove.
+    /// Removes a buffer from the tables. Its shared nodes are the caller's to remove.
     pub(super) fn unlist(&mut self, buffer: BufferId) {
         let number = buffer.0 as usize;
         let Some(content) = self.of.get_mut(number).filter(|content| content.next != UNLISTED) else { return };
@@ -105,10 +105,10 @@ impl Contents {
     /// Moves all that is known of a buffer to another one.
     pub(super) fn move_to(&mut self, from: BufferId, into: BufferId) {
         if let Some(digest) = self.digest(from) {
-            let joined = self.of[from.0 as usize].joined;
+            let shared = self.of[from.0 as usize].shared;
             self.unlist(from);
             self.list(into, digest);
-            self.of[into.0 as usize].joined = joined;
+            self.of[into.0 as usize].shared = shared;
         }
     }
 
@@ -137,29 +137,29 @@ impl Contents {
         self.in_list(check_bits(digest)).find(|&(_, of)| of == digest).map(|(buffer, _)| buffer)
     }
 
-    /// Nodes that are joined to buffers.
-    pub(super) fn joined(&self) -> usize {
-        self.joined
+    /// Nodes that are shared to buffers.
+    pub(super) fn shared(&self) -> usize {
+        self.shared
     }
 
-    /// Returns the first of the nodes that are joined to a buffer, or [`NONE`].
-    pub(super) fn first_joined(&self, buffer: BufferId) -> u32 {
-        self.of.get(buffer.0 as usize).map_or(NONE, |content| content.joined)
+    /// Returns the first of the nodes that are shared to a buffer, or [`NONE`].
+    pub(super) fn first_shared(&self, buffer: BufferId) -> u32 {
+        self.of.get(buffer.0 as usize).map_or(NONE, |content| content.shared)
     }
 
-    /// Sets the first of the nodes that are joined to a buffer.
-    pub(super) fn set_first_joined(&mut self, buffer: BufferId, at: u32) {
-        self.of[buffer.0 as usize].joined = at;
+    /// Sets the first of the nodes that are shared to a buffer.
+    pub(super) fn set_first_shared(&mut self, buffer: BufferId, at: u32) {
+        self.of[buffer.0 as usize].shared = at;
     }
 
-    /// Counts one more joined node.
+    /// Counts one more shared node.
     pub(super) fn one_more(&mut self) {
-        self.joined += 1;
+        self.shared += 1;
     }
 
-    /// Counts one joined node less.
+    /// Counts one shared node less.
     pub(super) fn one_less(&mut self) {
-        self.joined -= 1;
+        self.shared -= 1;
     }
 
     /// Returns the bytes of memory of the tables.

@@ -52,7 +52,7 @@ impl Bench {
         if found.is_none() && is_candidate {
             found = self.cache.holding(digest(content));
             if let Some(buffer) = found {
-                self.cache.use_joined(slot, buffer, &mut self.evicted);
+                self.cache.use_shared(slot, buffer, &mut self.evicted);
             }
         }
         assert!(found.is_none_or(|buffer| self.held[&buffer.0] == content), "the wrong bytes");
@@ -92,10 +92,10 @@ fn what_several_slots_hold_has_one_buffer_until_the_last_of_them_is_freed() {
     let mut bench = Bench::new(CacheKey::Content, 8);
     assert!(!bench.access(Slot(1), 7));
     assert!(bench.access(Slot(2), 7) && bench.access(Slot(3), 7) && bench.access(Slot(2), 7));
-    assert_eq!((bench.held.len(), bench.cache.content_counts().joined_blocks), (1, 2));
+    assert_eq!((bench.held.len(), bench.cache.content_counts().shared_blocks), (1, 2));
     for (slot, left) in [(1, 1), (3, 0)] {
         bench.free(Slot(slot));
-        assert_eq!((bench.held.len(), bench.cache.content_counts().joined_blocks), (1, left));
+        assert_eq!((bench.held.len(), bench.cache.content_counts().shared_blocks), (1, left));
         assert_eq!(bench.cache.peek(Slot(slot)), None);
         assert!(bench.cache.peek(Slot(2)).is_some());
     }
@@ -109,16 +109,16 @@ fn contents_of_the_same_check_bits_are_told_apart() {
     assert_eq!(check_bits(digest(1)), check_bits(digest(4)));
     assert!(!bench.access(Slot(1), 1) && !bench.access(Slot(2), 4) && !bench.access(Slot(3), 7));
     assert!(bench.access(Slot(4), 4) && bench.access(Slot(5), 7) && bench.access(Slot(6), 1));
-    assert_eq!((bench.held.len(), bench.cache.content_counts().joined_blocks), (3, 3));
+    assert_eq!((bench.held.len(), bench.cache.content_counts().shared_blocks), (3, 3));
 }
 
 /// Checks that ghosts keep most of their places when many slots of one content are read.
 #[test]
-fn joined_slots_take_a_quarter_of_the_places_at_most_and_all_are_hits() {
+fn shared_slots_take_a_quarter_of_the_places_at_most_and_all_are_hits() {
     let mut bench = Bench::new(CacheKey::Content, 8);
     assert!(!bench.access(Slot(0), 5));
     assert!((1..100).all(|slot| bench.access(Slot(slot), 5)));
-    assert_eq!((bench.held.len(), bench.cache.content_counts().joined_blocks), (1, 4));
+    assert_eq!((bench.held.len(), bench.cache.content_counts().shared_blocks), (1, 4));
     assert!(bench.cache.by_slot.len() == 5);
 }
 
@@ -129,9 +129,9 @@ fn the_key_can_change_at_any_time() {
     bench.cache.set_key(CacheKey::Content, 16);
     // By content is found what comes from here on.
     assert!(bench.access(Slot(1), 1) && !bench.access(Slot(3), 1) && bench.access(Slot(4), 1));
-    assert_eq!((bench.held.len(), bench.cache.content_counts().joined_blocks), (3, 1));
+    assert_eq!((bench.held.len(), bench.cache.content_counts().shared_blocks), (3, 1));
     bench.cache.set_key(CacheKey::Sector, 16);
-    assert_eq!((bench.held.len(), bench.cache.content_counts().joined_blocks), (3, 0));
+    assert_eq!((bench.held.len(), bench.cache.content_counts().shared_blocks), (3, 0));
     assert!(bench.access(Slot(3), 1) && !bench.access(Slot(4), 1));
 }
 
@@ -254,9 +254,9 @@ proptest! {
                 prop_assert_eq!(bench.cache.holding(digest(holds)), held);
             }
             let slots = (0..24).filter(|&slot| bench.cache.peek(Slot(slot)).is_some()).count();
-            prop_assert_eq!(slots - cached.len(), bench.cache.contents.joined());
+            prop_assert_eq!(slots - cached.len(), bench.cache.contents.shared());
             prop_assert!(bench.cache.cached() <= capacity && bench.cache.ahead() <= bench.cache.most_ahead());
-            // One ghost more where joined slots from larger times take all places.
+            // One ghost more where shared slots from larger times take all places.
             prop_assert!(bench.cache.by_slot.len() <= (2 * capacity).max(slots + 1));
         }
     }

@@ -10,21 +10,21 @@
 //!
 //! What sequential readers leave behind is let go of in rows of buffers that lie side by side (`beside.rs`).
 //!
-//! Where the pool wants it, blocks are found by content, too (`content.rs`), and slots that hold the same are joined to the one buffer of
-//! that content (`joined.rs`).
+//! Where the pool wants it, blocks are found by content, too (`content.rs`), and slots that hold the same are shared to the one buffer of
+//! that content (`shared.rs`).
 
 mod beside;
 mod content;
 #[cfg(test)]
 mod content_tests;
-mod joined;
+mod shared;
 #[cfg(test)]
 mod tests;
 
 use alloc::vec::Vec;
 
 use self::content::Contents;
-pub(crate) use self::joined::content_bytes;
+pub(crate) use self::shared::content_bytes;
 use crate::api::BufferId;
 use crate::counters::ContentCounts;
 use crate::format::entry::Slot;
@@ -40,7 +40,7 @@ enum List {
     FrequentGhost = 3,
     Ahead = 4,
     /// In none of the lists: its content is in the buffer of another node, the *first*.
-    Joined = 5,
+    Shared = 5,
 }
 
 /// Part of the capacity that blocks which have been read ahead take at most: one in N.
@@ -48,7 +48,7 @@ const AHEAD_PART: usize = 4;
 
 impl List {
     fn has_buffer(self) -> bool {
-        matches!(self, List::Recent | List::Frequent | List::Ahead | List::Joined)
+        matches!(self, List::Recent | List::Frequent | List::Ahead | List::Shared)
     }
 }
 
@@ -63,7 +63,7 @@ struct Node {
     ghost: Option<List>,
     /// It was read ahead, used once, and not again.
     is_passed: bool,
-    /// Neighbours in the list; of one that is joined, among those of the same buffer.
+    /// Neighbours in the list; of one that is shared, among those of the same buffer.
     newer: u32,
     older: u32,
 }
@@ -114,7 +114,7 @@ impl ReadCache {
     }
 
     /// Resizes the cache to `capacity` blocks, and to at most `most` that are remembered. Keeps the blocks used last, of the buffers that `keep` allows; the
-    /// other buffers go to `evicted`, with those that were read ahead. Joined slots are forgotten. `numbers`: buffers have numbers up to this.
+    /// other buffers go to `evicted`, with those that were read ahead. Shared slots are forgotten. `numbers`: buffers have numbers up to this.
     pub(crate) fn resize(
         &mut self,
         capacity: usize,
@@ -181,7 +181,7 @@ impl ReadCache {
         {
             self.drop_oldest(List::RecentGhost);
         }
-        let most = self.most.min(2 * self.capacity).max(self.len() + self.contents.joined());
+        let most = self.most.min(2 * self.capacity).max(self.len() + self.contents.shared());
         while self.by_slot.len() > most {
             let list = if self.length(List::FrequentGhost) > 0 { List::FrequentGhost } else { List::RecentGhost };
             self.drop_oldest(list);
@@ -218,12 +218,12 @@ impl ReadCache {
         (self.peek(slot) == Some(buffer)).then_some(slot)
     }
 
-    /// Moves a cached block to another buffer, with all slots that are joined to it.
+    /// Moves a cached block to another buffer, with all slots that are shared to it.
     pub(crate) fn set_buffer(&mut self, slot: Slot, buffer: BufferId) {
         let at = self.first_of(self.by_slot[&slot]);
         let before = core::mem::replace(&mut self.nodes[at as usize].buffer, buffer);
         self.note_buffer(buffer, at);
-        self.move_joined(before, buffer);
+        self.move_shared(before, buffer);
     }
 
     fn newest_first(&self, list: List) -> Vec<Node> {
@@ -331,7 +331,7 @@ impl ReadCache {
         let at = *self.by_slot.get(&slot)?;
         let node = self.nodes[at as usize];
         if !matches!(node.list, List::Recent | List::Frequent) {
-            return self.get_joined(node);
+            return self.get_shared(node);
         }
         self.use_again(at);
         Some(node.buffer)
@@ -433,7 +433,7 @@ impl ReadCache {
                     self.target = self.target.saturating_sub((recent / frequent.max(1)).max(1));
                     true
                 }
-                List::Recent | List::Frequent | List::Ahead | List::Joined => {
+                List::Recent | List::Frequent | List::Ahead | List::Shared => {
                     // Two fills of one slot: keep the first.
                     evicted.push(buffer);
                     return false;
@@ -537,7 +537,7 @@ impl ReadCache {
     /// Returns every cached block, once each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, BufferId)> + '_ {
         let nodes = self.by_slot.values().map(|&at| self.nodes[at as usize]);
-        let with_buffer = nodes.filter(|node| node.list.has_buffer() && node.list != List::Joined);
+        let with_buffer = nodes.filter(|node| node.list.has_buffer() && node.list != List::Shared);
         with_buffer.map(|node| (node.slot, node.buffer))
     }
 

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::Lookup::{Known, Nothing, SamePlace};
+use super::Lookup::{Known, Nothing, Unchanged};
 use super::*;
 
 fn threshold(number: u8) -> Threshold {
@@ -123,7 +123,7 @@ fn requests() -> impl Strategy<Value = Vec<Lookup>> {
                     _ => Some(start + i),
                 };
                 let same = places >> i & 3 == 3;
-                lookups.push(slot.map_or(Nothing, |slot| if same { SamePlace(slot) } else { Known(slot) }));
+                lookups.push(slot.map_or(Nothing, |slot| if same { Unchanged(slot) } else { Known(slot) }));
             }
         }
         lookups
@@ -138,7 +138,7 @@ fn slots(lookups: &[Lookup]) -> Vec<Option<u64>> {
 fn kept(policy: Policy, lookups: &[Lookup], mut shares: Vec<bool>) -> Vec<bool> {
     if !matches!(policy, Policy::Native | Policy::Observe) {
         for (share, lookup) in shares.iter_mut().zip(lookups) {
-            *share |= matches!(lookup, SamePlace(_));
+            *share |= matches!(lookup, Unchanged(_));
         }
     }
     shares
@@ -261,7 +261,7 @@ fn a_run_goes_up_in_steps_of_one() {
 /// Guards against lost savings: one block again and again is read from one place, and was written as often as it came: an image of 0xff took all of its size.
 #[test]
 fn a_run_may_stay_at_a_slot_but_not_for_idedup() {
-    for request in [[Known(4), Known(4), Known(4)], [Known(4), Known(4), Known(5)], [SamePlace(4), Known(5), Known(5)]]
+    for request in [[Known(4), Known(4), Known(4)], [Known(4), Known(4), Known(5)], [Unchanged(4), Known(5), Known(5)]]
     {
         assert_eq!(shared(Policy::SELECT, &request), [0, 1, 2]);
         assert_eq!(Policy::SELECT.category(&request), Category::Sequential);
@@ -273,12 +273,12 @@ fn a_run_may_stay_at_a_slot_but_not_for_idedup() {
 
 #[test]
 fn a_block_that_has_its_content_is_not_written_and_counts_in_runs() {
-    let request = [SamePlace(4), Nothing, Known(9)];
+    let request = [Unchanged(4), Nothing, Known(9)];
     assert_eq!(Policy::SELECT.category(&request), Category::Scattered);
     assert_eq!(shared(Policy::SELECT, &request), [0]);
     assert_eq!(shared(Policy::IDEDUP, &request), [0]);
     assert_eq!(shared(Policy::Observe, &request), []);
-    assert_eq!(shared(Policy::SELECT, &[Nothing, Known(3), SamePlace(4), Known(5)]), [1, 2, 3]);
+    assert_eq!(shared(Policy::SELECT, &[Nothing, Known(3), Unchanged(4), Known(5)]), [1, 2, 3]);
 }
 
 #[test]

@@ -110,16 +110,16 @@ pub struct DedupRecord {
     /// Digests below this place are done.
     pub next: u32,
     /// Writes have left work to the next pass.
-    pub is_undone: bool,
+    pub has_backlog: bool,
 }
 
 impl DedupRecord {
     pub(super) fn write(self, b: &mut [u8], at: usize) {
-        (b[at], b[at + 1]) = (self.state as u8, self.is_undone.into());
+        (b[at], b[at + 1]) = (self.state as u8, self.has_backlog.into());
         put_u32(b, at + 2, self.next);
     }
 
     pub(super) fn read(b: &[u8], at: usize) -> DedupRecord {
-        DedupRecord { state: PassState::read(b[at]), next: u32_at(b, at + 2), is_undone: b[at + 1] & 1 != 0 }
+        DedupRecord { state: PassState::read(b[at]), next: u32_at(b, at + 2), has_backlog: b[at + 1] & 1 != 0 }
     }
 }

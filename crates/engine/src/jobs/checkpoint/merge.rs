@@ -170,7 +170,7 @@ impl Pool {
         let (volume, root) = (self.volumes[checkpoint.shared.volume_at].id, self.maps[checkpoint.shared.volume_at]);
         let leaves = checkpoint.leaves[checkpoint.next_leaf..].iter();
         let leaves = leaves.map(|leaf| leaf.first).take_while(|first| first.volume() == volume);
-        let most = self.load_ahead(&checkpoint.facts);
+        let most = self.load_ahead(&checkpoint.load);
         self.load_leaves_ahead(root, leaves.map(|first| first.lba() / per_leaf), most);
     }
 
@@ -190,7 +190,7 @@ impl Pool {
                 if self.mutant(Mutant::ReleasedTwice) && key.0.is_multiple_of(7) {
                     self.release(checkpoint, key, before);
                 }
-                self.note_same_place(checkpoint, before, entry);
+                self.note_unchanged(checkpoint, before, entry);
                 next = self.buffer.first_from(place + 1);
             }
         }
@@ -203,7 +203,7 @@ impl Pool {
             }
             let before = self.put_entry(checkpoint, page, key, entry);
             self.release(checkpoint, key, before);
-            self.note_same_place(checkpoint, before, entry);
+            self.note_unchanged(checkpoint, before, entry);
             self.refer(checkpoint, entry);
             checkpoint.point_at += 1;
         }
@@ -384,7 +384,7 @@ impl Pool {
     fn load_space_ahead(&mut self, checkpoint: &Checkpoint) {
         let per_leaf = self.metadata.geometry.space_leaf_slots();
         let leaves = by_leaf(&checkpoint.shared.changes[checkpoint.shared.change_at..], per_leaf, |&(slot, _)| slot);
-        let most = self.load_ahead(&checkpoint.facts);
+        let most = self.load_ahead(&checkpoint.load);
         self.load_leaves_ahead(self.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
     }
 
@@ -471,7 +471,7 @@ impl Pool {
             // from there must not find it new.
             SlotState::Free => {
                 if self.mutant(Mutant::FreedAtMerge) {
-                    self.space.retire(slot, 0);
+                    self.space.defer_free(slot, 0);
                 }
                 checkpoint.freed.push(slot);
             }
@@ -507,7 +507,7 @@ impl Pool {
                 // With it come the next ones that are needed.
                 let leaves = by_leaf(&checkpoint.fresh[checkpoint.fresh_at..], per_leaf, |&slot| slot);
                 let in_part = leaves.take(LOOKED_AHEAD).filter(|&(_, count)| (count as u64) < per_leaf);
-                let most = self.load_ahead(&checkpoint.facts);
+                let most = self.load_ahead(&checkpoint.load);
                 self.load_leaves_ahead(root, in_part.map(|(leaf, _)| leaf), most);
             }
             page?.expect("created")

@@ -42,7 +42,7 @@ use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
-use crate::jobs::Steps;
+use crate::jobs::Job;
 use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::throttle::ThrottleUser;
 use crate::metadata::io::Purpose;
@@ -53,7 +53,7 @@ use crate::pool::Pool;
 use crate::pool::checkpoint_progress::CheckpointProgress;
 use crate::pool::disk_index::Update;
 use crate::pool::disk_index::behind::DeferredPart;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 use crate::pool::state::Look;
 use crate::pool::state::Phase;
 use crate::sizes::list_bytes;
@@ -67,7 +67,7 @@ const COLLECTED_AT_ONCE: usize = 1 << 14;
 /// Replaced pages that one step gives back.
 const FREED_AT_ONCE: usize = 1 << 10;
 /// Freed slots that one step retires.
-const RETIRED_AT_ONCE: usize = 1 << 14;
+const PENDING_FREE_AT_ONCE: usize = 1 << 14;
 /// Time between two checkpoints under load that are there only for background work, such as discards, in nanoseconds.
 const DISCARD_INTERVAL: Nanos = 1_000_000_000;
 
@@ -107,8 +107,8 @@ pub(crate) struct Checkpoint {
     pub upto: u64,
     /// Part of its state that others see between its steps.
     pub shared: CheckpointProgress,
-    /// Facts about requests, as they are during the step.
-    pub facts: Facts,
+    /// Load of the foreground during the step.
+    pub load: LoadSnapshot,
     upto_checksum: u64,
     position: u32,
     ring_blocks: u32,
@@ -290,10 +290,10 @@ impl Pool {
         if self.metadata.free_replaced(FREED_AT_ONCE) {
             return Progress::Pause;
         }
-        let freed = checkpoint.freed.len().min(checkpoint.released + RETIRED_AT_ONCE);
+        let freed = checkpoint.freed.len().min(checkpoint.released + PENDING_FREE_AT_ONCE);
         if !self.mutant(Mutant::FreedAtMerge) {
             for &slot in &checkpoint.freed[checkpoint.released..freed] {
-                self.space.retire(slot, checkpoint.upto);
+                self.space.defer_free(slot, checkpoint.upto);
             }
         }
         checkpoint.released = freed;
@@ -339,7 +339,7 @@ impl Engine {
         self.jobs.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
     }
 
-    fn checkpoint_is_due(&self, facts: &Facts) -> bool {
+    fn checkpoint_is_due(&self, load: &LoadSnapshot) -> bool {
         let limit = self.pool.limits.delta_entries as usize;
         self.pool.want_checkpoint
             || self.pool.delta.len() >= limit / 2
@@ -348,18 +348,18 @@ impl Engine {
             || self.pool.journal.is_half_full()
             || self.pool.journal.entries >= 2 * limit as u64
             || self.pool.may_run_short()
-            || self.discards_are_due(facts)
-            || self.disk_index_is_due() && self.has_rested(facts)
+            || self.discards_are_due(load)
+            || self.disk_index_is_due() && self.has_rested(load)
     }
 
     /// Returns true if a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
     #[inline]
-    fn discards_are_due(&self, facts: &Facts) -> bool {
+    fn discards_are_due(&self, load: &LoadSnapshot) -> bool {
         let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
         let are_many = || self.pool.discards_to_walk() as u64 >= u64::from(self.pool.limits.discards) / 2;
         any && self.pool.phase == Phase::Serving
             && !self.pool.has_much_pending()
-            && (are_many() || self.has_rested(facts))
+            && (are_many() || self.has_rested(load))
     }
 
     /// Returns true if a checkpoint is due only to go on with the index on disk.
@@ -373,13 +373,13 @@ impl Engine {
     }
 
     /// Returns true if a checkpoint may begin that only goes on with background work.
-    fn has_rested(&self, facts: &Facts) -> bool {
-        self.pool.is_at_full_speed(facts) || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
+    fn has_rested(&self, load: &LoadSnapshot) -> bool {
+        self.pool.is_at_full_speed(load) || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
 
-    pub(crate) fn step_checkpoint(&mut self, facts: &Facts) {
+    pub(crate) fn step_checkpoint(&mut self, load: &LoadSnapshot) {
         if self.jobs.checkpoint.is_none()
-            && self.checkpoint_is_due(facts)
+            && self.checkpoint_is_due(load)
             && !self.jobs.scrub.writes_metadata()
             && self.pool.may_begin()
         {
@@ -387,14 +387,14 @@ impl Engine {
         }
         let Some(mut checkpoint) = self.take_checkpoint() else { return };
         checkpoint.yielded = false;
-        checkpoint.facts = *facts;
+        checkpoint.load = *load;
         let needs_turn = checkpoint.stage < CheckpointStage::Drain && !self.pool.read_only;
-        if needs_turn && !self.jobs.begins_burst(ThrottleUser::Checkpoint, &self.pool, &checkpoint.facts) {
+        if needs_turn && !self.jobs.begins_burst(ThrottleUser::Checkpoint, &self.pool, &checkpoint.load) {
             checkpoint.yielded = true;
             self.lend_checkpoint(checkpoint);
             return;
         }
-        let mut budget = if self.pool.is_at_full_speed(&checkpoint.facts) { BUDGET } else { BUDGET / 4 };
+        let mut budget = if self.pool.is_at_full_speed(&checkpoint.load) { BUDGET } else { BUDGET / 4 };
         loop {
             if self.pool.read_only {
                 return self.pool.abandon_checkpoint(&mut checkpoint);
@@ -469,7 +469,7 @@ impl Engine {
                 taken_before: self.pool.metadata.allocator.taken(),
                 ..CheckpointProgress::default()
             },
-            facts: Facts::default(),
+            load: LoadSnapshot::default(),
             upto_checksum: self.pool.journal.previous,
             position: self.pool.journal.head,
             ring_blocks: self.pool.journal.used,
@@ -706,7 +706,7 @@ impl Engine {
             scrub: self.jobs.scrub.record,
             dedup: self.jobs.dedup().record(),
             disk_index: self.pool.disk_index.record,
-            flash: self.pool.flash_mark(),
+            flash: self.pool.flash_nonce(),
             roots: self.pool.roots,
             ..self.pool.superblock
         };
@@ -754,7 +754,7 @@ impl Engine {
         }
         self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && self.pool.phase == Phase::Serving;
         self.pool.last_checkpoint = self.pool.now;
-        self.mature();
+        self.reclaim();
         if self.pool.has_much_pending() {
             self.pool.publish_pending();
         }

@@ -173,7 +173,7 @@ impl Pool {
             };
             if let Some(before) = self.buffer.get(key) {
                 self.release(checkpoint, key, before);
-                self.note_same_place(checkpoint, before, entry);
+                self.note_unchanged(checkpoint, before, entry);
             }
             self.refer(checkpoint, entry);
             if !self.mutant(Mutant::LostFromBuffer) || !key.0.is_multiple_of(7) {
@@ -196,10 +196,10 @@ impl Pool {
     }
 
     /// Counts a block that was mapped to the slot that it maps to: it had been written with the content that it held.
-    pub(crate) fn note_same_place(&mut self, checkpoint: &Checkpoint, before: Entry, entry: Entry) {
+    pub(crate) fn note_unchanged(&mut self, checkpoint: &Checkpoint, before: Entry, entry: Entry) {
         if before == entry && entry.slot().is_some() {
-            self.volumes[checkpoint.shared.volume_at].writes.same_place_blocks += 1;
-            self.writes.same_place_blocks += 1;
+            self.volumes[checkpoint.shared.volume_at].writes.unchanged_blocks += 1;
+            self.writes.unchanged_blocks += 1;
         }
     }
 

@@ -1,4 +1,4 @@
-//! Backlog of the pass: what writes have left to it, and when it begins unasked. Pure: time and facts go in.
+//! Backlog of the pass: what writes have left to it, and when it begins unasked. Pure: time and load go in.
 //!
 //! The pass begins when nobody has asked for anything for five seconds, or ten minutes after the first of such writes, in the part of the
 //! time that background work has. It never begins sooner than a minute after the last one came to its end (HIODS' example of a sleep).
@@ -9,7 +9,7 @@
 //! A pass for whose changes there is no metadata rests, and goes on by itself when more of it is free ([`Short`]).
 
 use crate::api::Nanos;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 
 /// Time without a request, beyond what counts as idle, after which a pool has time for a pass.
 const QUIET: Nanos = 5_000_000_000;
@@ -48,7 +48,7 @@ impl Short {
 
 /// The work that is left to the next pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Undone {
+pub(super) struct Backlog {
     /// Time at which the first of the work came, or was found; `None` if there is none.
     since: Option<Nanos>,
     /// Blocks of the work, as far as it came in this run, or was in the journal.
@@ -59,7 +59,7 @@ pub(super) struct Undone {
     was_in_vain: bool,
 }
 
-impl Undone {
+impl Backlog {
     /// Notes N more blocks that are left to the next pass.
     pub fn note(&mut self, now: Nanos, blocks: u64) {
         self.since.get_or_insert(now);
@@ -68,7 +68,7 @@ impl Undone {
 
     /// Drops all work: a pass takes all of it, or it is given up.
     pub fn clear(&mut self) {
-        *self = Undone { slept: self.slept, was_in_vain: self.was_in_vain, ..Undone::default() };
+        *self = Backlog { slept: self.slept, was_in_vain: self.was_in_vain, ..Backlog::default() };
     }
 
     /// Notes the end of a pass, which has shared N blocks.
@@ -88,9 +88,9 @@ impl Undone {
     }
 
     /// Returns the time at which a pass begins without a command, as things are; `None` without work.
-    pub fn due(&self, facts: &Facts) -> Option<Nanos> {
+    pub fn due(&self, load: &LoadSnapshot) -> Option<Nanos> {
         let at_last = self.since? + LONGEST;
-        let due = if facts.are_active { at_last } else { at_last.min(facts.idle_from + QUIET) };
+        let due = if load.requests_in_flight { at_last } else { at_last.min(load.idle_from + QUIET) };
         Some(due.max(self.slept.map_or(0, |slept| slept + SLEEP)))
     }
 }
@@ -101,8 +101,8 @@ mod tests {
 
     const SECOND: Nanos = 1_000_000_000;
 
-    fn facts(are_active: bool, idle_from: Nanos) -> Facts {
-        Facts { are_active, idle_from, ..Facts::default() }
+    fn load(requests_in_flight: bool, idle_from: Nanos) -> LoadSnapshot {
+        LoadSnapshot { requests_in_flight, idle_from, ..LoadSnapshot::default() }
     }
 
     #[test]
@@ -115,35 +115,35 @@ mod tests {
 
     #[test]
     fn a_pass_begins_when_it_is_quiet_or_at_last_and_not_at_once_after_another() {
-        let mut undone = Undone::default();
-        assert_eq!(undone.due(&facts(false, SECOND)), None);
-        undone.note(10 * SECOND, 3);
-        undone.note(50 * SECOND, 4);
-        assert_eq!((undone.blocks, undone.is_some()), (7, true));
-        assert_eq!(undone.due(&facts(false, 50 * SECOND)), Some(55 * SECOND));
-        assert_eq!(undone.due(&facts(true, 50 * SECOND)), Some(610 * SECOND));
-        assert_eq!(undone.due(&facts(false, 900 * SECOND)), Some(610 * SECOND));
-        undone.clear();
-        assert_eq!((undone.due(&facts(false, 0)), undone.blocks), (None, 0));
-        undone.sleep(100 * SECOND, 1);
-        undone.note(101 * SECOND, 1);
-        assert_eq!(undone.due(&facts(false, 101 * SECOND)), Some(160 * SECOND));
-        assert_eq!(undone.due(&facts(false, 200 * SECOND)), Some(205 * SECOND));
+        let mut backlog = Backlog::default();
+        assert_eq!(backlog.due(&load(false, SECOND)), None);
+        backlog.note(10 * SECOND, 3);
+        backlog.note(50 * SECOND, 4);
+        assert_eq!((backlog.blocks, backlog.is_some()), (7, true));
+        assert_eq!(backlog.due(&load(false, 50 * SECOND)), Some(55 * SECOND));
+        assert_eq!(backlog.due(&load(true, 50 * SECOND)), Some(610 * SECOND));
+        assert_eq!(backlog.due(&load(false, 900 * SECOND)), Some(610 * SECOND));
+        backlog.clear();
+        assert_eq!((backlog.due(&load(false, 0)), backlog.blocks), (None, 0));
+        backlog.sleep(100 * SECOND, 1);
+        backlog.note(101 * SECOND, 1);
+        assert_eq!(backlog.due(&load(false, 101 * SECOND)), Some(160 * SECOND));
+        assert_eq!(backlog.due(&load(false, 200 * SECOND)), Some(205 * SECOND));
     }
 
     #[test]
     fn who_finds_no_slot_waits_for_a_pass_but_not_soon_after_one_that_shared_nothing() {
-        let mut undone = Undone::default();
-        assert!(!undone.may_free_slots(0));
-        undone.note(SECOND, 1);
-        assert!(undone.may_free_slots(SECOND));
-        undone.clear();
-        undone.sleep(2 * SECOND, 5);
-        undone.note(3 * SECOND, 1);
-        assert!(undone.may_free_slots(3 * SECOND));
-        undone.clear();
-        undone.sleep(4 * SECOND, 0);
-        undone.note(5 * SECOND, 1);
-        assert!(!undone.may_free_slots(5 * SECOND) && undone.may_free_slots(64 * SECOND));
+        let mut backlog = Backlog::default();
+        assert!(!backlog.may_free_slots(0));
+        backlog.note(SECOND, 1);
+        assert!(backlog.may_free_slots(SECOND));
+        backlog.clear();
+        backlog.sleep(2 * SECOND, 5);
+        backlog.note(3 * SECOND, 1);
+        assert!(backlog.may_free_slots(3 * SECOND));
+        backlog.clear();
+        backlog.sleep(4 * SECOND, 0);
+        backlog.note(5 * SECOND, 1);
+        assert!(!backlog.may_free_slots(5 * SECOND) && backlog.may_free_slots(64 * SECOND));
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! Begin   a checkpoint: all that was written before is in the summaries, and the map buffer in its leaves
 //! Scan    all summaries, for one range of digests (range.rs): of each content one slot stays, the others are spare. Where there are many
-//!         ranges, from a workspace (sweep.rs)
+//!         ranges, from spill space (external_sort.rs)
 //! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one. In a sweep:
 //!         after its ranges, in the order of blocks
 //! Maps    spare slots with other blocks: one walk of all maps for all of them (jobs/map_walk.rs); before the next range, if there are many
@@ -27,37 +27,37 @@
 //! have left work to it (backlog.rs).
 
 mod backlog;
+mod external_sort;
 mod index;
 mod partitions;
 mod range;
 mod runs;
 mod share;
 mod spill;
-mod sweep;
 mod verify;
 
 use alloc::vec::Vec;
 
 use super::changes::{Changes, ChangesStop};
 use super::map_walk::{LEAVES, Maps};
-use super::{Steps, Work};
+use super::{Job, JobContext};
 use crate::api::{ControlError, DedupCommand, Digest, IoError, Nanos, Outcome, Segment};
 use crate::format::entry::Slot;
 use crate::format::superblock::{DedupRecord, PassState};
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::PageKey;
 use crate::pool::Pool;
-use crate::pool::state::{Facts, Phase};
+use crate::pool::state::{LoadSnapshot, Phase};
 use crate::repair::Repairs;
 use crate::sizes::table_bytes;
-use backlog::{Short, Undone};
+use backlog::{Backlog, Short};
+use external_sort::{ExternalSorts, Source};
 use index::{CatchUp, Handed, next_range};
 use partitions::Record;
-use range::{PLACES, Range, Spare};
+use range::{DuplicateSlot, PLACES, Range};
 use runs::Refused;
-use share::{LedAway, SeenGenerations, ShareResult, last_of};
-use spill::{PARTS, Workspace};
-use sweep::{Source, Sweeps};
+use share::{RemappedSlots, SeenGenerations, ShareResult, last_of};
+use spill::{PARTS, SpillSpace};
 use verify::{Proven, Verify};
 
 /// Spare slots that are collected before their blocks are remapped, in the order of blocks, so that few leaves change.
@@ -89,17 +89,17 @@ pub struct DedupStatus {
     /// Walks of all maps since the pool was opened.
     pub map_walks: u64,
     /// Blocks of empty containers that the pass has taken for what it has found.
-    pub workspace_blocks: u64,
-    /// Blocks that it wrote to the workspace since the pool was opened.
-    pub workspace_written: u64,
-    /// Blocks that it read back from the workspace since the pool was opened.
-    pub workspace_read: u64,
+    pub spill_blocks: u64,
+    /// Blocks that it wrote to the spill space since the pool was opened.
+    pub spill_written: u64,
+    /// Blocks that it read back from the spill space since the pool was opened.
+    pub spill_read: u64,
     /// True while the pass rests because metadata is short.
     pub is_short_of_space: bool,
     /// True if writes have left work to the next pass.
-    pub is_undone: bool,
+    pub has_backlog: bool,
     /// Blocks left to the next pass that were written since the pool was opened, or were in the journal then.
-    pub undone_blocks: u64,
+    pub backlog_blocks: u64,
     /// Blocks that were written since the pool was opened although their content was known, and that no pass has looked at since: it could
     /// let them share, as far as they are still mapped.
     pub missed_blocks: u64,
@@ -115,7 +115,7 @@ enum PassStage {
     Scan(u64),
     /// The next leaf of summaries to be scanned for a sweep.
     Gather(u64),
-    /// A range is being read from the workspace.
+    /// A range is being read from the spill space.
     Load,
     /// Pages with noted spare slots are being written; after these slots are shared, the pass goes on from this place.
     Finish(u64),
@@ -142,14 +142,14 @@ pub(crate) struct Dedup {
     record: DedupRecord,
     at: PassStage,
     range: Range,
-    spares: Vec<Spare>,
+    duplicates: Vec<DuplicateSlot>,
     /// Number of `spares` that are in the order of blocks, the last one first.
     in_order: usize,
     /// Spare slots that other blocks than their first lead to: the slot, the one that stays, the content.
     unresolved: Vec<(Slot, Slot, Digest)>,
     /// Slots that were to stay and were given up meanwhile, and those that stay in their place.
     replaced: NearMap<Slot, Slot>,
-    led_away: LedAway,
+    remapped: RemappedSlots,
     changes: Changes,
     /// Page that the pass waits for.
     waiting: Option<PageKey>,
@@ -187,10 +187,10 @@ pub(crate) struct Dedup {
     map_walks: u64,
     /// Set while the pass rests until there is metadata.
     short: Option<Short>,
-    undone: Undone,
+    backlog: Backlog,
     catch_up: CatchUp,
-    workspace: Workspace,
-    sweeps: Sweeps,
+    spill: SpillSpace,
+    sorts: ExternalSorts,
     /// Number of times that generations had come round when the spare slots were found.
     wraps: u64,
 }
@@ -201,11 +201,11 @@ impl Dedup {
             record: DedupRecord::default(),
             at: PassStage::Begin,
             range: Range::new(0, 0, 0),
-            spares: Vec::new(),
+            duplicates: Vec::new(),
             in_order: 0,
             unresolved: Vec::new(),
             replaced: NearMap::default(),
-            led_away: LedAway::default(),
+            remapped: RemappedSlots::default(),
             changes: Changes::default(),
             waiting: None,
             saved: now,
@@ -229,24 +229,24 @@ impl Dedup {
             scans: 0,
             map_walks: 0,
             short: None,
-            undone: Undone::default(),
+            backlog: Backlog::default(),
             catch_up: CatchUp::default(),
-            workspace: Workspace::default(),
-            sweeps: Sweeps::default(),
+            spill: SpillSpace::default(),
+            sorts: ExternalSorts::default(),
             wraps: 0,
         }
     }
 
     /// Returns the place of the pass, as the superblock keeps it.
     pub(crate) fn record(&self) -> DedupRecord {
-        DedupRecord { is_undone: self.undone.is_some(), ..self.record }
+        DedupRecord { has_backlog: self.backlog.is_some(), ..self.record }
     }
 
     /// Takes the place from the superblock, from which the pass goes on.
     pub(crate) fn found(&mut self, record: DedupRecord, now: Nanos) {
         self.record = record;
-        if record.is_undone {
-            self.undone.note(now, 0);
+        if record.has_backlog {
+            self.backlog.note(now, 0);
         }
     }
 
@@ -255,7 +255,7 @@ impl Dedup {
         matches!(self.record.state, PassState::Running | PassState::Paused)
     }
 
-    /// Returns the number of blocks looked at since the pool was opened: in the summaries, in its workspace, in maps, and to share them. A step counts as one,
+    /// Returns the number of blocks looked at since the pool was opened: in the summaries, in its spill space, in maps, and to share them. A step counts as one,
     /// too: there may be nothing in what it looks at.
     pub(crate) fn looked_at(&self) -> u64 {
         self.looked_at
@@ -263,7 +263,7 @@ impl Dedup {
 
     /// Notes N blocks that were stored without a look for duplicates for the next pass; with N = 0, that there may be some.
     pub(crate) fn leave(&mut self, now: Nanos, blocks: u64) {
-        self.undone.note(now, blocks);
+        self.backlog.note(now, blocks);
     }
 
     /// Returns the state and counts of the pass in progress, or of the last one.
@@ -285,12 +285,12 @@ impl Dedup {
             passes: self.passes,
             scans: self.scans,
             map_walks: self.map_walks,
-            workspace_blocks: self.workspace.blocks(pool),
-            workspace_written: self.workspace.written,
-            workspace_read: self.workspace.read,
+            spill_blocks: self.spill.blocks(pool),
+            spill_written: self.spill.written,
+            spill_read: self.spill.read,
             is_short_of_space: self.short.is_some(),
-            is_undone: self.undone.is_some(),
-            undone_blocks: self.undone.blocks,
+            has_backlog: self.backlog.is_some(),
+            backlog_blocks: self.backlog.blocks,
             missed_blocks: pool.writes.missed().saturating_sub(self.missed_seen),
         }
     }
@@ -303,18 +303,18 @@ impl Dedup {
             (_, PassState::Never) => return 0,
             (PassStage::Begin, _) => return self.record.next.into(),
             (PassStage::End, _) => return PLACES,
-            (PassStage::Gather(leaf), _) => return self.sweeps.gathered(*leaf, leaves),
-            (PassStage::Next(place), _) if self.workspace.is_on() => return self.sweeps.loaded(*place),
+            (PassStage::Gather(leaf), _) => return self.sorts.gathered(*leaf, leaves),
+            (PassStage::Next(place), _) if self.spill.is_on() => return self.sorts.loaded(*place),
             (PassStage::Next(place), _) => return *place,
             (PassStage::Scan(leaf) | PassStage::Maps(_, Back::Scan(leaf)), _) => *leaf,
-            (PassStage::Load, _) => return self.sweeps.loaded(self.range.first),
-            (PassStage::Finish(next), _) => return self.sweeps.loaded(*next),
+            (PassStage::Load, _) => return self.sorts.loaded(self.range.first),
+            (PassStage::Finish(next), _) => return self.sorts.loaded(*next),
             (PassStage::Share(at, next) | PassStage::Maps(_, Back::Share(at, next)), _) => {
-                let read = self.workspace.spares_read(at.unwrap_or(usize::MAX));
-                return self.sweeps.sharing(*next, read);
+                let read = self.spill.spares_read(at.unwrap_or(usize::MAX));
+                return self.sorts.sharing(*next, read);
             }
             (PassStage::Maps(_, Back::Next(next)), _) => return *next,
-            (PassStage::Index, _) if self.workspace.is_on() => return self.sweeps.loaded(self.range.end),
+            (PassStage::Index, _) if self.spill.is_on() => return self.sorts.loaded(self.range.end),
             (PassStage::Index, _) => u64::MAX,
         };
         let part = u128::from(self.range.end - self.range.first) * u128::from(leaf.min(leaves)) / u128::from(leaves);
@@ -328,10 +328,10 @@ impl Dedup {
             + self.verify.memory()
             + self.proven.memory()
             + table_bytes(&self.repaired)
-            + self.workspace.memory()
+            + self.spill.memory()
             + table_bytes(&self.replaced)
-            + self.led_away.memory()
-            + (self.spares.capacity() * size_of::<Spare>()) as u64
+            + self.remapped.memory()
+            + (self.duplicates.capacity() * size_of::<DuplicateSlot>()) as u64
             + (self.unresolved.capacity() * size_of::<(Slot, Slot, Digest)>()) as u64
     }
 
@@ -348,7 +348,7 @@ impl Dedup {
             // By itself the next one begins for what is written from here on.
             (DedupCommand::Stop, PassState::Running | PassState::Paused) => {
                 self.record.state = PassState::Stopped;
-                self.undone.clear();
+                self.backlog.clear();
             }
             (DedupCommand::Pause | DedupCommand::Stop, _) => return Err(ControlError::NoDedup),
         }
@@ -361,14 +361,14 @@ impl Dedup {
     /// Starts a new pass: it finds all that has been left to it so far.
     fn start(&mut self, pool: &Pool) {
         self.record = DedupRecord { state: PassState::Running, ..DedupRecord::default() };
-        self.undone.clear();
+        self.backlog.clear();
         self.shared_before = self.shared;
         self.missed_before = pool.writes.missed();
     }
 
     /// Lets a pass go on, or begin, for writes that find no free slot. Returns whether it may find some for them.
     pub(crate) fn await_slots(&mut self, now: Nanos) -> bool {
-        let may_begin = self.record.state != PassState::Paused && self.undone.may_free_slots(now);
+        let may_begin = self.record.state != PassState::Paused && self.backlog.may_free_slots(now);
         self.is_awaited = self.is_in_progress() || self.short.is_none() && may_begin;
         self.is_awaited
     }
@@ -379,9 +379,9 @@ impl Dedup {
     }
 
     /// Returns the time at which a pass begins without a command, if none is running or paused.
-    fn due(&self, facts: &Facts) -> Option<Nanos> {
+    fn due(&self, load: &LoadSnapshot) -> Option<Nanos> {
         let may_begin = !matches!(self.record.state, PassState::Running | PassState::Paused);
-        let due = if self.is_awaited { Some(0) } else { self.undone.due(facts) };
+        let due = if self.is_awaited { Some(0) } else { self.backlog.due(load) };
         due.filter(|_| may_begin)
     }
 
@@ -397,11 +397,11 @@ impl Dedup {
         pool.watch_disk_index(false);
         (self.at, self.waiting, self.pace, self.is_awaited) = (PassStage::Begin, None, None, false);
         self.range = Range::new(0, 0, 0);
-        (self.spares, self.unresolved, self.in_order) = (Vec::new(), Vec::new(), 0);
-        (self.replaced, self.led_away) = (NearMap::default(), LedAway::default());
+        (self.duplicates, self.unresolved, self.in_order) = (Vec::new(), Vec::new(), 0);
+        (self.replaced, self.remapped) = (NearMap::default(), RemappedSlots::default());
         (self.proven, self.damaged, self.repaired) = (Proven::default(), Vec::new(), NearMap::default());
-        self.workspace.give_up(pool);
-        self.sweeps = Sweeps::default();
+        self.spill.give_up(pool);
+        self.sorts = ExternalSorts::default();
         self.changes.give_up_waiting();
         self.verify.clear();
     }
@@ -418,20 +418,20 @@ impl Dedup {
 
     // ---- steps ----
 
-    fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), ChangesStop> {
-        let Work { pool, repairs, facts } = work;
+    fn go_on(&mut self, work: &mut JobContext<'_>) -> Result<(), ChangesStop> {
+        let JobContext { pool, repairs, load } = work;
         match &mut self.at {
             PassStage::Begin => self.begin(pool),
             PassStage::Next(first) => {
                 let first = *first;
                 self.begin_range(pool, first);
             }
-            PassStage::Gather(_) => self.gather(pool, repairs, facts)?,
-            PassStage::Load => self.load(pool, repairs, facts)?,
+            PassStage::Gather(_) => self.gather(pool, repairs, load)?,
+            PassStage::Load => self.load(pool, repairs, load)?,
             PassStage::Finish(_) => self.finish_spares(pool)?,
-            PassStage::Share(..) => self.share_noted(pool, repairs, facts)?,
-            PassStage::Scan(_) => self.scan(pool, repairs, facts)?,
-            PassStage::Maps(..) => self.walk_maps(pool, repairs, facts)?,
+            PassStage::Share(..) => self.share_noted(pool, repairs, load)?,
+            PassStage::Scan(_) => self.scan(pool, repairs, load)?,
+            PassStage::Maps(..) => self.walk_maps(pool, repairs, load)?,
             PassStage::Index => self.hand_over(pool),
             PassStage::End => self.end(pool),
         }
@@ -445,14 +445,14 @@ impl Dedup {
         self.at = PassStage::Next(first);
     }
 
-    /// Begins the range from this place on: from the workspace, or from the summaries.
+    /// Begins the range from this place on: from the spill space, or from the summaries.
     fn begin_range(&mut self, pool: &mut Pool, first: u64) {
         // Slots may hold something else by the next range.
         self.forget_replaced();
         match self.source(pool, first) {
             Source::Later => self.look_again_at = pool.now + LOOK_AGAIN,
-            Source::Workspace if self.is_to_share_before(pool, first) => self.begin_sharing(first),
-            Source::Workspace => self.load_from(pool, first),
+            Source::SpillSpace if self.is_to_share_before(pool, first) => self.begin_sharing(first),
+            Source::SpillSpace => self.load_from(pool, first),
             source => {
                 self.catch_up.begin_range(pool, first);
                 self.wraps = pool.space.wraps();
@@ -465,23 +465,23 @@ impl Dedup {
     /// Remaps spare slots that wait for a walk of all maps to the slots that stay by now, and forgets the replaced ones.
     fn forget_replaced(&mut self) {
         let replaced = core::mem::take(&mut self.replaced);
-        for (_, stays, _) in &mut self.unresolved {
-            *stays = last_of(&replaced, *stays);
+        for (_, canonical, _) in &mut self.unresolved {
+            *canonical = last_of(&replaced, *canonical);
         }
     }
 
     /// Looks at some leaves of summaries, and shares what has been found so far.
-    fn scan(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
+    fn scan(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) -> Result<(), ChangesStop> {
         let PassStage::Scan(mut leaf) = self.at else { return Ok(()) };
         let leaves = pool.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
-        let budget = if pool.is_at_full_speed(facts) { LEAVES } else { 1 };
+        let budget = if pool.is_at_full_speed(load) { LEAVES } else { 1 };
         for _ in 0..budget {
             if self.unresolved.len() >= Self::batch(pool) {
                 self.begin_maps(Back::Scan(leaf));
                 return Ok(());
             }
-            if (self.spares.len() >= SPARES || leaf >= leaves) && !self.share_spares(pool, repairs, facts)? {
+            if (self.duplicates.len() >= SPARES || leaf >= leaves) && !self.share_spares(pool, repairs, load)? {
                 return Ok(());
             }
             if leaf >= leaves {
@@ -511,9 +511,9 @@ impl Dedup {
             self.range.note(found.digest, found.slot);
             return false;
         }
-        let spare = self.range.offer(found);
-        let is_first = spare.is_none();
-        self.spares.extend(spare);
+        let duplicate = self.range.offer(found);
+        let is_first = duplicate.is_none();
+        self.duplicates.extend(duplicate);
         is_first
     }
 
@@ -524,8 +524,8 @@ impl Dedup {
             Handed::Part => self.changes.wait_for_checkpoint(pool),
             Handed::All => {
                 let next = next_range(&self.range, pool.buckets_behind());
-                let is_last_of_sweep = next == PLACES || self.workspace.end_from(next).is_none();
-                if is_last_of_sweep && self.workspace.spares() > 0 {
+                let is_last_of_sort = next == PLACES || self.spill.end_from(next).is_none();
+                if is_last_of_sort && self.spill.duplicates() > 0 {
                     self.begin_sharing(next);
                 } else {
                     self.go_on_from(pool, next);
@@ -536,9 +536,9 @@ impl Dedup {
 
     /// Ends a range and goes on from this place; with no range left, ends the pass after a last walk of the maps if one is needed.
     fn go_on_from(&mut self, pool: &mut Pool, next: u64) {
-        let is_shared = self.workspace.spares() == 0;
+        let is_shared = self.spill.duplicates() == 0;
         if is_shared {
-            (self.sweeps.shared, self.sweeps.since) = (next, pool.now);
+            (self.sorts.shared, self.sorts.since) = (next, pool.now);
         }
         if next == PLACES {
             if self.unresolved.is_empty() {
@@ -569,23 +569,23 @@ impl Dedup {
     }
 
     /// Looks at some leaves of maps.
-    fn walk_maps(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
+    fn walk_maps(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) -> Result<(), ChangesStop> {
         let PassStage::Maps(mut maps, back) = self.at else { return Ok(()) };
-        for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
+        for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
             let walked = maps.step(pool, Pool::may_share, |pool, key, slot| {
                 self.looked_at += 1;
-                let Ok(found) = self.unresolved.binary_search_by_key(&slot, |&(spare, ..)| spare) else {
+                let Ok(found) = self.unresolved.binary_search_by_key(&slot, |&(duplicate, ..)| duplicate) else {
                     return Ok(false);
                 };
-                let (_, stays, digest) = self.unresolved[found];
-                let stays = self.stays(stays);
-                if stays == slot {
+                let (_, canonical, digest) = self.unresolved[found];
+                let canonical = self.canonical(canonical);
+                if canonical == slot {
                     return Ok(false);
                 }
                 let shared =
-                    self.share(pool, repairs, facts, key, (slot, stays, digest), SeenGenerations::default())?;
+                    self.share(pool, repairs, load, key, (slot, canonical, digest), SeenGenerations::default())?;
                 if shared == ShareResult::Gone {
-                    self.replace(pool, stays, slot, digest)?;
+                    self.replace(pool, canonical, slot, digest)?;
                 }
                 self.kept += u64::from(shared == ShareResult::Kept);
                 Ok::<_, ChangesStop>(true)
@@ -613,7 +613,7 @@ impl Dedup {
         }
         self.catch_up.end(pool);
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
-        self.undone.sleep(pool.now, self.shared - self.shared_before);
+        self.backlog.sleep(pool.now, self.shared - self.shared_before);
         self.passes += 1;
         self.missed_seen = self.missed_before;
         self.rest(pool);
@@ -624,54 +624,54 @@ impl Dedup {
     }
 }
 
-impl Steps for Dedup {
+impl Job for Dedup {
     fn is_in_progress(&self) -> bool {
         self.record.state == PassState::Running && self.short.is_none()
     }
 
     #[inline]
-    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
-        (self.is_in_progress() || self.has_space_again(pool) || self.due(facts).is_some_and(|due| due <= pool.now))
+    fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
+        (self.is_in_progress() || self.has_space_again(pool) || self.due(load).is_some_and(|due| due <= pool.now))
             && pool.phase == Phase::Serving
             && pool.takes_changes()
-            && (!facts.writes_wait || self.is_awaited)
+            && (!load.writes_blocked || self.is_awaited)
             && pool.now >= self.look_again_at
             && self.changes.may_go_on(pool)
             && !self.verify.is_in_progress()
-            && !self.workspace.waits()
+            && !self.spill.waits()
             && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
     }
 
     fn can_advance(&self) -> bool {
-        self.verify.holds_any() || self.workspace.is_on()
+        self.verify.holds_any() || self.spill.is_on()
     }
 
-    /// Gives up the workspace if it is reclaimed, and slots held for comparison if writes wait for space: the pass rests until then.
-    fn advance(&mut self, work: &mut Work<'_>) {
-        if work.pool.space.is_workspace_called() && self.workspace.is_on() {
-            self.lose_workspace(work.pool);
+    /// Gives up the spill space if it is reclaimed, and slots held for comparison if writes wait for space: the pass rests until then.
+    fn advance(&mut self, work: &mut JobContext<'_>) {
+        if work.pool.space.is_spill_reclaimed() && self.spill.is_on() {
+            self.lose_spill(work.pool);
         }
-        if work.facts.writes_wait && !self.is_awaited && self.verify.holds_any() {
+        if work.load.writes_blocked && !self.is_awaited && self.verify.holds_any() {
             self.verify.clear();
             work.pool.needs_pump |= !self.verify.holds_any();
         }
     }
 
     #[inline]
-    fn begins_at(&self, _: &Pool, facts: &Facts) -> Option<Nanos> {
+    fn begins_at(&self, _: &Pool, load: &LoadSnapshot) -> Option<Nanos> {
         let look_again = self.is_in_progress().then_some(self.look_again_at);
-        self.short.map(|short| short.due()).or(look_again).or_else(|| self.due(facts))
+        self.short.map(|short| short.due()).or(look_again).or_else(|| self.due(load))
     }
 
-    fn step(&mut self, work: &mut Work<'_>) {
+    fn step(&mut self, work: &mut JobContext<'_>) {
         (self.waiting, self.refused, self.beside) = (None, None, 0);
         if self.short.take().is_none() && !self.is_in_progress() {
             self.start(work.pool);
         }
         // What was moved behind its back it has not seen.
-        let moved = self.sweeps.take_moved(work.pool);
+        let moved = self.sorts.take_moved(work.pool);
         if moved > 0 {
-            self.undone.note(work.pool.now, moved);
+            self.backlog.note(work.pool.now, moved);
         }
         let went = self.go_on(work);
         self.repair(work);
@@ -699,18 +699,24 @@ impl Steps for Dedup {
     }
 
     fn is_stuck(&self, _: &Pool) -> bool {
-        self.workspace.is_stuck()
+        self.spill.is_stuck()
     }
 
-    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+    fn done(
+        &mut self,
+        work: &mut JobContext<'_>,
+        part: u32,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
         match part {
-            PARTS.. => self.workspace.done(work.pool, part, segments, result),
+            PARTS.. => self.spill.done(work.pool, part, segments, result),
             _ => self.verify.done(work.pool, part as usize, segments.len(), result),
         }
     }
 
     fn in_flight(&self) -> usize {
-        self.verify.in_flight() + self.workspace.in_flight()
+        self.verify.in_flight() + self.spill.in_flight()
     }
 
     fn holds(&self, slot: Slot) -> bool {
@@ -720,7 +726,7 @@ impl Steps for Dedup {
 
 impl Dedup {
     /// Lets the slots be repaired that were to be kept and do not hold what they must.
-    fn repair(&mut self, work: &mut Work<'_>) {
+    fn repair(&mut self, work: &mut JobContext<'_>) {
         while let Some((slot, other)) = self.damaged.pop() {
             let Some(buffer) = work.pool.any_buffer() else {
                 return self.damaged.push((slot, other));
@@ -733,9 +739,9 @@ impl Dedup {
     fn skip(&mut self) {
         match &mut self.at {
             PassStage::Maps(maps, _) => maps.skip(),
-            PassStage::Scan(_) | PassStage::Share(..) if !self.spares.is_empty() => {
-                self.spares.pop();
-                self.in_order = self.spares.len();
+            PassStage::Scan(_) | PassStage::Share(..) if !self.duplicates.is_empty() => {
+                self.duplicates.pop();
+                self.in_order = self.duplicates.len();
             }
             PassStage::Scan(leaf) | PassStage::Gather(leaf) => *leaf += 1,
             PassStage::Begin

@@ -9,7 +9,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::range::{FoundSlot, PLACES, Spare};
+use super::range::{DuplicateSlot, FoundSlot, PLACES};
 use crate::api::Digest;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::entry::{Key, Slot};
@@ -83,26 +83,26 @@ impl Stored for Record {
 
 /// Bytes of a spare slot in a page: those of its record (digest, block, slot with flags, generation), then the slot that stays and the generation of its
 /// container.
-impl Stored for Spare {
+impl Stored for DuplicateSlot {
     const BYTES: usize = Record::BYTES + SLOT_BYTES + 2;
 
     fn write(&self, out: &mut Vec<u8>) {
         Record { found: self.found, takes_no_part: false }.write(out);
-        write_slot(self.stays, 0, out);
-        out.extend_from_slice(&self.stays_generation.to_le_bytes());
+        write_slot(self.canonical, 0, out);
+        out.extend_from_slice(&self.canonical_generation.to_le_bytes());
     }
 
-    fn read(bytes: &[u8]) -> Spare {
+    fn read(bytes: &[u8]) -> DuplicateSlot {
         let (of_found, rest) = bytes.split_at(Record::BYTES);
-        let stays_generation = u16_at(rest, SLOT_BYTES);
-        Spare { found: Record::read(of_found).found, stays: read_slot(rest).0, stays_generation }
+        let canonical_generation = u16_at(rest, SLOT_BYTES);
+        DuplicateSlot { found: Record::read(of_found).found, canonical: read_slot(rest).0, canonical_generation }
     }
 }
 
 /// Identity of a page: its sweep, its partition, and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Name {
-    pub sweep: u64,
+    pub sort: u64,
     pub partition: u32,
     pub number: u32,
 }
@@ -125,8 +125,8 @@ impl Page {
     }
 
     /// Encodes the page as it is on disk, as page `number` of its partition.
-    pub fn write(&self, seed: u64, (sweep, number): (u64, u32), page: &mut [u8]) {
-        put_u64(page, 8, sweep);
+    pub fn write(&self, seed: u64, (sort, number): (u64, u32), page: &mut [u8]) {
+        put_u64(page, 8, sort);
         put_u32(page, 16, self.partition);
         put_u32(page, 20, number);
         put_u16(page, 24, self.records.len() as u16);
@@ -138,7 +138,7 @@ impl Page {
 
 /// Returns the records in a page, if its checksum is right and it is the one with this name.
 pub(super) fn read_page(seed: u64, name: Name, page: &[u8]) -> Option<&[u8]> {
-    let found = Name { sweep: u64_at(page, 8), partition: u32_at(page, 16), number: u32_at(page, 20) };
+    let found = Name { sort: u64_at(page, 8), partition: u32_at(page, 16), number: u32_at(page, 20) };
     let is_right = checksum(seed, &page[8..]) == u64_at(page, 0) && found == name;
     page[HEAD_BYTES..].get(..usize::from(u16_at(page, 24))).filter(|_| is_right)
 }
@@ -187,7 +187,11 @@ impl Partitions {
     pub fn of_blocks(blocks: u64, count: usize, block: usize, base: u32) -> Partitions {
         let count = (count as u64).clamp(1, blocks.max(1));
         let edge = |number: u64| (u128::from(blocks.max(1)) * u128::from(number) / u128::from(count)) as u64;
-        Partitions::between((0..=count).map(edge).collect(), base, Spare::per_page(block) * Spare::BYTES)
+        Partitions::between(
+            (0..=count).map(edge).collect(),
+            base,
+            DuplicateSlot::per_page(block) * DuplicateSlot::BYTES,
+        )
     }
 
     fn between(edges: Vec<u64>, base: u32, page_bytes: usize) -> Partitions {
@@ -304,10 +308,10 @@ mod tests {
             slots in 1u64..2000,
             count in 1usize..40,
             buckets in proptest::option::of(1u32..300),
-            sweep in any::<(u32, u32)>(),
+            sort in any::<(u32, u32)>(),
             block in proptest::sample::select(vec![512usize, 4096]),
         ) {
-            let (first, end) = (u64::from(sweep.0.min(sweep.1)), u64::from(sweep.0.max(sweep.1)) + 1);
+            let (first, end) = (u64::from(sort.0.min(sort.1)), u64::from(sort.0.max(sort.1)) + 1);
             let mut partitions = Partitions::of_digests(first, end, count, block, buckets);
             let mut pages: Vec<Vec<Vec<u8>>> = vec![Vec::new(); partitions.count()];
             let mut write = |page: Page| {
@@ -326,9 +330,9 @@ mod tests {
                 prop_assert!(from < until && until <= end + 1);
                 let mut found = Vec::new();
                 for (number, page) in (0..).zip(&pages[partition]) {
-                    let name = Name { sweep: 7, partition: partition as u32, number };
+                    let name = Name { sort: 7, partition: partition as u32, number };
                     found.extend(records(read_page(9, name, page).unwrap()));
-                    let others = [Name { sweep: 8, ..name }, Name { number: number + 1, ..name }];
+                    let others = [Name { sort: 8, ..name }, Name { number: number + 1, ..name }];
                     prop_assert!(others.iter().all(|&other| read_page(9, other, page).is_none()));
                 }
                 let is_in = |record: &&Record| (from..until).contains(&place(record.found.digest));
@@ -348,28 +352,28 @@ mod tests {
         fn spares_are_in_the_partition_of_their_block(
             blocks in 0u64..3000,
             count in 1usize..40,
-            spares in proptest::collection::vec((0u64..4000, 0u64..1 << 37, any::<u16>()), 0..500),
+            duplicates in proptest::collection::vec((0u64..4000, 0u64..1 << 37, any::<u16>()), 0..500),
         ) {
             let mut partitions = Partitions::of_blocks(blocks, count, 512, 5);
             let mut found: Vec<Vec<u8>> = vec![Vec::new(); partitions.count()];
-            let spares = spares.into_iter().filter(|spare| spare.0 < blocks);
-            let spares: Vec<(u64, Spare)> = spares.map(|(block, stays, stays_generation)| {
-                let found = record(block, stays / 2).found;
-                (block, Spare { found, stays: Slot(stays), stays_generation })
+            let duplicates = duplicates.into_iter().filter(|duplicate| duplicate.0 < blocks);
+            let duplicates: Vec<(u64, DuplicateSlot)> = duplicates.map(|(block, canonical, canonical_generation)| {
+                let found = record(block, canonical / 2).found;
+                (block, DuplicateSlot { found, canonical: Slot(canonical), canonical_generation })
             }).collect();
-            for (block, spare) in &spares {
-                partitions.push(*block, spare, |page| found[page.partition() - 5].extend(&page.records));
+            for (block, duplicate) in &duplicates {
+                partitions.push(*block, duplicate, |page| found[page.partition() - 5].extend(&page.records));
             }
             let mut came = Vec::new();
             for (partition, mut bytes) in found.into_iter().enumerate() {
                 bytes.extend(partitions.take_open(partition));
-                came.extend(bytes.chunks_exact(Spare::BYTES).map(Spare::read));
+                came.extend(bytes.chunks_exact(DuplicateSlot::BYTES).map(DuplicateSlot::read));
             }
             // In the order of partitions, and within one as they came.
-            let mut all = spares.clone();
+            let mut all = duplicates.clone();
             let of = |block: u64| partitions.edges.partition_point(|&edge| edge <= block);
             all.sort_by_key(|&(block, _)| of(block));
-            prop_assert_eq!(came, all.into_iter().map(|(_, spare)| spare).collect::<Vec<_>>());
+            prop_assert_eq!(came, all.into_iter().map(|(_, duplicate)| duplicate).collect::<Vec<_>>());
         }
     }
 
@@ -379,7 +383,7 @@ mod tests {
         partitions.push(place(record(1, 1).found.digest), &record(1, 1), |_| unreachable!("it is not full"));
         let mut bytes = vec![0; 512];
         partitions.flush().unwrap().write(1, (2, 0), &mut bytes);
-        let name = Name { sweep: 2, partition: 0, number: 0 };
+        let name = Name { sort: 2, partition: 0, number: 0 };
         assert_eq!(records(read_page(1, name, &bytes).unwrap()).collect::<Vec<_>>(), [record(1, 1)]);
         for at in 0..512 {
             bytes[at] ^= 1;

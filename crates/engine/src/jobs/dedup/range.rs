@@ -40,11 +40,11 @@ pub(super) struct FoundSlot {
 
 /// A slot whose content another slot has, too, and that other slot, which stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Spare {
+pub(super) struct DuplicateSlot {
     pub found: FoundSlot,
-    pub stays: Slot,
+    pub canonical: Slot,
     /// Generation of the container of the slot that stays.
-    pub stays_generation: u16,
+    pub canonical_generation: u16,
 }
 
 /// Slot that the table keeps for a content.
@@ -104,7 +104,7 @@ impl Range {
     }
 
     /// Takes in a slot in use. Returns the one that is not needed, if its content has been met before.
-    pub fn offer(&mut self, found: FoundSlot) -> Option<Spare> {
+    pub fn offer(&mut self, found: FoundSlot) -> Option<DuplicateSlot> {
         if !self.has(found.digest) {
             return None;
         }
@@ -122,15 +122,15 @@ impl Range {
             self.narrow();
             return None;
         }
-        let spare = Spare { found, stays: kept.slot, stays_generation: kept.generation };
+        let duplicate = DuplicateSlot { found, canonical: kept.slot, canonical_generation: kept.generation };
         if !kept.is_fixed && is_shared {
             // Fewer blocks have to be led elsewhere if the one that many share stays.
             let First { slot: before, owner, generation: of_before, .. } = core::mem::replace(kept, new);
             let found = FoundSlot { slot: before, digest, owner, is_shared: false, generation: of_before };
-            return Some(Spare { found, stays: slot, stays_generation: generation });
+            return Some(DuplicateSlot { found, canonical: slot, canonical_generation: generation });
         }
         kept.is_fixed = true;
-        Some(spare)
+        Some(duplicate)
     }
 
     /// Takes in a slot whose block takes no part in the pass.
@@ -142,7 +142,7 @@ impl Range {
     }
 
     /// Replaces the slot that stays for a content of the range; `generation` is that of its container.
-    pub fn stays_at(&mut self, digest: Digest, slot: Slot, generation: u16) {
+    pub fn canonical_at(&mut self, digest: Digest, slot: Slot, generation: u16) {
         let [low, high] = halves(digest);
         let known = [self.contents.get_mut(&low), self.more.get_mut(&high)];
         for (_, first) in known.into_iter().flatten().filter(|(known, _)| *known == digest) {
@@ -187,20 +187,20 @@ mod tests {
 
     /// Goes through all ranges. For each slot that is not needed the one that stays, and the most contents that were held.
     fn pass(slots: &[(u64, bool)], space: usize) -> (BTreeMap<u64, u64>, usize) {
-        let (mut spares, mut first, mut most) = (BTreeMap::new(), 0, 0);
+        let (mut duplicates, mut first, mut most) = (BTreeMap::new(), 0, 0);
         while first < PLACES {
             let mut range = Range::new(first, slots.len() as u64, space);
             for (slot, &(content, is_shared)) in slots.iter().enumerate() {
                 let (slot, digest) = (Slot(slot as u64), digest(content));
                 let found = FoundSlot { slot, digest, owner: Key(slot.0), is_shared, generation: 1 };
-                if let Some(spare) = range.offer(found) {
-                    spares.insert(spare.found.slot.0, spare.stays.0);
+                if let Some(duplicate) = range.offer(found) {
+                    duplicates.insert(duplicate.found.slot.0, duplicate.canonical.0);
                 }
                 most = most.max(range.contents.len() + range.more.len());
             }
             first = range.end;
         }
-        (spares, most)
+        (duplicates, most)
     }
 
     proptest! {
@@ -209,12 +209,12 @@ mod tests {
             slots in proptest::collection::vec((0u64..60, any::<bool>()), 1..300),
             space in 16usize..40,
         ) {
-            let (spares, most) = pass(&slots, space);
+            let (duplicates, most) = pass(&slots, space);
             prop_assert!(most <= space + 1);
-            let mut left: Vec<u64> = (0..slots.len() as u64).filter(|slot| !spares.contains_key(slot)).collect();
-            for (slot, stays) in &spares {
-                prop_assert_eq!(slots[*slot as usize].0, slots[*stays as usize].0);
-                prop_assert!(!spares.contains_key(stays));
+            let mut left: Vec<u64> = (0..slots.len() as u64).filter(|slot| !duplicates.contains_key(slot)).collect();
+            for (slot, canonical) in &duplicates {
+                prop_assert_eq!(slots[*slot as usize].0, slots[*canonical as usize].0);
+                prop_assert!(!duplicates.contains_key(canonical));
             }
             left.iter_mut().for_each(|slot| *slot = slots[*slot as usize].0);
             let before = left.len();
@@ -236,16 +236,16 @@ mod tests {
             generation,
         };
         assert_eq!(range.offer(found(1, 5)), None);
-        let spare = range.offer(found(2, 6)).unwrap();
-        assert_eq!((spare.found.generation, spare.stays, spare.stays_generation), (6, Slot(1), 5));
-        range.stays_at(digest(1), Slot(2), 6);
-        let spare = range.offer(found(3, 7)).unwrap();
-        assert_eq!((spare.found.generation, spare.stays, spare.stays_generation), (7, Slot(2), 6));
+        let duplicate = range.offer(found(2, 6)).unwrap();
+        assert_eq!((duplicate.found.generation, duplicate.canonical, duplicate.canonical_generation), (6, Slot(1), 5));
+        range.canonical_at(digest(1), Slot(2), 6);
+        let duplicate = range.offer(found(3, 7)).unwrap();
+        assert_eq!((duplicate.found.generation, duplicate.canonical, duplicate.canonical_generation), (7, Slot(2), 6));
     }
 
     #[test]
     fn the_slot_that_many_share_stays() {
-        let (spares, _) = pass(&[(1, false), (2, false), (1, true), (1, false)], 16);
-        assert_eq!(spares.into_iter().collect::<Vec<_>>(), [(0, 2), (3, 2)]);
+        let (duplicates, _) = pass(&[(1, false), (2, false), (1, true), (1, false)], 16);
+        assert_eq!(duplicates.into_iter().collect::<Vec<_>>(), [(0, 2), (3, 2)]);
     }
 }

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::range::{FoundSlot, Spare};
+use super::range::{DuplicateSlot, FoundSlot};
 use super::runs::{Around, RemappedRun, WINDOW};
 use super::verify::{PAIRS, Pair};
 use super::{Dedup, LOOK_AGAIN, SPARES};
@@ -17,7 +17,7 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::change::Put;
 use crate::pool::metadata_reservation::Asked;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::sizes::table_bytes;
 use crate::space::SlotState;
@@ -46,18 +46,18 @@ pub(super) enum ShareResult {
 /// Generations that the containers of both slots had when these held the content, if that is known.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SeenGenerations {
-    spare: Option<u16>,
-    stays: Option<u16>,
+    duplicate: Option<u16>,
+    canonical: Option<u16>,
 }
 
 /// Slots that blocks have been remapped from since the last checkpoint: the space map still has them as they were.
 #[derive(Default)]
-pub(super) struct LedAway {
+pub(super) struct RemappedSlots {
     checkpoints: u64,
     slots: NearMap<Slot, ()>,
 }
 
-impl LedAway {
+impl RemappedSlots {
     /// Returns the slots of the time since this number of checkpoints was done; older ones are dropped.
     fn since(&mut self, checkpoints: u64) -> &mut NearMap<Slot, ()> {
         if core::mem::replace(&mut self.checkpoints, checkpoints) != checkpoints {
@@ -83,7 +83,7 @@ pub(super) fn last_of(replaced: &NearMap<Slot, Slot>, mut slot: Slot) -> Slot {
 
 impl Dedup {
     /// Returns the slot that stays by now in place of this one.
-    pub(super) fn stays(&self, slot: Slot) -> Slot {
+    pub(super) fn canonical(&self, slot: Slot) -> Slot {
         last_of(&self.replaced, slot)
     }
 
@@ -92,7 +92,7 @@ impl Dedup {
         let holds = pool.holds_since(slot, digest, None)?;
         if holds {
             self.replaced.insert(gone, slot);
-            self.range.stays_at(digest, slot, pool.space.generation(slot));
+            self.range.canonical_at(digest, slot, pool.space.generation(slot));
         }
         Ok(holds)
     }
@@ -102,46 +102,49 @@ impl Dedup {
         &mut self,
         pool: &mut Pool,
         repairs: &Repairs,
-        facts: &Facts,
+        load: &LoadSnapshot,
     ) -> Result<bool, ChangesStop> {
-        if self.spares.len() > self.in_order {
-            self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.found.owner));
+        if self.duplicates.len() > self.in_order {
+            self.duplicates.sort_unstable_by_key(|duplicate| core::cmp::Reverse(duplicate.found.owner));
         }
-        self.in_order = self.spares.len();
+        self.in_order = self.duplicates.len();
         for _ in 0..SPARES {
-            let Some(&Spare { found, stays: before, stays_generation }) = self.spares.last() else { break };
+            let Some(&DuplicateSlot { found, canonical: before, canonical_generation }) = self.duplicates.last() else {
+                break;
+            };
             let FoundSlot { slot, digest, owner, is_shared, generation } = found;
-            let stays = self.stays(before);
+            let canonical = self.canonical(before);
             let seen = match self.wraps == pool.space.wraps() {
-                true => {
-                    SeenGenerations { spare: Some(generation), stays: (stays == before).then_some(stays_generation) }
-                }
+                true => SeenGenerations {
+                    duplicate: Some(generation),
+                    canonical: (canonical == before).then_some(canonical_generation),
+                },
                 false => SeenGenerations::default(),
             };
             // Others may have come to share it since it was found.
             let is_shared = is_shared || pool.slot_state(slot)? == SlotState::Shared;
             let shared = match is_shared {
-                _ if stays == slot => ShareResult::Yes,
-                false => self.share(pool, repairs, facts, owner, (slot, stays, digest), seen)?,
+                _ if canonical == slot => ShareResult::Yes,
+                false => self.share(pool, repairs, load, owner, (slot, canonical, digest), seen)?,
                 true => ShareResult::NotThere,
             };
             let shared = match shared {
-                ShareResult::Kept => self.share_the_other_way(pool, repairs, facts, (slot, stays, digest))?,
+                ShareResult::Kept => self.share_the_other_way(pool, repairs, load, (slot, canonical, digest))?,
                 shared => shared,
             };
             match shared {
-                ShareResult::Gone => drop(self.replace(pool, stays, slot, digest)?),
+                ShareResult::Gone => drop(self.replace(pool, canonical, slot, digest)?),
                 // What was found may have gone since.
-                ShareResult::NotThere if !self.is_led_away(pool, slot)? && pool.holds_since(slot, digest, None)? => {
-                    self.unresolved.push((slot, stays, digest));
+                ShareResult::NotThere if !self.is_remapped(pool, slot)? && pool.holds_since(slot, digest, None)? => {
+                    self.unresolved.push((slot, canonical, digest));
                 }
                 _ => {}
             }
-            self.spares.pop();
-            self.in_order = self.spares.len();
+            self.duplicates.pop();
+            self.in_order = self.duplicates.len();
             self.looked_at += 1;
         }
-        let are_all = self.spares.is_empty();
+        let are_all = self.duplicates.is_empty();
         if are_all {
             self.verify.clear();
         }
@@ -154,18 +157,18 @@ impl Dedup {
         &mut self,
         pool: &mut Pool,
         repairs: &Repairs,
-        facts: &Facts,
-        (spare, stays, digest): Pair,
+        load: &LoadSnapshot,
+        (duplicate, canonical, digest): Pair,
     ) -> Result<ShareResult, ChangesStop> {
-        let owner = pool.proven_digest(stays)?.map(|(_, owner)| owner);
+        let owner = pool.proven_digest(canonical)?.map(|(_, owner)| owner);
         let shared = match owner {
-            Some(owner) if is_alone(pool, repairs, stays)? => {
-                self.share(pool, repairs, facts, owner, (stays, spare, digest), SeenGenerations::default())?
+            Some(owner) if is_alone(pool, repairs, canonical)? => {
+                self.share(pool, repairs, load, owner, (canonical, duplicate, digest), SeenGenerations::default())?
             }
             _ => ShareResult::Kept,
         };
         if shared == ShareResult::Yes {
-            self.replace(pool, stays, spare, digest)?;
+            self.replace(pool, canonical, duplicate, digest)?;
         }
         self.kept += u64::from(!matches!(shared, ShareResult::Yes | ShareResult::Apart));
         Ok(if matches!(shared, ShareResult::NotThere | ShareResult::Gone) { ShareResult::Kept } else { shared })
@@ -176,16 +179,16 @@ impl Dedup {
         &mut self,
         pool: &mut Pool,
         repairs: &Repairs,
-        facts: &Facts,
+        load: &LoadSnapshot,
         key: Key,
-        (spare, stays, digest): Pair,
+        (duplicate, canonical, digest): Pair,
         seen: SeenGenerations,
     ) -> Result<ShareResult, ChangesStop> {
         let Some(volume) = pool.volume_index(key.volume()).filter(|_| pool.may_share(key)) else {
             return Ok(ShareResult::NotThere);
         };
         match pool.resolve(volume, key) {
-            Ok(entry) if entry == Entry::whole(spare, digest) => {}
+            Ok(entry) if entry == Entry::whole(duplicate, digest) => {}
             Ok(_) if pool.mutant(Mutant::BlindShare) => {}
             Ok(_) | Err(Unresolved::Damaged) => return Ok(ShareResult::NotThere),
             Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => {
@@ -194,17 +197,17 @@ impl Dedup {
             Err(Unresolved::Missing(missing)) => return Err(missing.into()),
         }
         // It may have been found damaged since.
-        let is_lost = repairs.is_lost(stays, digest);
-        if !pool.mutant(Mutant::ShareWithFreed) && (is_lost || !pool.holds_since(stays, digest, seen.stays)?) {
+        let is_lost = repairs.is_lost(canonical, digest);
+        if !pool.mutant(Mutant::ShareWithFreed) && (is_lost || !pool.holds_since(canonical, digest, seen.canonical)?) {
             return Ok(ShareResult::Gone);
         }
-        if !pool.holds_since(spare, digest, seen.spare)? && !pool.mutant(Mutant::BlindShare) {
+        if !pool.holds_since(duplicate, digest, seen.duplicate)? && !pool.mutant(Mutant::BlindShare) {
             return Ok(ShareResult::NotThere);
         }
         let keeps_runs = pool.keeps_runs(volume);
         let run = match keeps_runs {
-            false => RemappedRun::one(key, spare, stays, digest),
-            true => match self.run_around(pool, repairs, volume, key, (spare, stays, digest))? {
+            false => RemappedRun::one(key, duplicate, canonical, digest),
+            true => match self.run_around(pool, repairs, volume, key, (duplicate, canonical, digest))? {
                 Some(run) if run.digests.len() <= Changes::part_of_delta(pool) => run,
                 _ => return Ok(ShareResult::Kept),
             },
@@ -222,19 +225,19 @@ impl Dedup {
             1 => Asked::scattered(1),
             _ => pool.asked_in_a_row(run.first, run.last(), changes),
         };
-        self.changes.admit(pool, facts, &asked, changes)?;
+        self.changes.admit(pool, load, &asked, changes)?;
         for (key, slot, digest) in run.blocks() {
             pool.put_alone(key, Put::Share(slot, digest));
             pool.note_known(digest, slot);
         }
         self.shared += run.pairs().count() as u64;
-        self.led_away.since(pool.checkpoints_done).extend(run.pairs().map(|(slot, ..)| (slot, ())));
+        self.remapped.since(pool.checkpoints_done).extend(run.pairs().map(|(slot, ..)| (slot, ())));
         Ok(ShareResult::Yes)
     }
 
     /// Returns true if the only block of a slot has been remapped, and the space map does not say so yet.
-    fn is_led_away(&mut self, pool: &mut Pool, slot: Slot) -> Result<bool, Missing> {
-        Ok(self.led_away.since(pool.checkpoints_done).contains_key(&slot)
+    fn is_remapped(&mut self, pool: &mut Pool, slot: Slot) -> Result<bool, Missing> {
+        Ok(self.remapped.since(pool.checkpoints_done).contains_key(&slot)
             && pool.recent(slot).is_none()
             && pool.slot_state(slot)? == SlotState::Single)
     }
@@ -271,7 +274,7 @@ impl Dedup {
         };
         let most = Dedup::batch(pool).max(LEAST_PROVEN);
         let mut unknown = Vec::new();
-        for pair @ (spare, kept, digest) in run.pairs() {
+        for pair @ (duplicate, kept, digest) in run.pairs() {
             if !needs_proof(self, pool, pair) {
                 continue;
             }
@@ -287,7 +290,7 @@ impl Dedup {
                 }
                 Some(false) => {
                     self.verify.forget(kept, kept);
-                    self.damaged.push((kept, spare));
+                    self.damaged.push((kept, duplicate));
                     self.look_again_at = pool.now + LOOK_AGAIN;
                     return Err(ChangesStop::Waits);
                 }
@@ -297,11 +300,12 @@ impl Dedup {
         if unknown.is_empty() {
             return Ok(true);
         }
-        let spares = self.spares.iter().rev().filter(|spare| !spare.found.is_shared);
-        let spares = spares.map(|spare| (spare.found.slot, spare.stays, spare.found.digest));
-        let next = spares
+        let duplicates = self.duplicates.iter().rev().filter(|duplicate| !duplicate.found.is_shared);
+        let duplicates =
+            duplicates.map(|duplicate| (duplicate.found.slot, duplicate.canonical, duplicate.found.digest));
+        let next = duplicates
             .chain(self.unresolved.iter().copied())
-            .map(|(spare, kept, digest)| (spare, self.stays(kept), digest));
+            .map(|(duplicate, kept, digest)| (duplicate, self.canonical(kept), digest));
         let next =
             next.filter(|&pair| pair.0 != pair.1 && needs_proof(self, pool, pair) && !repairs.is_repairing(pair.1));
         unknown.extend(next.map(|(_, kept, digest)| (kept, kept, digest)).take(2 * PAIRS));
@@ -334,12 +338,10 @@ impl Dedup {
         if !run.pairs().all(|pair| is_at_rest(&pair)) {
             return Ok(false);
         }
-        let next = self.spares.iter().rev().skip(1).filter(|spare| !spare.found.is_shared);
-        let next = next.map(|spare| (spare.found.slot, spare.stays, spare.found.digest)).take(if keeps_runs {
-            0
-        } else {
-            PAIRS
-        });
+        let next = self.duplicates.iter().rev().skip(1).filter(|duplicate| !duplicate.found.is_shared);
+        let next = next
+            .map(|duplicate| (duplicate.found.slot, duplicate.canonical, duplicate.found.digest))
+            .take(if keeps_runs { 0 } else { PAIRS });
         let pairs: Vec<Pair> = run.pairs().chain(next.filter(is_at_rest)).collect();
         self.begin_to_verify(pool, pairs);
         Err(ChangesStop::Waits)

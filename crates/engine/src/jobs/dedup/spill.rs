@@ -4,22 +4,22 @@
 //! It owns the containers that it has taken, the pages on their way there, and what has come back. What must hold:
 //!
 //! - A container is given back when none of its own writes is on its way any more, whatever calls it in.
-//! - What does not come back as it was written is not believed: the workspace has failed, and the pass goes on without it.
+//! - What does not come back as it was written is not believed: the spill space has failed, and the pass goes on without it.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use super::partitions::{Name, Page, Partitions, Record, Stored, read_page};
-use super::range::{Spare, place};
+use super::range::{DuplicateSlot, place};
 use crate::api::{IoError, IoOp, Outcome, PageId, Segment};
 use crate::format::entry::{Key, Slot};
-use crate::jobs::Job;
+use crate::jobs::JobId;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::sizes::list_bytes;
 
-/// Number from which on parts of the pass' work are those of the workspace.
+/// Number from which on parts of the pass' work are those of the spill space.
 pub(super) const PARTS: u32 = 1 << 16;
 /// Largest number of pages in a write or a read: 64 KiB.
 const AT_ONCE: usize = 16;
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 16;
 const WRITES: usize = 2;
 /// Largest number of reads in flight.
 const READS: usize = 16;
-/// Divisor of all pages in memory: at most one part in N is on its way to the workspace.
+/// Divisor of all pages in memory: at most one part in N is on its way to the spill space.
 const PART_OF_PAGES: u32 = 4;
 /// Number of full pages in memory above which nothing more is taken in until some are on their way.
 const WAITING: usize = 32;
@@ -47,7 +47,7 @@ struct Spares {
     volumes: Vec<(Key, u64)>,
     /// Number of spare slots taken in.
     count: u64,
-    /// Place in the workspace of the first page with spare slots, once there is one.
+    /// Place in the spill space of the first page with spare slots, once there is one.
     first: Option<u32>,
 }
 
@@ -74,15 +74,15 @@ impl Spares {
 }
 
 /// Records, spare slots and page places of one sweep.
-struct Sweep {
+struct ExternalSort {
     number: u64,
     partitions: Partitions,
-    spares: Spares,
+    duplicates: Spares,
     /// Full pages that wait to be written.
     waiting: VecDeque<Page>,
-    /// Place in the workspace where the next page goes.
+    /// Place in the spill space where the next page goes.
     next: u32,
-    /// Places in the workspace of the pages of each partition, in their order.
+    /// Places in the spill space of the pages of each partition, in their order.
     places: Vec<Vec<u32>>,
     /// Partition that is being read, and the next of its pages. Records are taken in in the order of slots, as from the summaries: so of each
     /// content the same slot stays, however often a range is begun.
@@ -93,7 +93,7 @@ struct Sweep {
     has_failed: bool,
 }
 
-impl Sweep {
+impl ExternalSort {
     fn has_come(&self) -> bool {
         self.come.1 < self.come.0.len()
     }
@@ -101,20 +101,20 @@ impl Sweep {
     /// Returns the index in `places` of the partition with this number: those of blocks come behind those of digests.
     fn at(&self, number: usize) -> usize {
         let digests = self.partitions.count();
-        number.checked_sub(self.spares.partitions.base()).map_or(number, |of_blocks| digests + of_blocks)
+        number.checked_sub(self.duplicates.partitions.base()).map_or(number, |of_blocks| digests + of_blocks)
     }
 
     /// Returns the number of the partition whose pages are listed at this index of `places`.
     fn number(&self, at: usize) -> u32 {
         let of_blocks = at.checked_sub(self.partitions.count());
-        of_blocks.map_or(at, |of_blocks| self.spares.partitions.base() + of_blocks) as u32
+        of_blocks.map_or(at, |of_blocks| self.duplicates.partitions.base() + of_blocks) as u32
     }
 }
 
-/// The workspace of a pass: the sweep in progress, and the containers taken for it.
+/// The spill space of a pass: the sweep in progress, and the containers taken for it.
 #[derive(Default)]
-pub(super) struct Workspace {
-    sweep: Option<Sweep>,
+pub(super) struct SpillSpace {
+    sort: Option<ExternalSort>,
     containers: Vec<u32>,
     /// Number of I/Os in flight, writes included.
     in_flight: usize,
@@ -122,7 +122,7 @@ pub(super) struct Workspace {
     writes: usize,
     serial: u32,
     /// Sweeps since the pool was opened.
-    sweeps: u16,
+    sorts: u16,
     /// Set if no page was free for a write.
     is_stuck: bool,
     /// Pages written since the pool was opened.
@@ -131,19 +131,19 @@ pub(super) struct Workspace {
     pub read: u64,
 }
 
-impl Workspace {
+impl SpillSpace {
     /// Begins a sweep, with N partitions of blocks. It has a number that no other one has had: the epoch grows before a pass goes on after an
     /// opening.
     pub fn begin(&mut self, pool: &Pool, partitions: Partitions, of_blocks: usize) {
         assert!(self.is_free(), "what was there before is given back first");
-        self.sweeps = self.sweeps.wrapping_add(1);
-        let number = pool.metadata.epoch << 16 | u64::from(self.sweeps);
-        let spares = Spares::new(pool, of_blocks, partitions.count());
-        let places = vec![Vec::new(); partitions.count() + spares.partitions.count()];
-        self.sweep = Some(Sweep {
+        self.sorts = self.sorts.wrapping_add(1);
+        let number = pool.metadata.epoch << 16 | u64::from(self.sorts);
+        let duplicates = Spares::new(pool, of_blocks, partitions.count());
+        let places = vec![Vec::new(); partitions.count() + duplicates.partitions.count()];
+        self.sort = Some(ExternalSort {
             number,
             partitions,
-            spares,
+            duplicates,
             waiting: VecDeque::new(),
             next: 0,
             places,
@@ -157,17 +157,17 @@ impl Workspace {
     /// Returns true while there is a sweep.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.sweep.is_some()
+        self.sort.is_some()
     }
 
     /// Returns true if there is no sweep, no container taken and no I/O in flight: a sweep may begin.
     pub fn is_free(&self) -> bool {
-        self.sweep.is_none() && self.containers.is_empty() && self.in_flight == 0
+        self.sort.is_none() && self.containers.is_empty() && self.in_flight == 0
     }
 
     /// Returns true if something did not come back as it was written, or could not be written.
     pub fn has_failed(&self) -> bool {
-        self.sweep.as_ref().is_some_and(|sweep| sweep.has_failed)
+        self.sort.as_ref().is_some_and(|sort| sort.has_failed)
     }
 
     /// Returns true if there was no free page for its last write.
@@ -182,7 +182,7 @@ impl Workspace {
 
     /// Returns the end of the range of places from `place` on of which it has everything; `None` if no partition has the place.
     pub fn end_from(&self, place: u64) -> Option<u64> {
-        Some(self.sweep.as_ref()?.partitions.at(place)?.1)
+        Some(self.sort.as_ref()?.partitions.at(place)?.1)
     }
 
     #[inline]
@@ -191,28 +191,28 @@ impl Workspace {
     }
 
     pub fn memory(&self) -> u64 {
-        let Some(sweep) = &self.sweep else { return 0 };
-        let places: u64 = sweep.places.iter().map(list_bytes).sum();
-        let pages = sweep.waiting.iter().map(Page::memory).sum::<u64>();
-        let come: u64 = sweep.reads.iter().filter_map(|read| read.records.as_ref()).map(list_bytes).sum();
-        let partitions = sweep.partitions.memory() + sweep.spares.partitions.memory();
-        let taken_in = list_bytes(&sweep.come.0) + list_bytes(&sweep.spares.volumes);
-        partitions + list_bytes(&sweep.places) + places + pages + come + taken_in
+        let Some(sort) = &self.sort else { return 0 };
+        let places: u64 = sort.places.iter().map(list_bytes).sum();
+        let pages = sort.waiting.iter().map(Page::memory).sum::<u64>();
+        let come: u64 = sort.reads.iter().filter_map(|read| read.records.as_ref()).map(list_bytes).sum();
+        let partitions = sort.partitions.memory() + sort.duplicates.partitions.memory();
+        let taken_in = list_bytes(&sort.come.0) + list_bytes(&sort.duplicates.volumes);
+        partitions + list_bytes(&sort.places) + places + pages + come + taken_in
     }
 
     /// Returns true if it can go on only when an I/O has come back.
     #[inline]
     pub fn waits(&self) -> bool {
-        match &self.sweep {
+        match &self.sort {
             None => !self.is_free(),
-            Some(sweep) if sweep.has_failed => false,
-            Some(sweep) if sweep.waiting.len() > WAITING && self.writes >= WRITES => true,
-            Some(sweep) if sweep.reading.is_some() => {
-                !sweep.has_come() && sweep.reads.front().is_some_and(|read| read.records.is_none())
+            Some(sort) if sort.has_failed => false,
+            Some(sort) if sort.waiting.len() > WAITING && self.writes >= WRITES => true,
+            Some(sort) if sort.reading.is_some() => {
+                !sort.has_come() && sort.reads.front().is_some_and(|read| read.records.is_none())
             }
-            Some(sweep) => {
-                let is_busy = self.writes >= WRITES || self.writes > 0 && sweep.waiting.is_empty();
-                is_busy && (sweep.waiting.len() > WAITING || sweep.partitions.is_flushed())
+            Some(sort) => {
+                let is_busy = self.writes >= WRITES || self.writes > 0 && sort.waiting.is_empty();
+                is_busy && (sort.waiting.len() > WAITING || sort.partitions.is_flushed())
             }
         }
     }
@@ -221,30 +221,31 @@ impl Workspace {
 
     /// Takes in a slot in use, into the partition of its digest.
     pub fn push(&mut self, record: &Record) {
-        let Some(Sweep { partitions, waiting, .. }) = &mut self.sweep else { return };
+        let Some(ExternalSort { partitions, waiting, .. }) = &mut self.sort else { return };
         partitions.push(place(record.found.digest), record, |page| waiting.push_back(page));
     }
 
     /// Takes in a slot that is one too many, into the partition of its block.
-    pub fn push_spare(&mut self, spare: &Spare) {
-        let Some(Sweep { spares, waiting, .. }) = &mut self.sweep else { return };
-        let place = spares.place(spare.found.owner);
-        spares.partitions.push(place, spare, |page| waiting.push_back(page));
-        spares.count += 1;
+    pub fn push_duplicate(&mut self, duplicate: &DuplicateSlot) {
+        let Some(ExternalSort { duplicates, waiting, .. }) = &mut self.sort else { return };
+        let place = duplicates.place(duplicate.found.owner);
+        duplicates.partitions.push(place, duplicate, |page| waiting.push_back(page));
+        duplicates.count += 1;
     }
 
     /// Returns the number of spare slots taken in.
-    pub fn spares(&self) -> u64 {
-        self.sweep.as_ref().map_or(0, |sweep| sweep.spares.count)
+    pub fn duplicates(&self) -> u64 {
+        self.sort.as_ref().map_or(0, |sort| sort.duplicates.count)
     }
 
     /// Returns true if there is space for all spare slots that the partition at `first` may yield, with N containers left empty.
     pub fn has_space_from(&self, pool: &Pool, first: u64, left: u32) -> bool {
-        let Some(sweep) = &self.sweep else { return false };
+        let Some(sort) = &self.sort else { return false };
         let block = pool.metadata.geometry.block() as usize;
-        let pages = sweep.partitions.at(first).map_or(0, |(partition, _)| sweep.places[partition].len());
-        let spares = sweep.spares.count + (pages * Record::per_page(block)) as u64;
-        let end = u64::from(sweep.spares.first.unwrap_or(sweep.next)) + spares.div_ceil(Spare::per_page(block) as u64);
+        let pages = sort.partitions.at(first).map_or(0, |(partition, _)| sort.places[partition].len());
+        let duplicates = sort.duplicates.count + (pages * Record::per_page(block)) as u64;
+        let end = u64::from(sort.duplicates.first.unwrap_or(sort.next))
+            + duplicates.div_ceil(DuplicateSlot::per_page(block) as u64);
         let containers = self.containers.len() as u64 + u64::from(pool.space.lendable().saturating_sub(left));
         end <= containers * u64::from(pool.metadata.geometry.slots_per_container)
     }
@@ -253,23 +254,23 @@ impl Workspace {
     pub fn write(&mut self, pool: &mut Pool) -> bool {
         let at_once = AT_ONCE.min((pool.limits.pages / PART_OF_PAGES) as usize / WRITES).max(1);
         self.write_some(pool, at_once, at_once);
-        self.sweep.as_ref().is_some_and(|sweep| !sweep.has_failed && sweep.waiting.len() <= WAITING)
+        self.sort.as_ref().is_some_and(|sort| !sort.has_failed && sort.waiting.len() <= WAITING)
     }
 
     /// Writes the rest; of spare slots only full pages. Returns true if all of it is written.
     pub fn finish(&mut self, pool: &mut Pool) -> bool {
         while self.write(pool) {
-            let Some(sweep) = &mut self.sweep else { return false };
-            match sweep.partitions.flush() {
-                Some(page) => sweep.waiting.push_back(page),
+            let Some(sort) = &mut self.sort else { return false };
+            match sort.partitions.flush() {
+                Some(page) => sort.waiting.push_back(page),
                 None => break,
             }
         }
-        if self.sweep.as_ref().is_some_and(|sweep| sweep.partitions.is_flushed()) {
+        if self.sort.as_ref().is_some_and(|sort| sort.partitions.is_flushed()) {
             self.write_some(pool, 1, AT_ONCE);
         }
-        let is_done = |sweep: &Sweep| sweep.partitions.is_flushed() && sweep.waiting.is_empty() && !sweep.has_failed;
-        self.sweep.as_ref().is_some_and(is_done) && self.writes == 0
+        let is_done = |sort: &ExternalSort| sort.partitions.is_flushed() && sort.waiting.is_empty() && !sort.has_failed;
+        self.sort.as_ref().is_some_and(is_done) && self.writes == 0
     }
 
     /// Writes batches of at most `most` pages while at least `least` pages are full.
@@ -277,15 +278,15 @@ impl Workspace {
         self.is_stuck = false;
         let per_container = pool.metadata.geometry.slots_per_container;
         let mut batch = Vec::new();
-        while let Some(sweep) = &mut self.sweep
-            && sweep.waiting.len() >= least
+        while let Some(sort) = &mut self.sort
+            && sort.waiting.len() >= least
             && self.writes < WRITES
             && !self.is_stuck
         {
-            let first = sweep.next;
+            let first = sort.next;
             if first as usize == self.containers.len() * per_container as usize {
                 let Some(container) = pool.space.take_spill_container() else {
-                    sweep.has_failed = true;
+                    sort.has_failed = true;
                     return;
                 };
                 self.containers.push(container);
@@ -294,22 +295,22 @@ impl Workspace {
             let space = (per_container - first % per_container) as usize;
             batch.clear();
             while batch.len() < most.min(space)
-                && let Some(page) = sweep.waiting.front()
+                && let Some(page) = sort.waiting.front()
             {
                 let Some(id) = pool.metadata.pages.allocate() else {
                     self.is_stuck = batch.is_empty();
                     break;
                 };
-                let at = sweep.at(page.partition());
-                if at >= sweep.partitions.count() {
-                    sweep.spares.first.get_or_insert(sweep.next);
+                let at = sort.at(page.partition());
+                if at >= sort.partitions.count() {
+                    sort.duplicates.first.get_or_insert(sort.next);
                 }
-                let places = &mut sweep.places[at];
-                let number = (sweep.number, places.len() as u32);
+                let places = &mut sort.places[at];
+                let number = (sort.number, places.len() as u32);
                 page.write(pool.metadata.page_seed, number, pool.metadata.pages.bytes_mut(id));
-                places.push(sweep.next);
-                sweep.next += 1;
-                sweep.waiting.pop_front();
+                places.push(sort.next);
+                sort.next += 1;
+                sort.waiting.pop_front();
                 batch.push(id);
             }
             if !batch.is_empty() {
@@ -328,7 +329,7 @@ impl Workspace {
         let part = PARTS + self.serial;
         let segments = segments.iter().map(|&page| Segment::Page(page));
         self.in_flight += 1;
-        pool.metadata.io.begin(op, offset, u64::from(pages) * block, segments, Job::Dedup.io(part as usize));
+        pool.metadata.io.begin(op, offset, u64::from(pages) * block, segments, JobId::Dedup.io(part as usize));
         part
     }
 
@@ -343,29 +344,29 @@ impl Workspace {
     /// Begins to read the range from this place on: all that its partition has.
     pub fn read_from(&mut self, place: u64) {
         self.is_stuck = false;
-        let Some(sweep) = &mut self.sweep else { return };
-        sweep.reads.clear();
-        sweep.come = (Vec::new(), 0);
-        sweep.reading = sweep.partitions.at(place).map(|(partition, _)| (partition, 0));
+        let Some(sort) = &mut self.sort else { return };
+        sort.reads.clear();
+        sort.come = (Vec::new(), 0);
+        sort.reading = sort.partitions.at(place).map(|(partition, _)| (partition, 0));
     }
 
     /// Ends reading; full pages are written next ([`Self::finish`]).
     pub fn end_reading(&mut self) {
         self.is_stuck = false;
-        let Some(sweep) = &mut self.sweep else { return };
-        sweep.reads.clear();
-        (sweep.come, sweep.reading) = ((Vec::new(), 0), None);
+        let Some(sort) = &mut self.sort else { return };
+        sort.reads.clear();
+        (sort.come, sort.reading) = ((Vec::new(), 0), None);
     }
 
     /// Begins to read spare slots, of the first partition from this one on that has some. Returns its number; `None` if there is no more.
     pub fn read_spares_from(&mut self, partition: usize) -> Option<usize> {
-        let sweep = self.sweep.as_mut()?;
-        let base = sweep.partitions.count();
-        for partition in partition..sweep.spares.partitions.count() {
-            let open = sweep.spares.partitions.take_open(partition);
-            if !open.is_empty() || !sweep.places[base + partition].is_empty() {
-                sweep.come = (open, 0);
-                sweep.reading = Some((base + partition, 0));
+        let sort = self.sort.as_mut()?;
+        let base = sort.partitions.count();
+        for partition in partition..sort.duplicates.partitions.count() {
+            let open = sort.duplicates.partitions.take_open(partition);
+            if !open.is_empty() || !sort.places[base + partition].is_empty() {
+                sort.come = (open, 0);
+                sort.reading = Some((base + partition, 0));
                 return Some(partition);
             }
         }
@@ -374,26 +375,26 @@ impl Workspace {
 
     /// Returns the part of the spare slots that has been read, as the number of partitions read and of all.
     pub fn spares_read(&self, partition: usize) -> (u64, u64) {
-        let parts = self.sweep.as_ref().map_or(0, |sweep| sweep.spares.partitions.count());
+        let parts = self.sort.as_ref().map_or(0, |sort| sort.duplicates.partitions.count());
         (partition as u64, parts.max(1) as u64)
     }
 
     /// Drops the spare slots once they have been shared: there is space for others, whose partitions have other numbers.
     pub fn forget_spares(&mut self) {
-        let Some(sweep) = &mut self.sweep else { return };
-        sweep.spares.count = 0;
-        sweep.spares.partitions.begin_again();
-        sweep.next = sweep.spares.first.take().unwrap_or(sweep.next);
-        sweep.places[sweep.partitions.count()..].iter_mut().for_each(Vec::clear);
+        let Some(sort) = &mut self.sort else { return };
+        sort.duplicates.count = 0;
+        sort.duplicates.partitions.begin_again();
+        sort.next = sort.duplicates.first.take().unwrap_or(sort.next);
+        sort.places[sort.partitions.count()..].iter_mut().for_each(Vec::clear);
     }
 
     /// Takes the next record or spare slot, if it has come.
     pub fn next<T: Stored>(&mut self) -> Option<T> {
-        let sweep = self.sweep.as_mut()?;
-        while !sweep.has_come() && sweep.reads.front().is_some_and(|read| read.records.is_some()) {
-            sweep.come = (sweep.reads.pop_front()?.records?, 0);
+        let sort = self.sort.as_mut()?;
+        while !sort.has_come() && sort.reads.front().is_some_and(|read| read.records.is_some()) {
+            sort.come = (sort.reads.pop_front()?.records?, 0);
         }
-        let (bytes, at) = &mut sweep.come;
+        let (bytes, at) = &mut sort.come;
         let next = bytes.get(*at..*at + T::BYTES)?;
         *at += T::BYTES;
         Some(T::read(next))
@@ -402,46 +403,47 @@ impl Workspace {
     /// Begins more reads of the partition. Returns true if all of it has been taken in.
     pub fn read(&mut self, pool: &mut Pool) -> bool {
         let per_container = pool.metadata.geometry.slots_per_container;
-        while let Some(sweep) = &self.sweep
-            && let Some((partition, next)) = sweep.reading
-            && let places = &sweep.places[partition]
+        while let Some(sort) = &self.sort
+            && let Some((partition, next)) = sort.reading
+            && let places = &sort.places[partition]
             && next < places.len()
-            && sweep.reads.len() < READS
+            && sort.reads.len() < READS
         {
             let first = places[next];
             let follows = |&(at, &place): &(u32, &u32)| {
                 at < AT_ONCE as u32 && place == first + at && place / per_container == first / per_container
             };
             let pages = (0..).zip(&places[next..]).take_while(follows).count() as u32;
-            let name = Name { sweep: sweep.number, partition: sweep.number(partition), number: next as u32 };
+            let name = Name { sort: sort.number, partition: sort.number(partition), number: next as u32 };
             let part = self.begin_io(pool, IoOp::ReadPages, (first, pages), &[]);
             self.read += u64::from(pages);
-            let Some(sweep) = &mut self.sweep else { break };
-            sweep.reading = Some((partition, next + pages as usize));
-            sweep.reads.push_back(PartitionRead { part, first: name, pages, records: None });
+            let Some(sort) = &mut self.sort else { break };
+            sort.reading = Some((partition, next + pages as usize));
+            sort.reads.push_back(PartitionRead { part, first: name, pages, records: None });
         }
-        let Some(sweep) = &self.sweep else { return true };
-        let is_asked_for = sweep.reading.is_none_or(|(partition, next)| next >= sweep.places[partition].len());
-        is_asked_for && sweep.reads.is_empty() && !sweep.has_come()
+        let Some(sort) = &self.sort else { return true };
+        let is_asked_for = sort.reading.is_none_or(|(partition, next)| next >= sort.places[partition].len());
+        is_asked_for && sort.reads.is_empty() && !sort.has_come()
     }
 
     /// Takes the result of a write or a read.
     pub fn done(&mut self, pool: &mut Pool, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         self.in_flight -= 1;
-        let reads = |sweep: &mut Sweep| sweep.reads.iter().position(|read| read.part == part && read.records.is_none());
-        let wanted = self.sweep.as_mut().and_then(reads);
-        match (&mut self.sweep, wanted) {
+        let reads =
+            |sort: &mut ExternalSort| sort.reads.iter().position(|read| read.part == part && read.records.is_none());
+        let wanted = self.sort.as_mut().and_then(reads);
+        match (&mut self.sort, wanted) {
             _ if !segments.is_empty() => self.written_to(pool, segments, result.is_ok()),
-            (Some(sweep), Some(at)) => {
-                let read = &mut sweep.reads[at];
+            (Some(sort), Some(at)) => {
+                let read = &mut sort.reads[at];
                 let records = read.take_in(pool.metadata.page_seed, pool.metadata.geometry.block() as usize, result);
-                sweep.has_failed |= records.is_none();
+                sort.has_failed |= records.is_none();
                 read.records = Some(records.unwrap_or_default());
             }
             // Nobody waits for it any more.
             (..) => {}
         }
-        if self.sweep.is_none() {
+        if self.sort.is_none() {
             self.give_back(pool);
         }
         pool.needs_pump = true;
@@ -454,25 +456,25 @@ impl Workspace {
                 pool.metadata.pages.release(page);
             }
         }
-        if let Some(sweep) = &mut self.sweep {
-            sweep.has_failed |= !is_good;
+        if let Some(sort) = &mut self.sort {
+            sort.has_failed |= !is_good;
         }
     }
 
     /// Gives up the sweep, and gives its containers back.
     pub fn give_up(&mut self, pool: &mut Pool) {
         self.is_stuck = false;
-        self.sweep = None;
+        self.sort = None;
         self.give_back(pool);
     }
 
     /// Gives all containers back, once no write is in flight.
     fn give_back(&mut self, pool: &mut Pool) {
-        if self.containers.is_empty() || self.writes > 0 && !pool.mutant(Mutant::WorkspaceInUse) {
+        if self.containers.is_empty() || self.writes > 0 && !pool.mutant(Mutant::SpillInUse) {
             return;
         }
         for container in core::mem::take(&mut self.containers) {
-            pool.space.end_workspace(container);
+            pool.space.end_spill(container);
         }
         pool.needs_pump = true;
     }

@@ -9,7 +9,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::super::Job;
+use super::super::JobId;
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::locality_map::NearMap;
@@ -179,7 +179,7 @@ impl Verify {
             }
             let segments = rest[..length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
             let bytes = length as u64 * pool.metadata.geometry.block();
-            pool.metadata.io.begin(IoOp::ReadBlocks, pool.slot_offset(rest[0].0), bytes, segments, Job::Dedup.io(at));
+            pool.metadata.io.begin(IoOp::ReadBlocks, pool.slot_offset(rest[0].0), bytes, segments, JobId::Dedup.io(at));
             batch.in_flight += 1;
             at += length;
         }
@@ -189,7 +189,7 @@ impl Verify {
 
     /// Takes the result of a read or a comparison.
     pub fn done(&mut self, pool: &mut Pool, part: usize, count: usize, result: Result<Outcome<'_>, IoError>) {
-        let batch = self.batch.as_mut().expect("a batch stays until its I/O is done");
+        let batch = self.batch.as_mut().expect("a batch canonical until its I/O is done");
         batch.in_flight -= 1;
         if let Some(pair) = part.checked_sub(COMPARES) {
             batch.reads[pair].is_equal = result == Ok(Outcome::Equal(true));
@@ -208,7 +208,7 @@ impl Verify {
             for (at, read) in batch.reads.iter().enumerate().filter(|(_, read)| read.is_equal) {
                 let Some(second) = read.second else { continue };
                 let segments = [read.first, second].map(Segment::Buffer);
-                pool.metadata.io.begin(IoOp::Compare, 0, 0, segments, Job::Dedup.io(COMPARES + at));
+                pool.metadata.io.begin(IoOp::Compare, 0, 0, segments, JobId::Dedup.io(COMPARES + at));
                 batch.in_flight += 1;
             }
         }

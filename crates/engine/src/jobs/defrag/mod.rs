@@ -18,10 +18,10 @@ use alloc::vec::Vec;
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::jobs::mover::{Missings, MoveStop, Moved, Mover, is_alone};
-use crate::jobs::{Job, Steps, Work};
+use crate::jobs::{Job, JobContext, JobId};
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::pool::Pool;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 use plan::{Lies, Plan};
@@ -95,7 +95,7 @@ enum RegionLook {
 impl Defrag {
     pub(crate) fn new() -> Defrag {
         Defrag {
-            mover: Mover::new(Job::Defrag),
+            mover: Mover::new(JobId::Defrag),
             memory: Memory::default(),
             has_settled: false,
             is_stuck: false,
@@ -119,15 +119,15 @@ impl Defrag {
     }
 }
 
-impl Steps for Defrag {
+impl Job for Defrag {
     fn is_in_progress(&self) -> bool {
         self.mover.is_in_progress()
     }
 
     #[inline]
-    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
+    fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         pool.regions().scattered() > 0
-            && (facts.is_idle || pool.regions().are_left())
+            && (load.is_idle || pool.regions().are_left())
             && !self.mover.is_in_progress()
             && pool.takes_changes()
             && pool.may_move() > 0
@@ -135,9 +135,10 @@ impl Steps for Defrag {
 
     /// Returns the time at which the pool is idle, if scattered regions may be moved then.
     #[inline]
-    fn begins_at(&self, pool: &Pool, facts: &Facts) -> Option<Nanos> {
-        let waits = pool.regions().scattered() > 0 && !facts.are_active && pool.takes_changes() && pool.may_move() > 0;
-        waits.then_some(facts.idle_from)
+    fn begins_at(&self, pool: &Pool, load: &LoadSnapshot) -> Option<Nanos> {
+        let waits =
+            pool.regions().scattered() > 0 && !load.requests_in_flight && pool.takes_changes() && pool.may_move() > 0;
+        waits.then_some(load.idle_from)
     }
 
     /// Returns true with a batch in progress; without one once to say that it is stuck, and once that idle time is over.
@@ -147,29 +148,29 @@ impl Steps for Defrag {
     }
 
     /// Moves a batch on to its end, even if the pool is no longer idle.
-    fn advance(&mut self, work: &mut Work<'_>) {
+    fn advance(&mut self, work: &mut JobContext<'_>) {
         // With the first pump of a pool that serves.
         work.pool.note_what_may_move();
         if self.mover.is_in_progress() {
-            self.mover.go_on(work.pool, &work.facts);
+            self.mover.go_on(work.pool, &work.load);
         } else {
             self.is_stuck = true;
-            self.has_settled &= work.facts.is_idle;
+            self.has_settled &= work.load.is_idle;
         }
     }
 
-    fn step(&mut self, work: &mut Work<'_>) {
-        let Work { pool, repairs, facts } = work;
+    fn step(&mut self, work: &mut JobContext<'_>) {
+        let JobContext { pool, repairs, load } = work;
         if !pool.may_be_reordered() || !pool.has_slots_to_move() {
             return pool.regions_mut().clear();
         }
-        if facts.writes_wait || facts.are_starved || self.mover.is_loading(pool) {
+        if load.writes_blocked || load.out_of_buffers || self.mover.is_loading(pool) {
             return;
         }
         // The places at home are those that were freed last.
         self.has_settled |= pool.delta.is_empty() && pool.space.pending().is_empty();
-        if self.has_settled || !facts.is_idle {
-            self.gather(pool, repairs, facts);
+        if self.has_settled || !load.is_idle {
+            self.gather(pool, repairs, load);
         }
     }
 
@@ -177,7 +178,13 @@ impl Steps for Defrag {
         self.is_stuck
     }
 
-    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+    fn done(
+        &mut self,
+        work: &mut JobContext<'_>,
+        part: u32,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
         self.mover.done(work.pool, part, segments, result);
     }
 
@@ -192,7 +199,7 @@ impl Steps for Defrag {
 
 impl Defrag {
     /// Gathers a batch, from as many regions as it takes, and begins to move it.
-    fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) {
+    fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) {
         // What is copied from the cache takes two buffers.
         let (free, cached) = (pool.buffers.free(), pool.cache.len());
         let most = Mover::most(pool).min(free.max((free + cached) / 2));
@@ -202,11 +209,11 @@ impl Defrag {
         self.memory.blocks.clear();
         let (mut waits, mut some_wait) = (false, false);
         while self.memory.blocks.len() < most && !waits {
-            let next = if facts.is_idle { pool.regions().next() } else { pool.regions_mut().next_left() };
+            let next = if load.is_idle { pool.regions().next() } else { pool.regions_mut().next_left() };
             let Some((first, noted)) = next else { break };
             // However often its batches come to nothing, that ends.
             let looked = match noted.tries < TRIES {
-                true => self.look_for_moves(pool, repairs, (first, noted.home), most, facts.is_idle),
+                true => self.look_for_moves(pool, repairs, (first, noted.target), most, load.is_idle),
                 false => Err(MoveStop::GivenUp),
             };
             some_wait |= matches!(looked, Ok(RegionLook::Moves { some_wait: true, .. }) | Err(MoveStop::GivenUp));
@@ -216,18 +223,18 @@ impl Defrag {
                     waits = true;
                     pool.regions_mut().tried(first);
                 }
-                looked if facts.is_idle => self.has_looked_for_gain(pool, first, looked),
+                looked if load.is_idle => self.has_looked_for_gain(pool, first, looked),
                 looked => self.has_looked_behind_stream(pool, first, looked),
             }
         }
-        if some_wait && !facts.is_idle {
+        if some_wait && !load.is_idle {
             pool.settle_some_time();
         }
         self.is_stuck = waits;
         let blocks = &mut self.memory.blocks;
         if !blocks.is_empty() && self.mover.begin(pool, blocks) {
             self.is_stuck = true;
-            self.mover.go_on(pool, facts);
+            self.mover.go_on(pool, load);
         }
     }
 
@@ -235,7 +242,7 @@ impl Defrag {
     fn has_looked_for_gain(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, MoveStop>) {
         match looked {
             Ok(RegionLook::Moves { .. } | RegionLook::InOrder) => self.is_in_order(pool, first),
-            Ok(RegionLook::Aside(home)) => pool.regions_mut().set_aside(first, home),
+            Ok(RegionLook::Aside(target)) => pool.regions_mut().set_aside(first, target),
             Err(_) => pool.regions_mut().give_up(first),
         }
     }
@@ -258,27 +265,27 @@ impl Defrag {
         &mut self,
         pool: &mut Pool,
         repairs: &Repairs,
-        (first, home): (Key, Option<i64>),
+        (first, target): (Key, Option<i64>),
         most: usize,
         is_idle: bool,
     ) -> Result<RegionLook, MoveStop> {
         self.look_at(pool, repairs, first)?;
         let container = pool.metadata.geometry.slots_per_container.into();
         let Memory { blocks, taken, region, seen, plan } = &mut self.memory;
-        let home = match home {
-            Some(home) => home,
+        let target = match target {
+            Some(target) => target,
             None => {
                 let mut missing = Missings::default();
                 let (plan, row) = match plan::plan(region, container, plan) {
-                    Plan::Return(home) if is_idle && goes_whole(pool, region, home, &mut missing) => {
-                        (Plan::Move, Some(home))
+                    Plan::Return(target) if is_idle && goes_whole(pool, region, target, &mut missing) => {
+                        (Plan::Move, Some(target))
                     }
                     plan => (plan, None),
                 };
                 self.mover.load(pool, missing)?;
                 match plan {
                     Plan::Leave => return Ok(RegionLook::InOrder),
-                    Plan::Return(home) => home,
+                    Plan::Return(target) => target,
                     // A batch has one empty container.
                     Plan::Move if !blocks.is_empty() => return Ok(RegionLook::Moves { more: true, some_wait: false }),
                     Plan::Move => {
@@ -300,7 +307,7 @@ impl Defrag {
         taken.clear();
         taken.extend(blocks.iter().map(|block| block.to));
         taken.sort_unstable();
-        for (lies, to) in plan::displaced(region, home) {
+        for (lies, to) in plan::displaced(region, target) {
             if blocks.len() >= most {
                 more = true;
                 break;
@@ -330,7 +337,7 @@ impl Defrag {
         if blocks.len() == before && !more {
             return Err(MoveStop::GivenUp);
         }
-        pool.regions_mut().goes_home(first, home);
+        pool.regions_mut().note_target(first, target);
         Ok(RegionLook::Moves { more, some_wait })
     }
 
@@ -364,7 +371,7 @@ impl Defrag {
 
 /// Returns true if all of a region goes to an empty container, though most of it lies in a row with this home: others have its places there,
 /// and the allowance is enough for the region and then for emptying a container for whoever comes next. Shared blocks would stay behind.
-fn goes_whole(pool: &mut Pool, region: &[Lies], home: i64, missing: &mut Missings) -> bool {
+fn goes_whole(pool: &mut Pool, region: &[Lies], target: i64, missing: &mut Missings) -> bool {
     let most = region.len() / LOST_PART;
     let can_go = pool.may_move() >= pool.space.free() + 2 * region.len() as u64
         && region.iter().filter(|block| !block.is_alone).count() <= most;
@@ -372,7 +379,7 @@ fn goes_whole(pool: &mut Pool, region: &[Lies], home: i64, missing: &mut Missing
         let is_there = pool.space.contains(to);
         !is_there || missing.or(pool.slot_state(to)).is_some_and(|state| state != SlotState::Free)
     };
-    can_go && plan::displaced(region, home).filter(|&place| lost(place)).count() > most
+    can_go && plan::displaced(region, target).filter(|&place| lost(place)).count() > most
 }
 
 impl Pool {

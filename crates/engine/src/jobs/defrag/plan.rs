@@ -26,7 +26,7 @@ pub(crate) struct Lies {
 
 impl Lies {
     /// Returns the slot of the region's first block if all of it lay in a row with this one.
-    fn home(&self) -> i64 {
+    fn target(&self) -> i64 {
         self.slot.0 as i64 - self.place as i64
     }
 }
@@ -60,16 +60,16 @@ pub(crate) fn plan(region: &[Lies], container: i64, work: &mut Vec<i64>) -> Plan
     if pieces(region, container, work) <= 2 {
         return Plan::Leave;
     }
-    let homes = work;
-    homes.clear();
-    homes.extend(region.iter().map(Lies::home));
-    homes.sort_unstable();
-    let row = homes.chunk_by(|one, next| one == next).max_by_key(|row| row.len());
-    let Some((home, length)) = row.map(|row| (row[0], row.len())) else { return Plan::Leave };
-    let displaced = region.iter().filter(|block| block.is_alone && block.home() != home).count();
+    let targets = work;
+    targets.clear();
+    targets.extend(region.iter().map(Lies::target));
+    targets.sort_unstable();
+    let row = targets.chunk_by(|one, next| one == next).max_by_key(|row| row.len());
+    let Some((target, length)) = row.map(|row| (row[0], row.len())) else { return Plan::Leave };
+    let displaced = region.iter().filter(|block| block.is_alone && block.target() != target).count();
     let alone = region.iter().filter(|block| block.is_alone).count();
     match () {
-        () if 2 * length >= region.len() && displaced > 0 => Plan::Return(home),
+        () if 2 * length >= region.len() && displaced > 0 => Plan::Return(target),
         // Half of it in order is worth a write for each block of that half; less is not.
         () if 2 * length < region.len() && 2 * alone >= region.len() => Plan::Move,
         () => Plan::Leave,
@@ -78,9 +78,9 @@ pub(crate) fn plan(region: &[Lies], container: i64, work: &mut Vec<i64>) -> Plan
 
 /// Returns the blocks that can be moved and are not at home, each with its place there. A home at the edge of the pool has no place for some of
 /// them.
-pub(crate) fn displaced(region: &[Lies], home: i64) -> impl Iterator<Item = (Lies, Slot)> + '_ {
-    region.iter().filter(move |block| block.is_alone && block.home() != home).filter_map(move |&block| {
-        let to = u64::try_from(home + block.place as i64).ok()?;
+pub(crate) fn displaced(region: &[Lies], target: i64) -> impl Iterator<Item = (Lies, Slot)> + '_ {
+    region.iter().filter(move |block| block.is_alone && block.target() != target).filter_map(move |&block| {
+        let to = u64::try_from(target + block.place as i64).ok()?;
         Some((block, Slot(to)))
     })
 }

@@ -9,7 +9,7 @@ use crate::jobs::mover::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
 use crate::metadata::tree::{Missing, Unresolved};
 use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 
@@ -36,7 +36,12 @@ enum PlannedSlot {
 
 impl Relocate {
     /// Begins to move some blocks of the plan; with no blocks left, begins a walk of the maps or ends the run.
-    pub(super) fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
+    pub(super) fn gather(
+        &mut self,
+        pool: &mut Pool,
+        repairs: &Repairs,
+        load: &LoadSnapshot,
+    ) -> Result<(), ChangesStop> {
         if self.plan.is_empty() || self.copies.len() >= pool.limits.relocated() {
             if self.copies.is_empty() {
                 self.end(pool);
@@ -120,7 +125,7 @@ impl Relocate {
         self.places.drain(..count);
         self.pass(looked_at);
         if count > 0 {
-            self.mover.go_on(pool, facts);
+            self.mover.go_on(pool, load);
             self.note_what_came(pool);
         }
         Ok(())
@@ -158,10 +163,10 @@ impl Relocate {
     fn claim(&mut self, pool: &mut Pool) -> Result<(), ChangesStop> {
         let empty = pool.space.empty_container().filter(|_| pool.has_slots_to_claim());
         let Some(container) = empty else {
-            let is_called = pool.space.is_workspace_called();
-            if pool.has_slots_to_claim() && (pool.ask_for_fresh() || pool.space.call_workspace()) {
+            let is_called = pool.space.is_spill_reclaimed();
+            if pool.has_slots_to_claim() && (pool.ask_for_fresh() || pool.space.reclaim_spill()) {
                 self.is_stuck = true;
-                pool.needs_pump |= pool.space.is_workspace_called() && !is_called;
+                pool.needs_pump |= pool.space.is_spill_reclaimed() && !is_called;
             } else if !pool.space.pending().is_empty() && !self.has_tried_enough() {
                 // What is about to become free may be what is missing.
                 self.changes.wait_for_checkpoint(pool);
@@ -220,7 +225,7 @@ impl Relocate {
                 Came::Copied
                     if pool.proven_digest(from).is_ok_and(|found| found.is_none_or(|(has, _)| has != digest)) =>
                 {
-                    pool.space.retire(to, 0);
+                    pool.space.defer_free(to, 0);
                     self.counts.kept.gone += 1;
                 }
                 Came::Copied => {

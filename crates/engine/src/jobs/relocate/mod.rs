@@ -26,13 +26,13 @@ use alloc::vec::Vec;
 use super::changes::{Changes, ChangesStop};
 use super::map_walk::Maps;
 use super::mover::Mover;
-use super::{Job, Steps, Work};
+use super::{Job, JobContext, JobId};
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::PassState;
 use crate::metadata::page_cache::PageKey;
 use crate::pool::Pool;
-use crate::pool::state::{Facts, Phase};
+use crate::pool::state::{LoadSnapshot, Phase};
 use crate::sizes::list_bytes;
 
 /// Largest number of rows of slots in a plan.
@@ -143,7 +143,7 @@ pub(crate) struct Relocate {
 impl Relocate {
     pub(crate) fn new() -> Relocate {
         Relocate {
-            mover: Mover::for_shared(Job::Relocate),
+            mover: Mover::for_shared(JobId::Relocate),
             state: PassState::Never,
             at: RunStage::Gather,
             plan: VecDeque::new(),
@@ -283,13 +283,13 @@ impl Relocate {
     /// Gives back all places that no block leads to; blocks that were to lead there are looked at again.
     fn give_back(&mut self, pool: &mut Pool) {
         for place in self.places.drain(..) {
-            pool.space.retire(place, 0);
+            pool.space.defer_free(place, 0);
         }
         if self.unplaced > 0 {
             let (placed, unplaced) = self.copies.drain(..).partition(|copy| copy.is_placed);
             (self.copies, self.unplaced) = (placed, 0);
             for copy in Vec::into_iter(unplaced).rev() {
-                pool.space.retire(copy.to, 0);
+                pool.space.defer_free(copy.to, 0);
                 self.look_again(copy.from);
             }
             // What comes back to the plan is copied before the next walk.
@@ -324,10 +324,10 @@ impl Relocate {
         is_enough
     }
 
-    fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), ChangesStop> {
-        let Work { pool, repairs, facts } = work;
+    fn go_on(&mut self, work: &mut JobContext<'_>) -> Result<(), ChangesStop> {
+        let JobContext { pool, repairs, load } = work;
         match self.at {
-            RunStage::Gather => self.gather(pool, repairs, facts),
+            RunStage::Gather => self.gather(pool, repairs, load),
             RunStage::Begin => {
                 self.copies.sort_unstable();
                 self.counts.map_walks += 1;
@@ -335,7 +335,7 @@ impl Relocate {
                 self.at = RunStage::Walk(Maps::default());
                 Ok(())
             }
-            RunStage::Walk(_) => self.walk(pool, facts),
+            RunStage::Walk(_) => self.walk(pool, load),
             RunStage::Settle { waited, left } => self.settle(pool, waited, left),
         }
     }
@@ -349,18 +349,18 @@ impl Relocate {
     }
 }
 
-impl Steps for Relocate {
+impl Job for Relocate {
     fn is_in_progress(&self) -> bool {
         self.is_running() || self.mover.is_in_progress()
     }
 
     #[inline]
-    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
+    fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         self.is_running()
             && pool.phase == Phase::Serving
             && pool.takes_changes()
-            && !facts.writes_wait
-            && !facts.are_starved
+            && !load.writes_blocked
+            && !load.out_of_buffers
             && !self.mover.is_in_progress()
             && self.changes.may_go_on(pool)
             && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
@@ -373,24 +373,24 @@ impl Steps for Relocate {
     }
 
     /// Moves a batch on to its end, also of a run that rests by now. Where writes wait for space, they get the claimed slots.
-    fn advance(&mut self, work: &mut Work<'_>) {
-        let Work { pool, facts, .. } = work;
+    fn advance(&mut self, work: &mut JobContext<'_>) {
+        let JobContext { pool, load, .. } = work;
         if self.mover.is_in_progress() {
-            self.mover.go_on(pool, facts);
+            self.mover.go_on(pool, load);
             self.note_what_came(pool);
         }
         if !self.claims() {
             return;
         }
-        if facts.writes_wait {
+        if load.writes_blocked {
             self.has_tried_enough();
         }
-        if facts.writes_wait || !pool.takes_changes() || !self.is_running() {
+        if load.writes_blocked || !pool.takes_changes() || !self.is_running() {
             self.give_back(pool);
         }
     }
 
-    fn step(&mut self, work: &mut Work<'_>) {
+    fn step(&mut self, work: &mut JobContext<'_>) {
         (self.waiting, self.is_stuck) = (None, false);
         match self.go_on(work) {
             Ok(()) | Err(ChangesStop::Waits) => {}
@@ -416,7 +416,13 @@ impl Steps for Relocate {
         self.is_stuck
     }
 
-    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+    fn done(
+        &mut self,
+        work: &mut JobContext<'_>,
+        part: u32,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
         self.mover.done(work.pool, part, segments, result);
     }
 

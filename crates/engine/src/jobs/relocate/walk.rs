@@ -8,7 +8,7 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
 use crate::pool::metadata_reservation::Asked;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 
 /// Most walks for the same copies.
 const WALKS: u32 = 4;
@@ -19,28 +19,28 @@ const CHECKPOINTS: u32 = 8;
 const JUDGED_AT_ONCE: usize = 1024;
 
 /// Result for a block that may lead to an old slot.
-enum Led {
-    Yes,
+enum Remap {
+    Done,
     /// The block leads elsewhere, or the old slot holds something else by now.
-    NotThere,
+    Stale,
     /// The copy was given up: all blocks that led there have been overwritten.
     CopyGone,
 }
 
 impl Relocate {
     /// Looks at some leaves of maps.
-    pub(super) fn walk(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), ChangesStop> {
+    pub(super) fn walk(&mut self, pool: &mut Pool, load: &LoadSnapshot) -> Result<(), ChangesStop> {
         let RunStage::Walk(mut maps) = self.at else { return Ok(()) };
-        for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
+        for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
             let mut gone = None;
-            let walked = maps.step(pool, Pool::may_lead_elsewhere, |pool, key, slot| {
+            let walked = maps.step(pool, Pool::may_be_remapped, |pool, key, slot| {
                 let Ok(at) = self.copies.binary_search_by_key(&slot, |copy| copy.from) else { return Ok(false) };
                 if pool.mutant(Mutant::ForgottenReferrer) && key.lba() % 2 == 1 {
                     return Ok(false);
                 }
-                match self.lead(pool, facts, key, at)? {
-                    Led::Yes | Led::NotThere => {}
-                    Led::CopyGone => gone = Some(at),
+                match self.lead(pool, load, key, at)? {
+                    Remap::Done | Remap::Stale => {}
+                    Remap::CopyGone => gone = Some(at),
                 }
                 Ok::<_, ChangesStop>(true)
             });
@@ -58,24 +58,24 @@ impl Relocate {
     }
 
     /// Remaps a block to the copy, if it leads to the old slot and both hold the content.
-    fn lead(&mut self, pool: &mut Pool, facts: &Facts, key: Key, at: usize) -> Result<Led, ChangesStop> {
+    fn lead(&mut self, pool: &mut Pool, load: &LoadSnapshot, key: Key, at: usize) -> Result<Remap, ChangesStop> {
         let Copied { from, to, digest, is_placed } = self.copies[at];
         let seen = Entry::whole(from, digest);
-        let Some(volume) = pool.volume_index(key.volume()) else { return Ok(Led::NotThere) };
+        let Some(volume) = pool.volume_index(key.volume()) else { return Ok(Remap::Stale) };
         match pool.resolve(volume, key) {
             Ok(entry) if entry == seen => {}
             Err(Unresolved::Missing(missing)) if !pool.failed_pages.contains(&missing.key) => {
                 return Err(missing.into());
             }
-            Ok(_) | Err(_) => return Ok(Led::NotThere),
+            Ok(_) | Err(_) => return Ok(Remap::Stale),
         }
         if !holds(pool, Seen(from, digest))? {
-            return Ok(Led::NotThere);
+            return Ok(Remap::Stale);
         }
         if is_placed && !holds(pool, Seen(to, digest))? {
-            return Ok(Led::CopyGone);
+            return Ok(Remap::CopyGone);
         }
-        self.changes.admit(pool, facts, &Asked::scattered(1), 1)?;
+        self.changes.admit(pool, load, &Asked::scattered(1), 1)?;
         if is_placed {
             pool.put_alone(key, Put::Share(to, digest));
             self.counts.referrers += 1;
@@ -83,11 +83,11 @@ impl Relocate {
             self.copies[at].is_placed = true;
             (self.unplaced, self.counts.moved_blocks) = (self.unplaced - 1, self.counts.moved_blocks + 1);
         } else {
-            return Ok(Led::NotThere);
+            return Ok(Remap::Stale);
         }
         pool.note_known(digest, to);
         pool.regions_mut().moved(key);
-        Ok(Led::Yes)
+        Ok(Remap::Done)
     }
 
     /// Judges some copies, once all remaps of the walk are merged: copies whose old slots are still in use are walked for again, a few times.
@@ -118,7 +118,7 @@ impl Relocate {
                 (true, false) => {}
                 // Nobody was found who leads to the old slot.
                 (false, _) => {
-                    pool.space.retire(to, 0);
+                    pool.space.defer_free(to, 0);
                     (self.unplaced, self.counts.kept.gone) = (self.unplaced - 1, self.counts.kept.gone + 1);
                 }
             }
@@ -141,7 +141,7 @@ fn holds(pool: &mut Pool, Seen(slot, digest): Seen) -> Result<bool, Missing> {
 
 impl Pool {
     /// Returns true if blocks of this block's volume may be remapped to other slots with the same content: those of all but hidden volumes.
-    fn may_lead_elsewhere(&self, key: Key) -> bool {
+    fn may_be_remapped(&self, key: Key) -> bool {
         self.volume_index(key.volume()).is_some_and(|at| self.volumes[at].keeps.is_none())
     }
 }

@@ -19,13 +19,13 @@ use super::SPACE_TO_MAKE;
 use super::popular::Popular;
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot};
-use crate::jobs::Job;
+use crate::jobs::JobId;
 use crate::jobs::mover::{Came, Missings, MoveStop, Moved, Mover, is_busy};
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
 use crate::pool::metadata_reservation::{Asked, Availability};
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 use crate::space::zones::ZONES;
@@ -84,7 +84,7 @@ impl Duplicate {
             stage: EpochStage::Count,
             has_missed: false,
             rounds_left: 0,
-            mover: Mover::for_shared(Job::Replicate),
+            mover: Mover::for_shared(JobId::Replicate),
             made: 0,
         }
     }
@@ -149,10 +149,10 @@ impl Duplicate {
     }
 
     /// Moves a batch on to its end.
-    pub(super) fn advance(&mut self, pool: &mut Pool, facts: &Facts) {
+    pub(super) fn advance(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         if self.mover.is_in_progress() {
-            self.mover.go_on(pool, facts);
-            self.take_in(pool, facts);
+            self.mover.go_on(pool, load);
+            self.take_in(pool, load);
         }
     }
 
@@ -167,7 +167,7 @@ impl Duplicate {
     }
 
     /// Begins the next batch, zone, round, or epoch.
-    pub(super) fn step(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) {
+    pub(super) fn step(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) {
         let has_space = pool.has_slots_to_claim() && pool.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE);
         let is_possible = pool.makes_copies() && has_space && pool.replicas.stride() == pool.metadata.geometry.slots();
         if !is_possible {
@@ -184,7 +184,7 @@ impl Duplicate {
             EpochStage::Wait { .. } => self.stage = EpochStage::Copy { zone: 0, column: 0 },
             EpochStage::Copy { zone, .. } if zone == ZONES => self.end_round(pool, false),
             EpochStage::Copy { zone, column } => match self.begin(pool, repairs, zone, column) {
-                Ok(()) => self.advance(pool, facts),
+                Ok(()) => self.advance(pool, load),
                 // What it waits for moves the engine on.
                 Err(MoveStop::Waits) => return,
                 Err(MoveStop::GivenUp) => self.end_round(pool, true),
@@ -263,7 +263,7 @@ impl Duplicate {
             pool.forget_wrapped();
             if !self.mover.begin(pool, &mut batch) {
                 // There are no buffers: clients have them.
-                places.into_iter().for_each(|place| pool.space.retire(place, 0));
+                places.into_iter().for_each(|place| pool.space.defer_free(place, 0));
                 return Err(MoveStop::GivenUp);
             }
         }
@@ -275,12 +275,12 @@ impl Duplicate {
     }
 
     /// Turns blocks that have been copied into replicas.
-    fn take_in(&mut self, pool: &mut Pool, facts: &Facts) {
+    fn take_in(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         let came = self.mover.take_came();
         let copied = || came.iter().filter(|(_, came)| *came == Came::Copied).map(|(block, _)| block);
         let count = copied().count();
         let has_space =
-            count > 0 && matches!(pool.space_for(&Asked::scattered(2 * count), facts.clears_left), Availability::Now);
+            count > 0 && matches!(pool.space_for(&Asked::scattered(2 * count), load.clears_left), Availability::Now);
         let volume = pool.replicas.volume.filter(|_| has_space);
         let volume = volume.filter(|&volume| pool.volume_index(volume).is_some());
         for &Moved { from, digest, to, .. } in copied() {
@@ -299,7 +299,7 @@ impl Duplicate {
                 }
                 _ => {
                     self.has_missed = true;
-                    pool.space.retire(to, 0);
+                    pool.space.defer_free(to, 0);
                 }
             }
         }

@@ -30,7 +30,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::map_walk::{LEAVES, Maps};
-use super::{Job, Steps, Work};
+use super::{Job, JobContext, JobId};
 use crate::api::*;
 use crate::counters::PlaceCounts;
 use crate::format::entry::{Key, Slot, check_bits};
@@ -43,7 +43,7 @@ use crate::pool::change::{Put, Seen};
 use crate::pool::metadata_reservation::Asked;
 use crate::pool::metadata_reservation::Availability;
 use crate::pool::replicas::Number;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 use crate::pool::volumes::{VolumeChange, end_of};
 use crate::repair::Repairs;
 use crate::requests::request::Request;
@@ -201,7 +201,7 @@ impl Pool {
             let offset = self.slot_offset(blocks[at].0);
             let bytes = length as u64 * self.metadata.geometry.block();
             let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
-            self.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Job::Replicate.io(at));
+            self.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, JobId::Replicate.io(at));
             in_flight += 1;
             at += length;
         }
@@ -211,12 +211,12 @@ impl Pool {
 
 impl Pool {
     /// Deletes the volume of replicas, and all that is in it, as soon as there is space to say so.
-    fn delete_replicas(&mut self, facts: &Facts) {
+    fn delete_replicas(&mut self, load: &LoadSnapshot) {
         let Some(volume) = self.replicas.volume else { return };
         let cleared = self.cleared(Key::new(volume, 0), end_of(volume));
         // Asked here, since a change that has to wait calls for a checkpoint: nobody is in a hurry.
-        if matches!(self.space_for(&Asked::clear(1, cleared), facts.clears_left), Availability::Now) {
-            let _ = self.change_volume(VolumeChange::Delete { volume }, facts.clears_left);
+        if matches!(self.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
+            let _ = self.change_volume(VolumeChange::Delete { volume }, load.clears_left);
         }
     }
 
@@ -236,9 +236,9 @@ impl Pool {
     }
 
     /// Drops entries of the volume for slots that are free again, as far as there is space to say so.
-    fn drop_stale_replicas(&mut self, facts: &Facts) {
+    fn drop_stale_replicas(&mut self, load: &LoadSnapshot) {
         while let (Some(volume), Some(number)) = (self.replicas.volume, self.replicas.stale()) {
-            if !matches!(self.space_for(&Asked::scattered(2), facts.clears_left), Availability::Now) {
+            if !matches!(self.space_for(&Asked::scattered(2), load.clears_left), Availability::Now) {
                 return;
             }
             if self.replicas.end_stale() {
@@ -248,11 +248,11 @@ impl Pool {
     }
 
     /// Gives all replicas back; returns false if there are none, or no space to say so.
-    pub(crate) fn give_back_replicas(&mut self, facts: &Facts) -> bool {
+    pub(crate) fn give_back_replicas(&mut self, load: &LoadSnapshot) -> bool {
         let at = self.replicas.volume.and_then(|volume| self.volume_index(volume));
         let is_empty = self.replicas.len() == 0 && self.replicas.stale().is_none();
         let Some(at) = at.filter(|_| !is_empty || self.replicas.are_left()) else { return false };
-        if !self.clear_hidden(at, facts) {
+        if !self.clear_hidden(at, load) {
             return false;
         }
         self.replicas.clear();
@@ -261,26 +261,26 @@ impl Pool {
     }
 
     /// Makes space for N replicas that follow each other, in the pool, in the budget and in a record. Returns true if there is space now.
-    fn make_space_for_replicas(&mut self, facts: &Facts, count: usize) -> bool {
+    fn make_space_for_replicas(&mut self, load: &LoadSnapshot, count: usize) -> bool {
         let Some(at) = self.replicas.volume.and_then(|volume| self.volume_index(volume)) else {
             return false;
         };
         let volume = self.volumes[at].id;
         self.replicas.drop_beyond(self.in_order_budget().saturating_sub(count as u64), self.columns_budget());
-        self.drop_stale_replicas(facts);
+        self.drop_stale_replicas(load);
         let space = self.space.free() >= self.slots_to_spare(SPACE_TO_MAKE) && self.replicas.stale().is_none();
         space
             && self.space.ready() >= count as u64
             && self.volume_index(volume).is_some()
-            && matches!(self.space_for(&Asked::scattered(2 * count), facts.clears_left), Availability::Now)
+            && matches!(self.space_for(&Asked::scattered(2 * count), load.clears_left), Availability::Now)
     }
 }
 
 impl Replicate {
     /// Makes the table of replicas anew, from the map of their volume, in one step.
-    fn find(&mut self, pool: &mut Pool, facts: &Facts) {
+    fn find(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         // What is to go takes memory until that is said.
-        pool.drop_stale_replicas(facts);
+        pool.drop_stale_replicas(load);
         let takes_part = |pool: &Pool, key: Key| pool.replicas.volume == Some(key.volume());
         let each = |pool: &mut Pool, key: Key, at: Slot| {
             let number = Number(key.lba());
@@ -365,21 +365,23 @@ impl Replicate {
     }
 
     /// Ends the work in progress when its reads are done: with replicas, if that is wanted and nothing came between.
-    fn end_work(&mut self, pool: &mut Pool, facts: &Facts, wanted: bool) {
+    fn end_work(&mut self, pool: &mut Pool, load: &LoadSnapshot, wanted: bool) {
         let Some(work) = &mut self.work else { return };
         work.is_over |= !wanted;
         if work.in_flight > 0 {
             return;
         }
         let (is_over, count) = (work.is_over, work.blocks.len());
-        let fits = !is_over && pool.make_space_for_replicas(facts, count);
+        let fits = !is_over && pool.make_space_for_replicas(load, count);
         let Some(work) = self.work.take() else { return };
         let volume = pool.replicas.volume.filter(|_| fits);
         for (slot, digest, buffer) in work.blocks {
             let Some(buffer) = buffer else { continue };
             // A slot that was freed meanwhile needs none.
-            let (seen, to) =
-                (Seen(slot, digest), Put::Fresh { digest, buffer, may_travel: false, in_row: false, offline: false });
+            let (seen, to) = (
+                Seen(slot, digest),
+                Put::Fresh { digest, buffer, may_travel: false, sequential: false, offline: false },
+            );
             let entry = match volume {
                 Some(volume) => pool.remap(Key::new(volume, pool.replicas.number(slot, 0).0), seen, to),
                 // Looked at all the same: which pages stay in memory, and so what recorded runs do, depends on it.
@@ -399,13 +401,13 @@ impl Replicate {
     }
 }
 
-impl Steps for Replicate {
+impl Job for Replicate {
     fn is_in_progress(&self) -> bool {
         self.work.is_some() || self.duplicate.is_in_progress()
     }
 
     #[inline]
-    fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
+    fn can_step(&self, pool: &Pool, _: &LoadSnapshot) -> bool {
         let is_wanted = !self.noted.is_empty()
             || pool.replicas.stale().is_some()
             || pool.replicas.are_left()
@@ -414,7 +416,7 @@ impl Steps for Replicate {
         is_wanted && pool.takes_changes() && !self.is_in_progress()
     }
 
-    fn begins_at(&self, _: &Pool, _: &Facts) -> Option<Nanos> {
+    fn begins_at(&self, _: &Pool, _: &LoadSnapshot) -> Option<Nanos> {
         self.duplicate.begins_at()
     }
 
@@ -425,26 +427,26 @@ impl Steps for Replicate {
     }
 
     /// Moves the work on to its end: blocks that have been read already are written, unless writes wait or the pool takes no changes.
-    fn advance(&mut self, work: &mut Work<'_>) {
-        let Work { pool, facts, .. } = work;
+    fn advance(&mut self, work: &mut JobContext<'_>) {
+        let JobContext { pool, load, .. } = work;
         // What it waits for moves the engine on; a step that comes to something says otherwise.
         self.is_stuck = true;
         if self.duplicate.can_advance() {
-            self.duplicate.advance(pool, facts);
+            self.duplicate.advance(pool, load);
         }
         if !pool.may_be_reordered() {
             self.noted.clear();
-            self.end_work(pool, facts, false);
-        } else if facts.writes_wait || facts.are_starved {
-            self.end_work(pool, facts, false);
+            self.end_work(pool, load, false);
+        } else if load.writes_blocked || load.out_of_buffers {
+            self.end_work(pool, load, false);
         } else if self.work.is_some() {
-            self.end_work(pool, facts, true);
+            self.end_work(pool, load, true);
         }
     }
 
-    fn step(&mut self, work: &mut Work<'_>) {
-        let Work { pool, repairs, facts } = work;
-        if !pool.may_be_reordered() || facts.writes_wait || facts.are_starved {
+    fn step(&mut self, work: &mut JobContext<'_>) {
+        let JobContext { pool, repairs, load } = work;
+        if !pool.may_be_reordered() || load.writes_blocked || load.out_of_buffers {
             return;
         }
         let at = pool.replicas.volume.and_then(|volume| pool.volume_index(volume));
@@ -452,9 +454,9 @@ impl Steps for Replicate {
             Some(_) if pool.replicas.stride() != pool.metadata.geometry.slots() => {
                 // The pool has grown, or an earlier program had one place for each slot: it is made anew.
                 pool.replicas.clear();
-                return pool.delete_replicas(facts);
+                return pool.delete_replicas(load);
             }
-            Some(_) if pool.replicas.are_left() => return self.find(pool, facts),
+            Some(_) if pool.replicas.are_left() => return self.find(pool, load),
             None if pool.replicas.volume.is_none() => {
                 pool.replicas.begin_anew();
                 pool.needs_pump = true;
@@ -470,19 +472,19 @@ impl Steps for Replicate {
             Some(_) => {}
         }
         pool.replicas.drop_beyond(pool.in_order_budget(), pool.columns_budget());
-        pool.drop_stale_replicas(facts);
+        pool.drop_stale_replicas(load);
         self.is_stuck = pool.replicas.stale().is_some();
         if pool.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
             self.noted.clear();
             self.duplicate.give_up(pool);
-            pool.give_back_replicas(facts);
+            pool.give_back_replicas(load);
             return;
         }
         while let Some(noted) = self.noted.pop_front() {
             match self.gather(pool, repairs, noted) {
                 Ok(Some(work)) => {
                     self.work = Some(work);
-                    return self.end_work(pool, facts, true);
+                    return self.end_work(pool, load, true);
                 }
                 Ok(None) => {}
                 Err(missing) => {
@@ -493,7 +495,7 @@ impl Steps for Replicate {
             }
         }
         if self.duplicate.can_step(pool) {
-            self.duplicate.step(pool, repairs, facts);
+            self.duplicate.step(pool, repairs, load);
         }
     }
 
@@ -502,7 +504,13 @@ impl Steps for Replicate {
     }
 
     /// Takes blocks to be put in order that have come: the part is the first of them.
-    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+    fn done(
+        &mut self,
+        work: &mut JobContext<'_>,
+        part: u32,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
         if self.duplicate.is_in_progress() {
             return self.duplicate.done(work.pool, part, segments, result);
         }

@@ -131,7 +131,7 @@ impl Pool {
         let per_leaf = self.metadata.geometry.summary_leaf_slots() as usize;
         let batch = match (self.phase, self.build_batch()) {
             (Phase::Closing, _) | (_, 0) => 0,
-            (_, most) if self.is_pressed(&checkpoint.facts) => (most / 8).max(per_leaf),
+            (_, most) if self.is_pressed(&checkpoint.load) => (most / 8).max(per_leaf),
             (_, most) => most.max(per_leaf),
         };
         let unreadable = core::mem::take(&mut self.disk_index.unreadable);
@@ -194,7 +194,7 @@ impl Pool {
             return Ok(Progress::More);
         };
         let leaf = first.0 / per_leaf;
-        let most = self.load_ahead(&checkpoint.facts);
+        let most = self.load_ahead(&checkpoint.load);
         let leaves = checkpoint.freed[update.freed_at..].iter().map(|slot| slot.0 / per_leaf);
         self.load_leaves_ahead(self.roots[TreeId::Summaries as usize], leaves, most);
         let page = self.summary_page(leaf)?;
@@ -228,7 +228,7 @@ impl Pool {
             update.unsorted.push(0..update.changes.len());
             return Ok(Progress::More);
         }
-        let most = self.load_ahead(&checkpoint.facts);
+        let most = self.load_ahead(&checkpoint.load);
         self.load_leaves_ahead(self.roots[TreeId::Summaries as usize], leaf..leaves, most);
         let next = self.each_block_of_leaf(leaf, |_, slot, _, digest| {
             update.changes.push(IndexChange::enter(digest, slot));
@@ -262,7 +262,7 @@ impl Pool {
         };
         let bucket = bucket_of(first.hash, buckets);
         let next = update.changes[update.at..].iter().map(|change| bucket_of(change.hash, buckets));
-        let most = self.load_ahead(&checkpoint.facts);
+        let most = self.load_ahead(&checkpoint.load);
         self.load_leaves_ahead(self.roots[TreeId::DiskIndex as usize], next, most);
         let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
         let page = match writer.leaf(&mut self.metadata, bucket, true) {

@@ -58,7 +58,7 @@ pub(crate) struct Replicas {
     /// Blocks of the hidden volume of replicas that are to be unmapped: their replicas were dropped, or were left by an earlier run and not adopted.
     stale: Vec<Stale>,
     /// Reads in flight from other places than the slots: by place, what is read there.
-    reading: NearMap<Slot, Elsewhere>,
+    reading: NearMap<Slot, AlternateLocation>,
     /// Replicas that are on their way to their slots.
     writing: NearSet<Slot>,
     /// Set once all that an earlier run left has been given back or adopted.
@@ -122,7 +122,7 @@ impl Replica {
 
 /// A slot whose content is read at another place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Elsewhere {
+pub(crate) struct AlternateLocation {
     /// The slot.
     pub slot: Slot,
     /// Number of the replica that is read there. `None`: the index has named the place.
@@ -343,7 +343,7 @@ impl Replicas {
     }
 
     /// Begins reads of slots at other places, which follow each other from `first` on.
-    pub(crate) fn begin_read(&mut self, first: Slot, slots: &[Elsewhere]) {
+    pub(crate) fn begin_read(&mut self, first: Slot, slots: &[AlternateLocation]) {
         for (i, &of) in slots.iter().enumerate() {
             self.reading.insert(Slot(first.0 + i as u64), of);
             let Some(number) = of.replica else { continue };
@@ -360,7 +360,7 @@ impl Replicas {
     }
 
     /// Ends the read of another place, and returns the slot that it was for.
-    pub(crate) fn end_read(&mut self, place: Slot) -> Elsewhere {
+    pub(crate) fn end_read(&mut self, place: Slot) -> AlternateLocation {
         self.reading.remove(&place).expect("a read of another place ends once")
     }
 
@@ -412,7 +412,7 @@ impl Pool {
 
     /// Returns true if popular blocks shall get copies: on a disk with heads, if a budget is set.
     fn wants_copies(&self) -> bool {
-        self.device().has_heads && self.replicas.budget.is_some()
+        self.device().is_rotational && self.replicas.budget.is_some()
     }
 
     /// Returns the number of blocks that replicas in order may take within these limits: as many as was said, or half of that beside copies, as long as there
@@ -505,21 +505,21 @@ impl Pool {
 
     /// Returns true if a run of `length` blocks is to be read from `place` and not from its own slots: always on a disk without heads or if these do not
     /// follow each other (`home` is `None`), else if no read in flight is beside `home`, and one is beside `place` or `place` is nearer to the heads.
-    pub(crate) fn goes_elsewhere(&mut self, home: Option<Slot>, place: Slot, length: usize) -> bool {
-        if !self.device().has_heads {
+    pub(crate) fn prefers_alternate(&mut self, primary: Option<Slot>, place: Slot, length: usize) -> bool {
+        if !self.device().is_rotational {
             return true;
         }
         let bytes = length as u64 * self.metadata.geometry.block();
-        let Some(home) = home.map(|home| self.slot_offset(home)) else {
+        let Some(primary) = primary.map(|primary| self.slot_offset(primary)) else {
             self.replicas.places.in_order += 1;
             return true;
         };
         let (place, io) = (self.slot_offset(place), &self.metadata.io);
-        if io.has_read_beside(home, bytes) {
+        if io.has_read_beside(primary, bytes) {
             return false;
         }
         let (is_beside, head) = (io.has_read_beside(place, bytes), io.head());
-        let is_nearer = !is_beside && place.abs_diff(head) < home.abs_diff(head);
+        let is_nearer = !is_beside && place.abs_diff(head) < primary.abs_diff(head);
         self.replicas.places.beside += u64::from(is_beside);
         self.replicas.places.nearer += u64::from(is_nearer);
         is_beside || is_nearer

@@ -147,9 +147,9 @@ pub struct Model {
     lookups: Vec<Lookup>,
     shares: Vec<bool>,
     /// Earlier equal block of its request, for each block that is not known.
-    twins: Vec<Option<usize>>,
-    /// True for each block that shares the slot of its twin.
-    is_twin: Vec<bool>,
+    intra_duplicates: Vec<Option<usize>>,
+    /// True for each block that shares the slot of its intra_duplicate.
+    is_intra_duplicate: Vec<bool>,
 }
 
 impl Model {
@@ -159,8 +159,8 @@ impl Model {
             request_blocks,
             lookups: Vec::new(),
             shares: Vec::new(),
-            twins: Vec::new(),
-            is_twin: Vec::new(),
+            intra_duplicates: Vec::new(),
+            is_intra_duplicate: Vec::new(),
         }
     }
 
@@ -187,21 +187,26 @@ impl Model {
             let known = if looks_up && is_payload(code) { slots.known(code) } else { None };
             known.map_or(Lookup::Nothing, Lookup::Known)
         }));
-        self.twins.clear();
+        self.intra_duplicates.clear();
         for (at, &code) in codes.iter().enumerate() {
             let may_be = looks_up && is_payload(code) && self.lookups[at] == Lookup::Nothing;
             // Equal blocks are known or not known together.
-            self.twins.push(if may_be { codes[..at].iter().position(|&before| before == code) } else { None });
+            self.intra_duplicates.push(if may_be {
+                codes[..at].iter().position(|&before| before == code)
+            } else {
+                None
+            });
         }
         let is_full = self.policy == Policy::Full;
-        self.is_twin.clear();
-        self.is_twin.extend(self.twins.iter().map(|twin| is_full && twin.is_some()));
+        self.is_intra_duplicate.clear();
+        self.is_intra_duplicate
+            .extend(self.intra_duplicates.iter().map(|intra_duplicate| is_full && intra_duplicate.is_some()));
         let is_new = |at: usize| is_payload(codes[at]) && self.lookups[at] == Lookup::Nothing;
         let is_repeated = |at: usize| codes[at] == codes[at - 1] && is_new(at) && is_new(at - 1);
         let mut at = 0;
         while let Some(run) = self.policy.next_repeat(codes.len(), at, is_repeated) {
-            self.twins[run.start + 1..run.end].fill(Some(run.start));
-            self.is_twin[run.start + 1..run.end].fill(true);
+            self.intra_duplicates[run.start + 1..run.end].fill(Some(run.start));
+            self.is_intra_duplicate[run.start + 1..run.end].fill(true);
             at = run.end;
         }
         self.shares.clear();
@@ -212,7 +217,7 @@ impl Model {
     fn write(&self, codes: &[u32], slots: &mut impl Slots, places: &mut [Option<u64>], tally: &mut Tally) {
         let (mut written, mut removed) = (0, 0);
         for (at, &code) in codes.iter().enumerate() {
-            let twin = self.twins[at].filter(|_| self.is_twin[at]);
+            let intra_duplicate = self.intra_duplicates[at].filter(|_| self.is_intra_duplicate[at]);
             places[at] = if !is_payload(code) {
                 tally.zero_blocks += 1;
                 None
@@ -220,13 +225,13 @@ impl Model {
                 slots.pass(false);
                 removed += 1;
                 self.lookups[at].slot()
-            } else if let Some(first) = twin {
+            } else if let Some(first) = intra_duplicate {
                 slots.pass(false);
                 removed += 1;
                 places[first]
             } else {
                 let slot = slots.pass(true);
-                if self.twins[at].is_none() && self.lookups[at] == Lookup::Nothing {
+                if self.intra_duplicates[at].is_none() && self.lookups[at] == Lookup::Nothing {
                     slots.name(code, slot);
                 }
                 written += 1;

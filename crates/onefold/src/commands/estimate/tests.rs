@@ -132,7 +132,7 @@ impl Naive {
                     "select" => category == 1 || run(at) >= 3,
                     _ => run(at) >= 4,
                 };
-            let twin = match policy {
+            let intra_duplicate = match policy {
                 "full" => first_of.get(&content).copied(),
                 _ if is_repeated(at) => places[at - 1],
                 _ => None,
@@ -140,7 +140,7 @@ impl Naive {
             let place = match content {
                 0 => None,
                 _ if shares => found[at],
-                _ => twin.or(Some(self.slots.len())),
+                _ => intra_duplicate.or(Some(self.slots.len())),
             };
             is_written.push(place == Some(self.slots.len()));
             if place == Some(self.slots.len()) {

@@ -82,7 +82,7 @@ fn fig_2(results: &Results) -> Figure {
         rows.push(Row::new(
             format!("{}: same place", trace.name()),
             "% of blocks written",
-            100.0 * stated.same_place_share,
+            100.0 * stated.unchanged_share,
         ));
         rows.push(Row::new(
             format!("{}: elsewhere", trace.name()),
@@ -90,8 +90,8 @@ fn fig_2(results: &Results) -> Figure {
             100.0 * stated.elsewhere_share,
         ));
     }
-    let points = stated.iter().map(|stated| 100.0 * stated.same_place_share).sum::<f64>() / 3.0;
-    let above = |stated: &&Stated| 100.0 * stated.same_place_share / stated.elsewhere_share.max(1e-9);
+    let points = stated.iter().map(|stated| 100.0 * stated.unchanged_share).sum::<f64>() / 3.0;
+    let above = |stated: &&Stated| 100.0 * stated.unchanged_share / stated.elsewhere_share.max(1e-9);
     let relative = stated.iter().map(above).sum::<f64>() / 3.0;
     rows.push(Row::claim("pod-2/above", points));
     let label = "I/O redundancy above capacity redundancy, mean of the three";
@@ -100,7 +100,7 @@ fn fig_2(results: &Results) -> Figure {
         Bars::new(name, stated.iter().map(|stated| 100.0 * share(stated)).collect())
     };
     let series =
-        vec![bars("same place", |stated| stated.same_place_share), bars("elsewhere", |stated| stated.elsewhere_share)];
+        vec![bars("same place", |stated| stated.unchanged_share), bars("elsewhere", |stated| stated.elsewhere_share)];
     Figure {
         name: "pod-2",
         source: "POD, Fig. 2",

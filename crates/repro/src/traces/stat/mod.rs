@@ -29,7 +29,7 @@ pub struct Stat {
     /// Of writes, those blocks whose contents the trace says.
     known: u64,
     duplicates: u64,
-    same_place: u64,
+    unchanged: u64,
     zeroes: u64,
     classes: [Class; CLASSES.len()],
     /// Known state of every block that was touched.
@@ -91,8 +91,8 @@ pub struct Figures {
     pub duplicate_blocks: u64,
     pub duplicate_share: f64,
     /// Of these, blocks that hold this content already.
-    pub same_place_blocks: u64,
-    pub same_place_share: f64,
+    pub unchanged_blocks: u64,
+    pub unchanged_share: f64,
     /// The others: capacity redundancy.
     pub elsewhere_share: f64,
     pub by_size: Vec<Class>,
@@ -195,7 +195,7 @@ impl Stat {
             return false;
         }
         self.duplicates += 1;
-        self.same_place += u64::from(before == Some(content));
+        self.unchanged += u64::from(before == Some(content));
         true
     }
 
@@ -237,7 +237,7 @@ impl Stat {
         let distinct_blocks_read = places(|place| place.is_read);
         let (first_block, last_block) = self.span.unwrap_or((0, 0));
         let span = if self.span.is_some() { last_block - first_block + 1 } else { 0 };
-        let elsewhere = self.duplicates - self.same_place;
+        let elsewhere = self.duplicates - self.unchanged;
         let classes = self.classes.iter().zip(CLASSES);
         Figures {
             requests: reads + writes,
@@ -254,8 +254,8 @@ impl Stat {
             zero_write_blocks: self.zeroes,
             duplicate_blocks: self.duplicates,
             duplicate_share: share(self.duplicates, self.known),
-            same_place_blocks: self.same_place,
-            same_place_share: share(self.same_place, self.known),
+            unchanged_blocks: self.unchanged,
+            unchanged_share: share(self.unchanged, self.known),
             elsewhere_share: share(elsewhere, self.known),
             by_size: classes.map(|(&class, (_, blocks))| Class { blocks, ..class }).collect(),
             distinct_blocks: places(|place| place.is_read || place.is_written),

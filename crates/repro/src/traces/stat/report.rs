@@ -34,7 +34,7 @@ pub fn text(figures: &Figures) -> String {
         row("  written before (I/O redundancy)", {
             format!("{} ({})", percent(figures.duplicate_share), figures.duplicate_blocks)
         });
-        row("    to the same place", format!("{} ({})", percent(figures.same_place_share), figures.same_place_blocks));
+        row("    to the same place", format!("{} ({})", percent(figures.unchanged_share), figures.unchanged_blocks));
         row("    elsewhere (capacity red.)", percent(figures.elsewhere_share));
         row("distinct contents", {
             format!("{} ({} written)", figures.distinct_contents, figures.distinct_contents_written)

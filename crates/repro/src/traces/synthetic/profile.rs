@@ -99,7 +99,7 @@ pub(super) struct Shape {
     /// Targets: the duplicate share of write blocks, [HP]; the part of it that goes to the same place; and the requests that Select-Dedupe
     /// removes, if POD says it.
     pub(super) duplicates: f64,
-    pub(super) same_place: f64,
+    pub(super) unchanged: f64,
     pub(super) removed: Option<f64>,
     /// Shares of new writes by place: the journal, the end of a file that grows, a hot place; the rest anywhere. [D]
     pub(super) journal: f64,
@@ -164,7 +164,7 @@ static WEB_VM: Shape = Shape {
     zeroes: 0.03,
     distance: (40.0, 4_000.0),
     duplicates: 0.550,
-    same_place: 0.205,
+    unchanged: 0.205,
     removed: None,
     journal: 0.35,
     sequential: 0.15,
@@ -195,7 +195,7 @@ static HOMES: Shape = Shape {
     zeroes: 0.03,
     distance: (15.0, 3_000.0),
     duplicates: 0.305,
-    same_place: 0.1135,
+    unchanged: 0.1135,
     removed: None,
     journal: 0.40,
     sequential: 0.15,
@@ -234,7 +234,7 @@ static MAIL: Shape = Shape {
     zeroes: 0.08,
     distance: (8.0, 8_000.0),
     duplicates: 0.910,
-    same_place: 0.339,
+    unchanged: 0.339,
     removed: Some(0.707),
     journal: 0.35,
     sequential: 0.15,

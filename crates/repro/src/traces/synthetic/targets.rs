@@ -103,7 +103,7 @@ pub fn measure(profile: Profile, seed: u64, one_in: u64) -> Report {
         "HPDedup (whole trace)",
     );
     let source = "POD, figure 2: 21.9 points as the mean of three, divided in proportion";
-    row("... to the same place", Fitted, Some(shape.same_place), figures.same_place_share, source);
+    row("... to the same place", Fitted, Some(shape.unchanged), figures.unchanged_share, source);
     let (label, source) = match shape.removed {
         Some(_) => (Fitted, "POD, figure 15"),
         None => (Predicted, "not published as a number"),

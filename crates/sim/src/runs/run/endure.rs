@@ -49,7 +49,7 @@ impl Run {
     fn note_secured(&mut self) {
         let promise = self.model.secured();
         let sealed = newest(&self.world.disk, |_| true, self.config.parameters.geometry.place_b);
-        let watermark = sealed.map_or(0, |superblock| superblock.mark());
+        let watermark = sealed.map_or(0, |superblock| superblock.watermark());
         self.world.records.clear();
         // No record has this number: it is a promise only.
         self.world.records.push(RecordNote { sequence: 0, watermark, promise, pages: Vec::new(), page_count: 0 });
@@ -328,7 +328,7 @@ impl Run {
         let touched = &self.world.faults.touched;
         let good = |block: u64| !touched.contains(&block);
         let superblock = newest(disk, good, self.config.parameters.geometry.place_b);
-        let mut mark = superblock.map_or(0, |superblock| superblock.mark());
+        let mut mark = superblock.map_or(0, |superblock| superblock.watermark());
         let mut next = mark + 1;
         let is_there = |record: &&RecordNote| {
             record.pages.len() == record.page_count

@@ -181,7 +181,7 @@ impl Run {
         let pass = match status.dedup.state {
             PassState::Running => true,
             PassState::Paused => false,
-            _ => status.dedup.is_undone,
+            _ => status.dedup.has_backlog,
         };
         let plan = status.relocate.state == PassState::Running;
         !self.has_failed()

@@ -19,7 +19,7 @@ use crate::timed::machine::{Machine, Processor, Store};
 use crate::timed::pool::{Doubles, Pool, VOLUME};
 use crate::{Checked, Violation};
 
-/// Most bytes that a pass with sweeps reads and writes for each block in use: its summary once, of which a page has 170, and its entry in the workspace
+/// Most bytes that a pass with sweeps reads and writes for each block in use: its summary once, of which a page has 170, and its entry in the spill space
 /// twice, written and read, 131 a page. A tenth more for interior pages, the space map and checkpoints.
 const MOST_BYTES_A_BLOCK: f64 = 1.1 * (4096.0 / 170.0 + 2.0 * 4096.0 / 131.0);
 
@@ -191,8 +191,8 @@ fn table(results: &Results) -> String {
     };
     row("mapped, memory of the server", format!("{:.0} GiB, {} MiB", gib(plan.bytes), plan.memory >> 20));
     row("read, written", format!("{:.2} GiB, {:.2} GiB", gib(*read), gib(*written)));
-    let workspace = [dedup.workspace_written, dedup.workspace_read].map(|blocks| gib(blocks * 4096));
-    row("of that in the workspace", format!("{:.2} GiB, {:.2} GiB", workspace[1], workspace[0]));
+    let spill = [dedup.spill_written, dedup.spill_read].map(|blocks| gib(blocks * 4096));
+    row("of that in the spill space", format!("{:.2} GiB, {:.2} GiB", spill[1], spill[0]));
     row(
         "bytes for each block in use",
         format!("{:.1} (at most {:.1})", results.bytes_a_block(), results.most_bytes_a_block()),

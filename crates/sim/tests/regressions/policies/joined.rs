@@ -24,7 +24,7 @@ fn requests(writes: &[(u64, &[u32], bool)]) -> (u64, u64) {
     for token in begin(&mut bench, writes) {
         assert_eq!(bench.wait(token), Ok(Answer::Done));
     }
-    let found = (counts(&bench).requests, counts(&bench).joined_requests);
+    let found = (counts(&bench).requests, counts(&bench).coalesced_requests);
     let mut holds = [0; 64];
     for (block, contents, _) in writes {
         holds[*block as usize..][..contents.len()].copy_from_slice(contents);
@@ -61,10 +61,10 @@ fn what_is_not_contiguous_or_not_of_a_kind_stays_by_itself() {
     assert_eq!(bench.wait(first), Ok(Answer::Done));
     let second = bench.begin_write(4, &[2], false);
     assert_eq!(bench.wait(second), Ok(Answer::Done));
-    assert_eq!(counts(&bench).joined_requests, 0, "the first had run");
+    assert_eq!(counts(&bench).coalesced_requests, 0, "the first had run");
     let tokens = [bench.begin_write(5, &[3], false), bench.begin_cells(48, &[4; 3], false)];
     assert!(tokens.into_iter().all(|token| bench.wait(token) == Ok(Answer::Done)));
-    assert_eq!(counts(&bench).joined_requests, 0, "a part of a block");
+    assert_eq!(counts(&bench).coalesced_requests, 0, "a part of a block");
 }
 
 /// A write may not go past one that overlaps with it, to a third that it continues.
@@ -139,7 +139,7 @@ fn the_swarm_joins_writes_and_looks_beside_what_it_finds() {
         let mut run = Run::start(Config::swarm(seed), Trace::new(false), false).unwrap();
         let word = Generator::new(&run.config.clone(), seed, false).operations(200);
         run.perform(&word).unwrap();
-        joined += run.world.engine.write_counts().joined_requests;
+        joined += run.world.engine.write_counts().coalesced_requests;
         pages += run.world.engine.index_prefetch_counts().pages;
     }
     assert!(joined > 100 && pages > 100, "{joined} joined, {pages} pages");

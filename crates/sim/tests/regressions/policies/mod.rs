@@ -98,7 +98,7 @@ fn agrees(name: &str, read: fn(&str) -> Sample, removed_by_select: (u64, u64)) {
         }
         assert_eq!((counts.removed.blocks, counts.removed.requests), (computed.blocks, computed.requests), "{text}");
         assert_eq!((counts.written_blocks, counts.zero_blocks), (computed.written, computed.zero), "{text}");
-        assert_eq!(counts.same_place_blocks, computed.same_place, "{text}");
+        assert_eq!(counts.unchanged_blocks, computed.unchanged, "{text}");
         let what_if = match text {
             "full" => counts.what_if.full,
             "idedup" => counts.what_if.idedup,
@@ -180,7 +180,7 @@ fn a_durable_write_of_what_is_there_waits_for_the_record_of_the_earlier_copy() {
     assert_eq!(bench.answer(token), None);
     bench.let_all_go();
     assert_eq!(bench.wait(token), Ok(Answer::Done));
-    assert_eq!(writes(&bench).same_place_blocks, 1);
+    assert_eq!(writes(&bench).unchanged_blocks, 1);
     bench.crash(Cut::Lost).expect("the pool opens");
     bench.assert_holds(0, 5);
     bench.audit();
@@ -199,7 +199,7 @@ fn a_durable_write_of_what_is_there_and_durable_waits_for_no_write_and_no_sync()
         assert_eq!(bench.wait(token), Ok(Answer::Done));
     }
     assert_eq!(bench.world.engine.status().unmerged_entries, entries);
-    assert_eq!((writes(&bench).same_place_blocks, writes(&bench).removed.requests), (3, 3));
+    assert_eq!((writes(&bench).unchanged_blocks, writes(&bench).removed.requests), (3, 3));
     bench.let_all_go();
     bench.audit();
 }
@@ -215,13 +215,13 @@ fn where_the_map_is_not_in_memory_the_merge_drops_what_was_there_already() {
     bench.pass(5 * SECOND);
     bench.write(0, &[5, 6]);
     assert_eq!(bench.world.engine.status().unmerged_entries, 2);
-    assert_eq!((writes(&bench).same_place_blocks, writes(&bench).removed.blocks), (0, 2));
+    assert_eq!((writes(&bench).unchanged_blocks, writes(&bench).removed.blocks), (0, 2));
     bench.settle();
-    assert_eq!((writes(&bench).same_place_blocks, writes(&bench).written_blocks), (2, 0));
+    assert_eq!((writes(&bench).unchanged_blocks, writes(&bench).written_blocks), (2, 0));
     assert_eq!(bench.world.engine.status().data_blocks_used, 3);
     // From here on the leaf is in memory.
     bench.write(0, &[5, 6]);
-    assert_eq!((writes(&bench).same_place_blocks, writes(&bench).removed.blocks), (4, 4));
+    assert_eq!((writes(&bench).unchanged_blocks, writes(&bench).removed.blocks), (4, 4));
     assert_eq!(bench.world.engine.status().unmerged_entries, 0);
     bench.audit();
 }

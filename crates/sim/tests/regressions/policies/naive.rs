@@ -12,7 +12,7 @@ pub struct Counts {
     pub requests: u64,
     pub written: u64,
     pub zero: u64,
-    pub same_place: u64,
+    pub unchanged: u64,
 }
 
 /// A store that puts every block that it writes behind the last one.
@@ -150,7 +150,7 @@ impl Naive {
                     None
                 }
                 Found::Here(place) if shares[at] => {
-                    self.counts.same_place += 1;
+                    self.counts.unchanged += 1;
                     self.known.entry(contents[at]).or_insert(place);
                     Some(place)
                 }

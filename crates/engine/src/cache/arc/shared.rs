@@ -1,11 +1,11 @@
 //! Slots that hold the same have one buffer: the read cache by content.
 //!
-//! Of the slots of a content one is the *first*: its node is in a list of the cache. The others are *joined* to its buffer. They are found
+//! Of the slots of a content one is the *first*: its node is in a list of the cache. The others *share* its buffer. They are found
 //! by slot like the first, and a hit of any of them is a hit of the content. When the first is freed, another takes its place; when the
-//! buffer goes, the joined slots are forgotten with it. Ghosts stay by slot: the ghost of a buffer is that of its first slot.
+//! buffer goes, the shared slots are forgotten with it. Ghosts stay by slot: the ghost of a buffer is that of its first slot.
 //!
-//! Joined slots take places that ghosts would have, at most a quarter of all places. Beyond that a block found by content is answered and
-//! not joined: it has to be found by content again.
+//! Shared slots take places that ghosts would have, at most a quarter of all places. Beyond that a block found by content is answered and
+//! not shared: it has to be found by content again.
 
 use alloc::vec::Vec;
 
@@ -16,8 +16,8 @@ use crate::counters::ContentCounts;
 use crate::format::entry::Slot;
 use crate::properties::CacheKey;
 
-/// Of the blocks that there is space for, one slot can be joined for so many.
-const JOINED_PART: usize = 2;
+/// Of the blocks that there is space for, one slot can be shared for so many.
+const SHARED_PART: usize = 2;
 
 /// Returns the bytes of the tables by content, for buffers with `numbers` numbers.
 pub(crate) fn content_bytes(numbers: u64) -> u64 {
@@ -44,7 +44,7 @@ impl ReadCache {
         }
         let ReadCache { by_slot, nodes, unused, .. } = self;
         by_slot.retain(|_, &mut at| {
-            let stays = nodes[at as usize].list != List::Joined;
+            let stays = nodes[at as usize].list != List::Shared;
             if !stays {
                 unused.push(at);
             }
@@ -54,9 +54,9 @@ impl ReadCache {
         self.contents = Contents::of(key, numbers);
     }
 
-    /// Returns the counts of hits by content, and of slots that are joined now.
+    /// Returns the counts of hits by content, and of slots that are shared now.
     pub(crate) fn content_counts(&self) -> ContentCounts {
-        ContentCounts { joined_blocks: self.contents.joined() as u64, ..self.counts }
+        ContentCounts { shared_blocks: self.contents.shared() as u64, ..self.counts }
     }
 
     /// Counts a block of a read that was found by content.
@@ -81,8 +81,8 @@ impl ReadCache {
     }
 
     /// Joins a slot to the buffer with its content, and counts a use. Returns true if that is the first use of a block that was read ahead.
-    pub(crate) fn use_joined(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) -> bool {
-        self.join(slot, buffer);
+    pub(crate) fn use_shared(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) -> bool {
+        self.share(slot, buffer);
         let first = self.nodes[self.by_buffer[buffer.0 as usize] as usize];
         match first.list {
             List::Ahead => self.use_ahead(first.slot, evicted).is_some(),
@@ -93,17 +93,17 @@ impl ReadCache {
         }
     }
 
-    /// Inserts a block with this digest as [`ReadCache::insert`] does; where its content is cached, its slot is joined to that.
+    /// Inserts a block with this digest as [`ReadCache::insert`] does; where its content is cached, its slot is shared to that.
     pub(crate) fn insert_content(&mut self, slot: Slot, buffer: BufferId, digest: Digest, evicted: &mut Vec<BufferId>) {
         if let Some(known) = self.contents.holding(digest) {
             evicted.push(buffer);
-            self.use_joined(slot, known, evicted);
+            self.use_shared(slot, known, evicted);
         } else if self.insert(slot, buffer, evicted) {
             self.contents.list(buffer, digest);
         }
     }
 
-    /// Inserts a block with this digest as [`ReadCache::insert_ahead`] does; where its content is cached, its slot is joined to that.
+    /// Inserts a block with this digest as [`ReadCache::insert_ahead`] does; where its content is cached, its slot is shared to that.
     pub(crate) fn insert_content_ahead(
         &mut self,
         slot: Slot,
@@ -113,28 +113,28 @@ impl ReadCache {
     ) {
         if let Some(known) = self.contents.holding(digest) {
             evicted.push(buffer);
-            self.join(slot, known);
+            self.share(slot, known);
         } else if self.insert_ahead(slot, buffer, evicted) {
             self.contents.list(buffer, digest);
         }
     }
 
     /// Joins a slot to the buffer that holds the same, if it is not cached and there is space for it.
-    fn join(&mut self, slot: Slot, buffer: BufferId) {
+    fn share(&mut self, slot: Slot, buffer: BufferId) {
         if let Some(&at) = self.by_slot.get(&slot) {
             if self.nodes[at as usize].list.has_buffer() {
                 return;
             }
             self.drop_node(at);
         }
-        if self.contents.joined() >= self.capacity / JOINED_PART {
+        if self.contents.shared() >= self.capacity / SHARED_PART {
             return;
         }
-        let next = self.contents.first_joined(buffer);
+        let next = self.contents.first_shared(buffer);
         let at = self.add(Node {
             slot,
             buffer,
-            list: List::Joined,
+            list: List::Shared,
             ghost: None,
             is_passed: false,
             newer: next,
@@ -143,21 +143,21 @@ impl ReadCache {
         if next != NONE {
             self.nodes[next as usize].older = at;
         }
-        self.contents.set_first_joined(buffer, at);
+        self.contents.set_first_shared(buffer, at);
         self.contents.one_more();
         self.trim_ghosts();
     }
 
-    /// Returns the node that has the buffer which a node uses: itself unless it is joined.
+    /// Returns the node that has the buffer which a node uses: itself unless it is shared.
     pub(super) fn first_of(&self, at: u32) -> u32 {
         let node = self.nodes[at as usize];
-        if node.list == List::Joined { self.by_buffer[node.buffer.0 as usize] } else { at }
+        if node.list == List::Shared { self.by_buffer[node.buffer.0 as usize] } else { at }
     }
 
-    /// Returns the buffer as [`ReadCache::get`] does, where the node is joined.
+    /// Returns the buffer as [`ReadCache::get`] does, where the node is shared.
     #[cold]
-    pub(super) fn get_joined(&mut self, node: Node) -> Option<BufferId> {
-        if node.list != List::Joined {
+    pub(super) fn get_shared(&mut self, node: Node) -> Option<BufferId> {
+        if node.list != List::Shared {
             return None;
         }
         let at = self.by_buffer[node.buffer.0 as usize];
@@ -168,10 +168,10 @@ impl ReadCache {
         Some(node.buffer)
     }
 
-    fn drop_joined(&mut self, at: u32) {
+    fn drop_shared(&mut self, at: u32) {
         let Node { slot, buffer, newer, older, .. } = self.nodes[at as usize];
         match older {
-            NONE => self.contents.set_first_joined(buffer, newer),
+            NONE => self.contents.set_first_shared(buffer, newer),
             before => self.nodes[before as usize].newer = newer,
         }
         if newer != NONE {
@@ -185,17 +185,17 @@ impl ReadCache {
     /// Removes one slot of a content. Returns true if other slots hold it still; if not, nothing is known of its buffer any more.
     pub(super) fn remove_one_of(&mut self, at: u32) -> bool {
         let node = self.nodes[at as usize];
-        if node.list == List::Joined {
-            self.drop_joined(at);
+        if node.list == List::Shared {
+            self.drop_shared(at);
             return true;
         }
-        let other = self.contents.first_joined(node.buffer);
+        let other = self.contents.first_shared(node.buffer);
         if other == NONE {
             self.contents.unlist(node.buffer);
             return false;
         }
         let slot = self.nodes[other as usize].slot;
-        self.drop_joined(other);
+        self.drop_shared(other);
         self.by_slot.remove(&node.slot);
         self.by_slot.insert(slot, at);
         let first = &mut self.nodes[at as usize];
@@ -203,7 +203,7 @@ impl ReadCache {
         true
     }
 
-    /// Notes that the cache lets go of a buffer: nothing is joined to it any more, and it is not found by content.
+    /// Notes that the cache lets go of a buffer: nothing is shared to it any more, and it is not found by content.
     #[inline]
     pub(super) fn leave(&mut self, buffer: BufferId) {
         if self.is_by_content() {
@@ -213,16 +213,16 @@ impl ReadCache {
 
     #[inline(never)]
     fn forget_content(&mut self, buffer: BufferId) {
-        while self.contents.first_joined(buffer) != NONE {
-            self.drop_joined(self.contents.first_joined(buffer));
+        while self.contents.first_shared(buffer) != NONE {
+            self.drop_shared(self.contents.first_shared(buffer));
         }
         self.contents.unlist(buffer);
     }
 
-    /// Moves what is known of a buffer's content, with its joined nodes, to another buffer.
-    pub(super) fn move_joined(&mut self, from: BufferId, into: BufferId) {
+    /// Moves what is known of a buffer's content, with its shared nodes, to another buffer.
+    pub(super) fn move_shared(&mut self, from: BufferId, into: BufferId) {
         self.contents.move_to(from, into);
-        let mut at = self.contents.first_joined(into);
+        let mut at = self.contents.first_shared(into);
         while at != NONE {
             self.nodes[at as usize].buffer = into;
             at = self.nodes[at as usize].newer;

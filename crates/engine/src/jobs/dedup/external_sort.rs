@@ -1,5 +1,5 @@
 //! Sweeps: where a pass has many ranges, it does not go through all summaries for each of them. It goes through them once for as many ranges as
-//! the workspace has space for, and notes there what it finds, divided by range (docs/rfc/0015). The ranges then come from the workspace.
+//! the spill space has space for, and notes there what it finds, divided by range (docs/rfc/0015). The ranges then come from the spill space.
 //! What is one too many goes back there, divided by block.
 //!
 //! ```text
@@ -8,32 +8,32 @@
 //! Share    these, in the order of blocks: after the last range, and before one whose notes may find no space
 //! ```
 //!
-//! What the workspace says of a slot is as of the gathering. That is as good as what the summaries say, since whatever is shared is looked up
+//! What the spill space says of a slot is as of the gathering. That is as good as what the summaries say, since whatever is shared is looked up
 //! in that step. But it does not see what is moved meanwhile: then there is work for another pass.
 //!
 //! Where the spill space is reclaimed, or does not come back as it was written, the pass goes on with the first range of which something has not
 //! been shared: with another sweep, a few times, and else from the summaries.
 
 use super::partitions::{Partitions, Record, Stored};
-use super::range::{FoundSlot, PLACES, Range, Spare};
+use super::range::{DuplicateSlot, FoundSlot, PLACES, Range};
 use super::{Back, Dedup, PassStage};
 use crate::api::{Digest, Nanos};
 use crate::format::entry::{Key, Slot};
 use crate::jobs::changes::ChangesStop;
 use crate::jobs::map_walk::LEAVES;
 use crate::pool::Pool;
-use crate::pool::state::Facts;
+use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 
 /// Number of ranges below which the summaries are gone through for each: a sweep reads them once, and writes and reads them once more.
 const LEAST_RANGES: u64 = 4;
-/// Divisor of all containers: one in N stays empty beside a workspace, but at least one and at most [`MOST_LEFT`].
+/// Divisor of all containers: one in N stays empty beside spill space, but at least one and at most [`MOST_LEFT`].
 const LEFT_ONE_IN: u32 = 64;
 const MOST_LEFT: u32 = 8;
 /// Bytes for pages that are not full, for each content that a range has space for: about what the range itself takes.
 const BYTES_PER_CONTENT: u64 = 64;
-/// Times that a sweep is begun anew in a pass because it lost its workspace.
+/// Times that a sweep is begun anew in a pass because it lost its spill space.
 const AGAIN: u8 = 3;
 /// Records that a step takes in.
 const RECORDS: usize = 512;
@@ -42,8 +42,8 @@ const SHARE_PERIOD: Nanos = 1_800_000_000_000;
 /// Most spare slots that are shared at a time: they are sorted in one step.
 const MOST_AT_ONCE: usize = 1 << 14;
 
-/// Extent of a sweep that the workspace has space for.
-struct SweepPlan {
+/// Extent of a sweep that the spill space has space for.
+struct SortPlan {
     end: u64,
     partitions: usize,
     /// Number of partitions of blocks.
@@ -56,15 +56,15 @@ pub(super) enum Source {
     Summaries,
     /// The summaries are gone through for a sweep that begins with this range.
     Gather,
-    /// The workspace has the range.
-    Workspace,
-    /// Not known yet: space is being reserved for a workspace.
+    /// The spill space has the range.
+    SpillSpace,
+    /// Not known yet: space is being reserved for spill space.
     Later,
 }
 
 /// Sweeps of this pass.
 #[derive(Default)]
-pub(super) struct Sweeps {
+pub(super) struct ExternalSorts {
     /// Place at which the last sweep begins.
     pub first: u64,
     /// Place at which the last sweep ends.
@@ -78,7 +78,7 @@ pub(super) struct Sweeps {
     lost: u8,
 }
 
-impl Sweeps {
+impl ExternalSorts {
     /// Returns the number of blocks moved since the pass began its first sweep, or since the last call.
     pub fn take_moved(&mut self, pool: &Pool) -> u64 {
         let by_now = pool.placed_blocks();
@@ -126,28 +126,28 @@ impl Record {
 impl Dedup {
     /// Decides from where a range that begins at this place is taken, and begins a sweep where that pays.
     pub(super) fn source(&mut self, pool: &mut Pool, first: u64) -> Source {
-        if self.workspace.end_from(first).is_some() {
-            return Source::Workspace;
+        if self.spill.end_from(first).is_some() {
+            return Source::SpillSpace;
         }
-        self.workspace.give_up(pool);
-        if self.sweeps.lost >= AGAIN {
+        self.spill.give_up(pool);
+        if self.sorts.lost >= AGAIN {
             return Source::Summaries;
         }
         let Some(plan) = self.plan(pool, first) else { return Source::Summaries };
-        if plan.end < PLACES && pool.ask_for_fresh() || !self.workspace.is_free() {
+        if plan.end < PLACES && pool.ask_for_fresh() || !self.spill.is_free() {
             return Source::Later;
         }
         let buckets = pool.buckets_behind();
         let block = pool.metadata.geometry.block() as usize;
         let partitions = Partitions::of_digests(first, plan.end, plan.partitions, block, buckets);
-        self.workspace.begin(pool, partitions, plan.of_blocks);
-        let moved = self.sweeps.moved.or(Some(pool.placed_blocks()));
-        self.sweeps = Sweeps { first, end: plan.end, shared: first, since: pool.now, moved, ..self.sweeps };
+        self.spill.begin(pool, partitions, plan.of_blocks);
+        let moved = self.sorts.moved.or(Some(pool.placed_blocks()));
+        self.sorts = ExternalSorts { first, end: plan.end, shared: first, since: pool.now, moved, ..self.sorts };
         Source::Gather
     }
 
     /// Returns the end of a sweep from this place on, and its partitions; `None` if there is no space for one, or it is not worth it.
-    fn plan(&self, pool: &Pool, first: u64) -> Option<SweepPlan> {
+    fn plan(&self, pool: &Pool, first: u64) -> Option<SortPlan> {
         let geometry = &pool.metadata.geometry;
         let space = Self::space(pool);
         let range = Range::new(first, pool.space.data_used, space);
@@ -159,10 +159,10 @@ impl Dedup {
         let blocks = |places: u64| ((u128::from(pool.space.data_used) * u128::from(places)) >> 32) as u64;
         let pages_of = |blocks: u64, per_page: usize| (blocks * 17 / 16).div_ceil(per_page as u64);
         let block = geometry.block() as usize;
-        let spares = pages_of(blocks(width.max((PLACES - first) / most)), Spare::per_page(block));
+        let duplicates = pages_of(blocks(width.max((PLACES - first) / most)), DuplicateSlot::per_page(block));
         let needed = |places: u64| {
             let partitions = places.div_ceil(width).min(most);
-            pages_of(blocks(places), Record::per_page(block)) + partitions + spares
+            pages_of(blocks(places), Record::per_page(block)) + partitions + duplicates
         };
         let mut places = PLACES - first;
         while needed(places) > pages && places >= width {
@@ -170,21 +170,21 @@ impl Dedup {
         }
         let partitions = places.div_ceil(width);
         let of_blocks = (pool.space.data_used / Self::at_once(pool) as u64).clamp(1, most) as usize;
-        let plan = SweepPlan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
+        let plan = SortPlan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
         // What can be reserved may make it wider.
         let may_be_wider = || (PLACES - first).div_ceil(width) >= LEAST_RANGES && pool.may_reserve();
         (partitions >= LEAST_RANGES || plan.end < PLACES && may_be_wider()).then_some(plan)
     }
 
-    /// Returns the number of containers that stay empty beside a workspace.
+    /// Returns the number of containers that stay empty beside spill space.
     pub(super) fn left_empty(pool: &Pool) -> u32 {
         (pool.metadata.geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
     }
 
-    /// Gives up the workspace, which is reclaimed or has failed: the pass goes on without it.
-    pub(super) fn lose_workspace(&mut self, pool: &mut Pool) {
-        self.workspace.give_up(pool);
-        self.sweeps.lost += 1;
+    /// Gives up the spill space, which is reclaimed or has failed: the pass goes on without it.
+    pub(super) fn lose_spill(&mut self, pool: &mut Pool) {
+        self.spill.give_up(pool);
+        self.sorts.lost += 1;
         self.verify.clear();
         match self.at {
             PassStage::Begin | PassStage::Scan(_) | PassStage::End => return,
@@ -193,8 +193,8 @@ impl Dedup {
             _ => {}
         }
         // What was found to be one too many, and has not been shared, is found again.
-        let from = self.sweeps.shared;
-        self.spares.clear();
+        let from = self.sorts.shared;
+        self.duplicates.clear();
         self.in_order = 0;
         // A walk of the maps that is in progress goes on.
         match &mut self.at {
@@ -206,31 +206,36 @@ impl Dedup {
     }
 
     /// Looks at some leaves of summaries for the sweep.
-    pub(super) fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
+    pub(super) fn gather(
+        &mut self,
+        pool: &mut Pool,
+        repairs: &Repairs,
+        load: &LoadSnapshot,
+    ) -> Result<(), ChangesStop> {
         let PassStage::Gather(mut leaf) = self.at else { return Ok(()) };
         let leaves = pool.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
-        for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
-            if self.workspace.has_failed() {
-                self.lose_workspace(pool);
+        for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
+            if self.spill.has_failed() {
+                self.lose_spill(pool);
                 return Ok(());
             }
             if leaf >= leaves {
-                if !self.workspace.finish(pool) {
-                    return if self.workspace.has_failed() { Ok(()) } else { Err(ChangesStop::Waits) };
+                if !self.spill.finish(pool) {
+                    return if self.spill.has_failed() { Ok(()) } else { Err(ChangesStop::Waits) };
                 }
                 self.scans += 1;
-                self.at = PassStage::Next(self.sweeps.first);
+                self.at = PassStage::Next(self.sorts.first);
                 return Ok(());
             }
-            if !self.workspace.write(pool) {
-                return if self.workspace.has_failed() { Ok(()) } else { Err(ChangesStop::Waits) };
+            if !self.spill.write(pool) {
+                return if self.spill.has_failed() { Ok(()) } else { Err(ChangesStop::Waits) };
             }
-            let (workspace, looked_at) = (&mut self.workspace, &mut self.looked_at);
+            let (spill, looked_at) = (&mut self.spill, &mut self.looked_at);
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
                 *looked_at += 1;
                 if let Some(record) = Record::of(pool, repairs, is_behind, (slot, state, digest, owner)) {
-                    workspace.push(&record);
+                    spill.push(&record);
                     if !record.takes_no_part {
                         // As in a scan; later the slot may hold something else.
                         pool.index.offer(pool.sharing_digest(digest), slot, pool.space.generation(slot));
@@ -242,42 +247,42 @@ impl Dedup {
         Ok(())
     }
 
-    /// Begins to read the next range from the workspace.
+    /// Begins to read the next range from the spill space.
     pub(super) fn load_from(&mut self, pool: &mut Pool, first: u64) {
         self.range.go_on(first, pool.space.data_used, Self::space(pool));
-        if let Some(end) = self.workspace.end_from(first) {
+        if let Some(end) = self.spill.end_from(first) {
             // If it has too much, it gets narrower by itself.
             let twice = 2 * (self.range.end - first);
             self.range.end = end.min(first + twice);
         }
-        self.workspace.read_from(first);
+        self.spill.read_from(first);
         // What has changed since the gathering counts for all ranges that are left.
         self.catch_up.rest();
         pool.watch_disk_index_from(first << 32);
         self.at = PassStage::Load;
     }
 
-    /// Takes in some records of the range from the workspace, and notes spare slots.
-    pub(super) fn load(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
-        for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
-            if self.workspace.has_failed() {
-                self.lose_workspace(pool);
+    /// Takes in some records of the range from the spill space, and notes spare slots.
+    pub(super) fn load(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) -> Result<(), ChangesStop> {
+        for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
+            if self.spill.has_failed() {
+                self.lose_spill(pool);
                 return Ok(());
             }
-            if !self.workspace.write(pool) {
-                return if self.workspace.has_failed() { Ok(()) } else { Err(ChangesStop::Waits) };
+            if !self.spill.write(pool) {
+                return if self.spill.has_failed() { Ok(()) } else { Err(ChangesStop::Waits) };
             }
-            if self.workspace.read(pool) {
+            if self.spill.read(pool) {
                 self.at = PassStage::Index;
                 return Ok(());
             }
             let mut taken = 0;
             while taken < RECORDS
-                && let Some(record) = self.workspace.next::<Record>()
+                && let Some(record) = self.spill.next::<Record>()
             {
                 if self.range.has(record.found.digest) && !repairs.is_lost(record.found.slot, record.found.digest) {
                     self.take_in(&record);
-                    self.spares.drain(..).for_each(|spare| self.workspace.push_spare(&spare));
+                    self.duplicates.drain(..).for_each(|duplicate| self.spill.push_duplicate(&duplicate));
                 }
                 taken += 1;
             }
@@ -292,8 +297,8 @@ impl Dedup {
     /// Returns true if noted spare slots must be shared before the range at this place: there may be no space for more, or they have waited too
     /// long.
     pub(super) fn is_to_share_before(&self, pool: &Pool, first: u64) -> bool {
-        let is_due = pool.now >= self.sweeps.since + SHARE_PERIOD;
-        self.workspace.spares() > 0 && (is_due || !self.workspace.has_space_from(pool, first, Self::left_empty(pool)))
+        let is_due = pool.now >= self.sorts.since + SHARE_PERIOD;
+        self.spill.duplicates() > 0 && (is_due || !self.spill.has_space_from(pool, first, Self::left_empty(pool)))
     }
 
     /// Returns the most spare slots that are shared together, in the order of blocks.
@@ -303,59 +308,64 @@ impl Dedup {
 
     /// Begins to share spare slots before the pass goes on from this place.
     pub(super) fn begin_sharing(&mut self, next: u64) {
-        self.workspace.end_reading();
+        self.spill.end_reading();
         self.at = PassStage::Finish(next);
     }
 
     /// Writes noted spare slots as far as they have to be; then their sharing begins.
     pub(super) fn finish_spares(&mut self, pool: &mut Pool) -> Result<(), ChangesStop> {
         let PassStage::Finish(next) = self.at else { return Ok(()) };
-        if self.workspace.has_failed() {
-            self.lose_workspace(pool);
-        } else if self.workspace.finish(pool) {
-            self.at = PassStage::Share(self.workspace.read_spares_from(0), next);
-        } else if !self.workspace.has_failed() {
+        if self.spill.has_failed() {
+            self.lose_spill(pool);
+        } else if self.spill.finish(pool) {
+            self.at = PassStage::Share(self.spill.read_spares_from(0), next);
+        } else if !self.spill.has_failed() {
             return Err(ChangesStop::Waits);
         }
         Ok(())
     }
 
     /// Shares some of the noted spare slots, in the order of blocks.
-    pub(super) fn share_noted(&mut self, pool: &mut Pool, repairs: &Repairs, facts: &Facts) -> Result<(), ChangesStop> {
-        for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
+    pub(super) fn share_noted(
+        &mut self,
+        pool: &mut Pool,
+        repairs: &Repairs,
+        load: &LoadSnapshot,
+    ) -> Result<(), ChangesStop> {
+        for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
             let PassStage::Share(partition, next) = self.at else { return Ok(()) };
-            if self.workspace.has_failed() {
-                self.lose_workspace(pool);
+            if self.spill.has_failed() {
+                self.lose_spill(pool);
                 return Ok(());
             }
             if self.unresolved.len() >= Self::batch(pool) {
                 self.begin_maps(Back::Share(partition, next));
                 return Ok(());
             }
-            if partition.is_none() || self.in_order > 0 || self.spares.len() >= Self::at_once(pool) {
-                let are_all = self.share_spares(pool, repairs, facts)?;
+            if partition.is_none() || self.in_order > 0 || self.duplicates.len() >= Self::at_once(pool) {
+                let are_all = self.share_spares(pool, repairs, load)?;
                 if are_all && partition.is_none() {
-                    self.workspace.forget_spares();
+                    self.spill.forget_spares();
                     self.go_on_from(pool, next);
                 } else if are_all && self.replaced.len() >= Self::batch(pool) {
                     // More of these contents may be to come, which lead to slots that are gone.
-                    self.undone.note(pool.now, self.replaced.len() as u64);
+                    self.backlog.note(pool.now, self.replaced.len() as u64);
                     self.forget_replaced();
                 }
                 return Ok(());
             }
-            let is_read = self.workspace.read(pool);
+            let is_read = self.spill.read(pool);
             let mut taken = 0;
             while taken < RECORDS
-                && let Some(spare) = self.workspace.next::<Spare>()
+                && let Some(duplicate) = self.spill.next::<DuplicateSlot>()
             {
-                self.spares.push(spare);
+                self.duplicates.push(duplicate);
                 taken += 1;
             }
             self.looked_at += taken as u64;
             match partition {
                 Some(partition) if is_read => {
-                    self.at = PassStage::Share(self.workspace.read_spares_from(partition + 1), next)
+                    self.at = PassStage::Share(self.spill.read_spares_from(partition + 1), next)
                 }
                 _ if taken == 0 => return Err(ChangesStop::Waits),
                 _ => {}
