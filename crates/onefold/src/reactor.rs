@@ -22,7 +22,7 @@ use engine::{
 use crate::clients::listen::Listener;
 use crate::clients::server::Server;
 use crate::clients::tls::Tls;
-use crate::commands::explain::{explain_control, explain_open};
+use crate::commands::error_text::{explain_control, explain_open};
 use crate::flash::device::{Cache, Given};
 use crate::flash::front::Front;
 use crate::io::arena::{Arena, BLOCK};

@@ -25,13 +25,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use engine::{Event, Mode, Nanos, Operation, Submit, VolumeId};
 use nbd::{Command, ExportInfo, Request, Session, Step};
 
+use crate::clients::budget::IterationBudget;
 use crate::clients::end::End;
 use crate::clients::incoming::{Arrived, FEW_BLOCKS, Incoming, Shared};
 use crate::clients::members::{Identity, Member, Members};
 use crate::clients::output::Output;
 use crate::clients::request::{Pieces, token, touched_bytes};
 use crate::clients::tls::Certificate;
-use crate::clients::turns::Begun;
 use crate::io::arena::{BLOCK, HEADER_AREA, RECEIVE_AREA, Span};
 use crate::io::disk::{Core, push_span};
 use crate::io::peer;
@@ -168,7 +168,7 @@ pub struct Connection {
     /// Resource that it waits for, while it is in the queue of those that wait for the engine.
     pub waiting: Option<Wants>,
     /// Requests that it has begun in this turn of the reactor.
-    pub begun: Begun,
+    pub begun: IterationBudget,
     /// Time at which it last began to send, or sent anything.
     pub last_progress: Nanos,
     /// True if it has a large share of memory.
@@ -220,7 +220,7 @@ impl Connection {
             holder: None,
             deferred: VecDeque::new(),
             waiting: None,
-            begun: Begun::default(),
+            begun: IterationBudget::default(),
             last_progress: core.now,
             is_large: false,
             volume: VolumeId(0),

@@ -1,5 +1,6 @@
 //! NBD clients: sockets, connections, their requests and answers, and whose turn it is.
 
+pub mod budget;
 pub mod connection;
 pub mod end;
 pub mod incoming;
@@ -10,4 +11,3 @@ pub mod output;
 pub mod request;
 pub mod server;
 pub mod tls;
-pub mod turns;

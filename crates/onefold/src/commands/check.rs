@@ -16,7 +16,7 @@ use engine::{
 use serde::Serialize;
 
 use crate::commands::cli::CheckArgs;
-use crate::commands::explain::explain_open;
+use crate::commands::error_text::explain_open;
 use crate::io::arena::{Arena, BLOCK};
 use crate::io::digest::Digester;
 use crate::io::disk::{compare, merge};

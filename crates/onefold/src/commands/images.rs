@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::clients::listen::Address;
 use crate::commands::cli::{Allow, ExportArgs, ImportArgs};
-use crate::commands::private::{Work, with_pool};
+use crate::commands::ephemeral_server::{Work, with_pool};
 use crate::io::locks;
 use crate::operators::command;
 use crate::operators::control::Request;

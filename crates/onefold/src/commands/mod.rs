@@ -7,17 +7,17 @@ pub mod confirm;
 pub mod connect;
 pub mod create;
 pub mod dedup;
+pub mod ephemeral_server;
+pub mod error_text;
 pub mod estimate;
 pub mod examples;
-pub mod explain;
 pub mod images;
-pub mod look;
+pub mod inspect;
 pub mod manual;
 pub mod objects;
 pub mod offline;
 #[cfg(test)]
 mod paths;
-pub mod private;
 #[cfg(test)]
 mod reference;
 pub mod relocate;

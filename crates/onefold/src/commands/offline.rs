@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::commands::cli::Target;
-use crate::commands::explain::explain_control;
-use crate::commands::look;
+use crate::commands::error_text::explain_control;
+use crate::commands::inspect;
 use crate::flash::device::Given;
 use crate::memory::{self, Source};
 use crate::operators::command::{self, Wanted};
@@ -62,7 +62,7 @@ pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
             return Ok(report);
         }
         let result = match request {
-            Request::Status { settle: false } => look::report(path),
+            Request::Status { settle: false } => inspect::report(path),
             request => perform(path, request),
         };
         match result {
@@ -83,9 +83,9 @@ pub fn status(target: &Target, settle: bool, recover: bool) -> anyhow::Result<Re
         return Ok(report);
     }
     if !recover {
-        look::require_recovered(path)?;
+        inspect::require_recovered(path)?;
     } else if !settle {
-        let report = look::report(path)?;
+        let report = inspect::report(path)?;
         if !report.needs_recovery {
             return Ok(report);
         }

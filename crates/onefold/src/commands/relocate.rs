@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::commands::cli::{ProfileCommand, RelocateCommand, RunArgs, Target};
 use crate::operators::control::{self, Request, Response, RunAction};
 use crate::operators::planning::{self, BLOCK, Taken};
+use crate::operators::profile_file;
 use crate::operators::relocate::{Answer, Ask, OFF};
-use crate::operators::saved;
 use crate::print::{outside, print, print_json, shown};
 use crate::progress::Teller;
 use crate::report::status::{Report, VERSION};
@@ -33,14 +33,14 @@ pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
             print(format_args!("no reads are noted any more; those that were are forgotten\n"));
         }
         RelocateCommand::Profile(ProfileCommand::Save { target, file }) => {
-            let saved = saved::take(&target.pool, &asks(target))?;
+            let saved = profile_file::take(&target.pool, &asks(target))?;
             saved.write(file)?;
             let (runs, parts) =
                 (saved.profiling.profile.ended() - saved.dropped, saved.profiling.objects.parts().len());
             print(format_args!("{}: {runs} runs, {parts} parts of files\n", shown(file)));
         }
         RelocateCommand::Profile(ProfileCommand::Load { target, file }) => {
-            let (runs, left_out) = saved::load(file, &target.pool, &asks(target))?;
+            let (runs, left_out) = profile_file::load(file, &target.pool, &asks(target))?;
             print(format_args!("{runs} runs were loaded, and reads are noted from now on\n"));
             if left_out > 0 {
                 let why = "their volumes are not there any more, or are called otherwise";

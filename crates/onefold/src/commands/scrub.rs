@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::commands::cli::ScrubArgs;
-use crate::commands::explain::explain_control;
+use crate::commands::error_text::explain_control;
 use crate::commands::offline;
 use crate::commands::serve::catch_signals;
 use crate::operators::command::scrub_command;

@@ -14,16 +14,16 @@ use crate::clients::listen::{Address, Listener, with_tls};
 use crate::clients::tls::{Mode, Tls};
 use crate::commands::cli::ServeArgs;
 use crate::commands::create;
-use crate::commands::explain::explain_control;
+use crate::commands::error_text::explain_control;
 use crate::flash::device;
 use crate::http::Listening;
 use crate::io::record;
 use crate::log;
 use crate::memory::{self, Division, Source, TooLittle};
+use crate::operators::auto_relocate;
 use crate::operators::command::inheritable;
 use crate::operators::control::{self, Control, Message, Sending};
 use crate::operators::service::{Inherited, Manager};
-use crate::operators::unasked;
 use crate::operators::watch::REMEDY;
 use crate::print::{print, print_json, shown};
 use crate::reactor::{Opening, Reactor};
@@ -70,7 +70,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
         page.start(path.display().to_string(), sending.clone())?;
     }
     if !arguments.read_only {
-        unasked::start(sending.clone())?;
+        auto_relocate::start(sending.clone())?;
     }
     catch_signals(sending)?;
     let (connections, read_only) = (arguments.max_connections, arguments.read_only);

@@ -1,13 +1,13 @@
 //! Operators and the service manager: the control socket, commands to the engine, and what is watched for them.
 
+pub mod auto_relocate;
 pub mod command;
 pub mod control;
 pub mod planning;
+pub mod profile_file;
 pub mod properties;
 pub mod relocate;
-pub mod saved;
 pub mod service;
 #[cfg(feature = "faults")]
 mod set_clock;
-pub mod unasked;
 pub mod watch;

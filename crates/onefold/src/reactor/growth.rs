@@ -4,7 +4,7 @@ use engine::{Command, ControlError, Event, Nanos, Status};
 use tracing::{info, warn};
 
 use super::{Reactor, Waiter};
-use crate::commands::explain::explain_control;
+use crate::commands::error_text::explain_control;
 use crate::store::grow;
 
 /// Time from an unasked growth that failed to the next attempt.

@@ -1,7 +1,7 @@
 //! Whole images in and out of a volume: `onefold import` and `onefold export`. `onefold estimate` reads images by the same formats, tool and disks.
 //!
 //! Both ends are disks that are read and written at offsets: a file, or an NBD export. Ours is an export, of the server that has the pool
-//! or of one that lives as long as the transfer (`commands/private.rs`); an image of another format than raw is one, too, made by qemu-nbd. So one loop copies in
+//! or of one that lives as long as the transfer (`commands/ephemeral_server.rs`); an image of another format than raw is one, too, made by qemu-nbd. So one loop copies in
 //! both directions, goes on where it was interrupted, and verifies.
 //!
 //! ```text

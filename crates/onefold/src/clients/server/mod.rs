@@ -15,6 +15,7 @@ use engine::{Event, Limits, Nanos, RequestId, VolumeId};
 use nbd::Run;
 use tracing::{debug, warn};
 
+use crate::clients::budget::Later;
 use crate::clients::connection::{Connection, Progress, State, Turn, Wants};
 use crate::clients::end::End;
 use crate::clients::incoming::Shared;
@@ -23,7 +24,6 @@ use crate::clients::listen::Listener;
 use crate::clients::output::Departed;
 use crate::clients::request::COLLECTING_MAX;
 use crate::clients::tls::{self, Mode, Tls};
-use crate::clients::turns::Later;
 use crate::io::arena::BLOCK;
 use crate::io::disk::Core;
 use crate::io::ring::SPANS;

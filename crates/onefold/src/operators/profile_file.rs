@@ -55,7 +55,7 @@ struct End {
 
 /// A profile, as it is in a file.
 #[derive(Debug)]
-pub struct Saved {
+pub struct ProfileFile {
     /// The pool's id.
     pool: String,
     /// Reads that it was made of.
@@ -69,11 +69,11 @@ pub struct Saved {
 }
 
 /// Takes the profile of a pool from its server.
-pub fn take(pool: &Path, asks: Asks<'_>) -> anyhow::Result<Saved> {
+pub fn take(pool: &Path, asks: Asks<'_>) -> anyhow::Result<ProfileFile> {
     let Taken { on, reads, dropped, slots, volumes, names, runs } = Taken::from(asks)?;
     ensure!(on, OFF);
     let objects = names.len() as u64 + u64::from(engine::relocation::objects::FIRST);
-    let mut saved = Saved { pool: id(pool)?, reads, dropped, volumes, profiling: Profiling::default() };
+    let mut saved = ProfileFile { pool: id(pool)?, reads, dropped, volumes, profiling: Profiling::default() };
     saved.profiling.profile.go_on_from(reads, dropped);
     let mut rows: Vec<Row> = names.into_iter().map(Row::Name).collect();
     let mut from = 0;
@@ -98,7 +98,7 @@ pub fn load(file: &Path, pool: &Path, asks: Asks<'_>) -> anyhow::Result<(u64, u6
     let Answer::Summary { slots, volumes, .. } = planning::ask(asks, Ask::Summary)? else { bail!(NOT_UNDERSTOOD) };
     let shown = file.display().to_string();
     let lines = BufReader::new(File::open(file).with_context(|| format!("cannot open {shown}"))?);
-    let saved = Saved::read(Lines { lines, shown, number: 0 }, &id(pool)?, slots)?;
+    let saved = ProfileFile::read(Lines { lines, shown, number: 0 }, &id(pool)?, slots)?;
     let same: Vec<u32> = saved.volumes.iter().filter(|one| volumes.contains(one)).map(|one| one.0).collect();
     let mut left_out = 0;
     let (by, mut rows, mut bytes) = (std::process::id(), Vec::new(), 0);
@@ -137,7 +137,7 @@ fn row_of_run(run: &Run) -> Row {
     Row::Run(run.slot, run.blocks, run.object.0)
 }
 
-impl Saved {
+impl ProfileFile {
     /// Writes it to a file; one that is there is replaced when the new one is whole.
     pub fn write(&self, file: &Path) -> anyhow::Result<()> {
         PROFILE.replace(file, |made| {
@@ -148,7 +148,7 @@ impl Saved {
     }
 
     fn write_to(&self, writer: &mut impl Write) -> anyhow::Result<()> {
-        let Saved { pool, reads, dropped, volumes, .. } = self;
+        let ProfileFile { pool, reads, dropped, volumes, .. } = self;
         let (pool, volumes) = (pool.clone(), volumes.clone());
         let head = Head { onefold_profile: VERSION, pool, reads: *reads, dropped: *dropped, volumes };
         writeln!(writer, "{}", serde_json::to_string(&head)?)?;
@@ -170,7 +170,7 @@ impl Saved {
     }
 
     /// Reads a saved profile of the pool with this id and `slots` slots; an error names the line.
-    fn read(mut lines: Lines<impl BufRead>, pool: &str, slots: u64) -> anyhow::Result<Saved> {
+    fn read(mut lines: Lines<impl BufRead>, pool: &str, slots: u64) -> anyhow::Result<ProfileFile> {
         let head = lines.next()?;
         let value: Value = serde_json::from_slice(&head).unwrap_or_default();
         let place = lines.place();
@@ -189,7 +189,7 @@ impl Saved {
             "{place}: it is of the pool {of}, and this one is {pool}: slots of one say nothing about another; name that pool, or {SAVE_AGAIN}"
         );
         may_be_counted(reads, dropped).map_err(|error| anyhow::anyhow!("{place}: {error}; {SAVE_AGAIN}"))?;
-        let mut saved = Saved { pool: of, reads, dropped, volumes, profiling: Profiling::default() };
+        let mut saved = ProfileFile { pool: of, reads, dropped, volumes, profiling: Profiling::default() };
         saved.profiling.profile.go_on_from(reads, dropped);
         let mut rows = 0;
         loop {
@@ -247,14 +247,14 @@ mod tests {
 
     const POOL: &str = "0123456789abcdef0123456789abcdef";
 
-    fn read(text: &str) -> anyhow::Result<Saved> {
-        Saved::read(Lines { lines: text.as_bytes(), shown: "f".into(), number: 0 }, POOL, 100)
+    fn read(text: &str) -> anyhow::Result<ProfileFile> {
+        ProfileFile::read(Lines { lines: text.as_bytes(), shown: "f".into(), number: 0 }, POOL, 100)
     }
 
     fn text() -> String {
         let profiling = Profiling::default();
         let volumes = vec![(1, "one".into())];
-        let mut saved = Saved { pool: POOL.into(), reads: 9, dropped: 2, volumes, profiling };
+        let mut saved = ProfileFile { pool: POOL.into(), reads: 9, dropped: 2, volumes, profiling };
         saved.profiling.profile.go_on_from(9, 2);
         let first = engine::relocation::objects::FIRST;
         let rows = [

@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::clients::listen::{Address, Listener, Purpose as Socket};
 use crate::commands::cli::Target;
-use crate::commands::explain::explain_control;
+use crate::commands::error_text::explain_control;
 use crate::commands::offline;
 use crate::commands::serve::{catch_signals, explain_opening, open_to_read};
 use crate::flash::device::{self, Given};

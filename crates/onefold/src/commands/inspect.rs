@@ -9,7 +9,7 @@ use anyhow::bail;
 use engine::Superblock;
 
 use crate::commands::check::{Audit, Overlay};
-use crate::commands::explain::explain_open;
+use crate::commands::error_text::explain_open;
 use crate::memory;
 use crate::report::status::Report;
 use crate::store::backing::{Access, Store};

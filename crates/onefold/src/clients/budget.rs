@@ -17,14 +17,14 @@ const LATER_AT_ONCE: usize = 2;
 
 /// Requests that a connection has begun in the last turn in which it began any.
 #[derive(Clone, Copy, Default)]
-pub struct Begun {
+pub struct IterationBudget {
     turn: u64,
     count: u32,
     /// True while it is in the queue of those that go on later.
     is_later: bool,
 }
 
-impl Begun {
+impl IterationBudget {
     /// Returns true if it may begin another request, and counts that request; a step of a handshake counts as `HANDSHAKE_STEP`.
     pub fn may_go_on(&mut self, turn: u64, is_handshake: bool) -> bool {
         if self.turn != turn {
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_turn_takes_so_many_requests_of_a_connection_and_fewer_steps_of_a_handshake() {
         let count = |is_handshake| {
-            let mut begun = Begun::default();
+            let mut begun = IterationBudget::default();
             let mut turn = |turn| (0..100).filter(|_| begun.may_go_on(turn, is_handshake)).count() as u32;
             (turn(1), turn(1), turn(2))
         };
