@@ -52,7 +52,7 @@ enum Command {
         #[arg(long, default_value_t = OPERATIONS)]
         operations: usize,
     },
-    /// Fresh seeds of the swarm, in parallel. A violation is printed with its seed, a shorter word that ends in one too, and the
+    /// Fresh seeds of the swarm, in parallel. A violation is printed with its seed, a shorter sequence that ends in one too, and the
     /// last that happens in it. The last line counts runs, crashes and violations.
     Soak {
         /// For how many minutes runs begin.
@@ -171,10 +171,10 @@ enum Command {
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
         study: Option<u64>,
     },
-    /// All words of up to three operations on a tiny pool, a crash at every I/O, and all that the disk may then hold. The last
+    /// All sequences of up to three operations on a tiny pool, a crash at every I/O, and all that the disk may then hold. The last
     /// line counts the states.
     Exhaustive {
-        /// The most operations of a word.
+        /// The most operations of a sequence.
         #[arg(long, default_value_t = 3)]
         operations: usize,
         /// Only one part of so many: 1/24 is the first of 24.
@@ -183,21 +183,21 @@ enum Command {
         /// Number of threads [default: one for each core].
         #[arg(long)]
         threads: Option<usize>,
-        /// Only this word: n new block, s the same again, d duplicate, o overwrite two, z zeroes, p partial, t trim, f flush, u FUA,
+        /// Only this sequence: n new block, s the same again, d duplicate, o overwrite two, z zeroes, p partial, t trim, f flush, u FUA,
         /// c checkpoint, k crash, r reopen, l policy select, v policy native, i content like a record of the journal, m move of all blocks.
-        #[arg(long, value_parser = parse_word)]
-        word: Option<Word>,
-        /// The operations of the word all at once.
-        #[arg(long, requires = "word")]
+        #[arg(long, value_parser = parse_sequence)]
+        sequence: Option<Sequence>,
+        /// The operations of the sequence all at once.
+        #[arg(long, requires = "sequence")]
         together: bool,
-        /// Only this crash point of the word.
-        #[arg(long, requires = "word")]
+        /// Only this crash point of the sequence.
+        #[arg(long, requires = "sequence")]
         point: Option<u64>,
         /// Only this state there.
         #[arg(long, requires = "point")]
         state: Option<u64>,
         /// Print everything that happens, to standard error.
-        #[arg(long, requires = "word")]
+        #[arg(long, requires = "sequence")]
         trace: bool,
     },
     /// Costs of requests, and time of opening after a crash, in full pools of many sizes on a simulated SSD. Fails if
@@ -282,13 +282,13 @@ enum Command {
     },
 }
 
-/// A word for `sim exhaustive`.
+/// A sequence for `sim exhaustive`.
 #[derive(Clone)]
-struct Word(Vec<exhaustive::Letter>);
+struct Sequence(Vec<exhaustive::ShortOperation>);
 
-fn parse_word(text: &str) -> Result<Word, String> {
-    let letter = |name| exhaustive::letter(name).ok_or(format!("there is no letter {name:?}"));
-    text.chars().map(letter).collect::<Result<_, _>>().map(Word)
+fn parse_sequence(text: &str) -> Result<Sequence, String> {
+    let operation = |name| exhaustive::operation(name).ok_or(format!("there is no operation {name:?}"));
+    text.chars().map(operation).collect::<Result<_, _>>().map(Sequence)
 }
 
 fn parse_part(text: &str) -> Result<(u64, u64), String> {
@@ -351,10 +351,12 @@ fn main() -> ExitCode {
         }
         Command::Mutants { study: Some(seconds), threads } => study_mutants(seconds, threads.unwrap_or_else(cores)),
         Command::Mutants { study: None, threads } => run_mutant(threads.unwrap_or_else(cores)),
-        Command::Exhaustive { operations, part, threads, word, together, point, state, trace } => {
+        Command::Exhaustive { operations, part, threads, sequence, together, point, state, trace } => {
             silence_panics();
-            let tally = match word {
-                Some(Word(word)) => exhaustive::look(&exhaustive::Only { word, together, point, state, trace }),
+            let tally = match sequence {
+                Some(Sequence(sequence)) => {
+                    exhaustive::look(&exhaustive::Only { sequence, together, point, state, trace })
+                }
                 None => {
                     let threads = threads.unwrap_or_else(cores);
                     exhaustive::enumerate(&exhaustive::Plan { operations, part, threads })

@@ -3,7 +3,7 @@
 use engine::{Limits, Policy};
 
 use crate::runs::config::Config;
-use crate::runs::words::{SECONDS, place, write};
+use crate::runs::shorthand::{SECONDS, place, write};
 use crate::runs::workload::{Fronting, Operation};
 use crate::world::disk::Cut;
 use crate::world::flash::FlashConfig;

@@ -1,12 +1,12 @@
-//! Exhaustive small scopes: all words of up to three letters on a tiny pool that is nearly full, a crash at every I/O, and
+//! Exhaustive small scopes: all sequences of up to three operations on a tiny pool that is nearly full, a crash at every I/O, and
 //! after each of them all that the disk may then hold.
 //!
-//! Each word is performed twice: with each operation begun when the one before is answered, and with all of them begun at
+//! Each sequence is performed twice: with each operation begun when the one before is answered, and with all of them begun at
 //! once. At a crash point each block that no sync has covered has, independently, its durable content or any later
 //! version; where these come to more than [`MOST_STATES`] states, as many random ones take their place, which is counted.
 //! From each state the pool is opened, every block is verified, and everything is audited.
 //!
-//! The same state is verified once: a word that begins like another one goes the same way, and the completion of a write
+//! The same state is verified once: a sequence that begins like another one goes the same way, and the completion of a write
 //! changes nothing of what a crash may leave. States are known by hashes of 128 bits over the whole disk and the model.
 
 use std::collections::HashSet;
@@ -32,12 +32,12 @@ const MOST_STATES: u64 = 256;
 const AFTERMATH_NANOS: u64 = 3_000_000_000;
 /// After a move has begun: time until its blocks have been copied, and nothing leads to the copies yet.
 const IN_THE_MIDDLE_NANOS: u64 = 200_000;
-/// Blocks of the volume that no letter touches: they fill the pool.
+/// Blocks of the volume that no operation touches: they fill the pool.
 const FILLED: u64 = 4;
 
-/// A letter: one thing that a client or fate may do. Blocks 0 and 1 hold contents 1 and 2.
+/// A operation: one thing that a client or fate may do. Blocks 0 and 1 hold contents 1 and 2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Letter {
+pub enum ShortOperation {
     /// Block 0 becomes a content that nobody has.
     New,
     /// Block 0 is written with what it was at first.
@@ -72,38 +72,39 @@ pub enum Letter {
     Move,
 }
 
-/// The alphabet, each letter with its name in words.
-const ALPHABET: [(char, Letter); 16] = [
-    ('n', Letter::New),
-    ('s', Letter::Same),
-    ('d', Letter::Duplicate),
-    ('o', Letter::Overwrite),
-    ('z', Letter::Zeroes),
-    ('p', Letter::Part),
-    ('t', Letter::Trim),
-    ('f', Letter::Flush),
-    ('u', Letter::Durable),
-    ('c', Letter::Checkpoint),
-    ('k', Letter::Crash),
-    ('r', Letter::Reopen),
-    ('l', Letter::Select),
-    ('v', Letter::Native),
-    ('i', Letter::Imitate),
-    ('m', Letter::Move),
+/// The alphabet, each operation with its name in sequences.
+const ALPHABET: [(char, ShortOperation); 16] = [
+    ('n', ShortOperation::New),
+    ('s', ShortOperation::Same),
+    ('d', ShortOperation::Duplicate),
+    ('o', ShortOperation::Overwrite),
+    ('z', ShortOperation::Zeroes),
+    ('p', ShortOperation::Part),
+    ('t', ShortOperation::Trim),
+    ('f', ShortOperation::Flush),
+    ('u', ShortOperation::Durable),
+    ('c', ShortOperation::Checkpoint),
+    ('k', ShortOperation::Crash),
+    ('r', ShortOperation::Reopen),
+    ('l', ShortOperation::Select),
+    ('v', ShortOperation::Native),
+    ('i', ShortOperation::Imitate),
+    ('m', ShortOperation::Move),
 ];
 
-/// Finds the letter of a name.
-pub fn letter(name: char) -> Option<Letter> {
-    ALPHABET.iter().find(|(known, _)| *known == name).map(|&(_, letter)| letter)
+/// Finds the operation of a name.
+pub fn operation(name: char) -> Option<ShortOperation> {
+    ALPHABET.iter().find(|(known, _)| *known == name).map(|&(_, operation)| operation)
 }
 
-fn name(word: &[Letter]) -> String {
-    let name = |letter: &Letter| ALPHABET.iter().find(|(_, known)| known == letter).map(|&(name, _)| name);
-    word.iter().filter_map(name).collect()
+fn name(sequence: &[ShortOperation]) -> String {
+    let name =
+        |operation: &ShortOperation| ALPHABET.iter().find(|(_, known)| known == operation).map(|&(name, _)| name);
+    sequence.iter().filter_map(name).collect()
 }
 
-impl Letter {
-    /// Returns the operation that a letter means at a place of a word.
+impl ShortOperation {
+    /// Returns the full operation at a place of a sequence.
     fn operation(self, at: usize) -> Operation {
         let blocks =
             |first: u64, count: u64| Place { volume: 0, first: first * CELLS as u64, count: count * CELLS as u64 };
@@ -111,22 +112,22 @@ impl Letter {
         let policy = |policy| Operation::SetVolume { volume: 0, policy: Some(Some(policy)), read_only: None };
         let new = 100 + 10 * at as u32;
         match self {
-            Letter::New => write(blocks(0, 1), &[new], false),
-            Letter::Same => write(blocks(0, 1), &[1], false),
-            Letter::Duplicate => write(blocks(1, 1), &[1], false),
-            Letter::Overwrite => write(blocks(0, 2), &[new + 1, new + 2], false),
-            Letter::Zeroes => write(blocks(0, 1), &[0], false),
-            Letter::Part => write(Place { volume: 0, first: 2, count: 3 }, &[new + 3], false),
-            Letter::Trim => Operation::Trim { place: blocks(0, 2), fua: false },
-            Letter::Flush => Operation::Flush,
-            Letter::Durable => write(blocks(1, 1), &[new + 4], true),
-            Letter::Checkpoint => Operation::Settle,
-            Letter::Crash => Operation::Crash { cut: Cut::Mixed, again: Vec::new(), verify: false },
-            Letter::Reopen => Operation::Reopen,
-            Letter::Select => policy(Policy::SELECT),
-            Letter::Native => policy(Policy::Native),
-            Letter::Move => Operation::Relocate(Relocating::All),
-            Letter::Imitate => write(blocks(0, 1), &[forged::record_for(at as u64)], true),
+            ShortOperation::New => write(blocks(0, 1), &[new], false),
+            ShortOperation::Same => write(blocks(0, 1), &[1], false),
+            ShortOperation::Duplicate => write(blocks(1, 1), &[1], false),
+            ShortOperation::Overwrite => write(blocks(0, 2), &[new + 1, new + 2], false),
+            ShortOperation::Zeroes => write(blocks(0, 1), &[0], false),
+            ShortOperation::Part => write(Place { volume: 0, first: 2, count: 3 }, &[new + 3], false),
+            ShortOperation::Trim => Operation::Trim { place: blocks(0, 2), fua: false },
+            ShortOperation::Flush => Operation::Flush,
+            ShortOperation::Durable => write(blocks(1, 1), &[new + 4], true),
+            ShortOperation::Checkpoint => Operation::Settle,
+            ShortOperation::Crash => Operation::Crash { cut: Cut::Mixed, again: Vec::new(), verify: false },
+            ShortOperation::Reopen => Operation::Reopen,
+            ShortOperation::Select => policy(Policy::SELECT),
+            ShortOperation::Native => policy(Policy::Native),
+            ShortOperation::Move => Operation::Relocate(Relocating::All),
+            ShortOperation::Imitate => write(blocks(0, 1), &[forged::record_for(at as u64)], true),
         }
     }
 }
@@ -134,7 +135,7 @@ impl Letter {
 /// Scope of an enumeration.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Letters of the longest words.
+    /// Operations of the longest sequences.
     pub operations: usize,
     /// One part of so many (the first is 1).
     pub part: (u64, u64),
@@ -142,11 +143,11 @@ pub struct Plan {
     pub threads: usize,
 }
 
-/// One word, for a closer look.
+/// One sequence, for a closer look.
 #[derive(Clone, Debug)]
 pub struct Only {
-    /// The word.
-    pub word: Vec<Letter>,
+    /// The sequence.
+    pub sequence: Vec<ShortOperation>,
     /// All operations at once.
     pub together: bool,
     /// Only this crash point.
@@ -161,7 +162,7 @@ pub struct Only {
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Words performed, each in two ways.
-    pub words: u64,
+    pub sequences: u64,
     /// Crash points.
     pub points: u64,
     /// Crash points with too many states for all of them.
@@ -176,7 +177,7 @@ pub struct Tally {
 
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Tally) {
-        self.words += other.words;
+        self.sequences += other.sequences;
         self.points += other.points;
         self.sampled += other.sampled;
         self.states += other.states;
@@ -191,7 +192,7 @@ impl Tally {
         format!(
             "words: {}, crash points: {} ({} of them with {MOST_STATES} random states of more), states verified: {} \
              (and {} that were the same), violations: {}",
-            self.words,
+            self.sequences,
             self.points,
             self.sampled,
             self.states,
@@ -201,7 +202,7 @@ impl Tally {
     }
 }
 
-/// Enumerates. The work is divided by the first letter and by how operations are begun, so that words which begin alike share
+/// Enumerates. The work is divided by the first operation and by how operations are begun, so that sequences which begin alike share
 /// what they know.
 pub fn enumerate(plan: &Plan) -> Tally {
     let pieces = 2 * ALPHABET.len() as u64;
@@ -217,26 +218,26 @@ pub fn enumerate(plan: &Plan) -> Tally {
     tally
 }
 
-/// Performs one word alone.
+/// Performs one sequence alone.
 pub fn look(only: &Only) -> Tally {
     let mut search = Search::new(only.together);
-    search.perform(&only.word, Some(only));
+    search.perform(&only.sequence, Some(only));
     search.tally
 }
 
-/// Number of words of at most two letters, each performed in both ways.
-pub const SHORT_WORDS: u64 = 2 * (ALPHABET.len() + ALPHABET.len() * ALPHABET.len()) as u64;
+/// Number of sequences of at most two operations, each performed in both ways.
+pub const SHORT_SEQUENCES: u64 = 2 * (ALPHABET.len() + ALPHABET.len() * ALPHABET.len()) as u64;
 
-/// Performs one of the words of at most two letters, by its number: the shorter ones come first.
+/// Performs one of the sequences of at most two operations, by its number: the shorter ones come first.
 pub fn look_at_short(number: u64) -> Tally {
-    let letters = ALPHABET.len();
-    let (word, together) = ((number / 2) as usize, number % 2 == 1);
-    let letter = |at: usize| ALPHABET[at].1;
-    let word = match word.checked_sub(letters) {
-        None => vec![letter(word)],
-        Some(word) => vec![letter(word / letters % letters), letter(word % letters)],
+    let operations = ALPHABET.len();
+    let (sequence, together) = ((number / 2) as usize, number % 2 == 1);
+    let operation = |at: usize| ALPHABET[at].1;
+    let sequence = match sequence.checked_sub(operations) {
+        None => vec![operation(sequence)],
+        Some(sequence) => vec![operation(sequence / operations % operations), operation(sequence % operations)],
     };
-    look(&Only { word, together, point: None, state: None, trace: false })
+    look(&Only { sequence, together, point: None, state: None, trace: false })
 }
 
 struct Search {
@@ -250,23 +251,23 @@ impl Search {
         Search { together, known: HashSet::new(), tally: Tally::default() }
     }
 
-    /// Performs the word, and all longer ones that begin with it.
-    fn extend(&mut self, word: &mut Vec<Letter>, longest: usize) {
-        self.perform(word, None);
-        if word.len() < longest {
-            for (_, letter) in ALPHABET {
-                word.push(letter);
-                self.extend(word, longest);
-                word.pop();
+    /// Performs the sequence, and all longer ones that begin with it.
+    fn extend(&mut self, sequence: &mut Vec<ShortOperation>, longest: usize) {
+        self.perform(sequence, None);
+        if sequence.len() < longest {
+            for (_, operation) in ALPHABET {
+                sequence.push(operation);
+                self.extend(sequence, longest);
+                sequence.pop();
             }
         }
     }
 
-    fn perform(&mut self, word: &[Letter], only: Option<&Only>) {
-        self.tally.words += 1;
+    fn perform(&mut self, sequence: &[ShortOperation], only: Option<&Only>) {
+        self.tally.sequences += 1;
         let together = if self.together { " --together" } else { "" };
-        let again = format!("sim exhaustive --word {}{together}", name(word));
-        let config = config(self.together, word.contains(&Letter::Move));
+        let again = format!("sim exhaustive --sequence {}{together}", name(sequence));
+        let config = config(self.together, sequence.contains(&ShortOperation::Move));
         let mut snapshots = Vec::new();
         let print = only.is_some_and(|only| only.trace && only.point.is_none());
         let outcome = guarded(|| {
@@ -274,9 +275,9 @@ impl Search {
             run.perform(&preparation())?;
             run.snapshots = Some(Vec::new());
             let mut operations = Vec::new();
-            for (at, &letter) in word.iter().enumerate() {
-                operations.push(letter.operation(at));
-                if letter == Letter::Move {
+            for (at, &operation) in sequence.iter().enumerate() {
+                operations.push(operation.operation(at));
+                if operation == ShortOperation::Move {
                     operations.push(Operation::Idle(IN_THE_MIDDLE_NANOS));
                 }
             }
@@ -362,7 +363,7 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// Returns a pool of eight slots, of which six are in use when a word begins; of thirty-two where blocks are moved, which takes empty containers.
+/// Returns a pool of eight slots, of which six are in use when a sequence begins; of thirty-two where blocks are moved, which takes empty containers.
 fn config(together: bool, moves: bool) -> Config {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -389,7 +390,7 @@ mod tests {
     fn every_letter_has_one_name() {
         let names: HashSet<char> = ALPHABET.iter().map(|&(name, _)| name).collect();
         assert_eq!(names.len(), ALPHABET.len());
-        assert!(ALPHABET.iter().all(|&(name, known)| letter(name) == Some(known)));
+        assert!(ALPHABET.iter().all(|&(name, known)| operation(name) == Some(known)));
     }
 
     #[test]
@@ -398,8 +399,8 @@ mod tests {
         let whole = enumerate(&plan((1, 1)));
         let mut parts = enumerate(&plan((1, 2)));
         parts += enumerate(&plan((2, 2)));
-        assert_eq!((whole.words, whole.points, whole.states), (parts.words, parts.points, parts.states));
+        assert_eq!((whole.sequences, whole.points, whole.states), (parts.sequences, parts.points, parts.states));
         assert!(whole.violations.is_empty(), "{:?}", whole.violations.first());
-        assert!(whole.words == 2 * ALPHABET.len() as u64 && whole.states > 100, "{}", whole.line());
+        assert!(whole.sequences == 2 * ALPHABET.len() as u64 && whole.states > 100, "{}", whole.line());
     }
 }

@@ -123,7 +123,7 @@ impl Run {
         let is_silent =
             |rule: &Rule| matches!(rule.class, Class::LostWrite | Class::MisdirectedWrite | Class::StaleRead);
         let changes_volumes = rot == 0 && !rules.iter().any(is_silent);
-        for operation in self.words(random, FAULTY, changes_volumes) {
+        for operation in self.sequences(random, FAULTY, changes_volumes) {
             self.perform_one(&operation)?;
             if rot > 0 && random.one_in(8) {
                 rot -= 1;
@@ -141,7 +141,7 @@ impl Run {
             } else {
                 self.open_under_faults(any_cut(random))?;
             }
-            for operation in self.words(random, AFTER, false) {
+            for operation in self.sequences(random, AFTER, false) {
                 self.perform_one(&operation)?;
             }
             (0..rot).for_each(|_| self.world.rot());
@@ -181,11 +181,11 @@ impl Run {
     }
 
     fn work(&mut self, random: &mut Random, count: usize, changes_volumes: bool) -> Checked {
-        let operations = self.words(random, count, changes_volumes);
+        let operations = self.sequences(random, count, changes_volumes);
         self.perform(&operations)
     }
 
-    fn words(&mut self, random: &mut Random, count: usize, changes_volumes: bool) -> Vec<Operation> {
+    fn sequences(&mut self, random: &mut Random, count: usize, changes_volumes: bool) -> Vec<Operation> {
         let mut config = self.config.clone();
         config.changes_volumes &= changes_volumes;
         Generator::new(&config, random.draw(), false).operations(count)

@@ -1,4 +1,4 @@
-//! Hazards of the pass that finds duplicates, and of the flash, which chance does not bring about in a small pool: a word of its own for each. A
+//! Hazards of the pass that finds duplicates, and of the flash, which chance does not bring about in a small pool: a sequence of its own for each. A
 //! sound engine passes; the mutants of the same names have to be caught by them.
 
 use engine::{
@@ -7,7 +7,7 @@ use engine::{
 
 use crate::runs::config::Config;
 use crate::runs::run::Run;
-use crate::runs::words::{SECONDS, place, write};
+use crate::runs::shorthand::{SECONDS, place, write};
 use crate::runs::workload::{Fronting, Operation, policy};
 use crate::transcript::Trace;
 use crate::world::disk::Cut;
@@ -41,10 +41,10 @@ pub fn changes_between_syncs() -> Checked {
     let mut run = Run::start(config, Trace::new(false), false)?;
     let both =
         |volume| (0..TWICE / AT_ONCE).map(move |n| write(volume, AT_ONCE * n, AT_ONCE, 1 + (AT_ONCE * n) as u32));
-    let mut word: Vec<Operation> = both(0).chain(both(1)).collect();
-    word.extend([Operation::Drain, Operation::Settle, share(0), share(1), Operation::Drain]);
-    word.push(Operation::Dedup(DedupCommand::Start));
-    run.perform(&word)?;
+    let mut sequence: Vec<Operation> = both(0).chain(both(1)).collect();
+    sequence.extend([Operation::Drain, Operation::Settle, share(0), share(1), Operation::Drain]);
+    sequence.push(Operation::Dedup(DedupCommand::Start));
+    run.perform(&sequence)?;
     let shared = |run: &Run| run.world.engine.status().dedup.shared_blocks;
     while shared(&run) == 0 {
         run.wait()?;
@@ -76,13 +76,13 @@ pub fn passes_short_of_metadata() -> Checked {
     config.volumes = vec![(geometry.most_volume_blocks(), Policy::Native), (64, Policy::Native)];
     let mut run = Run::start(config, Trace::new(false), false)?;
     let far = |number: u64| number * (64 * 32 * 32 * 32);
-    let mut word: Vec<Operation> = vec![write(1, 0, 8, 1000)];
+    let mut sequence: Vec<Operation> = vec![write(1, 0, 8, 1000)];
     for number in 0..2 * PAIRS {
-        word.extend([write(0, far(number), 1, 1 + (number / 2) as u32), Operation::Drain]);
+        sequence.extend([write(0, far(number), 1, 1 + (number / 2) as u32), Operation::Drain]);
     }
-    word.extend([Operation::Settle, share(0), Operation::Drain, Operation::Dedup(DedupCommand::Start)]);
-    word.extend([Operation::Idle(60 * SECONDS), write(1, 0, 8, 2000), Operation::Idle(60 * SECONDS)]);
-    run.perform(&word)?;
+    sequence.extend([Operation::Settle, share(0), Operation::Drain, Operation::Dedup(DedupCommand::Start)]);
+    sequence.extend([Operation::Idle(60 * SECONDS), write(1, 0, 8, 2000), Operation::Idle(60 * SECONDS)]);
+    run.perform(&sequence)?;
     let status = run.world.engine.status();
     if !status.dedup.is_short_of_space || run.world.engine.pages_beyond_promise() > 0 {
         return violated(format!("the pass does not rest: {:?}", status.dedup));
@@ -99,10 +99,10 @@ pub fn spill_space_that_is_reclaimed() -> Checked {
         (config.volumes, config.depth) = (vec![(128, Policy::Full)], 12);
         let data = config.parameters.geometry.data_start() * config.parameters.geometry.block();
         let mut run = Run::start(config, Trace::new(false), false)?;
-        let mut word: Vec<Operation> = (0..16).map(|at| write(0, 8 * at, 8, 10 * at as u32 + 1)).collect();
-        word.extend([Operation::Settle, Operation::Dedup(DedupCommand::Start)]);
+        let mut sequence: Vec<Operation> = (0..16).map(|at| write(0, 8 * at, 8, 10 * at as u32 + 1)).collect();
+        sequence.extend([Operation::Settle, Operation::Dedup(DedupCommand::Start)]);
         run.world.hold_back(move |io| io.offset >= data && matches!(io.segments.first(), Some(Segment::Page(_))));
-        run.perform(&word)?;
+        run.perform(&sequence)?;
         for _ in 0..MOMENTS {
             run.perform(&[Operation::Idle(SECONDS / 100_000)])?;
             if run.world.held() > 0 {
@@ -133,14 +133,14 @@ pub fn slots_that_get_other_contents() -> Checked {
     let data = config.parameters.geometry.data_start() * config.parameters.geometry.block();
     let mut run = Run::start(config, Trace::new(false), false)?;
     let half = |first: u64, value: u64| (0..8).map(move |at| write(0, first + 8 * at, 8, (value + 8 * at) as u32));
-    let mut word: Vec<Operation> = half(0, 1).chain(half(64, 1)).collect();
-    word.extend([Operation::Drain, Operation::Settle, share(0), Operation::Drain]);
+    let mut sequence: Vec<Operation> = half(0, 1).chain(half(64, 1)).collect();
+    sequence.extend([Operation::Drain, Operation::Settle, share(0), Operation::Drain]);
     // Reading the slot that is kept would find it out, too.
     let pool = PoolChange { dedup_verify: Some(DedupVerify::Off), ..PoolChange::default() };
-    word.push(Operation::SetTiming { volume: 0, change: VolumeProperties::default(), pool });
-    word.push(Operation::Dedup(DedupCommand::Start));
+    sequence.push(Operation::SetTiming { volume: 0, change: VolumeProperties::default(), pool });
+    sequence.push(Operation::Dedup(DedupCommand::Start));
     run.world.hold_back(move |io| io.op == IoOp::ReadPages && io.offset >= data);
-    run.perform(&word)?;
+    run.perform(&sequence)?;
     for _ in 0..MOMENTS {
         run.perform(&[Operation::Idle(SECONDS / 100_000)])?;
         if run.world.held() > 0 {
@@ -170,9 +170,9 @@ pub fn copies_beside_a_pass() -> Checked {
     let mut config = Config::small(1);
     config.volumes = vec![(24, Policy::Full); 2];
     let mut run = Run::start(config, Trace::new(false), false)?;
-    let mut word = vec![Operation::SecondCopies(1), write(0, 0, 4, 1), write(0, 8, 4, 1), write(1, 0, 4, 1)];
-    word.extend([Operation::Scrub(ScrubCommand::Start), Operation::Idle(SECONDS)]);
-    run.perform(&word)?;
+    let mut sequence = vec![Operation::SecondCopies(1), write(0, 0, 4, 1), write(0, 8, 4, 1), write(1, 0, 4, 1)];
+    sequence.extend([Operation::Scrub(ScrubCommand::Start), Operation::Idle(SECONDS)]);
+    run.perform(&sequence)?;
     let before = run.world.engine.status();
     if before.second_copies == 0 {
         return violated("there are no second copies");
@@ -206,16 +206,16 @@ pub fn replay_into_containers_on_flash() -> Checked {
         let mut run = Run::start(config, Trace::new(false), false)?;
         let whole = || Operation::ReadOn { place: place(0, 0, BLOCKS), blocks: 4, swapped: false };
         let part = |n: u64| Operation::Trim { place: place(0, 8 * n + 8 - FREE, FREE), fua: false };
-        let mut word: Vec<Operation> = (0..BLOCKS / 4).map(|n| write(0, 4 * n, 4, 1 + 4 * n as u32)).collect();
-        word.extend((0..BLOCKS / 8).map(part).chain([Operation::Settle, whole(), Operation::Idle(SECONDS)]));
-        run.perform(&word)?;
+        let mut sequence: Vec<Operation> = (0..BLOCKS / 4).map(|n| write(0, 4 * n, 4, 1 + 4 * n as u32)).collect();
+        sequence.extend((0..BLOCKS / 8).map(part).chain([Operation::Settle, whole(), Operation::Idle(SECONDS)]));
+        run.perform(&sequence)?;
         let on_flash = |run: &Run| run.world.engine.status().flash.map_or((0, 0), |flash| (flash.filled, flash.found));
         let (filled, _) = on_flash(&run);
         let crash = Operation::Crash { cut: Cut::Lost, again: Vec::new(), verify: false };
-        let mut word = vec![Operation::Flash(Fronting::Hang { one_in: 1 })];
-        word.extend((0..pieces).map(|n| write(0, 8 * n, 4, 1000 + 4 * n as u32)));
-        word.extend([Operation::Drain, Operation::Flush, Operation::Drain, crash, Operation::Idle(SECONDS / 1000)]);
-        run.perform(&word)?;
+        let mut sequence = vec![Operation::Flash(Fronting::Hang { one_in: 1 })];
+        sequence.extend((0..pieces).map(|n| write(0, 8 * n, 4, 1000 + 4 * n as u32)));
+        sequence.extend([Operation::Drain, Operation::Flush, Operation::Drain, crash, Operation::Idle(SECONDS / 1000)]);
+        run.perform(&sequence)?;
         let (_, found) = on_flash(&run);
         run.perform(&[whole(), Operation::Drain])?;
         written_to += filled.saturating_sub(found);

@@ -1,4 +1,4 @@
-//! Runs of the world, each held against the oracle: the swarm, crashes at every I/O, faults, all short words, flipped bytes, repair, and
+//! Runs of the world, each held against the oracle: the swarm, crashes at every I/O, faults, all short sequences, flipped bytes, repair, and
 //! engines that are broken on purpose.
 
 mod coming_and_going;
@@ -13,7 +13,7 @@ pub mod mutants;
 pub mod repair;
 pub mod run;
 pub mod scenario;
+mod shorthand;
 pub mod shrink;
 pub mod soak;
-mod words;
 pub mod workload;

@@ -29,7 +29,7 @@ pub enum Hunt {
     Seeds(Harness, u64),
     /// The crashes of a scenario.
     Scenario(u64),
-    /// A word of its own.
+    /// A sequence of its own.
     Own(fn() -> Checked),
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Hunt {
         match self {
             Hunt::Seeds(harness, seeds) => write!(f, "{seeds} seeds, {harness:?}"),
             Hunt::Scenario(scenario) => write!(f, "the crashes of scenario {scenario}"),
-            Hunt::Own(_) => write!(f, "a word of its own"),
+            Hunt::Own(_) => write!(f, "a sequence of its own"),
         }
     }
 }
@@ -174,8 +174,8 @@ pub fn hunt_all(threads: usize) -> Vec<Hunted> {
         let catch = match hunt {
             Hunt::Seeds(harness, seeds) => (0..seeds).find_map(|seed| harness.run(mutant, seed)),
             Hunt::Scenario(scenario) => Harness::Crash.run(mutant, scenario),
-            Hunt::Own(word) => word().err().map(|violation| Catch {
-                by: format!("sim mutants, the word of {mutant:?}"),
+            Hunt::Own(sequence) => sequence().err().map(|violation| Catch {
+                by: format!("sim mutants, the sequence of {mutant:?}"),
                 violation: violation.to_string(),
             }),
         };
@@ -195,20 +195,21 @@ pub enum Harness {
     FullHost,
     /// Runs under faults, by their seeds.
     Faults,
-    /// All crashes of a word of at most two operations, by its number.
-    Words,
+    /// All crashes of a sequence of at most two operations, by its number.
+    Sequences,
 }
 
 impl Harness {
     /// All of them.
-    pub const ALL: [Harness; 5] = [Harness::Swarm, Harness::Crash, Harness::FullHost, Harness::Faults, Harness::Words];
+    pub const ALL: [Harness; 5] =
+        [Harness::Swarm, Harness::Crash, Harness::FullHost, Harness::Faults, Harness::Sequences];
 
     /// Returns the number of its runs, which has no end where they are drawn from seeds.
     fn runs(self) -> u64 {
         match self {
             Harness::Swarm | Harness::Faults => u64::MAX,
             Harness::Crash | Harness::FullHost => FIXED,
-            Harness::Words => exhaustive::SHORT_WORDS,
+            Harness::Sequences => exhaustive::SHORT_SEQUENCES,
         }
     }
 
@@ -225,7 +226,7 @@ impl Harness {
                 let plan = Plan { seed: Some(number), first: true, full_host, ..Plan::all(0, 1) };
                 enumerate(&plan).violations.into_iter().next()?
             }
-            Harness::Words => exhaustive::look_at_short(number).violations.into_iter().next()?,
+            Harness::Sequences => exhaustive::look_at_short(number).violations.into_iter().next()?,
         };
         let by = format!("{} --mutant {mutant:?}", by.trim_end_matches(" --trace"));
         Some(Catch { by, violation: violation.to_string() })
@@ -281,12 +282,12 @@ pub fn repair_of_what_was_counted_low() -> Checked {
         fua: false,
     };
     // All of them come into one checkpoint: what is kept in reserve is more than a few of them take.
-    let word: Vec<Operation> =
+    let sequence: Vec<Operation> =
         (0..120).map(write).chain([Operation::Flush, Operation::Drain, Operation::Settle]).collect();
     BROKEN.set(Some(Mutant::SpaceCountedLow));
     let broken = Run::start(config.clone(), Trace::new(false), false).map(|mut run| {
         // It ends when the pool has failed.
-        let _ = run.perform(&word);
+        let _ = run.perform(&sequence);
         run
     });
     BROKEN.set(None);

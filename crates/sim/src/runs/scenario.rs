@@ -8,12 +8,12 @@ use engine::{
 use crate::content::NUMBERED_TWINS;
 use crate::runs::coming_and_going;
 use crate::runs::config::Config;
-use crate::runs::words::{SECONDS, place, write};
+use crate::runs::shorthand::{SECONDS, place, write};
 use crate::runs::workload::{Fronting, Generator, HUGE, Operation, Place, Relocating, policy};
 use crate::world::disk::Cut;
 use crate::world::flash::FlashConfig;
 
-/// A config and a short word of operations.
+/// A config and a short sequence of operations.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Its number.
@@ -49,7 +49,7 @@ pub fn scenario(number: u64) -> Scenario {
     let mut config = Config::small(number);
     config.volumes = vec![(24, Policy::Full), (24, Policy::Full)];
     let (name, operations) = match number {
-        0 => ("two writes and a flush", first_words()),
+        0 => ("two writes and a flush", first_sequences()),
         1 => ("overwriting what is flushed", overwriting()),
         2 => ("sharing, and overwriting the original", sharing()),
         3 => ("partial writes with FUA", partial()),
@@ -151,11 +151,11 @@ pub fn scenario(number: u64) -> Scenario {
             config.limits = Limits { delta_entries: 40, index_entries: 4, ..config.limits };
             falling_behind()
         }),
-        32 => ("a pass with many ranges sweeps, and writes need the containers that it has taken", {
+        32 => ("a pass with many ranges partitions its work, and writes need the containers that it has taken", {
             config.volumes = vec![(64, Policy::Native), (112, Policy::Native)];
             config.parameters.geometry.containers = 21;
             config.limits = Limits { delta_entries: 12, map_buffer: 0, ..config.limits };
-            sweeping()
+            external_partitioning()
         }),
         OFFLINE => ("a goal that is missed drives volumes offline that have never been told when to share", hybrid()),
         34 => ("slots are wanted that a flush has just made obsolete", {
@@ -238,7 +238,7 @@ fn far_apart() -> Vec<Operation> {
     operations
 }
 
-fn first_words() -> Vec<Operation> {
+fn first_sequences() -> Vec<Operation> {
     vec![write(0, 0, 1, 1), write(0, 5, 3, 2), Operation::Drain, Operation::Flush, Operation::Drain]
 }
 
@@ -520,7 +520,7 @@ fn hybrid() -> Vec<Operation> {
 
 /// Starts a pass with more ranges than it would go through the summaries for, three times: undisturbed, while blocks are written and trimmed, and while
 /// the pool is filled.
-fn sweeping() -> Vec<Operation> {
+fn external_partitioning() -> Vec<Operation> {
     let full = |volume| Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None };
     let start = Operation::Dedup(DedupCommand::Start);
     let mut operations: Vec<Operation> = (0..8).map(|at| write(0, 8 * at, 8, 10 * at as u32)).collect();

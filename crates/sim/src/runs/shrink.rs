@@ -1,4 +1,4 @@
-//! Makes a word that ends in a violation shorter, by delta debugging (Zeller and Hildebrandt, 2002): parts of it are left out,
+//! Makes a sequence that ends in a violation shorter, by delta debugging (Zeller and Hildebrandt, 2002): parts of it are left out,
 //! large ones first, as long as what remains still ends in a violation. Then operations are made simpler.
 //!
 //! What is left out shifts all chance that comes after it, so another violation may take the place of the first. It is as good.
@@ -9,26 +9,26 @@ use crate::Violation;
 use crate::runs::workload::Operation;
 use crate::world::disk::Cut;
 
-/// A word that is as short as it got.
+/// A sequence that is as short as it got.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// The word.
-    pub word: Vec<Operation>,
+    /// The sequence.
+    pub sequence: Vec<Operation>,
     /// Violation that it ends in.
     pub violation: Violation,
     /// Runs that were tried.
     pub runs: usize,
 }
 
-/// Makes `word`, which ends in `violation`, shorter, in at most so many runs. `fails` runs a word.
+/// Makes `sequence`, which ends in `violation`, shorter, in at most so many runs. `fails` runs a sequence.
 pub fn shrink(
-    word: Vec<Operation>,
+    sequence: Vec<Operation>,
     violation: Violation,
     most_runs: usize,
     mut fails: impl FnMut(&[Operation]) -> Option<Violation>,
 ) -> Shrunk {
-    let mut shrunk = Shrunk { word, violation, runs: 0 };
-    let mut size = shrunk.word.len().div_ceil(2);
+    let mut shrunk = Shrunk { sequence, violation, runs: 0 };
+    let mut size = shrunk.sequence.len().div_ceil(2);
     while size > 0 && shrunk.runs < most_runs {
         let left_out = leave_out(&mut shrunk, size, most_runs, &mut fails);
         // Once more with single operations, as long as that helps.
@@ -47,34 +47,38 @@ fn leave_out(
     most_runs: usize,
     fails: &mut impl FnMut(&[Operation]) -> Option<Violation>,
 ) -> bool {
-    let before = shrunk.word.len();
+    let before = shrunk.sequence.len();
     let mut end = before;
     while end > 0 && shrunk.runs < most_runs {
         let start = end.saturating_sub(size);
-        let mut shorter = shrunk.word[..start].to_vec();
-        shorter.extend_from_slice(&shrunk.word[end..]);
-        try_word(shrunk, shorter, fails);
+        let mut shorter = shrunk.sequence[..start].to_vec();
+        shorter.extend_from_slice(&shrunk.sequence[end..]);
+        try_operations(shrunk, shorter, fails);
         end = start;
     }
-    shrunk.word.len() < before
+    shrunk.sequence.len() < before
 }
 
 fn simplify(shrunk: &mut Shrunk, most_runs: usize, fails: &mut impl FnMut(&[Operation]) -> Option<Violation>) {
-    for at in 0..shrunk.word.len() {
-        for simpler in simpler(&shrunk.word[at]) {
-            if shrunk.runs < most_runs && simpler != shrunk.word[at] {
-                let mut word = shrunk.word.clone();
-                word[at] = simpler;
-                try_word(shrunk, word, fails);
+    for at in 0..shrunk.sequence.len() {
+        for simpler in simpler(&shrunk.sequence[at]) {
+            if shrunk.runs < most_runs && simpler != shrunk.sequence[at] {
+                let mut sequence = shrunk.sequence.clone();
+                sequence[at] = simpler;
+                try_operations(shrunk, sequence, fails);
             }
         }
     }
 }
 
-fn try_word(shrunk: &mut Shrunk, word: Vec<Operation>, fails: &mut impl FnMut(&[Operation]) -> Option<Violation>) {
+fn try_operations(
+    shrunk: &mut Shrunk,
+    sequence: Vec<Operation>,
+    fails: &mut impl FnMut(&[Operation]) -> Option<Violation>,
+) {
     shrunk.runs += 1;
-    if let Some(violation) = fails(&word) {
-        (shrunk.word, shrunk.violation) = (word, violation);
+    if let Some(violation) = fails(&sequence) {
+        (shrunk.sequence, shrunk.violation) = (sequence, violation);
     }
 }
 
@@ -96,12 +100,12 @@ fn simpler(operation: &Operation) -> Vec<Operation> {
     }
 }
 
-/// Formats a word as the source of a test: the imports, and the operations as an array.
-pub fn source(seed: u64, word: &[Operation]) -> String {
+/// Formats a sequence as the source of a test: the imports, and the operations as an array.
+pub fn source(seed: u64, sequence: &[Operation]) -> String {
     let mut text = String::from(
-        "    use engine::{CacheLimits, Limits};\n    use sim::runs::workload::{Operation::*, Place, cache, policy};\n    use sim::world::disk::Cut::*;\n    let word = [\n",
+        "    use engine::{CacheLimits, Limits};\n    use sim::runs::workload::{Operation::*, Place, cache, policy};\n    use sim::world::disk::Cut::*;\n    let sequence = [\n",
     );
-    for operation in word {
+    for operation in sequence {
         let mut shown = format!("{operation:?}");
         if let Operation::CreateVolume { policy: Some(policy), .. }
         | Operation::SetVolume { policy: Some(Some(policy)), .. }
@@ -121,7 +125,9 @@ pub fn source(seed: u64, word: &[Operation]) -> String {
         let operation = lists.iter().fold(shown, |shown, list| shown.replace(list, &list.replace('[', "vec![")));
         text.push_str(&format!("        {operation},\n"));
     }
-    text.push_str(&format!("    ];\n    run_word(&Config::swarm({seed}), &word, Trace::new(false)).unwrap();"));
+    text.push_str(&format!(
+        "    ];\n    run_operations(&Config::swarm({seed}), &sequence, Trace::new(false)).unwrap();"
+    ));
     text
 }
 
@@ -130,30 +136,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_shrinks_to_the_operations_that_matter() {
-        let mut word: Vec<Operation> = (0..500).map(Operation::Idle).collect();
-        word[77] = Operation::Flush;
-        word[400] = Operation::Crash { cut: Cut::Torn, again: vec![(3, Cut::Lost)], verify: false };
-        let fails = |word: &[Operation]| {
-            let flush = word.iter().position(|operation| *operation == Operation::Flush)?;
-            let crash = word.iter().position(|operation| matches!(operation, Operation::Crash { .. }))?;
+    fn a_sequence_shrinks_to_the_operations_that_matter() {
+        let mut sequence: Vec<Operation> = (0..500).map(Operation::Idle).collect();
+        sequence[77] = Operation::Flush;
+        sequence[400] = Operation::Crash { cut: Cut::Torn, again: vec![(3, Cut::Lost)], verify: false };
+        let fails = |sequence: &[Operation]| {
+            let flush = sequence.iter().position(|operation| *operation == Operation::Flush)?;
+            let crash = sequence.iter().position(|operation| matches!(operation, Operation::Crash { .. }))?;
             (flush < crash).then(|| Violation("a flush before a crash".to_string()))
         };
-        let shrunk = shrink(word, Violation("found".to_string()), 1000, fails);
+        let shrunk = shrink(sequence, Violation("found".to_string()), 1000, fails);
         let simple = Operation::Crash { cut: Cut::Lost, again: vec![], verify: true };
-        assert_eq!(shrunk.word, [Operation::Flush, simple]);
+        assert_eq!(shrunk.sequence, [Operation::Flush, simple]);
         assert!(shrunk.runs < 200, "{}", shrunk.runs);
     }
 
     #[test]
     fn shrinking_is_bounded() {
-        let word: Vec<Operation> = (0..500).map(Operation::Idle).collect();
-        let shrunk = shrink(word, Violation(String::new()), 20, |_| None);
-        assert_eq!((shrunk.word.len(), shrunk.runs), (500, 20));
+        let sequence: Vec<Operation> = (0..500).map(Operation::Idle).collect();
+        let shrunk = shrink(sequence, Violation(String::new()), 20, |_| None);
+        assert_eq!((shrunk.sequence.len(), shrunk.runs), (500, 20));
     }
 
     #[test]
-    fn a_word_is_shown_as_source() {
+    fn a_sequence_is_shown_as_source() {
         let crash = Operation::Crash { cut: Cut::Lost, again: vec![(3, Cut::Kept)], verify: true };
         let set = Operation::SetPool { policy: "select:2".parse().ok() };
         let share = Operation::SetCache("fixed:30".parse().ok());

@@ -1,6 +1,6 @@
 //! Runs of the swarm: one seed, a range of seeds for their digests, and fresh seeds for as long as one likes.
 //!
-//! A run whose word ends in a violation is made shorter ([`crate::runs::shrink`]) and reported with all that a test needs.
+//! A run whose sequence ends in a violation is made shorter ([`crate::runs::shrink`]) and reported with all that a test needs.
 
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ use crate::{Checked, Violation, guarded};
 
 /// Operations of a run of the swarm.
 pub const OPERATIONS: usize = 3000;
-/// Runs that making one word shorter may take.
+/// Runs that making one sequence shorter may take.
 const SHRINKING_RUNS: usize = 1000;
 /// Violations that are made shorter; of more there is one line each.
 const MOST_SHRUNK: u64 = 3;
@@ -38,16 +38,16 @@ pub struct Outcome {
     pub nanos: Nanos,
 }
 
-/// Generates the word of a seed.
-pub fn word(config: &Config, seed: u64, operations: usize) -> Vec<Operation> {
+/// Generates the sequence of a seed.
+pub fn sequence(config: &Config, seed: u64, operations: usize) -> Vec<Operation> {
     Generator::new(config, seed, true).operations(operations)
 }
 
-/// Performs a word, then settles and audits everything.
-pub fn run_word(config: &Config, word: &[Operation], trace: Trace) -> Checked<Outcome> {
+/// Performs a sequence, then settles and audits everything.
+pub fn run_operations(config: &Config, sequence: &[Operation], trace: Trace) -> Checked<Outcome> {
     guarded(|| {
         let mut run = Run::start(config.clone(), trace, false)?;
-        run.perform(word)?;
+        run.perform(sequence)?;
         run.settle_and_audit()?;
         let state = mix(run.world.disk.hash());
         run.world.trace.note(run.world.now, 30, &[state], || "the end".to_string());
@@ -55,10 +55,10 @@ pub fn run_word(config: &Config, word: &[Operation], trace: Trace) -> Checked<Ou
     })
 }
 
-/// Performs the word of one seed of the swarm.
+/// Performs the sequence of one seed of the swarm.
 pub fn run_seed(seed: u64, operations: usize, trace: Trace) -> Checked<Outcome> {
     let config = Config::swarm(seed);
-    run_word(&config, &word(&config, seed, operations), trace)
+    run_operations(&config, &sequence(&config, seed, operations), trace)
 }
 
 /// Returns the digests of the first `seeds` seeds, or their violations, in order.
@@ -148,7 +148,7 @@ pub fn soak(plan: &Plan, stop: &AtomicBool) -> (Tally, Duration) {
     (tally.into_inner().expect("no thread panics with it"), progress.elapsed())
 }
 
-/// Describes a violation: the seed, the shrunk word, and the last lines of the shorter run.
+/// Describes a violation: the seed, the shrunk sequence, and the last lines of the shorter run.
 fn report(seed: u64, operations: usize, violation: &Violation, shrinks: bool) -> String {
     let mut text =
         format!("violation in seed {seed}: {violation}\n  again: sim seed {seed} --operations {operations} --trace");
@@ -156,18 +156,18 @@ fn report(seed: u64, operations: usize, violation: &Violation, shrinks: bool) ->
         return text;
     }
     let config = Config::swarm(seed);
-    let fails = |word: &[Operation]| run_word(&config, word, Trace::new(false)).err();
-    let shrunk = shrink(word(&config, seed, operations), violation.clone(), SHRINKING_RUNS, fails);
+    let fails = |sequence: &[Operation]| run_operations(&config, sequence, Trace::new(false)).err();
+    let shrunk = shrink(sequence(&config, seed, operations), violation.clone(), SHRINKING_RUNS, fails);
     let (trace, lines) = Trace::keeping(LINES_SHOWN);
-    // A word that fails does so again.
-    let _ = run_word(&config, &shrunk.word, trace);
+    // A sequence that fails does so again.
+    let _ = run_operations(&config, &shrunk.sequence, trace);
     let _ = write!(
         text,
         "\n  shorter: {} of {operations} operations, after {} runs: {}\n{}",
-        shrunk.word.len(),
+        shrunk.sequence.len(),
         shrunk.runs,
         shrunk.violation,
-        source(seed, &shrunk.word)
+        source(seed, &shrunk.sequence)
     );
     let _ = write!(text, "\n  the last that happens in it:");
     for line in lines.borrow().iter() {

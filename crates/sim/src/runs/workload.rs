@@ -1,4 +1,4 @@
-//! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
+//! The alphabet of operations, and a generator that writes long sequences in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
 use engine::{
@@ -61,7 +61,7 @@ pub enum Fronting {
     Answer,
 }
 
-/// A letter of the alphabet.
+/// A operation of the alphabet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// Write one number per touched block; 0 writes zeroes.
@@ -264,8 +264,8 @@ const POLICIES: [&str; 16] = [
     "idedup:8",
 ];
 
-/// Kinds of letters, by their weights.
-const LETTERS: usize = 30;
+/// Kinds of kinds, by their weights.
+const OPERATION_KINDS: usize = 30;
 /// Blocks of a volume that are read for a plan, at most.
 const MOST_READ: u64 = 96;
 /// The most blocks of a volume that are filled at once: more than the pools of the swarm hold.
@@ -295,7 +295,7 @@ pub fn any_cache(random: &mut Random) -> CacheSetting {
     cache(random.pick(&CACHES))
 }
 
-/// Writes words.
+/// Writes sequences.
 pub struct Generator<'a> {
     config: &'a Config,
     random: Random,
@@ -311,7 +311,7 @@ pub struct Generator<'a> {
     /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
     forgers: Random,
     forged_one_in: u64,
-    weights: [u32; LETTERS],
+    weights: [u32; OPERATION_KINDS],
     fresh: u32,
     /// A stream of its own, for what is filled, and what follows that, the last first.
     fills: Random,
@@ -329,7 +329,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; LETTERS];
+        let mut weights = [0; OPERATION_KINDS];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -339,7 +339,7 @@ impl Generator<'_> {
         }
         weights[16] = if config.grows { 8 } else { 0 };
         weights[17] = 6 * random.pick(&[0, 1, 1, 2, 4]);
-        // A stream of its own: the other letters stay what they are.
+        // A stream of its own: the other kinds stay what they are.
         weights[18] = 5 * Random::new(seed ^ 0x7363_7275).pick(&[0, 1, 2, 4]);
         weights[19] = weights[18] / 2;
         weights[20] = 40 * Random::new(seed ^ 0x6a6f_696e).pick(&[0, 1, 2, 4]);
@@ -722,17 +722,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_one_word_and_the_swarm_uses_every_letter() {
-        let mut letters = std::collections::BTreeSet::new();
+    fn a_seed_gives_one_sequence_and_the_swarm_uses_every_operation() {
+        let mut kinds = std::collections::BTreeSet::new();
         for seed in 0..100 {
             let config = Config::swarm(seed);
-            let word = Generator::new(&config, seed, true).operations(300);
-            assert_eq!(word, Generator::new(&config, seed, true).operations(300));
-            letters.extend(word.iter().map(|operation| {
+            let sequence = Generator::new(&config, seed, true).operations(300);
+            assert_eq!(sequence, Generator::new(&config, seed, true).operations(300));
+            kinds.extend(sequence.iter().map(|operation| {
                 let text = format!("{operation:?}");
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 33, "{letters:?}");
+        assert_eq!(kinds.len(), 33, "{kinds:?}");
     }
 }

@@ -146,7 +146,7 @@ fn a_pass_that_is_interrupted_goes_on() {
     }
 }
 
-/// The words by which the simulator catches engines that disregard a hazard of the pass: a sound one passes.
+/// The sequences by which the simulator catches engines that disregard a hazard of the pass: a sound one passes.
 #[test]
 fn a_pass_waits_for_syncs_and_leaves_second_copies_alone() {
     sim::runs::hazards::changes_between_syncs().unwrap();

@@ -1,4 +1,4 @@
-//! Sweeps of the exact pass: with many ranges it goes through the summaries once, and keeps what it finds in empty containers for a while.
+//! External partitioning of the exact pass: with many ranges it goes through the summaries once, and keeps what it finds in empty containers for a while.
 
 use engine::{
     Command, DedupStatus, DefragSetting, KeepRuns, PassState, Policy, PoolChange, VolumeId, VolumeProperties,
@@ -13,7 +13,7 @@ use sim::transcript::Trace;
 use crate::bench::{Bench, SECOND};
 use crate::dedup::{BLOCKS, config, fill_with};
 
-/// A pool with so little memory that a pass has many ranges, and with empty containers: it sweeps.
+/// A pool with so little memory that a pass has many ranges, and with empty containers: it partitions its work.
 fn config_of_many_ranges(random: &mut Random) -> Config {
     let mut config = config(random);
     config.limits.delta_entries = 12;
@@ -22,7 +22,7 @@ fn config_of_many_ranges(random: &mut Random) -> Config {
 
 /// A pass with many ranges goes through the summaries once, and is as exact as one that does so for each.
 #[test]
-fn a_pass_with_many_ranges_sweeps_and_leaves_each_content_once() {
+fn a_pass_with_many_ranges_is_partitioned_and_leaves_each_content_once() {
     for seed in 0..12 {
         let mut random = Random::new(seed);
         let mut bench = Bench::new(config_of_many_ranges(&mut random), BLOCKS);
@@ -68,7 +68,7 @@ fn what_finds_no_space_beside_the_ranges_is_shared_in_between() {
             bench.step_once();
             let dedup = bench.dedup();
             if dedup.shared_blocks > 0 && dedup.spill_blocks > 0 {
-                // Not by another sweep.
+                // Not by another external partitioning.
                 let (written, scans) = *before.get_or_insert((dedup.spill_written, dedup.scans));
                 is_in_between |= written < dedup.spill_written && scans == dedup.scans;
             }
@@ -174,18 +174,18 @@ fn spill_space_that_is_damaged_is_not_believed() {
     }
 }
 
-/// The scenario that is crashed everywhere has what it is about: sweeps that come to their end, and one whose spill space is reclaimed.
+/// The scenario that is crashed everywhere has what it is about: partitionings that come to their end, and one whose spill space is reclaimed.
 #[test]
-fn the_scenario_of_sweeps_sweeps() {
+fn the_scenario_of_external_partitionings_has_them() {
     let Scenario { config, operations, .. } = scenario(32);
     let mut run = Run::start(config, Trace::new(false), false).unwrap();
-    let (mut sweeps, mut lost, mut before) = (0, 0, DedupStatus::default());
+    let (mut sorts, mut lost, mut before) = (0, 0, DedupStatus::default());
     for operation in operations {
         run.perform(&[operation]).unwrap();
         let dedup = run.world.engine.status().dedup;
-        sweeps += u32::from(dedup.spill_written > before.spill_written);
+        sorts += u32::from(dedup.spill_written > before.spill_written);
         lost += u32::from(before.spill_blocks > 0 && dedup.spill_blocks == 0 && dedup.passes == before.passes);
         before = dedup;
     }
-    assert_eq!((sweeps, lost, before.passes), (3, 1, 3), "{before:?}");
+    assert_eq!((sorts, lost, before.passes), (3, 1, 3), "{before:?}");
 }

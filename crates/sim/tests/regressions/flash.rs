@@ -268,7 +268,7 @@ fn writes_and_garbage_collection_spare_containers_on_flash() {
     assert_eq!((status.filled, status.read_blocks - before.read_blocks), (1, 4), "{status:?}");
 }
 
-/// Containers on flash are spared, and a crash in which replay takes slots in one became rare: the word makes it happen each time.
+/// Containers on flash are spared, and a crash in which replay takes slots in one became rare: the sequence makes it happen each time.
 #[test]
 fn what_replay_writes_into_a_container_on_flash_is_not_read_from_there() {
     sim::runs::hazards::replay_into_containers_on_flash().unwrap();

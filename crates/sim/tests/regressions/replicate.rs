@@ -190,7 +190,7 @@ fn a_restart_finds_the_replicas_again() {
 }
 
 /// Whoever puts blocks in order asks for space when jobs have had their turn. The checkpoint that makes it was asked for, and nobody came
-/// back to begin it: a settle that came meanwhile waited for ever. (The soak found it; shorter words have 186 operations.)
+/// back to begin it: a settle that came meanwhile waited for ever. (The soak found it; shorter sequences have 186 operations.)
 #[test]
 fn a_checkpoint_that_is_asked_for_last_begins() {
     run_seed(1795547225185, OPERATIONS, Trace::new(false)).unwrap();

@@ -3,7 +3,7 @@
 use engine::Command;
 use engine::Policy::Native;
 use sim::runs::config::Config;
-use sim::runs::soak::run_word;
+use sim::runs::soak::run_operations;
 use sim::runs::workload::Operation::{CreateVolume, DeleteVolume, Flush, SetVolume, Write};
 use sim::runs::workload::Place;
 use sim::transcript::Trace;
@@ -33,10 +33,10 @@ fn a_discard_is_merged_within_seconds_of_a_load_that_needs_no_checkpoint() {
 /// A volume was deleted, and all its subtrees had been walked by the checkpoint in progress. The discard list was empty then, and a write
 /// that had waited through two checkpoints failed with ENOSPC, though that one was about to free a third of the pool.
 ///
-/// A word that a soak found, made shorter.
+/// A sequence that a soak found, made shorter.
 #[test]
 fn what_the_last_checkpoint_walked_is_waited_for_before_a_write_fails() {
-    let word = [
+    let sequence = [
         DeleteVolume { volume: 5 },
         Flush,
         Write { place: Place { volume: 1, first: 920, count: 8 }, contents: vec![1048694, 1048695], fua: false },
@@ -92,7 +92,7 @@ fn what_the_last_checkpoint_walked_is_waited_for_before_a_write_fails() {
         DeleteVolume { volume: 4 },
         Write { place: Place { volume: 3, first: 488, count: 40 }, contents: vec![2, 0, 0, 2, 0, 2], fua: false },
     ];
-    run_word(&Config::swarm(1795326599525), &word, Trace::new(false)).unwrap();
+    run_operations(&Config::swarm(1795326599525), &sequence, Trace::new(false)).unwrap();
 }
 
 /// The status counted maps that were merged beside slots that were not, and the other way round: while a volume of 37 MiB came it said that nothing

@@ -1,7 +1,7 @@
 //! A flash that comes and goes while the pool serves.
 
 use crate::runs::run::Run;
-use crate::runs::words::SECONDS;
+use crate::runs::shorthand::SECONDS;
 use crate::runs::workload::Fronting;
 use crate::world::Step;
 use crate::world::flash::Flash;

@@ -19,7 +19,7 @@ use crate::timed::machine::{Machine, Processor, Store};
 use crate::timed::pool::{Doubles, Pool, VOLUME};
 use crate::{Checked, Violation};
 
-/// Most bytes that a pass with sweeps reads and writes for each block in use: its summary once, of which a page has 170, and its entry in the spill space
+/// Most bytes that a pass with external partitionings reads and writes for each block in use: its summary once, of which a page has 170, and its entry in the spill space
 /// twice, written and read, 131 a page. A tenth more for interior pages, the space map and checkpoints.
 const MOST_BYTES_A_BLOCK: f64 = 1.1 * (4096.0 / 170.0 + 2.0 * 4096.0 / 131.0);
 

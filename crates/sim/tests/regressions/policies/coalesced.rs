@@ -137,8 +137,8 @@ fn the_swarm_joins_writes_and_looks_beside_what_it_finds() {
     let (mut joined, mut pages) = (0, 0);
     for seed in 0..30 {
         let mut run = Run::start(Config::swarm(seed), Trace::new(false), false).unwrap();
-        let word = Generator::new(&run.config.clone(), seed, false).operations(200);
-        run.perform(&word).unwrap();
+        let sequence = Generator::new(&run.config.clone(), seed, false).operations(200);
+        run.perform(&sequence).unwrap();
         joined += run.world.engine.write_counts().coalesced_requests;
         pages += run.world.engine.index_prefetch_counts().pages;
     }

@@ -3,9 +3,9 @@
 //!
 //! The samples are in `../shared/data/fiu`, seen from the root of the project; without them the tests say so and pass.
 
+mod coalesced;
 mod examples;
 mod index_copy;
-mod joined;
 mod naive;
 mod neighbours;
 mod sample;

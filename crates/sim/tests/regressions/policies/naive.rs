@@ -1,4 +1,4 @@
-//! What policies do, computed once more: a store of blocks in lists and maps, and the papers' rules in their words.
+//! What policies do, computed once more: a store of blocks in lists and maps, and the papers' rules in their sequences.
 
 use std::collections::BTreeMap;
 
