@@ -38,7 +38,7 @@ LIMITS = [
     ("hostile-clients", "keepalive: {} s, then six questions {} s apart", [(SERVER, "KEEPALIVE_IDLE", 1), (SERVER, "KEEPALIVE_INTERVAL", 1)]),
     ("hostile-clients", "| {}, of these {} commands beside those that only look; silent for {} s |", [(CONTROL, "CLIENTS_MAX", 1), (CONTROL, "COMMANDS_MAX", 1), (CONTROL, "SILENCE", 1)]),
     ("hostile-clients", "| {} for a connection (a step of a handshake counts for {}); of those who have sent more, {} go on", [
-        ("crates/onefold/src/clients/turns.rs", name, 1) for name in ("BEGUN_AT_ONCE", "HANDSHAKE_STEP", "LATER_AT_ONCE")]),
+        ("crates/onefold/src/clients/budget.rs", name, 1) for name in ("BEGUN_AT_ONCE", "HANDSHAKE_STEP", "LATER_AT_ONCE")]),
     ("operations", "while a server stops waits for its end, for up to {} s", [(CONTROL, "STOP_PATIENCE", 1)]),
     ("operations", "At most {} clients have TLS at a", [(TLS, "CLIENTS_MAX", 1)]),
     ("operations", "server does not answer within {} s.", [("crates/onefold/src/http/figures.rs", "PATIENCE", 1)]),

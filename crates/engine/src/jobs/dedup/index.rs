@@ -31,7 +31,7 @@ pub(super) enum Handed {
 pub(super) struct CatchUp {
     /// Number of blocks that had been left out when the pass began, if it began since the pool was opened.
     whole_since: Option<u64>,
-    /// True if the index was behind when the range, or the sweep that it is of, began: all that belongs there has been found.
+    /// True if the index was behind when the range, or the partitioning that it is of, began: all that belongs there has been found.
     has_all: bool,
     /// Number of buckets of the index, and the next of them, of a range that is being handed over.
     at: Option<(u32, u64)>,

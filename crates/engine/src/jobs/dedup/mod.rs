@@ -4,8 +4,8 @@
 //! ```text
 //! Begin   a checkpoint: all that was written before is in the summaries, and the map buffer in its leaves
 //! Scan    all summaries, for one range of digests (range.rs): of each content one slot stays, the others are spare. Where there are many
-//!         ranges, from spill space (external_sort.rs)
-//! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one. In a sweep:
+//!         ranges, from spill space (partitioning.rs)
+//! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one. In an external partitioning:
 //!         after its ranges, in the order of blocks
 //! Maps    spare slots with other blocks: one walk of all maps for all of them (jobs/map_walk.rs); before the next range, if there are many
 //! Index   contents of the range for an index on disk that has fallen behind (index.rs)
@@ -21,14 +21,14 @@
 //! - What replaces something is bounded: changes between two syncs, so that recovery stays short, and the part of the delta, so that
 //!   background work does not press the foreground.
 //! - The place in the superblock is that of a range before which nothing is left to do. A pass that is interrupted repeats one range, or a
-//!   sweep.
+//!   external partitioning.
 //!
 //! What is written while a pass is in progress may stay double: the next pass finds it. A pass begins by command, and by itself when writes
 //! have left work to it (backlog.rs).
 
 mod backlog;
-mod external_sort;
 mod index;
+mod partitioning;
 mod partitions;
 mod range;
 mod runs;
@@ -51,8 +51,8 @@ use crate::pool::state::{LoadSnapshot, Phase};
 use crate::repair::Repairs;
 use crate::sizes::table_bytes;
 use backlog::{Backlog, Short};
-use external_sort::{ExternalSorts, Source};
 use index::{CatchUp, Handed, next_range};
+use partitioning::{Partitionings, Source};
 use partitions::Record;
 use range::{DuplicateSlot, PLACES, Range};
 use runs::Refused;
@@ -113,7 +113,7 @@ enum PassStage {
     Next(u64),
     /// The next leaf of summaries to be scanned for a range.
     Scan(u64),
-    /// The next leaf of summaries to be scanned for a sweep.
+    /// The next leaf of summaries to be scanned for an external partitioning.
     Gather(u64),
     /// A range is being read from the spill space.
     Load,
@@ -190,7 +190,7 @@ pub(crate) struct Dedup {
     backlog: Backlog,
     catch_up: CatchUp,
     spill: SpillSpace,
-    sorts: ExternalSorts,
+    partitionings: Partitionings,
     /// Number of times that generations had come round when the spare slots were found.
     wraps: u64,
 }
@@ -232,7 +232,7 @@ impl Dedup {
             backlog: Backlog::default(),
             catch_up: CatchUp::default(),
             spill: SpillSpace::default(),
-            sorts: ExternalSorts::default(),
+            partitionings: Partitionings::default(),
             wraps: 0,
         }
     }
@@ -303,18 +303,18 @@ impl Dedup {
             (_, PassState::Never) => return 0,
             (PassStage::Begin, _) => return self.record.next.into(),
             (PassStage::End, _) => return PLACES,
-            (PassStage::Gather(leaf), _) => return self.sorts.gathered(*leaf, leaves),
-            (PassStage::Next(place), _) if self.spill.is_on() => return self.sorts.loaded(*place),
+            (PassStage::Gather(leaf), _) => return self.partitionings.gathered(*leaf, leaves),
+            (PassStage::Next(place), _) if self.spill.is_on() => return self.partitionings.loaded(*place),
             (PassStage::Next(place), _) => return *place,
             (PassStage::Scan(leaf) | PassStage::Maps(_, Back::Scan(leaf)), _) => *leaf,
-            (PassStage::Load, _) => return self.sorts.loaded(self.range.first),
-            (PassStage::Finish(next), _) => return self.sorts.loaded(*next),
+            (PassStage::Load, _) => return self.partitionings.loaded(self.range.first),
+            (PassStage::Finish(next), _) => return self.partitionings.loaded(*next),
             (PassStage::Share(at, next) | PassStage::Maps(_, Back::Share(at, next)), _) => {
                 let read = self.spill.spares_read(at.unwrap_or(usize::MAX));
-                return self.sorts.sharing(*next, read);
+                return self.partitionings.sharing(*next, read);
             }
             (PassStage::Maps(_, Back::Next(next)), _) => return *next,
-            (PassStage::Index, _) if self.spill.is_on() => return self.sorts.loaded(self.range.end),
+            (PassStage::Index, _) if self.spill.is_on() => return self.partitionings.loaded(self.range.end),
             (PassStage::Index, _) => u64::MAX,
         };
         let part = u128::from(self.range.end - self.range.first) * u128::from(leaf.min(leaves)) / u128::from(leaves);
@@ -401,7 +401,7 @@ impl Dedup {
         (self.replaced, self.remapped) = (NearMap::default(), RemappedSlots::default());
         (self.proven, self.damaged, self.repaired) = (Proven::default(), Vec::new(), NearMap::default());
         self.spill.give_up(pool);
-        self.sorts = ExternalSorts::default();
+        self.partitionings = Partitionings::default();
         self.changes.give_up_waiting();
         self.verify.clear();
     }
@@ -524,8 +524,8 @@ impl Dedup {
             Handed::Part => self.changes.wait_for_checkpoint(pool),
             Handed::All => {
                 let next = next_range(&self.range, pool.buckets_behind());
-                let is_last_of_sort = next == PLACES || self.spill.end_from(next).is_none();
-                if is_last_of_sort && self.spill.duplicates() > 0 {
+                let is_last_of_partitioning = next == PLACES || self.spill.end_from(next).is_none();
+                if is_last_of_partitioning && self.spill.duplicates() > 0 {
                     self.begin_sharing(next);
                 } else {
                     self.go_on_from(pool, next);
@@ -538,7 +538,7 @@ impl Dedup {
     fn go_on_from(&mut self, pool: &mut Pool, next: u64) {
         let is_shared = self.spill.duplicates() == 0;
         if is_shared {
-            (self.sorts.shared, self.sorts.since) = (next, pool.now);
+            (self.partitionings.shared, self.partitionings.since) = (next, pool.now);
         }
         if next == PLACES {
             if self.unresolved.is_empty() {
@@ -669,7 +669,7 @@ impl Job for Dedup {
             self.start(work.pool);
         }
         // What was moved behind its back it has not seen.
-        let moved = self.sorts.take_moved(work.pool);
+        let moved = self.partitionings.take_moved(work.pool);
         if moved > 0 {
             self.backlog.note(work.pool.now, moved);
         }

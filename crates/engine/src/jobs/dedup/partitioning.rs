@@ -1,9 +1,9 @@
-//! Sweeps: where a pass has many ranges, it does not go through all summaries for each of them. It goes through them once for as many ranges as
+//! External partitionings: where a pass has many ranges, it does not go through all summaries for each of them. It goes through them once for as many ranges as
 //! the spill space has space for, and notes there what it finds, divided by range (docs/rfc/0015). The ranges then come from the spill space.
 //! What is one too many goes back there, divided by block.
 //!
 //! ```text
-//! Gather   all summaries, once: each slot in use whose digest is of the sweep goes into its partition
+//! Gather   all summaries, once: each slot in use whose digest is of the partitioning goes into its partition
 //! Load     a range: what its partition has; which slots are one too many is noted
 //! Share    these, in the order of blocks: after the last range, and before one whose notes may find no space
 //! ```
@@ -12,7 +12,7 @@
 //! in that step. But it does not see what is moved meanwhile: then there is work for another pass.
 //!
 //! Where the spill space is reclaimed, or does not come back as it was written, the pass goes on with the first range of which something has not
-//! been shared: with another sweep, a few times, and else from the summaries.
+//! been shared: with another external partitioning, a few times, and else from the summaries.
 
 use super::partitions::{Partitions, Record, Stored};
 use super::range::{DuplicateSlot, FoundSlot, PLACES, Range};
@@ -26,14 +26,14 @@ use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 
-/// Number of ranges below which the summaries are gone through for each: a sweep reads them once, and writes and reads them once more.
+/// Number of ranges below which the summaries are gone through for each: an external partitioning reads them once, and writes and reads them once more.
 const LEAST_RANGES: u64 = 4;
 /// Divisor of all containers: one in N stays empty beside spill space, but at least one and at most [`MOST_LEFT`].
 const LEFT_ONE_IN: u32 = 64;
 const MOST_LEFT: u32 = 8;
 /// Bytes for pages that are not full, for each content that a range has space for: about what the range itself takes.
 const BYTES_PER_CONTENT: u64 = 64;
-/// Times that a sweep is begun anew in a pass because it lost its spill space.
+/// Times that an external partitioning is begun anew in a pass because it lost its spill space.
 const AGAIN: u8 = 3;
 /// Records that a step takes in.
 const RECORDS: usize = 512;
@@ -42,8 +42,8 @@ const SHARE_PERIOD: Nanos = 1_800_000_000_000;
 /// Most spare slots that are shared at a time: they are sorted in one step.
 const MOST_AT_ONCE: usize = 1 << 14;
 
-/// Extent of a sweep that the spill space has space for.
-struct SortPlan {
+/// Extent of an external partitioning that the spill space has space for.
+struct PartitioningPlan {
     end: u64,
     partitions: usize,
     /// Number of partitions of blocks.
@@ -54,7 +54,7 @@ struct SortPlan {
 pub(super) enum Source {
     /// The summaries are gone through for this range.
     Summaries,
-    /// The summaries are gone through for a sweep that begins with this range.
+    /// The summaries are gone through for an external partitioning that begins with this range.
     Gather,
     /// The spill space has the range.
     SpillSpace,
@@ -62,30 +62,30 @@ pub(super) enum Source {
     Later,
 }
 
-/// Sweeps of this pass.
+/// External partitionings of this pass.
 #[derive(Default)]
-pub(super) struct ExternalSorts {
-    /// Place at which the last sweep begins.
+pub(super) struct Partitionings {
+    /// Place at which the last external partitioning begins.
     pub first: u64,
-    /// Place at which the last sweep ends.
+    /// Place at which the last external partitioning ends.
     end: u64,
     /// Place before which all spare slots have been shared.
     pub shared: u64,
     /// Time at which `shared` was set.
     pub since: Nanos,
-    /// Blocks that had been moved when the first sweep began, or when that was noted last.
+    /// Blocks that had been moved when the first external partitioning began, or when that was noted last.
     moved: Option<u64>,
     lost: u8,
 }
 
-impl ExternalSorts {
-    /// Returns the number of blocks moved since the pass began its first sweep, or since the last call.
+impl Partitionings {
+    /// Returns the number of blocks moved since the pass began its first external partitioning, or since the last call.
     pub fn take_moved(&mut self, pool: &Pool) -> u64 {
         let by_now = pool.placed_blocks();
         self.moved.as_mut().map_or(0, |before| by_now - core::mem::replace(before, by_now))
     }
 
-    /// Returns the progress of a pass, in places, when a sweep has gone through `leaf` of `leaves`. That is a third of the work.
+    /// Returns the progress of a pass, in places, when an external partitioning has gone through `leaf` of `leaves`. That is a third of the work.
     pub fn gathered(&self, leaf: u64, leaves: u64) -> u64 {
         self.first + part(self.end - self.first, (leaf, 3 * leaves.max(1)))
     }
@@ -124,13 +124,13 @@ impl Record {
 }
 
 impl Dedup {
-    /// Decides from where a range that begins at this place is taken, and begins a sweep where that pays.
+    /// Decides from where a range that begins at this place is taken, and begins an external partitioning where that pays.
     pub(super) fn source(&mut self, pool: &mut Pool, first: u64) -> Source {
         if self.spill.end_from(first).is_some() {
             return Source::SpillSpace;
         }
         self.spill.give_up(pool);
-        if self.sorts.lost >= AGAIN {
+        if self.partitionings.lost >= AGAIN {
             return Source::Summaries;
         }
         let Some(plan) = self.plan(pool, first) else { return Source::Summaries };
@@ -141,13 +141,14 @@ impl Dedup {
         let block = pool.metadata.geometry.block() as usize;
         let partitions = Partitions::of_digests(first, plan.end, plan.partitions, block, buckets);
         self.spill.begin(pool, partitions, plan.of_blocks);
-        let moved = self.sorts.moved.or(Some(pool.placed_blocks()));
-        self.sorts = ExternalSorts { first, end: plan.end, shared: first, since: pool.now, moved, ..self.sorts };
+        let moved = self.partitionings.moved.or(Some(pool.placed_blocks()));
+        self.partitionings =
+            Partitionings { first, end: plan.end, shared: first, since: pool.now, moved, ..self.partitionings };
         Source::Gather
     }
 
-    /// Returns the end of a sweep from this place on, and its partitions; `None` if there is no space for one, or it is not worth it.
-    fn plan(&self, pool: &Pool, first: u64) -> Option<SortPlan> {
+    /// Returns the end of an external partitioning from this place on, and its partitions; `None` if there is no space for one, or it is not worth it.
+    fn plan(&self, pool: &Pool, first: u64) -> Option<PartitioningPlan> {
         let geometry = &pool.metadata.geometry;
         let space = Self::space(pool);
         let range = Range::new(first, pool.space.data_used, space);
@@ -170,7 +171,7 @@ impl Dedup {
         }
         let partitions = places.div_ceil(width);
         let of_blocks = (pool.space.data_used / Self::at_once(pool) as u64).clamp(1, most) as usize;
-        let plan = SortPlan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
+        let plan = PartitioningPlan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
         // What can be reserved may make it wider.
         let may_be_wider = || (PLACES - first).div_ceil(width) >= LEAST_RANGES && pool.may_reserve();
         (partitions >= LEAST_RANGES || plan.end < PLACES && may_be_wider()).then_some(plan)
@@ -184,7 +185,7 @@ impl Dedup {
     /// Gives up the spill space, which is reclaimed or has failed: the pass goes on without it.
     pub(super) fn lose_spill(&mut self, pool: &mut Pool) {
         self.spill.give_up(pool);
-        self.sorts.lost += 1;
+        self.partitionings.lost += 1;
         self.verify.clear();
         match self.at {
             PassStage::Begin | PassStage::Scan(_) | PassStage::End => return,
@@ -193,7 +194,7 @@ impl Dedup {
             _ => {}
         }
         // What was found to be one too many, and has not been shared, is found again.
-        let from = self.sorts.shared;
+        let from = self.partitionings.shared;
         self.duplicates.clear();
         self.in_order = 0;
         // A walk of the maps that is in progress goes on.
@@ -205,7 +206,7 @@ impl Dedup {
         pool.needs_pump = true;
     }
 
-    /// Looks at some leaves of summaries for the sweep.
+    /// Looks at some leaves of summaries for the partitioning.
     pub(super) fn gather(
         &mut self,
         pool: &mut Pool,
@@ -225,7 +226,7 @@ impl Dedup {
                     return if self.spill.has_failed() { Ok(()) } else { Err(ChangesStop::Waits) };
                 }
                 self.scans += 1;
-                self.at = PassStage::Next(self.sorts.first);
+                self.at = PassStage::Next(self.partitionings.first);
                 return Ok(());
             }
             if !self.spill.write(pool) {
@@ -297,7 +298,7 @@ impl Dedup {
     /// Returns true if noted spare slots must be shared before the range at this place: there may be no space for more, or they have waited too
     /// long.
     pub(super) fn is_to_share_before(&self, pool: &Pool, first: u64) -> bool {
-        let is_due = pool.now >= self.sorts.since + SHARE_PERIOD;
+        let is_due = pool.now >= self.partitionings.since + SHARE_PERIOD;
         self.spill.duplicates() > 0 && (is_due || !self.spill.has_space_from(pool, first, Self::left_empty(pool)))
     }
 

@@ -1,9 +1,9 @@
-//! What a sweep has found, divided into partitions, as pages that say what they are. Pure.
+//! What an external partitioning has found, divided into partitions, as pages that say what they are. Pure.
 //!
 //! - By digest, a partition for each range: what the summaries say of slots in use ([`Record`]).
 //! - By block: slots that are one too many ([`Spare`]), so that they can be shared in the order of blocks.
 //!
-//! A page has a checksum, the number of the sweep, that of its partition and its own: a page that was lost, or that an earlier sweep has left
+//! A page has a checksum, the number of the partitioning, that of its partition and its own: a page that was lost, or that an earlier external partitioning has left
 //! at its place, is not taken for one of these.
 
 use alloc::vec;
@@ -16,7 +16,7 @@ use crate::format::entry::{Key, Slot};
 use crate::pool::disk_index::bucket::{bucket_of, first_hash};
 use crate::sizes::list_bytes;
 
-/// Bytes of a page's head: checksum, number of the sweep, of the partition, of the page, and number of bytes of records.
+/// Bytes of a page's head: checksum, number of the partitioning, of the partition, of the page, and number of bytes of records.
 const HEAD_BYTES: usize = 26;
 const SLOT_BYTES: usize = 5;
 const SLOT_BITS: u32 = 37;
@@ -99,10 +99,10 @@ impl Stored for DuplicateSlot {
     }
 }
 
-/// Identity of a page: its sweep, its partition, and its number there.
+/// Identity of a page: its external partitioning, its partition, and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Name {
-    pub sort: u64,
+    pub partitioning: u64,
     pub partition: u32,
     pub number: u32,
 }
@@ -125,8 +125,8 @@ impl Page {
     }
 
     /// Encodes the page as it is on disk, as page `number` of its partition.
-    pub fn write(&self, seed: u64, (sort, number): (u64, u32), page: &mut [u8]) {
-        put_u64(page, 8, sort);
+    pub fn write(&self, seed: u64, (partitioning, number): (u64, u32), page: &mut [u8]) {
+        put_u64(page, 8, partitioning);
         put_u32(page, 16, self.partition);
         put_u32(page, 20, number);
         put_u16(page, 24, self.records.len() as u16);
@@ -138,7 +138,7 @@ impl Page {
 
 /// Returns the records in a page, if its checksum is right and it is the one with this name.
 pub(super) fn read_page(seed: u64, name: Name, page: &[u8]) -> Option<&[u8]> {
-    let found = Name { sort: u64_at(page, 8), partition: u32_at(page, 16), number: u32_at(page, 20) };
+    let found = Name { partitioning: u64_at(page, 8), partition: u32_at(page, 16), number: u32_at(page, 20) };
     let is_right = checksum(seed, &page[8..]) == u64_at(page, 0) && found == name;
     page[HEAD_BYTES..].get(..usize::from(u16_at(page, 24))).filter(|_| is_right)
 }
@@ -308,10 +308,10 @@ mod tests {
             slots in 1u64..2000,
             count in 1usize..40,
             buckets in proptest::option::of(1u32..300),
-            sort in any::<(u32, u32)>(),
+            partitioning in any::<(u32, u32)>(),
             block in proptest::sample::select(vec![512usize, 4096]),
         ) {
-            let (first, end) = (u64::from(sort.0.min(sort.1)), u64::from(sort.0.max(sort.1)) + 1);
+            let (first, end) = (u64::from(partitioning.0.min(partitioning.1)), u64::from(partitioning.0.max(partitioning.1)) + 1);
             let mut partitions = Partitions::of_digests(first, end, count, block, buckets);
             let mut pages: Vec<Vec<Vec<u8>>> = vec![Vec::new(); partitions.count()];
             let mut write = |page: Page| {
@@ -330,9 +330,9 @@ mod tests {
                 prop_assert!(from < until && until <= end + 1);
                 let mut found = Vec::new();
                 for (number, page) in (0..).zip(&pages[partition]) {
-                    let name = Name { sort: 7, partition: partition as u32, number };
+                    let name = Name { partitioning: 7, partition: partition as u32, number };
                     found.extend(records(read_page(9, name, page).unwrap()));
-                    let others = [Name { sort: 8, ..name }, Name { number: number + 1, ..name }];
+                    let others = [Name { partitioning: 8, ..name }, Name { number: number + 1, ..name }];
                     prop_assert!(others.iter().all(|&other| read_page(9, other, page).is_none()));
                 }
                 let is_in = |record: &&Record| (from..until).contains(&place(record.found.digest));
@@ -383,7 +383,7 @@ mod tests {
         partitions.push(place(record(1, 1).found.digest), &record(1, 1), |_| unreachable!("it is not full"));
         let mut bytes = vec![0; 512];
         partitions.flush().unwrap().write(1, (2, 0), &mut bytes);
-        let name = Name { sort: 2, partition: 0, number: 0 };
+        let name = Name { partitioning: 2, partition: 0, number: 0 };
         assert_eq!(records(read_page(1, name, &bytes).unwrap()).collect::<Vec<_>>(), [record(1, 1)]);
         for at in 0..512 {
             bytes[at] ^= 1;

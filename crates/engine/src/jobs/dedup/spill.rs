@@ -1,4 +1,4 @@
-//! Spilled findings of a sweep: pages of its partitions, written one behind the other into empty containers, and read again a
+//! Spilled findings of an external partitioning: pages of its partitions, written one behind the other into empty containers, and read again a
 //! partition at a time (`partitions.rs`). First come those of digests. Slots that are one too many follow, divided by block.
 //!
 //! It owns the containers that it has taken, the pages on their way there, and what has come back. What must hold:
@@ -73,8 +73,8 @@ impl Spares {
     }
 }
 
-/// Records, spare slots and page places of one sweep.
-struct ExternalSort {
+/// Records, spare slots and page places of one external partitioning.
+struct Partitioning {
     number: u64,
     partitions: Partitions,
     duplicates: Spares,
@@ -93,7 +93,7 @@ struct ExternalSort {
     has_failed: bool,
 }
 
-impl ExternalSort {
+impl Partitioning {
     fn has_come(&self) -> bool {
         self.come.1 < self.come.0.len()
     }
@@ -111,18 +111,18 @@ impl ExternalSort {
     }
 }
 
-/// The spill space of a pass: the sweep in progress, and the containers taken for it.
+/// The spill space of a pass: the partitioning in progress, and the containers taken for it.
 #[derive(Default)]
 pub(super) struct SpillSpace {
-    sort: Option<ExternalSort>,
+    partitioning: Option<Partitioning>,
     containers: Vec<u32>,
     /// Number of I/Os in flight, writes included.
     in_flight: usize,
     /// Number of writes in flight.
     writes: usize,
     serial: u32,
-    /// Sweeps since the pool was opened.
-    sorts: u16,
+    /// External partitionings since the pool was opened.
+    partitionings: u16,
     /// Set if no page was free for a write.
     is_stuck: bool,
     /// Pages written since the pool was opened.
@@ -132,15 +132,15 @@ pub(super) struct SpillSpace {
 }
 
 impl SpillSpace {
-    /// Begins a sweep, with N partitions of blocks. It has a number that no other one has had: the epoch grows before a pass goes on after an
+    /// Begins an external partitioning, with N partitions of blocks. It has a number that no other one has had: the epoch grows before a pass goes on after an
     /// opening.
     pub fn begin(&mut self, pool: &Pool, partitions: Partitions, of_blocks: usize) {
         assert!(self.is_free(), "what was there before is given back first");
-        self.sorts = self.sorts.wrapping_add(1);
-        let number = pool.metadata.epoch << 16 | u64::from(self.sorts);
+        self.partitionings = self.partitionings.wrapping_add(1);
+        let number = pool.metadata.epoch << 16 | u64::from(self.partitionings);
         let duplicates = Spares::new(pool, of_blocks, partitions.count());
         let places = vec![Vec::new(); partitions.count() + duplicates.partitions.count()];
-        self.sort = Some(ExternalSort {
+        self.partitioning = Some(Partitioning {
             number,
             partitions,
             duplicates,
@@ -154,20 +154,20 @@ impl SpillSpace {
         });
     }
 
-    /// Returns true while there is a sweep.
+    /// Returns true while there is an external partitioning.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.sort.is_some()
+        self.partitioning.is_some()
     }
 
-    /// Returns true if there is no sweep, no container taken and no I/O in flight: a sweep may begin.
+    /// Returns true if there is no external partitioning, no container taken and no I/O in flight: an external partitioning may begin.
     pub fn is_free(&self) -> bool {
-        self.sort.is_none() && self.containers.is_empty() && self.in_flight == 0
+        self.partitioning.is_none() && self.containers.is_empty() && self.in_flight == 0
     }
 
     /// Returns true if something did not come back as it was written, or could not be written.
     pub fn has_failed(&self) -> bool {
-        self.sort.as_ref().is_some_and(|sort| sort.has_failed)
+        self.partitioning.as_ref().is_some_and(|partitioning| partitioning.has_failed)
     }
 
     /// Returns true if there was no free page for its last write.
@@ -182,7 +182,7 @@ impl SpillSpace {
 
     /// Returns the end of the range of places from `place` on of which it has everything; `None` if no partition has the place.
     pub fn end_from(&self, place: u64) -> Option<u64> {
-        Some(self.sort.as_ref()?.partitions.at(place)?.1)
+        Some(self.partitioning.as_ref()?.partitions.at(place)?.1)
     }
 
     #[inline]
@@ -191,28 +191,28 @@ impl SpillSpace {
     }
 
     pub fn memory(&self) -> u64 {
-        let Some(sort) = &self.sort else { return 0 };
-        let places: u64 = sort.places.iter().map(list_bytes).sum();
-        let pages = sort.waiting.iter().map(Page::memory).sum::<u64>();
-        let come: u64 = sort.reads.iter().filter_map(|read| read.records.as_ref()).map(list_bytes).sum();
-        let partitions = sort.partitions.memory() + sort.duplicates.partitions.memory();
-        let taken_in = list_bytes(&sort.come.0) + list_bytes(&sort.duplicates.volumes);
-        partitions + list_bytes(&sort.places) + places + pages + come + taken_in
+        let Some(partitioning) = &self.partitioning else { return 0 };
+        let places: u64 = partitioning.places.iter().map(list_bytes).sum();
+        let pages = partitioning.waiting.iter().map(Page::memory).sum::<u64>();
+        let come: u64 = partitioning.reads.iter().filter_map(|read| read.records.as_ref()).map(list_bytes).sum();
+        let partitions = partitioning.partitions.memory() + partitioning.duplicates.partitions.memory();
+        let taken_in = list_bytes(&partitioning.come.0) + list_bytes(&partitioning.duplicates.volumes);
+        partitions + list_bytes(&partitioning.places) + places + pages + come + taken_in
     }
 
     /// Returns true if it can go on only when an I/O has come back.
     #[inline]
     pub fn waits(&self) -> bool {
-        match &self.sort {
+        match &self.partitioning {
             None => !self.is_free(),
-            Some(sort) if sort.has_failed => false,
-            Some(sort) if sort.waiting.len() > WAITING && self.writes >= WRITES => true,
-            Some(sort) if sort.reading.is_some() => {
-                !sort.has_come() && sort.reads.front().is_some_and(|read| read.records.is_none())
+            Some(partitioning) if partitioning.has_failed => false,
+            Some(partitioning) if partitioning.waiting.len() > WAITING && self.writes >= WRITES => true,
+            Some(partitioning) if partitioning.reading.is_some() => {
+                !partitioning.has_come() && partitioning.reads.front().is_some_and(|read| read.records.is_none())
             }
-            Some(sort) => {
-                let is_busy = self.writes >= WRITES || self.writes > 0 && sort.waiting.is_empty();
-                is_busy && (sort.waiting.len() > WAITING || sort.partitions.is_flushed())
+            Some(partitioning) => {
+                let is_busy = self.writes >= WRITES || self.writes > 0 && partitioning.waiting.is_empty();
+                is_busy && (partitioning.waiting.len() > WAITING || partitioning.partitions.is_flushed())
             }
         }
     }
@@ -221,13 +221,13 @@ impl SpillSpace {
 
     /// Takes in a slot in use, into the partition of its digest.
     pub fn push(&mut self, record: &Record) {
-        let Some(ExternalSort { partitions, waiting, .. }) = &mut self.sort else { return };
+        let Some(Partitioning { partitions, waiting, .. }) = &mut self.partitioning else { return };
         partitions.push(place(record.found.digest), record, |page| waiting.push_back(page));
     }
 
     /// Takes in a slot that is one too many, into the partition of its block.
     pub fn push_duplicate(&mut self, duplicate: &DuplicateSlot) {
-        let Some(ExternalSort { duplicates, waiting, .. }) = &mut self.sort else { return };
+        let Some(Partitioning { duplicates, waiting, .. }) = &mut self.partitioning else { return };
         let place = duplicates.place(duplicate.found.owner);
         duplicates.partitions.push(place, duplicate, |page| waiting.push_back(page));
         duplicates.count += 1;
@@ -235,16 +235,16 @@ impl SpillSpace {
 
     /// Returns the number of spare slots taken in.
     pub fn duplicates(&self) -> u64 {
-        self.sort.as_ref().map_or(0, |sort| sort.duplicates.count)
+        self.partitioning.as_ref().map_or(0, |partitioning| partitioning.duplicates.count)
     }
 
     /// Returns true if there is space for all spare slots that the partition at `first` may yield, with N containers left empty.
     pub fn has_space_from(&self, pool: &Pool, first: u64, left: u32) -> bool {
-        let Some(sort) = &self.sort else { return false };
+        let Some(partitioning) = &self.partitioning else { return false };
         let block = pool.metadata.geometry.block() as usize;
-        let pages = sort.partitions.at(first).map_or(0, |(partition, _)| sort.places[partition].len());
-        let duplicates = sort.duplicates.count + (pages * Record::per_page(block)) as u64;
-        let end = u64::from(sort.duplicates.first.unwrap_or(sort.next))
+        let pages = partitioning.partitions.at(first).map_or(0, |(partition, _)| partitioning.places[partition].len());
+        let duplicates = partitioning.duplicates.count + (pages * Record::per_page(block)) as u64;
+        let end = u64::from(partitioning.duplicates.first.unwrap_or(partitioning.next))
             + duplicates.div_ceil(DuplicateSlot::per_page(block) as u64);
         let containers = self.containers.len() as u64 + u64::from(pool.space.lendable().saturating_sub(left));
         end <= containers * u64::from(pool.metadata.geometry.slots_per_container)
@@ -254,23 +254,27 @@ impl SpillSpace {
     pub fn write(&mut self, pool: &mut Pool) -> bool {
         let at_once = AT_ONCE.min((pool.limits.pages / PART_OF_PAGES) as usize / WRITES).max(1);
         self.write_some(pool, at_once, at_once);
-        self.sort.as_ref().is_some_and(|sort| !sort.has_failed && sort.waiting.len() <= WAITING)
+        self.partitioning
+            .as_ref()
+            .is_some_and(|partitioning| !partitioning.has_failed && partitioning.waiting.len() <= WAITING)
     }
 
     /// Writes the rest; of spare slots only full pages. Returns true if all of it is written.
     pub fn finish(&mut self, pool: &mut Pool) -> bool {
         while self.write(pool) {
-            let Some(sort) = &mut self.sort else { return false };
-            match sort.partitions.flush() {
-                Some(page) => sort.waiting.push_back(page),
+            let Some(partitioning) = &mut self.partitioning else { return false };
+            match partitioning.partitions.flush() {
+                Some(page) => partitioning.waiting.push_back(page),
                 None => break,
             }
         }
-        if self.sort.as_ref().is_some_and(|sort| sort.partitions.is_flushed()) {
+        if self.partitioning.as_ref().is_some_and(|partitioning| partitioning.partitions.is_flushed()) {
             self.write_some(pool, 1, AT_ONCE);
         }
-        let is_done = |sort: &ExternalSort| sort.partitions.is_flushed() && sort.waiting.is_empty() && !sort.has_failed;
-        self.sort.as_ref().is_some_and(is_done) && self.writes == 0
+        let is_done = |partitioning: &Partitioning| {
+            partitioning.partitions.is_flushed() && partitioning.waiting.is_empty() && !partitioning.has_failed
+        };
+        self.partitioning.as_ref().is_some_and(is_done) && self.writes == 0
     }
 
     /// Writes batches of at most `most` pages while at least `least` pages are full.
@@ -278,15 +282,15 @@ impl SpillSpace {
         self.is_stuck = false;
         let per_container = pool.metadata.geometry.slots_per_container;
         let mut batch = Vec::new();
-        while let Some(sort) = &mut self.sort
-            && sort.waiting.len() >= least
+        while let Some(partitioning) = &mut self.partitioning
+            && partitioning.waiting.len() >= least
             && self.writes < WRITES
             && !self.is_stuck
         {
-            let first = sort.next;
+            let first = partitioning.next;
             if first as usize == self.containers.len() * per_container as usize {
                 let Some(container) = pool.space.take_spill_container() else {
-                    sort.has_failed = true;
+                    partitioning.has_failed = true;
                     return;
                 };
                 self.containers.push(container);
@@ -295,22 +299,22 @@ impl SpillSpace {
             let space = (per_container - first % per_container) as usize;
             batch.clear();
             while batch.len() < most.min(space)
-                && let Some(page) = sort.waiting.front()
+                && let Some(page) = partitioning.waiting.front()
             {
                 let Some(id) = pool.metadata.pages.allocate() else {
                     self.is_stuck = batch.is_empty();
                     break;
                 };
-                let at = sort.at(page.partition());
-                if at >= sort.partitions.count() {
-                    sort.duplicates.first.get_or_insert(sort.next);
+                let at = partitioning.at(page.partition());
+                if at >= partitioning.partitions.count() {
+                    partitioning.duplicates.first.get_or_insert(partitioning.next);
                 }
-                let places = &mut sort.places[at];
-                let number = (sort.number, places.len() as u32);
+                let places = &mut partitioning.places[at];
+                let number = (partitioning.number, places.len() as u32);
                 page.write(pool.metadata.page_seed, number, pool.metadata.pages.bytes_mut(id));
-                places.push(sort.next);
-                sort.next += 1;
-                sort.waiting.pop_front();
+                places.push(partitioning.next);
+                partitioning.next += 1;
+                partitioning.waiting.pop_front();
                 batch.push(id);
             }
             if !batch.is_empty() {
@@ -344,29 +348,29 @@ impl SpillSpace {
     /// Begins to read the range from this place on: all that its partition has.
     pub fn read_from(&mut self, place: u64) {
         self.is_stuck = false;
-        let Some(sort) = &mut self.sort else { return };
-        sort.reads.clear();
-        sort.come = (Vec::new(), 0);
-        sort.reading = sort.partitions.at(place).map(|(partition, _)| (partition, 0));
+        let Some(partitioning) = &mut self.partitioning else { return };
+        partitioning.reads.clear();
+        partitioning.come = (Vec::new(), 0);
+        partitioning.reading = partitioning.partitions.at(place).map(|(partition, _)| (partition, 0));
     }
 
     /// Ends reading; full pages are written next ([`Self::finish`]).
     pub fn end_reading(&mut self) {
         self.is_stuck = false;
-        let Some(sort) = &mut self.sort else { return };
-        sort.reads.clear();
-        (sort.come, sort.reading) = ((Vec::new(), 0), None);
+        let Some(partitioning) = &mut self.partitioning else { return };
+        partitioning.reads.clear();
+        (partitioning.come, partitioning.reading) = ((Vec::new(), 0), None);
     }
 
     /// Begins to read spare slots, of the first partition from this one on that has some. Returns its number; `None` if there is no more.
     pub fn read_spares_from(&mut self, partition: usize) -> Option<usize> {
-        let sort = self.sort.as_mut()?;
-        let base = sort.partitions.count();
-        for partition in partition..sort.duplicates.partitions.count() {
-            let open = sort.duplicates.partitions.take_open(partition);
-            if !open.is_empty() || !sort.places[base + partition].is_empty() {
-                sort.come = (open, 0);
-                sort.reading = Some((base + partition, 0));
+        let partitioning = self.partitioning.as_mut()?;
+        let base = partitioning.partitions.count();
+        for partition in partition..partitioning.duplicates.partitions.count() {
+            let open = partitioning.duplicates.partitions.take_open(partition);
+            if !open.is_empty() || !partitioning.places[base + partition].is_empty() {
+                partitioning.come = (open, 0);
+                partitioning.reading = Some((base + partition, 0));
                 return Some(partition);
             }
         }
@@ -375,26 +379,26 @@ impl SpillSpace {
 
     /// Returns the part of the spare slots that has been read, as the number of partitions read and of all.
     pub fn spares_read(&self, partition: usize) -> (u64, u64) {
-        let parts = self.sort.as_ref().map_or(0, |sort| sort.duplicates.partitions.count());
+        let parts = self.partitioning.as_ref().map_or(0, |partitioning| partitioning.duplicates.partitions.count());
         (partition as u64, parts.max(1) as u64)
     }
 
     /// Drops the spare slots once they have been shared: there is space for others, whose partitions have other numbers.
     pub fn forget_spares(&mut self) {
-        let Some(sort) = &mut self.sort else { return };
-        sort.duplicates.count = 0;
-        sort.duplicates.partitions.begin_again();
-        sort.next = sort.duplicates.first.take().unwrap_or(sort.next);
-        sort.places[sort.partitions.count()..].iter_mut().for_each(Vec::clear);
+        let Some(partitioning) = &mut self.partitioning else { return };
+        partitioning.duplicates.count = 0;
+        partitioning.duplicates.partitions.begin_again();
+        partitioning.next = partitioning.duplicates.first.take().unwrap_or(partitioning.next);
+        partitioning.places[partitioning.partitions.count()..].iter_mut().for_each(Vec::clear);
     }
 
     /// Takes the next record or spare slot, if it has come.
     pub fn next<T: Stored>(&mut self) -> Option<T> {
-        let sort = self.sort.as_mut()?;
-        while !sort.has_come() && sort.reads.front().is_some_and(|read| read.records.is_some()) {
-            sort.come = (sort.reads.pop_front()?.records?, 0);
+        let partitioning = self.partitioning.as_mut()?;
+        while !partitioning.has_come() && partitioning.reads.front().is_some_and(|read| read.records.is_some()) {
+            partitioning.come = (partitioning.reads.pop_front()?.records?, 0);
         }
-        let (bytes, at) = &mut sort.come;
+        let (bytes, at) = &mut partitioning.come;
         let next = bytes.get(*at..*at + T::BYTES)?;
         *at += T::BYTES;
         Some(T::read(next))
@@ -403,47 +407,53 @@ impl SpillSpace {
     /// Begins more reads of the partition. Returns true if all of it has been taken in.
     pub fn read(&mut self, pool: &mut Pool) -> bool {
         let per_container = pool.metadata.geometry.slots_per_container;
-        while let Some(sort) = &self.sort
-            && let Some((partition, next)) = sort.reading
-            && let places = &sort.places[partition]
+        while let Some(partitioning) = &self.partitioning
+            && let Some((partition, next)) = partitioning.reading
+            && let places = &partitioning.places[partition]
             && next < places.len()
-            && sort.reads.len() < READS
+            && partitioning.reads.len() < READS
         {
             let first = places[next];
             let follows = |&(at, &place): &(u32, &u32)| {
                 at < AT_ONCE as u32 && place == first + at && place / per_container == first / per_container
             };
             let pages = (0..).zip(&places[next..]).take_while(follows).count() as u32;
-            let name = Name { sort: sort.number, partition: sort.number(partition), number: next as u32 };
+            let name = Name {
+                partitioning: partitioning.number,
+                partition: partitioning.number(partition),
+                number: next as u32,
+            };
             let part = self.begin_io(pool, IoOp::ReadPages, (first, pages), &[]);
             self.read += u64::from(pages);
-            let Some(sort) = &mut self.sort else { break };
-            sort.reading = Some((partition, next + pages as usize));
-            sort.reads.push_back(PartitionRead { part, first: name, pages, records: None });
+            let Some(partitioning) = &mut self.partitioning else { break };
+            partitioning.reading = Some((partition, next + pages as usize));
+            partitioning.reads.push_back(PartitionRead { part, first: name, pages, records: None });
         }
-        let Some(sort) = &self.sort else { return true };
-        let is_asked_for = sort.reading.is_none_or(|(partition, next)| next >= sort.places[partition].len());
-        is_asked_for && sort.reads.is_empty() && !sort.has_come()
+        let Some(partitioning) = &self.partitioning else { return true };
+        let is_asked_for =
+            partitioning.reading.is_none_or(|(partition, next)| next >= partitioning.places[partition].len());
+        is_asked_for && partitioning.reads.is_empty() && !partitioning.has_come()
     }
 
     /// Takes the result of a write or a read.
     pub fn done(&mut self, pool: &mut Pool, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         self.in_flight -= 1;
-        let reads =
-            |sort: &mut ExternalSort| sort.reads.iter().position(|read| read.part == part && read.records.is_none());
-        let wanted = self.sort.as_mut().and_then(reads);
-        match (&mut self.sort, wanted) {
+        let reads = |partitioning: &mut Partitioning| {
+            partitioning.reads.iter().position(|read| read.part == part && read.records.is_none())
+        };
+        let wanted = self.partitioning.as_mut().and_then(reads);
+        match (&mut self.partitioning, wanted) {
             _ if !segments.is_empty() => self.written_to(pool, segments, result.is_ok()),
-            (Some(sort), Some(at)) => {
-                let read = &mut sort.reads[at];
+            (Some(partitioning), Some(at)) => {
+                let read = &mut partitioning.reads[at];
                 let records = read.take_in(pool.metadata.page_seed, pool.metadata.geometry.block() as usize, result);
-                sort.has_failed |= records.is_none();
+                partitioning.has_failed |= records.is_none();
                 read.records = Some(records.unwrap_or_default());
             }
             // Nobody waits for it any more.
             (..) => {}
         }
-        if self.sort.is_none() {
+        if self.partitioning.is_none() {
             self.give_back(pool);
         }
         pool.needs_pump = true;
@@ -456,15 +466,15 @@ impl SpillSpace {
                 pool.metadata.pages.release(page);
             }
         }
-        if let Some(sort) = &mut self.sort {
-            sort.has_failed |= !is_good;
+        if let Some(partitioning) = &mut self.partitioning {
+            partitioning.has_failed |= !is_good;
         }
     }
 
-    /// Gives up the sweep, and gives its containers back.
+    /// Gives up the partitioning, and gives its containers back.
     pub fn give_up(&mut self, pool: &mut Pool) {
         self.is_stuck = false;
-        self.sort = None;
+        self.partitioning = None;
         self.give_back(pool);
     }
 
