@@ -45,7 +45,7 @@ pub struct Limits {
 
 /// Bytes of the tables of I/Os, records, inlined blocks and volumes, and of an allocator's own state.
 const FIXED_BYTES: u64 = 4 << 20;
-/// Bytes that a region which is to come home takes in its table, with the table's own.
+/// Bytes that a region that defragmentation is to look at takes in its table, with the table's own.
 pub(crate) const REGION_BYTES: u64 = 64;
 /// Bytes that a request can take for each of its blocks.
 const REQUEST_BLOCK_BYTES: u64 = 136;

@@ -52,7 +52,7 @@ pub struct Status {
     pub device_set: DeviceKind,
     /// Traits that the engine takes the disk to have.
     pub device: DeviceTraits,
-    /// Regions that come home.
+    /// Defragmentation.
     pub defrag: DefragStatus,
     /// Containers that are emptied.
     pub gc: GcStatus,

@@ -28,7 +28,7 @@ pub fn format(parameters: Parameters, device: DeviceKind) -> Format {
     let slots = (0..4).map(|slot| (geometry.superblock_block(slot / 2, slot as u64 % 2) * block, block));
     // Nobody has it yet.
     let owner = geometry.owner_block().map(|at| (at * block, block));
-    // The homes of the meta map have no reserve of their own: this gives them their space.
+    // The locations of the meta map have no reserve of their own: this gives them their space.
     let meta_map = geometry.segments().map(|segment| (segment.meta_map.block * block, segment.meta_map.count * block));
     let meta_map = meta_map.filter(|(_, length)| *length > 0);
     Format { zero: slots.chain(owner).chain([journal]).chain(meta_map).collect(), blocks: blocks.collect() }

@@ -63,7 +63,7 @@ pub fn record(sequence: u64, epoch: u64, watermark: u64, position: u32, seed: u6
     record::encode(&header, &[], seed, page);
 }
 
-/// Returns the location of page `index` of `level` (0: leaves) of the meta map, in the first of its two homes.
+/// Returns the location of page `index` of `level` (0: leaves) of the meta map, in the first of its two locations.
 pub fn meta_map_location(geometry: &Geometry, level: usize, index: u64) -> u32 {
     2 * geometry.meta_map_page(level, index) as u32 + 1
 }

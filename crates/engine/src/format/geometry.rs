@@ -8,10 +8,10 @@
 //! 2                       who has the pool (owner.rs)
 //! place_b, place_b + 1    superblock place B: even epochs, odd epochs
 //! journal                 a ring
-//! meta map                two homes for each page of the map of metadata pages: interior pages, then leaves
+//! meta map                two locations for each page of the map of metadata pages: interior pages, then leaves
 //! metadata                copy-on-write pages: volume maps, space map, containers, counts, summaries, volumes, discards
 //! data                    containers, aligned to their own size
-//! each growth             homes for the leaves that its metadata needs more, metadata, data
+//! each growth             locations for the leaves that its metadata needs more, metadata, data
 //! ```
 //!
 //! Metadata blocks and containers are numbered through all growths (docs/rfc/0006). What has a number keeps its place: a growth
@@ -213,7 +213,7 @@ impl Geometry {
         self.place_b + 2
     }
 
-    /// Returns the first block of the meta map's homes, right behind the journal.
+    /// Returns the first block of the meta map's locations, right behind the journal.
     pub fn meta_map_start(&self) -> u64 {
         self.journal_start() + u64::from(self.journal_blocks)
     }
@@ -232,7 +232,7 @@ impl Geometry {
         metadata_blocks.div_ceil(self.meta_map_leaf_bits())
     }
 
-    /// Returns the number of interior pages of the greatest possible meta map, with two levels of them. They have homes from the beginning.
+    /// Returns the number of interior pages of the greatest possible meta map, with two levels of them. They have locations from the beginning.
     pub fn meta_map_interior_pages(&self) -> u64 {
         self.fanout() + 1
     }
@@ -243,12 +243,12 @@ impl Geometry {
         self.fanout() * self.fanout() * self.meta_map_leaf_bits()
     }
 
-    /// Returns the number of pages of the meta map that have homes.
+    /// Returns the number of pages of the meta map that have locations.
     pub fn meta_map_pages(&self) -> u64 {
         self.meta_map_interior_pages() + self.meta_map_leaves()
     }
 
-    /// Returns the number of a page of the meta map among those that have homes: interior pages of the lower level, of the upper level, leaves. It has homes `2
+    /// Returns the number of a page of the meta map among those that have locations: interior pages of the lower level, of the upper level, leaves. It has locations `2
     /// n` and `2 n + 1`.
     pub(crate) fn meta_map_page(&self, level: usize, index: u64) -> u64 {
         match level {
@@ -273,7 +273,7 @@ impl Geometry {
         self.segments().map(|segment| (segment.metadata.block * self.block(), segment.metadata.count * self.block()))
     }
 
-    /// Returns the block on the store of a home of the meta map.
+    /// Returns the block on the store of a location of the meta map.
     pub(crate) fn meta_map_block(&self, page: u64) -> u64 {
         self.locate(|segment| segment.meta_map, page).0
     }
@@ -331,7 +331,7 @@ impl Geometry {
         base
     }
 
-    /// Lays out the segment behind `before`, with this much metadata and this many containers. Its homes are for the leaves that are not there yet.
+    /// Lays out the segment behind `before`, with this much metadata and this many containers. Its locations are for the leaves that are not there yet.
     fn segment(&self, before: &Segment, metadata_blocks: u64, containers: u64) -> Segment {
         let per_container = u64::from(self.slots_per_container);
         let start = before.data.end_block().max(before.meta_map.end_block());
@@ -553,7 +553,7 @@ mod tests {
         }
     }
 
-    /// Lists the blocks of everything that has a number: homes, metadata, slots.
+    /// Lists the blocks of everything that has a number: locations, metadata, slots.
     fn places(g: &Geometry) -> [Vec<u64>; 3] {
         let per_container = u64::from(g.slots_per_container);
         [

@@ -17,7 +17,7 @@
 //!
 //! - a container that is evacuated gets nothing new, from nobody. It goes to writes that find no other slot; the job then looks again.
 //! - All that moves goes by one budget, one mover at a time, and only while nobody waits for space or buffers.
-//! - Regions that can go home without an empty container do so first: what is moved fills the places that they would return to.
+//! - Regions that can be defragmented without an empty container do so first: what is moved fills the places that they would return to.
 //!
 //! Why it ends. A block moves only to a container in which no fewer slots are in use, so the sum of the squares of what is in use in each
 //! grows with every block, and it has a greatest value. A container that was tried in vain is not tried again as it is. What it moves is not

@@ -6,7 +6,7 @@
 //!
 //! What the background has altogether is its *share* of the device: what clients' goals leave it, from 2 % to all, set by a feedback loop
 //! (`pid/throttle.rs`). Jobs that have something to do divide it evenly. None gets less than its least part: a quarter who is waited for
-//! sooner or later (checkpoints, of which the walk of discards is a stage; the index after opening; regions that come home behind the
+//! sooner or later (checkpoints, of which the walk of discards is a stage; the index after opening; defragmentation behind the
 //! reader that found them scattered) or whose work comes to nothing if it takes long (a copy to flash, whose container is opened
 //! meanwhile), 2 % all others. So each comes to its
 //! end, though the foreground never rests.

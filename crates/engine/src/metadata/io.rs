@@ -54,7 +54,7 @@ pub(crate) enum Purpose {
     ReserveContainers(u32),
     /// Space for metadata blocks is reserved, up to this one.
     ReserveMetadata(u32),
-    /// Space for the homes of the meta map that come with a growth is reserved.
+    /// Space for the locations of the meta map that come with a growth is reserved.
     ReserveMetaMap,
     /// A step of the repair of a slot.
     BlockRepair(Slot),

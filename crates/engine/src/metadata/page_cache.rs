@@ -17,7 +17,7 @@ use crate::api::{PageId, RequestId};
 use crate::format::superblock::Pointer;
 use crate::sizes::table_bytes;
 
-/// Region of pages: copy-on-write metadata, or the homes of the meta map.
+/// Region of pages: copy-on-write metadata, or the locations of the meta map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Region {
     Metadata,

@@ -433,7 +433,7 @@ impl Writer {
         Ok(Pointer { location, birth: metadata.epoch as u32, checksum })
     }
 
-    /// Chooses the location of a changed page: any free block for a copy-on-write page, for a page of the meta map the one of its two homes that is not in
+    /// Chooses the location of a changed page: any free block for a copy-on-write page, for a page of the meta map the one of its two locations that is not in
     /// force.
     fn new_location(&self, metadata: &mut Metadata, level: usize, step: PathStep) -> Result<u32, Stop> {
         match self.region {

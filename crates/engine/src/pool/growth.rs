@@ -1,7 +1,7 @@
 //! Growing: more containers, and metadata for them, at the end of the store. The driver has made the store large enough.
 //!
 //! ```text
-//! Reserving   space for the homes of the meta map that come with the growth, if any
+//! Reserving   space for the locations of the meta map that come with the growth, if any
 //! Ready       until a checkpoint comes to its sync, which makes the reservation and the store's length durable
 //! taken       that checkpoint's superblock says the new geometry; once it is durable in both places, it is in force
 //! ```
@@ -87,7 +87,7 @@ impl Pool {
         }
     }
 
-    /// Ends the reservation of the space for the new homes: with `good` it is there, else the growth fails.
+    /// Ends the reservation of the space for the new locations: with `good` it is there, else the growth fails.
     pub(crate) fn meta_map_reserved(&mut self, good: bool) {
         if let Some(Growing::Reserving(grown)) = self.growing {
             self.growing = Some(if good { Growing::Ready(grown) } else { Growing::Failed });

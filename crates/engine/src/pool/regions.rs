@@ -42,7 +42,7 @@ pub(crate) struct Noted {
     displaced: u32,
     /// Blocks that have been moved, and that a checkpoint will find among those that were written.
     moved: u32,
-    /// The slot where its first block is at home, if some of it has gone there.
+    /// The slot where its first block belongs, if some of it has gone there.
     pub target: Option<i64>,
     /// Number of times that it was looked at in vain.
     pub tries: u8,
@@ -214,7 +214,7 @@ impl Regions {
         self.left.pop_front();
     }
 
-    /// Notes that blocks of a region are being moved to this home; more of them may follow.
+    /// Notes that blocks of a region are being moved to this target; more of them may follow.
     pub(crate) fn note_target(&mut self, first: Key, target: i64) {
         self.change(first, |noted| (noted.target, noted.tries) = (Some(target), noted.tries + 1));
     }
@@ -224,7 +224,7 @@ impl Regions {
         self.change(self.first(key), |noted| noted.moved = noted.moved.saturating_add(1));
     }
 
-    /// Lets a region wait until containers have been emptied. If there will be none, the blocks that can be brought back to this home are.
+    /// Lets a region wait until containers have been emptied. If there will be none, the blocks that can be brought back to this target are.
     pub(crate) fn set_aside(&mut self, first: Key, target: Option<i64>) {
         self.change(first, |noted| (noted.is_aside, noted.target) = (true, target));
     }
@@ -242,7 +242,7 @@ impl Regions {
         self.count();
     }
 
-    /// Ends the wait of all regions, as there will be no container for them: those without a home stay as they are.
+    /// Ends the wait of all regions, as there will be no container for them: those without a target stay as they are.
     pub(crate) fn give_up_aside(&mut self) {
         let aside: Vec<(Key, Noted)> =
             self.table.iter().filter(|(_, noted)| noted.is_aside).map(|(&first, &noted)| (first, noted)).collect();
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!((next(&regions), regions.scattered()), (None, 0));
     }
 
-    /// Checks that blocks with a home are brought back where there is no empty container. Regions that were to go there as a whole stayed as they were.
+    /// Checks that blocks with a target are brought back where there is no empty container. Regions that were to go there as a whole stayed as they were.
     #[test]
     fn for_want_of_a_container_what_has_a_home_is_brought_back_there() {
         let mut regions = Regions::new(8, 16);

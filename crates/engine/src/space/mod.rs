@@ -139,7 +139,7 @@ pub(crate) struct Space {
     /// Containers that a job writes for itself into (`spill_space.rs`), and whether writes need them; they are closed to all others, too.
     spill: BTreeSet<u32>,
     spill_is_reclaimed: bool,
-    /// Containers that a plan has filled, until they are empty: regions that come home take nothing out of them.
+    /// Containers that a plan has filled, until they are empty: defragmentation takes nothing out of them.
     planned: BTreeSet<u32>,
     search: u32,
     free: u64,

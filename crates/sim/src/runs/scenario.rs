@@ -87,7 +87,7 @@ pub fn scenario(number: u64) -> Scenario {
         17 => ("a scrub under load, with volumes that change", scrubbing()),
         18 => ("second copies come and go", copying()),
         19 => ("policies change between duplicates of all kinds", policies()),
-        20 => ("regions come home, and are written meanwhile", {
+        20 => ("regions are defragmented, and are written meanwhile", {
             config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
             coming_home()
         }),

@@ -1,4 +1,4 @@
-//! Regions that readers found scattered come home when the pool is idle: by the writes that they need, and no more; whatever comes between.
+//! Regions that readers found scattered are defragmented when the pool is idle: by the writes that they need, and no more; whatever comes between.
 
 use engine::{Command, DefragSetting, DefragStatus, Error, PoolChange, ReadCounts};
 use sim::content::CELLS;
@@ -177,8 +177,8 @@ fn displaced_by_others(shared: u64) -> (Bench, Vec<u32>) {
     (bench, contents)
 }
 
-/// Regions that had lost places at home to others were given up: in a full pool that is overwritten at random, most of them never came
-/// home. Now all of such a region goes to an empty container, unless blocks of it would have to stay behind.
+/// Regions that had lost target slots to others were given up: in a full pool that is overwritten at random, most of them never came
+/// back. Now all of such a region goes to an empty container, unless blocks of it would have to stay behind.
 #[test]
 fn a_region_whose_places_others_have_goes_to_an_empty_container() {
     for (shared, moved) in [(0, REGION), (5, 0)] {
@@ -321,7 +321,7 @@ fn the_scenarios_move_blocks() {
     }
 }
 
-/// Regions came home in idle time alone: who read without a rest found them scattered for ever. Now what a stream has read is written in
+/// Regions were defragmented in idle time alone: who read without a rest found them scattered for ever. Now what a stream has read is written in
 /// order while it goes on, from memory. What lies behind the last region that was left waits for idle time.
 #[test]
 fn who_reads_without_a_rest_finds_it_in_order_the_next_time() {

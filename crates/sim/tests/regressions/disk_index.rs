@@ -455,7 +455,7 @@ fn blocks_of_volumes_that_take_no_part_in_a_pass_stay_in_the_index() {
     bench.command(Command::Settle);
     bench.start_pass();
     bench.run_pass(SECOND);
-    // Blocks that come home meanwhile leave work to another pass, which begins by itself.
+    // Blocks that are defragmented meanwhile leave work to another pass, which begins by itself.
     bench.pass(300 * SECOND);
     bench.command(Command::Settle);
     assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 3_200, stale: 0, absent: 0 }));

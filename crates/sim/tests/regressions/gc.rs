@@ -127,7 +127,7 @@ fn nothing_is_moved_where_enough_containers_are_empty() {
     assert!(collect.empty_containers > 2, "{collect:?}");
 }
 
-/// Regions that have lost their rows come home in a full pool, by what is emptied; and when nobody reads or writes any more both jobs come
+/// Regions that have lost their rows are defragmented in a full pool, by what is emptied; and when nobody reads or writes any more both jobs come
 /// to rest, with most of what they may move left.
 #[test]
 fn both_jobs_come_to_rest_when_the_load_has_ended() {

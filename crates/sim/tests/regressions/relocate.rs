@@ -282,7 +282,7 @@ fn a_run_can_be_ended_and_says_what_it_left() {
     bench.assert_all_read(&contents);
 }
 
-/// What a plan has placed stays there when regions come home, even if another reader would have it elsewhere.
+/// What a plan has placed stays there when regions are defragmented, even if another reader would have it elsewhere.
 #[test]
 fn home_takes_nothing_of_a_plan_apart() {
     let (mut bench, mut contents) = shared(3, 40);

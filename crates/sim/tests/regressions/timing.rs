@@ -118,7 +118,7 @@ fn offline_writes_do_not_look_and_a_pass_that_begins_by_itself_shares_them_and_c
     }
 }
 
-/// Replicas and regions that come home are made and moved while a pass shares: all three come to rest.
+/// Replicas are made and regions moved while a pass shares: all three come to rest.
 #[test]
 fn passes_and_what_puts_regions_in_order_do_not_run_in_circles() {
     let mut random = Random::new(7);

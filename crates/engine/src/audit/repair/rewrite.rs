@@ -71,7 +71,7 @@ impl Planner<'_, '_> {
 
     // ---- pages ----
 
-    /// Puts a page where nothing is, or for the meta map into the home that is not in force, and gives its pointer. A page of
+    /// Puts a page where nothing is, or for the meta map into the location that is not in force, and gives its pointer. A page of
     /// zeroes is no page.
     fn put(&mut self, region: Region, level: u8, index: u64, before: Pointer, page: Vec<u8>) -> Pointer {
         self.give_up(region, before);

@@ -28,7 +28,7 @@ use plan::{Lies, Plan};
 
 /// Times that a region is looked at without being moved before it is given up.
 const TRIES: u8 = 32;
-/// Divisor of a region: one that lacks more than one in N of its places at home goes to another home as a whole.
+/// Divisor of a region: one that lacks more than one in N of its target slots goes to another target as a whole.
 const LOST_PART: usize = 16;
 /// Shortest time between two checkpoints that are asked for while clients are busy, so that freed places become free.
 const SETTLES_EVERY: Nanos = 1_000_000_000;
@@ -88,7 +88,7 @@ enum RegionLook {
         some_wait: bool,
     },
     InOrder,
-    /// The region waits for an empty container. Most of it lies in a row with this home, if with any.
+    /// The region waits for an empty container. Most of it lies in a row with this target, if with any.
     Aside(Option<i64>),
 }
 
@@ -167,7 +167,7 @@ impl Job for Defrag {
         if load.writes_blocked || load.out_of_buffers || self.mover.is_loading(pool) {
             return;
         }
-        // The places at home are those that were freed last.
+        // The target slots are those that were freed last.
         self.has_settled |= pool.delta.is_empty() && pool.space.pending().is_empty();
         if self.has_settled || !load.is_idle {
             self.gather(pool, repairs, load);
@@ -369,7 +369,7 @@ impl Defrag {
     }
 }
 
-/// Returns true if all of a region goes to an empty container, though most of it lies in a row with this home: others have its places there,
+/// Returns true if all of a region goes to an empty container, though most of it lies in a row with this target: others have its places there,
 /// and the allowance is enough for the region and then for emptying a container for whoever comes next. Shared blocks would stay behind.
 fn goes_whole(pool: &mut Pool, region: &[Lies], target: i64, missing: &mut Missings) -> bool {
     let most = region.len() / LOST_PART;

@@ -1,11 +1,11 @@
 //! Where the blocks of a region go: pure.
 //!
 //! ```text
-//! home      the slot of the region's first block; block n of it is at home n slots further on. Where most of the region lies in a row
-//!           already, that row says where its home is
+//! target    the slot of the region's first block; block n of it belongs n slots further on. Where most of the region lies in a row
+//!           already, that row says where its target is
 //! return    blocks that are elsewhere go to their places there, if these are free: one write for each displaced block
 //! move      where there is no such row, all of it goes to an empty container: one write for each block. So does, when the pool is idle, a
-//!           region whose places at home others have (`mod.rs`)
+//!           region whose target slots others have (`mod.rs`)
 //! stays     blocks that other blocks share: who moves one would have to move it for all of them
 //! ```
 
@@ -56,7 +56,7 @@ fn pieces(region: &[Lies], container: i64, slots: &mut Vec<i64>) -> usize {
 /// Decides about a region of these blocks, which are in order of their places. Containers have `container` slots. `work` is memory to work in:
 /// a caller that looks at many regions keeps it.
 pub(crate) fn plan(region: &[Lies], container: i64, work: &mut Vec<i64>) -> Plan {
-    // A home that begins within a container ends in the next one.
+    // A target that begins within a container ends in the next one.
     if pieces(region, container, work) <= 2 {
         return Plan::Leave;
     }
@@ -76,7 +76,7 @@ pub(crate) fn plan(region: &[Lies], container: i64, work: &mut Vec<i64>) -> Plan
     }
 }
 
-/// Returns the blocks that can be moved and are not at home, each with its place there. A home at the edge of the pool has no place for some of
+/// Returns the blocks that can be moved and are not in their target slots, each with its place there. A target at the edge of the pool has no place for some of
 /// them.
 pub(crate) fn displaced(region: &[Lies], target: i64) -> impl Iterator<Item = (Lies, Slot)> + '_ {
     region.iter().filter(move |block| block.is_alone && block.target() != target).filter_map(move |&block| {

@@ -347,7 +347,7 @@ impl Replicate {
                 _ => return Ok(None),
             }
         }
-        // What has come home meanwhile needs no replicas.
+        // What has been defragmented meanwhile needs no replicas.
         let mut slots: Vec<u64> = blocks.iter().map(|(slot, ..)| slot.0).collect();
         slots.sort_unstable();
         if slots.windows(2).filter(|pair| pair[1] != pair[0] + 1).count() * BLOCKS_FOR_A_READ < blocks.len() {

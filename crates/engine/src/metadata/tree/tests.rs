@@ -169,7 +169,7 @@ fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
     assert_eq!(metadata.pages.private_pages(), 0);
 }
 
-/// Checks that the map of metadata blocks, whose pages have fixed homes, is raised alike.
+/// Checks that the map of metadata blocks, whose pages have fixed locations, is raised alike.
 #[test]
 fn the_map_of_metadata_blocks_gets_higher() {
     let (mut metadata, mut disk) = (metadata(), Disk::new());
