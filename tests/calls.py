@@ -1,0 +1,101 @@
+"""Calls between the files of the engine, as the compiler resolves them: its MIR names each callee with the type that it belongs to.
+
+`rustc` prints MIR on a stable toolchain only with RUSTC_BOOTSTRAP, and does not promise its form. A form that is not understood ends with an error, never with fewer calls.
+"""
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = "crates/engine/src/"
+# The engine has several times as many; fewer mean that the form of MIR has changed.
+LEAST_CALLS = 2000
+# `fn module::<impl at FILE:line..>::name(..)`, `fn module::name(..)`, and closures in them.
+DEFINITION = re.compile(r"^(?:fn|const|static) ((?:[a-z_]\w*::)*)(?:<impl at ([^:>]+):(\d+)[^>]*>::)?(\w+)")
+# `module::<impl Type>::name`, `module::Type::name` and `module::name`, of whatever type.
+CALLEE = re.compile(r"(?<![\w:])((?:[a-z_]\w*::)+)(?:<impl [^()]*?>::|[A-Z]\w*(?:::<[^()]*?>)?::)?([a-z_]\w*)\b")
+# `<module::Type as module::Trait>::name`
+TRAIT_CALLEE = re.compile(r"<[&a-z_:]*::([A-Z]\w*)(?:<[^()]*?>)? as [a-z_:]*::([A-Z]\w*)(?:<[^()]*?>)?>::(\w+)")
+TRAIT_IMPL = re.compile(r"impl(?:<.*?>)? (?:[\w:]+::)?(\w+)(?:<.*?>)? for (?:[\w:]+::)?(\w+)")
+
+
+def mir():
+    """The engine's MIR, with nothing inlined and all paths in full."""
+    options = ["-Zunpretty=mir", "-Zmir-opt-level=0", "-Ztrim-diagnostic-paths=false"]
+    environment = os.environ | {"RUSTC_BOOTSTRAP": "1", "CARGO_TARGET_DIR": str(ROOT / "target" / "mir")}
+    command = ["cargo", "rustc", "--quiet", "--package", "engine", "--lib", "--", *options]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"tests/layers: the engine's MIR: {done.stderr}")
+    return done.stdout
+
+
+class Calls:
+    """Functions of the engine, each as (file, name), and those that they call."""
+
+    def __init__(self, text, files):
+        """Reads MIR. `files`: path in the crate by module."""
+        self.files = files
+        self.callees = defaultdict(set)
+        # (module, name) of what a path names; (type, trait, name) of what a trait's call names.
+        self.named, self.of_traits = {}, {}
+        bodies = []
+        for line in text.splitlines():
+            definition = DEFINITION.match(line)
+            if definition:
+                function = self.define(*definition.groups())
+                bodies.append((function, []))
+            elif bodies and "(" in line and not line.lstrip().startswith(("let ", "debug ", "scope ")):
+                bodies[-1][1].append(line)
+        for function, lines in bodies:
+            for line in lines:
+                self.callees[function].update(callee for callee in self.named_in(line) if callee != function)
+        if sum(map(len, self.callees.values())) < LEAST_CALLS:
+            sys.exit("tests/layers: rustc prints MIR in another form than tests/calls.py reads")
+
+    def define(self, module, file, line, name):
+        """Notes a function."""
+        module = module.rstrip(":")
+        if file is None:
+            file = self.file_of(module)
+        else:
+            file = file.removeprefix(SOURCE)
+            implemented = TRAIT_IMPL.search((ROOT / SOURCE / file).read_text(encoding="utf-8").splitlines()[int(line) - 1])
+            if implemented:
+                self.of_traits[implemented[2], implemented[1], name] = (file, name)
+        self.named[module, name] = (file, name)
+        return file, name
+
+    def file_of(self, module):
+        """The file of a module, which may be inside of another one's."""
+        parts = module.split("::")
+        return next((self.files[path] for length in range(len(parts), 0, -1) if (path := "::".join(parts[:length])) in self.files), "lib.rs")
+
+    def named_in(self, line):
+        """Functions of the engine that a line of MIR names."""
+        for module, name in CALLEE.findall(line):
+            if (module.rstrip(":"), name) in self.named:
+                yield self.named[module.rstrip(":"), name]
+        for key in TRAIT_CALLEE.findall(line):
+            if key in self.of_traits:
+                yield self.of_traits[key]
+
+    def between_files(self):
+        """Files that each file calls, others than itself."""
+        calls = defaultdict(set)
+        for (file, _), callees in self.callees.items():
+            calls[file].update(callee for callee, _ in callees if callee != file)
+        return calls
+
+    def reached(self, *start):
+        """Files that are reached from a function."""
+        seen, left = {start}, [start]
+        while left:
+            for callee in self.callees.get(left.pop(), ()):
+                if callee not in seen:
+                    seen.add(callee)
+                    left.append(callee)
+        return sorted({file for file, _ in seen})
