@@ -1,5 +1,5 @@
-//! The interface between the engine and its driver: what can happen ([`Event`]), what the engine can want
-//! ([`Effect`], [`Io`]), and the small types both are made of.
+//! The interface between the engine and its driver: events in ([`Event`]), effects out ([`Effect`], [`Io`]), and the small types that both consist
+//! of.
 //!
 //! The engine owns all *decisions*, the driver owns all *bytes of payload* and all access to devices, sockets and clocks.
 //! Blocks of payload live in numbered buffers of one block each: the driver holds the memory, the engine holds the free
@@ -71,10 +71,10 @@ impl BlockContent {
     pub const ZERO: BlockContent = BlockContent { digest: Digest([0; 16]), zero: true, record_like: false };
 }
 
-/// One block of a write request, in order of address.
+/// A block of a write request, in order of address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockInput {
-    /// Holds the payload at its place inside the block: a partial block's bytes start at its offset within the block.
+    /// The buffer with the payload at its place inside the block: a partial block's bytes start at their offset within the block.
     pub buffer: BufferId,
     /// `Some` if the request covers the whole block; `None` for a partial first or last block.
     pub content: Option<BlockContent>,
@@ -88,7 +88,7 @@ pub enum Operation<'a> {
         /// The object id that came with the request.
         object: u64,
     },
-    /// Write `length` bytes. The buffers belong to the engine from here on.
+    /// Write `length` bytes. The buffers belong to the engine from then on.
     Write(&'a [BlockInput]),
     /// Make the range read as zeroes; takes no space. Any length.
     WriteZeroes,
@@ -116,7 +116,7 @@ pub struct Submit<'a> {
     pub offset: u64,
     /// Number of bytes.
     pub length: u64,
-    /// Answer only when what the request changed is durable.
+    /// Answer only when the changes of the request are durable.
     pub fua: bool,
     /// Operation on the byte range.
     pub operation: Operation<'a>,
@@ -139,8 +139,8 @@ pub enum Event<'a> {
     Sent(RequestId),
     /// [`crate::Engine::next_timer`] has passed.
     Timer,
-    /// The flash in front of the store has not answered one of its I/Os for as long as the driver waits. That I/O still completes one
-    /// day, and until then has its buffers. The flash is asked for nothing more, and what was read there is read from the store.
+    /// The flash in front of the store has not answered one of its I/Os for as long as the driver waits. That I/O still completes one day, and keeps
+    /// its buffers until then. The engine submits no more I/O to the flash. It reads the pending blocks from the store.
     FlashLate,
     /// The driver's offer to give the pool more metadata where that runs short (true), or its withdrawal. While it stands, changes that find none wait: the
     /// driver answers [`crate::Engine::awaits_growth`] with [`Command::Grow`], or takes its offer back, and they fail. None is made when a pool is opened.
@@ -159,17 +159,16 @@ pub enum Event<'a> {
 pub enum Outcome<'a> {
     /// A write, sync or reserve is complete.
     Complete,
-    /// [`IoOp::ReadBlocks`]: what each buffer now holds, in the order of the segments. [`IoOp::Merge`]: the one block.
+    /// [`IoOp::ReadBlocks`]: the present content of each buffer, in the order of the segments. [`IoOp::Merge`]: the one block.
     Blocks(&'a [BlockContent]),
     /// [`IoOp::ReadPages`]: the bytes read.
     Bytes(&'a [u8]),
-    /// [`IoOp::Compare`]: whether the two blocks hold the same bytes.
+    /// [`IoOp::Compare`]: true if the two blocks hold the same bytes.
     Equal(bool),
 }
 
-/// An I/O failed. Which way does not matter to the engine, only whether space ran out: reservations and writes for which there is
-/// none are made again. A write of a block that is only moved is given up. All else that changes the store and fails makes the pool read-only,
-/// syncs in any case.
+/// Kind of a failed I/O. Only a lack of space matters to the engine: reservations and writes that found no space are made again. A write of a block
+/// that is only moved is given up. Any other failed change of the store makes the pool read-only, a failed sync in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoError {
     /// The backing store has no space, or a quota is used up. Of a write: some of it may be there, and nothing else is lost.
@@ -193,7 +192,7 @@ pub struct PoolChange {
     pub index_copy: Option<IndexCopy>,
     /// Amount of data that defragmentation may move for readers that found it scattered.
     pub defrag: Option<DefragSetting>,
-    /// Division of memory between index and read cache; `Some(None)` for the default.
+    /// Partition of memory between index and read cache; `Some(None)` for the default.
     pub cache: Option<Option<CacheSetting>>,
     /// Key by which the read cache finds blocks.
     pub cache_key: Option<CacheKey>,
@@ -203,7 +202,7 @@ pub struct PoolChange {
     pub dedup_verify: Option<DedupVerify>,
     /// Times at which a plan of relocation is made and run without a command.
     pub relocate: Option<Schedule>,
-    /// Feedback loop that sets the pace of the pass that finds duplicates.
+    /// Feedback loop that throttles the pass that finds duplicates.
     pub throttle: Option<PassThrottle>,
     /// Policy of which containers are copied to a flash in front of the store.
     pub flash_policy: Option<FlashPolicy>,
@@ -240,13 +239,12 @@ pub enum Command<'a> {
         /// Its own policy; `None` to follow the pool.
         policy: Option<Policy>,
     },
-    /// Delete a volume, whoever uses it: what is asked of it from here on fails. Answered when it is durable. Its name is
-    /// free at once, its space bit by bit.
+    /// Delete a volume, even one in use: later requests to it fail. Answered when it is durable. Its name is free at once, its space gradually.
     DeleteVolume {
         /// Volume to delete.
         volume: VolumeId,
     },
-    /// Change the size of a volume. What is beyond the new end is gone. Answered when it is durable.
+    /// Change the size of a volume. Content beyond the new end is gone. Answered when it is durable.
     ResizeVolume {
         /// Volume to resize.
         volume: VolumeId,
@@ -278,67 +276,67 @@ pub enum Command<'a> {
         /// Time of the driver's clock in seconds, only for the scrub's status; 0 if it is not known.
         seconds: u64,
     },
-    /// Let all blocks share a slot that are stored more than once, in the background. Answered when the change is durable.
+    /// Remap all blocks that are stored more than once to shared slots, in the background. Answered when the change is durable.
     Dedup {
         /// Command to the pass: start, pause or stop.
         command: DedupCommand,
     },
-    /// Put blocks in order by a plan, in the background. Answered at once: nothing of it outlives the engine but what has been moved.
+    /// Put blocks in order by a plan, in the background. Answered at once: only the moved blocks outlive the engine.
     Relocate {
         /// Plan to take, or a command to its run: start, pause or stop.
         command: RelocateCommand<'a>,
     },
     /// Answer when nothing is unmerged or pending, so that all figures of the status are exact.
     Settle,
-    /// Finish what is in flight, checkpoint, mark the pool as cleanly closed. Nothing is served afterwards.
+    /// Finish all I/O in flight, checkpoint, mark the pool as cleanly closed. Nothing is served afterwards.
     Close,
-    /// Close without the checkpoint, or end a close that is in progress without it: what was answered is made durable in the
-    /// journal, and that is all. Writes that wait for space are refused. A close that was waiting is answered, too.
+    /// Close without the checkpoint, or end a close that is in progress without it. Answered changes become durable in the journal only. Writes that
+    /// wait for space are refused. A waiting close is answered, too.
     CloseEarly,
 }
 
 /// Command to the pass that finds all duplicates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DedupCommand {
-    /// Begin one, or go on with the one that rests.
+    /// Begin one, or continue the paused one.
     Start,
-    /// Rest until the next start.
+    /// Pause until the next start.
     Pause,
     /// End it.
     Stop,
 }
 
-/// Command to the run of a plan of relocation.
+/// Command to a relocation job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RelocateCommand<'a> {
-    /// Slots in the order in which they shall lie: the first of each row, and how many. While a run is in progress or rests, there is no
-    /// other plan.
+    /// Slots in their new order: the first of each row, and the length of the row. While a relocation is in progress or paused, no other plan is
+    /// accepted.
     Plan {
         /// True for a new plan, false for more of the last one.
         begins: bool,
         /// The rows. A plan has [`crate::MOST_EXTENTS`] at most.
         extents: &'a [(u64, u64)],
     },
-    /// Begin to run the plan, or go on with the run that rests.
+    /// Begin to run the plan, or continue the paused run.
     Start,
-    /// Rest until the next start.
+    /// Pause until the next start.
     Pause,
-    /// End it, when what has been moved is where all who refer to it look for it.
+    /// End it, once all references to the moved blocks are remapped.
     Stop,
 }
 
 /// Command to the scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScrubCommand {
-    /// Begin one, or go on with the one that rests.
+    /// Begin one, or continue the paused one.
     Start,
-    /// Rest until the next start.
+    /// Pause until the next start.
     Pause,
     /// End it.
     Stop,
 }
 
-/// Everything the engine can want.
+/// An effect: everything that the engine can want.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Perform this I/O; look it up with [`crate::Engine::io`]; answer with [`Event::Done`].
@@ -357,14 +355,14 @@ pub enum Effect {
         /// Success of the command, or its error.
         result: Result<(), ControlError>,
     },
-    /// Opening came to an end: from here on requests are taken, or the pool cannot be opened.
+    /// End of the opening: requests are taken from then on, or the pool cannot be opened.
     Opened(Result<Recovered, OpenError>),
 }
 
 /// The content of a successful answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// Nothing but success.
+    /// Success, without data.
     Done,
     /// Data: [`crate::Engine::data`] lists where the bytes are. Must be followed by [`Event::Sent`].
     Data(RequestId),
@@ -435,9 +433,9 @@ pub enum ControlError {
     NoScrub,
     /// No pass that finds duplicates is in progress.
     NoDedup,
-    /// There is no plan, or no run of one.
+    /// There is no plan, or no run of a plan.
     NoPlan,
-    /// A plan is being run: there is no other one before that is over.
+    /// A plan is being run: no other one is accepted until that is over.
     PlanInUse,
     /// The plan has more rows than one can have.
     PlanTooLong,
@@ -445,11 +443,11 @@ pub enum ControlError {
     NoSpace,
     /// The pool is read-only, or being closed.
     ReadOnly,
-    /// The host file system has no space for the tables of a larger pool. The pool is what it was.
+    /// The host file system has no space for the tables of a larger pool. The pool is unchanged.
     NoHostSpace,
     /// The pool was closed without a checkpoint, because the host file system is full. Nothing is lost: the journal has it.
     HostFull,
-    /// The store has no space, neither for a checkpoint nor for the journal. What was not durable when the pool was closed may be lost.
+    /// The store has no space, neither for a checkpoint nor for the journal. Changes that were not durable when the pool was closed may be lost.
     NotDurable,
     /// The pool was closed without a checkpoint, as it was asked to. Nothing is lost: the journal has it.
     NoCheckpoint,
@@ -466,7 +464,7 @@ pub struct Recovered {
     pub records: u64,
     /// Entries in them.
     pub entries: u64,
-    /// Entries of blocks that were stored without a look for duplicates: they are left to the next pass, which begins by itself.
+    /// Entries of blocks that were stored without a look-up of duplicates. The next pass, which begins automatically, handles them.
     pub offline_blocks: u64,
     /// Blocks copied from the journal to their slots.
     pub blocks_redone: u64,
@@ -496,10 +494,10 @@ pub enum OpenError {
         /// Name of the structure that the page belongs to.
         what: &'static str,
     },
-    /// A superblock was written by a program that knows more: its version or features are not known here.
+    /// A superblock was written by a newer program: its version or features are unknown here.
     UnknownFormat,
-    /// There is more in the journal, or in the map buffer, than the memory has space for: the pool was last served with more.
-    /// [`crate::Limits::replayable_entries`] tells what would do.
+    /// The journal, or the map buffer, has more entries than the memory has space for: the pool was last served with more.
+    /// [`crate::Limits::replayable_entries`] gives the memory that suffices.
     TooLittleMemory {
         /// Entries of the journal, or as many as take the space of the mappings.
         entries: u64,
@@ -574,13 +572,13 @@ pub enum Segment {
 pub enum Failure {
     /// A write failed, or space could not be reserved for another reason than that there is none.
     Write,
-    /// A sync failed: what was written before it may or may not be on the disk.
+    /// A sync failed: earlier writes may or may not be on the disk.
     Sync,
     /// A page of metadata that had to be changed cannot be read, or fails its checksum.
     Page,
     /// The tables contradict each other.
     Contradiction,
-    /// Another has taken the pool over. It is never written: nothing is, from there on.
+    /// Another has taken the pool over. Nothing is written to it from then on.
     TakenOver,
 }
 
@@ -591,7 +589,7 @@ impl Failure {
             Failure::Sync => 2,
             Failure::Page => 3,
             Failure::Contradiction => 4,
-            // What a superblock without a failure has.
+            // The value in a superblock without a failure.
             Failure::TakenOver => 0,
         }
     }

@@ -1,6 +1,5 @@
-//! The engine's structures by themselves, for `crates/benches` (feature `bench`, not in a product's build): each function is one
-//! operation as the data path does it, on tables of the size that a server with a few hundred MiB has. Places come from a sequence that is
-//! the same in every run.
+//! The engine's structures in isolation, for `crates/benches` (feature `bench`, not in a product's build): each function is one operation as the data
+//! path does it, on tables of the size that a server with a few hundred MiB has. Places come from a sequence that is the same in every run.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -157,13 +156,13 @@ impl Tables {
         self.index.lookup(digest_of(number)).is_some()
     }
 
-    /// Looks up a digest that nobody has seen.
+    /// Looks up an unknown digest.
     pub fn index_miss(&mut self) -> bool {
         let number = self.any(1 << 30) + (1 << 40);
         self.index.lookup(digest_of(number)).is_some()
     }
 
-    /// Tells the index a new digest; it is full sooner or later, and forgets another.
+    /// Inserts a new digest into the index; once that is full, it evicts another.
     pub fn index_insert(&mut self) {
         self.next += 1;
         self.index.insert(digest_of((1 << 41) + self.next), Slot(self.next % self.space.slots_of(0).end), 1);
@@ -198,14 +197,14 @@ impl Tables {
         self.cache.get(Slot(slot)).is_some()
     }
 
-    /// Puts a block into a full read cache, which lets go of another.
+    /// Inserts a block into a full read cache, which evicts another.
     pub fn cache_insert(&mut self) -> bool {
         self.next += 1;
         self.cache.insert(Slot((1 << 31) + self.next), BufferId((self.next % CACHED) as u32), &mut self.evicted);
         self.evicted.pop().is_some()
     }
 
-    /// Looks in the read cache for a content that it has not: what a miss costs more by content.
+    /// Looks up a content that the read cache does not hold: the additional cost of a miss with content keys.
     pub fn content_miss(&mut self) -> bool {
         let digest = digest_of(self.any(1 << 30) + (1 << 40));
         self.contents.candidate(check_bits(digest)).is_some_and(|_| self.contents.holding(digest).is_some())
@@ -233,7 +232,7 @@ impl Tables {
         self.sum
     }
 
-    /// Reads it back.
+    /// Reads the record back.
     pub fn decode_record(&mut self) -> bool {
         record::decode_header(&self.pages) == Some(self.header)
             && record::decode(&self.header, &mut self.pages, SEED).is_some_and(|(_, sum)| sum == self.sum)

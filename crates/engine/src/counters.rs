@@ -1,4 +1,4 @@
-//! Figures that the parts count.
+//! Counters of the engine's parts.
 
 use core::ops::{AddAssign, Sub};
 
@@ -22,7 +22,7 @@ pub struct Counters {
     pub rebuild_loads: u64,
 }
 
-/// Pages of metadata that checkpoints have written, by what they are of. Records of the journal are not among them.
+/// Pages of metadata that checkpoints have written, by their kind. Records of the journal are not among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PagesWritten {
     /// Of maps of volumes.
@@ -65,8 +65,8 @@ impl PagesWritten {
     }
 }
 
-/// Counts of write requests (not of zeroing and discarding) since the pool was opened or the volume was made. A request is what the engine takes at once:
-/// docs/policies.md. Each figure is defined in docs/counters.md.
+/// Counts of write requests (not of zeroing and discarding) since the pool was opened or the volume was made. A request is the unit that the engine
+/// takes at once: docs/policies.md. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WriteCounts {
     /// Requests that were carried out.
@@ -75,16 +75,15 @@ pub struct WriteCounts {
     pub coalesced_requests: u64,
     /// Requests by the blocks that they touch: 1, 2, up to 4, 8 and 16, more.
     pub sizes: [u64; 6],
-    /// Those of them that were looked up, by [`crate::dedup::policy::Category`], in its order.
+    /// Requests that were looked up, by [`crate::dedup::policy::Category`], in its order.
     pub categories: [u64; 4],
     /// Blocks that got a slot of their own.
     pub written_blocks: u64,
     /// Blocks of zeroes.
     pub zero_blocks: u64,
-    /// Blocks that were not written because their content was known, and requests of which nothing was written but some
-    /// block was such.
+    /// Blocks that were not written because their content was known, and requests that wrote nothing and had at least one such block.
     pub removed: Removed,
-    /// Blocks that were rewritten with what they had: kept as they were, or shared with what they mapped to, as a merge found.
+    /// Blocks that were rewritten with the same content: kept unchanged, or shared with the slot that they mapped to, as a merge found.
     pub unchanged_blocks: u64,
     /// Blocks that were looked up and found in another slot, through the index.
     pub index_hits: u64,
@@ -94,16 +93,17 @@ pub struct WriteCounts {
     pub what_if: WhatIf,
 }
 
-/// Counts of read requests since the pool was opened. A request is what the engine takes at once. Each figure is defined in docs/counters.md.
+/// Counts of read requests since the pool was opened. A request is the unit that the engine takes at once. Each figure is defined in
+/// docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadCounts {
     /// Requests that were answered with data.
     pub requests: u64,
-    /// Those of them for which something was read from the store.
+    /// Requests for which something was read from the store.
     pub from_device: u64,
-    /// Reads of the store for these.
+    /// Reads of the store for these requests.
     pub device_reads: u64,
-    /// Requests that took more than one.
+    /// Requests that took more than one read.
     pub split: u64,
     /// Blocks that were read ahead of sequential readers.
     pub ahead_blocks: u64,
@@ -113,8 +113,8 @@ pub struct ReadCounts {
     pub ahead_gaps: u64,
 }
 
-/// Reads of a store with heads that went to another place than the slot which the map names: the slot's replica, or another slot with the
-/// same content. Each figure is defined in docs/counters.md.
+/// Reads of a rotational store from another place than the slot that the map names: from the slot's replica, or from another slot with the same
+/// content. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PlaceCounts {
     /// Reads that went there because blocks follow each other there, and do not in their slots.
@@ -127,14 +127,14 @@ pub struct PlaceCounts {
     pub hinted: u64,
     /// Blocks that were read from copies in scratch zones.
     pub copies: u64,
-    /// Blocks of replicas or such slots that were not what they had to be: they were read from their own slots.
+    /// Blocks of replicas or such slots with wrong content: they were read from their own slots.
     pub wrong: u64,
 }
 
 /// Counts of blocks that the read cache found by content, and that it holds once for several slots. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContentCounts {
-    /// Blocks of reads that were not in memory by their slots, and were by their contents, since the pool was opened.
+    /// Blocks of reads that were found in memory by their contents and not by their slots, since the pool was opened.
     pub hits: u64,
     /// Slots whose content is in the buffer of another slot, now: blocks that are held once and would be held twice.
     pub shared_blocks: u64,
@@ -157,7 +157,7 @@ impl AddAssign for ReadCounts {
 pub struct Removed {
     /// Blocks.
     pub blocks: u64,
-    /// Requests: writes of which nothing is left.
+    /// Requests: writes without a block left to write.
     pub requests: u64,
 }
 
@@ -180,7 +180,7 @@ impl AddAssign for Removed {
 }
 
 impl WriteCounts {
-    /// Returns how many blocks were written although their content was known.
+    /// Returns the number of blocks that were written although their content was known.
     pub(crate) fn missed(&self) -> u64 {
         self.what_if.full.blocks.saturating_sub(self.removed.blocks)
     }

@@ -1,6 +1,6 @@
 //! Traits of the disk under the store (rotational or not, and more), as far as they decide how it is read: stated by the driver, or set by an operator.
 //!
-//! Where nobody has said anything the numbers are those of an SSD.
+//! Without a statement from either, the numbers are those of an SSD.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,12 +8,12 @@ use core::str::FromStr;
 /// Kind of the disk under a pool, as an operator gives it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DeviceKind {
-    /// The driver finds out.
+    /// Detection by the driver.
     #[default]
     Auto,
-    /// It has no heads: all places are equally near.
+    /// A disk without heads: all places are equally near.
     Ssd,
-    /// It has heads, which take their time from one place to another.
+    /// A rotational disk, whose heads take time from one place to another.
     Hdd,
 }
 
@@ -51,7 +51,7 @@ impl FromStr for DeviceKind {
     }
 }
 
-/// A text does not say what a disk is.
+/// An error: a text does not name a kind of disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadDeviceKind;
 
@@ -66,17 +66,17 @@ impl core::error::Error for BadDeviceKind {}
 /// A disk, in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceTraits {
-    /// It has heads.
+    /// True for a rotational disk.
     pub is_rotational: bool,
-    /// Blocks that nobody wants which a read goes over rather than to end: in the time of another read at another place as many pass by.
+    /// Unwanted blocks that a read covers rather than to end: as many as pass by in the time of another read at another place.
     pub gap_blocks: u32,
     /// Blocks that are read ahead at a time, in order of their places.
     pub window_blocks: u32,
-    /// Reads that bring these blocks, at most.
+    /// The most reads that bring these blocks.
     pub window_reads: u32,
     /// Reads in flight, at most, when reading ahead begins.
     pub reads_in_flight: u32,
-    /// Writes of at least so many blocks get slots that follow each other, in containers that are kept for them; 0: none does.
+    /// Blocks of a write from which it gets consecutive slots, in containers that are kept for them; 0: none does.
     pub sequential_blocks: u32,
 }
 
@@ -110,7 +110,7 @@ impl DeviceTraits {
         }
     }
 
-    /// Returns the kind that the traits belong to: [`DeviceKind::Hdd`] for a disk with heads.
+    /// Returns the kind that the traits belong to: [`DeviceKind::Hdd`] for a rotational disk.
     pub fn kind(&self) -> DeviceKind {
         if self.is_rotational { DeviceKind::Hdd } else { DeviceKind::Ssd }
     }

@@ -1,8 +1,8 @@
-//! The engine itself: what it is made of, and how an event goes through it.
+//! The engine itself: its parts, and the path of an event through it.
 //!
-//! [`Engine::handle`] takes events in and does only what is certain; [`Engine::next_effect`], when it runs out of effects,
-//! *pumps*: runs the requests that can run, moves the jobs a bounded number of steps, closes and syncs records. So events
-//! that arrive together are served together: one record, one sync.
+//! [`Engine::handle`] takes events in and does only the certain part of their work. When [`Engine::next_effect`] runs out of effects, it *pumps*:
+//! runs the requests that can run, moves the jobs a bounded number of steps, closes and syncs records. So events that arrive together are served
+//! together: one record, one sync.
 
 use crate::pool::state::{LoadSnapshot, Phase};
 use alloc::boxed::Box;
@@ -34,7 +34,7 @@ use crate::requests::request::{Requests, Stage};
 pub struct Engine {
     /// State that all layers below work on.
     pub(crate) pool: Pool,
-    /// Opened to be audited: after recovery it rests.
+    /// True if the pool was opened for an audit: the engine is idle after recovery.
     to_audit: bool,
     pub(crate) repairs: Repairs,
     pub(crate) jobs: Jobs,
@@ -42,7 +42,7 @@ pub struct Engine {
     pub(crate) requests: Requests,
     /// Requests that can run.
     pub(crate) ready: VecDeque<RequestId>,
-    /// Those whose work may be long, apart from them.
+    /// Requests whose work may be long, apart from the others.
     pub(crate) time_slices: TimeSlices,
     /// Writes that wait for space.
     pub(crate) waiting_for_space: VecDeque<RequestId>,
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// Opens a pool as [`Engine::open`] does, for [`Engine::check`]: after recovery the engine rests. It takes no requests and starts no job.
+    /// Opens a pool as [`Engine::open`] does, for [`Engine::check`]: the engine is idle after recovery. It takes no requests and starts no job.
     pub fn open_to_audit(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
         Engine { to_audit: true, ..Engine::open(parameters, limits, now) }
     }
@@ -110,7 +110,7 @@ impl Engine {
         self.pool.set_flash(parameters);
     }
 
-    /// Begins to note which reads go to the device, or ends that and forgets it. Nothing else that the engine does depends on it.
+    /// Begins to note the device reads of requests, or ends that and forgets them. Nothing else that the engine does depends on it.
     pub fn set_profiling(&mut self, on: bool) {
         match on {
             true => drop(self.profiling.get_or_insert_default()),
@@ -133,7 +133,7 @@ impl Engine {
         self.profiling.as_deref_mut()
     }
 
-    /// Notes which blocks of a read came from the device, or will: those that are in no memory, and those that were read ahead.
+    /// Notes the blocks of a read that came from the device, or will: those that are in no memory, and those that were read ahead.
     #[cold]
     #[inline(never)]
     pub(crate) fn note_profile(&mut self, id: RequestId) {
@@ -144,8 +144,8 @@ impl Engine {
         profiling.note(request.volume, places);
     }
 
-    /// Puts flash in front of the store of a served pool. It counts as empty: no data on it is believed. Returns false if the pool has flash, I/O of the last
-    /// one is in flight, the pool is not written, or the flash is too small.
+    /// Attaches flash in front of the store of a served pool. It counts as empty: no data on it is trusted. Returns false if the pool has flash, I/O
+    /// of the last one is in flight, the pool is not written, or the flash is too small.
     pub fn attach_flash(&mut self, parameters: FlashParameters) -> bool {
         let is_free = !self.pool.has_flash() && self.jobs.flash_is_at_rest() && self.pool.metadata.io.on_flash() == 0;
         if !is_free || !self.takes_changes() {
@@ -157,8 +157,8 @@ impl Engine {
         self.pool.has_flash()
     }
 
-    /// Takes the flash away: the engine asks nothing more of it, and the next superblock believes none. Its I/O in flight still ends; returns true if there is
-    /// none.
+    /// Detaches the flash: the engine submits no more I/O to it, and the next superblock trusts none. Its I/O in flight still ends; returns true if
+    /// there is none.
     pub fn detach_flash(&mut self) -> bool {
         self.pool.switch_flash_off();
         self.pool.forget_flash();
@@ -217,7 +217,7 @@ impl Engine {
 
     /// Takes a free buffer to receive payload into; `None` while there is none (try again after the next event).
     pub fn take_buffer(&mut self) -> Option<BufferId> {
-        // A pool that could not write keeps what it has; who comes is to be told.
+        // A pool that could not write keeps its buffers; new clients must get the error.
         if !self.pool.read_only && !self.enospc.refuses && !self.pool.buffers.may_receive() {
             return None;
         }
@@ -247,7 +247,7 @@ impl Engine {
         &self.requests.get(request).extents
     }
 
-    /// Tokens and stages of the requests in flight, for whoever looks for what hangs.
+    /// Returns tokens and stages of the requests in flight, to diagnose hangs.
     pub fn in_flight(&self) -> impl Iterator<Item = (u64, Stage)> + '_ {
         self.requests.in_flight()
     }
@@ -294,7 +294,7 @@ impl Engine {
             let load = self.load();
             self.pass_jobs(PumpPhase::First, &load);
             if self.pool.phase == Phase::Serving {
-                self.jobs.move_boundary(&mut self.pool);
+                self.jobs.move_partition(&mut self.pool);
             }
             if self.pool.read_only {
                 self.step_failure();
@@ -316,7 +316,7 @@ impl Engine {
         }
     }
 
-    /// Measures the recent service of clients, which sets the pace of background work and the mode of each volume.
+    /// Measures the recent service of clients, which sets the throttle of background work and the mode of each volume.
     #[inline(never)]
     fn measure(&mut self) {
         let spent = self.jobs.has_no_more_to_give();
@@ -336,14 +336,14 @@ impl Engine {
             let before = self.out_of_buffers.len();
             self.run(id);
             if self.out_of_buffers.len() > before {
-                // Still without buffers: it keeps its place.
+                // Still out of buffers: it keeps its place.
                 self.out_of_buffers.rotate_right(1);
                 break;
             }
         }
     }
 
-    /// Moves the checkpoint a bounded number of steps, then steps the jobs that change what the pool is written with.
+    /// Moves the checkpoint a bounded number of steps, then steps the jobs that change the pool's write path.
     fn step_jobs(&mut self, load: &LoadSnapshot) {
         if self.pool.closes_early {
             return;
@@ -355,7 +355,7 @@ impl Engine {
         self.pass_jobs(PumpPhase::Middle, load);
     }
 
-    /// Jobs go on that have their place here.
+    /// Steps the jobs whose place is here.
     #[inline(always)]
     fn pass_jobs(&mut self, place: PumpPhase, load: &LoadSnapshot) {
         self.jobs.pass(place, &mut self.pool, &mut self.repairs, load);
@@ -383,7 +383,7 @@ impl Engine {
 
 #[cfg(feature = "mutants")]
 impl Engine {
-    /// Breaks a behaviour, or nothing. To be called before the first event.
+    /// Sets the mutant of the engine, or none. To be called before the first event.
     pub fn break_on_purpose(&mut self, mutant: Option<Mutant>) {
         self.pool.broken = mutant;
         if mutant == Some(Mutant::PublicSeed) {

@@ -1,7 +1,7 @@
 //! Onefold's engine: a deduplicating block store as a state machine.
 //!
-//! No I/O, no clock, no threads, no payload: events go in, effects come out ([`api`]), and a run is a pure function of
-//! parameters, limits and events. Each folder owns a part of the state; its head says which, and what must hold. ARCHITECTURE.md is the map.
+//! No I/O, no clock, no threads, no payload: events go in, effects come out ([`api`]), and a run is a pure function of parameters, limits and events.
+//! Each folder owns a part of the state; its head names that part and its invariants. ARCHITECTURE.md is the map.
 #![no_std]
 #![warn(missing_docs)]
 
@@ -62,7 +62,7 @@ pub use format::superblock::{
 pub use format::volume::{HIDDEN_NAMES, MAX_VOLUMES, NAME_BYTES, Volume, is_name};
 pub use format::{encode, geometry, superblock};
 pub use icache::monitor::Monitor;
-pub use icache::rule::{CacheLimits, DivisionChange};
+pub use icache::rule::{CacheLimits, PartitionChange};
 pub use jobs::cache_partition::{CacheCounts, CacheStatus};
 pub use jobs::census::Shared;
 pub use jobs::dedup::DedupStatus;
@@ -83,9 +83,9 @@ pub use pool::flash::{FlashMode, FlashParameters, FlashStatus};
 pub use pool::held::Held;
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};
-pub use properties::{Division, Replacement, Rule};
+pub use properties::{PartitionMode, Replacement, Rule};
 pub use repair::block_repair::{Damage, Damaged};
-pub use requests::foreground::{PaceStatus, TimingStatus};
+pub use requests::foreground::{ThrottleStatus, TimingStatus};
 pub use requests::request::Stage;
 pub use schedule::{BadSchedule, Hours, Schedule};
 pub use space::zones::ZONES;

@@ -1,4 +1,4 @@
-//! One number of memory, divided among the engine's structures.
+//! Memory limits: one number of bytes, divided among the engine's structures.
 
 use crate::cache::arc::content_bytes;
 use crate::dedup::index::{Index, Size};
@@ -12,7 +12,7 @@ use crate::icache::rule::CacheLimits;
 pub struct Limits {
     /// Payload buffers of one block.
     pub buffers: u32,
-    /// Of these, how many may hold payload that is being received or not yet in its slot ([`crate::Engine::take_buffer`]).
+    /// The most of these buffers that may hold payload that is being received or not yet in its slot ([`crate::Engine::take_buffer`]).
     pub write_buffers: u32,
     /// Metadata pages.
     pub pages: u32,
@@ -31,13 +31,13 @@ pub struct Limits {
     pub map_buffer: u32,
     /// Pages of cut-off subtrees that one checkpoint walks.
     pub discard_pages: u32,
-    /// Cut-off subtrees that are kept to be walked, before discards have to wait. At least what one discard can cut off.
+    /// Cut-off subtrees that are kept for the walk, before discards have to wait: at least as many as one discard can cut off.
     pub discards: u32,
     /// Blocks read ahead of one sequential reader, at most (0: none is).
     pub read_ahead: u32,
     /// Requests in flight.
     pub requests: u32,
-    /// Division of the memory that index and read cache share.
+    /// Partition of the memory that index and read cache share.
     pub cache: CacheLimits,
     /// Traits of the disk under the store, as the driver reports them.
     pub device: DeviceTraits,
@@ -49,10 +49,10 @@ const FIXED_BYTES: u64 = 4 << 20;
 pub(crate) const REGION_BYTES: u64 = 64;
 /// Bytes that a request can take for each of its blocks.
 const REQUEST_BLOCK_BYTES: u64 = 136;
-/// Requests in flight, and where there is little memory.
+/// Requests in flight; `FEW_REQUESTS` where there is little memory.
 const MANY_REQUESTS: u64 = 1024;
 const FEW_REQUESTS: u64 = 128;
-/// Blocks read ahead of one sequential reader, at most: 16 MiB, of what the read cache gives to that (`payload/cache`).
+/// Blocks read ahead of one sequential reader, at most: 16 MiB, out of the read cache's part for read-ahead (`cache/arc`).
 const READ_AHEAD: u32 = 4096;
 /// Least number of bytes that are divided.
 const LEAST: u64 = 28 * MIB;
@@ -64,9 +64,10 @@ const INDEX_CHUNK: u64 = 8192;
 const MOST_INDEX: u64 = 1 << 31;
 /// Bytes of an entry of the index.
 const INDEX_ENTRY_BYTES: u64 = 16;
-/// The read cache remembers one block more for so many that it can hold at most.
+/// The divisor for ghosts of the read cache: it remembers one evicted block for each `REMEMBERED` blocks that it can hold at most.
 const REMEMBERED: u64 = 1;
-/// Parts of what index and read cache share, of which one is for what is known of copies of popular blocks, where these are made.
+/// The divisor of the memory that index and read cache share: one part of `POPULAR` holds the state of popular blocks with copies, where these are
+/// made.
 const POPULAR: u64 = 6;
 /// The most mappings in a delta: more would not make a checkpoint cheaper.
 const MOST_DELTA: u64 = 1 << 20;
@@ -166,7 +167,7 @@ fn greatest(space: u64, most: u64, bytes: impl Fn(u64) -> u64) -> u64 {
 }
 
 impl Limits {
-    /// Divides `memory` bytes for a pool; fails with what would do if that is too little.
+    /// Divides `memory` bytes for a pool. Fails with the number of bytes that suffices if that is too little.
     ///
     /// Tables that are held in memory whole come first (six bytes a container, one bit a metadata block: 2.5 MiB for a TiB).
     /// Of the rest a quarter goes to the index, an eighth to the delta, an eighth to metadata pages (where there is little: an
@@ -187,7 +188,7 @@ impl Limits {
         let (for_index, for_pages) = if rest < LITTLE { (rest / 8, rest / 4) } else { (rest / 4, rest / 8) };
         let index = (for_index / INDEX_ENTRY_BYTES).min(geometry.slots() * 2).min(MOST_INDEX) / INDEX_CHUNK;
         let index = index.max(1) * INDEX_CHUNK;
-        // What rounding leaves over goes on to the next: from the index to the delta, and at last to the buffers.
+        // The rounding rest of each part goes to the next: from the index to the delta, and at last to the buffers.
         let for_delta = rest / 8 + for_index.saturating_sub(index * INDEX_ENTRY_BYTES);
         let delta = greatest(for_delta, MOST_DELTA + 1, delta_bytes).max(1024);
         let pages = greatest(for_pages, 1 << 31, |pages| page_bytes(pages, block));
@@ -231,13 +232,12 @@ impl Limits {
             + u64::from(self.buffers.saturating_sub(self.write_buffers)) * block
     }
 
-    /// Thousandths of that which are the index.
+    /// Returns the share of the index in the memory that it shares with the read cache, in thousandths.
     pub(crate) fn index_share(&self, block: u64) -> u32 {
         (u64::from(self.index_entries) * INDEX_ENTRY_BYTES * 1000 / self.shared_bytes(block).max(1)) as u32
     }
 
-    /// Sizes of the index. The least that it is divided down to, other than none at all, is a twentieth of what it shares
-    /// with the read cache.
+    /// Returns the sizes of the index. Its minimum, other than 0, is a twentieth of the memory that it shares with the read cache.
     pub(crate) fn index_size(&self, block: u64) -> Size {
         let entries = u64::from(self.index_entries);
         let least = (self.shared_bytes(block) / INDEX_ENTRY_BYTES / 20).min(entries);
@@ -274,12 +274,12 @@ impl Limits {
         (most + most / REMEMBERED + 1) as usize
     }
 
-    /// Ghosts of the read cache: all that could be in it.
+    /// Returns the number of ghosts of the read cache: all blocks that it could hold.
     pub(crate) fn read_ghosts(&self, block: u64) -> u64 {
         self.shared_bytes(block) / block
     }
 
-    /// Ghosts of the index: one in so many of all that could be in it.
+    /// Returns the number of ghosts of the index: one in `sampled_one_in` of all entries that it could hold.
     pub(crate) fn index_ghosts(&self, block: u64) -> u64 {
         self.shared_bytes(block) / INDEX_ENTRY_BYTES / u64::from(self.cache.sampled_one_in.max(1))
     }
@@ -289,17 +289,18 @@ impl Limits {
         (2 * u64::from(self.delta_entries)).max(4 * geometry.map_leaf_entries())
     }
 
-    /// Returns the number of places of the map buffer, with space for what a checkpoint adds before it takes mappings out; 0 without a map buffer.
+    /// Returns the number of places of the map buffer; 0 without a map buffer. Included is space for the mappings that a checkpoint adds before it
+    /// takes others out.
     pub(crate) fn buffered_places(&self) -> usize {
         if self.map_buffer == 0 { 0 } else { self.map_buffer as usize + self.delta_entries as usize }
     }
 
-    /// Mappings that one checkpoint takes out of the map buffer at most, beside those that it replaces.
+    /// Returns the most mappings that one checkpoint takes out of the map buffer, beside those that it replaces.
     pub(crate) fn flushed(&self) -> usize {
         (self.map_buffer / 4).max(self.delta_entries) as usize
     }
 
-    /// Steps that long requests take together from one timer to the next (`data_path/time_slices.rs`): some tens of microseconds.
+    /// Returns the steps that long requests take together from one timer to the next (`data_path/time_slices.rs`): some tens of microseconds.
     pub fn slice_steps(&self) -> u64 {
         u64::from(self.delta_entries / 8).clamp(32, 2048)
     }

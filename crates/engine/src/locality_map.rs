@@ -1,21 +1,21 @@
-//! Hash tables of slots and block addresses in which neighbours lie side by side.
+//! Hash tables of slots and block addresses in which adjacent keys lie side by side.
 //!
-//! Most requests are of blocks in a row, which have slots in a row: with a hash that scatters all of them, each look into a table of
-//! many megabytes would wait for memory by itself. So keys that differ in their lowest bits only have places that do so, too. Groups of them
-//! are scattered as well as with any other hash, and so are keys of which each is the only one of its group.
+//! Most requests are of blocks in a row, which have slots in a row. With a hash that scatters all of them, each look-up in a table of many megabytes
+//! would wait for memory separately. So keys that differ in their lowest bits only have places that do so, too. Groups of them are scattered as well
+//! as with any other hash, and so are keys of which each is the only one of its group.
 
 use core::hash::{BuildHasher, Hasher};
 
 use hashbrown::{HashMap, HashSet};
 
-/// Keys that lie side by side: two to the power of this, which is what hashbrown looks at together.
+/// Number of adjacent keys, as a power of two: the keys that hashbrown looks at together.
 const GROUP_BITS: u32 = 4;
 /// An odd number without a pattern.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A table by slot, or by block address.
 pub(crate) type NearMap<K, V> = HashMap<K, V, Near>;
-/// A set of them.
+/// A set of slots, or of block addresses.
 pub(crate) type NearSet<K> = HashSet<K, Near>;
 
 /// Hashes a number so that the numbers of a group stay together.
@@ -31,7 +31,7 @@ pub(crate) fn near_hash(number: u64) -> u64 {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Near;
 
-/// See [`near_hash`].
+/// Hasher of [`near_hash`].
 pub(crate) struct NearHasher(u64);
 
 impl BuildHasher for Near {

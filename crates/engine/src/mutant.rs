@@ -1,9 +1,9 @@
-//! Behaviours that are broken on purpose, for the simulator to catch: a check that cannot fail is no check.
+//! Mutants: deliberate faults that the simulator must detect. A check that cannot fail is no check.
 //!
-//! Only a build with the feature `mutants` can be broken, at run time, by `Engine::break_on_purpose`; the simulator is always one. In all others
-//! `Pool::mutant` is false at compile time, and nothing of this is left.
+//! Only a build with the feature `mutants` can have one, at run time, by `Engine::break_on_purpose`; the simulator always is such a build. In all
+//! others `Pool::mutant` is false at compile time, and no trace of this is left.
 
-/// True in builds that can be broken. Cargo unifies features: a program that is built together with the simulator has the simulator's engine.
+/// True in builds that can have mutants. Cargo unifies features: a program that is built together with the simulator has the simulator's engine.
 pub const CAN_BE_BROKEN: bool = cfg!(feature = "mutants");
 
 /// Defects that a test build can have.
@@ -13,15 +13,15 @@ pub enum Mutant {
     SkippedSync,
     /// Records that are to be written durably are not.
     UnforcedRecord,
-    /// A record that was written durably counts as durable though what was before it is not.
+    /// A record that was written durably counts as durable although an earlier one is not.
     LoneRecord,
-    /// A sync and a durable write that overlap are believed one by one: where the other fails, both may have come to nothing.
+    /// A sync and a durable write that overlap are trusted one by one: where the other fails, both may have been lost.
     LoneSuccess,
     /// A sync covers records whose blocks are still being written.
     UnseenCompletion,
     /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.
     EarlyReuse,
-    /// The index's answer for a live slot is taken for true.
+    /// The index's answer for a live slot is trusted.
     StaleHint,
     /// Merging a share does not count the reference.
     ForgottenReference,
@@ -29,9 +29,9 @@ pub enum Mutant {
     EarlyFua,
     /// A flush is answered at once.
     EarlyFlush,
-    /// Recovery believes records whose blocks it has not verified.
+    /// Recovery accepts records whose blocks it has not verified.
     UnprovenRecord,
-    /// Recovery believes records beyond the seal that are older than it, if their blocks agree.
+    /// Recovery accepts records beyond the seal that are older than it, if their blocks agree.
     StaleRecord,
     /// Recovery begins with the oldest superblock.
     OldSuperblock,
@@ -59,19 +59,19 @@ pub enum Mutant {
     FreedWhileHeld,
     /// Slots that a merge frees are reused before its superblock.
     FreedAtMerge,
-    /// A partial block keeps what it was completed with, although that has been overwritten since.
+    /// A partial block keeps the base that completed it, although that has been overwritten since.
     StaleBase,
     /// Blocks that a merge frees stay in the index on disk.
     ForgottenRemoval,
-    /// Mappings are lost on their way into the map buffer.
+    /// Mappings are lost before they are in the map buffer.
     LostFromBuffer,
-    /// The log of the map buffer does not say what has gone into its leaf.
+    /// The log of the map buffer does not record the mappings that went into its leaf.
     StaleLog,
-    /// A slot is released twice when what replaced it leaves the map buffer.
+    /// A slot is released twice when its replacement leaves the map buffer.
     ReleasedTwice,
     /// A client's block that looks like a record travels in the journal.
     InlinedRecord,
-    /// A client's block that looks like a record travels in the journal, and the checksums of records have a seed that everybody knows.
+    /// A client's block that looks like a record travels in the journal, and the checksums of records have a public seed.
     PublicSeed,
     /// A write for which the host had no space counts as written.
     ForgottenWrite,
@@ -79,25 +79,25 @@ pub enum Mutant {
     SpaceCountedLow,
     /// A write that finds no metadata is refused, though the driver would grow the pool.
     UnawaitedGrowth,
-    /// Superblocks are written without a look at who has the pool.
+    /// Superblocks are written without a check of the pool's owner.
     OwnerNotLookedAt,
-    /// Blocks lead to where they were moved before that is durable.
+    /// Blocks are remapped to their new slots before the moved copies are durable.
     UnsyncedMove,
-    /// A block that was moved leads there whatever was written to it meanwhile.
+    /// A moved block maps to its new slot even if it was overwritten meanwhile.
     BlindMove,
-    /// A block that is stored twice shares the other slot whatever was written to it meanwhile.
+    /// A block that is stored twice shares the other slot regardless of writes to it meanwhile.
     BlindShare,
-    /// A block that is stored twice shares the other slot whatever was written to it meanwhile, and whatever the other slot holds by now.
+    /// A block that is stored twice shares the other slot regardless of writes to it meanwhile, and regardless of that slot's present content.
     ShareWithFreed,
-    /// A slot's former content, as a pass found it, counts as its present one, whatever has been written there since.
+    /// A slot's former content, as a pass found it, counts as its present one, regardless of writes since.
     OldGeneration,
-    /// The pass shares as many blocks between two syncs as it likes: recovery would have to verify all of them.
+    /// The pass shares an unlimited number of blocks between two syncs: recovery would have to verify all of them.
     EndlessChanges,
-    /// The pass shares whether there is metadata for it or not.
+    /// The pass shares regardless of space for metadata.
     ShareWithoutSpace,
-    /// The containers that a pass writes into go to clients while its writes are on their way there.
+    /// The containers that a pass writes into go to clients while its writes to them are in flight.
     SpillInUse,
-    /// Records do not say which blocks were stored without a look for duplicates.
+    /// Records do not name the blocks that were stored without a look-up of duplicates.
     UnmarkedOffline,
     /// The census counts slots with one reference as shared.
     SingleForShared,
@@ -107,32 +107,32 @@ pub enum Mutant {
     MoveIntoOpen,
     /// Blocks are moved to slots of containers that another job evacuates.
     MoveIntoEvacuating,
-    /// A container that was emptied counts as empty, whatever of it has been shared or kept meanwhile.
+    /// An emptied container counts as empty, even if some of it has been shared or kept meanwhile.
     EmptiedUnseen,
-    /// A run of a plan does not see some of the blocks that lead to what it has moved, and the old slot is given out all the same.
+    /// A relocation job misses some of the blocks that refer to a moved slot, and the old slot is given out all the same.
     ForgottenReferrer,
     /// A cached block with the same 24 bits of a digest counts as the same content.
     UnprovenContent,
     /// The former content of a slot that the index named is served if 24 bits of its digest are right.
     UncheckedPlace,
-    /// A replica that an earlier run left is believed without a look at the digests of both.
+    /// A replica of an earlier run is trusted without a comparison of both digests.
     UnprovenReplica,
     /// A slot that is freed keeps its replicas.
     KeptReplica,
-    /// The flash is believed to hold containers in which replay took slots.
+    /// The flash counts as holding containers in which replay took slots.
     ReplayedOnFlash,
-    /// The log of the flash is believed whatever its stamp.
+    /// The log of the flash counts as valid whatever its stamp.
     AnyStamp,
     /// A place on flash is written anew before its log says durably that it holds nothing.
     EarlyPlace,
-    /// A container is copied to flash while blocks are on their way to its slots, and whatever was read.
+    /// A container is copied to flash while writes to its slots are in flight, regardless of the bytes that were read.
     CopyOfDirty,
     /// A container counts as copied to flash though it was opened meanwhile.
     CopyOfOpened,
     /// A buffer is used again while a flash that hangs still has it.
     ReusedWhileLate,
-    /// Each flash of an opening has the same mark.
+    /// Each flash of an opening has the same nonce.
     SameNonce,
-    /// Long requests take as many steps as they like.
+    /// Long requests take an unlimited number of steps.
     EndlessTimeSlice,
 }

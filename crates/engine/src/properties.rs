@@ -17,7 +17,7 @@ pub enum DefragSetting {
     Auto,
     /// Nothing.
     Off,
-    /// At most so many bytes a day.
+    /// A limit of N bytes a day.
     PerDay(u64),
 }
 
@@ -41,7 +41,7 @@ impl DefragSetting {
     }
 }
 
-/// From so many on: 1 to 255. (The paper's "exceeds the threshold T" is T + 1 here.)
+/// A minimum count: 1 to 255. (The paper's "exceeds the threshold T" is T + 1 here.)
 pub type Threshold = NonZeroU8;
 
 /// The threshold of `select` where none is given.
@@ -55,7 +55,7 @@ pub const IDEDUP_THRESHOLD: Threshold = Threshold::new(4).unwrap();
 pub enum Policy {
     /// Shares nothing and looks nothing up.
     Native,
-    /// Shares nothing, but looks everything up and counts what the others would share.
+    /// Shares nothing, but looks everything up and counts the blocks that the others would share.
     Observe,
     /// Shares every known block, also one that is known from the same request only.
     Full,
@@ -78,7 +78,7 @@ pub enum Policy {
 pub enum Counts {
     /// The blocks of a run; runs of at least the threshold are shared.
     Run,
-    /// The known blocks of the request; all of them are shared if there are at least so many (the paper's words).
+    /// The known blocks of the request; all of them are shared if there are at least T (the paper's words).
     Request,
 }
 
@@ -89,9 +89,9 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// `select` with the threshold and the reading that it has where nothing else is said.
+    /// `select` with its default threshold and default counts.
     pub const SELECT: Policy = Policy::Select { threshold: SELECT_THRESHOLD, counts: Counts::Run };
-    /// `idedup` with the threshold that it has where none is given.
+    /// `idedup` with its default threshold.
     pub const IDEDUP: Policy = Policy::Idedup { threshold: IDEDUP_THRESHOLD };
 
     /// Returns true if the policy looks blocks up to learn which are known: all but `native` do.
@@ -185,7 +185,7 @@ pub enum BadPolicy {
     Unknown,
     /// The policy takes no threshold.
     NoThreshold,
-    /// The threshold is not one.
+    /// The threshold is not a number from 1 to 255.
     Threshold,
     /// The text after the threshold names nothing that it could count.
     Counts,
@@ -214,17 +214,17 @@ fn parse_threshold(text: &str) -> Result<Threshold, BadPolicy> {
 /// Copy of a block that the index names, where the block has been written again although it was known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum IndexCopy {
-    /// The one that is in the longer run of blocks of its request, in slots that follow each other; of equal ones, the older.
+    /// The copy in the longer run of blocks of its request, in consecutive slots; of equal ones, the older.
     #[default]
     Sequential,
-    /// The one that was there first.
+    /// The oldest copy.
     Oldest,
-    /// The one that was written last.
+    /// The copy that was written last.
     Newest,
 }
 
 impl IndexCopy {
-    /// All of them, by their numbers on disk and in recordings.
+    /// All copies, by their numbers on disk and in recordings.
     pub(crate) const ALL: [IndexCopy; 3] = [IndexCopy::Sequential, IndexCopy::Oldest, IndexCopy::Newest];
 }
 
@@ -252,7 +252,7 @@ impl FromStr for IndexCopy {
     }
 }
 
-/// A text does not say which copy.
+/// An error: a text does not name a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadIndexCopy;
 
@@ -264,19 +264,19 @@ impl fmt::Display for BadIndexCopy {
 
 impl core::error::Error for BadIndexCopy {}
 
-/// Division of the memory that index and read cache share.
+/// Partition of the memory that index and read cache share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Division {
-    /// By what is hit.
+pub enum PartitionMode {
+    /// By hits.
     Adaptive(Rule),
     /// Percentage that is index.
     Fixed(u8),
 }
 
-/// Rule that the adaptive division follows.
+/// Rule that the adaptive partition follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rule {
-    /// Hits that each division would have had.
+    /// Hits that each partition would have had.
     #[default]
     Curves,
     /// Hits per size: POD's Algorithm 1.
@@ -297,35 +297,35 @@ pub enum Replacement {
 /// of ARC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheSetting {
-    /// Division of the memory between the two.
-    pub division: Division,
+    /// Partition of the memory between the two.
+    pub partition: PartitionMode,
     /// Replacement algorithm of the read cache.
     pub replacement: Replacement,
 }
 
 impl Default for CacheSetting {
     fn default() -> CacheSetting {
-        CacheSetting { division: Division::Adaptive(Rule::Curves), replacement: Replacement::Arc }
+        CacheSetting { partition: PartitionMode::Adaptive(Rule::Curves), replacement: Replacement::Arc }
     }
 }
 
 impl CacheSetting {
     /// Encodes the setting in four bytes; never 0.
     pub(crate) fn encode(self) -> u32 {
-        let (kind, percent) = match self.division {
-            Division::Adaptive(Rule::Curves) => (1, 0),
-            Division::Adaptive(Rule::Paper) => (2, 0),
-            Division::Fixed(percent) => (3, u32::from(percent)),
+        let (kind, percent) = match self.partition {
+            PartitionMode::Adaptive(Rule::Curves) => (1, 0),
+            PartitionMode::Adaptive(Rule::Paper) => (2, 0),
+            PartitionMode::Fixed(percent) => (3, u32::from(percent)),
         };
         kind | percent << 8 | u32::from(self.replacement == Replacement::Lru) << 16
     }
 
     /// Decodes a number of [`CacheSetting::encode`]; `None` for numbers that it never gives.
     pub(crate) fn decode(code: u32) -> Option<CacheSetting> {
-        let division = match (code & 0xff, code >> 8 & 0xff) {
-            (1, 0) => Division::Adaptive(Rule::Curves),
-            (2, 0) => Division::Adaptive(Rule::Paper),
-            (3, percent @ 0..=100) => Division::Fixed(percent as u8),
+        let partition = match (code & 0xff, code >> 8 & 0xff) {
+            (1, 0) => PartitionMode::Adaptive(Rule::Curves),
+            (2, 0) => PartitionMode::Adaptive(Rule::Paper),
+            (3, percent @ 0..=100) => PartitionMode::Fixed(percent as u8),
             _ => return None,
         };
         let replacement = match code >> 16 {
@@ -333,18 +333,18 @@ impl CacheSetting {
             1 => Replacement::Lru,
             _ => return None,
         };
-        Some(CacheSetting { division, replacement })
+        Some(CacheSetting { partition, replacement })
     }
 }
 
 impl fmt::Display for CacheSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.division {
-            Division::Adaptive(Rule::Curves) => f.write_str("adaptive")?,
-            Division::Adaptive(Rule::Paper) => f.write_str("adaptive:paper")?,
-            Division::Fixed(0) => f.write_str("read")?,
-            Division::Fixed(100) => f.write_str("index")?,
-            Division::Fixed(percent) => write!(f, "fixed:{percent}")?,
+        match self.partition {
+            PartitionMode::Adaptive(Rule::Curves) => f.write_str("adaptive")?,
+            PartitionMode::Adaptive(Rule::Paper) => f.write_str("adaptive:paper")?,
+            PartitionMode::Fixed(0) => f.write_str("read")?,
+            PartitionMode::Fixed(100) => f.write_str("index")?,
+            PartitionMode::Fixed(percent) => write!(f, "fixed:{percent}")?,
         }
         if self.replacement == Replacement::Lru { f.write_str(",lru") } else { Ok(()) }
     }
@@ -354,27 +354,27 @@ impl FromStr for CacheSetting {
     type Err = String;
 
     fn from_str(text: &str) -> Result<CacheSetting, String> {
-        let (division, replacement) = match text.split_once(',') {
+        let (partition, replacement) = match text.split_once(',') {
             None => (text, Some(Replacement::Arc)),
-            Some((division, "lru")) => (division, Some(Replacement::Lru)),
-            Some((division, "arc")) => (division, Some(Replacement::Arc)),
-            Some((division, _)) => (division, None),
+            Some((partition, "lru")) => (partition, Some(Replacement::Lru)),
+            Some((partition, "arc")) => (partition, Some(Replacement::Arc)),
+            Some((partition, _)) => (partition, None),
         };
-        let division = match division.split_once(':') {
-            None => match division {
-                "adaptive" => Some(Division::Adaptive(Rule::Curves)),
-                "index" => Some(Division::Fixed(100)),
-                "read" => Some(Division::Fixed(0)),
+        let partition = match partition.split_once(':') {
+            None => match partition {
+                "adaptive" => Some(PartitionMode::Adaptive(Rule::Curves)),
+                "index" => Some(PartitionMode::Fixed(100)),
+                "read" => Some(PartitionMode::Fixed(0)),
                 _ => None,
             },
-            Some(("adaptive", "paper")) => Some(Division::Adaptive(Rule::Paper)),
+            Some(("adaptive", "paper")) => Some(PartitionMode::Adaptive(Rule::Paper)),
             Some(("fixed", percent)) => {
-                percent.parse().ok().filter(|&percent: &u8| percent <= 100).map(Division::Fixed)
+                percent.parse().ok().filter(|&percent: &u8| percent <= 100).map(PartitionMode::Fixed)
             }
             Some(_) => None,
         };
-        let setting = division.zip(replacement);
-        setting.map(|(division, replacement)| CacheSetting { division, replacement }).ok_or_else(|| {
+        let setting = partition.zip(replacement);
+        setting.map(|(partition, replacement)| CacheSetting { partition, replacement }).ok_or_else(|| {
             String::from(
                 "it is adaptive, adaptive:paper, fixed:PERCENT (of the index, 0 to 100), index or read, with ',lru' behind it \
                  for LRU in place of ARC",
@@ -389,14 +389,14 @@ pub enum CacheKey {
     /// Their slots.
     #[default]
     Sector,
-    /// Their slots, and then their contents: what several slots hold is kept once.
+    /// Their slots, and then their contents: the content of several slots is kept once.
     Content,
     /// Nothing: no block is kept.
     Off,
 }
 
 impl CacheKey {
-    /// All of them, by their numbers on disk and in recordings.
+    /// All keys, by their numbers on disk and in recordings.
     pub const ALL: [CacheKey; 3] = [CacheKey::Sector, CacheKey::Content, CacheKey::Off];
 }
 
@@ -424,7 +424,7 @@ impl FromStr for CacheKey {
     }
 }
 
-/// A text does not say what the read cache finds blocks by.
+/// An error: a text does not name a key of the read cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadCacheKey;
 
@@ -436,7 +436,7 @@ impl fmt::Display for BadCacheKey {
 
 impl core::error::Error for BadCacheKey {}
 
-/// The greatest budget in bytes: the superblock keeps it plus one, and more than that no pool has.
+/// The greatest budget in bytes: the superblock keeps it plus one, and no pool has more.
 pub(crate) const MOST_BUDGET: u64 = u64::MAX - 1;
 
 /// Time at which duplicates of a volume are found.
@@ -479,7 +479,7 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// All of them, by their numbers on disk.
+    /// All controllers, by their numbers on disk.
     pub(crate) const ALL: [Controller; 2] = [Controller::Forecast, Controller::Paper];
 }
 
@@ -505,7 +505,7 @@ impl FromStr for Controller {
     }
 }
 
-/// There is no such controller.
+/// An error: there is no such controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadController;
 
@@ -517,7 +517,7 @@ impl fmt::Display for BadController {
     }
 }
 
-/// Feedback loop that sets the pace of the pass that finds duplicates, while clients are busy.
+/// Feedback loop that throttles the pass that finds duplicates, while clients are busy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PassThrottle {
     /// Ours, as for all background work: a share of the device (`pid/throttle.rs`).
@@ -530,7 +530,7 @@ pub enum PassThrottle {
 }
 
 impl PassThrottle {
-    /// All of them, by their numbers on disk and in recordings.
+    /// All feedback loops, by their numbers on disk and in recordings.
     pub(crate) const ALL: [PassThrottle; 3] = [PassThrottle::Share, PassThrottle::Listing, PassThrottle::Experiment];
 }
 
@@ -547,7 +547,7 @@ impl fmt::Display for PassThrottle {
 impl FromStr for PassThrottle {
     type Err = BadPassThrottle;
 
-    /// Reads `share`, `paper`, or `paper:` and one of the gains of the integral that the paper has: 0.15 (as if it were not there) or 0.001.
+    /// Reads `share`, `paper`, or `paper:` and one of the gains of the integral that the paper has: 0.15 (as `paper` alone) or 0.001.
     fn from_str(text: &str) -> Result<PassThrottle, BadPassThrottle> {
         match text {
             "share" => Ok(PassThrottle::Share),
@@ -558,7 +558,7 @@ impl FromStr for PassThrottle {
     }
 }
 
-/// There is no such feedback loop.
+/// An error: there is no such feedback loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadPassThrottle;
 
@@ -573,17 +573,17 @@ impl fmt::Display for BadPassThrottle {
 /// Reads of a pass that finds duplicates, before blocks come to share a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DedupVerify {
-    /// Nothing: digests are believed.
+    /// Nothing: digests are trusted.
     Off,
     /// Both slots, and their bytes are compared: contents that differ and have the same digest stay apart, too.
     Both,
-    /// The slot that is kept, once: it must hold what its digest says, or damage that nobody has noticed would take the place of a good copy.
+    /// The canonical slot, once: its content must have its digest. Otherwise unnoticed damage would replace a good copy.
     #[default]
     Kept,
 }
 
 impl DedupVerify {
-    /// All of them, by their numbers in recordings.
+    /// All levels, by their numbers in recordings.
     pub const ALL: [DedupVerify; 3] = [DedupVerify::Off, DedupVerify::Both, DedupVerify::Kept];
 }
 
@@ -610,7 +610,7 @@ impl FromStr for DedupVerify {
     }
 }
 
-/// There is no such way to verify.
+/// An error: there is no such level of verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadDedupVerify;
 
@@ -622,7 +622,7 @@ impl fmt::Display for BadDedupVerify {
     }
 }
 
-/// Rule by which a pass that finds duplicates leaves them where sharing would split a run: blocks that follow each other on disk as they do in the volume.
+/// Rule by which a pass that finds duplicates leaves them where sharing would split a run: blocks that are consecutive on disk and in the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum KeepRuns {
     /// Runs are kept, unless the policy is `full`.
@@ -635,7 +635,7 @@ pub enum KeepRuns {
 }
 
 impl KeepRuns {
-    /// All of them, by their numbers on disk.
+    /// All rules, by their numbers on disk.
     pub(crate) const ALL: [KeepRuns; 3] = [KeepRuns::Auto, KeepRuns::On, KeepRuns::Off];
 
     /// Returns true if a pass keeps runs under this policy: `Auto` keeps them under all policies but `full`.
@@ -672,7 +672,7 @@ impl FromStr for KeepRuns {
     }
 }
 
-/// A text does not say whether runs are kept.
+/// An error: a text does not say if runs are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadKeepRuns;
 
@@ -687,14 +687,14 @@ impl fmt::Display for BadKeepRuns {
 /// Performance that the foreground shall have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Goal {
-    /// Nothing is stated: the p99 that it has had lately is protected.
+    /// Nothing is stated: the p99 of the recent past is protected.
     #[default]
     None,
     /// Requests a second.
     Operations(u64),
     /// Bytes a second.
     Bytes(u64),
-    /// Of a hundred requests 99 take no longer, in nanoseconds.
+    /// The latency in nanoseconds that 99 of 100 requests do not exceed.
     P99(u64),
 }
 
@@ -741,7 +741,7 @@ impl FromStr for Timing {
     }
 }
 
-/// There is no such timing.
+/// An error: there is no such timing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadTiming;
 
@@ -796,7 +796,7 @@ impl FromStr for Goal {
     }
 }
 
-/// There is no such goal.
+/// An error: there is no such goal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadGoal;
 

@@ -1,5 +1,5 @@
-//! When the server begins something by itself: never, whenever it finds the pool idle, or in some hours of the day. The engine keeps what was
-//! set, and has no clock of day: who drives it decides.
+//! The schedule of automatic jobs of the server: never, whenever it finds the pool idle, or in some hours of the day. The engine stores the setting,
+//! and has no time of day: its driver decides.
 
 use core::fmt;
 use core::str::FromStr;
@@ -21,7 +21,7 @@ pub enum Schedule {
     Hours(Hours),
 }
 
-/// Hours of the day, local time of whoever drives the engine. They may go past midnight; they are never none and never all.
+/// Hours of the day, in the local time of the engine's driver. They may go past midnight; they are never none and never all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Hours {
     from: u8,
@@ -96,7 +96,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// A text does not say when something begins.
+/// An error: a text does not name a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadSchedule;
 
@@ -136,7 +136,7 @@ mod tests {
         {
             assert_eq!(text.parse::<Schedule>(), Err(BadSchedule), "{text}");
         }
-        // 00-00, an hour that there is not, and what no two bytes hold.
+        // 00-00, an hour that does not exist, and a number that two bytes cannot hold.
         assert_eq!([2, 2 + 24 * 24, u64::from(u16::MAX), 1 << 16].map(Schedule::decode), [None; 4]);
     }
 

@@ -1,4 +1,4 @@
-//! How large things in memory are.
+//! Sizes of structures in memory.
 
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash};
@@ -26,8 +26,7 @@ pub(crate) fn table_space<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S
 /// Changes that one step sorts.
 const SORTED_AT_ONCE: usize = 1 << 14;
 
-/// Sorts one of the parts that are not sorted yet by their keys, or divides it in two; false if there is none left. What has the same
-/// key is in any order.
+/// Sorts one of the unsorted parts by its keys, or divides it in two; returns false if there is none left. Items with the same key are in any order.
 pub(crate) fn sort_part<T, K: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>, key: impl Fn(&T) -> K) -> bool {
     let Some(part) = unsorted.pop() else { return false };
     let items = &mut items[part.clone()];

@@ -1,18 +1,18 @@
-//! Numbers from outside, whatever they are: what is computed of them before anything is changed is a result or a refusal, never a panic.
-//! (What commands with such numbers come to is `every_number_of_a_command...` of the simulator's regressions.)
+//! Arbitrary numbers from outside: a computation of them before a change gives a result or a refusal, never a panic. (Results of commands with such
+//! numbers are in `every_number_of_a_command...` of the simulator's regressions.)
 
 use engine::{DigestFunction, Parameters};
 use engine::{Geometry, Limits, Superblock};
 use proptest::prelude::*;
 
-/// Any number, and more often those where arithmetic has its edges: near powers of two and near the ends.
+/// Generates any number, and more often those where arithmetic has its edges: near powers of two and near the ends.
 fn number() -> impl Strategy<Value = u64> {
     let near_a_power = (0u32..64, -2i64..=2).prop_map(|(power, beside)| (1u64 << power).wrapping_add_signed(beside));
     let near_the_end = prop_oneof![0u64..4, 0u64..1 << 23].prop_map(|beside| u64::MAX - beside);
     prop_oneof![any::<u64>(), near_a_power, near_the_end]
 }
 
-/// Pools of all sizes, as they are made and as they have grown.
+/// Generates pools of all sizes, as they are made and as they have grown.
 fn pool() -> impl Strategy<Value = Geometry> {
     (number(), proptest::collection::vec(number(), 0..4)).prop_filter_map("no pool", |(capacity, growths)| {
         let made = Geometry::for_capacity(capacity).ok()?;

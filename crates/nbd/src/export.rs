@@ -1,7 +1,7 @@
-//! Exports: what a client may select by name.
+//! Exports: volumes that a client selects by name.
 //!
-//! Invariant of [`ExportInfo`], held by its constructor: the name and the description are strings that the protocol
-//! allows, and the size fits in a signed 64-bit integer, because clients keep it in one (CVE-2023-5215).
+//! Invariant of [`ExportInfo`], held by its constructor: the name and the description are strings that the protocol allows. The size fits in a signed
+//! 64-bit integer, because clients keep it in one (CVE-2023-5215).
 
 use crate::wire::MAXIMUM_STRING_BYTES;
 
@@ -16,7 +16,7 @@ pub struct ExportInfo {
     refusal: Option<String>,
 }
 
-/// Reason why an export cannot be offered.
+/// Reason for which an export cannot be offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidExport {
     /// The name is empty: clients send the empty name for the default export.
@@ -76,14 +76,14 @@ impl ExportInfo {
         self
     }
 
-    /// Sets whether the empty name selects this export; the first default export in a list wins.
+    /// Makes this the default export, which the empty name selects, or not. The first default export in a list wins.
     #[must_use]
     pub fn default_export(mut self, is_default: bool) -> ExportInfo {
         self.is_default = is_default;
         self
     }
 
-    /// Refuses to open it, for this reason; it is listed and described all the same.
+    /// Refuses to open the export, for this reason. It is still listed and described.
     #[must_use]
     pub fn refuse(mut self, mut reason: String) -> ExportInfo {
         let end = (0..=MAXIMUM_STRING_BYTES.min(reason.len())).rev().find(|&end| reason.is_char_boundary(end));

@@ -1,15 +1,15 @@
-//! The handshake: fixed newstyle negotiation, in each mode of TLS that the specification has (NOTLS, SELECTIVETLS, FORCEDTLS: [`Tls`]). The bytes of TLS
-//! itself are the caller's: after STARTTLS a new handshake begins inside.
+//! The NBD handshake: fixed newstyle negotiation, in each TLS mode of the specification (NOTLS, SELECTIVETLS, FORCEDTLS: [`Tls`]). The caller handles
+//! the bytes of TLS itself: after STARTTLS a new handshake begins inside.
 //!
-//! Owns the bytes of the option being received and what the options so far have negotiated.
+//! Owns the bytes of the option being received and the results of the options so far.
 //!
-//! States, in order: client flags; then, per option, its header and its data; then established, disconnected or
-//! violated, which are the ends. One call handles at most one option, so that the output of a call is bounded by the
-//! answer to one option and the caller can stop feeding while the client takes no replies.
+//! States, in order: client flags; then, per option, its header and its data; then an end state: established, disconnected or violated. One call
+//! handles at most one option. So the output of a call is bounded by the answer to one option, and the caller can stop feeding while the client takes
+//! no replies.
 //!
 //! Invariants:
 //! - an option longer than [`MAXIMUM_OPTION_BYTES`] ends the session unread: it is never drained (CVE-2017-15119) and
-//!   memory for an option is bounded by that limit and by what was received;
+//!   memory for an option is bounded by that limit and by the number of bytes received;
 //! - every option but `EXPORT_NAME` is answered, after all its data was taken, so the stream stays in step;
 //! - a selection of metadata contexts, failed or not, replaces the one before.
 
@@ -18,9 +18,9 @@ use crate::options::{MetaQuery, Rejection, decode_export_query, decode_meta_quer
 use crate::wire::*;
 use crate::{Tls, Violation};
 
-/// The most bytes of data in one option.
+/// Maximum number of data bytes in one option.
 pub const MAXIMUM_OPTION_BYTES: u32 = 64 << 10;
-/// The most options in one handshake, beside those that ask about one export after the other.
+/// Maximum number of options in one handshake, besides those that ask about one export after the other.
 pub const MAXIMUM_OPTIONS: u32 = 256;
 /// Number of further options for each export: `qemu-nbd --list` asks three times about each, `nbdinfo --list` twice.
 pub const MAXIMUM_OPTIONS_PER_EXPORT: u32 = 4;
@@ -38,7 +38,7 @@ pub(crate) struct Agreement {
 /// Result of feeding the handshake with input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Feed the rest of the input, or more.
+    /// More input is needed: feed the rest, or receive.
     Proceed,
     Established(Agreement),
     StartTls,
@@ -59,7 +59,7 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) struct Handshake {
     stage: Stage,
-    /// The bytes of the current stage that have come.
+    /// Received bytes of the current stage.
     received: Vec<u8>,
     options: u32,
     fixed_newstyle: bool,
@@ -88,7 +88,7 @@ impl Handshake {
         }
     }
 
-    /// Takes bytes up to the end of one option at most; returns how many.
+    /// Takes bytes up to the end of at most one option and returns their number.
     pub(crate) fn receive(
         &mut self,
         input: &[u8],
@@ -207,7 +207,7 @@ impl Handshake {
                 Err(rejection) => Err(rejection),
             },
             _ if self.tls == Tls::Required => {
-                Err(Rejection { reply: OptionReply::TlsRequired, message: "this server serves nobody without TLS" })
+                Err(Rejection { reply: OptionReply::TlsRequired, message: "this server requires TLS" })
             }
             OPTION_LIST => answer_list(data, exports, output),
             OPTION_STRUCTURED_REPLY => self.answer_structured_reply(data),
@@ -244,7 +244,7 @@ impl Handshake {
         })
     }
 
-    /// Answers `NBD_OPT_EXPORT_NAME` (1), whose data is the name; a refusal can only end the session.
+    /// Answers `NBD_OPT_EXPORT_NAME` (1), whose data is the name. A refusal can only end the session.
     fn answer_export_name(&self, data: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Outcome {
         let export = decode_string(data).ok().and_then(|name| find_export(exports, name));
         let Some(export) = export.filter(|&export| exports[export].refusal().is_none()) else {
@@ -258,7 +258,7 @@ impl Handshake {
         self.establish(export, exports)
     }
 
-    /// Answers `NBD_OPT_STARTTLS` (5). Options that were negotiated before in the clear do not count afterwards.
+    /// Answers `NBD_OPT_STARTTLS` (5). Options negotiated before, in the clear, do not count afterwards.
     fn answer_start_tls(&mut self, data: &[u8]) -> Result<(), Rejection> {
         match self.tls {
             Tls::Unsupported => {
@@ -407,7 +407,7 @@ fn put_rejection(output: &mut Vec<u8>, option: u32, rejection: Rejection) {
     put_refusal(output, option, rejection.reply, rejection.message);
 }
 
-/// Writes a refusal. The text never repeats what the client sent, so it cannot outgrow a string's limit (CVE-2020-10761).
+/// Writes a refusal. The text never repeats bytes from the client, so it cannot outgrow a string's limit (CVE-2020-10761).
 fn put_refusal(output: &mut Vec<u8>, option: u32, reply: OptionReply, text: &str) {
     put_option_reply(output, option, reply, string_bytes(text));
     output.extend_from_slice(text.as_bytes());

@@ -1,7 +1,7 @@
-//! The NBD protocol for a server: fixed newstyle, simple and structured replies, `base:allocation`.
+//! The server side of the NBD protocol: fixed newstyle, simple and structured replies, `base:allocation`.
 //!
-//! Sans-IO: a [`Session`] is a state machine over bytes. It does no I/O, starts no threads, reads no clock and knows
-//! no storage. The caller feeds what it received, sends what is appended to its vectors, and serves [`Request`]s.
+//! Sans-IO: a [`Session`] is a state machine over bytes. It does no I/O, starts no threads, reads no clock and knows no storage. The caller feeds
+//! received bytes, sends the bytes appended to its vectors, and serves [`Request`]s.
 //!
 //! ```text
 //! bytes in -> Session::receive -> Step::Request  -> the caller's engine -> Request::reply_..., ReadReply -> bytes out
@@ -12,15 +12,15 @@
 //! States of a session, in order: handshake, transmission, ended.
 //!
 //! Invariants:
-//! - nothing that comes from the wire panics, allocates by a length it claims, or makes one call's output grow beyond
-//!   the answer to one option or request;
-//! - how the input is cut into calls does not matter;
-//! - every byte given is consumed, except what follows a [`Step`] other than [`Step::Proceed`] and what follows one
-//!   option in the handshake: feed the rest again;
-//! - the payload of a WRITE handed out is not consumed: it belongs to the caller.
+//! - bytes from the wire cause no panic and no allocation by a length they claim;
+//! - the output of one call is at most the answer to one option or request;
+//! - the division of the input into calls does not matter;
+//! - every byte given is consumed, with two exceptions: bytes behind a [`Step`] other than [`Step::Proceed`], and bytes behind one
+//!   option in the handshake. Feed these again;
+//! - the payload of a WRITE that [`Step::Request`] returned is not consumed: it belongs to the caller.
 //!
-//! What the caller must do itself, since it needs a clock or a socket: a deadline for the handshake, a limit on
-//! connections and on unsent bytes per connection (stop feeding when replies are not taken), ignoring SIGPIPE.
+//! Duties of the caller, since they need a clock or a socket: a deadline for the handshake, a limit on connections and on unsent bytes per connection
+//! (stop feeding when replies are not taken), ignoring SIGPIPE.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -81,45 +81,43 @@ impl std::fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// TLS that a connection offers ("TLS support").
+/// TLS mode that a connection offers ("TLS support").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
-    /// Nothing.
+    /// No TLS.
     Unsupported,
-    /// It begins when the client asks for it (SELECTIVETLS).
+    /// TLS begins when the client asks for it (SELECTIVETLS).
     Offered,
-    /// It begins when the client asks for it, and nothing else is answered before (FORCEDTLS).
+    /// TLS begins when the client asks for it, and nothing else is answered before (FORCEDTLS).
     Required,
-    /// All that is received and sent is encrypted already.
+    /// All bytes received and sent are encrypted already.
     Established,
 }
 
 /// Duty of the caller after a call of [`Session::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing but sending what was appended to `output`: feed the rest of the input if there is any, else receive.
+    /// Send the bytes appended to `output`. Then feed the rest of the input if there is any, else receive.
     Proceed,
-    /// The client asked for TLS (`NBD_OPT_STARTTLS`) and was promised it: send what was appended in the clear, then encrypt. Whatever came
-    /// behind the option in the clear must be thrown away with the connection: it may be somebody else's.
+    /// The client asked for TLS (`NBD_OPT_STARTTLS`) and got a positive reply: send the appended bytes in the clear, then encrypt. Throw away all
+    /// bytes that came behind the option in the clear: another party on the network may have sent them.
     StartTls,
-    /// The handshake is complete: send what was appended and open this export. The number is its position in the
-    /// `exports` of the same call. If it cannot be opened, close the connection without sending.
+    /// The handshake is complete: send the appended bytes and open this export. The number is its position in the `exports` of the same call. If it
+    /// cannot be opened, close the connection without sending.
     Established {
         /// Position of the export.
         export: usize,
     },
-    /// The client asked for an export that is [refused](ExportInfo::refuse), and was told why. It may go on with other options.
+    /// The client asked for an export that is [refused](ExportInfo::refuse), and was told the reason. It may continue with other options.
     ExportRefused {
         /// Position of the export in the `exports` of the same call.
         export: usize,
     },
-    /// Serve this and reply. First take its [payload](Request::payload_bytes) from the stream.
+    /// Serve this request and reply. First take its [payload](Request::payload_bytes) from the stream.
     Request(Request),
-    /// Append its [reply](Refused::reply) to what is sent, at a moment when no other reply
-    /// [holds the stream](ReadReply::holds_stream).
+    /// Append its [reply](Refused::reply) to the unsent bytes, at a moment when no other reply [holds the stream](ReadReply::holds_stream).
     Refused(Refused),
-    /// The client says goodbye (`NBD_OPT_ABORT`, `NBD_CMD_DISC`): finish outstanding requests, send all that is to be
-    /// sent, close.
+    /// The client ends the session (`NBD_OPT_ABORT`, `NBD_CMD_DISC`): finish outstanding requests, send all unsent bytes, close.
     Disconnect,
     /// Close at once, without sending.
     ProtocolError(Violation),
@@ -129,7 +127,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Progress {
-    /// Number of bytes of the input that were used up; the bytes behind them are fed again, or are payload.
+    /// Number of input bytes that were consumed. The bytes behind them are fed again, or are payload.
     pub consumed: usize,
     /// Duty of the caller before it feeds more.
     pub step: Step,
@@ -156,10 +154,10 @@ impl Session {
         Session { phase: Phase::Handshake(Handshake::new(tls, output)), shutting_down: false }
     }
 
-    /// Takes received bytes, up to the end of one option or of one request header at most.
+    /// Takes received bytes, at most up to the end of one option or of one request header.
     ///
-    /// During the handshake `exports` is what may be selected now, and answers are appended to `output`; in the
-    /// transmission phase both are left alone.
+    /// During the handshake `exports` lists the exports that can be selected now, and answers are appended to `output`. In the transmission phase
+    /// neither is used.
     pub fn receive(&mut self, input: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Progress {
         let (consumed, step) = match &mut self.phase {
             Phase::Handshake(handshake) => {
@@ -206,16 +204,16 @@ impl Session {
         }
     }
 
-    /// Swallows the next `payload_bytes` bytes of the stream: for a WRITE that the caller will not serve, instead of
-    /// taking its payload, or for what is left of it. Call it before feeding anything that follows the request.
+    /// Swallows the next `payload_bytes` bytes of the stream. It is for a WRITE that the caller will not serve: for the whole payload, or for the
+    /// part not taken yet. Call it before feeding any byte behind the request.
     pub fn discard_payload(&mut self, payload_bytes: u32) {
         if let Phase::Transmission(transmission) = &mut self.phase {
             transmission.discard_payload(payload_bytes);
         }
     }
 
-    /// Answers options with `NBD_REP_ERR_SHUTDOWN` from now on; the client can still end the session. After the handshake the server must leave all input
-    /// unread: a client that connects again repeats a request without an answer, while `NBD_ESHUTDOWN` is an error to whoever made the request.
+    /// Answers options with `NBD_REP_ERR_SHUTDOWN` from now on; the client can still end the session. After the handshake the server must leave all
+    /// input unread. A client that reconnects repeats unanswered requests, while `NBD_ESHUTDOWN` is an error for the requester.
     pub fn shut_down(&mut self) {
         self.shutting_down = true;
     }
@@ -228,7 +226,7 @@ impl Session {
         }
     }
 
-    /// Returns true while the handshake goes on; the caller sets its deadline by this.
+    /// Returns true during the handshake; the caller sets its deadline by this.
     pub fn is_in_handshake(&self) -> bool {
         matches!(self.phase, Phase::Handshake(_))
     }

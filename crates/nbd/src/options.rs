@@ -1,15 +1,15 @@
-//! The data of options: decoding and its limits. No state.
+//! Decoders for the data of options, with their limits. They have no state.
 //!
 //! Invariants:
-//! - every length is checked against the bytes that are there before it is used (CVE-2022-26495, CVE-2022-26496);
-//! - what is decoded borrows from the option's data; nothing is allocated.
+//! - every length is checked against the available bytes before it is used (CVE-2022-26495, CVE-2022-26496);
+//! - decoded values borrow from the option's data; nothing is allocated.
 
 use crate::wire::{ALLOCATION_CONTEXT, Information, MAXIMUM_STRING_BYTES, OptionReply, Reader};
 
-/// The most queries in one option on metadata contexts.
+/// Maximum number of queries in one option on metadata contexts.
 pub const MAXIMUM_META_QUERIES: u32 = 1024;
 
-/// Reason why an option is refused: the reply's type and a text for people.
+/// Reason for the refusal of an option: the reply's type and a text for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rejection {
     pub reply: OptionReply,
@@ -57,11 +57,11 @@ pub(crate) fn decode_export_query(data: &[u8]) -> Result<ExportQuery<'_>, Reject
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MetaQuery<'a> {
     pub name: &'a str,
-    /// No query at all: everything in a list, nothing in a selection.
+    /// No query at all: it means everything in a list, and nothing in a selection.
     pub is_empty: bool,
     /// `base:allocation` itself.
     pub names_allocation: bool,
-    /// `base:` alone: all of the namespace in a list, nothing in a selection.
+    /// `base:` alone: it means all of the namespace in a list, and nothing in a selection.
     pub names_namespace: bool,
 }
 

@@ -1,14 +1,14 @@
-//! Replies to READ: the plan of what to send, headers and runs of data, piece by piece.
+//! Replies to READ: a plan of headers and runs of data to send, piece by piece.
 //!
-//! Owns, per READ in service, how far its reply is planned. It never sees data: the plan names runs, and the caller
-//! sends each from its own buffers.
+//! Owns, per READ in service, the number of bytes that are planned. It never sees data: the plan names runs, and the caller sends each from its own
+//! buffers.
 //!
-//! States, in order: nothing sent; in progress; finished. A reply in progress is in one of three shapes:
-//! - simple: one header, then all the data. A failure after the header cannot be told: the connection must be cut, so
+//! States, in order: nothing sent; in progress; finished. A reply in progress has one of three shapes:
+//! - simple: one header, then all the data. A failure after the header cannot be reported, and the connection must be cut. So
 //!   a caller that wants to report failures gives the whole read as one piece ("`NBD_CMD_READ`");
 //! - one chunk (DF, and read in several pieces): one header of `OFFSET_DATA` for all of it, then the data, then a chunk
 //!   `NONE`. A failure fills the chunk with zeroes and then names the offset;
-//! - chunks: every piece has chunks of its own, the last one ends the reply. A failure names the offset.
+//! - chunks: every piece has its own chunks, and the last one ends the reply. A failure names the offset.
 //!
 //! Invariants:
 //! - chunks lie within the request, follow each other without overlap, and cover all of it on success;
@@ -24,9 +24,9 @@ use crate::wire::*;
 /// A run of bytes that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// That many bytes, in the caller's buffers.
+    /// This many bytes, in the caller's buffers.
     Data(u32),
-    /// That many zeroes that no buffer need hold.
+    /// This many zeroes, which need no buffer.
     Hole(u32),
 }
 
@@ -42,7 +42,7 @@ pub enum Part {
         /// Bytes.
         length: u32,
     },
-    /// That many zero bytes.
+    /// This many zero bytes.
     Zeroes(u32),
 }
 
@@ -50,7 +50,7 @@ pub enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Failure {
-    /// The parts appended tell the client; the connection goes on.
+    /// The parts appended tell the client; the connection continues.
     Reported,
     /// Success was already claimed in a simple reply: cut the connection at once ("`NBD_CMD_READ`").
     HardDisconnect,
@@ -60,7 +60,7 @@ pub enum Failure {
 #[derive(Clone, Debug)]
 pub struct ReadReply {
     request: Request,
-    /// Bytes of the request that are planned.
+    /// Number of bytes of the request that are planned.
     planned: u32,
     finished: bool,
 }
@@ -87,22 +87,21 @@ impl ReadReply {
         self.finished
     }
 
-    /// Returns true if a failure between two pieces could not be reported, so that the whole read has to be given as one piece.
+    /// Returns true if a failure between two pieces could not be reported. Then the whole read has to be given as one piece.
     pub fn wants_one_piece(&self) -> bool {
         self.request.reply_form == ReplyForm::Simple
     }
 
-    /// Returns true while the client is in the middle of this reply's data: until it is finished, the connection must send nothing else. Only simple and DF
-    /// replies in several pieces come to this.
+    /// Returns true while the client is in the middle of this reply's data. Until the reply is finished, the connection must send nothing else. Only
+    /// simple and DF replies in several pieces reach this state.
     pub fn holds_stream(&self) -> bool {
         !self.finished && self.planned != 0 && self.shape() != Shape::Chunks
     }
 
-    /// Plans the next piece of the read, which was read without error: `runs` follow each other from where the last
-    /// piece ended, and none reaches past the request. Neighbouring runs of one kind become one; empty ones are
-    /// skipped. The piece that completes the request finishes the reply.
+    /// Plans the next piece of the read, which was read without error. The `runs` follow each other from the end of the last piece, and none reaches
+    /// past the request. Adjacent runs of one kind become one; empty ones are skipped. The piece that completes the request finishes the reply.
     ///
-    /// Headers are appended to `headers`, what to send to `parts`.
+    /// Appends headers to `headers`, and the parts to send to `parts`.
     pub fn piece(&mut self, runs: &[Run], headers: &mut Vec<u8>, parts: &mut Vec<Part>) {
         assert!(!self.finished, "a finished reply has no more pieces");
         let piece_bytes = runs.iter().try_fold(0_u32, |sum, run| sum.checked_add(run.length()));
@@ -222,7 +221,7 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Appends what `put` writes; headers that follow each other are one part.
+    /// Appends the bytes that `put` writes. Adjacent headers become one part.
     fn header(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
         let start = self.headers.len();
         put(self.headers);

@@ -1,8 +1,8 @@
-//! Replies to everything but READ: one call, one whole reply. READ is in [`read_reply`](crate::read_reply).
+//! Replies to all commands except READ: one call, one whole reply. READ is in [`read_reply`](crate::read_reply).
 //!
 //! Invariants:
-//! - the form of a reply follows from what was negotiated, which every [`Request`] carries: a caller cannot choose;
-//! - with structured replies, an error is a chunk with a text; success without content is a simple reply, which the
+//! - the form of a reply follows from the negotiation, and every [`Request`] carries it: a caller cannot choose;
+//! - with structured replies, an error is a chunk with a text. Success without content is a simple reply, which the
 //!   specification permits for everything but READ ("Simple reply message") and which is four bytes shorter;
 //! - a BLOCK_STATUS reply is one chunk, with at least one extent, none of length zero, and never past the request
 //!   (CVE-2025-47711, CVE-2025-47712).
@@ -10,7 +10,7 @@
 use crate::transmission::Request;
 use crate::wire::*;
 
-/// The most extents in one reply to BLOCK_STATUS; the client asks again for the rest.
+/// Maximum number of extents in one reply to BLOCK_STATUS; the client asks again for the rest.
 pub const MAXIMUM_EXTENTS: usize = 16 << 10;
 
 /// Form of a session's replies: simple, or in chunks (`NBD_OPT_STRUCTURED_REPLY`).
@@ -50,7 +50,7 @@ impl ExtentState {
 pub struct Extent {
     /// Number of bytes; the extent may reach past the request, where the encoder cuts it.
     pub length_bytes: u64,
-    /// Its state.
+    /// State of the extent.
     pub state: ExtentState,
 }
 
@@ -74,8 +74,8 @@ impl Request {
 
     /// Appends the whole reply to a BLOCK_STATUS ("`NBD_CMD_BLOCK_STATUS`").
     ///
-    /// `extents` follow each other from the request's offset; there is at least one that is not empty. They may end
-    /// before or after the request does. Neighbours in the same state become one.
+    /// The `extents` follow each other from the request's offset, and at least one is not empty. They may end before or after the request does.
+    /// Adjacent extents in one state are merged.
     pub fn reply_block_status(&self, extents: &[Extent], output: &mut Vec<u8>) {
         assert!(self.command == Command::BlockStatus, "extents answer BLOCK_STATUS only");
         let limit = if self.flags.one_extent() { 1 } else { MAXIMUM_EXTENTS };
@@ -103,7 +103,7 @@ impl Request {
     }
 }
 
-/// Returns `length_bytes`, but at most `limit`.
+/// Returns the smaller of `length_bytes` and `limit`.
 fn clamp(length_bytes: u64, limit: u32) -> u32 {
     u32::try_from(length_bytes).map_or(limit, |length| length.min(limit))
 }

@@ -1,12 +1,12 @@
-//! The transmission phase, receiving side: request headers and the one place where requests are judged.
+//! The receiving side of the transmission phase: request headers and the one place where requests are validated.
 //!
-//! Owns the bytes of an incomplete request header and the count of payload bytes still to be swallowed. Payload that
-//! is wanted never passes through here: the caller takes it from the stream into its own buffers.
+//! Owns the bytes of an incomplete request header and the count of payload bytes still to be swallowed. The payload of a served request never passes
+//! through here: the caller takes it from the stream into its own buffers.
 //!
-//! States: swallowing a refused payload; then collecting a header. A client can only be disconnected for a bad magic
-//! or for a payload beyond [`MAXIMUM_SWALLOWED_BYTES`]; everything else is answered with an error.
+//! States: swallowing a refused payload; then collecting a header. A client can only be disconnected for a bad magic or for a payload beyond
+//! [`MAXIMUM_SWALLOWED_BYTES`]; every other mistake is answered with an error.
 //!
-//! Invariants of every [`Request`] handed out, held by [`judge`](Transmission::judge) alone:
+//! Invariants of every [`Request`] returned, held by [`judge`](Transmission::judge) alone:
 //! - `offset + length` does not wrap and lies within the export; a FLUSH has both zero;
 //! - `length` is not zero, except for FLUSH, and at most 32 MiB for READ and WRITE;
 //! - no flag is set that the command does not permit; a command that writes is on a writable export;
@@ -16,13 +16,13 @@ use crate::Violation;
 use crate::reply::{ReplyForm, put_failure};
 use crate::wire::*;
 
-/// The longest payload of a refused WRITE that is swallowed; a longer one ends the session.
+/// Maximum payload of a refused WRITE that is swallowed; a longer one ends the session.
 pub const MAXIMUM_SWALLOWED_BYTES: u32 = 64 << 20;
 
 /// A request that is valid on this export in this session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Echoed in every reply; chosen by the client, not necessarily unique.
+    /// Cookie that every reply echoes; chosen by the client, not necessarily unique.
     pub cookie: u64,
     /// Command of the request, one that is served; never DISC.
     pub command: Command,
@@ -30,7 +30,7 @@ pub struct Request {
     pub flags: CommandFlags,
     /// First byte, from the start of the export; 0 for FLUSH.
     pub offset: u64,
-    /// Bytes, within the export; 0 for FLUSH only.
+    /// Number of bytes, within the export; 0 for FLUSH only.
     pub length: u32,
     pub(crate) reply_form: ReplyForm,
 }
@@ -46,14 +46,14 @@ impl Request {
     }
 }
 
-/// A request that gets an error and is otherwise dealt with: its payload, if any, will be swallowed by the session.
+/// A request that is answered with an error. The session swallows its payload, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Echoed in the reply.
+    /// Cookie that the reply echoes.
     pub cookie: u64,
     /// The error of the reply.
     pub error: ErrorCode,
-    /// For people; sent only with structured replies.
+    /// Text for people; sent only with structured replies.
     pub message: &'static str,
     reply_form: ReplyForm,
 }
@@ -113,7 +113,7 @@ impl Transmission {
             self.swallow_bytes.checked_add(payload_bytes).expect("no more is discarded than the last request carried");
     }
 
-    /// Takes bytes up to the end of one request header at most; returns how many.
+    /// Takes bytes up to the end of at most one request header and returns their number.
     pub(crate) fn receive(&mut self, input: &[u8]) -> (usize, Outcome) {
         let swallowed = input.len().min(self.swallow_bytes as usize);
         self.swallow_bytes -= swallowed as u32;
@@ -162,7 +162,7 @@ impl Transmission {
         Outcome::Refused(Refused { cookie: header.cookie, error, message, reply_form: self.reply_form })
     }
 
-    /// Decides whether a request may go to the engine ("Request types", "Error values").
+    /// Decides if a request may go to the engine ("Request types", "Error values").
     fn judge(&self, header: &RequestHeader) -> Result<Command, Reason> {
         const INVALID: ErrorCode = ErrorCode::Invalid;
         let command = Command::from_number(header.command).ok_or((INVALID, "the command is not supported"))?;

@@ -1,23 +1,23 @@
-//! The wire: constants, closed sets of codes, and how integers are read and written.
+//! The NBD wire format: constants, closed sets of codes, and the encoding of integers.
 //!
-//! Owns every number that the protocol fixes; no other module writes one. All integers are big-endian. Section names
-//! refer to `doc/proto.md` of the NBD specification.
+//! Owns every number that the protocol fixes; no other module writes one. All integers are big-endian. Section names refer to `doc/proto.md` of the
+//! NBD specification.
 //!
 //! Invariants:
 //! - reading never panics and never reads past the bytes given: a short input is `None`;
-//! - nothing is allocated here on the word of a length that came from the wire.
+//! - no allocation here depends on a length from the wire.
 
 /// `NBDMAGIC`, the first eight bytes of a connection ("Newstyle negotiation").
 pub const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// `IHAVEOPT`, in the greeting and before every option ("Newstyle negotiation").
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// Before every reply to an option ("Fixed newstyle negotiation").
+/// Magic before every reply to an option ("Fixed newstyle negotiation").
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// Before every request ("Request message").
+/// Magic before every request ("Request message").
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// Before every simple reply ("Simple reply message").
+/// Magic before every simple reply ("Simple reply message").
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
-/// Before every structured reply chunk ("Structured reply chunk message").
+/// Magic before every structured reply chunk ("Structured reply chunk message").
 pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
 
 /// Bytes of the server's greeting.
@@ -37,14 +37,14 @@ pub const CHUNK_HEADER_BYTES: usize = 20;
 /// Zero bytes after the answer to `NBD_OPT_EXPORT_NAME`, unless both sides set `NO_ZEROES`.
 pub const EXPORT_NAME_ZEROES: usize = 124;
 
-/// The longest string that the protocol allows, in bytes ("Conventions").
+/// Maximum length of a string in the protocol, in bytes ("Conventions").
 pub const MAXIMUM_STRING_BYTES: usize = 4096;
 
 /// Smallest addressable length and alignment ("Size constraints").
 pub const MINIMUM_BLOCK_BYTES: u32 = 1;
-/// The size from which aligned requests need no read-modify-write.
+/// Block size from which aligned requests need no read-modify-write.
 pub const PREFERRED_BLOCK_BYTES: u32 = 4096;
-/// The longest payload of a READ or a WRITE that is served.
+/// Maximum payload of a READ or a WRITE that is served.
 pub const MAXIMUM_PAYLOAD_BYTES: u32 = 32 << 20;
 
 /// Handshake flag bit 0, for both sides: options other than `EXPORT_NAME` have replies.
@@ -116,19 +116,19 @@ pub enum OptionReply {
     Info = 3,
     /// One metadata context.
     MetaContext = 4,
-    /// Not known here.
+    /// Option not known here.
     Unsupported = (1 << 31) + 1,
-    /// Not allowed here and now.
+    /// Option not allowed here and now.
     Policy = (1 << 31) + 2,
-    /// Malformed, or out of place.
+    /// Malformed or misplaced option.
     Invalid = (1 << 31) + 3,
-    /// Only after `NBD_OPT_STARTTLS`.
+    /// Option allowed only after `NBD_OPT_STARTTLS`.
     TlsRequired = (1 << 31) + 5,
-    /// No such export.
+    /// No export of this name.
     UnknownExport = (1 << 31) + 6,
     /// The server is stopping.
     Shutdown = (1 << 31) + 7,
-    /// More than the server is willing to process.
+    /// More data than the server is willing to process.
     TooBig = (1 << 31) + 9,
 }
 
@@ -295,11 +295,11 @@ pub struct RequestHeader {
     pub flags: CommandFlags,
     /// Command number.
     pub command: u16,
-    /// Echoed in the reply.
+    /// Cookie that the reply echoes.
     pub cookie: u64,
-    /// Bytes from the start of the export.
+    /// Offset in bytes from the start of the export.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u32,
 }
 
@@ -319,7 +319,7 @@ impl RequestHeader {
         })
     }
 
-    /// Appends the header with its magic: what a client sends.
+    /// Appends the header with its magic, as a client sends it.
     pub fn encode(&self, output: &mut Vec<u8>) {
         put_u32(output, REQUEST_MAGIC);
         put_u16(output, self.flags.0);
@@ -330,7 +330,7 @@ impl RequestHeader {
     }
 }
 
-/// Reads integers and strings from bytes of unknown quality.
+/// A reader of integers and strings from untrusted bytes.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -381,7 +381,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a 16-bit integer in big-endian order, as NBD has all its integers.
+/// Appends a 16-bit integer in big-endian order, like all NBD integers.
 pub fn put_u16(output: &mut Vec<u8>, value: u16) {
     output.extend_from_slice(&value.to_be_bytes());
 }

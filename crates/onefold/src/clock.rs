@@ -1,4 +1,4 @@
-//! The clock of the host, which may be set to anything: also to a time before 1970, as where a battery is empty.
+//! Clock of the host, which may be set to anything: also to a time before 1970, as where a battery is empty.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

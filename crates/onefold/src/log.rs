@@ -1,4 +1,4 @@
-//! The log: one line on the error output for each event that an operator has to know, none for an I/O that went well.
+//! Log of the server: one line on the error output for each event that an operator has to know, none for an I/O that went well.
 
 use std::fs::Metadata;
 use std::os::fd::AsFd;
@@ -61,7 +61,7 @@ fn stream_of(metadata: &Metadata) -> String {
 const REPORTS_MAX: u32 = 20;
 const PERIOD: Nanos = 60_000_000_000;
 
-/// Counts failures and says which are worth a line: whoever reads the log slowly must not hold up the server.
+/// Counts failures and says which are worth a line: a slow reader of the log must not delay the server.
 #[derive(Default)]
 pub struct Failures {
     count: u64,

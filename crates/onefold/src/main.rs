@@ -1,15 +1,15 @@
 //! Onefold: a block device that stores every block once, served over NBD.
 //!
 //! ```text
-//! commands    what is asked for, and what is done about it
-//! operators   ... by commands to the engine; what an operator, and the service manager, are told
+//! commands    the command line, and its implementation
+//! operators   ... by commands to the engine; messages to operators and the service manager
 //! reactor     one thread: waits, takes in, lets the engine decide, carries out
 //!   clients   ... for NBD clients
 //!   report    ... figures
 //! http        a page for browsers, metrics for monitoring: on threads of its own
 //! transfer    whole images in and out of a volume
 //! memory      one number, divided
-//! store       the file or device, which nobody else may have
+//! store       the file or device, owned by one process
 //! io          the kernel's side: the only unsafe code (and one descriptor in operators/service.rs)
 //! clock, log, print, progress, size    words, times and numbers for people
 //! ```
@@ -181,7 +181,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
         Command::Repair(arguments) => {
             if !arguments.dry_run && !arguments.yes {
                 return Ok(wrong_usage(
-                    "say --dry-run to see what a repair would do and what would be lost, or --yes to do it. Copy the pool first if \
+                    "--dry-run prints the repair and its losses, --yes does it. Copy the pool first if \
                      you can",
                 ));
             }

@@ -1,5 +1,5 @@
-//! Numbers and words from the command line, the control socket and the environment, whatever they are: what reads and judges them gives a
-//! value or a refusal. (What commands come to in the engine: the simulator's `every_number_of_a_command_is_refused_or_carried_out_and_kept`.)
+//! Fuzz tests of numbers and words from the command line, the control socket and the environment: parsers and checks return a value or a refusal. (For the
+//! effect of commands in the engine: the simulator's `every_number_of_a_command_is_refused_or_carried_out_and_kept`.)
 
 use clap::Parser;
 use engine::{DigestFunction, Engine, Geometry, Limits, Parameters};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::clients::listen::Address;
 use crate::commands::cli::{Cli, Command};
 use crate::commands::estimate;
-use crate::memory::Division;
+use crate::memory::PartitionMode;
 use crate::operators::command;
 use crate::operators::control::{Budget, PoolSettings, Request, Response};
 use crate::operators::properties::{pool_request, replicas_text, second_copies_text, volume_request};
@@ -117,7 +117,7 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 thread_local! {
-    /// Only looked at.
+    /// Engine of the tests, which they only read.
     static ENGINE: Engine = {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
         let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
@@ -171,9 +171,9 @@ proptest! {
     #[test]
     fn any_memory_for_any_clients_is_divided_or_refused_with_what_would_do(memory in number(), clients: u32, capacity in number()) {
         let Ok(geometry) = Geometry::for_capacity(capacity) else { return Ok(()) };
-        match Division::new(memory, &geometry, clients) {
-            Ok(division) => prop_assert!(division.connections.most <= clients && division.connections.memory_bytes() <= memory),
-            Err(enough) => prop_assert!(enough > memory && Division::new(enough, &geometry, clients).is_ok()),
+        match PartitionMode::new(memory, &geometry, clients) {
+            Ok(partition) => prop_assert!(partition.connections.most <= clients && partition.connections.memory_bytes() <= memory),
+            Err(enough) => prop_assert!(enough > memory && PartitionMode::new(enough, &geometry, clients).is_ok()),
         }
     }
 

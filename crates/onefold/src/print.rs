@@ -1,12 +1,12 @@
-//! What is said to whoever typed a command: results on the standard output, what went wrong on the error output. A reader
-//! that is gone ends nothing. (What a server has to say goes to the log.)
+//! Output of commands for their users: results on the standard output, errors on the error output. A reader that is gone ends nothing. (A server's messages go
+//! to the log.)
 //!
 //! A result that cannot be written, as to a full disk, is told once; [`has_failed`] then makes the exit status of the command a failure. All results pass
 //! through [`print`] or [`print_parsed`].
 //!
-//! Text from outside (paths, names of a guest's files, answers of servers) may hold what a terminal obeys, or what turns the direction of text. No such character
-//! leaves the program: [`print`], [`complain`] and [`OneLine`] write it as an escape. Line breaks are ours, so [`outside`] is for text in the
-//! middle of a line.
+//! Text from outside (paths, names of a guest's files, answers of servers) may hold control sequences of a terminal, or characters that change the direction of
+//! text. No such character leaves the program: [`print`], [`complain`] and [`OneLine`] write it as an escape. Line breaks are ours, so [`outside`] is for text
+//! in the middle of a line.
 
 use std::borrow::Cow;
 use std::fmt::Arguments;
@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Set once a result could not be written.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Escapes text from outside for the middle of a line: control characters, line breaks among them, and those that change the direction of text. The escape is that of
-/// JSON, so that a JSON string stays what it was.
+/// Escapes text from outside for the middle of a line: control characters, line breaks among them, and those that change the direction of text. The escape is
+/// that of JSON, so that a JSON string keeps its value.
 pub fn outside(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_unsafe(c) || c == '\n' || c == '\t')
 }
@@ -67,7 +67,7 @@ pub fn print_parsed(said: &clap::Error) {
     }
 }
 
-/// Returns true if a result could not be written, so that the command has failed whatever else it did.
+/// Returns true if a result could not be written, so that the command has failed although it did its work.
 pub fn has_failed() -> bool {
     HAS_FAILED.load(Ordering::Relaxed)
 }
@@ -89,7 +89,7 @@ fn fail(text: Arguments<'_>) {
     }
 }
 
-/// The error output for a log: what is written at once is one line.
+/// The error output for a log: the bytes of one write are one line.
 pub struct OneLine;
 
 impl Write for OneLine {

@@ -1,5 +1,5 @@
-//! Progress of long work, on the error output. A terminal has one line that is rewritten, after a second of silence. A pipe or a file gets a line after 30 s, and
-//! each further one after twice the time: twelve in a day.
+//! Progress of long work, on the error output. A terminal has one line that is rewritten, after a second of silence. A pipe or a file gets a line after 30 s,
+//! and each further one after twice the time: twelve in a day.
 
 use std::fmt::Arguments;
 use std::io::{IsTerminal, Write};
@@ -41,12 +41,12 @@ impl Schedule {
 pub struct Teller {
     started: Instant,
     schedule: Schedule,
-    /// True if a line stands on the terminal.
+    /// True if a line is on the terminal.
     is_shown: bool,
 }
 
 impl Teller {
-    /// Begins.
+    /// Creates a teller whose time begins now.
     pub fn new() -> Teller {
         Teller { started: Instant::now(), schedule: Schedule::new(std::io::stderr().is_terminal()), is_shown: false }
     }
@@ -92,7 +92,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins.
+    /// Creates the progress of `total` bytes, none of them done.
     pub fn new(what: &'static str, total: u64) -> Progress {
         Progress { what, total, done: 0, teller: Teller::new() }
     }

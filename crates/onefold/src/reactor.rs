@@ -1,9 +1,9 @@
-//! The reactor: one thread that waits in one place, and runs what has come in to its end before it waits again.
+//! The reactor: one thread that waits in one place, and completes all pending work before it waits again.
 //!
-//! A turn, in order: submit and wait; completions of disk and sockets, and what clients had sent beyond one receive; the timer;
-//! messages of other threads; a part of the writes that have been received; then, until nothing more happens: the engine's effects, what was done without
-//! the device, connections that wait for the engine, sends. While there are more such writes, a turn does not wait, and some turns' replies leave together.
-//! What comes and goes with a flash in front of the store is in `reactor/flash.rs`. Effects of the engine become operations of the disk, replies of the server, or answers to commands.
+//! A turn, in order: submit and wait; completions of disk and sockets, and clients' bytes beyond one receive; the timer; messages of other threads; a part of
+//! the received writes. Then, until nothing more happens: the engine's effects, reports of I/O without the device, connections that wait for the engine, sends.
+//! While there are more such writes, a turn does not wait, and some turns' replies leave together. Attachment and detachment of a flash in front of the store
+//! are in `reactor/flash.rs`. Effects of the engine become operations of the disk, replies of the server, or answers to commands.
 
 mod flash;
 mod growth;
@@ -32,7 +32,7 @@ use crate::io::poll::Poll;
 use crate::io::record::{self, Recorded, Recording};
 use crate::io::ring::{Completion, DISK_SLOTS, Ring, Tag};
 use crate::memory::capacity::allow_files;
-use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
+use crate::memory::{self, PartitionMode, STAGING_BLOCKS, Source, TooLittle};
 use crate::operators::command::{self, Leaving, Wanted};
 use crate::operators::control::{self, Mailbox, Message, Request, Response, ScrubAction};
 use crate::operators::relocate::{Answer, Ask, Profiles};
@@ -55,7 +55,7 @@ use tracing::{error, info, warn};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time that the store may take to make the journal durable after the checkpoint was given up.
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
-/// Interval of the reports on how a stop goes on.
+/// Interval of the reports on the progress of a stop.
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// Receives of one connection whose requests are handed to the engine together.
 const RECEIVES_AT_ONCE: u32 = 4;
@@ -65,7 +65,7 @@ const REPLIES_TOGETHER: u32 = 8;
 /// Longest wait of a command for space on the host before the client gets an answer without, and the interval of the checks for it.
 const SPACE_NANOS: Nanos = 5_000_000_000;
 const SPACE_PERIOD: Nanos = 500_000_000;
-/// Delay from an event to the look at the pool's figures.
+/// Delay from an event to the next look at the pool's figures.
 const WATCH_NANOS: Nanos = 200_000_000;
 
 /// Answer to the client of a command that could not be carried out for want of space.
@@ -98,15 +98,15 @@ pub struct Opening<'a> {
     pub owned: Option<Owned>,
     /// The pool's parameters.
     pub parameters: Parameters,
-    /// The most memory to use, and who said so.
+    /// Maximum of memory to use, and its source.
     pub memory: (u64, Source),
-    /// Listeners to serve at; empty for a command that only looks.
+    /// Listeners to serve at; empty for a read-only command.
     pub listeners: Vec<Listener>,
     /// TLS for those of them that come over TCP, if they may have it.
     pub tls: Option<Tls>,
-    /// The most clients at a time.
+    /// Maximum of clients at a time.
     pub connections: u32,
-    /// Service manager that is told how the opening and the end go on.
+    /// Service manager that is told the progress of the opening and of the end.
     pub manager: Manager,
     /// Queue of messages from other threads.
     pub mailbox: Mailbox,
@@ -118,7 +118,7 @@ pub struct Opening<'a> {
     pub record: Option<record::Wanted>,
     /// The flash in front of the store.
     pub flash: Given,
-    /// The longest look for what happens next, before the reactor sleeps.
+    /// Longest poll for events, before the reactor sleeps.
     pub poll: Nanos,
 }
 
@@ -135,16 +135,16 @@ pub struct Reactor {
     replies_held: u32,
     mailbox: Mailbox,
     started: Instant,
-    /// Division of the memory among its users; while it changes, the one that the engine is moving to.
-    division: Division,
+    /// PartitionMode of the memory among its users; while it changes, the one that the engine is moving to.
+    partition: PartitionMode,
     /// Bytes of it that the tables of the flash take.
     for_flash: u64,
-    /// Memory has been divided anew: what the tables no longer need goes back to the system at the end of that.
+    /// True while memory is being divided anew: memory that the tables no longer need returns to the system at the end of that.
     heap_shrinks: bool,
     memory_source: Source,
     /// The profile of device reads, which takes some of it.
     profiles: Profiles,
-    /// The clients that were asked for.
+    /// Number of clients that was requested.
     wanted: u32,
     store: Store,
     owned: Option<Owned>,
@@ -156,7 +156,7 @@ pub struct Reactor {
     draining: bool,
     /// The command that makes the pool larger, while there is one.
     growing: Option<u64>,
-    /// Time from which the pool may grow unasked again, after an attempt that failed.
+    /// Time from which the pool may grow automatically again, after an attempt that failed.
     grows_after: Nanos,
     growth_offered: bool,
     growth_error: Option<String>,
@@ -166,7 +166,7 @@ pub struct Reactor {
     /// The result of the command that we wait for ourselves.
     finished: Option<Result<(), ControlError>>,
     opened: Option<Result<Recovered, OpenError>>,
-    /// Number of times that a stop was asked for.
+    /// Number of stop requests.
     stops: u32,
     manager: Manager,
     /// Watch over the figures while the pool is served, and the time of its next look.
@@ -186,8 +186,8 @@ impl Reactor {
         let (memory, memory_source) = memory;
         let plan = plan(&given, memory, &parameters.geometry)?;
         let for_flash = plan.map_or(0, |plan| plan.memory);
-        let division = memory::divide(memory, for_flash, &parameters.geometry, serving, wanted)?.on(heads::of(store));
-        let (limits, connections) = (division.limits, division.connections);
+        let partition = memory::divide(memory, for_flash, &parameters.geometry, serving, wanted)?.on(heads::of(store));
+        let (limits, connections) = (partition.limits, partition.connections);
         if connections.most < wanted {
             let (most, memory) = (connections.most, size::show(memory));
             info!("at most {most} clients at a time instead of {wanted}: {memory} of memory have no space for more");
@@ -215,7 +215,7 @@ impl Reactor {
             replies_held: 0,
             mailbox,
             started: Instant::now(),
-            division,
+            partition,
             for_flash,
             heap_shrinks: false,
             memory_source,
@@ -244,8 +244,8 @@ impl Reactor {
         })
     }
 
-    /// Goes on until the pool is open, or cannot be opened. `None` if a stop was asked for meanwhile: that is as safe as a
-    /// crash, and the next start recovers from the beginning.
+    /// Drives the engine until the pool is open, or cannot be opened. Returns `None` if a stop was requested meanwhile: that is as safe as a crash, and the next start
+    /// recovers from the beginning.
     pub fn open(&mut self) -> anyhow::Result<Option<Recovered>> {
         if let Some(owned) = &mut self.owned {
             owned.begins_to_write();
@@ -263,8 +263,8 @@ impl Reactor {
                 self.manager.extend();
                 if !said {
                     said = true;
-                    info!("recovering what was not closed cleanly");
-                    self.manager.status("recovering what was not closed cleanly");
+                    info!("recovering a pool that was not closed cleanly");
+                    self.manager.status("recovering a pool that was not closed cleanly");
                 }
             }
         }
@@ -278,10 +278,10 @@ impl Reactor {
         let OpenError::TooLittleMemory { entries } = error else { return anyhow::anyhow!(explain_open(error)) };
         let geometry = self.core.engine.geometry();
         let fits = |memory: u64| {
-            Division::new(memory.saturating_sub(self.for_flash), geometry, self.wanted)
-                .is_ok_and(|division| division.limits.replayable_entries(geometry) >= entries)
+            PartitionMode::new(memory.saturating_sub(self.for_flash), geometry, self.wanted)
+                .is_ok_and(|partition| partition.limits.replayable_entries(geometry) >= entries)
         };
-        anyhow::Error::new(TooLittle::new(self.division.memory, fits))
+        anyhow::Error::new(TooLittle::new(self.partition.memory, fits))
     }
 
     /// Ends the reactor and returns the parts that outlive it: the mailbox and the ownership of the pool.
@@ -298,7 +298,7 @@ impl Reactor {
         self.owned.as_ref().map_or_else(|| failure_text(Failure::TakenOver).into(), Owned::who_took_over)
     }
 
-    /// Goes on for a while; false if a stop was asked for.
+    /// Serves for a while; false if a stop was requested.
     pub fn work(&mut self, limit: Duration) -> anyhow::Result<bool> {
         self.turn(Some(limit))?;
         Ok(self.stops == 0)
@@ -307,7 +307,7 @@ impl Reactor {
     /// Collects the figures of the engine, the server and the flash.
     pub fn report(&self) -> Report {
         let engine = &self.core.engine;
-        let served = (self.division.memory, self.memory_source);
+        let served = (self.partition.memory, self.memory_source);
         let memory = if self.serving { served } else { memory::of_pool(engine.pool_memory()) };
         let mut report = Report::new(engine, memory, |volume| self.server.clients_of(volume));
         report.latency = LatencyReport::new(self.server.latencies());
@@ -321,12 +321,12 @@ impl Reactor {
         report
     }
 
-    /// Borrows the engine to look at its state.
+    /// Borrows the engine to read its state.
     pub fn engine(&self) -> &Engine {
         &self.core.engine
     }
 
-    /// Borrows the server of clients to look at its state.
+    /// Borrows the server of clients to read its state.
     pub fn server(&self) -> &Server {
         &self.server
     }
@@ -371,7 +371,7 @@ impl Reactor {
 
     /// Returns the memory that a larger pool has to be served with; `None` if the pool is not served.
     fn grown_memory(&self) -> Option<grow::ServerMemory> {
-        let all = grow::ServerMemory { bytes: self.division.memory, taken: self.taken_memory(), clients: self.wanted };
+        let all = grow::ServerMemory { bytes: self.partition.memory, taken: self.taken_memory(), clients: self.wanted };
         self.serving.then_some(all)
     }
 
@@ -380,15 +380,15 @@ impl Reactor {
         self.for_flash + self.profiles.memory
     }
 
-    /// Prepares what a command needs before the engine gets it: space for a growth, or a new division of the memory, which is only checked while the pool is not
-    /// served.
+    /// Prepares the resources of a command before the engine gets it: space for a growth, or a new division of the memory, which is only checked while the pool
+    /// is not served.
     pub fn prepare(&mut self, command: &Command<'_>) -> anyhow::Result<()> {
         match *command {
             Command::Grow { capacity, metadata } => self.prepare_growth(grow::Wanted { capacity, metadata }),
             Command::SetPool(PoolChange { memory: Some(memory), .. }) => {
                 let (bytes, source) = memory::of_pool(memory);
                 if !self.serving {
-                    // Whoever serves it next must be able to.
+                    // The next server of the pool must be able to use it.
                     return memory::divide(bytes, 0, self.core.engine.geometry(), true, self.wanted).map(drop);
                 }
                 anyhow::ensure!(self.core.engine.takes_changes(), "{}", explain_control(ControlError::ReadOnly));
@@ -402,16 +402,16 @@ impl Reactor {
     }
 
     /// Returns the current division of the memory.
-    pub fn division(&self) -> &Division {
-        &self.division
+    pub fn partition(&self) -> &PartitionMode {
+        &self.partition
     }
 
-    /// Divides the memory anew, while serving. What is in use beyond it goes as soon as it is done with.
+    /// Divides the memory anew, while serving. Memory in use beyond the new division is freed at the end of its use.
     fn set_memory(&mut self, memory: u64) -> anyhow::Result<()> {
         let geometry = *self.core.engine.geometry();
-        let limits = &self.division.limits;
-        let division = memory::divide(memory, self.taken_memory(), &geometry, true, self.wanted)?.on(limits.device);
-        let most = division.limits.most_buffers(BLOCK as u64) as usize;
+        let limits = &self.partition.limits;
+        let partition = memory::divide(memory, self.taken_memory(), &geometry, true, self.wanted)?.on(limits.device);
+        let most = partition.limits.most_buffers(BLOCK as u64) as usize;
         let core = &mut self.core;
         anyhow::ensure!(
             most <= core.arena.buffers_max(),
@@ -419,15 +419,15 @@ impl Reactor {
             size::show(memory),
             memory.div_ceil(1 << 20)
         );
-        core.engine.set_limits(division.limits);
-        self.server.divide(&division.limits, geometry.piece_blocks, division.connections);
-        self.division = division;
+        core.engine.set_limits(partition.limits);
+        self.server.divide(&partition.limits, geometry.piece_blocks, partition.connections);
+        self.partition = partition;
         self.heap_shrinks = true;
         self.follow_buffers();
         Ok(())
     }
 
-    /// Keeps memory for the buffers that the engine uses, and for no more; their number changes whenever the engine is asked for effects.
+    /// Keeps memory for the buffers that the engine uses, and for no more. Their number changes at each call for the engine's effects.
     fn follow_buffers(&mut self) {
         let core = &mut self.core;
         if self.heap_shrinks && !core.engine.is_resizing() {
@@ -436,7 +436,7 @@ impl Reactor {
         }
         let numbers = core.engine.buffer_numbers() as usize;
         if numbers * BLOCK != core.arena.buffers().length {
-            let write_buffers = self.division.limits.write_buffers;
+            let write_buffers = self.partition.limits.write_buffers;
             self.server.set_read_buffers((numbers as u32).saturating_sub(write_buffers));
         }
         if numbers * BLOCK > core.arena.buffers().length {
@@ -449,13 +449,13 @@ impl Reactor {
         }
     }
 
-    /// Serves until a stop is asked for.
+    /// Serves until a stop is requested.
     pub fn serve(&mut self, status: &str) -> anyhow::Result<()> {
         self.server.start(&mut self.core);
         self.watch = self.opened.and_then(Result::ok).as_ref().map(Watch::of);
         self.watch_due = Some(0);
         if self.core.engine.status().scrub.state == PassState::Running {
-            // A scrub that goes on after a restart: the engine has no clock, and needs the time for that of its end.
+            // A scrub that continues after a restart: the engine has no clock, and needs the time for that of its end.
             let _ = self.command(command::scrub_command(ScrubAction::Start))?;
         }
         self.manager.ready(status);
@@ -468,7 +468,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Stops serving: no more clients; what is in service comes to its end, for so long; then all connections end.
+    /// Stops serving: no more clients. Requests in service get `PATIENCE` to complete; then all connections end.
     pub fn drain(&mut self) -> anyhow::Result<()> {
         self.draining = true;
         self.manager.stopping();
@@ -492,8 +492,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Finishes what is in flight and marks the pool as cleanly closed. The checkpoint of that is given up at the deadline,
-    /// or when a stop is asked for once more: the journal has everything.
+    /// Finishes operations in flight and marks the pool as cleanly closed. The checkpoint of that is given up at the deadline, or at one more stop request: the
+    /// journal has everything.
     pub fn close(&mut self, deadline: Option<Instant>) -> anyhow::Result<()> {
         self.finished = None;
         self.submit_command(Command::Close, Waiter::Ourselves);
@@ -504,7 +504,7 @@ impl Reactor {
                 self.submit_command(Command::CloseEarly, Waiter::Ourselves);
                 let last = self.closed_until(Some(Instant::now() + LAST_PATIENCE), false)?;
                 last.context(
-                    "the store does not answer: what was not flushed may be lost; the next start recovers the rest",
+                    "the store does not answer: unflushed writes may be lost; the next start recovers the rest",
                 )?
             }
         };
@@ -516,7 +516,7 @@ impl Reactor {
                 self.release()
             }
             Err(_) if self.core.engine.is_taken_over() => {
-                // A server has said it when it noticed.
+                // A server has logged it when it noticed.
                 let who = if self.serving { failure_text(Failure::TakenOver).into() } else { self.who_took_over() };
                 Err(anyhow::anyhow!("{} is not closed: {who}", self.store.path().display()))
             }
@@ -539,7 +539,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Waits for the end of closing; `None` at the deadline, or if it `hurries` when a stop is asked for once more.
+    /// Waits for the end of closing; `None` at the deadline, or, if it `hurries`, at one more stop request.
     fn closed_until(
         &mut self,
         deadline: Option<Instant>,
@@ -583,7 +583,7 @@ impl Reactor {
         self.wait(limit)?;
         self.server.begin_turn(&mut self.core);
         let mut active = self.complete();
-        // The engine runs nothing before all that clients have sent by now is with it: it is decided together.
+        // The engine runs nothing before it has all requests that clients have sent by now: it decides them together.
         for _ in 1..RECEIVES_AT_ONCE {
             if !self.server.expects_more() || !self.core.ring.submit() {
                 break;
@@ -612,7 +612,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Submits, and waits for what happens next: awake for a while where that pays ([`Poll`]).
+    /// Submits, and waits for the next event: awake for a while where that pays ([`Poll`]).
     fn wait(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
         if self.server.has_arrived(&self.core) || self.server.has_later() {
             // There is enough to do: only what else has come.
@@ -645,7 +645,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Takes what has completed; true if anything has.
+    /// Takes finished operations; true if there are any.
     fn complete(&mut self) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         self.core.ring.completions(&mut completions);
@@ -665,7 +665,7 @@ impl Reactor {
             watch.look_at_dedup(&status);
             self.flash.look(&status);
         }
-        self.grow_unasked(&status);
+        self.grow_automatically(&status);
         let (now, failure, host) = (self.core.now, self.disk.last_failure(), self.disk.host());
         let host = Host { lacks_space: self.core.engine.lacks_space(), ..host };
         self.watch_due = self.watch.as_mut().and_then(|watch| watch.look(now, &status, failure, host));
@@ -717,7 +717,7 @@ impl Reactor {
             any |= self.disk.advance(&mut self.core);
             any |= self.flash.advance(&mut self.core);
             any |= self.server.resume(&mut self.core);
-            // Looked at here: what goes on above may take the rest of the line, and then the next turn waits.
+            // This must be checked here: the steps above may take the rest of the queue, and then the next turn waits.
             if self.replies_held == 0 || !self.server.has_arrived(&self.core) {
                 self.replies_held = 0;
                 any |= self.server.flush(&mut self.core);
@@ -737,9 +737,9 @@ impl Reactor {
                 let capacity = size::show(self.core.engine.status().capacity_bytes);
                 let tables = self.core.engine.status().metadata_blocks.saturating_mul(BLOCK as u64);
                 info!("the pool has a capacity of {capacity} now, and {} for maps and tables", size::show(tables));
-                // Its tables have become longer: what is left is divided anew.
+                // Its tables have become longer: the remaining memory is divided anew.
                 if self.serving
-                    && let Err(error) = self.set_memory(self.division.memory)
+                    && let Err(error) = self.set_memory(self.partition.memory)
                 {
                     warn!("{error}");
                 }
@@ -751,7 +751,7 @@ impl Reactor {
             Effect::Reply { token, result } => self.server.reply(token, result, &mut self.core),
             Effect::ControlReply { token, result } => match self.waiters.remove(&token) {
                 Some(Waiter::Ourselves) => self.finished = Some(result),
-                Some(Waiter::Growth) => self.grown_unasked(result),
+                Some(Waiter::Growth) => self.grown_automatically(result),
                 Some(Waiter::Client { reply, leaving, done, .. }) => {
                     match leaving.filter(|_| result.is_ok()) {
                         Some(Leaving::Deleted(volume)) => {
@@ -790,7 +790,7 @@ impl Reactor {
         token
     }
 
-    /// Answers clients whose commands have waited for space on the host for long. What they asked for goes on.
+    /// Answers clients whose commands have waited for space on the host for long. Their commands continue.
     fn answer_for_space(&mut self) {
         let now = self.core.now;
         self.space_due = None;
@@ -813,13 +813,12 @@ impl Reactor {
         }
     }
 
-    /// Carries out a request about the read profile that relocation plans from; fails if the server's memory cannot be divided anew with what the profile
-    /// takes of it.
+    /// Carries out a request about the read profile that relocation plans from. Fails if the server's memory cannot be divided anew with the profile's share.
     fn relocate(&mut self, ask: Ask) -> Result<Answer, String> {
         let (before, wanted) = (self.profiles.memory, self.profiles.memory_after(&ask));
         self.profiles.memory = wanted;
         if self.profiles.memory != before
-            && let Err(error) = self.set_memory(self.division.memory)
+            && let Err(error) = self.set_memory(self.partition.memory)
         {
             self.profiles.memory = before;
             return Err(format!("the profile takes {} of the memory: {error:#}", size::show(wanted)));

@@ -1,4 +1,4 @@
-//! Sizes as people write and read them: powers of 1024.
+//! Parser and formatter of sizes for people: powers of 1024.
 
 /// Reads a size: a number of bytes, or one with K, M, G, T, P (also KiB, KB, ...), all powers of 1024.
 pub fn parse(text: &str) -> Result<u64, String> {
@@ -30,11 +30,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
     bytes.checked_add(part as u64).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// Sizes below this are meant with a unit, where whole devices and memories are asked for.
+/// Sizes below this are meant with a unit, for whole devices and memories.
 const SMALL: u64 = 1 << 20;
 
-/// Reads the size of something large: a capacity, a memory, a budget. A small number without a unit is refused, since `10` is meant as `10G` more often than
-/// as 10 bytes. (0 is for the caller to judge.)
+/// Reads the size of something large: a capacity, a memory, a budget. A small number without a unit is refused, since `10` is meant as `10G` more often than as
+/// 10 bytes. (The caller judges 0.)
 pub fn parse_large(text: &str) -> Result<u64, String> {
     let bytes = parse(text)?;
     let has_unit = text.contains(|c: char| c.is_ascii_alphabetic());

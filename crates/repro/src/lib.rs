@@ -1,7 +1,7 @@
-//! The papers: their traces, loads and systems beside Onefold's engine, on the simulator's models of disks, and the figures that come of it.
+//! Reproduction of the papers: their traces, loads and systems beside Onefold's engine, on the simulator's disk models, and the figures made of them.
 //!
-//! A figure is a pure function of (name, form): nothing here reads a clock, but for what says that it measures real time. `bench` is a client of live
-//! servers. What tests the engine is in the crate `sim`, which knows nothing of this one.
+//! A figure is a pure function of (name, form). Nothing here reads a clock, except code that states that it measures real time. `bench` is a client of live
+//! servers. Tests of the engine are in the crate `sim`, which does not depend on this one.
 
 pub mod bench;
 pub mod dedis;

@@ -1,4 +1,4 @@
-//! `repro`: makes the figures of the papers, and what they are made of: traces, loads, replays and models of disks.
+//! Program `repro`: makes the figures of the papers from traces, loads, replays and disk models.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,16 +20,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Traces of block devices: what is in them, and made ones.
+    /// Traces of block devices: their contents, and synthetic ones.
     Trace(repro::traces::command::Arguments),
-    /// Replays a trace under one of the papers' schemes on models of disks: response times and what they are made of, what is removed,
+    /// Replays a trace under one of the papers' schemes on models of disks: response times and their parts, removed blocks,
     /// memory, energy.
     Replay(Box<repro::replay::command::Arguments>),
     /// Loads with contents from a distribution file, as DEDISbench makes them: docs/workloads.md.
     Workload(repro::dedis::command::Arguments),
     /// The same loads against a live NBD device, in real time: docs/workloads.md. Prints JSON.
     Bench(Box<repro::bench::command::Arguments>),
-    /// Figures of the papers: what they show, and what comes out here. 'repro figure list' names them.
+    /// Figures of the papers: their claims, and our results. 'repro figure list' names them.
     Figure(repro::figures::command::Arguments),
     /// The reads of the flash cache's figures as a list, for programs that are compared with its policies, and what these come to on
     /// them: `bench/ocf/run`, docs/flash-cache.md.

@@ -1,8 +1,7 @@
-//! What an index in a given amount of memory covers of a large pool: counted, and measured.
+//! Study of the index window: the share of a large pool's duplicates that an index in a given amount of memory finds, counted and measured.
 //!
-//! The pool is one that nobody wrote (`scale::pool`), all of it mapped. A working set, a share of the pool's data, is written over what
-//! was there; then its contents are written again elsewhere, in an order that chance decides. Each block of that could be removed:
-//! how many are depends on the index alone.
+//! The pool is preloaded (`scale::pool`), all of it mapped. A working set, a share of the pool's data, overwrites old data. Then its contents are written again
+//! elsewhere, in random order. Each of those blocks could be removed; the number of removed blocks depends on the index alone.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -17,14 +16,14 @@ use sim::timed::machine::{Machine, Store};
 use sim::timed::pool::Pool;
 use sim::{Checked, Violation};
 
-/// Memory for a pool: bytes for so many bytes of data. 0.4 GB for 1 TB.
+/// Memory for a pool: bytes for each N bytes of data. 0.4 GB for 1 TB.
 pub const MEMORY_FOR: (u64, u64) = (4, 10_000);
 /// The working set, in percent of the data.
 pub const WORKING_SET_PERCENT: u64 = 5;
 const BLOCK_BYTES: u64 = 4096;
 const ENTRY_BYTES: u64 = 16;
 const EXTENT_BLOCKS: u64 = 32;
-/// One in so many extents of the working set is written again, in each order: enough for a share to be known.
+/// One in N extents of the working set is written again, in each order: enough to estimate a share.
 const SAMPLED: u64 = 3;
 const SPARE_BYTES: u64 = 2 << 30;
 
@@ -35,7 +34,7 @@ pub struct Parts {
     pub entries: u64,
     /// Buffers of the read cache.
     pub read_cache: u64,
-    /// Buffers for what comes in.
+    /// Buffers for incoming writes.
     pub incoming: u64,
     /// Metadata pages.
     pub pages: u64,
@@ -56,12 +55,12 @@ impl Parts {
     }
 }
 
-/// Blocks written a second time, and those of them that were known.
+/// Blocks written a second time, and the known blocks among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hits {
     /// Blocks written whose content had been written before.
     pub known: u64,
-    /// Those of them that were not written again.
+    /// Known blocks that were not written again.
     pub removed: u64,
 }
 
@@ -87,11 +86,11 @@ pub struct Results {
     pub working_set: u64,
     /// Each extent as likely as any other.
     pub uniform: Hits,
-    /// By Zipf's law.
+    /// Extents drawn by Zipf's law.
     pub skewed: Hits,
 }
 
-/// Measures a pool with so many bytes of data.
+/// Measures a pool with `data` bytes of data.
 pub fn measure(data: u64) -> Checked<Results> {
     let pool = Pool::new(data, SPARE_BYTES).map_err(|why| Violation(format!("no pool of {data} bytes: {why}")))?;
     let memory = data / MEMORY_FOR.1 * MEMORY_FOR.0;

@@ -1,7 +1,7 @@
-//! Counts allocations of memory, so that it can be told what each request allocates.
+//! A counter of memory allocations, from which the allocations of each request are computed.
 //!
-//! A program that wants to know installs [`Counting`] as its global allocator: the simulator does, and the test that holds what it counts.
-//! Elsewhere the count stands still.
+//! A program that needs the counts installs [`Counting`] as its global allocator: the simulator does, and the test that limits the allocations. Elsewhere the
+//! count stays unchanged.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ fn counted() {
 /// The system's allocator, with a count beside it.
 pub struct Counting;
 
-// Each call goes on to the system's allocator as it came, so what that one promises holds. The count is a cell without a destructor,
+// Each call is forwarded to the system's allocator unchanged, so its guarantees hold. The count is a cell without a destructor,
 // made at compile time: it takes no memory of its own.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -1,4 +1,4 @@
-//! What happens if whoever reads the simulator's output stops: `repro figure list | head`.
+//! Handling of a closed output pipe, when the reader of the simulator's output stops: `repro figure list | head`.
 
 use std::io;
 use std::sync::Arc;

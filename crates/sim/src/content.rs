@@ -1,7 +1,7 @@
-//! What a block holds, without its bytes: a payload block is eight cells of a number each, so that a terabyte of payload
-//! fits in a simulation and yet partial writes and torn writes can be told apart. Metadata is real bytes.
+//! Content of a block without its bytes: a payload block is eight cells of one number each, so that a terabyte of
+//! payload fits in a simulation and yet partial writes and torn writes can be told apart. Metadata is real bytes.
 //!
-//! Numbers of one range stand for blocks that imitate what the engine keeps on disk (`forged.rs`).
+//! Numbers of one range stand for blocks that imitate the engine's structures on disk (`forged.rs`).
 //!
 //! Either form can be read as the other, since recovery may read anything anywhere: a cell becomes its number repeated
 //! over an eighth of the block, and an eighth of other bytes becomes a number made from their hash.
@@ -25,7 +25,8 @@ pub const ZERO: Cells = [0; CELLS];
 /// Numbers that two blocks are filled with, whose digests agree in the bits that a map entry has, and in no more.
 pub const TWINS: [[u32; 2]; 4] = [[2820, 4722], [4379, 6561], [7921, 8417], [5002, 14125]];
 
-/// The same for the numbers of blocks that operations write, whose cells are numbers of their own ([`numbered`]).
+/// Numbers of pairs of blocks that operations write, whose digests agree in the bits that a map entry has, and in no
+/// more. Their cells are numbers of their own ([`numbered`]).
 pub const NUMBERED_TWINS: [[u32; 2]; 4] = [[1198, 4408], [1988, 8914], [10695, 11435], [13884, 14748]];
 
 /// Returns the cells of a numbered block for writes: each cell differs; 0 is the zero block.
@@ -33,7 +34,7 @@ pub fn numbered(number: u32) -> Cells {
     core::array::from_fn(|cell| if number == 0 { 0 } else { number << 4 | cell as u32 })
 }
 
-/// Set in the numbers that are made from bytes which no client wrote.
+/// Bit that is set in numbers made from bytes which no client wrote.
 const FOREIGN: u32 = 1 << 31;
 
 /// One block on the disk.

@@ -1,12 +1,12 @@
-//! Tables in documents, replaced by new ones between two comments: the first says which command makes them, the second ends them.
+//! Tables in documents, replaced by new ones between two comments: the first names the command that makes them, the second ends them.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 const END: &str = "<!-- end -->";
 
-/// Prints tables, or puts them into a document, behind the comment `begin`. Fails if the document has no such comments or cannot be written, or if what
-/// was measured is not `good`.
+/// Prints tables, or puts them into a document, behind the comment `begin`. Fails if the document has no such comments or cannot be written, or if the
+/// measurement is not `good`.
 pub fn publish(good: bool, tables: &str, document: Option<&Path>, begin: &str) -> ExitCode {
     let Some(path) = document else {
         println!("{tables}");
@@ -22,7 +22,7 @@ pub fn publish(good: bool, tables: &str, document: Option<&Path>, begin: &str) -
     if good && written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Returns the document with new tables between the comment `begin` and the next that ends them. `None`: it has no such comments.
+/// Returns the document with new tables between the comment `begin` and the next that ends them. `None` if it has no such comments.
 fn replace(document: &str, tables: &str, begin: &str) -> Option<String> {
     let (before, rest) = document.split_once(begin)?;
     let (_, after) = rest.split_once(END)?;

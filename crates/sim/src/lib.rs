@@ -1,9 +1,9 @@
 //! The simulator: the engine, unchanged, in virtual time over a simulated disk, with crashes at every I/O.
 //!
-//! A run is a pure function of (config, seed): nothing here reads a clock, spawns a thread or iterates a container in an
-//! order that is not fixed. (Many runs go at once in `parallel`, each in one thread; `scale` makes its pools with all cores; what comes
-//! out is the same whoever does which part.) Two safety nets judge it: [`oracle::model`] knows the exact set of contents that each block may
-//! legally have, and the engine's own audit accounts for its whole state whenever it is at rest.
+//! A run is a pure function of (config, seed): nothing here reads a clock, spawns a thread or iterates a container in an order that is not fixed. (`parallel`
+//! runs many runs at once, each in one thread, and `scale` makes its pools with all cores; the results do not depend on the division of work.) Two safety
+//! nets judge a run: [`oracle::model`] knows the exact set of contents that each block may legally have, and the engine's own audit accounts for its whole
+//! state whenever it is idle.
 
 pub mod allocations;
 pub mod closed_pipe;
@@ -35,7 +35,7 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// The result of something that may find a violation.
+/// Result of an operation that may find a violation.
 pub type Checked<T = ()> = Result<T, Violation>;
 
 /// Returns a violation, as the error of a [`Checked`].

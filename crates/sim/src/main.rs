@@ -1,4 +1,4 @@
-//! `sim`: runs the engine in virtual time and says whether it ever loses or mixes up data.
+//! The program `sim`: runs the engine in virtual time and reports if it ever loses or mixes up data.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -115,7 +115,7 @@ enum Command {
         /// Blocks and containers of the product's size, in a pool of some MiB.
         #[arg(long)]
         product: bool,
-        /// One byte in so many.
+        /// One byte in N.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
         stride: u64,
         /// Number of threads.
@@ -131,11 +131,11 @@ enum Command {
         /// Only this run.
         #[arg(long)]
         seed: Option<u64>,
-        /// Instead: the n-th I/O of each kind of the fixed scenarios fails, once and for ever, for every n, also while the pool
+        /// Instead: the n-th I/O of each kind of the fixed scenarios fails, once and permanently, for every n, also while the pool
         /// is opened.
         #[arg(long)]
         every: bool,
-        /// Of these, only one n in so many.
+        /// Of these, only one n in N.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
         stride: u64,
         /// Print everything that happens, to standard error.
@@ -147,7 +147,7 @@ enum Command {
     Rerun {
         /// The recording.
         file: PathBuf,
-        /// Print the calls and what the engine wants, to standard error.
+        /// Print the calls and the effects of the engine, to standard error.
         #[arg(long)]
         trace: bool,
         /// Print from this call on.
@@ -162,12 +162,12 @@ enum Command {
         /// Directory to write to: fuzz/corpus.
         directory: PathBuf,
     },
-    /// Engines that are broken on purpose, each until it is caught. Fails if one is not caught by what docs/fault-model.md states.
+    /// Mutants of the engine, each until it is caught. Fails if one is not caught by what docs/fault-model.md states.
     Mutants {
         /// Number of threads [default: one for each core].
         #[arg(long)]
         threads: Option<usize>,
-        /// Instead: have every harness look for every mutant, for so many seconds each, and say which caught it and how long that took.
+        /// Instead: have every harness look for every mutant, for N seconds each, and say which caught it and how long that took.
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
         study: Option<u64>,
     },
@@ -177,7 +177,7 @@ enum Command {
         /// The most operations of a sequence.
         #[arg(long, default_value_t = 3)]
         operations: usize,
-        /// Only one part of so many: 1/24 is the first of 24.
+        /// Only one part of N: 1/24 is the first of 24.
         #[arg(long, default_value = "1/1", value_parser = parse_part)]
         part: (u64, u64),
         /// Number of threads [default: one for each core].
@@ -210,7 +210,7 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// Blocks of metadata that a random write costs in the steady state, by what they are of. Fails if they are more than
+    /// Blocks of metadata that a random write costs in the steady state, by table. Fails if they are more than
     /// docs/performance.md states.
     Metadata {
         /// Bytes mapped.
@@ -219,7 +219,7 @@ enum Command {
         /// Memory of the server, in MiB.
         #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(64..1 << 20))]
         memory: u64,
-        /// A pool of one part in so many, and as much less memory for the engine: the same figures in as much less time.
+        /// A pool of one part in N, and as much less memory for the engine: the same figures in as much less time.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
         fraction: u32,
         /// A document whose table is replaced by this one.
@@ -230,7 +230,7 @@ enum Command {
     /// if something stays double.
     Pass(sim::studies::scale::pass::Arguments),
     /// Latencies of a load on one volume while another one is discarded, in pools with space and in full ones on a simulated SSD.
-    /// Fails if the p99 of its latencies becomes more than twice what it was.
+    /// Fails if the p99 of its latencies more than doubles.
     Discard {
         /// Bytes that are discarded: a number with G or T.
         #[arg(long, default_value = "1T", value_parser = parse_size)]
@@ -332,7 +332,7 @@ fn main() -> ExitCode {
         Command::Soak { minutes, threads, from, operations } => run_soak(minutes, threads, from, operations),
         Command::Digests { seeds, threads, operations } => run_digests(seeds, threads, operations),
         Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, full_host, trace } => {
-            // What happens is printed in its order.
+            // Events are printed in their order.
             let threads = if trace { 1 } else { cores() };
             let tally = enumerate(&Plan {
                 seeds,

@@ -1,5 +1,5 @@
-//! Independent runs in several threads. Each run is single-threaded and depends on its number alone, so the results are the
-//! same whatever the number of threads.
+//! A runner for independent runs in several threads. Each run is single-threaded and depends on its number alone, so the results do not depend on the number
+//! of threads.
 
 use std::io::IsTerminal;
 use std::num::NonZero;
@@ -42,7 +42,7 @@ impl Progress {
         self.begun.elapsed()
     }
 
-    /// Says something, if the last line is some seconds old.
+    /// Prints a line, if the last line is some seconds old.
     pub fn say(&mut self, line: impl FnOnce() -> String) {
         if self.shows && self.last.elapsed() >= BETWEEN_LINES {
             self.last = Instant::now();
@@ -97,7 +97,7 @@ pub fn in_order<T: Send>(threads: usize, count: u64, work: impl Fn(u64) -> T + S
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Items that go to the threads together, and batches that may wait for a thread.
+/// Number of items that go to the threads together; `WAITING` batches may wait for a thread.
 const BATCH: usize = 4096;
 const WAITING: usize = 16;
 
@@ -117,7 +117,7 @@ pub fn each_takes_all<T: Send + Sync, S: Send, E>(
         }
         let send = |batch: Vec<T>| {
             let batch = Arc::new(batch);
-            // A thread that is gone has panicked, which the scope tells.
+            // A thread that has ended has panicked, which the scope reports.
             lines.iter().for_each(|line| _ = line.send(Arc::clone(&batch)));
         };
         let mut batch = Vec::new();

@@ -1,5 +1,5 @@
-//! The simulator's only source of chance: xoshiro256++ (Blackman and Vigna), seeded by splitmix64. Same seed, same numbers, on
-//! every machine and in every version.
+//! The simulator's only source of random numbers: xoshiro256++ (Blackman and Vigna), seeded by splitmix64. The same seed gives the same numbers, on every
+//! machine and in every version.
 
 /// A stream of pseudorandom numbers.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
-//! `sim rerun`: makes the calls of a recording (`onefold serve --record`) again, to a fresh engine, and watches what it does.
+//! Replay of recordings (`sim rerun`): makes the calls of a recording (`onefold serve --record`) again, to a fresh engine, and observes its behaviour.
 //!
-//! The engine is a pure function of its calls, so it must want the same effects in the same order: the first that is another is a
-//! *divergence*, and the run ends there. What it answers is judged by an oracle that knows only the recording ([`oracle`]): a
-//! *violation*. So is a panic. The file is read twice: first to find out how far it is whole.
+//! The engine is a pure function of its calls, so it must want the same effects in the same order. The first different effect is a *divergence*, and ends the
+//! run. Its answers are judged by an oracle that knows only the recording ([`oracle`]): a wrong one is a *violation*. So is a panic. The file is read twice,
+//! the first time to find the end of its undamaged part.
 
 pub mod oracle;
 
@@ -18,10 +18,10 @@ use oracle::Oracle;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
-/// Violations that are kept; more are only counted.
+/// Number of violations that are kept; more are only counted.
 const KEPT: usize = 20;
 
-/// Extent of a run, and what it prints.
+/// Extent and output of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Print the calls from this one on, to standard error.
@@ -33,7 +33,7 @@ pub struct Options {
 /// Results of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Calls made, effects taken one after the other being one.
+    /// Calls made; consecutive effects taken count as one.
     pub calls: u64,
     /// Requests submitted.
     pub requests: u64,
@@ -41,21 +41,21 @@ pub struct Report {
     pub ios: u64,
     /// The time of the last event, since the first.
     pub nanos: Nanos,
-    /// Blocks of answers that were compared with what was written.
+    /// Blocks of answers that were compared with their written content.
     pub checked: u64,
-    /// Blocks of answers of which the recording does not say what they must hold.
+    /// Blocks of answers for which the recording does not define the content.
     pub unknown: u64,
     /// Reason why the recording ended; `None` if it just breaks off, or the run did not get there.
     pub ending: Option<Ending>,
     /// True if all calls of the recording were made.
     pub is_whole: bool,
-    /// The call after which the file is damaged.
+    /// Call after which the file is damaged.
     pub damaged: Option<u64>,
-    /// The first difference, with its call.
+    /// First divergence, with its call.
     pub divergence: Option<String>,
     /// Violations with their calls: the first ones.
     pub violations: Vec<String>,
-    /// All of them.
+    /// Number of all violations.
     pub violated: u64,
     /// Requests that had no answer yet at the end.
     pub in_flight: Vec<String>,
@@ -225,7 +225,7 @@ struct Run {
     oracle: Oracle,
     report: Report,
     now: Nanos,
-    /// The call of the last mark.
+    /// Call of the last mark.
     marked: u64,
     trace_from: u64,
 }

@@ -1,4 +1,4 @@
-//! The record of a run: a digest over everything that happened, and, where they are wanted, the lines that say so.
+//! The record of a run: a digest of all events, and, on request, the lines that describe them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ pub struct Trace {
     kept: Option<(Lines, usize)>,
 }
 
-/// Lines that outlive the run which they are of.
+/// Lines that outlive their run.
 pub type Lines = Rc<RefCell<VecDeque<String>>>;
 
 impl Trace {

@@ -1,4 +1,4 @@
-//! What requests allocate in the engine, in the steady state: next to nothing. docs/performance.md has the figures.
+//! Allocations of requests in the engine, in the steady state: next to none. docs/performance.md has the figures.
 
 use sim::allocations;
 use sim::studies::cost;
@@ -6,14 +6,13 @@ use sim::studies::cost;
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
 
-/// At most so many allocations for each request. There come to be as many lists of I/Os as are ever in use together; nothing else
-/// allocates but trims, whose ranges are in a tree until the next checkpoint.
+/// Returns the maximum number of allocations for each request. The lists of I/Os grow to the maximum number in use together. Otherwise only trims
+/// allocate, whose ranges are in a tree until the next checkpoint.
 fn allowed(name: &str) -> f64 {
     if name == "4 KiB trim" { 0.15 } else { 0.005 }
 }
 
-/// And at most so many for a checkpoint of up to 8,192 blocks: its lists, which grow with it, and one for every six pages that it
-/// frees.
+/// Maximum number of allocations for a checkpoint of up to 8,192 blocks: its lists, which grow with it, and one for every six pages that it frees.
 const FOR_A_CHECKPOINT: u64 = 400;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Whole-state accounting: everything that can be counted in two ways is, and must agree. (Invariants 2, 3 and 5 of the
-//! design; docs/disk-format.md lists them.) Needs an engine at rest: no request, no I/O, no checkpoint in progress.
+//! Audit of the whole state: every quantity that can be counted in two ways is counted twice, and both must agree. (Invariants 2, 3 and 5 of the
+//! design; docs/disk-format.md lists them.) Needs an idle engine: no request, no I/O, no checkpoint in progress.
 
 use crate::metadata::page_cache::ReadMetadata;
 use alloc::collections::BTreeSet;
@@ -29,11 +29,11 @@ pub(super) struct Audit<'a> {
     read: &'a mut ReadMetadata<'a>,
     report: &'a mut dyn FnMut(&str),
     pub(super) good: bool,
-    /// Some pages could not be read.
+    /// True if some pages could not be read.
     is_incomplete: bool,
     /// Byte offsets of these pages: maps are visited twice, and each page is reported once.
     failed: BTreeSet<u64>,
-    /// Metadata blocks that some tree leads to.
+    /// Metadata blocks that some tree references.
     pub(super) reached: Vec<bool>,
     /// References to each slot from the trees.
     pub(super) counts: Vec<u32>,
@@ -42,7 +42,7 @@ pub(super) struct Audit<'a> {
 }
 
 impl Engine {
-    /// Audits everything, on an engine at rest. Reports each violation; true if there was none.
+    /// Audits the whole state of an idle engine. Reports each violation; returns true if there was none.
     pub fn check(&self, read: &mut ReadMetadata<'_>, report: &mut dyn FnMut(&str)) -> bool {
         let mut read = |offset, length| read(offset, length);
         let mut audit = Audit {
@@ -70,7 +70,7 @@ impl Engine {
         audit.good
     }
 
-    /// Makes an audit that only looks.
+    /// Creates a read-only audit.
     pub(super) fn look<'a>(&'a self, read: &'a mut ReadMetadata<'a>, report: &'a mut dyn FnMut(&str)) -> Audit<'a> {
         Audit {
             engine: self,
@@ -116,7 +116,7 @@ impl Engine {
         audit.good.then_some(())
     }
 
-    /// Visits every live slot with a known digest: its byte offset on the store and its digest. False if a summary is damaged.
+    /// Visits every live slot with a known digest: its byte offset on the store and its digest. Returns false if a summary is damaged.
     pub fn live_slots(&self, read: &mut ReadMetadata<'_>, visit: &mut dyn FnMut(u64, Digest)) -> bool {
         let mut read = |offset, length| read(offset, length);
         let mut ignore = |_: &str| {};
@@ -146,13 +146,13 @@ pub enum Flaw {
     Lost,
     /// Their page of the map is damaged.
     Damaged,
-    /// Their content is in one of the slots that were asked for.
+    /// Their content is in one of the given slots.
     InSlot,
 }
 
 impl Engine {
-    /// Visits blocks of volumes that cannot be read, and those whose content lies at one of the byte offsets: volume, first block, number of blocks. As of the
-    /// trees, without later changes in the journal, and without the volumes that it deletes.
+    /// Visits blocks of volumes that cannot be read, and those whose content lies at one of the byte offsets: volume, first block, number of blocks.
+    /// Based on the trees, without later changes in the journal, and without the volumes that it deletes.
     pub fn flawed_blocks(
         &self,
         read: &mut ReadMetadata<'_>,
@@ -164,7 +164,7 @@ impl Engine {
             self.pool.volumes.iter().zip(&self.pool.maps).filter(|(volume, _)| volume.deleted.is_none())
         {
             let blocks = volume.size.div_ceil(self.pool.geometry().block());
-            // What is buffered does not need its leaf.
+            // A buffered block does not need its leaf.
             let mut visit_volume = |first: u64, count: u64, flaw| {
                 let (mut first, end) = (first, first.saturating_add(count).min(blocks));
                 while first < end {
@@ -268,7 +268,7 @@ impl<'a> Audit<'a> {
         (self.report)(&text);
     }
 
-    /// Reports a violation that may only follow from pages that cannot be read: if there are any, these have been reported, and it is not.
+    /// Reports a violation, unless it may follow from pages that cannot be read: these have been reported already.
     fn contradiction(&mut self, text: String) {
         if !self.is_incomplete {
             self.violation(text);
@@ -294,7 +294,7 @@ impl<'a> Audit<'a> {
 
     // ---- trees ----
 
-    /// Visits every leaf below a root. What is damaged is reported and left out.
+    /// Visits every leaf below a root. Damaged pages are reported and skipped.
     pub(super) fn each_leaf(
         &mut self,
         region: Region,
@@ -438,7 +438,7 @@ impl<'a> Audit<'a> {
         });
     }
 
-    /// Audits the subtrees that are left of volumes that are gone.
+    /// Audits the remaining subtrees of deleted volumes.
     pub(super) fn discards(&mut self) {
         let engine = self.engine;
         let mut gone: Vec<u16> = engine.pool.discards.iter().map(|discard| discard.volume.0).collect();
@@ -517,7 +517,7 @@ impl<'a> Audit<'a> {
             let found = self.states[number as usize];
             let known = engine.pool.delta.slots.contains_key(&slot);
             let fits = match count {
-                // Held for the delta, which settles it when it is merged.
+                // Held for the delta, which settles its state when it is merged.
                 0 => found == SlotState::Free || found == SlotState::Held && known,
                 1 => found == SlotState::Single,
                 _ => found == SlotState::Shared,
@@ -663,7 +663,7 @@ impl<'a> Audit<'a> {
             logged = leaf * per_leaf + (records.len() - before) as u64;
         });
         map_buffer::resolve(&mut records);
-        // After a failure it can be ahead.
+        // After a failure the buffer can be ahead.
         if !engine.pool.read_only
             && (!records.iter().copied().eq(engine.pool.buffer.iter()) || logged != engine.pool.buffer.logged)
         {
@@ -674,7 +674,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Checks that the metadata blocks in use are those that some tree leads to.
+    /// Checks that the metadata blocks in use are those that some tree references.
     fn metadata(&mut self) {
         let reached = core::mem::take(&mut self.reached);
         for (block, &reached) in reached.iter().enumerate() {
@@ -685,7 +685,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Checks that, at rest, buffers are held by the read cache, by blocks not in their slots, by a flash that hangs, or by the driver.
+    /// Checks that the buffers of an idle engine are held by the read cache, by blocks not in their slots, by a flash that hangs, or by the driver.
     fn buffers(&mut self) {
         let engine = self.engine;
         let mut holds = vec![0u32; engine.pool.buffers.numbers() as usize];

@@ -1,4 +1,4 @@
-//! The audit of the index on disk: what it names, and what it lacks, beside the summaries.
+//! Audit of the index on disk: compares its entries with the summaries, and counts stale and missing ones.
 
 use alloc::vec;
 
@@ -7,20 +7,20 @@ use crate::format::superblock::TreeId;
 use crate::metadata::page_cache::ReadMetadata;
 use crate::pool::disk_index::bucket::{bucket_of, entries, has_tag, hash_of, slot_of};
 
-/// Findings of an audit of the index on disk. Nothing of it is damage: stale entries and those that it lacks cost savings.
+/// Findings of an audit of the index on disk. None of them is damage: stale and missing entries cost savings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskIndexAudit {
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Those of them that name a slot which is not in use or holds something else, or that are in another bucket than is looked at.
+    /// Number of stale entries: they name a slot that is not in use or holds another content, or they are in the wrong bucket.
     pub stale: u64,
-    /// Slots in use that no entry names. (Equal blocks beyond the fourth are among them, and second copies are not.)
+    /// Number of slots in use that no entry names. (Equal blocks beyond the fourth are among them, and second copies are not.)
     pub absent: u64,
 }
 
 impl Engine {
-    /// Compares the index on disk with the summaries, on an engine at rest: `None` if there is none, or if pages of tables cannot be
-    /// read. Takes 17 bytes of memory a slot.
+    /// Compares the index on disk with the summaries, on an idle engine. Returns `None` if there is no index, or if pages of tables cannot be read.
+    /// Takes 17 bytes of memory a slot.
     pub fn check_disk_index(&self, read: &mut ReadMetadata<'_>) -> Option<DiskIndexAudit> {
         let buckets = self.pool.disk_index.record.buckets;
         if buckets == 0 {

@@ -1,4 +1,4 @@
-//! A look at the whole state: the audit of an engine at rest, and the repair of a pool that does not open.
+//! Whole-state checks: the audit of an idle engine, and the repair of a pool that does not open.
 
 pub(crate) mod check;
 pub(crate) mod disk_index;

@@ -1,20 +1,19 @@
-//! Repair: from whatever damage left to a pool that opens. docs/rfc/0007-repair.md has the decisions.
+//! Offline repair: plans the writes that turn a damaged pool into one that opens. docs/rfc/0007-repair.md has the decisions.
 //!
 //! ```text
 //! Superblock  the newest valid one, and no other; its missing copy is written again
 //! Tables      volumes as far as they can be read
-//! Journal     the chain as far as it goes; its blocks are proven; everything believed fills the delta
-//! Survey      every page that can be reached: counts references, notes what is damaged and what must not be overwritten
+//! Journal     the chain as far as it is intact; its blocks are proven; all valid records fill the delta
+//! Survey      every reachable page: counts references, notes damaged pages and those that must not be overwritten
 //! Prove       blocks whose summary is lost, or contradicts the map, are read
-//! Rewrite     maps with the delta merged, tables made anew from the maps, where they differ from what is there
+//! Rewrite     maps with the delta merged, tables made anew from the maps, where they differ from the old ones
 //! Superblock  of the next epoch, which includes all records
 //! ```
 //!
-//! A repair is planned as a whole before anything is written: [`plan_repair`] only reads, and gives the writes in the order in
-//! which they are to be done. Nothing that the superblock in force leads to is overwritten, so until the new one is there a
-//! crash leaves the pool as it was.
+//! A repair is planned completely before the first write: [`plan_repair`] only reads, and returns the writes in their order. Nothing that the
+//! superblock in force references is overwritten, so a crash before the new superblock leaves the pool unchanged.
 //!
-//! Never invents data: what cannot be proven becomes *lost*, which reads as an error until it is written again.
+//! A repair never invents data: blocks that cannot be proven become *lost*, which read as an error until they are written again.
 //!
 //! Memory: 8 bytes a slot, two bits a metadata block, the journal, and the pages to be written.
 
@@ -45,13 +44,13 @@ use crate::recovery::{Recovery, blocks_of};
 
 /// Store that a repair reads from.
 pub struct Medium<'a> {
-    /// Reads so many bytes at a byte offset of the store, whole blocks; `None` if they cannot be read.
+    /// Reads this number of bytes at a byte offset of the store, whole blocks; `None` if they cannot be read.
     pub read: &'a mut dyn FnMut(u64, u32) -> Option<Vec<u8>>,
-    /// Describes the block of payload at a byte offset of the store; `None` if it cannot be read.
+    /// Describes the data block at a byte offset of the store; `None` if it cannot be read.
     pub content: &'a mut dyn FnMut(u64) -> Option<BlockContent>,
 }
 
-/// Blocks of a volume that damage has cost something.
+/// Blocks of a volume that are affected by damage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockRange {
     /// Name of the volume.
@@ -92,20 +91,20 @@ impl fmt::Display for RepairError {
 
 /// A repair that has been planned.
 pub struct Repair {
-    /// Damage that was found, a sentence each.
+    /// Damage that was found, one sentence each.
     pub problems: Vec<String>,
-    /// Structures that are written anew, a sentence each.
+    /// Structures that are written anew, one sentence each.
     pub actions: Vec<String>,
-    /// Blocks that become lost, in order: nothing is known of them any more.
+    /// Blocks that become lost, in order: their content is no longer known.
     pub lost: Vec<BlockRange>,
-    /// Blocks whose last durable changes are lost with the journal, in order: they are as they were before. As far as the records of
-    /// these changes can still be read.
+    /// Blocks whose last durable changes are lost with the journal, in order: they have their earlier state. Only those are listed whose records can
+    /// still be read.
     pub reverted: Vec<BlockRange>,
     /// Superblock copies to be written first, and synced: byte offset, block.
     pub superblocks: Vec<(u64, Vec<u8>)>,
-    /// Then blocks that the journal holds and their slots do not: byte offsets to copy a block from and to.
+    /// Blocks that the journal holds and their slots do not, copied next: byte offsets to copy a block from and to.
     pub copies: Vec<(u64, u64)>,
-    /// And pages: byte offset, page. Synced.
+    /// Pages, written last and synced: byte offset, page.
     pub pages: Vec<(u64, Vec<u8>)>,
     /// Reason why the pool has failed, if it has.
     pub failed: Option<Failure>,
@@ -113,8 +112,8 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Returns the superblock that puts the repair into force, and the byte offsets of its two places: each is written and synced alone, after everything else.
-    /// `lift`: the pool counts as failed no longer, because the audit of the result was clean.
+    /// Returns the superblock that puts the repair into force, and the byte offsets of its two places. Each is written and synced alone, after all
+    /// other writes. `lift`: the pool no longer counts as failed, because the audit of the result was clean.
     pub fn superblock(&self, lift: bool) -> (Vec<u8>, [u64; 2]) {
         let geometry = &self.next.parameters.geometry;
         let mut bytes = vec![0; geometry.block_size as usize];
@@ -123,15 +122,15 @@ impl Repair {
     }
 }
 
-/// Set in what is known of a slot's summary, besides the check bits.
+/// Bit that is set if the check bits of a slot's summary are known.
 const KNOWN: u32 = 1 << 31;
 
 /// A slot whose summary is lost or contradicts the map.
 struct Suspect {
-    /// A block that refers to it, and what that block knows of its digest.
+    /// Block that refers to the slot; `check` has the check bits of its map entry.
     owner: Key,
     check: u32,
-    /// Others know something else.
+    /// True if other blocks have other check bits.
     contradicted: bool,
 }
 
@@ -139,23 +138,23 @@ struct Suspect {
 struct Log {
     /// Its pages.
     pages: Vec<u32>,
-    /// Mappings that it comes to, without those that the journal has overwritten.
+    /// Resolved mappings of the log, without those that the journal has overwritten.
     mappings: Vec<(Key, Entry)>,
-    /// It can stay as it is.
+    /// True if the log can stay unchanged.
     is_sound: bool,
 }
 
 /// A repair being planned.
 struct Planner<'a, 'm> {
-    /// Holds superblock, roots, volumes, maps and delta. It never runs.
+    /// Engine that holds superblock, roots, volumes, maps and delta. It never runs.
     engine: Engine,
     medium: &'a mut Medium<'m>,
     plan: Repair,
-    /// Metadata blocks that the superblock in force leads to, also where they are given up.
+    /// Metadata blocks that the superblock in force references, even if the repair gives them up.
     guarded: Vec<bool>,
     /// Metadata blocks that the repaired pool uses.
     used: Vec<bool>,
-    /// Metadata blocks that are in use as the map of them says, as far as it can be read.
+    /// Metadata blocks that are in use by their map, as far as it can be read.
     marked: Vec<bool>,
     /// Pages that cannot be used.
     bad: HashSet<PageKey, FixedState>,
@@ -163,7 +162,7 @@ struct Planner<'a, 'm> {
     counts: Vec<u32>,
     checks: Vec<u32>,
     suspects: BTreeMap<Slot, Suspect>,
-    /// Digests that suspects, and blocks that fail their digest, were found to have; `None` if a block cannot be read.
+    /// Digests that were found for suspects, and for blocks that fail their digest; `None` if a block cannot be read.
     proven: BTreeMap<Slot, Option<Digest>>,
     /// Summaries to be written: digest, owner.
     summaries: BTreeMap<Slot, (Digest, Key)>,
@@ -174,22 +173,22 @@ struct Planner<'a, 'm> {
     log: Log,
     /// Points of the delta, in order.
     points: Vec<(Key, Entry)>,
-    /// For each volume: blocks it has, mapped ones, leaves (first, end) that have to be looked at again.
+    /// For each volume: its number of blocks, of mapped blocks, and the leaves (first, end) that have to be looked at again.
     blocks: Vec<u64>,
     mapped: Vec<u64>,
     touched: Vec<Vec<(u64, u64)>>,
-    /// Place at which the search for a free metadata block goes on.
+    /// Place at which the search for a free metadata block continues.
     next_free: usize,
-    /// Metadata blocks that were free, and those that were found to be too few.
+    /// Number of metadata blocks that were free, and of those that were lacking.
     free: u64,
     lacking: u64,
 }
 
-/// Plans the repair of a pool that is not open anywhere. `data`: every block in use is read and compared with its digest, and
-/// becomes lost where it does not match. The driver has read the parameters from the newest superblock.
+/// Plans the repair of a pool that is not open anywhere. `data`: every block in use is read and compared with its digest, and becomes lost where it
+/// does not match. The driver has read the parameters from the newest superblock.
 ///
-/// Where there are too few free blocks for the maps with all that the journal says, what no leaf has yet goes into the log of the map
-/// buffer: that takes sixteen bytes a mapping, not a page at each level.
+/// There may be too few free blocks for the maps with all journaled changes. Then mappings that have no leaf yet go into the log of the map buffer:
+/// that takes sixteen bytes a mapping, not a page at each level.
 pub fn plan_repair(
     parameters: Parameters,
     limits: Limits,
@@ -263,7 +262,7 @@ fn plan_with(
     Ok(planner.plan)
 }
 
-/// Takes the newest valid superblock, and plans its missing copy.
+/// Chooses the newest valid superblock, and plans its missing copy.
 fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium<'_>) -> Result<(), RepairError> {
     let geometry = *engine.pool.geometry();
     let ours = engine.pool.superblock.parameters;
@@ -275,7 +274,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
         if bytes.as_deref().is_some_and(|bytes| Superblock::refusal(bytes).is_some()) {
             return Err(RepairError::UnknownFormat);
         }
-        // Slots of epochs that have not been yet are zero; older geometries are fine.
+        // Superblocks of epochs that have not existed yet are zero; older geometries are fine.
         broken[number] = bytes
             .as_deref()
             .is_none_or(|bytes| bytes.iter().any(|&byte| byte != 0) && Superblock::decode(bytes).is_err());
@@ -311,7 +310,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     Ok(())
 }
 
-/// Place at which the journal goes on after the records that are believed.
+/// Place at which the journal continues after the valid records.
 struct JournalEnd {
     sequence: u64,
     checksum: u64,
@@ -335,7 +334,7 @@ impl Planner<'_, '_> {
 
     // ---- the journal ----
 
-    /// Brings the records that can be believed into the delta.
+    /// Replays the valid records into the delta.
     fn read_journal(&mut self) -> JournalEnd {
         let mut recovery = Recovery::default();
         let Superblock { included, included_checksum, journal_position, .. } = self.engine.pool.superblock;
@@ -361,13 +360,13 @@ impl Planner<'_, '_> {
             // Old records must be older than the seal.
             self.engine.pool.metadata.epoch = newest + 1;
         }
-        let believed = self.believe(&mut recovery);
-        let last = recovery.records[..believed].last();
+        let accepted = self.accept(&mut recovery);
+        let last = recovery.records[..accepted].last();
         let end = JournalEnd {
             sequence: last.map_or(included, |record| record.header.sequence),
             checksum: last.map_or(included_checksum, |record| record.checksum),
             position: {
-                let used: u32 = recovery.records[..believed].iter().map(|record| blocks_of(&record.header)).sum();
+                let used: u32 = recovery.records[..accepted].iter().map(|record| blocks_of(&record.header)).sum();
                 (journal_position + used) % self.geometry().journal_blocks
             },
         };
@@ -380,7 +379,7 @@ impl Planner<'_, '_> {
             ));
             self.list_reverted(end.sequence, watermark);
         }
-        recovery.records.truncate(believed);
+        recovery.records.truncate(accepted);
         for record in &recovery.records {
             for change in &record.changes {
                 self.engine.pool.superblock.dedup.has_backlog |= change.is_offline();
@@ -391,7 +390,7 @@ impl Planner<'_, '_> {
         end
     }
 
-    /// Lists what the durable records after record `last` changed.
+    /// Lists the blocks that the durable records after record `last` changed.
     fn list_reverted(&mut self, last: u64, watermark: u64) {
         let block = self.geometry().block();
         let mut ranges = BTreeMap::new();
@@ -436,7 +435,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Returns the changes of the records from `last` (without it) to `mark` that the journal still has, wherever they are in it.
+    /// Returns the changes of the records after `last` up to `watermark` that the journal still has, anywhere in the ring.
     fn stray_records(&mut self, last: u64, watermark: u64) -> Vec<Vec<Change>> {
         let geometry = self.geometry();
         let (block, ring) = (geometry.block(), geometry.journal_blocks);
@@ -464,12 +463,12 @@ impl Planner<'_, '_> {
         records
     }
 
-    /// Returns the number of records that count: those that make sense, and whose blocks are proven where they have to be.
-    fn believe(&mut self, recovery: &mut Recovery) -> usize {
+    /// Returns the number of valid records: those that make sense, and whose blocks are proven where necessary.
+    fn accept(&mut self, recovery: &mut Recovery) -> usize {
         let block = self.geometry().block();
         let Recovery { records, inlined, sizes, watermark, .. } = recovery;
         for (number, record) in records.iter_mut().enumerate() {
-            // What is said of a volume that is gone with its table is gone with it.
+            // Changes of a volume that is lost with its table are lost with it.
             record.changes.retain(|change| volume_of(change).is_none_or(|volume| sizes.contains_key(&volume)));
             let (checks, makes_sense) = self.engine.pool.checks_of(record, inlined, sizes, *watermark);
             let content = &mut self.medium.content;
@@ -483,7 +482,7 @@ impl Planner<'_, '_> {
         records.len()
     }
 
-    /// Checks that the slots which the delta is the first to know hold what they should, or that the journal still has it; else the blocks that refer to them
+    /// Checks that slots first named by the delta hold their contents, or that the journal still has them; otherwise the blocks that refer to them
     /// are lost.
     fn prove_new_blocks(&mut self, inlined: &NearMap<Slot, (Digest, u64, u64)>) {
         let block = self.geometry().block();
@@ -519,13 +518,13 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Returns the volume at a place of the table.
+    /// Returns the volume at this index of the table.
     fn volume(&self, at: usize) -> &Volume {
         &self.engine.pool.volumes[at]
     }
 }
 
-/// Returns the volume that a change is about; `None` for a change of none.
+/// Returns the volume that a change is about; `None` if it is about none.
 fn volume_of(change: &Change) -> Option<crate::api::VolumeId> {
     Some(match *change {
         Change::Fresh { key, .. }

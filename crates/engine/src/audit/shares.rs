@@ -1,4 +1,4 @@
-//! Which blocks of volumes lie in shared slots, counted exactly from all maps: what the estimates of a census are held against.
+//! Exact count of the blocks of volumes that lie in shared slots, from all maps: the reference for the estimates of a census.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,16 +12,16 @@ use crate::metadata::page_cache::{ReadMetadata, Region};
 /// Blocks of a volume as of the last merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedBlocks {
-    /// The volume.
+    /// Id of the volume.
     pub volume: VolumeId,
-    /// Blocks that are mapped to slots.
+    /// Number of blocks that are mapped to slots.
     pub mapped: u64,
-    /// Those of them whose slots have more than one reference.
+    /// Number of mapped blocks whose slots have more than one reference.
     pub shared: u64,
 }
 
 impl Engine {
-    /// Counts the blocks of all volumes in shared slots. `None` if some pages cannot be read, or contradict each other.
+    /// Counts the blocks of all volumes in shared slots. Returns `None` if some pages cannot be read, or contradict each other.
     pub fn count_shared(&self, read: &mut ReadMetadata<'_>) -> Option<Vec<SharedBlocks>> {
         let (mut read, mut ignore) = (|offset, length| read(offset, length), |_: &str| {});
         let mut audit = self.look(&mut read, &mut ignore);

@@ -1,12 +1,12 @@
-//! The delta: the newest mappings, in memory, consulted before the tree.
+//! The delta: the newest mappings, in memory, consulted before the trees. It collects changes so that a checkpoint can merge them in one pass.
 //!
-//! Two kinds of mappings: points (one block) and clears (a range that reads as zeroes). A point is always newer than a
-//! clear that covers it, because a clear removes the points that it covers.
+//! Two kinds of mappings: points (one block) and clears (a range that reads as zeroes). A point is always newer than a clear that covers it,
+//! because a clear removes the points that it covers.
 //!
-//! With the points go the slots that they refer to: how often, and for a slot that was allocated since the delta began
-//! ("fresh") its digest and owner, which belong into its summary when the delta is merged.
+//! The delta also has the slots that its points refer to, with the number of references. A slot that was allocated since the delta began is
+//! "fresh": the delta has its digest and owner. They belong into the slot's summary when the delta is merged.
 //!
-//! There are at most two: the active one, and, while a checkpoint merges it, the frozen one before it.
+//! There are at most two deltas: the active one, and, while a checkpoint merges it, the older, frozen one.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,24 +16,24 @@ use crate::format::entry::{Entry, Key, Slot};
 use crate::locality_map::{Near, NearMap};
 use crate::sizes::{list_bytes, table_bytes, table_space};
 
-/// A slot that points of a delta refer to.
+/// Slot that points of a delta refer to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Recent {
     /// Number of points that refer to it. A slot that is not fresh stays known with 0: a record of this delta referred to it.
     pub refs: u32,
-    /// Allocated since this delta began: no tree and no older delta knows it.
+    /// True if it was allocated since this delta began: no tree and no older delta knows it.
     pub fresh: bool,
-    /// Its digest.
+    /// Digest of its content.
     pub digest: Digest,
-    /// The block that it was first written for.
+    /// Block that it was first written for.
     pub owner: Key,
 }
 
-/// A count for each volume. That of the volume counted last is at hand: requests and walks change many blocks of one.
+/// Counts for each volume. The count of the latest volume is kept separately: requests and walks change many blocks of one volume.
 struct Mapped {
     volume: VolumeId,
     count: u64,
-    /// By number, but for that volume.
+    /// Counts by volume number, except for the latest volume.
     others: Vec<u64>,
 }
 
@@ -66,19 +66,19 @@ impl Mapped {
     }
 }
 
-/// Mappings newer than a tree.
+/// Delta: mappings newer than the trees.
 pub(crate) struct Delta {
     pub(crate) points: NearMap<Key, Entry>,
-    /// First to one past the last, not overlapping, not adjacent.
+    /// Ranges from first to one past the last, not overlapping, not adjacent.
     pub(crate) clears: BTreeMap<u64, u64>,
     pub(crate) slots: NearMap<Slot, Recent>,
-    /// Points that refer to slots, by volume.
+    /// Numbers of points that refer to slots, by volume.
     mapped: Mapped,
-    /// Fresh slots that points refer to.
+    /// Number of fresh slots that points refer to.
     fresh: u64,
-    /// The most subtrees that merging the clears can cut off.
+    /// Upper bound on the number of subtrees that merging the clears can cut off.
     pub(crate) cuts: u64,
-    /// The most slots that merging the clears can release in leaves that they cover in part.
+    /// Upper bound on the number of slots that merging the clears can release in partly covered leaves.
     pub(crate) releases: u64,
 }
 
@@ -95,7 +95,7 @@ impl Delta {
         }
     }
 
-    /// Returns the number of points, with their slots, that there is space for before a table would have to grow.
+    /// Returns the number of points, with their slots, that fit before a table would have to grow.
     pub(crate) fn space(&self) -> usize {
         (self.points.capacity() - self.points.len()).min(self.slots.capacity() - self.slots.len())
     }
@@ -105,12 +105,12 @@ impl Delta {
         table_bytes(&self.points) + table_bytes(&self.slots) + list_bytes(&self.mapped.others)
     }
 
-    /// Returns how many blocks of a volume points map to slots.
+    /// Returns the number of a volume's blocks that points map to slots.
     pub(crate) fn mapped(&self, volume: VolumeId) -> u64 {
         self.mapped.of(volume)
     }
 
-    /// Returns how many fresh slots points refer to.
+    /// Returns the number of fresh slots that points refer to.
     pub(crate) fn fresh(&self) -> u64 {
         self.fresh
     }
@@ -127,7 +127,7 @@ impl Delta {
         (key.0 < end).then_some(Entry::UNMAPPED)
     }
 
-    /// Returns the beginning of the clear that ends at a block: to clear more from there makes it longer.
+    /// Returns the beginning of the clear that ends at a block: a clear from that block on extends it.
     pub(crate) fn clear_before(&self, start: Key) -> Option<Key> {
         let (&first, &end) = self.clears.range(..start.0).next_back()?;
         (end == start.0 && Key(first).volume() == start.volume()).then_some(Key(first))
@@ -143,7 +143,7 @@ impl Delta {
         (covers.map(|(_, &end)| Key(end)), Key(next.map_or(u64::MAX, |(&first, _)| first)))
     }
 
-    /// Returns the first block from `key` on that has a point, `end` if there is none before. Looks at all points.
+    /// Returns the first block from `key` on that has a point, or `end` if there is none before it. Looks at all points.
     pub(crate) fn next_point(&self, key: Key, end: Key) -> Key {
         self.points.keys().copied().filter(|point| (key..end).contains(point)).min().unwrap_or(end)
     }
@@ -170,7 +170,7 @@ impl Delta {
         let recent = self.slots.entry(slot).or_insert(new);
         if recent.refs == 0 {
             if !recent.fresh {
-                // What it was known for before has ended. (A slot that is new here stays so: replay may count down before up.)
+                // Its former state has ended. (A slot that is fresh here stays fresh: replay may count down before up.)
                 *recent = new;
             }
             self.fresh += u64::from(recent.fresh);
@@ -178,7 +178,7 @@ impl Delta {
         recent.refs += 1;
     }
 
-    /// Clears a range. The slots that lost their last reference from this delta go to `dead`. Gives the entries that it has looked at.
+    /// Clears a range. The slots that lost their last reference from this delta go to `dead`. Returns the number of entries that it has looked at.
     pub(crate) fn clear(&mut self, start: Key, end: Key, dead: &mut Vec<Slot>) -> u64 {
         let length = end.0 - start.0;
         let looked_at = length.min(self.points.len() as u64);
@@ -207,7 +207,7 @@ impl Delta {
         }
     }
 
-    /// Removes a reference; true if it was the last.
+    /// Removes a reference; returns true if it was the last.
     pub(crate) fn dereference(&mut self, slot: Slot) -> bool {
         let recent = self.slots.get_mut(&slot).expect("every point's slot is counted");
         recent.refs -= 1;
@@ -215,13 +215,13 @@ impl Delta {
         recent.refs == 0
     }
 
-    /// Drops the state of a slot that has been retired.
+    /// Drops the state of a slot that is pending free.
     pub(crate) fn forget(&mut self, slot: Slot) {
         let recent = self.slots.remove(&slot);
         assert!(recent.is_none_or(|recent| recent.refs == 0));
     }
 
-    /// Inserts a clear, and returns the number of clears that it has taken in.
+    /// Inserts a clear, and returns the number of clears that it has absorbed.
     fn insert_clear(&mut self, mut start: u64, mut end: u64) -> u64 {
         let mut taken_in = 0;
         if let Some((&before, &its_end)) = self.clears.range(..=start).next_back()
@@ -244,7 +244,7 @@ impl Delta {
         self.points.len() + self.clears.len()
     }
 
-    /// Empties it, keeping the memory of the tables if they are as large as they should be.
+    /// Empties the delta, and keeps the memory of tables that have the right size.
     pub(crate) fn reset(&mut self, entries: usize) {
         self.points.clear();
         self.slots.clear();
@@ -255,22 +255,22 @@ impl Delta {
         self.fit(entries);
     }
 
-    /// Returns true if its tables are as large as they should be for `entries` entries.
+    /// Returns true if the tables have the right size for `entries` entries.
     pub(crate) fn fits(&self, entries: usize) -> bool {
         let fits = |space: usize| (entries..=2 * entries.max(16)).contains(&space);
         fits(table_space(&self.points)) && fits(table_space(&self.slots))
     }
 
-    /// Returns true if it has no mappings and no slots.
+    /// Returns true if the delta has no mappings and no slots.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0 && self.slots.is_empty()
     }
 
-    /// Makes the tables of an empty delta as large as they should be.
+    /// Gives the tables of an empty delta the right size.
     pub(crate) fn fit(&mut self, entries: usize) {
         assert!(self.is_empty());
         if !self.fits(entries) {
-            // What is too large goes before what replaces it comes.
+            // The oversized tables are freed before their replacement is allocated.
             *self = Delta::with_capacity(0);
             *self = Delta::with_capacity(entries);
         }
@@ -283,8 +283,8 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    /// Guards against an endless resize: an entry removed among neighbours takes space in a hash table, which then says that it has less space than it was made
-    /// with: a server that came to a new size by then said for ever that it was still coming to it.
+    /// Guards against an endless resize. An entry removed among neighbours takes space in a hash table, which then reports less capacity than it was made with.
+    /// A server that changed its size then reported permanently that the change was still in progress.
     #[test]
     fn a_table_fits_whatever_was_removed_from_it() {
         for entries in [64, 1000, 1 << 12] {

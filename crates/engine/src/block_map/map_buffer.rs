@@ -1,16 +1,17 @@
-//! The map buffer: mappings that a checkpoint has made durable, and that are not in their leaves yet (docs/rfc/0010).
+//! The map buffer: mappings that a checkpoint has made durable, and that are not in their leaves yet (docs/rfc/0010). It lets a leaf be
+//! written once for many mappings.
 //!
-//! What a block maps to is what the first of these says: active delta, frozen delta, map buffer, leaf. A mapping here is a
-//! reference like one in a leaf, and what its leaf says instead is one as well, until the leaf is written.
+//! The mapping of a block is in the first of these that has one: active delta, frozen delta, map buffer, leaf. A mapping here counts as a
+//! reference like one in a leaf. The older mapping in its leaf also counts, until the leaf is written.
 //!
-//! In memory it is one list of keys and entries in the order of keys, with a *gap* somewhere: places that hold nothing. A
-//! checkpoint brings it up to date in one pass, in steps: the gap is moved to the front ([`MapBuffer::gather`]), then
-//! everything is moved in front of it, without what has gone into its leaf and with what is new ([`MapBuffer::merge_part`]).
-//! Between the steps everything is found, on one side of the gap or on the other.
+//! In memory it is one list of keys and entries in the order of keys, with a *gap* of empty places somewhere. A checkpoint brings it up to
+//! date in one pass, in steps. First the gap is moved to the front ([`MapBuffer::gather`]). Then all mappings are moved in front of it,
+//! without those that have gone into their leaves, and with the new ones ([`MapBuffer::merge_part`]). Between the steps every mapping is
+//! found, on one side of the gap or on the other.
 //!
-//! On disk it is a log of records of 16 bytes, key and entry, of which later ones win; a key of 0 is no record.
-//! [`Entry::UNBUFFERED`] says that nothing is buffered for the key any more. A checkpoint appends what is new, or writes all of
-//! it anew, in the order of keys, when the log has become half longer than it needs to be.
+//! On disk it is a log of records of 16 bytes, key and entry, of which later ones win; a key of 0 is no record. [`Entry::UNBUFFERED`]
+//! revokes the buffered mapping of the key. A checkpoint appends the new records. When the log has become half longer than it needs to be,
+//! the checkpoint rewrites it, in the order of keys.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -22,24 +23,24 @@ use crate::sizes::list_bytes;
 
 /// Bytes of a record on disk.
 pub(crate) const RECORD_BYTES: usize = 16;
-/// Places that one step looks at or moves.
+/// Number of places that one step looks at or moves.
 const AT_ONCE: usize = 1 << 13;
-/// Of so many places the key of the first is kept in a list of its own, which the caches of a processor hold.
+/// Interval of the fences: the key of every N-th place is kept in a separate list, which fits in a processor's caches.
 const FENCED: usize = 64;
 
-/// The mappings.
+/// Buffer of mappings, in memory.
 pub(crate) struct MapBuffer {
-    /// Key and entry of each.
+    /// Key and entry of each mapping.
     places: Vec<[u64; 2]>,
     gap: Range<usize>,
     fences: Vec<u64>,
-    /// Places whose entry is [`Entry::UNBUFFERED`]: what was there is gone, and the next pass leaves it out.
+    /// Number of places whose entry is [`Entry::UNBUFFERED`]: their mapping is removed, and the next pass omits them.
     dead: usize,
-    /// Records of the log on disk.
+    /// Number of records of the log on disk.
     pub logged: u64,
 }
 
-/// A pass that brings a buffer up to date.
+/// Pass that brings a buffer up to date.
 #[derive(Default)]
 pub(crate) struct Pass {
     gathered: bool,
@@ -47,16 +48,16 @@ pub(crate) struct Pass {
     leaf_at: usize,
     /// Blocks whose records the log has to revoke.
     pub removed: Vec<Key>,
-    /// It has become too much to say: the log is written anew.
+    /// True if there are too many blocks to revoke: the log is rewritten.
     pub anew: bool,
 }
 
-/// A leaf that a checkpoint writes.
+/// Leaf that a checkpoint writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Leaf {
-    /// The first of its blocks.
+    /// First of its blocks.
     pub first: Key,
-    /// True if the mappings that are buffered for it go into it, too.
+    /// True if its buffered mappings go into it, too.
     pub flushes: bool,
 }
 
@@ -65,7 +66,7 @@ impl MapBuffer {
         MapBuffer { places: Vec::new(), gap: 0..0, fences: Vec::new(), dead: 0, logged: 0 }
     }
 
-    /// Makes a buffer from records in the order of keys, each key once.
+    /// Creates a buffer from records in the order of keys, each key once.
     pub(crate) fn from_sorted(records: &[(Key, Entry)], logged: u64) -> MapBuffer {
         let places: Vec<[u64; 2]> = records.iter().map(|&(key, entry)| [key.0, entry.0]).collect();
         let fences = places.iter().step_by(FENCED).map(|place| place[0]).collect();
@@ -73,13 +74,13 @@ impl MapBuffer {
         MapBuffer { places, gap, fences, dead: 0, logged }
     }
 
-    /// Makes a buffer from the log that there is on disk.
+    /// Creates a buffer from the log on disk.
     pub(crate) fn from_log(mut records: Vec<(Key, Entry)>, logged: u64) -> MapBuffer {
         resolve(&mut records);
         MapBuffer::from_sorted(&records, logged)
     }
 
-    /// Mappings.
+    /// Returns the number of mappings.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.gap.len() - self.dead
     }
@@ -93,17 +94,17 @@ impl MapBuffer {
         list_bytes(&self.places) + list_bytes(&self.fences)
     }
 
-    /// Returns the number of places that hold something, or did until the last pass.
+    /// Returns the number of places with a mapping, or with one removed since the last pass.
     pub(crate) fn used(&self) -> usize {
         self.places.len() - self.gap.len()
     }
 
-    /// Returns the number of places in memory, with the gap.
+    /// Returns the number of places in memory, including the gap.
     pub(crate) fn capacity(&self) -> usize {
         self.places.len()
     }
 
-    /// Returns the first place at or after `key`, or the end. Never in the gap.
+    /// Returns the first place at or after `key`, or the end. It is never in the gap.
     pub(crate) fn position(&self, key: Key) -> usize {
         let behind = self.places.get(self.gap.end).is_none_or(|place| key.0 <= place[0]);
         let side = if behind { 0..self.gap.start } else { self.gap.end..self.places.len() };
@@ -115,7 +116,7 @@ impl MapBuffer {
         if at == self.gap.start { self.gap.end } else { at }
     }
 
-    /// Returns the mapping at the first place at or after `at` that has one, with its place.
+    /// Returns the first mapping at or after the place `at`, with its place.
     pub(crate) fn first_from(&self, mut at: usize) -> Option<(usize, Key, Entry)> {
         loop {
             if at == self.gap.start {
@@ -151,7 +152,7 @@ impl MapBuffer {
         }
     }
 
-    /// Mappings of the blocks from `start` up to `end`, at most.
+    /// Returns an upper bound on the number of mappings of the blocks from `start` up to `end`.
     pub(crate) fn count(&self, start: Key, end: Key) -> usize {
         let (from, upto) = (self.position(start), self.position(end));
         let between = if from < self.gap.start && self.gap.start < upto { self.gap.len() } else { 0 };
@@ -173,12 +174,12 @@ impl MapBuffer {
 
     // ---- the pass ----
 
-    /// Makes space for `places` mappings: for more at once, for fewer if that can be done without a pass.
+    /// Makes space for `places` mappings. It grows the list at once, and shrinks it if that needs no pass.
     pub(crate) fn fit(&mut self, places: usize) {
         let used = self.places.len() - self.gap.len();
         let is_behind = self.gap.end == self.places.len();
         if places > self.places.len() && self.places.is_empty() {
-            // Pages of zeroes that nobody has written take no memory yet.
+            // Pages of zeroes take no memory before they are written.
             self.places = vec![[0; 2]; places];
         } else if places > self.places.len() && is_behind {
             self.places.reserve_exact(places - self.places.len());
@@ -197,8 +198,8 @@ impl MapBuffer {
         self.fences.shrink_to_fit();
     }
 
-    /// Takes a step of the pass; false when it is done. New mappings are in `points`, in order, none of them in one of `leaves` that flush. There is space for
-    /// all of them.
+    /// Takes a step of the pass; false when the pass is done. New mappings are in `points`, in order, none of them in one of `leaves` that flush. There is
+    /// space for all of them.
     pub(crate) fn step(
         &mut self,
         pass: &mut Pass,
@@ -214,7 +215,7 @@ impl MapBuffer {
         self.merge_part(pass, points, leaves, per_leaf, most_removed)
     }
 
-    /// Moves some of what is before the gap behind it; false when nothing is before it any more.
+    /// Moves some mappings from before the gap behind it; false when none is left before it.
     fn gather(&mut self) -> bool {
         let count = self.gap.start.min(AT_ONCE);
         let (from, to) = (self.gap.start - count, self.gap.end - count);
@@ -226,7 +227,7 @@ impl MapBuffer {
         from > 0
     }
 
-    /// Moves some of what is behind the gap, and of what is new, before it; false when all of it is there.
+    /// Moves some mappings from behind the gap, and some new ones, before it; false when all are there.
     fn merge_part(
         &mut self,
         pass: &mut Pass,
@@ -278,7 +279,7 @@ impl MapBuffer {
 
     // ---- the log ----
 
-    /// Writes the records from `first` on into a page, in the order of keys. The gap is at the end.
+    /// Writes the records from `first` on into a page, in the order of keys. The gap must be at the end.
     pub(crate) fn write_sorted(&self, first: u64, page: &mut [u8]) {
         assert!(self.gap.end == self.places.len() && self.dead == 0);
         page.fill(0);
@@ -290,7 +291,7 @@ impl MapBuffer {
 }
 
 impl Pass {
-    /// Returns true if the mapping that is buffered for a block has gone into its leaf.
+    /// Returns true if the buffered mapping of a block has gone into its leaf.
     fn has_flushed(&mut self, key: u64, leaves: &[Leaf], per_leaf: u64) -> bool {
         while let Some(leaf) = leaves.get(self.leaf_at)
             && leaf.first.0 + per_leaf <= key
@@ -315,7 +316,7 @@ pub(crate) fn write_record(bytes: &mut [u8], key: Key, entry: Entry) {
     put_u64(bytes, 8, entry.0);
 }
 
-/// Reads the records of a leaf of the log, up to the first that there is not.
+/// Reads the records of a leaf of the log, up to the first key of 0.
 pub(crate) fn records(leaf: &[u8]) -> impl Iterator<Item = (Key, Entry)> + '_ {
     let all = leaf.chunks_exact(RECORD_BYTES).map(|bytes| (Key(u64_at(bytes, 0)), Entry(u64_at(bytes, 8))));
     all.take_while(|(key, _)| key.0 != 0)

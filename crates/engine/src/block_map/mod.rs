@@ -1,5 +1,5 @@
-//! Block to slot: the changes since the last checkpoint (the delta), and mappings that are durable and not in their leaves yet (the map
-//! buffer). What is older is in the trees of the store.
+//! The newest mappings from block to slot, in memory: the changes since the last checkpoint (the delta), and mappings that are durable but not in their leaves
+//! yet (the map buffer). Older mappings are in the trees of the store.
 
 pub(crate) mod delta;
 pub(crate) mod discards;

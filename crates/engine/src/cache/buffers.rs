@@ -1,9 +1,9 @@
-//! Who holds which payload buffer. The driver owns the memory, the engine the numbers: a buffer is free when nobody holds it.
+//! Reference counts of payload buffers. The driver owns the memory, the engine the numbers: a buffer without a holder is free.
 //!
-//! Holders: the driver while it receives payload, a request, an answer on its way, a block not yet in its slot, the read
-//! cache. Blocks that are being received or wait for their slot are limited, so that reads always find buffers.
+//! Holders: the driver while it receives payload, a request, an answer in flight, a block not yet in its slot, the read cache. Blocks that are being
+//! received or wait for their slot are limited, so that reads always find buffers.
 //!
-//! How many there are can change. Numbers from the new count on are retired: a held one goes when nobody holds it any more.
+//! The number of buffers can change. Numbers from the new count on are to go: a held one goes when its last holder releases it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,11 +13,11 @@ use crate::api::BufferId;
 /// State of a block in a buffer: its origin, and its fate after the write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum BufferState {
-    /// It is in its slot, or there is none.
+    /// The block is in its slot, or there is none.
     Known,
-    /// On its way to its slot, and into the read cache.
+    /// In flight to its slot, and into the read cache.
     Incoming,
-    /// On its way to its slot. The read cache does not keep it.
+    /// In flight to its slot. The read cache does not keep it.
     Passing,
 }
 
@@ -25,17 +25,17 @@ enum BufferState {
 pub(crate) struct Buffers {
     holds: Vec<u32>,
     free: Vec<BufferId>,
-    /// Buffers that hold payload on its way in: received, or not yet written to a slot.
+    /// Buffers with incoming payload: received, or not yet written to a slot.
     incoming: u32,
     states: Vec<BufferState>,
     /// Check bits that the map must have for the block in each buffer.
     checks: Vec<u32>,
     limit: u32,
-    /// Number of buffers that there shall be; a held buffer with this number or a higher one goes when its last holder releases it.
+    /// Target number of buffers; a held buffer with this number or a higher one goes when its last holder releases it.
     count: u32,
-    /// Held ones beyond that.
+    /// Held buffers beyond `count`.
     leaving: u32,
-    /// Most buffers that there may ever be: the tables keep their memory up to that.
+    /// The most buffers over time: the tables keep their memory up to that.
     most: u32,
 }
 
@@ -89,7 +89,7 @@ impl Buffers {
         buffer.0 >= self.count
     }
 
-    /// Buffers that there are to be.
+    /// Returns the target number of buffers.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
@@ -98,7 +98,7 @@ impl Buffers {
         self.free.len()
     }
 
-    /// Returns true if payload may come in.
+    /// Returns true if payload may be received.
     pub(crate) fn may_receive(&self) -> bool {
         self.incoming < self.limit
     }
@@ -155,7 +155,7 @@ impl Buffers {
         self.holds[buffer.0 as usize] += 1;
     }
 
-    /// Removes a holder; without the last one the buffer is free, or goes if it is retired.
+    /// Removes a holder. Without the last one the buffer is free, or goes if its number is beyond the count.
     pub(crate) fn release(&mut self, buffer: BufferId) {
         let holds = &mut self.holds[buffer.0 as usize];
         assert!(*holds > 0, "a buffer is released as often as it is held");
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(all, [0, 1, 2, 3, 4, 5, 6]);
     }
 
-    /// Guards against an overflow: a shared block is in memory once, and every block of every answer on its way holds it; the count was of 16 bits.
+    /// Guards against an overflow: a shared block is in memory once, and every block of every answer in flight holds it; the count was of 16 bits.
     #[test]
     fn a_buffer_can_be_held_more_than_65535_times() {
         let mut buffers = Buffers::new(1, 1);

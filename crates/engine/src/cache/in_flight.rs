@@ -1,19 +1,19 @@
-//! Blocks on their way from the device, and who waits for them.
+//! Blocks in flight from the device, and their waiters.
 
 use alloc::vec::Vec;
 
 use crate::api::{BufferId, RequestId};
 
-/// A request that waits for a block, and for which of its blocks.
+/// A request that waits for a block, and the index of that block in it.
 pub(crate) type Waiter = (RequestId, u32);
 
-/// A block on its way from the device.
+/// A block in flight from the device.
 #[derive(Debug)]
 pub(crate) struct Fill {
     pub buffer: BufferId,
     /// Check bits that the map has of its digest.
     pub check: u32,
-    /// It is read ahead, or was when it began.
+    /// True if it is read ahead, or was when it began.
     pub is_ahead: bool,
     /// Requests that wait for it; none if it is read ahead.
     first: Option<Waiter>,
@@ -32,7 +32,7 @@ impl Fill {
         Fill { buffer, check, is_ahead: true, first: None, more: Vec::new() }
     }
 
-    /// Adds a waiter. The list for it may be one of those that are spare.
+    /// Adds a waiter. The list for it may come from `spare`.
     #[inline]
     pub(crate) fn add_waiter(&mut self, waiter: Waiter, spare: &mut Vec<Vec<Waiter>>) {
         match self.first {
@@ -58,7 +58,7 @@ impl Fill {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 
-    /// Gives the list of a read that has ended to the spare ones, if it has one.
+    /// Gives the list of a read that has ended to `spare`, if it has one.
     #[inline]
     pub(crate) fn give_list_back(mut self, spare: &mut Vec<Vec<Waiter>>) {
         if self.more.capacity() > 0 {

@@ -1,7 +1,7 @@
-//! Blocks of payload in memory: the numbered buffers, the read cache, what is on its way, and the streams that pass it by.
+//! Blocks of payload in memory: the numbered buffers, the read cache, blocks in flight, and the streams that pass the cache by.
 //!
-//! What must hold: a buffer has one owner at a time or a count of holders, and what a buffer of the cache holds is what its slot holds.
-//! The bytes themselves are with the driver.
+//! What must hold: a buffer has one owner at a time or a count of holders, and a buffer of the cache has its slot's content. The bytes themselves are
+//! with the driver.
 
 pub(crate) mod arc;
 pub(crate) mod buffers;

@@ -1,11 +1,11 @@
-//! Streams: sequential readers, told from all others by where their requests begin.
+//! Detection of streams: sequential readers, told from all others by the beginnings of their requests.
 //!
-//! Each read is held against the few places where streams go on, which is all that a read elsewhere pays. Where it goes on with none of
-//! them a new stream begins with it, in place of another that is not sequential; those are gone through in turn. Requests of one reader that
-//! are in progress together may come in any order: a request goes on with a stream as long as it begins near its end, on either side.
+//! Each read is compared with the few places where streams continue; a read elsewhere costs no more than that. If it continues none of them, a new
+//! stream begins with it, in place of another that is not sequential; those are gone through in turn. Requests of one reader that are in progress
+//! together may come in any order: a request continues a stream as long as it begins near its end, on either side.
 //!
-//! A stream whose requests go on for a while is sequential, and gets a window: what is ahead of it within the window is to be read. When a
-//! large read's worth of that is used up, the window is opened again, twice as wide.
+//! A stream whose requests continue for a while is sequential, and gets a window: the blocks ahead of it within the window are to be read. When a
+//! large read's worth of them is used up, the window is opened again, twice as wide.
 
 use core::array;
 
@@ -13,35 +13,35 @@ use crate::api::{Nanos, VolumeId};
 
 use crate::format::entry::Key;
 
-/// Streams that are followed at a time.
+/// The number of streams that are followed at a time.
 const STREAMS: usize = 32;
 /// Requests in a row that make a stream sequential.
 const IN_A_ROW: u32 = 3;
-/// Lengths of a stream's last request, ahead of its end or behind, within which a request goes on with the stream.
+/// Lengths of a stream's last request, ahead of its end or behind, within which a request continues the stream.
 const REACH: u64 = 8;
 /// Most blocks of that reach.
 const REACH_BLOCKS: u64 = 512;
-/// Places that are looked at for a new stream: the next read goes on from there.
+/// Places that are looked at for a new stream: the next read continues from there.
 const LOOKED_AT: usize = 4;
-/// A stream without a request for so long has ended.
+/// Time without a request after which a stream has ended.
 const ENDS_AFTER: Nanos = 1_000_000_000;
 /// The first window, in blocks.
 const FIRST_WINDOW: u64 = 32;
 
-/// A reader that goes upwards.
+/// A reader of ascending blocks.
 pub(crate) struct Stream {
     pub volume: VolumeId,
-    /// First block that it has asked for.
+    /// First block of its first request.
     begun: u64,
-    /// Block behind the last one that it has asked for.
+    /// Block behind its last request.
     next: u64,
-    /// Requests that went on with it, and that one with which it began.
+    /// Requests in a row, the first one included.
     in_a_row: u32,
     /// Blocks to be ahead of `next`; 0: it is not sequential so far.
     window: u64,
-    /// Up to here it has been read ahead.
+    /// Block up to which it has been read ahead.
     pub ahead: u64,
-    /// Up to here it is being read ahead; not at all if that is no more than `ahead`.
+    /// Block up to which it is being read ahead; not at all if that is no more than `ahead`.
     pub goal: u64,
     /// True if its last refill took small reads.
     pub is_scattered: bool,
@@ -83,7 +83,7 @@ impl Stream {
         (Key::new(self.volume, from).0, self.next + reach + 1 - from)
     }
 
-    /// Returns true if it is sequential, and has not ended.
+    /// Returns true if the stream is sequential, and has not ended.
     fn goes_on(&self, now: Nanos) -> bool {
         self.window > 0 && now - self.last < ENDS_AFTER
     }
@@ -103,13 +103,14 @@ impl Stream {
         if self.is_scattered { half } else { half.min(RUN_BLOCKS) }
     }
 
-    /// Returns true if the window shall be opened: for the first time, or because the reader was faster than the reads ahead, or has used a part of it up.
+    /// Returns true if the window shall be opened: for the first time, because the reader was faster than the reads ahead, or because it has used up
+    /// a part.
     fn is_due(&self) -> bool {
         let used_up = || !self.is_refilling() && self.ahead + self.step() <= self.next + self.window;
         self.in_a_row >= IN_A_ROW && (self.window == 0 || self.ahead < self.next || used_up())
     }
 
-    /// Opens the window, to at most `most` blocks, after a request of so many.
+    /// Opens the window, to at most `most` blocks, after a request of `blocks` blocks.
     fn open(&mut self, blocks: u64, most: u64) {
         self.ahead = self.ahead.max(self.next);
         self.window = if self.window == 0 { FIRST_WINDOW.max(2 * blocks) } else { 2 * self.window }.min(most);
@@ -142,13 +143,13 @@ impl Streams {
         &mut self.streams[at]
     }
 
-    /// Returns true if no stream goes on.
+    /// Returns true if no stream is sequential now.
     pub(crate) fn are_over(&self, now: Nanos) -> bool {
         !self.streams.iter().any(|stream| stream.goes_on(now))
     }
 
-    /// Notes a read of `blocks` blocks. Returns true if something shall be read ahead for its stream, of which the window is at most `widest`; the windows of
-    /// all streams are at most `most` together.
+    /// Notes a read of `blocks` blocks. Returns true if blocks shall be read ahead for its stream. The window of the stream is at most `widest`; the
+    /// windows of all streams are at most `most` together.
     pub(crate) fn note(&mut self, first: Key, blocks: u64, now: Nanos, most: u64, widest: u64) -> bool {
         let Some(at) = self.follow(first, blocks, now) else { return false };
         if !self.streams[at].is_due() {
@@ -171,7 +172,7 @@ impl Streams {
         length > long
     }
 
-    /// Finds the stream that a request goes on with, or begins one; `None` if there is no place for a new one.
+    /// Finds the stream that a request continues, or begins one; `None` if there is no place for a new one.
     fn follow(&mut self, first: Key, blocks: u64, now: Nanos) -> Option<usize> {
         let (begun, end) = (first.lba(), first.lba() + blocks);
         let known = self.find(first);
@@ -185,7 +186,7 @@ impl Streams {
         Some(at)
     }
 
-    /// Finds a stream with which a request goes on that begins here. Looks at all of them, which is faster than to stop at the first.
+    /// Finds a stream that is continued by a request which begins here. Looks at all of them, which is faster than to stop at the first.
     fn find(&self, first: Key) -> Option<usize> {
         let mut found = STREAMS;
         for at in 0..STREAMS {
@@ -219,7 +220,7 @@ mod tests {
         streams.note(Key::new(VolumeId(1), lba), blocks, now, 1024, 256)
     }
 
-    /// Counts the streams that go on.
+    /// Counts the streams that are sequential now.
     fn sequential(streams: &Streams, now: Nanos) -> usize {
         streams.streams.iter().filter(|stream| stream.goes_on(now)).count()
     }

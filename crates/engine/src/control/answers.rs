@@ -1,9 +1,9 @@
-//! What the engine answers when it is asked what is set, who has the pool and how parts of it are.
+//! Answers of the engine about its settings, the pool's owner and the state of its parts.
 
 use crate::api::*;
 use crate::engine::Engine;
 use crate::format::volume::Volume;
-use crate::icache::rule::DivisionChange;
+use crate::icache::rule::PartitionChange;
 use crate::jobs::cache_partition::CacheStatus;
 use crate::jobs::index_prefetch::IndexPrefetchCounts;
 use crate::limits::Limits;
@@ -23,7 +23,7 @@ impl Engine {
         self.repairs.under_repair().len()
     }
 
-    /// References beyond which a block is kept twice; 0: none is.
+    /// Returns the number of references beyond which a block is kept twice; 0: none is.
     pub fn second_copies_above(&self) -> u32 {
         self.pool.second_copies
     }
@@ -33,27 +33,27 @@ impl Engine {
         self.pool.index_copy
     }
 
-    /// Returns whether maps are short of metadata: less than an eighth of it is left for new blocks.
+    /// Returns true if maps are short of metadata: less than an eighth of it is left for new blocks.
     pub fn is_metadata_short(&self) -> bool {
         self.pool.phase == Phase::Serving && self.pool.is_metadata_short()
     }
 
-    /// Returns whether changes wait for the driver to grow the pool, which it has offered ([`crate::Event::GrowthOffered`]).
+    /// Returns true if changes wait for the driver to grow the pool, which it has offered ([`crate::Event::GrowthOffered`]).
     pub fn awaits_growth(&self) -> bool {
         self.pool.awaits_growth()
     }
 
-    /// Returns what the pass that finds duplicates reads before blocks share a slot.
+    /// Returns the verification level of the deduplication pass: the slots that it reads before blocks share one.
     pub fn dedup_verify(&self) -> DedupVerify {
         self.pool.dedup_verify()
     }
 
-    /// Returns the feedback loop that sets the pace of that pass.
+    /// Returns the feedback loop that throttles the deduplication pass.
     pub fn pass_throttle(&self) -> PassThrottle {
         self.pool.throttle()
     }
 
-    /// Returns what decides which containers are copied to a flash in front of the store.
+    /// Returns the policy by which containers are copied to a flash in front of the store.
     pub fn flash_policy(&self) -> FlashPolicy {
         self.pool.flash_policy()
     }
@@ -63,18 +63,18 @@ impl Engine {
         self.pool.relocate_schedule()
     }
 
-    /// Returns the counts of digests that were put into the index ahead of need, and of their use.
+    /// Returns the counts of digests that index prefetch put into the index, and of their use.
     pub fn index_prefetch_counts(&self) -> IndexPrefetchCounts {
         self.jobs.index_prefetch.counts
     }
 
-    /// Returns the division of memory between index and read cache, with the hits of both.
+    /// Returns the cache partition between index and read cache, with the hits of both.
     pub fn cache_status(&self) -> CacheStatus {
         self.jobs.cache_partition.status(&self.pool, &self.jobs.cache_warmup)
     }
 
-    /// Returns the last changes of the division, the oldest first.
-    pub fn cache_history(&self) -> impl Iterator<Item = DivisionChange> + '_ {
+    /// Returns the last changes of the cache partition, the oldest first.
+    pub fn cache_history(&self) -> impl Iterator<Item = PartitionChange> + '_ {
         self.jobs.cache_partition.history()
     }
 
@@ -103,7 +103,7 @@ impl Engine {
         self.pool.replicas_space(limits)
     }
 
-    /// Figures of the index on disk.
+    /// Returns the figures of the index on disk.
     pub fn disk_index_status(&self) -> DiskIndexStatus {
         self.pool.disk_index_status()
     }
@@ -123,7 +123,8 @@ impl Engine {
         self.pool.failure == Some(Failure::TakenOver)
     }
 
-    /// Returns the most pages that a checkpoint has taken beyond those counted before it took any: 0, or writes were let in that the pool may have no space for.
+    /// Returns the most pages that a checkpoint has taken beyond those counted before it took any: 0, or writes were admitted that the pool may have
+    /// no space for.
     pub fn pages_beyond_promise(&self) -> u64 {
         self.pool.pages_beyond_promise()
     }

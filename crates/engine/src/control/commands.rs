@@ -1,4 +1,4 @@
-//! Commands: volumes and properties, growing, settling, closing. Each is answered when what it promises is durable.
+//! Commands: volumes and properties, growing, settling, closing. Each is answered when its effect is durable.
 
 use crate::api::*;
 use crate::engine::Engine;
@@ -15,7 +15,7 @@ pub(crate) struct Pending {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
-    /// Done when so many checkpoints are.
+    /// Done after this number of checkpoints.
     Checkpoint {
         checkpoints: u64,
     },
@@ -30,7 +30,7 @@ enum What {
         sequence: u64,
     },
     Settle,
-    /// Done when so many checkpoints are; `None` until all requests are answered.
+    /// Done after this number of checkpoints; `None` until all requests are answered.
     Close {
         checkpoints: Option<u64>,
     },
@@ -61,7 +61,7 @@ impl Engine {
             }
             Command::Settle if self.pool.read_only || self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Settle => {
-                // What found no space before may find some now.
+                // A flush that found no space before may find some now.
                 self.pool.flush_is_stuck = false;
                 Ok(What::Settle)
             }
@@ -85,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Answers what is done.
+    /// Answers the commands that are done.
     pub(crate) fn step_commands(&mut self) {
         let mut at = 0;
         while at < self.pending_commands.len() {
@@ -100,7 +100,7 @@ impl Engine {
             };
             match done {
                 Some(result) => {
-                    // Jobs have been passed already: what has become free meanwhile may be what one of them rests for.
+                    // The jobs of this pump have already run: slots that became free meanwhile may be those that one of them waits for.
                     self.pool.needs_pump = true;
                     self.pending_commands.remove(at);
                     self.pool.metadata.io.effects.push_back(Effect::ControlReply { token, result });
@@ -150,7 +150,7 @@ impl Engine {
         None
     }
 
-    /// Gives up the checkpoint in progress: none will end any more, and requests and commands that wait for one are refused.
+    /// Abandons the checkpoint in progress: no other will end, and requests and commands that wait for one are refused.
     fn give_up_checkpoint(&mut self) {
         self.pool.closes_early = true;
         self.jobs.stop_filling_index();

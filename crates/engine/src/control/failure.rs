@@ -1,21 +1,22 @@
-//! What happens when the pool can no longer be written safely: a write, a sync or a reservation failed (not for want of space), a page that a checkpoint needs is
-//! damaged, or the tables contradict each other.
+//! The failure path: the steps when the pool can no longer be written safely. A write, a sync or a reservation failed (not for want of space), a page
+//! that a checkpoint needs is damaged, or the tables contradict each other.
 //!
 //! ```text
-//! at once    the pool is read-only: what waits for a record or for space is answered with an error, and so is every flush
-//! Wait       until no superblock of a checkpoint is on its way
-//! Look       until it is certain that nobody else has the pool (owner.rs)
-//! First      a superblock that says so, to the first place; then a sync
-//! Second     the same to the second place; then a sync
+//! at once    the pool is read-only: requests that wait for a record or for space are answered with an error, and so is every flush
+//! Wait       until no superblock of a checkpoint is in flight
+//! Look       until it is certain that the pool has no other owner (owner.rs)
+//! Write      a superblock with the failure: to the first place; when that is synced, to the second
+//! Writing    until it is written
+//! Syncing    until the sync after it is done
 //! Done       nothing is written any more
 //! ```
 //!
-//! A failure is never retried: what a failed sync left is unknown. (A lack of space is no failure: `enospc.rs`.) The superblock of a failed pool has the state of the newest one
-//! that is durable in both places, under a later epoch; it takes the places of others than that newest one, one place after the other, so that
-//! there is always one that is whole. Where it cannot be written either, the pool is opened next as after a crash.
+//! A failure is never retried: the state after a failed sync is unknown. (A lack of space is no failure: `enospc.rs`.) The superblock of a failed
+//! pool has the state of the newest one that is durable in both places, under a later epoch. It takes the places of others than that newest one, one
+//! place after the other, so that there is always one that is whole. Where it cannot be written either, the pool is opened next as after a crash.
 //!
-//! A pool that another has taken over fails in the same way here, and nothing of that is written: it is the other's. All requests
-//! fail then, also reads, for what they would find is of two engines.
+//! A pool that another has taken over fails in the same way here, and nothing of that is written: it is the other's. All requests fail then, also
+//! reads, because their data would be of two engines.
 //!
 //! A pool that has failed is opened without writing anything to it: the journal is replayed in memory, and blocks that it
 //! carries are read from there. An explicit repair lifts the failure.
@@ -27,7 +28,7 @@ use crate::metadata::io::Purpose;
 use crate::pool::state::FailureMarker;
 
 impl Engine {
-    /// Fails the pool, which can no longer be written safely: reads go on, everything else fails from here on.
+    /// Fails the pool, which can no longer be written safely: reads continue, everything else fails from then on.
     pub(crate) fn fail_pool(&mut self, failure: Failure) {
         if core::mem::replace(&mut self.pool.read_only, true) {
             return;
@@ -44,12 +45,12 @@ impl Engine {
         self.pool.needs_pump = true;
     }
 
-    /// Returns true if everything has been done to keep the failure on the store.
+    /// Returns true if every step to keep the failure on the store is done.
     pub(crate) fn failure_is_kept(&self) -> bool {
         self.pool.failure_marker == FailureMarker::Done
     }
 
-    /// Brings the superblock of a failed pool on its way.
+    /// Takes the next step to write the superblock of a failed pool.
     pub(crate) fn step_failure(&mut self) {
         if self.pool.failure_marker == FailureMarker::Wait && self.pool.superblocks_in_flight == 0 {
             self.pool.failure_marker = FailureMarker::Look(self.pool.look_at_owner());
@@ -57,7 +58,7 @@ impl Engine {
         if let FailureMarker::Look(look) = self.pool.failure_marker
             && self.pool.is_ours(look)
         {
-            // Not where the newest superblock is that is whole for certain: writing may tear what is there.
+            // Not to the place of the newest superblock that is whole for certain: writing may tear it.
             let epoch = match self.pool.superblock_submitted {
                 submitted if submitted > self.pool.superblock.epoch => submitted + 2,
                 _ => self.pool.superblock.epoch + 1,
@@ -75,7 +76,7 @@ impl Engine {
         }
     }
 
-    /// Takes the completion of a write or a sync of the failure's mark, and begins the next one.
+    /// Takes the completion of a write or a sync of the failure marker, and begins the next one.
     pub(crate) fn marked(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         if let Some(&Segment::Page(page)) = segments.first() {
             self.pool.metadata.pages.release(page);
@@ -106,7 +107,7 @@ impl Engine {
         self.fail_pool(failure);
         self.pool.failure_marker = FailureMarker::Done;
         if failure == Failure::TakenOver {
-            // Also where something else had failed before: who is told of it must not repair another's pool.
+            // Replaces an earlier failure: a client that is told of that one might repair another's pool.
             self.pool.failure = Some(failure);
         }
         self.pool.needs_pump = true;

@@ -1,8 +1,8 @@
-//! Memory while serving: dividing it anew, and counting it.
+//! Memory while serving: its new partition, and its count.
 //!
-//! Growing is done at once. Shrinking goes as far as it can at once, and the rest of the way as what is in use is done with:
-//! buffers and pages that are held go when they are released, the tables of a delta when a checkpoint has merged it. Meanwhile
-//! everything is served as before. [`Engine::is_resizing`] tells when the end is reached.
+//! Growing is done at once. Shrinking goes as far as it can at once, and the rest of the way as memory in use is released: buffers and pages that are
+//! held go when they are released, the tables of a delta when a checkpoint has merged it. Meanwhile everything is served as before.
+//! [`Engine::is_resizing`] tells when the end is reached.
 
 use crate::sizes::list_bytes;
 
@@ -13,15 +13,14 @@ use crate::pool::state::Phase;
 use crate::sizes::table_bytes;
 
 impl Engine {
-    /// Sets the limits that the engine keeps to from here on. The driver follows [`Engine::buffer_numbers`]: those that are to go are in use until it has come
-    /// down.
+    /// Sets the limits of the engine. The driver follows [`Engine::buffer_numbers`]: buffers that are to go are in use until it has come down.
     ///
-    /// The index keeps what fits into its new size. It starts anew, to be filled again in the background, only if that is a
-    /// size that it was not made for.
+    /// The index keeps the entries that fit into its new size. It starts anew, to be filled again in the background, only if it was not made for that
+    /// size.
     pub fn set_limits(&mut self, limits: Limits) {
         self.pool.limits = limits;
         self.pool.review_device();
-        self.jobs.divide_anew(&mut self.pool);
+        self.jobs.repartition(&mut self.pool);
         self.pool.dirty.shrink_to(limits.write_buffers as usize);
         self.pool.metadata.pages.set_count(limits.pages);
         self.requests.set_limit(limits.requests);
@@ -47,7 +46,7 @@ impl Engine {
         let entries = self.pool.limits.delta_entries as usize;
         let block = self.pool.metadata.geometry.block();
         let reads = self.pool.buffers.numbers().saturating_sub(self.pool.limits.write_buffers);
-        // Between index and read cache memory moves all the time; together they never get more.
+        // The cache partition moves memory between index and read cache all the time; together they never get more.
         u64::from(reads) * block + self.pool.index.memory() > self.pool.limits.shared_bytes(block)
             || self.pool.metadata.pages.is_shrinking()
             || !self.pool.delta.fits(entries)
@@ -55,8 +54,8 @@ impl Engine {
             || self.pool.buffer.capacity() > self.pool.limits.buffered_places()
     }
 
-    /// Buffers from this number on are not in use, those below can be at any time. It follows the boundary between index and read
-    /// cache, which moves while effects are asked for; [`Limits::most_buffers`] is the most that it comes to.
+    /// Returns the number from which on buffers are not in use; those below can be at any time. It follows the cache partition between index and read
+    /// cache, which moves while effects are asked for; [`Limits::most_buffers`] is its maximum.
     pub fn buffer_numbers(&self) -> u32 {
         self.pool.buffers.numbers()
     }

@@ -1,4 +1,4 @@
-//! Commands, answers, figures, failures, and the division of memory.
+//! Control of the engine: commands, answers, figures, failures, and the partition of memory.
 
 pub(crate) mod answers;
 pub(crate) mod commands;

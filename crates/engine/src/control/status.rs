@@ -1,4 +1,4 @@
-//! Figures.
+//! Status figures of the pool.
 
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 
@@ -17,7 +17,7 @@ use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::flash::FlashStatus;
 use crate::pool::held::Held;
 use crate::pool::state::Phase;
-use crate::requests::foreground::{PaceStatus, TimingStatus};
+use crate::requests::foreground::{ThrottleStatus, TimingStatus};
 
 /// Mode in which requests are served, or the state in which they are not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,13 +38,13 @@ pub struct Status {
     pub capacity_bytes: u64,
     /// Mapped, non-zero blocks of all volumes.
     pub logical_blocks_used: u64,
-    /// Slots that hold them.
+    /// Slots that hold these blocks.
     pub data_blocks_used: u64,
     /// Blocks held now, also those that are not merged yet.
     pub held: Held,
-    /// Mapped blocks beyond the first of each slot: what POD keeps in its table of redirected blocks.
+    /// Mapped blocks beyond the first of each slot: the entries of POD's table of redirected blocks.
     pub redirected_blocks: u64,
-    /// Those of them that are second copies.
+    /// Redirected blocks that are second copies.
     pub second_copies: u64,
     /// Replicas of blocks that reads found scattered.
     pub replicate: ReplicateStatus,
@@ -68,37 +68,37 @@ pub struct Status {
     pub refuses_new: Option<Full>,
     /// Blocks freed but not yet reusable.
     pub pending_blocks: u64,
-    /// Blocks in discarded ranges and deleted volumes that are still to be looked at in the background: at most so many.
+    /// The most blocks in discarded ranges and deleted volumes that are still to be looked at in the background.
     pub discarded_blocks: u64,
     /// The index is being filled, in parts of a million; until it is, some known blocks are written again. `None`: it is filled.
     pub index_filled_ppm: Option<u32>,
     /// Mappings not yet merged.
     pub unmerged_entries: u64,
-    /// Mappings in the map buffer: merged, and not yet in their leaves. What their blocks held before is counted as well, until they are.
+    /// Mappings in the map buffer: merged, and not yet in their leaves. The former slots of their blocks are counted as well, until they are.
     pub buffered_entries: u64,
     /// Bytes of memory in use by the engine's tables and the buffers.
     pub memory_bytes: u64,
     /// Checkpoints finished since the pool was opened.
     pub checkpoints: u64,
-    /// True if a checkpoint is in progress; it may be resting.
+    /// True if a checkpoint is in progress; it may be paused.
     pub checkpoint_in_progress: bool,
     /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub.
     pub damaged_blocks_found: u64,
     /// Damaged blocks, pages and superblock copies of these that have been repaired.
     pub repaired_blocks: u64,
-    /// Damaged places that still are: what the last finished scrub left, and what was found and not repaired since.
+    /// Damaged places that remain: those left by the last finished scrub, and those found and not repaired since.
     pub damages_left: u64,
     /// The scrub that is in progress, or the last one.
     pub scrub: ScrubStatus,
     /// The pass that finds all duplicates, in progress or the last one.
     pub dedup: DedupStatus,
-    /// The run of a plan, in progress or the last one.
+    /// The relocation job, in progress or the last one.
     pub relocate: RelocateStatus,
     /// The flash in front of the store, if there is one.
     pub flash: Option<FlashStatus>,
     /// Performance that clients get, and the share that background work may have beside them.
-    pub pace: PaceStatus,
-    /// Mode.
+    pub throttle: ThrottleStatus,
+    /// Mode of the pool.
     pub mode: Mode,
     /// Reason why the pool has failed, now or before it was opened.
     pub failure: Option<Failure>,
@@ -115,19 +115,19 @@ impl Engine {
         self.requests.foreground().timing(&self.pool, volume)
     }
 
-    /// Returns what a volume holds now: mapped, non-zero blocks. Blocks overwritten since the last merge count twice, up to its size.
+    /// Returns the number of mapped, non-zero blocks of a volume now. Blocks overwritten since the last merge count twice, up to its size.
     pub fn held_by(&self, volume: &Volume) -> u64 {
         self.pool.held_by(volume)
     }
 
-    /// Returns which share of a volume's mapped blocks lies in shared slots, as of the last census. `None` until it is counted, and while more than half of what
-    /// it holds is newer than that.
+    /// Returns the share of a volume's mapped blocks that lies in shared slots, as of the last census. Returns `None` until it is counted, and while
+    /// more than half of its blocks are newer than that.
     pub fn shared_of(&self, volume: &Volume) -> Option<Shared> {
         let (shared, blocks) = self.jobs.census().of(volume.id)?;
         (self.pool.held_by(volume) <= 2 * blocks).then_some(shared)
     }
 
-    /// Returns whether a census is in progress, or will begin though nothing more changes.
+    /// Returns true if a census is in progress, or will begin without another change.
     pub fn census_is_due(&self) -> bool {
         self.jobs.census().is_due()
     }
@@ -146,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// Figures.
+    /// Returns the figures of the pool.
     pub fn status(&self) -> Status {
         let geometry = self.pool.geometry();
         let mapped = self.pool.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
@@ -186,7 +186,7 @@ impl Engine {
             dedup: self.jobs.dedup().status(&self.pool),
             relocate: self.jobs.relocate().status(&self.pool),
             flash: self.pool.flash_status(),
-            pace: self.requests.foreground().pace(
+            throttle: self.requests.foreground().throttle(
                 self.jobs.share(),
                 self.jobs.pass_delay(self.pool.throttle()),
                 self.requests.active(),

@@ -1,12 +1,11 @@
-//! Coalescing of writes: those that arrive together and continue each other become one request. Policies look at what arrived together, however a
-//! client cut it.
+//! Coalescing of writes: those that arrive together and continue each other become one request. So policies look at the writes that arrived together,
+//! regardless of the client's cuts.
 //!
-//! A write coalesced into another request keeps its place in the table, and is answered by itself, with the same result; its blocks are with that request,
-//! its *leader*. Only writes that have not run yet are coalesced, so none waits for others. If a part of it cannot be
-//! done, a coalesced request is taken apart, and each of its writes stands for itself.
+//! A write coalesced into another request keeps its place in the table, and is answered independently, with the same result. Its blocks are with that
+//! request, its *leader*. Only writes that have not run yet are coalesced, so none waits for others. If a part of it cannot be done, a coalesced
+//! request is taken apart, and each of its writes stands alone.
 //!
-//! Writes that overlap keep their order: a write goes past what came between it and its leader only where that touches other
-//! blocks.
+//! Writes that overlap keep their order: a write passes requests that came between it and its leader only where those touch other blocks.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -15,7 +14,7 @@ use crate::api::{Error, RequestId};
 use crate::engine::Engine;
 use crate::requests::request::{Kind, Request, Stage};
 
-/// Number of the requests that wait to run that are looked at, the newest first.
+/// Number of the newest waiting requests that are looked at.
 const LOOK_BACK: usize = 8;
 
 impl Engine {
@@ -68,7 +67,7 @@ impl Engine {
         (request.blocks, request.next) = (more, next);
     }
 
-    /// Takes a coalesced request apart, if an error that it has may not be that of all its writes: each runs by itself from here on.
+    /// Takes a coalesced request apart, if its error may not be that of all its writes: each then runs independently.
     pub(crate) fn part(&mut self, id: RequestId, error: Error) -> bool {
         let request = self.requests.get(id);
         let is_of_some = matches!(error, Error::NoSpace | Error::Invalid | Error::Io);

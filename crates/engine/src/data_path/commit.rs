@@ -1,14 +1,12 @@
-//! Group commit, and the space that writes need: when records are closed and synced, when writes wait.
+//! Group commit, and the space that writes need: the rules by which records are closed and synced, and by which writes wait.
 //!
-//! Flushes and FUA writes wait for their record to be durable. While a sync is in flight those that come collect in the
-//! open record; when it is done the record is closed, written and synced as one group. A small group inlines its blocks
-//! (commit rule 4), and where everything before it is durable it is written as a durable write: it needs no sync, since it is all that
-//! a flush waits for. Where clients flush after the same number of changes again and again, such a group is closed before
-//! they do. A sync covers what was seen complete when it was submitted (rule 1).
+//! Flushes and FUA writes wait for their record to be durable. While a sync is in flight, new ones collect in the open record; when it is done, the
+//! record is closed, written and synced as one group. A small group inlines its blocks (commit rule 4). Where all earlier records are durable, it is
+//! written as a durable write: it needs no sync, since a flush waits for nothing else. Where clients flush after the same number of changes again and
+//! again, such a group is closed before they do. A sync covers the writes that were seen complete when it was submitted (rule 1).
 //!
-//! Where a sync fails, the store may have lost all that had not reached the medium, and tells only one of those that were in progress
-//! of it: the next fsync of a file succeeds again. So a sync and a durable write that overlap are believed together, when both have
-//! ended well, and neither after a failure.
+//! Where a sync fails, the store may have lost all writes that had not reached the medium. It tells only one of the syncs in progress: the next fsync
+//! of a file succeeds again. So a sync and a durable write that overlap are trusted together, when both have succeeded, and neither after a failure.
 
 use crate::api::Failure;
 use crate::api::*;
@@ -28,13 +26,13 @@ use crate::requests::request::{Block, Kind, Stage};
 
 /// Nanoseconds after which the engine syncs without a flush.
 const SELF_SYNC: Nanos = 1_000_000_000;
-/// Bytes of unsynced writes after which it does.
+/// Bytes of unsynced writes after which the engine syncs without a flush.
 const SELF_SYNC_BYTES: u64 = 64 << 20;
-/// An idle pool merges its delta after this time.
+/// Time after which an idle pool merges its delta.
 const IDLE_MERGE: Nanos = 5_000_000_000;
-/// Slots that are given back at once.
+/// The most slots that are reclaimed at once.
 const RECLAIM_AT_ONCE: usize = 4096;
-/// Checkpoints that a write waits for space before it fails, once all that was discarded has been walked.
+/// Checkpoints that a write waits for space before it fails, once all discarded subtrees have been walked.
 const SPACE_ATTEMPTS: u64 = 3;
 
 impl Engine {
@@ -51,7 +49,7 @@ impl Engine {
         self.committing.push_back((last, id));
     }
 
-    /// Closes and syncs what somebody waits for.
+    /// Closes and syncs the records that requests wait for.
     pub(crate) fn commit(&mut self) {
         let asked = self.committing.back().map_or(0, |&(target, _)| target).max(self.pool.want_durable);
         let idle = self.pool.syncs.covers.is_none() && self.pool.journal.complete + 1 == self.pool.journal.sequence;
@@ -94,7 +92,7 @@ impl Engine {
         self.complete_sync();
     }
 
-    /// Counts a sync that has ended well, once no durable write is beside it that may still fail.
+    /// Counts a successful sync, once no durable write is beside it that may still fail.
     pub(crate) fn complete_sync(&mut self) {
         let waits = self.pool.metadata.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess);
         if !self.pool.syncs.ended || waits {
@@ -133,7 +131,7 @@ impl Engine {
         self.reclaim();
     }
 
-    /// Gives back what a crash can no longer bring back: some of it, and the rest when the jobs go on.
+    /// Reclaims slots that no crash can bring back into use: a bounded number, the rest when the jobs continue.
     pub(crate) fn reclaim(&mut self) {
         let early = self.pool.mutant(Mutant::EarlyReuse);
         let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
@@ -158,7 +156,7 @@ impl Engine {
         }
     }
 
-    /// Returns true if blocks that look like records travel in the journal, too: only in builds that are broken on purpose.
+    /// Returns true if blocks that look like records travel in the journal, too: only in builds with mutants.
     pub(crate) fn has_inlined_records(&self) -> bool {
         self.pool.mutant(Mutant::InlinedRecord) || self.pool.mutant(Mutant::PublicSeed)
     }
@@ -200,7 +198,7 @@ impl Engine {
         false
     }
 
-    /// Lets a write for which there is nothing left to reclaim wait for the metadata that the driver offers, or fail.
+    /// Makes a write wait for the metadata that the driver offers, or fails it, when nothing is left to reclaim.
     #[cold]
     fn find_no_space(&mut self, id: RequestId, has_metadata: bool) {
         if !has_metadata && self.pool.await_growth() {
@@ -212,7 +210,7 @@ impl Engine {
         self.fail_request(id, Error::NoSpace);
     }
 
-    /// Returns the space that a write of some blocks in a row asks for.
+    /// Returns the space that a write of consecutive blocks asks for.
     fn asked_by_write(&self, id: RequestId, changes: usize) -> Asked {
         let is_changed = |block: &&Block| !block.unchanged;
         let blocks = &self.requests.get(id).blocks;
@@ -221,7 +219,7 @@ impl Engine {
         self.pool.asked_in_a_row(first.key, last.key, changes)
     }
 
-    /// Returns true if all blocks of a write lie in leaves that there are, or that have been promised; `None` if pages have to be loaded first.
+    /// Returns true if all blocks of a write lie in leaves that exist, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
         let volume = self.pool.volume_index(self.requests.get(id).volume)?;
         let per_leaf = self.pool.metadata.geometry.map_leaf_entries();
@@ -255,7 +253,7 @@ impl Engine {
         Some(true)
     }
 
-    /// Returns the most that the next part of a clear can do to its map; `None` if the request is no clear.
+    /// Returns the most changes of the next part of a clear to its map; `None` if the request is no clear.
     fn cleared_by(&self, id: RequestId) -> Option<Cleared> {
         (self.requests.get(id).kind == Kind::Clear).then(|| {
             let (start, stop) = self.next_to_clear(id);
@@ -286,13 +284,13 @@ impl Engine {
         }
         let can_reserve = !kept && self.pool.may_reserve();
         if !can_reserve {
-            // What a discard frees comes with the checkpoint that walked it, and with the next ones.
+            // A discard's slots become free with the checkpoint that walked it, and with the next ones.
             let tried = done >= since.max(self.pool.slots_freed_in) + SPACE_ATTEMPTS
                 && !self.pool.has_discards()
                 && !self.pool.has_to_flush();
             let load = self.load();
             if self.pool.give_back_replicas(&load) || self.repairs.give_back_copies(&mut self.pool, &load) {
-                // What they held comes back as what a discard frees does.
+                // Their slots become free as those of a discard do.
                 self.requests.get_mut(id).waits_since = Some(done);
             } else if self.pool.metadata_full
                 || !self.pool.is_reclaimable(self.has_clears_left()) && !self.pool.has_to_flush()
@@ -302,7 +300,7 @@ impl Engine {
                     self.pool.note_refused(Full::Data);
                     self.fail_request(id, Error::NoSpace);
                 } else {
-                    // Its checkpoints free what it shares. Others would only keep it from going on.
+                    // The deduplication pass frees duplicate slots with its own checkpoints. Others would only delay it.
                     self.block(id);
                 }
                 return false;
@@ -315,8 +313,8 @@ impl Engine {
         false
     }
 
-    /// Returns true if a write must leave the spare slots to overwrites: it maps blocks that had no slot, and fewer slots are free than these and the spare
-    /// ones; `None` if pages of the map have to be loaded first, or the volume is gone or a page damaged.
+    /// Returns true if a write must leave the reserve (`spare_slots`) to overwrites: it maps blocks that had no slot, and fewer slots are free than
+    /// these and the reserve. Returns `None` if pages of the map have to be loaded first, or the volume is gone or a page damaged.
     fn is_kept_from(&mut self, id: RequestId, needed: u64) -> Option<bool> {
         let spare = self.pool.metadata.geometry.spare_slots();
         let free = self.pool.space.free();
@@ -381,7 +379,7 @@ impl Engine {
         self.retried = others;
     }
 
-    /// Relieves back-pressure: blocks that wait to be written are written sooner when buffers get scarce, or when there are many.
+    /// Relieves back-pressure: waiting blocks are written sooner when buffers get scarce, or when there are many.
     pub(crate) fn relieve_pressure(&mut self) {
         let scarce = self.pool.buffers.incoming_percent() > 50 || !self.out_of_buffers.is_empty();
         if scarce && !self.pool.journal.unwritten.is_empty() {
@@ -399,7 +397,7 @@ impl Engine {
 
     // ---- time ----
 
-    /// Begins to make changes durable and to publish them, when a second has passed with something that is not; an idle pool merges its delta.
+    /// Begins to make changes durable and to publish them, a second after the first change that is not; an idle pool merges its delta.
     pub(crate) fn self_sync(&mut self) {
         self.pool.host_full = false;
         if self.pool.metadata_full {
@@ -409,7 +407,7 @@ impl Engine {
         self.pool.write_inlined();
         self.reclaim();
         self.pool.publish_pending();
-        // Only what is known to have been durable is told from what a crash cut off, should it rot.
+        // A damaged record is told from one that a crash cut off only if it is known to have been durable.
         self.pool.publish(self.pool.journal.last_filled);
         let idle = self.pool.now >= self.pool.last_change + IDLE_MERGE;
         if idle && (!self.pool.delta.is_empty() || self.pool.has_discards()) {
@@ -417,7 +415,7 @@ impl Engine {
         }
     }
 
-    /// Decides, at the end of a pump, when the engine goes on by itself.
+    /// Decides, at the end of a pump, when the engine next runs without an event.
     pub(crate) fn set_tick(&mut self, load: &LoadSnapshot) {
         let unsafe_records = self.pool.journal.last() > self.pool.journal.durable;
         let waits = unsafe_records

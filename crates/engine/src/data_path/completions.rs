@@ -1,5 +1,5 @@
-//! I/O that is done: each goes to whom it was for. What has failed is judged here where it is the same for all: a write of metadata
-//! must succeed in the end, a reservation may find no space, a page must be what its pointer says.
+//! Completions of I/O: each goes to the request or job that submitted it. Failures are judged here where the rule is the same for all: a write of
+//! metadata must succeed in the end, a reservation may find no space, a page must match its pointer.
 
 use crate::api::Failure;
 use crate::api::*;
@@ -96,7 +96,8 @@ impl Engine {
         self.pool.metadata.io.recycle(io, segments);
     }
 
-    /// Fails the pool, which becomes read-only, if a write did not succeed; true if it did. (One that found no space is made again before it comes here.)
+    /// Fails the pool, which becomes read-only, if a write did not succeed; returns true if it did. (A write that found no space is made again before
+    /// it comes here.)
     pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
         if result.is_err() {
             self.fail_pool(Failure::Write);
@@ -142,14 +143,13 @@ impl Engine {
             self.pool.metadata.pages.fill(key, bytes);
             self.pool.failed_pages.retain(|&failed| failed != key);
         }
-        // Whoever waited for a page that is no longer part of anything looks again. What is wrong with a page that nobody asked
-        // for is for those to find out who do.
+        // Waiters for a page that no longer belongs to the metadata look again. Damage of a page without a request for it is left to later readers.
         let failed = !good && !load.orphan && !load.beside;
         if failed {
             self.pool.page_failed(key, bytes.is_none());
         }
         for &waiter in &load.waiters {
-            // What would prove a known block is no reason to fail: the block is not shared.
+            // A page that would prove a known block is no reason to fail: the block is not shared.
             let proves = self.requests.get(waiter).stage == Stage::Verify;
             self.arrived(waiter, failed && !proves);
         }

@@ -1,5 +1,5 @@
-//! What becomes of the blocks of a write: what was found out about them goes to the policy, and what it decides is carried
-//! out and counted. Between the decision and the change nothing is waited for.
+//! The decision about the blocks of a write: the policy gets the look-ups' results, and its decision is carried out and counted. Between the decision
+//! and the change nothing is waited for.
 
 use crate::api::{Digest, IndexCopy, Policy, RequestId};
 use crate::counters::WriteCounts;
@@ -11,8 +11,8 @@ use crate::metadata::tree::{Walk, lookup};
 use crate::requests::request::{Decision, Kind};
 
 impl Engine {
-    /// Notes what the blocks of a write map to, as far as that is in memory: without it, a rewrite of what is there is a share
-    /// that the merge drops. Each leaf is looked up once.
+    /// Notes the map entries of a write's blocks, as far as they are in memory. Without them, a rewrite of unchanged content is a share that the
+    /// merge drops. Each leaf is looked up once.
     pub(crate) fn note_mapped(&mut self, id: RequestId, volume: usize) {
         let per_leaf = self.pool.metadata.geometry.map_leaf_entries();
         let mut last = None;
@@ -31,7 +31,7 @@ impl Engine {
         }
     }
 
-    /// Returns the slot of `entry`, if it is certain, without loading anything, that it holds the content with this digest.
+    /// Returns the slot of `entry`, if it is certain, without a load, that it holds the content with this digest.
     pub(crate) fn holds_already(&mut self, entry: Entry, digest: Digest) -> Option<Slot> {
         let slot = entry.slot().filter(|_| entry.check() == check_bits(digest) && self.digests_prove())?;
         let recent = self.pool.recent(slot).map(|recent| recent.digest);
@@ -47,8 +47,7 @@ impl Engine {
         self.deciding.decide(self.requests.get_mut(id), policy);
     }
 
-    /// Tells the index of the blocks of a request that were written although they were known. Whatever is set, it names none that
-    /// is gone.
+    /// Inserts the blocks of a request into the index that were written although they were known. Under any setting, it names no slot that is gone.
     pub(crate) fn name_copies(&mut self, id: RequestId) {
         let (mut written, mut known) = (0..0, 0..0);
         for at in 0..self.requests.get(id).blocks.len() {
@@ -69,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// Returns true if nothing refers to a slot any more, as far as that is known in memory.
+    /// Returns true if nothing refers to a slot any more, by the state in memory.
     fn is_gone(&mut self, slot: Slot) -> bool {
         let recent = self.pool.recent(slot);
         recent.is_none() && self.pool.slot_state(slot).is_ok_and(|state| !state.is_used())

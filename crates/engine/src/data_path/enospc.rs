@@ -1,9 +1,9 @@
-//! Writes that the store refused for want of space (ENOSPC): a copy-on-write file system that is full, or a thin device, needs new space for what
-//! overwrites a block, too.
+//! Writes that the store refused for want of space (ENOSPC): on a full copy-on-write file system, or a thin device, an overwrite needs new space,
+//! too.
 //!
-//! Nothing is lost by such a write, so it is no failure of the pool. It is kept, and made again as a whole until there is space. For
-//! everyone else it is still in flight: its buffers and pages stay, its record is not complete, the checkpoint waits for it,
-//! and nothing else is written to its place. So no order changes.
+//! Nothing is lost by such a write, so it is no failure of the pool. It is kept, and made again as a whole until there is space. For all others it is
+//! still in flight: its buffers and pages stay, its record is not complete, the checkpoint waits for it, and nothing else is written to its place. So
+//! no order changes.
 //!
 //! ```text
 //! Idle     no write is kept
@@ -11,14 +11,13 @@
 //! Trying   all of them have been submitted once more. A round ends when the last one has come back
 //! ```
 //!
-//! When a round ends and a write has been kept for [`PATIENCE`], those who wait are told: flushes and FUA writes whose records got
-//! no nearer to the store in this round, and all writes that wait for space, fail with [`Error::NoSpace`]. From then on new writes,
-//! zeroes and trims fail at once, so that memory does not fill with what cannot be stored. Flushes ask the store
-//! again: each waits for the end of a round. Reads go on. When all that was kept is written, everything is as before, and the next flush covers
-//! all that had been answered.
+//! When a round ends and a write has been kept for [`PATIENCE`], the waiters get an answer. Flushes and FUA writes whose records got no nearer to the
+//! store in this round, and all writes that wait for space, fail with [`Error::NoSpace`]. From then on new writes, zeroes and trims fail at once, so
+//! that memory does not fill with blocks that cannot be stored. Flushes ask the store again: each waits for the end of a round. Reads continue. When
+//! all kept writes are done, everything is as before, and the next flush covers all answered writes.
 //!
-//! Kept are the writes that must succeed: slots, records, pages, superblocks. A repair in place that finds no space is a repair that
-//! failed. What happens while a pool is opened, or has failed, is not kept either.
+//! Kept are the writes that must succeed: slots, records, pages, superblocks. A repair in place that finds no space is a failed repair. Writes while
+//! a pool is opened, or of a failed pool, are not kept either.
 
 use alloc::vec::Vec;
 use core::mem::take;
@@ -31,7 +30,7 @@ use crate::pool::state::Phase;
 use crate::requests::request::Kind;
 use crate::sizes::list_bytes;
 
-/// From the end of one round to the beginning of the next.
+/// Time from the end of one round to the beginning of the next.
 const PAUSE: Nanos = 250_000_000;
 /// Nanoseconds for which a write is made again before changes and flushes fail.
 const PATIENCE: Nanos = 2_000_000_000;
@@ -56,13 +55,13 @@ enum Round {
 #[derive(Default)]
 pub(crate) struct EnospcWrites {
     round: Round,
-    /// Not with the driver, in the order in which they came back.
+    /// Writes that are not with the driver, in the order in which they came back.
     kept: Vec<RefusedWrite>,
-    /// With the driver once more.
+    /// Writes that are with the driver once more.
     tried: Vec<RefusedWrite>,
     /// The last record that was complete when the round before ended.
     complete: u64,
-    /// A write has found no space for so long that changes are refused.
+    /// True if a write has found no space for longer than [`PATIENCE`]: changes are refused.
     pub(crate) refuses: bool,
 }
 
@@ -94,7 +93,7 @@ impl Engine {
         self.enospc.refuses
     }
 
-    /// Returns whether the host's lack of space may be what keeps commands from becoming durable.
+    /// Returns true if the host's lack of space may keep commands from becoming durable.
     pub fn holds_back_commands(&self) -> bool {
         self.enospc.is_on() || self.pool.metadata_full
     }
@@ -109,7 +108,7 @@ impl Engine {
         self.enospc.refuses && matches!(kind, Kind::Write | Kind::Clear)
     }
 
-    /// Keeps an I/O that has come back for want of space, to be made again; false if it is not such a one.
+    /// Keeps an I/O that has come back for want of space, to be made again; returns false if it is another one.
     pub(crate) fn keep_for_space(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) -> bool {
         let tried = &mut self.enospc.tried;
         let before = tried.iter().position(|kept| kept.io == io).map(|at| tried.swap_remove(at));
@@ -172,7 +171,7 @@ impl Engine {
     fn tell_those_who_wait(&mut self) {
         let complete = self.pool.journal.complete;
         if complete == self.enospc.complete {
-            // What is complete needs only a sync.
+            // Complete records need only a sync.
             let first = self.committing.partition_point(|&(target, _)| target <= complete);
             for (_, id) in self.committing.split_off(first) {
                 self.fail_request(id, Error::NoSpace);
@@ -186,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// Returns true if nothing is in progress that a pool which is being closed could wait for: only space.
+    /// Returns true if a pool that is being closed has nothing else to wait for than space.
     fn only_lacks_space(&self) -> bool {
         self.enospc.refuses && self.pool.metadata.io.in_flight() == self.enospc.kept.len()
     }

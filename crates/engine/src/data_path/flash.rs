@@ -1,9 +1,8 @@
-//! Reads that go to the flash in front of the store. What comes from there and is not what it must be is read from the store, and nobody
-//! is told but the figures. Blocks that writes need, and what is read ahead, come from the store: a write waits for no flash, and disks are
-//! fast at what lies in a row.
+//! Reads from the flash in front of the store. A block from flash with wrong content is read from the store, and only the figures show it. Blocks
+//! that writes need, and blocks that are read ahead, come from the store: a write waits for no flash, and disks are fast at consecutive blocks.
 //!
-//! Each block that is read from flash has a second buffer set aside. So a flash that hangs holds up nobody: whatever it keeps, what was read
-//! there can be read from the store at once.
+//! Each block that is read from flash has a second buffer set aside. So a flash that hangs holds up no request: whatever it keeps, the same blocks
+//! can be read from the store at once.
 
 use alloc::vec::Vec;
 
@@ -16,7 +15,7 @@ use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 
 impl Engine {
-    /// Adds a slot to what is read from flash together, or begins anew with it: whether it did.
+    /// Adds a slot to the current run of reads from flash, or begins a new run with it. Returns true if it began a new one.
     pub(crate) fn add_to_flash_run(&mut self, run: &mut FlashRun, slot: Slot, place: u32) -> bool {
         let goes_on = run.first.is_some_and(|(first, _)| self.pool.continues(first, run.length, slot));
         if !goes_on {
@@ -27,7 +26,7 @@ impl Engine {
         !goes_on
     }
 
-    /// Reads them.
+    /// Reads the blocks of the run, and empties it.
     pub(crate) fn read_from_flash(&mut self, run: &mut FlashRun) {
         let length = core::mem::take(&mut run.length);
         let Some((first, place)) = run.first.take() else { return };
@@ -39,7 +38,7 @@ impl Engine {
         self.pool.metadata.io.begin_on_flash(IoOp::ReadBlocks, offset, bytes, segments, purpose);
     }
 
-    /// Takes blocks that have come from flash; those that are not right are read from the store.
+    /// Takes blocks that have come from flash; blocks with wrong content are read from the store.
     pub(crate) fn filled_from_flash(
         &mut self,
         (first, place): (Slot, u32),

@@ -1,12 +1,12 @@
-//! Asking the index on disk for a block that is written. A write waits for the pages that takes, so often and no more.
+//! Look-ups of written blocks in the index on disk. A write waits for the pages of a look-up a bounded number of times.
 
 use crate::api::*;
 use crate::dedup::policy::OnDisk;
 use crate::engine::Engine;
 use crate::pool::contents::Known;
 
-/// Times that a write waits for pages before the index on disk counts as knowing nothing: those on the path to the bucket, of the
-/// space map and of the summaries follow each other.
+/// The most times that a write waits for pages before the index on disk counts as knowing nothing: those on the path to the bucket, of the space map
+/// and of the summaries follow each other.
 const ATTEMPTS: u8 = 16;
 
 impl Engine {

@@ -16,7 +16,7 @@ use crate::pool::Pool;
 use crate::repair::Arrived;
 use crate::requests::request::{Block, Kind, Stage};
 
-/// Steps of a question for extents: to look for a place in the map buffer or the tree, and to send an extent.
+/// Steps of a request for extents: to look for a place in the map buffer or the tree, and to send an extent.
 const LOOK_STEPS: u64 = 4;
 const EXTENT_STEPS: u64 = 4;
 /// Entries of a leaf, one behind the other, that a step looks at.
@@ -53,7 +53,7 @@ impl Engine {
         }
         let available = self.pool.buffers.free() + self.pool.cache.len();
         if misses > available && self.distinct_misses(id) > available {
-            return self.starve(id);
+            return self.wait_for_buffers(id);
         }
         self.collect_blocks(id);
     }
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// Waits for buffers. Holds none meanwhile.
-    pub(crate) fn starve(&mut self, id: RequestId) {
+    pub(crate) fn wait_for_buffers(&mut self, id: RequestId) {
         self.requests.get_mut(id).stage = Stage::Admit;
         self.out_of_buffers.push_back(id);
     }
@@ -95,8 +95,8 @@ impl Engine {
         last.is_none()
     }
 
-    /// Takes a buffer with the slot's content, if it is in memory: the caller holds it. Counts as a use. What is in memory is
-    /// checked like what comes from the device: should the map lead to a slot that holds something else, that is an error.
+    /// Takes a buffer with the slot's content, if it is in memory: the caller holds it. Counts as a use. Content in memory is checked like content
+    /// from the device: if the map refers to a slot with other content, that is an error.
     pub(crate) fn use_memory(&mut self, slot: Slot, check: u32) -> Result<Option<BufferId>, Error> {
         let known = self.pool.dirty.get(&slot).copied().or_else(|| self.pool.cache.get(slot));
         let Some(buffer) = known.or_else(|| self.first_use(slot)) else { return Ok(None) };
@@ -129,7 +129,7 @@ impl Engine {
         Some(buffer)
     }
 
-    /// Uses what has been read ahead.
+    /// Uses a block that was read ahead, for the first time.
     fn first_use(&mut self, slot: Slot) -> Option<BufferId> {
         let Pool { cache, evicted, .. } = &mut self.pool;
         let buffer = cache.use_ahead(slot, evicted)?;
@@ -138,7 +138,7 @@ impl Engine {
         Some(buffer)
     }
 
-    /// Holds what is in memory and reads the rest, consecutive slots together.
+    /// Holds the blocks that are in memory and reads the rest, consecutive slots together.
     fn collect_blocks(&mut self, id: RequestId) {
         self.requests.get_mut(id).stage = Stage::Read;
         let count = self.requests.get(id).blocks.len();
@@ -160,7 +160,7 @@ impl Engine {
                 }
             }
         }
-        // What was read ahead came from the device: it has not been kept for an earlier use.
+        // Blocks that were read ahead came from the device: they were not kept for an earlier use.
         self.jobs.cache_partition.counts.read_hits -= ahead;
         self.jobs.cache_partition.counts.read_misses += ahead;
         let (mut run, mut flash_run) = (DeviceRead::default(), FlashRun::default());
@@ -195,7 +195,7 @@ impl Engine {
             self.note_profile(id);
         }
         if short {
-            // What could be evicted is held elsewhere. The request runs again from its first stage.
+            // The evictable buffers are held elsewhere. The request runs again from its first stage.
             let Engine { pool: Pool { buffers, .. }, requests, .. } = self;
             let request = requests.get_mut(id);
             request.stage = Stage::Admit;
@@ -203,7 +203,7 @@ impl Engine {
                 buffers.release(buffer);
             }
             if request.waiting == 0 {
-                self.starve(id);
+                self.wait_for_buffers(id);
             }
         } else if self.requests.get(id).waiting == 0 {
             self.finish_read(id);
@@ -246,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// Takes blocks that have come from the device: each is checked, kept if it is good, and handed to its waiters. A block that is not good may have another
+    /// Takes blocks that have come from the device: each is checked, kept if it is good, and handed to its waiters. A damaged block may have another
     /// copy.
     pub(crate) fn filled(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         for i in 0..segments.len() {
@@ -278,7 +278,7 @@ impl Engine {
                     _ => block.base_buffer = Some(buffer),
                 }
             }
-            // What would prove a known block is no reason to fail.
+            // A block that would prove equality is no reason to fail.
             let proves = request.stage == Stage::Verify;
             self.arrived(id, buffer.is_none() && !proves);
         }
@@ -297,7 +297,7 @@ impl Engine {
         self.pool.reads.ahead_used += u64::from(fill.is_ahead);
         let waiters = fill.waiters();
         if !good {
-            // Before anyone gets an error, the other copies.
+            // Before a waiter gets an error, the other copies.
             self.repairs.repair_for(&mut self.pool, slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
             self.answer_repaired();
             return false;
@@ -321,7 +321,7 @@ impl Engine {
         true
     }
 
-    /// Keeps a block that was read ahead, if it is good. If not, nothing is said: who needs it finds out.
+    /// Keeps a block that was read ahead, if it is good. A damaged one is dropped silently: a request that needs it finds out.
     fn keep_ahead(&mut self, slot: Slot, fill: &Fill, digest: Option<Digest>) {
         let Some(digest) = digest.filter(|_| !self.pool.buffers.is_pending_free(fill.buffer)) else {
             return self.pool.buffers.release(fill.buffer);
@@ -331,7 +331,7 @@ impl Engine {
         self.pool.release_evicted();
     }
 
-    /// Returns true if a block that was read is the one that the slot must hold: by 24 bits of its digest always, by all of them where they are at hand.
+    /// Returns true if a block that was read has the slot's content: by 24 bits of its digest always, by all of them where they are at hand.
     pub(super) fn passes(&self, slot: Slot, check: u32, content: BlockContent) -> bool {
         let known = self.pool.recent(slot);
         !content.zero
@@ -359,8 +359,8 @@ impl Engine {
         self.pool.metadata.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
     }
 
-    /// Returns true for a block that is a hole, with the end of the blocks that are certainly like it, and the steps taken to know. `end`: the end of the range
-    /// that is asked for.
+    /// Returns true for a block that is a hole, with the end of the blocks that are certainly like it, and the steps of the look-up. `end`: the end
+    /// of the range that is asked for.
     fn extent_at(
         &mut self,
         volume: usize,
@@ -411,7 +411,7 @@ impl Engine {
                 let (from, most) = ((key.lba() % per_leaf + 1) as usize, (leaf_end - next.0) as usize);
                 let entries = self.pool.metadata.pages.bytes(page)[8 * from..].chunks_exact(8).take(most);
                 let slots = self.pool.metadata.geometry.slots();
-                // What cannot be ends it, too: it is looked at when its turn comes.
+                // An invalid entry ends it, too: it is looked at when its turn comes.
                 let is_like = |entry: Entry| {
                     entry.is_valid() && entry.slot().is_none_or(|slot| slot.0 < slots) && is_hole(entry) == hole
                 };
@@ -431,8 +431,8 @@ impl Engine {
         }
     }
 
-    /// Finds where the next point of the deltas is from `key` on, at `end` if there is none before, where that is worth a walk of all
-    /// points: they are in no order. Returns the steps that it took.
+    /// Finds the next point of the deltas from `key` on, or `end` if there is none before, where that is worth a walk of all points: they are in no
+    /// order. Returns the steps that it took.
     fn search_point(&self, key: Key, end: Key, known: &mut ExtentState) -> u64 {
         if known.point.is_some_and(|point| key <= point) {
             return 0;
@@ -447,7 +447,7 @@ impl Engine {
         steps * u64::from(is_worth_it)
     }
 
-    /// Goes on with a question for extents from where what is known ends.
+    /// Continues a request for extents behind the known ones.
     pub(crate) fn run_extents(&mut self, id: RequestId) {
         let request = self.requests.get_mut(id);
         request.stage = Stage::LoadMap;
@@ -455,10 +455,10 @@ impl Engine {
         let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
         let index = self.pool.volume_index(volume).expect("checked when it began to run");
         let block = self.pool.metadata.geometry.block();
-        // It goes on from where what is known ends: more pages than the cache holds may lead to all of it.
+        // Continues behind the known extents: the map of the whole range may take more pages than the cache holds.
         let (mut lba, end) = ((offset + known) / block, (offset + length).div_ceil(block));
         let (mut steps, most) = (0, self.extent_steps());
-        // Also of what was found before it waited.
+        // The limit includes extents that were found before the request waited.
         let limit = u64::from(limit).min(most) as usize;
         let (mut found, mut outcome) = (ExtentState::default(), Ok(()));
         let stop = Key(Key::new(volume, 0).0 + end);
@@ -509,11 +509,11 @@ impl Engine {
 #[derive(Default)]
 struct ExtentState {
     leaf: LastLeaf,
-    /// Its number.
+    /// The number of that leaf.
     number: Option<u64>,
-    /// The next block in the map buffer, or where nobody looks any further.
+    /// The next block in the map buffer, or the end of the search.
     buffered: Option<Key>,
-    /// The next block with a point in a delta, likewise, if that was searched.
+    /// The next block with a point in a delta, or the end of the search, if that was searched.
     point: Option<Key>,
     /// Blocks since the last one with such a point, or since the last search, that were looked for one by one.
     single_looks: u64,

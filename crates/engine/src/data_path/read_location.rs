@@ -1,11 +1,11 @@
 //! Read locations of blocks: the slots that the map names, or alternate ones. See docs/read-path.md.
 //!
-//! The content of a slot may be at another place, too: in its replica, or in a slot that the index names for the same content. On a store
-//! without heads a replica is read where a run begins with it. On one with heads both are kept in mind until the run ends. The longer one is
-//! read, or the cheaper one from where the heads are (`Pool::prefers_alternate`).
+//! The content of a slot may be at another place, too: in its replica, or in a slot that the index names for the same content. On an SSD a replica is
+//! read where a run begins with it. On an HDD both are kept as candidates until the run ends. The longer one is read, or the cheaper one from the
+//! position of the heads (`Pool::prefers_alternate`).
 //!
-//! Nothing depends on another place. What comes from there is checked, to the last bit where only the index has named the place; and what
-//! is not right is read from its slot.
+//! Nothing depends on another place. Its content is checked, to the last bit where only the index has named the place. A block with wrong content is
+//! read from its slot.
 
 use alloc::vec::Vec;
 
@@ -16,12 +16,12 @@ use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 use crate::pool::replicas::{AlternateLocation, Number};
 
-/// Slots that one device read gives.
+/// Slots of one device read.
 #[derive(Default)]
 pub(crate) struct DeviceRead {
-    /// First of the slots, as long as they follow each other.
+    /// First of the slots, as long as they are consecutive.
     primary: Option<Slot>,
-    /// First of other places with their content, as long as these follow each other.
+    /// First of other places with their content, as long as these are consecutive.
     alternate: Option<Slot>,
     length: usize,
     /// The slots, where there are other places. Without those they follow from the first.
@@ -29,7 +29,7 @@ pub(crate) struct DeviceRead {
 }
 
 impl Engine {
-    /// Adds a slot to what is read together, or begins anew with it: whether it did.
+    /// Adds a slot to the current run of reads, or begins a new run with it. Returns true if it began a new one.
     pub(crate) fn add_to_run(&mut self, run: &mut DeviceRead, slot: Slot) -> bool {
         let other = self.other_place(slot);
         let goes_on =
@@ -48,7 +48,7 @@ impl Engine {
         let begins = !at_primary && !alternate;
         if begins {
             self.read_all_of(run);
-            // What has just begun may read at the same place.
+            // The new run may read at the alternate place, too.
             run.alternate = other.map(|(place, _)| place).filter(|&place| !self.pool.replicas.holds(place));
             run.primary = (run.alternate.is_none() || self.pool.device().is_rotational).then_some(slot);
         } else {
@@ -87,7 +87,7 @@ impl Engine {
         self.pool.replicas.of(slot).filter(|&replica| self.is_at_rest(replica))
     }
 
-    /// Returns another place with a slot's content: a replica, a copy, or the slot that the index names, with the content that must be found there.
+    /// Returns another place with a slot's content: a replica, a copy, or the slot that the index names, with the content that it must have.
     fn other_place(&mut self, slot: Slot) -> Option<(Slot, AlternateLocation)> {
         if let Some(replica) = self.replica_of(slot) {
             let number = Some(self.pool.replicas.number(slot, 0));
@@ -118,7 +118,7 @@ impl Engine {
         !self.pool.dirty.contains_key(&at) && !self.pool.replicas.holds(at) && !self.repairs.is_repairing(at)
     }
 
-    /// Reads the content of slots at other places, which follow each other.
+    /// Reads the content of slots at other, consecutive places.
     fn read_alternate(&mut self, first: Slot, slots: &[AlternateLocation]) {
         let bytes = slots.len() as u64 * self.pool.metadata.geometry.block();
         let offset = self.pool.slot_offset(first);
@@ -142,7 +142,7 @@ impl Engine {
                 continue;
             }
             self.pool.replicas.was_wrong(replica, place);
-            // Also where it could not be read: nobody repairs that place, and each read would wait for the error.
+            // Applies also to a read error: that place is never repaired, and each read would wait for the error.
             if let Some(digest) = hinted {
                 let known = self.pool.sharing_digest(digest);
                 self.pool.index.remove(known, place);
@@ -156,7 +156,7 @@ impl Engine {
         self.pool.needs_pump = true;
     }
 
-    /// Returns true if the content that was read elsewhere is the content that a slot must hold.
+    /// Returns true if the content that was read elsewhere is the content of the slot.
     fn is_right(&self, slot: Slot, hinted: Option<Digest>, content: BlockContent) -> bool {
         let is_proven = hinted.is_none_or(|digest| digest == content.digest);
         let is_like = self.passes(slot, self.pool.fills[&slot].check, content);

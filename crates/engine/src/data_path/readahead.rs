@@ -1,17 +1,17 @@
-//! Read-ahead for sequential readers: blocks are in memory before they are asked for.
+//! Read-ahead for sequential readers: blocks are in memory before their requests come.
 //!
 //! ```text
-//! Note      each read is held against a few streams, and may open the window of its own: what is beyond is to be read (streams.rs)
-//! Resolve   the map says where these blocks are; leaves are loaded in the background
-//! Read      what is neither in memory nor on its way, in order of place and over small gaps, in large reads
-//! Keep      in the read cache, apart from what has been used (payload/cache), until its first use
+//! Note      each read is compared with a few streams, and may open the window of its own: blocks beyond are to be read (streams.rs)
+//! Resolve   the map gives the slots of these blocks; leaves are loaded in the background
+//! Read      blocks neither in memory nor in flight, in order of place and over small gaps, in large reads
+//! Keep      in the read cache, apart from used blocks (cache/arc), until their first use
 //! ```
 //!
-//! It is a hint through and through. Nothing waits for it; a request that needs a block on its way joins its fill, like that of
-//! another request. A block that fails is given up without a word: who needs it reads it again, and repairs it. No step of it pushes out what
-//! has been used as long as there are free buffers, and none is taken while requests wait for buffers.
+//! It is only a hint. Nothing waits for it; a request that needs a block in flight joins its fill, like that of another request. A failed block is
+//! dropped silently: a request that needs it reads it again, and repairs it. No step of it evicts used blocks as long as there are free buffers, and
+//! none is taken while requests wait for buffers.
 //!
-//! A slot that is being read is not reused before its fill has ended (`mature`), as with any fill.
+//! A slot that is being read is not reused before its fill has ended (`reclaim`), as with any fill.
 
 use crate::cache::streams::RUN_BLOCKS;
 use alloc::vec::Vec;
@@ -25,17 +25,17 @@ use crate::metadata::io::Purpose;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::pool::state::Phase;
 
-/// Blocks are scattered where they take a read for fewer than so many.
+/// Blocks are scattered where the mean length of their reads is below this.
 const SCATTERED: usize = 32;
 /// Times that a refill asks for pages before it is given up.
 const TRIES: u32 = 8;
 
 /// State of the reads ahead for the streams.
 pub(crate) struct ReadAhead {
-    /// Some of them are being refilled.
+    /// True if some streams are being refilled.
     works: bool,
     reads_in_flight: usize,
-    /// For the step that is being taken: slots with what the map says of their digests, the block of the volume of each, ...
+    /// Blocks of the current step: their slots, the digest bits of their map entries, and their blocks of the volume.
     wanted: Vec<WantedBlock>,
     sorted: Vec<WantedBlock>,
     buffers: Vec<BufferId>,
@@ -84,7 +84,7 @@ impl Engine {
         self.read_ahead.works = works;
     }
 
-    /// Goes on with the refill of a stream; false if it has to wait, or is over.
+    /// Continues the refill of a stream; returns false if it has to wait, or is over.
     fn refill(&mut self, at: usize) -> bool {
         let stream = self.pool.read_streams.get(at);
         let (id, ahead, mut goal) = (stream.volume, stream.ahead, stream.goal);
@@ -93,7 +93,7 @@ impl Engine {
             return false;
         };
         goal = goal.min(self.pool.volumes[volume].size.div_ceil(self.pool.metadata.geometry.block()));
-        // What is needed for the gaps comes from what is left.
+        // Buffers for the gaps come from the other half.
         let spare = self.pool.buffers.free() + self.pool.cache.len() - self.pool.cache.ahead();
         let least = self.pool.limits.least_read_buffers(&self.pool.metadata.geometry) as usize;
         let most = (spare.saturating_sub(least / 2) / 2) as u64;
@@ -147,7 +147,7 @@ impl Engine {
         false
     }
 
-    /// Returns true if a slot's content need not be read ahead: it is in memory (perhaps of another slot), on its way, or being repaired.
+    /// Returns true if a slot's content need not be read ahead: it is in memory (perhaps of another slot), in flight, or being repaired.
     fn is_at_hand(&mut self, slot: Slot, check: u32) -> bool {
         self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
@@ -156,7 +156,7 @@ impl Engine {
             || (self.pool.cache.is_by_content() && self.pool.find_content(slot, check).is_some())
     }
 
-    /// Reads the first of these blocks, as many as come in a few reads: up to which block of the volume, unless it is all.
+    /// Reads the first of these blocks, as many as come in a few reads. Returns the block of the volume up to which it read, unless it read all.
     fn read_wanted(&mut self, wanted: &mut Vec<WantedBlock>) -> Option<u64> {
         let mut end = None;
         let most = self.pool.device().window_reads as usize;
@@ -193,7 +193,7 @@ impl Engine {
         end
     }
 
-    /// Returns true if one read goes on from a slot to another one: it lies behind it in the same container, within the device's gap.
+    /// Returns true if one read continues from a slot to another one: it lies behind it in the same container, within the device's gap.
     fn follows(&self, slot: Slot, next: Slot) -> bool {
         let distance = next.0.saturating_sub(slot.0);
         (1..=u64::from(self.pool.device().gap_blocks) + 1).contains(&distance)
@@ -203,7 +203,7 @@ impl Engine {
                     == self.pool.slot_offset(slot) + distance * self.pool.metadata.geometry.block())
     }
 
-    /// Begins one read, over the blocks that lie between; false if there are no buffers for it.
+    /// Begins one read, over the blocks that lie between; returns false if there are no buffers for it.
     fn read_ahead_run(&mut self, run: &[WantedBlock]) -> bool {
         let (first, last) = (run[0].slot, run[run.len() - 1].slot);
         let length = (last.0 - first.0 + 1) as usize;
@@ -212,7 +212,7 @@ impl Engine {
         buffers.extend(core::iter::from_fn(|| self.pool.any_buffer()).take(length));
         let enough = buffers.len() == length;
         if enough {
-            // What lies side by side in memory is one piece for the device, and for the client.
+            // Buffers side by side in memory are one segment for the device, and for the client.
             buffers.sort_unstable();
             let mut at = 0;
             for (slot, &buffer) in (first.0..).map(Slot).zip(&buffers) {
@@ -235,7 +235,7 @@ impl Engine {
         enough
     }
 
-    /// Takes out of `wanted` what has replicas, and reads these in the order of the volume, for which they were made.
+    /// Takes the blocks with replicas out of `wanted`, and reads these in the order of the volume, for which they were made.
     fn read_wanted_replicas(&mut self, wanted: &mut Vec<WantedBlock>) {
         if !wanted.iter().any(|wanted| self.replica_of(wanted.slot).is_some()) {
             return;

@@ -1,5 +1,5 @@
-//! Requests from their submission to their answer: taken or refused, run, woken by what they wait for, answered or failed. What
-//! becomes of a request in between is in write.rs, read.rs and commit.rs.
+//! Requests from their submission to their answer: taken or refused, run, woken by the event that they wait for, answered or failed. The steps
+//! between are in write.rs, read.rs and commit.rs.
 
 use crate::api::*;
 use crate::engine::Engine;
@@ -72,7 +72,7 @@ impl Engine {
         self.is_refused_for_space(kind).then_some(Error::NoSpace)
     }
 
-    /// Returns the error of a request that cannot be done, or not any more: volumes go, shrink and become read-only while requests wait.
+    /// Returns the error of a request that can no longer be done: volumes go, shrink and become read-only while requests wait.
     fn misplaced(&self, id: RequestId) -> Option<Error> {
         let request = self.requests.get(id);
         let Some(at) = self.pool.volume_index(request.volume) else { return Some(Error::Invalid) };
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// Notes that one of the things a request waits for has come; the request is queued after the last one.
+    /// Notes the end of one of the loads or reads that a request waits for; the request is queued after the last one.
     pub(crate) fn arrived(&mut self, id: RequestId, failed: bool) {
         let request = self.requests.get_mut(id);
         request.waiting -= 1;
@@ -177,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Ends a read, or a request for extents, whose answer has left.
+    /// Ends a read, or a request for extents, when its answer has been sent.
     pub(crate) fn sent(&mut self, id: RequestId) {
         assert_eq!(self.requests.get(id).stage, Stage::Reply);
         self.drop_blocks(id);

@@ -1,12 +1,12 @@
-//! Time slices of requests whose work is not their length.
+//! Time slices of requests whose work does not depend on their length.
 //!
-//! A question for extents, a clear of much, a long read of holes: a client sends a few bytes, and the engine looks at thousands of
-//! entries. Such requests are *long*. They wait apart from the others, which always go first; their clients share the time, one request
-//! each; and from one timer to the next all of them together take so many *steps* ([`crate::Limits::slice_steps`]). Then the engine asks for
-//! the timer at once: a driver looks at what has come meanwhile, and whoever wants little is served before the next steps.
+//! A request for extents, a clear of a large range, a long read of holes: a client sends a few bytes, and the engine looks at thousands of entries.
+//! Such requests are *long*. They wait apart from the others, which always go first. Their clients share the time, one request each. From one timer
+//! to the next all of them together take N *steps* ([`crate::Limits::slice_steps`]). Then the engine asks for the timer at once: a driver looks at
+//! new events meanwhile, and short requests are served before the next steps.
 //!
-//! A step is about one entry of a map or of a delta that is looked at. What takes more steps than a time slice has is answered in part
-//! (extents, `read.rs`), or goes on in a later time slice (clears, below).
+//! A step is about one entry of a map or of a delta that is looked at. A request with more steps than a time slice has is answered in part (extents,
+//! `read.rs`), or continues in a later time slice (clears, below).
 
 use alloc::collections::VecDeque;
 
@@ -19,14 +19,14 @@ use crate::requests::request::{Kind, Stage};
 
 /// Steps of any long request: for parsing, lookup and answer.
 const BEGIN_STEPS: u64 = 32;
-/// A read takes so many for each of its blocks.
+/// Steps of a read for each of its blocks.
 const READ_STEPS: u64 = 4;
-/// A request of so many blocks is not long.
+/// The most blocks of a request that is not long.
 const SHORT_BLOCKS: u64 = 16;
 
 /// Long requests that can run.
 pub(crate) struct TimeSlices {
-    /// Those who have some, in the order of their time slices.
+    /// Clients with long requests, in the order of their time slices.
     clients: VecDeque<Client>,
     /// Number of the requests in `clients` that are clears.
     clears: u32,
@@ -53,7 +53,7 @@ impl TimeSlices {
         TimeSlices { clients: VecDeque::new(), clears: 0, left, taken: 0, wanted: false, short: short(limits, block) }
     }
 
-    /// Follows other limits.
+    /// Adopts new limits.
     pub(crate) fn set_limits(&mut self, limits: &Limits, block: u64) {
         self.short = short(limits, block);
     }
@@ -82,7 +82,7 @@ impl Engine {
         match request.kind {
             Kind::Write | Kind::Flush => false,
             Kind::Extents => true,
-            // What has come is only to be answered.
+            // Its blocks have arrived: it is only to be answered.
             Kind::Read if request.stage == Stage::Read => false,
             Kind::Read | Kind::Clear => request.length > self.time_slices.short,
         }
@@ -90,7 +90,7 @@ impl Engine {
 
     /// Executes long requests, as far as the time slice goes.
     pub(crate) fn run_time_slices(&mut self) {
-        // With the mutant, a time slice goes on far beyond its end, but not for ever.
+        // With the mutant, a time slice continues far beyond its end, but not without end.
         let mut more = 100;
         while self.time_slices.left > 0 || self.pool.mutant(Mutant::EndlessTimeSlice) && more > 0 {
             more -= 1;
@@ -128,7 +128,7 @@ impl Engine {
         self.time_slices.clears > 0
     }
 
-    /// Steps that long requests have taken so far. From one [`crate::Event::Timer`] to the next they are no more than
+    /// Returns the steps that long requests have taken so far. From one [`crate::Event::Timer`] to the next they are no more than
     /// [`crate::Limits::most_slice_steps`].
     pub fn slice_steps_taken(&self) -> u64 {
         self.time_slices.taken
@@ -144,7 +144,7 @@ impl Engine {
         (Key(volume + first + request.cleared), Key(volume + end))
     }
 
-    /// Returns the blocks that a clear clears next: all that are left, where the delta has little that it might cover, or a part of them.
+    /// Returns the next blocks of a clear: all that are left, where the delta has little that it might cover, or a part of them.
     pub(crate) fn next_to_clear(&self, id: RequestId) -> (Key, Key) {
         let (start, end) = self.left_to_clear(id);
         let part = self.pool.part_steps();
@@ -159,7 +159,7 @@ impl Engine {
         (start, Key(if stop - stop % leaf > start.0 { stop - stop % leaf } else { stop }))
     }
 
-    /// Clears a part of what is long, for which there is space, if something is left for later: then it goes on with its next time slice.
+    /// Clears a part of a long clear, for which there is space, if something is left for later: then it continues with its next time slice.
     pub(crate) fn clears_in_parts(&mut self, id: RequestId) -> bool {
         if self.requests.get(id).kind != Kind::Clear || !self.is_long(id) {
             return false;

@@ -18,13 +18,13 @@ use crate::requests::request::{Block, Decision, Kind, Stage};
 
 /// Most new blocks that wait for others, unless all of them are one device write.
 const SCATTERED_BLOCKS: usize = 64;
-/// The same bound for blocks inlined in the journal: few, because the next flush may wait for all of them.
+/// Most new blocks inlined in the journal that wait for others: few, because the next flush may wait for all of them.
 pub(crate) const SCATTERED_INLINED: usize = 8;
-/// Writes of fewer blocks belong to no stream.
+/// Blocks of a write below which it belongs to no stream.
 const STREAM_BLOCKS: usize = 8;
-/// A stream of writes is long from this part of the read cache on.
+/// Divisor of the read cache: a stream of writes is long from this part on.
 const PASSING_PART: usize = 8;
-/// Times that a write waits for summaries before it treats a block as unknown.
+/// The most times that a write waits for summaries before it treats a block as unknown.
 const VERIFY_ATTEMPTS: u8 = 3;
 
 /// Result of the proof that a known block holds the same bytes.
@@ -118,8 +118,8 @@ impl Engine {
 
     // ---- partial blocks ----
 
-    /// Notes which blocks are to hold zeroes and read as zeroes already: they change nothing, and take no space for metadata, or a volume's holes,
-    /// written with zeroes, would fill the pool. Returns false if pages have to be loaded first.
+    /// Notes the blocks that are to hold zeroes and already read as zeroes. They change nothing, and take no space for metadata; otherwise a volume's
+    /// holes, written with zeroes, would fill the pool. Returns false if pages have to be loaded first.
     #[inline]
     fn note_unchanged(&mut self, id: RequestId, volume: usize) -> bool {
         let request = self.requests.get_mut(id);
@@ -164,7 +164,7 @@ impl Engine {
         clears || request.unchanged < request.blocks.len()
     }
 
-    /// Completes partial blocks from what they map to; false if that has to be waited for.
+    /// Completes partial blocks from the blocks that they map to; returns false if that has to be waited for.
     fn complete_blocks(&mut self, id: RequestId) -> bool {
         let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
         let whole = self.pool.metadata.geometry.block_size;
@@ -236,11 +236,13 @@ impl Engine {
         {
             self.requests.get_mut(id).stage = Stage::Read;
             if !self.fill_one(slot, entry, id, at as u32) {
-                return self.starve_write(id);
+                return self.wait_for_merge_buffers(id);
             }
             return true;
         }
-        let Some(into) = block.buffer.or_else(|| self.pool.any_buffer()) else { return self.starve_write(id) };
+        let Some(into) = block.buffer.or_else(|| self.pool.any_buffer()) else {
+            return self.wait_for_merge_buffers(id);
+        };
         self.pool.buffers.set_incoming(into);
         let request = self.requests.get_mut(id);
         request.stage = Stage::Merge;
@@ -252,10 +254,10 @@ impl Engine {
         true
     }
 
-    /// Makes a write wait for a buffer, unless something that it waits for will run it again anyway.
-    fn starve_write(&mut self, id: RequestId) -> bool {
+    /// Makes a write wait for a buffer, unless another wait will run it again anyway.
+    fn wait_for_merge_buffers(&mut self, id: RequestId) -> bool {
         if self.requests.get(id).waiting == 0 {
-            self.starve(id);
+            self.wait_for_buffers(id);
         }
         false
     }
@@ -276,10 +278,10 @@ impl Engine {
 
     // ---- lookup ----
 
-    /// Looks up which blocks of a write have contents that the pool holds, unless the policy is `native`; false if the write must first wait for pages
+    /// Looks up the contents of a write's blocks in the pool, unless the policy is `native`. Returns false if the write must first wait for pages
     /// (summaries, index on disk, space map) or for a comparison of blocks.
     fn look_up(&mut self, id: RequestId, volume: usize, policy: Policy) -> bool {
-        // What an earlier run found may have changed since, and so may the policy.
+        // Results of an earlier run may have changed since, and so may the policy.
         for block in &mut self.requests.get_mut(id).blocks {
             (block.lookup, block.intra_duplicate_of) = (Lookup::Nothing, None);
         }
@@ -349,8 +351,8 @@ impl Engine {
         matches!(self.pool.limits.sharing_digest_bits, 0 | 128)
     }
 
-    /// Proves that a slot whose digest agrees holds the block's bytes: where digests do not, by comparing. A verdict counts
-    /// only while the buffer that was compared is still what the slot holds.
+    /// Proves that a slot whose digest agrees holds the block's bytes: where digests do not prove that, by comparing. A verdict counts only while the
+    /// compared buffer still has the slot's content.
     fn prove(&mut self, id: RequestId, at: usize, slot: Slot, digest: Digest) -> Proof {
         if self.digests_prove() {
             return Proof::Equal;
@@ -464,7 +466,7 @@ impl Engine {
         let is_durable = self.pool.journal.last() <= self.pool.journal.durable;
         if self.requests.get(id).fua && !is_durable && !self.pool.mutant(Mutant::EarlyFua) {
             self.requests.get_mut(id).stage = Stage::Commit;
-            // Of a request that changed nothing, an earlier record has what it found.
+            // A request that changed nothing depends on earlier records.
             self.committing.push_back((self.pool.journal.last(), id));
         } else {
             self.answer_done(id);
@@ -486,7 +488,7 @@ impl Engine {
     pub(crate) fn clear_part(&mut self, id: RequestId, start: Key, stop: Key) {
         let end = stop.0 - (start.0 - start.lba());
         match self.pool.journal.changes.last_mut() {
-            // One clear goes on where another has ended.
+            // One clear continues where another has ended.
             Some(Change::Clear { key, end: before }) if key.volume() == start.volume() && *before == start.lba() => {
                 *before = end;
             }
@@ -569,7 +571,7 @@ impl Engine {
                 self.jobs.cache_partition.note_written(slot);
                 self.pool.keep_written(slot, buffer);
             } else {
-                // The pool is read-only from here on: keep the only copy readable.
+                // The pool is read-only from now on: keep the only copy readable.
                 self.pool.dirty.insert(slot, buffer);
             }
         }
@@ -589,7 +591,7 @@ impl Engine {
 /// Lookups for duplicates of a written block that were left out.
 #[derive(Clone, Copy)]
 struct SkippedLookups {
-    /// Nowhere: the volume is offline.
+    /// Into any index: the volume is offline.
     offline: bool,
     /// Into an index that is being filled.
     misses: bool,

@@ -1,15 +1,13 @@
 //! The index: digest to slot. Bounded memory, and a hint: an entry is used only when equality is proven.
 //!
-//! Entries of 16 bytes (generation 16 bits, slot as many as the pool needs, the rest tag) in buckets of eight, ordered by
-//! use. A digest has two possible buckets, one in each half of the table, so that buckets fill evenly. The bucket's number
-//! and the tag are digest bits; where both together have at least [`PROOF_BITS`] and the container's generation is still the
-//! entry's, the entry proves equality by itself (the slot holds what the entry was made for); otherwise the summary has to
-//! be read.
+//! Entries of 16 bytes (generation 16 bits, slot as many as the pool needs, the rest tag) in buckets of eight, ordered by use. A digest has two
+//! possible buckets, one in each half of the table, so that buckets fill evenly. The bucket's number and the tag are digest bits. Where both together
+//! have at least [`PROOF_BITS`] and the container's generation is still the entry's, the entry alone proves equality: the slot still has the entry's
+//! content. Otherwise the summary has to be read.
 //!
-//! The table grows and shrinks while it is used, a chunk of buckets at a time: each half is a linear hash table (Litwin,
-//! VLDB 1980). The low bits of a bucket's number, as many as the smallest table has, are digest bits that no tag holds; the
-//! others are bits of the tag, so that an entry says itself where it belongs when its bucket is split. Where two buckets
-//! become one, what was used least recently in them is lost, and nothing else ever is.
+//! The table grows and shrinks while it is used, a chunk of buckets at a time: each half is a linear hash table (Litwin, VLDB 1980). The low bits of
+//! a bucket's number, as many as the smallest table has, are digest bits that no tag holds. The others are bits of the tag, so an entry itself names
+//! its bucket when its bucket is split. Where two buckets become one, their least recently used entries are lost; no other entry ever is.
 //!
 //! The table is one list, by chunks, each with its buckets of the first half and those of the second: it becomes longer and
 //! shorter at its end, where an allocator can take memory and give it back without copying the rest.
@@ -43,9 +41,9 @@ pub(crate) struct Hint {
 /// Sizes of an index, in entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Size {
-    /// At first.
+    /// Entries at first.
     pub entries: u64,
-    /// At least; or none at all.
+    /// The least number of entries, other than none at all.
     pub least: u64,
     /// Entries that are added and taken away at once: [`LEAST_CHUNK`] times a power of two.
     pub chunk: u64,
@@ -56,7 +54,7 @@ pub(crate) struct Index {
     entries: Vec<u128>,
     /// Buckets of each half.
     buckets: u64,
-    /// The least power of two that is not less: so many numbers of buckets can come of a digest.
+    /// The least power of two that is not less: the number of bucket numbers that a digest can give.
     numbers: u64,
     /// Buckets of each half in a chunk: two to the power of this.
     chunk_bits: u32,
@@ -94,7 +92,7 @@ impl Index {
 
     // ---- size ----
 
-    /// Chunks that a table of at most so many entries has: none, or at least the smallest table's.
+    /// Returns the number of chunks of a table of at most N entries: none, or at least the smallest table's.
     pub(crate) fn chunks_for(&self, entries: u64) -> u64 {
         let chunks = entries / self.chunk_entries();
         if chunks == 0 { 0 } else { chunks.max(self.least_chunks()) }
@@ -109,16 +107,16 @@ impl Index {
         u64::from(LEAST_CHUNK) << self.chunk_bits
     }
 
-    /// Chunks that there are.
+    /// Returns the number of chunks.
     pub(crate) fn chunks(&self) -> u64 {
         self.buckets >> self.chunk_bits
     }
 
-    /// Returns true if this table can be brought to that size, and proves as much as a new one would.
+    /// Returns true if this table can be resized to that size, and proves as much as a new one would.
     pub(crate) fn can_become(&self, size: Size, slots: u64, tag_bits: u32) -> bool {
         let new = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
         let same = (new.chunk_bits, new.slot_bits, new.tag_bits) == (self.chunk_bits, self.slot_bits, self.tag_bits);
-        // Its smallest table must leave space to divide: at most about twice what a new one would have.
+        // Its smallest table must leave memory to divide: at most about twice as much as a new one would have.
         let fits = size.entries / self.chunk_entries() >= self.least_chunks() && self.base_bits <= new.base_bits + 1;
         same && fits && (self.proves() || !new.proves())
     }
@@ -128,14 +126,14 @@ impl Index {
         self.proof_bits(0).min(self.proof_bits(1)) >= PROOF_BITS
     }
 
-    /// Takes the memory for growing to `chunks` chunks at once, in one piece; the table then goes there step by step, with [`Index::step`].
+    /// Reserves the memory for growing to `chunks` chunks at once, in one piece; the table then grows step by step, with [`Index::step`].
     pub(crate) fn reserve(&mut self, chunks: u64) {
         let entries = (chunks * self.chunk_entries()) as usize;
         self.entries.reserve_exact(entries.saturating_sub(self.entries.len()));
     }
 
-    /// Takes one step towards so many chunks: adds one by splitting buckets, or takes one away by merging them. The first
-    /// chunks, as many as the smallest table has, come and go together. False if it has been there already.
+    /// Takes one step towards `chunks` chunks: adds one by splitting buckets, or takes one away by merging them. The first chunks, as many as the
+    /// smallest table has, come and go together. Returns false if the table has that size already.
     pub(crate) fn step(&mut self, chunks: u64) -> bool {
         let base = 1 << self.base_bits;
         if chunks > self.chunks() {
@@ -160,19 +158,19 @@ impl Index {
         (self.buckets, self.numbers) = (buckets, buckets.next_power_of_two());
     }
 
-    /// Gives back the memory beyond the last chunk.
+    /// Frees the memory beyond the last chunk.
     pub(crate) fn fit(&mut self) {
         self.entries.shrink_to_fit();
     }
 
-    /// Goes to so many chunks at once.
+    /// Resizes the table to `chunks` chunks at once.
     pub(crate) fn resize(&mut self, chunks: u64) {
         self.reserve(chunks);
         while self.step(chunks) {}
         self.fit();
     }
 
-    /// Fills a new bucket with what belongs there.
+    /// Fills a new bucket with its entries out of the bucket that is split.
     fn split(&mut self, bucket: u64) {
         let bit = bucket.ilog2();
         for half in 0..2 {
@@ -191,7 +189,7 @@ impl Index {
         }
     }
 
-    /// Empties the last bucket into the one that it was split from: of both, what was used last stays.
+    /// Empties the last bucket into the one that it was split from: of both, the most recently used entries stay.
     fn merge(&mut self, bucket: u64) {
         for half in 0..2 {
             let (from, into) = (self.at(half, bucket), self.at(half, bucket - (1 << bucket.ilog2())));
@@ -303,7 +301,7 @@ impl Index {
         Slot((entry >> GENERATION_BITS) as u64 % (1 << self.slot_bits) - 1)
     }
 
-    /// Bits of an entry below its tag: less than 64.
+    /// Returns the number of bits of an entry below its tag: less than 64.
     fn tag_at(&self) -> u32 {
         GENERATION_BITS + self.slot_bits
     }
@@ -374,12 +372,11 @@ impl Index {
     /// Returns the number of entries of a bucket before the first empty place.
     fn used(&self, bucket: usize) -> usize {
         let ways = self.ways(bucket);
-        // As most of them are: there are no empty places between others, but after `forget`.
+        // Most buckets are full: there are no empty places between others, but after `forget`.
         if ways[WAYS - 1] != 0 { WAYS } else { ways.iter().take_while(|&&entry| entry != 0).count() }
     }
 
-    /// Notes that `slot` holds what has this digest. Replaces what was known of the digest; a full bucket loses the entry
-    /// used least recently.
+    /// Inserts an entry from a digest to `slot`, in place of an older entry of the digest. A full bucket loses its least recently used entry.
     pub(crate) fn insert(&mut self, digest: Digest, slot: Slot, generation: u16) {
         if self.buckets == 0 {
             return;
@@ -390,8 +387,8 @@ impl Index {
         let [first, second] = [self.at(0, numbers[0]), self.at(1, numbers[1])];
         let known = [first, second].into_iter().find_map(|bucket| Some((bucket, self.find(bucket, tag)?)));
         let (bucket, way) = known.unwrap_or_else(|| {
-            // Of two full ones, the one that has been split already: it serves half as many digests. Else either, as the digest
-            // says: what is in a half that nothing is put in any more grows old there.
+            // Of two full ones, the one that has been split already: it serves half as many digests. Else either, as the digest says: entries would
+            // grow old in a half without inserts.
             let [is_split, other_is_split] = numbers.map(|number| self.is_split(number));
             let (first_used, second_used) = (self.used(first), self.used(second));
             let either = u128::from_le_bytes(digest.0) >> 64 & 1 == 1;
@@ -410,8 +407,8 @@ impl Index {
         self.entries[bucket] = entry;
     }
 
-    /// Takes an entry that nobody has asked for yet, if the digest is not known; whether it did. It goes behind all others of its bucket,
-    /// into an empty place or that of the entry that would go next: so of each bucket only one gives way to what comes like this.
+    /// Inserts an unrequested entry, if the digest is not known; returns true if it did. The entry goes behind all others of its bucket, into an
+    /// empty place or that of the next victim: so each bucket loses only one entry to such inserts.
     pub(crate) fn offer(&mut self, digest: Digest, slot: Slot, generation: u16) -> bool {
         if self.buckets == 0 || self.contains(digest) {
             return false;
@@ -443,7 +440,7 @@ impl Index {
         }
     }
 
-    /// Forgets whatever names one of these slots.
+    /// Removes the entries that name one of these slots.
     pub(crate) fn forget(&mut self, slots: core::ops::Range<u64>) {
         for at in 0..self.entries.len() {
             if self.entries[at] != 0 && slots.contains(&self.slot_of(self.entries[at]).0) {
@@ -476,7 +473,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Digests as good as random, from a 64-bit mixer.
+    /// Makes digests as good as random, from a 64-bit mixer.
     fn digest(n: u64) -> Digest {
         let mix = |mut x: u64| {
             for _ in 0..3 {
@@ -677,7 +674,7 @@ mod tests {
         assert_eq!(taken, 20_000);
         assert_eq!(known(&mut index), before - before / WAYS);
         assert_eq!(index.lookup(digest(39_999)).map(|hint| hint.slot), Some(Slot(39_999)));
-        // What is used comes before it.
+        // Used entries come before it.
         let mut empty = new(16, 64, 0);
         assert!(empty.offer(digest(1), Slot(1), 1) && empty.lookup(digest(1)).is_some());
     }

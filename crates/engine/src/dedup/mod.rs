@@ -1,6 +1,7 @@
-//! Inline deduplication: the index from digests (fingerprints) to slots in memory, and which of the duplicates that it finds are shared. (The complete index on disk is in `pool/disk_index.rs`.)
+//! Inline deduplication: the index from digests (fingerprints) to slots in memory, and the policy that decides which of the found duplicates are
+//! shared. (The complete index on disk is in `pool/disk_index.rs`.)
 //!
-//! What must hold: all of it is a hint. Nothing is shared because the index says so; whoever asks proves that the slot holds the content.
+//! What must hold: all of it is a hint. No block is shared because the index says so; the caller proves that the slot holds the content.
 
 pub(crate) mod index;
 pub mod policy;

@@ -1,4 +1,4 @@
-//! Policies: which known blocks a write shares. Pure functions of what was found out about the blocks of one request.
+//! Policies: which known blocks a write shares. Pure functions of the look-up results for the blocks of one request.
 //!
 //! `select` is Select-Dedupe of POD (section 3.3), `idedup` the sequences of iDedup within a request; docs/policies.md has
 //! the rules, and how they are read where the papers leave them open.
@@ -34,7 +34,7 @@ impl Lookup {
     }
 }
 
-/// State of the question to the index on disk for a block: each question counts once, however often the request runs.
+/// State of a look-up of a block in the index on disk: each look-up counts once, however often the request runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnDisk {
     NotAsked,
@@ -49,21 +49,20 @@ pub enum Category {
     Unknown,
     /// I: all blocks are known, and sequential on disk.
     Sequential,
-    /// II: less is known than the threshold asks for.
+    /// II: fewer blocks are known than the threshold asks for.
     Scattered,
-    /// III: at least as much is known as the threshold asks for.
+    /// III: at least as many blocks are known as the threshold asks for.
     Partial,
 }
 
 impl Policy {
-    /// Decides for a request, whose blocks these are in order of address: `shares` becomes true for each block that is not
-    /// written, because its slot holds the content. One that maps to the slot already is such a block under every policy
-    /// that shares. Both slices have the same length.
+    /// Decides for a request, whose blocks these are in order of address: `shares` becomes true for each block that is not written, because its slot
+    /// holds the content. A block that maps to the slot already is one of these under every policy that shares. Both slices have the same length.
     pub fn decide(self, lookups: &[Lookup], shares: &mut [bool]) {
         self.decide_by(lookups, shares, self.counts_repeats());
     }
 
-    /// Decides as the papers have it: several blocks in one slot are no run, under `select` neither.
+    /// Decides as published: several blocks in one slot are no run, under `select` neither.
     pub fn decide_as_published(self, lookups: &[Lookup], shares: &mut [bool]) {
         self.decide_by(lookups, shares, false);
     }
@@ -123,14 +122,14 @@ impl Policy {
 }
 
 impl Policy {
-    /// Returns true if a run may stay at a slot before it goes on to the next: one slot is read once, however many blocks share it. A sequence of iDedup may
-    /// not.
+    /// Returns true if a run may stay at a slot before it continues with the next: one slot is read once, however many blocks share it. A sequence of
+    /// iDedup may not.
     fn counts_repeats(self) -> bool {
         !matches!(self, Policy::Idedup { .. })
     }
 
-    /// Finds the next blocks of a request, from `at` on, that follow each other, hold the same, and are new: `select` writes only the first of
-    /// them, if there are as many as its threshold. `is_repeated` says whether a block holds the same payload as the one before it, and both are new.
+    /// Finds the next consecutive blocks of a request, from `at` on, that have the same content and are new: `select` writes only the first of them,
+    /// if there are as many as its threshold. `is_repeated` returns true if a block holds the same payload as the one before it, and both are new.
     #[inline]
     pub fn next_repeat(
         self,
@@ -153,8 +152,8 @@ impl Policy {
         None
     }
 
-    /// Returns true if a pass may lead a run of blocks elsewhere, given its lookups: the slots there are one run, too, and the policy would share all of it.
-    /// For a policy that shares nothing, `select` decides.
+    /// Returns true if a pass may remap a run of blocks, given its lookups: their slots are one run, too, and the policy would share all of it. For a
+    /// policy that shares nothing, `select` decides.
     pub fn shares_run(self, lookups: &[Lookup]) -> bool {
         let policy = if self.shares() { self } else { Policy::SELECT };
         let mut shares = vec![false; lookups.len()];
@@ -163,7 +162,7 @@ impl Policy {
     }
 }
 
-/// The longest runs of known blocks in slots that follow each other, in order. If `repeats`, several blocks one behind the other may have one slot.
+/// The longest runs of known blocks in consecutive slots, in order. If `repeats`, several blocks one behind the other may have one slot.
 struct Runs<'a> {
     lookups: &'a [Lookup],
     repeats: bool,
@@ -193,7 +192,7 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Returns the run of slots that follow each other which block `at` of a request is in, where `before` is the run of the block before it; empty for a block
+/// Returns the run of consecutive slots that block `at` of a request is in, where `before` is the run of the block before it; empty for a block
 /// without a slot.
 pub fn next_run(
     at: usize,
@@ -209,4 +208,4 @@ pub fn next_run(
     at..at + (at..blocks).take_while(follows).count()
 }
 
-// ---- what users write ----
+// ---- texts of users ----

@@ -1,9 +1,10 @@
-//! Which containers are on flash (PLC-Cache, MSST 2014, slides; `Rules::PAPER` is what they print, `Rules::for_drive` ours).
+//! Admission: the decision which containers are on flash (PLC-Cache, MSST 2014, slides; `Rules::PAPER` is the printed rules, `Rules::for_drive`
+//! ours).
 //!
 //! Each read of a container is an [`Admission::access`]. If it is not on flash, [`Admission::offer`] says whether it shall be, and in
 //! which place. Three modules stand in the way of a write, in this order, and each can be left out:
 //!
-//! 1. **Popularity filter**: only who was read often enough goes on; and no one when the write budget of the day is gone, if there is one.
+//! 1. **Popularity filter**: only containers that were read often enough pass; none when the write budget of the day is gone, if there is one.
 //! 2. **Delayed eviction**: a clock goes over the places. It takes one from the priority of each that it passes; hits give one. Where none is
 //!    left is the victim; but its delay goes first, one with each offer, and until it is gone the offer is refused and the hand stays.
 //!    Without this module the places are victims in turn.
@@ -27,17 +28,17 @@ const HIGHEST_THRESHOLD: u8 = 20;
 const MOST_STEPS: u32 = 4096;
 /// Nanoseconds in which all reads of a container are one access, where reads come block by block.
 const TICK: Nanos = 1_000_000_000;
-/// Accesses from which on a container counts as popular in the quadrants, where the filter does not say it: the slides' PF.thr.
+/// Accesses from which on a container counts as popular in the quadrants, where the filter has no threshold: the slides' PF.thr.
 const POPULAR: u8 = 5;
 
-/// Popularity filter, by reads so far; the one in question counts.
+/// Popularity filter, by reads so far, the present one included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Filter {
-    /// Everyone.
+    /// All containers.
     Off,
     /// Containers that were read this often (the slides' PF.thr).
     Threshold(u8),
-    /// Everyone while a place is free. Then a threshold that rises from 1 to 20 as the budget goes down, and no one when it is gone.
+    /// All containers while a place is free. Then a threshold that rises from 1 to 20 as the budget goes down, and none when it is gone.
     Budget {
         /// Bytes that may be written to flash in a day. One filling of all places comes on top, once.
         bytes_per_day: u64,
@@ -49,16 +50,16 @@ pub enum Filter {
 pub enum Comparison {
     /// Always.
     Off,
-    /// If more files refer to it, or if it was read more than so many tenths as often (the slides: `b.rc > a.rc or b.ac > m * a.ac`).
+    /// If more files refer to it, or if its reads exceed `tenths` tenths of the victim's (the slides: `b.rc > a.rc or b.ac > m * a.ac`).
     Either {
         /// The slides' IOC.m, in tenths.
         tenths: u16,
     },
-    /// If it was read more often, by `margin` at least.
+    /// If it was read more often, by at least `margin`.
     Counts {
-        /// At least 1.
+        /// The least difference of reads; at least 1.
         margin: u8,
-        /// Lets one less be enough for an offer to which more files refer.
+        /// True if one less is enough for an offer to which more files refer.
         references: bool,
     },
 }
@@ -68,9 +69,9 @@ pub enum Comparison {
 pub enum Ageing {
     /// Never.
     Never,
-    /// After so many accesses for each place.
+    /// After N accesses for each place.
     Always(u32),
-    /// After so many accesses for each place, of which only those count that come while no place is free.
+    /// After N accesses for each place; only accesses while no place is free count.
     WhileFull(u32),
 }
 
@@ -79,20 +80,20 @@ pub enum Ageing {
 pub struct Rules {
     /// The popularity filter.
     pub filter: Filter,
-    /// Delayed eviction: how often a victim is asked for until it goes (the slides' delay_count). 0: the module is off.
+    /// Delayed eviction: offers until a victim is evicted (the slides' delay_count). 0: the module is off.
     pub delay: u8,
     /// The in-out comparison.
     pub comparison: Comparison,
     /// Ageing of counts.
     pub ageing: Ageing,
-    /// Reads of a container within so many nanoseconds count once. 0: each counts.
+    /// The time in nanoseconds within which reads of a container count once. 0: each counts.
     pub tick: Nanos,
     /// Most places that one offer passes; if there is no victim among them, it is refused.
     pub most_steps: u32,
 }
 
 impl Rules {
-    /// As the slides have it: PF.thr = 5, m = 1.5. They do not say what delay_count begins with (3 here) and have no ageing.
+    /// The rules of the slides: PF.thr = 5, m = 1.5. They do not give the initial delay_count (3 here) and have no ageing.
     pub const PAPER: Rules = Rules {
         filter: Filter::Threshold(5),
         delay: 3,
@@ -104,7 +105,7 @@ impl Rules {
     /// No module: the oldest goes.
     pub const NONE: Rules = Rules { filter: Filter::Off, delay: 0, comparison: Comparison::Off, ..Rules::PAPER };
 
-    /// Ours, for flash of so many bytes, which may be written once a day.
+    /// Returns our rules for flash of `bytes` bytes, which may be written once a day.
     pub const fn for_drive(bytes: u64) -> Rules {
         Rules {
             filter: Filter::Budget { bytes_per_day: bytes },
@@ -130,7 +131,7 @@ impl Rules {
         }
     }
 
-    /// Accesses from which on a container counts as popular.
+    /// Returns the number of accesses from which on a container counts as popular.
     fn popular(&self) -> u8 {
         match self.filter {
             Filter::Threshold(threshold) => threshold.max(1),
@@ -139,15 +140,15 @@ impl Rules {
     }
 }
 
-/// References of a container of which nothing is known yet. On flash it is spared by rules that ask for them: no newcomer has more.
+/// References of a container that are unknown so far. On flash it is spared by rules that ask for them: no newcomer has more.
 pub(crate) const UNKNOWN: u16 = u16::MAX;
 
 /// Decision about a container that was read and is not on flash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It has this place now; what it held before is no longer there.
+    /// It has this place now; the former content of the place is no longer there.
     Admitted {
-        /// From 0.
+        /// The number of the place, from 0.
         place: u32,
         /// The container that was there.
         evicted: Option<u32>,
@@ -156,7 +157,7 @@ pub enum Verdict {
     Filtered,
     /// The victim stays for now.
     Delayed,
-    /// The victim is as good.
+    /// The victim is at least as good.
     NotBetter,
 }
 
@@ -180,7 +181,7 @@ struct Container {
     delay: u8,
 }
 
-/// Decides for one flash device before one pool.
+/// Admission of containers to one flash device before one pool.
 #[derive(Clone, Debug)]
 pub struct Admission {
     rules: Rules,
@@ -221,7 +222,7 @@ impl Admission {
         }
     }
 
-    /// Goes by other rules from here on. What is known of containers and places stays, and so does the budget, if there is one.
+    /// Replaces the rules. The state of containers and places stays, and so does the budget, if there is one.
     pub(crate) fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
     }
@@ -272,7 +273,7 @@ impl Admission {
         !is_here && !is_spent && heat.count >= self.threshold().into()
     }
 
-    /// Tells if [`Admission::offer`] wants to know how many files refer to a container.
+    /// Returns true if [`Admission::offer`] needs the number of files that refer to a container.
     pub(crate) fn asks_for_references(&self) -> bool {
         matches!(self.rules.comparison, Comparison::Either { .. } | Comparison::Counts { references: true, .. })
     }
@@ -349,7 +350,7 @@ impl Admission {
         list_bytes(&self.heats) + list_bytes(&self.places) + list_bytes(&self.free) + table_bytes(&self.place_of)
     }
 
-    /// Reads that the filter asks for now. When the budget is gone they do not help.
+    /// Returns the number of reads that the filter asks for now. When the budget is gone they do not help.
     pub fn threshold(&self) -> u8 {
         match self.rules.filter {
             Filter::Off => 0,
@@ -359,7 +360,7 @@ impl Admission {
         }
     }
 
-    /// Halves all counts when it is time.
+    /// Halves all counts when that is due.
     fn age(&mut self) {
         let accesses = match self.rules.ageing {
             Ageing::Never => return,
@@ -373,7 +374,7 @@ impl Admission {
         }
     }
 
-    /// Finds the place whose container may go, at which the hand then stands.
+    /// Finds the place of the next victim, at which the hand then stands.
     fn victim(&mut self) -> Option<usize> {
         if self.rules.delay == 0 {
             return Some(self.hand);
@@ -396,7 +397,7 @@ impl Admission {
     }
 
     fn admit(&mut self, place: usize, container: u32, references: u16, evicted: Option<u32>) -> Verdict {
-        // The filter has seen to it that there is as much, if there is a budget.
+        // The filter has checked that the budget suffices, if there is one.
         let _ = self.budget.take(self.container_bytes);
         self.places[place] = Container { container: Some(container), references, priority: 1, delay: self.rules.delay };
         self.place_of.insert(u64::from(container), place as u32);

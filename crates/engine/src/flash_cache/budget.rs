@@ -1,4 +1,4 @@
-//! What may be written to flash: so many bytes a day, saved up for a day at most.
+//! The write budget of the flash: N bytes a day, saved up for a day at most.
 
 use crate::api::Nanos;
 
@@ -9,9 +9,9 @@ const DAY: Nanos = 24 * 3600 * 1_000_000_000;
 pub(super) struct Budget {
     bytes_per_day: u64,
     left: u64,
-    /// Up to when `left` has grown.
+    /// Time up to which `left` has grown.
     at: Nanos,
-    /// Part that time has given and that is less than a byte, in bytes times nanoseconds of a day.
+    /// Fraction of a byte that time has given, in bytes times nanoseconds of a day.
     rest: u64,
 }
 
@@ -26,7 +26,7 @@ impl Budget {
         (self.left, self.at) = (self.left.min(left), now);
     }
 
-    /// Lets time pass. A clock that goes backwards gives nothing.
+    /// Adds the bytes of the time that has passed. A clock that goes backwards adds none.
     pub fn pass(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.at);
         self.at = self.at.max(now);
@@ -45,7 +45,7 @@ impl Budget {
         self.left
     }
 
-    /// Takes `bytes` off the budget to be written; false, without a change, if fewer are left.
+    /// Takes `bytes` off the budget; returns false, without a change, if fewer are left.
     pub fn take(&mut self, bytes: u64) -> bool {
         match self.left.checked_sub(bytes) {
             Some(left) => {
@@ -56,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// Returns the part of a day's bytes that is gone, in parts of `parts`: 0 for nothing, `parts` for all.
+    /// Returns the spent part of a day's bytes, in parts of `parts`: 0 for nothing, `parts` for all.
     pub fn spent(&self, parts: u8) -> u8 {
         let gone = self.bytes_per_day.saturating_sub(self.left);
         let share = u128::from(gone) * u128::from(parts) / u128::from(self.bytes_per_day.max(1));

@@ -1,7 +1,7 @@
 //! The flash cache: containers of the pool, whole, on a faster device.
 //!
-//! `admission` decides which containers it holds. It is pure: it knows no device, no content and no clock, and its memory is bounded by
-//! the numbers of containers and places. `places` knows what lies where for certain. Who reads and writes them: `pool/flash.rs`.
+//! `admission` decides which containers it holds. It is pure: it knows no device, no content and no clock, and its memory is bounded by the numbers
+//! of containers and places. `places` has the certain content of each place. Their readers and writers are in `pool/flash.rs`.
 
 pub mod admission;
 mod budget;

@@ -1,12 +1,12 @@
-//! The places of the flash: what lies in each, for certain, and what the log on flash says of it.
+//! The places of the flash: the certain content of each, and its state in the log on flash.
 //!
-//! Which container shall have which place the admission decides. Here is what has come of that: a place can be read only while it is filled,
-//! and it is written only when nothing can lead to what it held: no read that is in progress, and no log that a crash leaves.
+//! The admission decides which container gets which place. The results are here: a place can be read only while it is filled, and it is written only
+//! when nothing can refer to its former content: no read that is in progress, and no log that a crash leaves.
 //!
 //! ```text
 //! Free     nothing is here, and no log says otherwise
 //! Filled   it holds a container, of one generation
-//! Leaving  it is read no more, but the log may still say what it held; until that is durably taken back nothing is written here
+//! Leaving  it is not read any more, but the log may still name its former container; until that is durably removed nothing is written here
 //! ```
 
 use alloc::vec;
@@ -30,10 +30,10 @@ struct Place {
     state: PlaceState,
 }
 
-/// All places. 12 bytes each, and four for each that is to be taken out of the log.
+/// All places: 12 bytes each, and four for each that is to be taken out of the log.
 pub(crate) struct Places {
     places: Vec<Place>,
-    /// Those that are leaving, in order.
+    /// Leaving places, in order.
     leaving: Vec<u32>,
     filled: u32,
 }

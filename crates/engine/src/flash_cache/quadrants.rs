@@ -1,4 +1,4 @@
-//! What became of the containers on flash, as the slides of PLC-Cache (MSST 2014) divide what was written there.
+//! The quadrants of the containers on flash, into which the slides of PLC-Cache (MSST 2014) divide the written copies.
 //!
 //! ```text
 //!               written once                       written again after it was evicted
@@ -6,10 +6,10 @@
 //! not popular   QC: little is read                 QD: neither
 //! ```
 //!
-//! The slides draw QC and QD together, as of little benefit. Each copy counts in the quadrant in which its container is by now, so
-//! the four add up to all copies. A container stays popular once it has been.
+//! The slides draw QC and QD together, as of little benefit. Each copy counts in the present quadrant of its container, so the four add up to all
+//! copies. A container that was popular once stays popular.
 
-/// The copies of a container that are told apart, at most.
+/// The most copies of a container that are told apart.
 const MOST_COPIES: u8 = 0x7f;
 const POPULAR: u8 = 0x80;
 
@@ -26,7 +26,7 @@ pub struct Quadrants {
     pub unpopular_again: u64,
 }
 
-/// History of a container: the number of copies, and a bit that says if it was popular.
+/// History of a container: the number of copies, and a bit that is set if it was popular.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct History(u8);
 
@@ -61,7 +61,7 @@ impl Quadrants {
         if before.copies() < MOST_COPIES {
             history.0 += 1;
         }
-        // The first copy of what is written again is no longer the only one.
+        // The first copy of a container that is written again is no longer the only one.
         if before.copies() == 1 {
             *self.of(before) -= 1;
             *self.of(*history) += 1;
@@ -69,7 +69,7 @@ impl Quadrants {
         *self.of(*history) += 1;
     }
 
-    /// Counts a container as popular from here on, with its copies so far.
+    /// Counts a container as popular from now on, with its copies so far.
     pub(super) fn note_popular(&mut self, history: &mut History) {
         if !history.is_popular() {
             let copies = u64::from(history.copies());

@@ -11,7 +11,7 @@ const CONTAINER: u64 = 4 << 20;
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
 
-/// Reads so often, with an offer after each miss: what the last offer said.
+/// Reads a container `times` times, with an offer after each miss. Returns the last verdict.
 fn read(admission: &mut Admission, container: u32, times: u32, references: u16) -> Option<Verdict> {
     let mut last = None;
     for _ in 0..times {
@@ -147,7 +147,7 @@ fn a_policy_of_the_pool_changes_the_rules_and_not_the_budget() {
     assert_eq!((filter, delay, comparison), (Rules::PAPER.filter, Rules::PAPER.delay, Rules::PAPER.comparison));
     let Rules { filter, delay, comparison, .. } = paper("paper:filter=off,delay=off,comparison=off");
     assert_eq!((filter, delay, comparison), (Filter::Off, 0, Comparison::Off));
-    // A filling of two and a day of two, whatever the rules.
+    // A filling of two and a day of two, under any rules.
     let mut admission = Admission::new(drive, 100, 2, CONTAINER);
     admission.set_rules(paper("paper:filter=off,delay=off,comparison=off"));
     let written = (0..100).filter(|&container| {
@@ -244,7 +244,7 @@ fn the_threshold_rises_as_the_budget_goes_and_no_byte_beyond_it_is_written() {
     let mut admission = Admission::new(rules, 1000, places, CONTAINER);
     let mut thresholds = Vec::new();
     let mut written = 0;
-    // Everything is read 300 times over: whatever the threshold, someone passes it.
+    // Everything is read 300 times over: at any threshold, some container passes.
     for round in 0..300 {
         for container in 0..1000 {
             admission.access(0, container);
@@ -261,7 +261,7 @@ fn the_threshold_rises_as_the_budget_goes_and_no_byte_beyond_it_is_written() {
 }
 
 proptest! {
-    /// Checks that the containers on flash are those that were admitted, whatever comes.
+    /// Checks that the containers on flash are the admitted ones, after any operations.
     #[test]
     fn places_are_a_book_of_what_was_said(
         rules in any_rules(),

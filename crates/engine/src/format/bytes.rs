@@ -1,5 +1,5 @@
-//! Little-endian fields in pages, and the 64-bit checksum of pages. No reader here can panic on what a disk holds: callers
-//! pass fixed offsets into slices whose length they know.
+//! Little-endian fields in pages, and the 64-bit checksum of pages. No reader here can panic on the content of a disk: callers pass fixed offsets into slices
+//! whose length they know.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -22,17 +22,17 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(field)
 }
 
-/// Writes `value` at `at`.
+/// Writes the two bytes of `value` at `at`.
 pub(crate) fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Writes `value` at `at`.
+/// Writes the four bytes of `value` at `at`.
 pub(crate) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Writes `value` at `at`.
+/// Writes the eight bytes of `value` at `at`.
 pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }

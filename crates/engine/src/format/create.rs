@@ -1,4 +1,4 @@
-//! Creating a pool: what has to be on the store before it can be opened for the first time.
+//! Creation of a pool: the initial blocks that make a store a pool.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,9 +24,9 @@ pub fn format(parameters: Parameters, device: DeviceKind) -> Format {
     superblock.encode(&mut bytes);
     let blocks = (0..2).map(|place| (geometry.superblock_block(place, superblock.epoch) * block, bytes.clone()));
     let journal = (geometry.journal_start() * block, u64::from(geometry.journal_blocks) * block);
-    // All four slots: what an older pool left in any of them must not outlive a crash in the middle of this.
+    // All four slots: an older pool's superblocks must not survive a crash in the middle of this.
     let slots = (0..4).map(|slot| (geometry.superblock_block(slot / 2, slot as u64 % 2) * block, block));
-    // Nobody has it yet.
+    // The pool has no owner yet.
     let owner = geometry.owner_block().map(|at| (at * block, block));
     // The locations of the meta map have no reserve of their own: this gives them their space.
     let meta_map = geometry.segments().map(|segment| (segment.meta_map.block * block, segment.meta_map.count * block));

@@ -1,10 +1,10 @@
-//! How large the index on disk is: buckets for a pool, entries in a bucket, pages for so many changes.
+//! Sizes of the index on disk: buckets for a pool, entries in a bucket, pages for a number of changes.
 
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Root};
 
-/// Bytes of an entry: slot plus one, tag. Zero: no entry.
+/// Number of bytes of an entry: slot plus one, tag. Zero: no entry.
 pub(crate) const ENTRY_BYTES: u64 = 8;
 
 /// Returns the number of entries of a bucket, which is one block.
@@ -12,12 +12,12 @@ pub(crate) fn bucket_entries(geometry: &Geometry) -> u64 {
     geometry.block() / ENTRY_BYTES
 }
 
-/// Buckets for all slots of a pool: two thirds of each are filled.
+/// Returns the number of buckets for all slots of a pool: two thirds of each are filled.
 pub(crate) fn buckets_for(geometry: &Geometry) -> u32 {
     u32::try_from((3 * geometry.slots()).div_ceil(2 * bucket_entries(geometry))).unwrap_or(u32::MAX)
 }
 
-/// Returns the reason why no pool of this geometry has written such a record of its index, or `None` if one may have.
+/// Returns the reason why no pool of this geometry can have written such a record of its index, or `None` if one can have.
 pub(crate) fn contradiction(geometry: &Geometry, record: DiskIndexRecord, root: Root) -> Option<&'static str> {
     let leaves = geometry.summary_leaves();
     if record.buckets > buckets_for(geometry) {

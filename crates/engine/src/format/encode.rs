@@ -1,4 +1,4 @@
-//! The entries of the tables on disk, for whoever makes a pool without running the engine: the simulator's generator of huge pools.
+//! Encoders of table entries on disk, for pools that are made without the engine, such as those of the simulator's generator of huge pools.
 
 use crate::api::{Controller, Digest, Goal, KeepRuns, VolumeId};
 use crate::counters::WriteCounts;
@@ -20,7 +20,7 @@ pub fn map_entry(slot: u64, digest: Digest) -> u64 {
     Entry::whole(Slot(slot), digest).0
 }
 
-/// Writes the summary of a slot, [`SUMMARY_BYTES`] of it: the digest of its block, and whose it was first.
+/// Writes the summary of a slot, [`SUMMARY_BYTES`] of it: the digest of its block, and the block that it was first written for.
 pub fn summary(digest: Digest, volume: VolumeId, lba: u64, out: &mut [u8]) {
     out[..16].copy_from_slice(&digest.0);
     put_u64(out, 16, Key::new(volume, lba).0);
@@ -57,7 +57,7 @@ pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: R
     volume::encode(&volume, root, out);
 }
 
-/// Writes a journal record without entries: one page. Its checksum has this seed.
+/// Writes a journal record without entries: one page, with a checksum by this seed.
 pub fn record(sequence: u64, epoch: u64, watermark: u64, position: u32, seed: u64, page: &mut [u8]) {
     let header = record::Header { pages: 1, blocks: 0, sequence, epoch, previous: 0, watermark, entries: 0, position };
     record::encode(&header, &[], seed, page);

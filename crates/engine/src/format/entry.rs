@@ -9,15 +9,15 @@
 use crate::api::{Digest, VolumeId};
 use crate::format::geometry::SLOT_BITS;
 
-/// A slot of the pool: container number times slots per container, plus the slot within it.
+/// Slot of the pool: container number times slots per container, plus the slot within it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Slot(pub u64);
 
-/// A block of a volume: 16 bits of volume, 48 bits of block address.
+/// Block of a volume: 16 bits of volume, 48 bits of block address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Key(pub u64);
 
-/// Bits of a block address within a volume.
+/// Number of bits of a block address within a volume.
 pub(crate) const LBA_BITS: u32 = 48;
 
 impl Key {
@@ -41,16 +41,16 @@ const WHOLE: u64 = 2;
 const LOST: u64 = 3;
 const UNBUFFERED: u64 = 4;
 
-/// An entry of a map leaf.
+/// Entry of a map leaf.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Entry(pub u64);
 
 impl Entry {
-    /// Never written, or discarded: reads as zeroes.
+    /// Entry of a block never written, or discarded: reads as zeroes.
     pub(crate) const UNMAPPED: Entry = Entry(UNMAPPED);
-    /// Written with zeroes.
+    /// Entry of a block written with zeroes.
     pub(crate) const ZERO: Entry = Entry(ZERO);
-    /// In the map buffer: nothing is buffered for the block. No leaf has it.
+    /// Entry in the map buffer that revokes the block's buffered mapping. No leaf has it.
     pub(crate) const UNBUFFERED: Entry = Entry(UNBUFFERED);
     /// Entry whose content a repair gave up as unknown. Reading it fails until the block is written or discarded.
     pub(crate) const LOST: Entry = Entry(LOST);

@@ -1,7 +1,7 @@
-//! The flash in front of a store: where its log and its places are, and the pages of the log. Layout in docs/disk-format.md.
+//! Layout of the flash in front of a store: its log, its places, and the pages of the log (docs/disk-format.md).
 //!
-//! A log says which container lies in which place. It has two halves, of which one is in force: a page is written once, behind the last,
-//! and when the half is full, what is still so goes to the other half, in a new round. A page that is not what it must be ends the log.
+//! A log says which container lies in which place. It has two halves, of which one is in force. A page is written once, after the last one.
+//! When the half is full, the valid records are rewritten to the other half, in a new round. An invalid page ends the log.
 
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::geometry::Geometry;
@@ -10,10 +10,10 @@ use crate::format::geometry::Geometry;
 const MAGIC: [u8; 8] = *b"ONEFLOG\0";
 const VERSION: u16 = 2;
 const HEAD_BYTES: usize = 80;
-/// Byte at which the checksum is, which is over all else.
+/// Offset of the checksum, which covers all other bytes.
 const SUM: usize = 64;
 const RECORD_BYTES: usize = 16;
-/// Pages of a half beside two for each that the places need.
+/// Number of pages of a half besides two for each page that the places need.
 const SPARE_PAGES: u32 = 14;
 
 /// Layout of a flash device.
@@ -21,9 +21,9 @@ const SPARE_PAGES: u32 = 14;
 pub(crate) struct Shape {
     block: u64,
     slots: u64,
-    /// Pages of each half of the log.
+    /// Number of pages of each half of the log.
     pub half: u32,
-    /// Places, each of one container.
+    /// Number of places, each of one container.
     pub places: u32,
 }
 
@@ -45,7 +45,7 @@ impl Shape {
         None
     }
 
-    /// Returns the number of records that fit into a page behind its head.
+    /// Returns the number of records that fit into a page after its header.
     pub(crate) fn per_page(&self) -> usize {
         (self.block as usize - HEAD_BYTES) / RECORD_BYTES
     }
@@ -70,24 +70,24 @@ impl Shape {
     }
 }
 
-/// Stamp in which the superblock and each page of the log must agree: the epoch that the opening began, and a mark drawn then, never 0.
+/// Stamp in which the superblock and each page of the log must agree: the epoch that the opening began, and a nonce drawn then, never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     pub epoch: u64,
     pub nonce: u16,
 }
 
-/// The head of a page.
+/// Header of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub stamp: Stamp,
-    /// Grows each time that the log goes to the other half.
+    /// Number that grows each time that the log switches to the other half.
     pub round: u64,
-    /// Of the page within the half.
+    /// Number of the page within the half.
     pub page: u32,
-    /// Number of pages, from the first on, that were written when the round began: without all of them it never did.
+    /// Number of pages, from the first on, that were written when the round began: without all of them the round is invalid.
     pub first_pages: u32,
-    /// Bytes that the write budget left when the page was written.
+    /// Bytes that the write budget had left when the page was written.
     pub budget: u64,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Head {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogRecord {
     pub place: u32,
-    /// The container that was copied there, with its generation; `None`: what was there is there no longer.
+    /// Container that was copied there, with its generation; `None`: the former copy is gone.
     pub holds: Option<(u32, u16)>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct LogOwner {
 }
 
 impl LogOwner {
-    /// Writes a page, which is all zeroes before.
+    /// Writes a page, which must be all zeroes before.
     pub(crate) fn write(&self, bytes: &mut [u8], head: &Head, records: &[LogRecord]) {
         bytes[..8].copy_from_slice(&MAGIC);
         put_u16(bytes, 8, VERSION);
@@ -133,12 +133,12 @@ impl LogOwner {
         put_u64(bytes, SUM, self.sum(bytes));
     }
 
-    /// Computes the checksum of a page over all bytes but those of the checksum.
+    /// Computes the checksum of a page over all bytes except the checksum.
     fn sum(&self, bytes: &[u8]) -> u64 {
         checksum(checksum(self.secret, &bytes[..SUM]), &bytes[SUM + 8..])
     }
 
-    /// Reads a page. `None`: it is none of this log.
+    /// Reads a page. `None`: it is not of this log.
     pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> Option<(Head, impl Iterator<Item = LogRecord> + 'a + use<'a>)> {
         let is_ours = bytes.len() as u64 == self.shape.block
             && bytes[..8] == MAGIC

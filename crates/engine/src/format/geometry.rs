@@ -1,95 +1,94 @@
-//! Where things are on the backing store: recorded in every superblock, fixed when a pool is created but for what is added at
-//! the end when it grows.
+//! Layout of the backing store: recorded in every superblock, and fixed when a pool is created, except for growths, which append at the end.
 //!
 //! In blocks of `block_size` bytes, in this order (docs/disk-format.md has the picture):
 //!
 //! ```text
-//! 0, 1                    superblock place A: even epochs, odd epochs
-//! 2                       who has the pool (owner.rs)
-//! place_b, place_b + 1    superblock place B: even epochs, odd epochs
-//! journal                 a ring
-//! meta map                two locations for each page of the map of metadata pages: interior pages, then leaves
-//! metadata                copy-on-write pages: volume maps, space map, containers, counts, summaries, volumes, discards
-//! data                    containers, aligned to their own size
-//! each growth             locations for the leaves that its metadata needs more, metadata, data
+//! 0, 1                  superblock place A: even epochs, odd epochs
+//! 2                     owner of the pool (owner.rs)
+//! place_b, place_b + 1  superblock place B: even epochs, odd epochs
+//! journal               a ring
+//! meta map              two locations for each page of the map of metadata pages: interior pages, then leaves
+//! metadata              copy-on-write pages: volume maps, space map, containers, counts, summaries, volumes, discards
+//! data                  containers, aligned to their own size
+//! each growth           locations for the further leaves that its metadata needs, metadata, data
 //! ```
 //!
-//! Metadata blocks and containers are numbered through all growths (docs/rfc/0006). What has a number keeps its place: a growth
-//! only adds behind the end, or makes the last run of containers longer.
+//! Metadata blocks and containers are numbered through all growths (docs/rfc/0006). A numbered block keeps its place: a growth only adds
+//! beyond the end, or extends the last run of containers.
 
 use crate::api::BadGeometry;
 use core::cmp::Ordering;
 
 use crate::format::layout::SUMMARY_BYTES;
 
-/// The product's block size in bytes.
+/// Product's block size in bytes.
 pub const BLOCK_SIZE: u32 = 4096;
-/// The product's slots per container: containers of 4 MiB.
+/// Product's slots per container: containers of 4 MiB.
 pub const SLOTS_PER_CONTAINER: u32 = 1024;
-/// The product's byte offset of superblock place B.
+/// Product's byte offset of superblock place B.
 pub const PLACE_B_OFFSET: u64 = 1 << 20;
-/// The product's longest request of one piece, in bytes.
+/// Product's longest request of one piece, in bytes.
 pub const PIECE_SIZE: u32 = 1 << 20;
-/// Bits of a slot address in a map leaf.
+/// Number of bits of a slot address in a map leaf.
 pub const SLOT_BITS: u32 = 36;
 
-/// Most growths with which metadata can be added to a pool.
+/// Maximum number of growths that add metadata to a pool.
 pub const GROWTHS: usize = 7;
-/// The growths of a pool that has not grown.
+/// Growths of a pool that has not grown.
 pub const UNGROWN: [Growth; GROWTHS] = [Growth { metadata_blocks: 0, containers: 0 }; GROWTHS];
 
-/// Blocks and containers that one growth appended at the end of the store; all zero if unused.
+/// Metadata blocks and containers that one growth appended at the end of the store; all zero if unused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Growth {
-    /// Blocks of copy-on-write metadata.
+    /// Number of blocks of copy-on-write metadata.
     pub metadata_blocks: u32,
-    /// Containers of data.
+    /// Number of containers of data.
     pub containers: u32,
 }
 
-/// The geometry of a pool. All fields are fixed at creation, except those that say that they grow.
+/// Geometry of a pool. All fields are fixed at creation, except those that say that they grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// Bytes per block: a power of two, 512 to 4096.
+    /// Number of bytes per block: a power of two, 512 to 4096.
     pub block_size: u32,
-    /// Slots per container: a power of two, 4 to 32,768.
+    /// Number of slots per container: a power of two, 4 to 32,768.
     pub slots_per_container: u32,
-    /// The most blocks that a read or write may touch, not counting the one more that an unaligned one does.
+    /// Maximum number of blocks that a read or write may touch, without the additional one of an unaligned request.
     pub piece_blocks: u32,
     /// First block of superblock place B, at least 2.
     pub place_b: u64,
-    /// Blocks of the journal ring.
+    /// Number of blocks of the journal ring.
     pub journal_blocks: u32,
-    /// Blocks of copy-on-write metadata, those of growths included. Grows.
+    /// Number of blocks of copy-on-write metadata, including those of growths. Grows.
     pub metadata_blocks: u32,
-    /// Containers of data, the spare ones and those of growths included. Grows.
+    /// Number of containers of data, including the spare ones and those of growths. Grows.
     pub containers: u32,
-    /// Containers that do not count as capacity: with them a pool full of data can still be overwritten, because new blocks
-    /// need slots before the old ones are free. Grows.
+    /// Number of containers that do not count as capacity (overprovisioning). With them a full pool can still be overwritten, because new blocks need slots
+    /// before the old ones are free. Grows.
     pub spare_containers: u32,
     /// Growths in order; the unused ones are last. The base has the rest of the pool.
     pub growth: [Growth; GROWTHS],
 }
 
-/// A growth without new metadata leaves at most so many slots for each metadata block of 4096 bytes: summaries and counts take a
-/// block for 145 slots, the rest is for maps and for copies.
+/// Maximum number of slots for each metadata block of 4096 bytes after a growth without new metadata. Summaries and counts take a block for 145 slots; the rest
+/// is for maps and for copies.
 const MOST_SLOTS_PER_METADATA_BLOCK: u64 = 48;
-/// Slots for each metadata block of 4096 bytes after a growth with new metadata: the pool can then double without any; after one of the
-/// later growths, of which few are left, become four times as large. So small steps from a gibibyte get to terabytes.
+/// Slots for each metadata block of 4096 bytes after a growth with new metadata. The pool can then double without any. After one of the later growths, of which
+/// few are left, it can become four times as large. So small steps from a gibibyte get to terabytes.
 const GROWN_SLOTS_PER_METADATA_BLOCK: [u64; GROWTHS] = [24, 24, 24, 12, 12, 12, 12];
 
-/// Reason why no more metadata can come.
+/// Error when metadata can no longer be added.
 const NO_GROWTH_LEFT: BadGeometry =
     BadGeometry("metadata has been added as often as it can be, and is too little for more");
 
-/// Blocks that follow each other on the store.
+/// Run of consecutive blocks on the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
-    /// Number of the first one among all of its kind.
+    /// Number of the first block among all of its kind.
     pub first: u64,
     /// Length of the run.
     pub count: u64,
-    /// Block on the store of the first one.
+    /// Position of its first block on the store.
     pub block: u64,
 }
 
@@ -102,15 +101,15 @@ impl Run {
 /// Part of the pool that was laid out at once: the base, or a growth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
-    /// Homes of pages of the meta map.
+    /// Locations of pages of the meta map.
     pub meta_map: Run,
-    /// Metadata blocks.
+    /// Metadata blocks of the part.
     pub metadata: Run,
-    /// Slots.
+    /// Slots of the part.
     pub data: Run,
 }
 
-/// Returns the number of containers to spare in a pool of `wanted` others: an eighth, between 8 and 1024.
+/// Returns the number of spare containers in a pool of `wanted` others: an eighth, between 8 and 1024.
 fn spare_containers(wanted: u64) -> u64 {
     (wanted / 8).clamp(8, 1024)
 }
@@ -143,7 +142,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Checks every field; nothing else may be called on a geometry that fails.
+    /// Checks every field; no other function may be called on a geometry that fails.
     pub fn validate(&self) -> Result<(), BadGeometry> {
         let bad = |text| Err(BadGeometry(text));
         if !self.block_size.is_power_of_two() || !(512..=4096).contains(&self.block_size) {
@@ -213,12 +212,12 @@ impl Geometry {
         self.place_b + 2
     }
 
-    /// Returns the first block of the meta map's locations, right behind the journal.
+    /// Returns the first block of the meta map's locations, directly after the journal.
     pub fn meta_map_start(&self) -> u64 {
         self.journal_start() + u64::from(self.journal_blocks)
     }
 
-    /// Bits that one leaf of the meta map holds: one per metadata block.
+    /// Returns the number of bits that one leaf of the meta map holds: one per metadata block.
     pub fn meta_map_leaf_bits(&self) -> u64 {
         self.block() * 8
     }
@@ -237,8 +236,8 @@ impl Geometry {
         self.fanout() + 1
     }
 
-    /// Returns the most blocks of metadata that a pool can come to have: all that two levels of interior pages of the meta map reach. That is 2^31 with blocks
-    /// of 4096 bytes.
+    /// Returns the most blocks of metadata that a pool can reach: all that two levels of interior pages of the meta map cover. That is 2^31 with blocks of 4096
+    /// bytes.
     pub fn max_metadata_blocks(&self) -> u64 {
         self.fanout() * self.fanout() * self.meta_map_leaf_bits()
     }
@@ -248,8 +247,8 @@ impl Geometry {
         self.meta_map_interior_pages() + self.meta_map_leaves()
     }
 
-    /// Returns the number of a page of the meta map among those that have locations: interior pages of the lower level, of the upper level, leaves. It has locations `2
-    /// n` and `2 n + 1`.
+    /// Returns the number of a page of the meta map among those that have locations: interior pages of the lower level, of the upper level, leaves. Page `n`
+    /// has the locations `2 n` and `2 n + 1`.
     pub(crate) fn meta_map_page(&self, level: usize, index: u64) -> u64 {
         match level {
             0 => self.meta_map_interior_pages() + index,
@@ -283,7 +282,7 @@ impl Geometry {
         self.locate(|segment| segment.metadata, number).0
     }
 
-    /// Returns the place of metadata from a block's number on: block on the store, and the number of blocks that follow each other there.
+    /// Returns the place of metadata from a block's number on: block on the store, and the number of consecutive blocks there.
     pub(crate) fn metadata_run(&self, number: u64) -> (u64, u64) {
         self.locate(|segment| segment.metadata, number)
     }
@@ -293,7 +292,7 @@ impl Geometry {
         self.container_run(container).0
     }
 
-    /// Returns the place of containers from a number on: first block on the store, and the number of containers that follow each other there.
+    /// Returns the place of containers from a number on: first block on the store, and the number of consecutive containers there.
     pub(crate) fn container_run(&self, container: u32) -> (u64, u32) {
         let per_container = u64::from(self.slots_per_container);
         let (block, blocks) = self.locate(|segment| segment.data, u64::from(container) * per_container);
@@ -316,7 +315,7 @@ impl Geometry {
         })
     }
 
-    /// Computes the segment that the pool was created with: all that growths did not append.
+    /// Computes the segment that the pool was created with: all blocks that growths did not append.
     fn base(&self) -> Segment {
         let (mut metadata_blocks, mut containers) = (u64::from(self.metadata_blocks), u64::from(self.containers));
         for growth in self.growth.iter().take_while(|growth| growth.containers > 0) {
@@ -331,7 +330,7 @@ impl Geometry {
         base
     }
 
-    /// Lays out the segment behind `before`, with this much metadata and this many containers. Its locations are for the leaves that are not there yet.
+    /// Lays out the segment after `before`, with this much metadata and this many containers. Its locations are for the new leaves of the meta map.
     fn segment(&self, before: &Segment, metadata_blocks: u64, containers: u64) -> Segment {
         let per_container = u64::from(self.slots_per_container);
         let start = before.data.end_block().max(before.meta_map.end_block());
@@ -357,14 +356,14 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Computes the geometry after growing to at least `capacity` bytes of data (rounded up to whole containers). As long as metadata is enough, the last
-    /// containers are made more; else a growth begins that brings metadata for more than it needs now.
+    /// Computes the geometry after growing to at least `capacity` bytes of data (rounded up to whole containers). If metadata is enough, the last run of
+    /// containers is extended. Otherwise a growth begins that brings more metadata than needed now.
     pub fn grown(&self, capacity: u64) -> Result<Geometry, BadGeometry> {
         self.grown_with(capacity, 0)
     }
 
     /// Computes the grown geometry as [`Geometry::grown`] does, with at least `metadata_blocks` blocks of metadata. If only these are wanted, the growth has
-    /// one container, which is a spare one: the capacity stays as it is.
+    /// one container, which is a spare one: the capacity is unchanged.
     pub fn grown_with(&self, capacity: u64, metadata_blocks: u64) -> Result<Geometry, BadGeometry> {
         let grown = self.grown_in_capacity(capacity, metadata_blocks > u64::from(self.metadata_blocks))?;
         if metadata_blocks <= u64::from(grown.metadata_blocks) {
@@ -395,7 +394,7 @@ impl Geometry {
         self.growth.iter().filter(|growth| growth.containers == 0).count()
     }
 
-    /// Computes the growth to a capacity. With `begins` a growth of its own follows, so the last one is not made longer.
+    /// Computes the growth to a capacity. With `begins`, a separate growth follows, so the last one is not extended.
     fn grown_in_capacity(&self, capacity: u64, begins: bool) -> Result<Geometry, BadGeometry> {
         let wanted = capacity.div_ceil(u64::from(self.slots_per_container) * self.block());
         match wanted.cmp(&u64::from(self.containers - self.spare_containers)) {
@@ -437,7 +436,7 @@ impl Geometry {
         (slots * self.block() / u64::from(BLOCK_SIZE)).max(1)
     }
 
-    /// Returns the greatest capacity in bytes that [`Geometry::grown`] gives: at least the present one.
+    /// Returns the greatest capacity in bytes that [`Geometry::grown`] can reach: at least the present one.
     pub fn greatest_capacity(&self) -> u64 {
         let container = u64::from(self.slots_per_container) * self.block();
         let (mut possible, mut impossible) = (self.capacity_bytes() / container, (1 << SLOT_BITS) + 1);
@@ -461,7 +460,7 @@ impl Geometry {
         self.total_blocks() * self.block()
     }
 
-    /// Returns the slots that are kept for blocks that take the place of others.
+    /// Returns the number of slots of the spare containers (overprovisioning), for blocks that replace others.
     pub fn spare_slots(&self) -> u64 {
         u64::from(self.spare_containers) * u64::from(self.slots_per_container)
     }
@@ -496,7 +495,7 @@ impl Geometry {
         self.slots().div_ceil(self.space_leaf_slots())
     }
 
-    /// Returns the block of the store where a slot lies.
+    /// Returns the block of the store that holds a slot.
     pub fn slot_block(&self, slot: u64) -> u64 {
         let per_container = u64::from(self.slots_per_container);
         self.container_block((slot / per_container) as u32) + slot % per_container
@@ -507,7 +506,7 @@ impl Geometry {
         self.block() / 8
     }
 
-    /// Returns the block that names the pool's owner, where there is space for one: everywhere but in some pools of tests.
+    /// Returns the block that names the pool's owner, if there is space for one: everywhere except in some pools of tests.
     pub fn owner_block(&self) -> Option<u64> {
         (self.place_b > 2).then_some(2)
     }
@@ -553,7 +552,7 @@ mod tests {
         }
     }
 
-    /// Lists the blocks of everything that has a number: locations, metadata, slots.
+    /// Lists the blocks of all numbered things: locations, metadata, slots.
     fn places(g: &Geometry) -> [Vec<u64>; 3] {
         let per_container = u64::from(g.slots_per_container);
         [
@@ -565,7 +564,7 @@ mod tests {
         ]
     }
 
-    /// Checks that everything has a block of its own behind the journal, inside the store, and that containers are aligned.
+    /// Checks that each has a separate block after the journal, inside the store, and that containers are aligned.
     fn check_places(g: &Geometry) {
         let places = places(g);
         let mut all: Vec<u64> = places.iter().flatten().copied().collect();
@@ -610,7 +609,7 @@ mod tests {
                 for (old, new) in places(&before).iter().zip(places(&g)) {
                     assert_eq!(old[..], new[..old.len()], "a growth from {before:?} to {g:?} moved something");
                 }
-                // What was asked for is there: asking again changes nothing.
+                // The requested capacity is reached: asking again changes nothing.
                 assert_eq!(g.grown(capacity), Ok(g));
             }
             most_growths = most_growths.max(g.growth.iter().filter(|growth| growth.containers > 0).count());
@@ -653,7 +652,7 @@ mod tests {
             doubled = doubled.grown(1 << power).unwrap();
         }
         assert!(doubled.capacity_bytes() >= 128 << 40, "{doubled:?}");
-        // Small steps use up all growths at last; the error is then about them, and the greatest capacity is possible.
+        // Small steps finally use up all growths; the error is then about them, and the greatest capacity is possible.
         let mut stepped = first;
         while let Ok(next) = stepped.grown(stepped.capacity_bytes() + (1 << 30)) {
             stepped = next;

@@ -1,7 +1,7 @@
-//! What is on disk, as pure code: how each structure is encoded, found to be whole, and decoded.
+//! The disk format, as pure code: encoding, validation and decoding of each structure on disk.
 //!
-//! It owns no state. What it gives for the same bytes is the same for ever: docs/disk-format.md says so, and other versions read it.
-//! Everybody may use it; it uses nothing but itself and the base.
+//! It owns no state. Its results for the same bytes never change: docs/disk-format.md specifies them, and other versions read them. Every layer
+//! may use it; it uses only itself and the base.
 
 pub(crate) mod bytes;
 pub(crate) mod create;

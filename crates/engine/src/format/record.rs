@@ -1,6 +1,5 @@
-//! Journal records: what they say and how they look on the device.
-//!
-//! A record is one or more pages, followed by the whole blocks inlined in it. Layout in docs/disk-format.md.
+//! Journal records: their changes, and their encoding on the device. A record is one or more pages, followed by the whole blocks inlined in it. Layout in
+//! docs/disk-format.md.
 
 use alloc::vec::Vec;
 
@@ -11,54 +10,53 @@ use crate::format::superblock::MOST_COUNTED;
 use crate::format::volume::MAX_BLOCKS;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"OFJ1");
-/// Bytes before the first entry.
+/// Number of bytes before the first entry.
 pub(crate) const HEADER_BYTES: usize = 64;
-/// Bytes of an entry.
+/// Number of bytes of an entry.
 pub(crate) const ENTRY_BYTES: usize = 40;
 const CHECKSUM_AT: usize = 56;
-/// The most pages of entries in one record.
+/// Maximum number of pages of entries in one record.
 pub(crate) const MAX_PAGES: usize = 32;
 
-/// One change of the map.
+/// Change of the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
-    /// The block is now in a slot that was free: the slot's content is new. `offline`: that is not certain, as nobody has looked whether it is
-    /// stored already.
+    /// Mapping of a block to a formerly free slot with new content. `offline`: the content may be a duplicate, because no lookup has been done.
     Fresh { key: Key, slot: Slot, digest: Digest, offline: bool },
-    /// As `Fresh`, and the content travels as this block of the record; the slot is written later.
+    /// Mapping as in `Fresh`, with the content in this block of the record; the slot is written later.
     Inlined { key: Key, slot: Slot, digest: Digest, block: u16, offline: bool },
-    /// The block is now in a slot that was in use.
+    /// Mapping of a block to a slot that was in use.
     Share { key: Key, slot: Slot, digest: Digest },
-    /// The block is zero.
+    /// Block that becomes zero.
     Zero { key: Key },
-    /// The range reads as zeroes.
+    /// Range that reads as zeroes.
     Clear { key: Key, end: u64 },
-    /// The volume is gone: its map, and nothing of it is seen again.
+    /// Deletion of a volume: its map is gone, and nothing of it is seen again.
     DeleteVolume { volume: VolumeId },
-    /// The volume has so many blocks now; those beyond are unmapped.
+    /// New size of a volume, in blocks; blocks beyond it are unmapped.
     ResizeVolume { volume: VolumeId, blocks: u64 },
 }
 
 impl Change {
-    /// Returns true if the block was stored without a look for duplicates, which is left to the background pass.
+    /// Returns true if the block was stored without a lookup of duplicates, which is left to the background pass.
     pub(crate) fn is_offline(&self) -> bool {
         matches!(self, Change::Fresh { offline: true, .. } | Change::Inlined { offline: true, .. })
     }
 }
 
-/// Fields of a record's head.
+/// Header of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
-    /// Pages of entries, this one included.
+    /// Number of pages of entries, this one included.
     pub pages: u16,
-    /// Blocks inlined.
+    /// Number of inlined blocks.
     pub blocks: u16,
     pub sequence: u64,
     /// Epoch of the superblock in force.
     pub epoch: u64,
-    /// Checksum of the record before.
+    /// Checksum of the previous record.
     pub previous: u64,
-    /// The last record known durable, with its blocks and everything before it.
+    /// Last record known durable, with its blocks and all earlier records.
     pub watermark: u64,
     pub entries: u32,
     /// Ring block of its first page.
@@ -70,7 +68,7 @@ pub(crate) fn pages_for(entries: usize, block_size: usize) -> usize {
     (HEADER_BYTES + entries * ENTRY_BYTES).div_ceil(block_size)
 }
 
-/// Returns true if a block begins as the first page of a record does. No such block is inlined in the ring, so a page there that begins so was written by the
+/// Returns true if a block begins as the first page of a record does. No such block is inlined in the ring. So a page there that begins so was written by the
 /// engine, or is left from the time before version 3.
 pub fn begins_as_record(block: &[u8]) -> bool {
     block.first_chunk() == Some(&MAGIC.to_le_bytes())
@@ -139,7 +137,7 @@ pub(crate) fn encode(header: &Header, changes: &[Change], seed: u64, out: &mut [
     sum
 }
 
-/// Reads the header of a record from its first page, without its checksum being known good.
+/// Reads the header of a record from its first page, before its checksum is verified.
 pub(crate) fn decode_header(page: &[u8]) -> Option<Header> {
     if page.len() < HEADER_BYTES || u32_at(page, 0) != MAGIC {
         return None;
@@ -159,7 +157,7 @@ pub(crate) fn decode_header(page: &[u8]) -> Option<Header> {
     (fits && counted && usize::from(header.pages) <= MAX_PAGES).then_some(header)
 }
 
-/// Checks a whole record (all its pages) and gives its changes and checksum.
+/// Checks a whole record (all its pages) and returns its changes and checksum.
 pub(crate) fn decode(header: &Header, pages: &mut [u8], seed: u64) -> Option<(Vec<Change>, u64)> {
     let stored = u64_at(pages, CHECKSUM_AT);
     put_u64(pages, CHECKSUM_AT, 0);
@@ -184,7 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Checks that a record with the right checksum is refused, or is written as it was read, whatever it says.
+        /// Checks that any record with the right checksum is refused, or is written as it was read.
         #[test]
         fn what_is_decoded_encodes_as_it_was(
             mut entries in proptest::collection::vec((0u8..9, any::<[u8; 39]>(), any::<[bool; 2]>()), 0..30),
@@ -201,7 +199,7 @@ mod tests {
             put_u16(&mut pages, 6, blocks);
             pages[8..40].copy_from_slice(&header);
             if !lying {
-                // Numbers that can be: of records, of the epoch, of the watermark.
+                // Possible numbers: of records, of the epoch, of the watermark.
                 [15, 23, 39].iter().for_each(|&top| pages[top] &= 0x3f);
             }
             put_u32(&mut pages, 40, count);

@@ -1,7 +1,7 @@
-//! The superblock: what makes a store a pool. One block in each of four slots (two places, even and odd epochs).
+//! The superblock: the block that makes a store a pool. There is one in each of four slots (two places, even and odd epochs).
 //!
-//! A superblock names a checkpoint (the roots of all trees, the journal record up to which they include everything) and a
-//! seal (the record up to which recovery believed the journal when this epoch began). Layout in docs/disk-format.md.
+//! A superblock names a checkpoint: the roots of all trees, and the last journal record that they include. It also names a seal: the last
+//! journal record that recovery accepted when this epoch began. Layout in docs/disk-format.md.
 
 mod parameters;
 mod passes;
@@ -23,47 +23,47 @@ pub use passes::{DedupRecord, PassState, ScrubRecord};
 pub const MAGIC: [u8; 8] = *b"ONEFOLD\0";
 /// Version of the format that this engine writes.
 pub const VERSION: u16 = 3;
-/// The oldest version that this engine opens, if the pool was closed cleanly. Opening makes it [`VERSION`].
+/// Oldest version that this engine opens, if the pool was closed cleanly. Opening makes it [`VERSION`].
 pub const OLDEST_VERSION: u16 = 2;
 /// Feature flags that a reader must know to open the pool at all.
 pub const KNOWN_INCOMPATIBLE: u64 = 0;
 /// Feature flags that a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
-/// Parts of a pool's slots in which its allowance for moves is kept.
+/// Number of parts of a pool's slots in which its allowance for moves is kept.
 pub(crate) const ALLOWANCE_PARTS: u64 = 64;
 /// Bytes of a superblock; the rest of its block is zero.
 pub const SUPERBLOCK_SIZE: usize = 512;
-/// The flags, and what the disk is: the second byte of them.
+/// Offset of the flags; their second byte is the kind of the disk.
 const FLAGS_AT: usize = 12;
 const DEVICE_AT: usize = FLAGS_AT + 1;
 const RELOCATE_AT: usize = FLAGS_AT + 2;
-/// Offset of the flash policy: behind the compatible features, for who does not know it may ignore it.
+/// Offset of the flash policy: after the compatible features, so that a reader which does not know it may ignore it.
 const FLASH_POLICY_AT: usize = 36;
 const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
-/// The threshold of the pool's policy.
+/// Offset of the threshold of the pool's policy.
 const POLICY_THRESHOLD_AT: usize = 248;
 const INDEX_COPY_AT: usize = 249;
-/// The pass that finds all duplicates: its state, a byte of bits, and its place. The lowest bit is of its record; then comes whether it
-/// compares bytes, and in the rest which feedback loop it has.
+/// Offset of the pass that finds all duplicates: its state, a byte of bits, and its place. The lowest bit belongs to its record. The next bit says if it
+/// compares bytes, and the rest is its feedback loop.
 const DEDUP_AT: usize = 250;
 const VERIFIES_BOTH: u8 = 2;
 const VERIFIES_NOTHING: u8 = 0x80;
 const THROTTLE_SHIFT: u8 = 2;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 17;
-/// The mark of the flash that is believed.
+/// Offset of the nonce of the trusted flash.
 const FLASH_AT: usize = 409;
 const CACHE_KEY_AT: usize = 411;
 const DEFRAG_AT: usize = 412;
 const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= FLASH_AT);
 const DISK_INDEX_AT: usize = 416;
 const PROVEN_AT: usize = DISK_INDEX_AT + 8;
-/// The greatest epoch, or number of a record: 146 years at a billion a second.
+/// Greatest epoch or record number: 146 years at a billion a second.
 pub(crate) const MOST_COUNTED: u64 = 1 << 62;
 const SCRUB_AT: usize = PROVEN_AT + 8;
-/// A byte that the scrub leaves free.
+/// Offset of a byte that the scrub leaves free.
 const ALLOWANCE_AT: usize = SCRUB_AT + 3;
 const SECOND_COPIES_AT: usize = SCRUB_AT + 48;
 const CACHE_AT: usize = SECOND_COPIES_AT + 4;
@@ -72,10 +72,10 @@ const SECRET_AT: usize = REPLICAS_AT + 8;
 const CLEAN: u32 = 1;
 const PAGES_BY_ID: u32 = 2;
 
-/// A pointer to a metadata page: where it is, when it was written, what it must hold.
+/// Pointer to a metadata page: its location, epoch of writing, and checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pointer {
-    /// Block within the tree's region, plus one; 0 is "no page".
+    /// Block within the tree's region, plus one; 0: no page.
     pub location: u32,
     /// Low 32 bits of the epoch in which the page was written.
     pub birth: u32,
@@ -84,10 +84,10 @@ pub struct Pointer {
 }
 
 impl Pointer {
-    /// No page.
+    /// Null pointer: no page.
     pub const NONE: Pointer = Pointer { location: 0, birth: 0, checksum: 0 };
 
-    /// In maps: the subtree was given up by a repair. All its entries count as lost, and it has no page.
+    /// Pointer in maps to a subtree that a repair gave up. All its entries count as lost, and it has no page.
     pub const LOST: Pointer = Pointer { location: u32::MAX, birth: 0, checksum: 0 };
 
     /// Returns true if a repair gave the subtree up: it has no page, and all its entries count as lost.
@@ -95,7 +95,7 @@ impl Pointer {
         self.location == u32::MAX
     }
 
-    /// Returns true if the pointer leads to no page.
+    /// Returns true if the pointer references no page.
     pub fn is_none(self) -> bool {
         self.location == 0
     }
@@ -104,7 +104,7 @@ impl Pointer {
         Pointer { location: u32_at(bytes, at), birth: u32_at(bytes, at + 4), checksum: u64_at(bytes, at + 8) }
     }
 
-    /// Writes its 16 bytes at `at`.
+    /// Writes the pointer's 16 bytes at `at`.
     pub fn write(self, bytes: &mut [u8], at: usize) {
         put_u32(bytes, at, self.location);
         put_u32(bytes, at + 4, self.birth);
@@ -112,48 +112,48 @@ impl Pointer {
     }
 }
 
-/// The root of a tree.
+/// Root of a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Root {
-    /// The root page.
+    /// Pointer to the root page.
     pub pointer: Pointer,
-    /// Levels of interior pages above the leaves.
+    /// Number of levels of interior pages above the leaves.
     pub height: u8,
 }
 
-/// The trees that a superblock roots, in the order of their roots.
+/// Trees that a superblock roots, in the order of their roots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum TreeId {
     /// Metadata blocks in use: one bit each.
     MetaMap,
-    /// Two bits per slot: free, single, shared.
+    /// Two bits per slot: free, single, shared, held.
     SpaceMap,
-    /// 16 bytes per container.
+    /// 4 bytes per container: generation, and slots that are not free in the space map.
     Containers,
     /// Reference counts of shared slots, 4 bytes a slot, in pages that exist only where there are any.
     Counts,
     /// Digest and owner per slot.
     Summaries,
-    /// The volume table.
+    /// Volume table.
     Volumes,
     /// Subtrees cut off by discards, not yet walked.
     Discards,
-    /// Digest to slot, a hint: in buckets, if there is one.
+    /// Digest to slot, a hint: in buckets, if there is an index on disk.
     DiskIndex,
-    /// Mappings that are not in their leaves yet: a log.
+    /// Log of mappings that are not in their leaves yet.
     MapBuffer,
 }
 
 /// Number of trees in [`TreeId`].
 pub const TREES: usize = 9;
 
-/// The complete index on disk, if there is one, and how far it is built.
+/// Record of the complete index on disk, if there is one, and of its build progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskIndexRecord {
-    /// Buckets, one a leaf; 0: there is no such index.
+    /// Number of buckets, one a leaf; 0: there is no such index.
     pub buckets: u32,
-    /// Leaves of the summaries whose slots have been entered, from the first on.
+    /// Number of leaves of the summaries, from the first on, whose slots have been entered.
     pub built: u32,
 }
 
@@ -179,72 +179,72 @@ impl DiskIndexRecord {
     }
 }
 
-/// A superblock.
+/// Superblock: a checkpoint, a seal, and the properties of the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// The version in which it was written.
+    /// Version in which it was written.
     pub version: u16,
     /// Parameters that the pool was made with, and its present geometry.
     pub parameters: Parameters,
-    /// Grows with every superblock written.
+    /// Number that grows with every superblock written.
     pub epoch: u64,
-    /// The last record that the checkpoint includes, 0 for none.
+    /// Last record that the checkpoint includes, 0 for none.
     pub included: u64,
-    /// The checksum of that record.
+    /// Checksum of that record.
     pub included_checksum: u64,
-    /// Ring block at which the record after it begins.
+    /// Ring block at which the next record begins.
     pub journal_position: u32,
-    /// The last record believed when `seal_epoch` began.
+    /// Last record that recovery accepted when `seal_epoch` began.
     pub sealed: u64,
-    /// The last record that was durable when this superblock was written: what the journal has up to it is no loss of a crash.
+    /// Last record that was durable when this superblock was written: damage to the journal up to it is not the loss of a crash.
     pub proven: u64,
-    /// The epoch that the last recovery began: later records than `sealed` count only if of it or a later one.
+    /// Epoch that the last recovery began: records later than `sealed` count only if they are of this epoch or a later one.
     pub seal_epoch: u64,
     /// True if the pool was closed cleanly: there is nothing to replay.
     pub clean: bool,
     /// Reason why the pool must not be written any more, if it has failed.
     pub failed: Option<Failure>,
-    /// Slots with at least one reference in the checkpoint.
+    /// Number of slots with at least one reference in the checkpoint.
     pub data_used: u64,
-    /// The number that the next volume gets, unless the numbers have run out.
+    /// Number of the next volume, unless the numbers have run out.
     pub next_volume: u16,
-    /// The policy of volumes that have none of their own, if it has been set.
+    /// Policy of volumes without their own, if it has been set.
     pub pool_policy: Option<Policy>,
-    /// Containers whose space on the store is reserved: the first so many.
+    /// Number of containers with reserved space on the store: the first ones.
     pub reserved_containers: u32,
     /// Bytes of memory that the pool is served with, 0 if that has not been set.
     pub memory: u64,
-    /// References beyond which a block is kept twice; 0: none is.
+    /// Number of references beyond which a block is kept twice; 0: none is.
     pub second_copies: u32,
     /// Copy that the index names of a block that is written again.
     pub index_copy: IndexCopy,
-    /// Reads of the pass that finds duplicates before blocks share a slot.
+    /// Reads of the duplicate-finding pass before blocks share a slot.
     pub dedup_verify: DedupVerify,
-    /// Feedback loop that sets the pace of that pass.
+    /// Feedback loop that throttles that pass.
     pub throttle: PassThrottle,
-    /// Policy of which containers are copied to a flash in front of the store.
+    /// Policy for the choice of containers that are copied to a flash in front of the store.
     pub flash_policy: FlashPolicy,
-    /// Division of memory between index and read cache, if that has been set.
+    /// Cache partition between index and read cache, if it has been set.
     pub cache: Option<CacheSetting>,
     /// Key by which the read cache finds blocks.
     pub cache_key: CacheKey,
-    /// Bytes that replicas of blocks may take which reads found scattered; `None`: as many as go without saying.
+    /// Bytes that replicas of blocks may take which reads found scattered; `None`: the default.
     pub replicas: Option<u64>,
     /// Amount of data that defragmentation may move.
     pub defrag: DefragSetting,
-    /// Blocks that may still be moved for those that have been written, plus one, in parts of [`ALLOWANCE_PARTS`] of the pool's slots. 0: not counted yet.
+    /// Blocks that may still be moved for the written ones, plus one, in parts of [`ALLOWANCE_PARTS`] of the pool's slots. 0: not counted yet.
     pub allowance: u8,
     /// Kind of the disk under the store, if it has been set.
     pub device: DeviceKind,
-    /// Times at which a plan of relocation is made and run without a command.
+    /// Times at which a plan of relocation is made and run automatically.
     pub relocate: Schedule,
-    /// The scrub that is in progress, or the last one.
+    /// Record of the scrub in progress, or of the last one.
     pub scrub: ScrubRecord,
-    /// The pass that finds all duplicates, in progress or the last one.
+    /// Record of the pass that finds all duplicates, in progress or the last one.
     pub dedup: DedupRecord,
-    /// The complete index on disk.
+    /// Record of the complete index on disk.
     pub disk_index: DiskIndexRecord,
-    /// The mark of the flash that is believed, together with `seal_epoch`; 0: none is.
+    /// Nonce of the trusted flash, which counts together with `seal_epoch`; 0: none is.
     pub flash: u16,
     /// Roots, by [`TreeId`].
     pub roots: [Root; TREES],
@@ -253,21 +253,21 @@ pub struct Superblock {
 /// Reason why a block is not a superblock that this engine can use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SuperblockError {
-    /// The signature is missing.
+    /// Block without the signature.
     Foreign,
-    /// The format's version is not known here.
+    /// Format version that is unknown here.
     Version(u16),
-    /// It needs features (bits) that are not known here.
+    /// Required features (bits) that are unknown here.
     Features(u64),
-    /// The checksum does not match.
+    /// Checksum that does not match.
     Checksum,
-    /// The digest function is not known here.
+    /// Digest function that is unknown here.
     Digest(u16),
-    /// A field makes no sense.
+    /// Field with an invalid value.
     Geometry(BadGeometry),
-    /// Two pools have equally many of the superblocks.
+    /// Two pools with equally many of the superblocks.
     TwoPools,
-    /// It is of this older version and was not closed cleanly: only a program that knows that version can replay its journal.
+    /// Older version that was not closed cleanly: only a program that knows that version can replay its journal.
     Unclosed(u16),
 }
 
@@ -337,7 +337,7 @@ impl Superblock {
         }
     }
 
-    /// Writes it to a block, which is zeroed first. The block must have at least [`SUPERBLOCK_SIZE`] bytes.
+    /// Writes the superblock to a block, which is zeroed first. The block must have at least [`SUPERBLOCK_SIZE`] bytes.
     pub fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         let b = &mut block[..SUPERBLOCK_SIZE];
@@ -411,8 +411,8 @@ impl Superblock {
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
     }
 
-    /// Returns the newest of the superblocks in the four places of a pool. All of them are of one pool, until a write goes to the wrong place: a client's block
-    /// that looks like a superblock of another pool may say anything. So the pool with the most of them counts; `TwoPools` if another has as many.
+    /// Returns the newest of the superblocks in the four slots of a pool. Normally all are of one pool. After a misplaced write, a client's block may look like
+    /// the superblock of another pool. So the pool with the most of them counts; `TwoPools` if another has as many.
     pub fn newest(found: &[Superblock]) -> Result<Superblock, SuperblockError> {
         let is_of_one = |one: &Superblock, other: &Superblock| one.parameters.id == other.parameters.id;
         let count = |one: &Superblock| found.iter().filter(|other| is_of_one(one, other)).count();
@@ -422,8 +422,8 @@ impl Superblock {
         if chosen.all(|one| is_of_one(one, &newest)) { Ok(newest) } else { Err(SuperblockError::TwoPools) }
     }
 
-    /// Returns the reason why a block that a program wrote deliberately must not be passed over for an older one: its checksum is right, but its version or
-    /// features are not known here. (Every version keeps signature, version, features and checksum where they are.)
+    /// Returns the reason why a valid block must not be skipped for an older one: its checksum is right, but its version or features are unknown here. (Every
+    /// version keeps signature, version, features and checksum where they are.)
     pub fn refusal(block: &[u8]) -> Option<SuperblockError> {
         let b = block.get(..SUPERBLOCK_SIZE).filter(|b| b[..8] == MAGIC)?;
         if checksum(0, &b[..SUPERBLOCK_SIZE - 8]) != u64_at(b, SUPERBLOCK_SIZE - 8) {
@@ -432,7 +432,7 @@ impl Superblock {
         Superblock::decode(block).err()
     }
 
-    /// Returns the reason why a pool with this newest superblock cannot be used, though it can be read: an older version that was not closed cleanly.
+    /// Returns the reason why a pool with this readable, newest superblock cannot be used: an older version that was not closed cleanly.
     pub fn objection(&self) -> Option<SuperblockError> {
         (self.version < VERSION && !self.clean).then_some(SuperblockError::Unclosed(self.version))
     }
@@ -442,13 +442,13 @@ impl Superblock {
         self.included.max(self.sealed).max(self.proven)
     }
 
-    /// Reads one from a block of any length.
+    /// Reads a superblock from a block of any length.
     pub fn decode(block: &[u8]) -> Result<Superblock, SuperblockError> {
         if block.len() < SUPERBLOCK_SIZE || block[..8] != MAGIC {
             return Err(SuperblockError::Foreign);
         }
         let b = &block[..SUPERBLOCK_SIZE];
-        // A version that is not known may have its checksum elsewhere: say so first.
+        // An unknown version may have its checksum elsewhere: report the version first.
         let version = u16_at(b, 8);
         if !(OLDEST_VERSION..=VERSION).contains(&version) {
             return Err(SuperblockError::Version(version));
@@ -493,7 +493,7 @@ impl Superblock {
                 return Err(SuperblockError::Geometry(BadGeometry("a tree is too high")));
             }
         }
-        // Epochs, records and slots are counted on from here: what no pool can have counted would overflow.
+        // Epochs, records and slots are counted on from here: impossible values would overflow.
         let numbers = [u64_at(b, 120), u64_at(b, 128), u64_at(b, 144), u64_at(b, 152), u64_at(b, PROVEN_AT)];
         if numbers.iter().any(|&number| number > MOST_COUNTED) {
             return Err(SuperblockError::Geometry(BadGeometry("an epoch or a record has an impossible number")));
@@ -703,7 +703,7 @@ mod tests {
             put_u64(block, DISK_INDEX_AT, 0);
             put_u32(block, ROOTS_AT + TreeId::DiskIndex as usize * ROOT_SIZE, 1);
         }));
-        // More metadata and more containers than there are in all; a gap; half a growth.
+        // More metadata and more containers than the totals; a gap; half a growth.
         assert!(refused(&|block| put_u32(block, GROWTH_AT, 1 << 20)));
         assert!(refused(&|block| put_u32(block, GROWTH_AT + 4, u32::MAX)));
         assert!(refused(&|block| put_u64(block, GROWTH_AT, 0)));
@@ -760,7 +760,7 @@ mod tests {
         sample().encode(&mut block);
         block[8] = 9;
         assert_eq!(Superblock::decode(&block), Err(SuperblockError::Version(9)));
-        // Rot may look like a version; only with its checksum it is one.
+        // Damaged bytes may look like a version; only with a valid checksum they are one.
         assert_eq!(Superblock::refusal(&block), None);
         sample().encode(&mut block);
         block[16] = 4;

@@ -1,4 +1,4 @@
-//! Volumes, and their entry in the volume table.
+//! Volumes of a pool, and their entry in the volume table.
 
 use alloc::string::String;
 
@@ -9,16 +9,16 @@ use crate::format::entry::LBA_BITS;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
 
-/// Bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used,
-/// root, name, timing, goal, whether runs are kept, who chooses the mode, whether one client has it for itself.
+/// Number of bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used, root, name, timing, goal,
+/// flag for kept runs, controller of the mode, flag for exclusive use by one client.
 pub const VOLUME_BYTES: u64 = 128;
-/// The longest name in bytes.
+/// Maximum length of a name in bytes.
 pub const NAME_BYTES: usize = 63;
-/// The most volumes of a pool.
+/// Maximum number of volumes of a pool.
 pub const MAX_VOLUMES: usize = 1024;
-/// The most blocks of a volume. No key of one volume lies beside one of another.
+/// Maximum number of blocks of a volume. Keys of different volumes are never adjacent.
 pub(crate) const MAX_BLOCKS: u64 = 1 << (LBA_BITS - 1);
-/// The greatest height of a map.
+/// Maximum height of a map.
 pub(crate) const MAX_HEIGHT: u8 = 7;
 const NAME_AT: usize = 48;
 const TIMING_AT: usize = 111;
@@ -26,9 +26,9 @@ const GOAL_AT: usize = 112;
 const KEEP_RUNS_AT: usize = 121;
 const CONTROLLER_AT: usize = 122;
 const EXCLUSIVE_AT: usize = 123;
-/// The code of "no policy of its own".
+/// Code of "no policy of its own".
 const INHERITS: u8 = 255;
-/// Flag: nothing may be written.
+/// Flag of a read-only volume.
 const READ_ONLY: u8 = 1;
 
 /// Purpose of a hidden volume, which has no name: each of its blocks has the content of the slot with its number.
@@ -58,42 +58,42 @@ impl Keeps {
 /// Names of hidden volumes in messages. No volume can be given these names.
 pub const HIDDEN_NAMES: [&str; 2] = ["(second copies)", "(replicas)"];
 
-/// A volume.
+/// Volume: a virtual disk of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Volume {
-    /// Number.
+    /// Number of the volume.
     pub id: VolumeId,
     /// Name: 1 to 63 letters, digits, `.`, `_` and `-`, without `.` or `-` at the beginning; of a hidden volume one of [`HIDDEN_NAMES`].
     pub name: String,
     /// Size in bytes.
     pub size: u64,
-    /// Its own policy; `None`: the pool's.
+    /// Policy of its own; `None`: the pool's.
     pub policy: Option<Policy>,
-    /// Writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// One client at a time may use it. Whoever serves it sees to that.
+    /// True if only one client at a time may use it. The server enforces that.
     pub exclusive: bool,
     /// Time at which its duplicates are found, if it has been set; else see `Pool::timing_of`.
     pub timing: Option<Timing>,
-    /// Performance that its clients shall have.
+    /// Performance goal of its clients.
     pub goal: Goal,
     /// Rule by which a pass leaves its duplicates where sharing them would split a run.
     pub keep_runs: KeepRuns,
-    /// Controller that chooses its mode where the timing is hybrid.
+    /// Controller that chooses its mode if the timing is hybrid.
     pub controller: Controller,
     /// True if its controller has chosen offline.
     pub is_pressed: bool,
-    /// Mapped, non-zero blocks (merged ones).
+    /// Number of mapped, non-zero blocks (merged ones).
     pub logical_blocks_used: u64,
     /// Purpose of a hidden volume; `None` for a volume that users see.
     pub(crate) keeps: Option<Keeps>,
-    /// Its creation is durable when so many checkpoints are done. No checkpoint before that one knows it.
+    /// Number of finished checkpoints after which its creation is durable. No earlier checkpoint has it.
     pub(crate) since: u64,
-    /// The record that deletes it. It stays until a checkpoint that includes the record has taken its map away.
+    /// Record that deletes it. The volume stays until a checkpoint that includes the record has removed its map.
     pub(crate) deleted: Option<u64>,
-    /// Its size when the last checkpoint began: what the table on disk says.
+    /// Size when the last checkpoint began: the size in the table on disk.
     pub(crate) merged_size: u64,
-    /// Counts of its writes since it was opened or made.
+    /// Counts of its writes since it was opened or created.
     pub writes: WriteCounts,
 }
 
@@ -103,7 +103,7 @@ pub fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with(['.', '-'])
 }
 
-/// Returns the most blocks of a volume in a pool of this geometry: small pages lead to fewer.
+/// Returns the most blocks of a volume in a pool of this geometry: small pages map fewer.
 pub(crate) fn most_blocks(geometry: &Geometry) -> u64 {
     let reach = geometry.map_leaf_entries().saturating_mul(geometry.fanout().saturating_pow(MAX_HEIGHT.into()));
     reach.min(MAX_BLOCKS).min(i64::MAX as u64 / geometry.block())
@@ -131,7 +131,7 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
 }
 
-/// Reads an entry; `Ok(None)` if it is unused, `Err` if it makes no sense.
+/// Reads an entry; `Ok(None)` if it is unused, `Err` if it is invalid.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     let id = VolumeId(u16_at(bytes, 0));
     if id.0 == 0 {
@@ -249,30 +249,30 @@ mod tests {
         bytes[3] = 3;
         bytes[2] = 99;
         assert_eq!(decode(&bytes), Err(()));
-        // A timing that there is not.
+        // An unknown timing.
         encode(&inherits, root, &mut bytes);
         bytes[TIMING_AT] = 4;
         assert_eq!(decode(&bytes), Err(()));
-        // What keeps no runs and does not leave them either.
+        // An invalid flag for kept runs.
         encode(&inherits, root, &mut bytes);
         bytes[KEEP_RUNS_AT] = 3;
         assert_eq!(decode(&bytes), Err(()));
-        // A controller that there is not.
+        // An unknown controller.
         encode(&inherits, root, &mut bytes);
         bytes[CONTROLLER_AT] = 2;
         assert_eq!(decode(&bytes), Err(()));
-        // Neither exclusive nor not.
+        // An invalid flag for exclusive use.
         encode(&inherits, root, &mut bytes);
         bytes[EXCLUSIVE_AT] = 2;
         assert_eq!(decode(&bytes), Err(()));
-        // A goal of nothing, none with a number, and one that there is not.
+        // A goal of 0, no goal with a number, and an unknown goal.
         for (kind, number) in [(1, 0), (0, 1), (4, 7)] {
             encode(&inherits, root, &mut bytes);
             bytes[GOAL_AT] = kind;
             put_u64(&mut bytes, GOAL_AT + 1, number);
             assert_eq!(decode(&bytes), Err(()));
         }
-        // A threshold of nothing, none where there has to be one, and one for who has no policy.
+        // An unexpected threshold, a missing one, and one without a policy.
         for (code, threshold) in [(Policy::Full.encode().0, 3), (Policy::SELECT.encode().0, 0), (INHERITS, 1)] {
             encode(&inherits, root, &mut bytes);
             (bytes[2], bytes[6]) = (code, threshold);
@@ -281,7 +281,7 @@ mod tests {
         let select = Volume { policy: "select:7,request".parse().ok(), ..inherits.clone() };
         encode(&select, root, &mut bytes);
         assert_eq!(decode(&bytes), Ok(Some((select, root))));
-        // Sizes and numbers of blocks that no volume has would overflow when they are counted on.
+        // Impossible sizes and numbers of blocks would overflow when they are counted on.
         for at in [8, 16] {
             encode(&inherits, root, &mut bytes);
             put_u64(&mut bytes, at, u64::MAX);

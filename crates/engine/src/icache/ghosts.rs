@@ -1,10 +1,9 @@
-//! Ghosts: which share of the divisible memory each hit would have needed.
+//! Ghost lists: the share of the divisible memory that each hit would have needed (Mattson's LRU stack).
 //!
-//! A list of keys ordered by their last use (Mattson's LRU stack), long enough for all of the memory that index and read
-//! cache share, cut into [`SEGMENTS`] equal parts. A key that is used again was at some depth: a cache of at least that size
-//! would have had it. What is in front of the size that the cache has stands for what it holds; what is behind it are its
-//! ghosts. The index has a list of one digest in so many, chosen by digest bits, whose hits count for all. The read cache has two
-//! lists of all blocks, as ARC has: of those that were used once, and of those that were used again.
+//! A list of keys ordered by their last use, long enough for all of the memory that index and read cache share, cut into [`SEGMENTS`] equal parts. A
+//! key that is used again was at some depth: a cache of at least that size would have had it. The keys in front of the cache's present size stand for
+//! its content; those behind it are its ghosts. The index has a list of one digest in N, chosen by digest bits, whose hits count for all. The read
+//! cache has two lists of all blocks, as ARC has: of those that were used once, and of those that were used again.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -43,7 +42,7 @@ impl GhostKey {
     }
 }
 
-/// 24 bytes.
+/// A key in the list; 24 bytes.
 #[derive(Clone, Copy)]
 struct Node {
     hash: u32,
@@ -52,7 +51,7 @@ struct Node {
     segment: u16,
     newer: u32,
     older: u32,
-    /// The next one of the same place in the table.
+    /// The next node of the same chain in the table.
     next: u32,
 }
 
@@ -69,7 +68,7 @@ pub(crate) struct Ghosts {
     /// A table of chains, as long as a power of two.
     table: Vec<u32>,
     newest: u32,
-    /// The oldest key of each segment, and how many it has.
+    /// The oldest key of each segment, and the number of its keys.
     oldest: [u32; SEGMENTS],
     lengths: [u32; SEGMENTS],
     /// The most keys of a segment.
@@ -117,7 +116,7 @@ impl Ghosts {
         None
     }
 
-    /// Uses a key, which is the newest from here on. Returns the segment that it was in, if it was there.
+    /// Uses a key, which is the newest from then on. Returns the segment that it was in, if it was there.
     pub(crate) fn touch(&mut self, key: GhostKey) -> Option<usize> {
         let found = self.remove(key);
         self.push(key.hash, key.slot);
@@ -163,7 +162,7 @@ impl Ghosts {
             self.oldest[0] = at;
         }
         self.lengths[0] += 1;
-        // What is too much for a segment moves to the next.
+        // The excess of a segment moves to the next.
         for segment in 0..SEGMENTS {
             if self.lengths[segment] <= self.segment {
                 return;
@@ -235,8 +234,8 @@ impl Ghosts {
     }
 }
 
-/// Ghosts of the read cache. ARC keeps blocks apart that were used again, so that what is used once drives out only what is used once;
-/// so do these.
+/// Ghosts of the read cache. As ARC, they keep blocks that were used again apart, so that blocks that are used once drive out only blocks that were
+/// used once.
 pub(crate) struct ReadGhosts {
     once: Ghosts,
     again: Ghosts,
@@ -258,7 +257,7 @@ impl ReadGhosts {
     pub(crate) fn touch(&mut self, slot: Slot, lru: bool) -> Option<(Hits, usize)> {
         let key = GhostKey::of_slot(slot);
         let again = self.again.remove(key).map(|segment| (Hits::ReadAgain, segment));
-        // What is used for the second time is in front of what was used once: that needs space for both.
+        // A block at its second use is in front of the blocks that were used once: that needs memory for both.
         let found = again.or_else(|| {
             let once = if lru { self.once.remove(key) } else { self.once.touch(key) };
             once.map(|segment| (Hits::ReadOnce, segment))

@@ -1,4 +1,4 @@
-//! The rule by which index and read cache divide their memory (POD's iCache), as pure code: ghosts, curves, costs, and the verdict.
+//! The rule of the cache partition between index and read cache (POD's iCache), as pure code: ghosts, curves, costs, and the verdict.
 //! `jobs/cache_partition.rs` carries it out.
 
 pub(crate) mod ghosts;

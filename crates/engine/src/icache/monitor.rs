@@ -1,4 +1,4 @@
-//! The rule of the boundary by itself, for who has an index and a read cache but not this engine: models of the papers' systems.
+//! The cache partition rule alone, for models of the papers' systems: they have an index and a read cache but not this engine.
 
 use crate::api::{Digest, Nanos};
 use crate::format::entry::Slot;
@@ -6,7 +6,7 @@ use crate::icache::ghosts::{GhostKey, Ghosts, ReadGhosts};
 use crate::icache::rule::{CacheLimits, Hits, PartitionController};
 use crate::properties::Rule;
 
-/// POD's Access Monitor (section 3.4): counts the hits of both caches and their ghosts, and says how memory is to be divided.
+/// POD's Access Monitor (section 3.4): counts the hits of both caches and their ghosts, and decides the cache partition.
 pub struct Monitor {
     rule: Rule,
     limits: CacheLimits,
@@ -25,7 +25,7 @@ impl Monitor {
         Monitor { rule, limits, controller: PartitionController::new(), index, reads, index_share }
     }
 
-    /// Notes that a digest was looked up or inserted: from here on it is known. Hits of the index are digests that were known before.
+    /// Notes that a digest was looked up or inserted: it is known from then on. Hits of the index are digests that were known before.
     pub fn digest_used(&mut self, digest: Digest) {
         let one_in = self.limits.sampled_one_in;
         if let Some(key) = GhostKey::of_digest(digest, Slot(0), one_in)
@@ -75,7 +75,7 @@ impl Monitor {
         })
     }
 
-    /// Thousandths of the memory that are the index.
+    /// Returns the share of the memory that is the index, in thousandths.
     pub fn index_share(&self) -> u32 {
         self.index_share
     }
@@ -89,7 +89,7 @@ mod tests {
         Digest((u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).to_le_bytes())
     }
 
-    /// Tests that a Monitor knows what was used before it began, and counts only what comes after.
+    /// Tests that a Monitor knows earlier digests and blocks, and counts only later hits.
     #[test]
     fn a_warm_monitor_counts_the_first_use_as_a_hit() {
         let limits = CacheLimits { sampled_one_in: 1, interval: 100, hit_costs: [1, 1], ..CacheLimits::default() };
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_of_the_callers_own_caches_move_the_boundary_as_algorithm_1_says() {
+    fn hits_of_the_callers_own_caches_move_the_partition_as_algorithm_1_says() {
         let limits = CacheLimits { sampled_one_in: 1, interval: 1, hit_costs: [1, 1], ..CacheLimits::default() };
         let mut monitor = Monitor::new(Rule::Paper, limits, 0, 0, 500);
         monitor.count_hits(90, 30);

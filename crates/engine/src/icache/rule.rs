@@ -1,17 +1,17 @@
-//! iCache (POD, section 3.4): how memory is divided between the index and the read cache. The rule alone, as a pure function of
-//! what was hit at which depth; `jobs/cache_partition.rs` carries it out.
+//! iCache (POD, section 3.4): the rule of the cache partition, which divides memory between the index and the read cache. It is a pure function of
+//! hits by depth; `jobs/cache_partition.rs` carries it out.
 //!
-//! Every so many requests the rule looks at the hits in both caches and their ghosts, and moves the boundary a little.
+//! Every N requests the rule looks at the hits in both caches and their ghosts, and moves the cache partition a little.
 //!
 //! - **paper**: Algorithm 1. The hits of each side, in the cache and its ghosts, are divided by the side's size; the side with
 //!   more grows, by a unit times the ratio.
-//! - **curves**, the default: the hits of each side are known by the depth that they were found at, so what every
-//!   division would have hit is known; the boundary moves towards the best. (Hits per size, as in the paper, say how much is hit
-//!   and not how much more a larger cache would hit: a small set that is read all the time draws memory that it cannot use.)
+//! - **curves**, the default: the hits of each side are known by the depth that they were found at, so the hits of every
+//!   possible partition are known; the partition moves towards the best. (Hits per size, as in the paper, give the present hits
+//!   and not the additional hits of a larger cache: a small set that is read all the time draws memory that it cannot use.)
 //!
-//! Hits are counted, and those of the index on a sample, so a difference between two divisions may be chance. It counts if it is
-//! [`DOUBT`] times as large as what chance makes of so many hits. What was hit lately shows great differences, as after a change of
-//! phase, at once; small ones show in what was hit for a long time, as long as that does not contradict what was hit lately.
+//! Hits are counted, and those of the index on a sample, so a difference between two partitions may be chance. It counts if it is [`DOUBT`] times as
+//! large as the deviation that chance gives to N hits. Recent hits show great differences at once, as after a change of phase. Small ones show in the
+//! hits of a long time, as long as the recent hits do not contradict these.
 
 use crate::properties::{CacheSetting, Rule};
 use alloc::collections::VecDeque;
@@ -21,35 +21,35 @@ use crate::icache::ghosts::SEGMENTS;
 
 /// Thousandths of the divisible memory in a segment.
 const SEGMENT: u32 = 1000 / SEGMENTS as u32;
-/// No side gets less, where the division adapts; thousandths.
+/// The least share of each side, where the partition adapts; in thousandths.
 pub(crate) const LEAST: u32 = 50;
-/// The boundary moves at most so far at once; thousandths.
+/// The most that the partition moves at once; in thousandths.
 const MOST_STEP: u32 = 100;
 /// Value of a division by zero (in thousandths).
 const RATIO_OF_NONE: u64 = 10_000;
-/// Gain that a division must have over the one in force: one part in N. Each move loses some cached blocks.
+/// Gain that a partition must have over the one in force: one part in N. Each move loses some cached blocks.
 const WORTH: i128 = 100;
-/// Standard deviations of what chance may make of the hits.
+/// Standard deviations of the hits that chance may account for.
 const DOUBT: i128 = 3;
 /// Divisor of the hits of earlier looks that are forgotten with each look: of those that show a change of phase.
 const RECENT: u64 = 2;
-/// Divisor of the hits of earlier looks that are forgotten: of those that show the best division while there is no change of phase.
+/// Divisor of the hits of earlier looks that are forgotten: of those that show the best partition while there is no change of phase.
 const LASTING: u64 = 32;
-/// Hits count so many times, so that parts of small numbers are not lost.
+/// The factor of counted hits, so that parts of small numbers are not lost.
 const SCALE: u64 = 64;
-/// Changes of the division that are remembered.
+/// Changes of the cache partition that are remembered.
 const HISTORY: usize = 64;
 
 /// Parameters of iCache: a part of [`crate::Limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheLimits {
-    /// Setting where the pool has none of its own. `None`: the division stays as the limits have it.
+    /// Setting where the pool has none of its own. `None`: the cache partition stays as the limits have it.
     pub setting: Option<CacheSetting>,
     /// Requests between two looks at the hits (the paper's N_int).
     pub interval: u32,
-    /// The least that the boundary moves, in thousandths of the divisible memory (S_unit).
+    /// The least that the cache partition moves, in thousandths of the divisible memory (S_unit).
     pub unit: u32,
-    /// One digest in so many is in the ghosts of the index. A power of two.
+    /// One digest in N is in the ghosts of the index. A power of two.
     pub sampled_one_in: u32,
     /// Savings of a hit of the index and of a hit of the read cache: both blocks.
     pub hit_costs: [u32; 2],
@@ -74,29 +74,29 @@ pub(crate) enum Hits {
     ReadAgain = 2,
 }
 
-/// A change of the division.
+/// A change of the cache partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DivisionChange {
+pub struct PartitionChange {
     /// Time of the change.
     pub at: Nanos,
-    /// Thousandths of the divisible memory that were the index from then on.
+    /// Share of the index in the divisible memory from then on, in thousandths.
     pub index_share: u32,
 }
 
 /// Hits by depth: in segments of each list of ghosts.
 type Curves = [[u64; SEGMENTS]; 3];
 
-/// Hits by depth, and what follows from them.
+/// Hits by depth, and the partition that follows from them.
 pub(crate) struct PartitionController {
     /// Requests since the last look.
     requests: u32,
     /// Hits since the last look.
     hits: Curves,
-    /// Those and earlier ones, times [`SCALE`], of a few looks.
+    /// Hits since the last look and earlier ones, times [`SCALE`], of a few looks.
     recent: Curves,
-    /// Those and earlier ones, times [`SCALE`], of many looks.
+    /// Hits since the last look and earlier ones, times [`SCALE`], of many looks.
     lasting: Curves,
-    pub(crate) history: VecDeque<DivisionChange>,
+    pub(crate) history: VecDeque<PartitionChange>,
 }
 
 impl PartitionController {
@@ -121,7 +121,7 @@ impl PartitionController {
         self.requests >= limits.interval.max(1)
     }
 
-    /// Looks at the hits. `share` thousandths are the index now, of at most 1000; so many should be.
+    /// Looks at the hits. The index has `share` thousandths now, of at most 1000. Returns the thousandths that it should have.
     pub(crate) fn look(&mut self, rule: Rule, limits: &CacheLimits, share: u32) -> u32 {
         self.requests = 0;
         let hits = core::mem::replace(&mut self.hits, [[0; SEGMENTS]; 3]);
@@ -144,7 +144,7 @@ impl PartitionController {
         let best = match recent.best(share, limits.unit) {
             Some(best) => {
                 if lasting.gain(share, best) <= 0 {
-                    // A change of phase: what came before it says nothing any more.
+                    // A change of phase: earlier hits say nothing any more.
                     self.lasting = self.recent;
                 }
                 Some(best)
@@ -158,26 +158,26 @@ impl PartitionController {
         }
     }
 
-    /// Notes a change of the division in the history.
+    /// Notes a change of the cache partition in the history.
     pub(crate) fn note(&mut self, at: Nanos, index_share: u32) {
         if self.history.back().is_none_or(|last| last.index_share != index_share) {
             if self.history.len() == HISTORY {
                 self.history.pop_front();
             }
-            self.history.push_back(DivisionChange { at, index_share });
+            self.history.push_back(PartitionChange { at, index_share });
         }
     }
 }
 
-/// Forgets one part in so many of earlier hits, and adds new ones.
+/// Forgets one part in `forgotten` of earlier hits, and adds new ones.
 fn add(curves: &mut Curves, forgotten: u64, hits: &Curves) {
     for (sum, hits) in curves.iter_mut().flatten().zip(hits.iter().flatten()) {
         *sum = *sum - *sum / forgotten + hits * SCALE;
     }
 }
 
-/// Merges the hits of the two lists between which a read cache divides its buffers to those by its size, in segments, with the best division for each, as ARC
-/// does.
+/// Merges the hits of the two lists of a read cache to hits by its size, in segments: with the best partition of its buffers between the lists for
+/// each size, as ARC does.
 fn merged(once: &[u64; SEGMENTS], again: &[u64; SEGMENTS]) -> [u64; SEGMENTS] {
     let [once, again] = [once, again].map(|curve| {
         let mut sums = [0; SEGMENTS + 1];
@@ -190,14 +190,14 @@ fn merged(once: &[u64; SEGMENTS], again: &[u64; SEGMENTS]) -> [u64; SEGMENTS] {
     core::array::from_fn(|segment| within(segment + 1) - within(segment))
 }
 
-/// Hits that a side with so many thousandths would have had. Between the ends of a segment they count by the part of it.
+/// Returns the hits that a side of `share` thousandths would have had. Between the ends of a segment they count in proportion.
 fn hits_within(curve: &[u64; SEGMENTS], share: u32) -> i128 {
     let whole = (share / SEGMENT) as usize;
     let part = curve.get(whole).map_or(0, |hits| hits * u64::from(share % SEGMENT) / u64::from(SEGMENT));
     i128::from(curve[..whole.min(SEGMENTS)].iter().sum::<u64>() + part)
 }
 
-/// Savings that each division would have had.
+/// Savings that each cache partition would have had.
 struct Worth {
     index: [u64; SEGMENTS],
     read: [u64; SEGMENTS],
@@ -213,7 +213,7 @@ impl Worth {
         Worth { index: *index, read: merged(once, again), costs: limits.hit_costs.map(i128::from), weights }
     }
 
-    /// Returns the hits more of the index and of the read cache with another share of the index: fewer, if negative.
+    /// Returns the additional hits of the index and of the read cache with another share of the index: fewer, if negative.
     fn more_hits(&self, share: u32, other: u32) -> [i128; 2] {
         let read = |share: u32| hits_within(&self.read, 1000 - share);
         [hits_within(&self.index, other) - hits_within(&self.index, share), read(other) - read(share)]
@@ -223,8 +223,8 @@ impl Worth {
         self.more_hits(share, other).into_iter().zip(self.costs).map(|(more, cost)| more * cost).sum()
     }
 
-    /// Returns the error that chance makes in a gain: its standard deviation, if hits come one by one. The variance of a count is about the count; one hit
-    /// more, as where none was counted there may have been one.
+    /// Returns the error of a gain by chance: its standard deviation, if hits come one by one. The variance of a count is about the count; one hit
+    /// more, because an uncounted one may exist where none was counted.
     fn noise(&self, share: u32, other: u32) -> i128 {
         let scale = i128::from(SCALE);
         let sides = self.more_hits(share, other).into_iter().zip(self.costs).zip(self.weights);
@@ -248,7 +248,7 @@ impl Worth {
         };
         let others = (LEAST..=1000 - LEAST).step_by(SEGMENT as usize).filter(|other| other.abs_diff(share) >= unit);
         let best = others.filter_map(|other| Some((sure(other)?, other))).max_by_key(|&(sure, other)| {
-            // Of those that are as good, the nearest.
+            // Of equally good ones, the nearest.
             (sure, core::cmp::Reverse(other.abs_diff(share)))
         });
         best.map(|(_, other)| other)
@@ -309,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn curves_find_the_best_division_also_behind_a_cliff() {
+    fn curves_find_the_best_partition_also_behind_a_cliff() {
         // The index has all its hits within a tenth; the read cache gets many only with 80 percent.
         let (index, read) = ([(0, 50), (1, 50)], [(0, 10), (15, 90)]);
         for share in [50, 500, 950] {
             let settled = settle(Rule::Curves, &index, &read, share);
             assert!((100..=200).contains(&settled), "{share}: {settled}");
         }
-        // The paper's rule divides by hits: as many for the index, whatever it needs.
+        // The paper's rule divides by hits: an equal part for the index, regardless of its need.
         assert!((470..=530).contains(&settle(Rule::Paper, &index, &read, 500)));
     }
 
@@ -344,12 +344,12 @@ mod tests {
         assert_eq!([look([1, 1]), look([3, 1]), look([1, 3])], [500, 600, 400]);
     }
 
-    /// Guards against moves by chance: on a steady load the boundary once went where the last two looks had a few sampled hits more than their share, and lost
-    /// cached blocks with each move.
+    /// Guards against moves by chance: on a steady load the partition once moved to the side with a few more sampled hits in the last two looks, and
+    /// lost cached blocks with each move.
     #[test]
     fn a_difference_that_may_be_chance_moves_nothing_until_it_has_lasted() {
         let limits = CacheLimits { sampled_one_in: 64, ..LIMITS };
-        // Two sampled hits of the index for what costs the read cache 20: chance, if seen a few times.
+        // Two sampled hits of the index for memory that gives the read cache 20: chance, if seen a few times.
         let look = |controller: &mut PartitionController, share| {
             controller.count_hits(Hits::Index, 10, 2 * 64);
             controller.count_hits(Hits::ReadAgain, 9, 20);
@@ -357,7 +357,7 @@ mod tests {
         };
         let mut controller = PartitionController::new();
         assert_eq!((0..3).map(|_| look(&mut controller, 500)).max(), Some(500));
-        // If it goes on like this, it is none; and it ends where that is had.
+        // If it continues, it is not chance; the share then ends where all these hits are had.
         let mut controller = PartitionController::new();
         let mut share = 500;
         (0..400).for_each(|_| share = look(&mut controller, share));
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_cache_of_two_lists_hits_what_the_best_division_of_it_hits() {
+    fn a_read_cache_of_two_lists_hits_what_the_best_partition_of_it_hits() {
         let (mut once, mut again) = ([0; SEGMENTS], [0; SEGMENTS]);
         (once[0], once[3], again[0], again[1]) = (5, 100, 30, 7);
         let merged = merged(&once, &again);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that a look never moves further than it may, never beyond the least of a side, and never towards a worse division.
+        /// Checks that a look never moves further than allowed, never beyond the least share of a side, and never towards a worse partition.
         #[test]
         fn every_look_stays_within_its_bounds(
             hits in proptest::collection::vec((0u64..1000, 0u64..1000), SEGMENTS), share in 0u32..=1000, paper: bool, once: bool,

@@ -1,13 +1,14 @@
-//! The partition of memory between the index and the read cache (POD, iCache): carries out what `icache/rule.rs` decides, while everything is served.
+//! The cache partition between the dedup index and the read cache (POD, iCache): carries out the decisions of `icache/rule.rs`, while requests are
+//! served.
 //!
-//! What is divided are the chunks of the index and the payload buffers that are not for what comes in. A move goes step by step,
-//! a few chunks at a time, and memory is given up on one side before it is taken on the other:
+//! It divides the chunks of the index and the payload buffers other than those for incoming data. A move proceeds in steps of a few chunks. Memory is
+//! given up on one side before it is taken on the other:
 //!
-//! - *the index shrinks*: chunks go, and the number of buffers rises;
-//! - *the index grows*: the number of buffers falls. The read cache evicts what it needs least; blocks that it keeps and that
-//!   are in buffers that go are copied to others. When the last of these buffers is released, the chunks come.
+//! - *the index shrinks*: chunks are freed, and the number of buffers rises;
+//! - *the index grows*: the number of buffers falls. The read cache evicts the blocks that it needs least. Kept blocks in buffers that go are copied
+//!   to other buffers. When the last of these buffers is released, the chunks are added.
 //!
-//! What has grown is filled with the newest of its ghosts (`cache_warmup.rs`).
+//! The side that has grown is filled with its newest ghosts (`cache_warmup.rs`).
 
 use alloc::collections::BTreeMap;
 
@@ -21,40 +22,40 @@ use crate::dedup::index::{Index, Size};
 use crate::dedup::policy::Lookup;
 use crate::format::entry::{Slot, check_bits};
 use crate::icache::ghosts::{GhostKey, Ghosts, ReadGhosts, SEGMENTS};
-use crate::icache::rule::{DivisionChange, Hits, LEAST, PartitionController};
+use crate::icache::rule::{Hits, LEAST, PartitionChange, PartitionController};
 use crate::limits::Limits;
 use crate::metadata::io::Purpose;
 use crate::pool::Pool;
 use crate::pool::state::Phase;
-use crate::properties::{Division, Replacement, Rule};
+use crate::properties::{PartitionMode, Replacement, Rule};
 use crate::requests::request::{Decision, Kind, Request};
 
 /// Chunks of the index that one step moves.
 const STEP_CHUNKS: u64 = 2;
 
-/// Counts of the read cache, and those of the index that [`crate::WriteCounts`] does not have. Hits and misses count blocks, since the pool was
-/// opened.
+/// Counts of the read cache, and those of the index that [`crate::WriteCounts`] lacks. Hits and misses count blocks, since the pool was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheCounts {
-    /// Hits and misses of the index that one of another size would have hit, deeper than the one that there is. (An estimate from a sample.)
+    /// Index lookups, hits and misses alike, that an index of another size would hit, deeper than the current one reaches. (An estimate from a
+    /// sample.)
     pub index_ghost_hits: u64,
     /// Blocks read that were in memory.
     pub read_hits: u64,
     /// Blocks read that came from the device.
     pub read_misses: u64,
-    /// Blocks that a larger read cache would have had.
+    /// Blocks read that a larger read cache would have had in memory.
     pub read_ghost_hits: u64,
-    /// Moves of the boundary that were decided.
+    /// Moves of the partition that were decided.
     pub moves: u64,
-    /// Blocks that were copied, because their buffers went.
+    /// Blocks that were copied because their buffers were given up.
     pub copied_blocks: u64,
-    /// Blocks that were read ahead into a read cache that had grown.
+    /// Blocks that were prefetched into a read cache that had grown.
     pub prefetched_blocks: u64,
-    /// Entries that were put into an index that had grown.
+    /// Entries that were added to an index that had grown.
     pub prefetched_entries: u64,
 }
 
-/// The division as it is.
+/// The current cache partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStatus {
     /// Bytes that index and read cache share.
@@ -65,7 +66,7 @@ pub struct CacheStatus {
     pub index_entries: u64,
     /// Bytes of the buffers of the read cache (and of reads in flight).
     pub read_bytes: u64,
-    /// Thousandths of the shared bytes that are to be the index: where the boundary is, or is moving to.
+    /// Thousandths of the shared bytes for the index: the current partition, or the target of a move in progress.
     pub index_share: u32,
     /// Counts of hits, misses and moves since the pool was opened.
     pub counts: CacheCounts,
@@ -79,17 +80,17 @@ struct BufferCopy {
     into: BufferId,
 }
 
-/// State of the division of memory between index and read cache.
+/// State of the cache partition between index and read cache.
 pub(crate) struct CachePartition {
-    /// Setting that `goal` is for.
+    /// Setting for which `goal` was computed.
     setting: Option<CacheSetting>,
-    /// Key by which the read cache finds blocks, as its size follows it.
+    /// Key by which the read cache finds blocks; its size depends on it.
     key: CacheKey,
-    /// Largest number of popular blocks that get copies, as the buffers were counted for last.
+    /// Largest number of popular blocks that get copies, as of the last count of the buffers.
     most_copied: u64,
-    /// True until something has been aimed at.
+    /// True until the first target has been set.
     is_new: bool,
-    /// Number of chunks that the index is to have.
+    /// Target number of chunks of the index.
     goal: u64,
     /// Share of the index in thousandths.
     share: u32,
@@ -97,7 +98,7 @@ pub(crate) struct CachePartition {
     index_ghosts: Ghosts,
     read_ghosts: ReadGhosts,
     copies: BTreeMap<Slot, BufferCopy>,
-    /// Blocks of answers that are being sent, and hold their buffers.
+    /// Blocks of answers that are being sent; they hold their buffers.
     pub(crate) answering: u32,
     /// True if a step can be taken at once.
     work_left: bool,
@@ -148,7 +149,7 @@ impl CachePartition {
 impl Pool {
     // ---- moving ----
 
-    /// Returns the number of buffers beside those for what comes in, when the index has N chunks.
+    /// Returns the number of buffers, excluding those for incoming data, when the index has N chunks.
     fn read_buffers_beside(&self, chunks: u64) -> u32 {
         let block = self.metadata.geometry.block();
         let index = chunks * self.index.chunk_entries() * 16;
@@ -156,21 +157,21 @@ impl Pool {
         (self.divided_bytes().saturating_sub(index) / block).max(u64::from(least)) as u32
     }
 
-    /// Returns the bytes that index and read cache divide: less those of the tables for blocks found by content, and for copies of popular blocks.
+    /// Returns the bytes that index and read cache share: excluding those of the tables for blocks found by content, and of copies of popular blocks.
     fn divided_bytes(&self) -> u64 {
         let block = self.metadata.geometry.block();
         let contents = if self.cache.is_by_content() { self.limits.content_bytes(block) } else { 0 };
         self.limits.shared_bytes(block).saturating_sub(contents + self.columns_bytes())
     }
 
-    /// Returns the chunks of an index with this share in thousandths. The buffers that reads need are left.
+    /// Returns the number of chunks of an index with this share in thousandths. It leaves the buffers that reads need.
     fn chunks_of_share(&self, share: u32) -> u64 {
         let block = self.metadata.geometry.block();
         let shared = self.limits.shared_bytes(block);
         let for_reads = u64::from(self.limits.least_read_buffers(&self.metadata.geometry)) * block;
         let most = self.divided_bytes().saturating_sub(for_reads);
         let chunks = self.index.chunks_for((shared * u64::from(share) / 1000).min(most) / 16);
-        // The smallest table there is may be too large.
+        // The smallest possible table may be too large.
         if chunks * self.index.chunk_entries() * 16 > most { 0 } else { chunks }
     }
 }
@@ -178,7 +179,7 @@ impl Pool {
 impl CachePartition {
     // ---- counting ----
 
-    /// Counts what a write found in the index.
+    /// Counts the index lookups of a write.
     pub(crate) fn note_lookups(&mut self, request: &Request, policy: Policy, limits: &Limits) {
         if request.kind != Kind::Write {
             return;
@@ -190,7 +191,7 @@ impl CachePartition {
         for block in &request.blocks {
             let Some(content) = block.content.filter(|content| !content.zero) else { continue };
             let slot = match (block.lookup, block.decision) {
-                // Found by what the block maps to, not by the index.
+                // Found through the mapping of the block, not by the index.
                 (Lookup::Unchanged(_), _) => continue,
                 (Lookup::Known(slot), _) => Some(Slot(slot)),
                 (Lookup::Nothing, Decision::IntraRequest) => continue,
@@ -215,7 +216,7 @@ impl CachePartition {
         let lru = self.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
         for block in &request.blocks {
             let Some(slot) = block.entry.slot() else { continue };
-            // What came ahead would not have come sooner from a larger cache.
+            // A larger cache would not have had a prefetched block sooner.
             if let Some((list, segment)) = self.read_ghosts.touch(slot, lru).filter(|_| !block.was_ahead) {
                 self.controller.count_hits(list, segment, 1);
                 if segment as u64 * 1000 >= u64::from(1000 - self.share) * SEGMENTS as u64 {
@@ -225,17 +226,17 @@ impl CachePartition {
         }
     }
 
-    /// Decides where the boundary is to be, when limits or setting have changed.
+    /// Sets the target of the partition, when limits or setting have changed.
     fn aim(&mut self, pool: &mut Pool) {
         let setting = pool.cache_setting();
         self.setting = setting;
         self.is_new = false;
         let lru = setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
         pool.cache.set_lru(lru);
-        self.share = match setting.map(|setting| setting.division) {
+        self.share = match setting.map(|setting| setting.partition) {
             None => pool.limits.index_share(pool.metadata.geometry.block()),
-            Some(Division::Fixed(percent)) => u32::from(percent) * 10,
-            Some(Division::Adaptive(_)) => self.share.clamp(LEAST, 1000 - LEAST),
+            Some(PartitionMode::Fixed(percent)) => u32::from(percent) * 10,
+            Some(PartitionMode::Adaptive(_)) => self.share.clamp(LEAST, 1000 - LEAST),
         };
         self.goal = match setting {
             None => pool.index.chunks_for(u64::from(pool.limits.index_entries)),
@@ -244,8 +245,8 @@ impl CachePartition {
         self.controller.note(pool.now, self.share);
     }
 
-    /// Divides memory anew under new limits: what is too much goes at once, as far as it can; what is added comes step by step.
-    fn divide_anew(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
+    /// Repartitions memory under new limits: excess memory is given up at once, as far as possible; added memory comes step by step.
+    fn repartition(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
         let block = pool.metadata.geometry.block();
         let (size, slots) = (pool.limits.index_size(block), pool.metadata.geometry.slots());
         let tag_bits = pool.limits.index_tag_bits;
@@ -282,14 +283,14 @@ impl CachePartition {
         pool.evicted.shrink_to(0);
     }
 
-    /// Returns the number of blocks that the read cache may hold: 0 if all memory is to be the index, or it is off. (Reads need buffers all the
+    /// Returns the number of blocks that the read cache may hold: 0 if all memory is for the index, or the cache is off. (Reads need buffers all the
     /// same.)
     fn cache_capacity(&self, key: CacheKey, reads: u32) -> usize {
-        let none = self.setting.is_some_and(|setting| setting.division == Division::Fixed(100));
+        let none = self.setting.is_some_and(|setting| setting.partition == PartitionMode::Fixed(100));
         if none || key == CacheKey::Off { 0 } else { reads as usize }
     }
 
-    /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
+    /// Evaluates the hits if it is time, and moves the partition one step towards its target.
     #[inline]
     fn step(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
         self.work_left = false;
@@ -327,7 +328,7 @@ impl CachePartition {
 
     #[inline]
     fn look_at_hits(&mut self, pool: &Pool, fetch: &mut CacheWarmup) {
-        let Some(CacheSetting { division: Division::Adaptive(rule), .. }) = self.setting else { return };
+        let Some(CacheSetting { partition: PartitionMode::Adaptive(rule), .. }) = self.setting else { return };
         if self.controller.is_due(&pool.limits.cache) {
             self.decide(pool, fetch, rule);
         }
@@ -355,7 +356,7 @@ impl CachePartition {
             }
             pool.index.fit();
         }
-        // From none the smallest table comes at once.
+        // An index without chunks gets its smallest table at once.
         let near = if chunks == 0 { goal } else { goal.min(chunks + STEP_CHUNKS) };
         let chunks = pool.index.chunks();
         let reads = pool.read_buffers_beside(near.max(chunks));
@@ -368,7 +369,7 @@ impl CachePartition {
         if near > chunks {
             let space = pool.limits.write_buffers + pool.read_buffers_beside(near);
             if pool.buffers.numbers() > space {
-                // The step after this one comes when these have been released.
+                // The next step follows when these buffers have been released.
                 return;
             }
             pool.index.reserve(near);
@@ -379,8 +380,8 @@ impl CachePartition {
         self.work_left = pool.index.chunks() != goal;
     }
 
-    /// Returns true if N buffers beside those for what comes in leave enough that no answer in progress holds: a client that is slow to take its
-    /// answers must not leave the others without.
+    /// Returns true if N buffers, excluding those for incoming data, leave enough that no answer in progress holds. A client that is slow to take its
+    /// answers must not leave the others without buffers.
     fn can_have(&self, pool: &Pool, reads: u32) -> bool {
         let fewer = (pool.buffers.count() - pool.limits.write_buffers).saturating_sub(reads);
         let incoming = pool.limits.write_buffers.saturating_sub(pool.buffers.incoming());
@@ -391,7 +392,7 @@ impl CachePartition {
         }
     }
 
-    /// Sets the number of buffers beside those for what comes in; the read cache evicts what no longer fits.
+    /// Sets the number of buffers, excluding those for incoming data; the read cache evicts the blocks that no longer fit.
     fn set_read_buffers(&mut self, pool: &mut Pool, reads: u32) {
         let write_buffers = pool.limits.write_buffers;
         let most = pool.limits.most_buffers(pool.metadata.geometry.block());
@@ -402,7 +403,7 @@ impl CachePartition {
         self.copy_out_of_pending_free(pool);
     }
 
-    /// Begins to copy blocks that the read cache keeps in buffers that go into others; without a free buffer they are dropped.
+    /// Begins to copy cached blocks out of buffers that are given up; without a free buffer they are dropped.
     fn copy_out_of_pending_free(&mut self, pool: &mut Pool) {
         for number in pool.buffers.count()..pool.buffers.numbers() {
             let from = BufferId(number);
@@ -417,13 +418,13 @@ impl CachePartition {
             };
             pool.buffers.hold(from);
             self.copies.insert(slot, BufferCopy { from, into });
-            // Nothing of the new buffer is kept.
+            // None of the old content of the new buffer is kept.
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
             pool.metadata.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
         }
     }
 
-    /// Ends the copy of a block: the cache has it in the new buffer from now on, if it still has it at all.
+    /// Ends the copy of a block: the cache has it in the new buffer from now on, if it still has the block.
     pub(crate) fn copied(&mut self, pool: &mut Pool, slot: Slot, result: Result<Outcome<'_>, IoError>) {
         let BufferCopy { from, into } = self.copies.remove(&slot).expect("a copy ends once");
         let (check, digest) = (pool.buffers.check(from), pool.cache.digest_in(from));
@@ -446,7 +447,7 @@ impl CachePartition {
         }
     }
 
-    /// Chooses the ghosts that are to be fetched into the side that grows, the newest first.
+    /// Chooses the ghosts to be fetched into the growing side, the newest first.
     fn choose_ghosts(&self, pool: &Pool, fetch: &mut CacheWarmup, before: u32) {
         let segment = |share: u32| (share as usize * SEGMENTS).div_ceil(1000).min(SEGMENTS);
         if self.share < before {
@@ -459,7 +460,7 @@ impl CachePartition {
         }
     }
 
-    /// Returns where the boundary is, and the counts of hits.
+    /// Returns the cache partition and the counts of hits.
     pub(crate) fn status(&self, pool: &Pool, fetch: &CacheWarmup) -> CacheStatus {
         let block = pool.metadata.geometry.block();
         CacheStatus {
@@ -477,22 +478,22 @@ impl CachePartition {
         }
     }
 
-    /// Returns the last changes of the division, the oldest first.
-    pub(crate) fn history(&self) -> impl Iterator<Item = DivisionChange> + '_ {
+    /// Returns the last changes of the partition, the oldest first.
+    pub(crate) fn history(&self) -> impl Iterator<Item = PartitionChange> + '_ {
         self.controller.history.iter().copied()
     }
 }
 
 impl Jobs {
-    /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
-    pub(crate) fn move_boundary(&mut self, pool: &mut Pool) {
+    /// Evaluates the hits if it is time, and moves the partition one step towards its target.
+    pub(crate) fn move_partition(&mut self, pool: &mut Pool) {
         let Jobs { cache_partition, index_rebuild, cache_warmup, .. } = self;
         cache_partition.step(pool, index_rebuild, cache_warmup);
     }
 
-    /// Divides memory anew under new limits: what is too much goes at once, as far as it can; what is added comes step by step.
-    pub(crate) fn divide_anew(&mut self, pool: &mut Pool) {
+    /// Repartitions memory under new limits: excess memory is given up at once, as far as possible; added memory comes step by step.
+    pub(crate) fn repartition(&mut self, pool: &mut Pool) {
         let Jobs { cache_partition, index_rebuild, cache_warmup, .. } = self;
-        cache_partition.divide_anew(pool, index_rebuild, cache_warmup);
+        cache_partition.repartition(pool, index_rebuild, cache_warmup);
     }
 }

@@ -1,7 +1,8 @@
-//! Cache warm-up: fetches the newest ghosts of what has grown when the partition between index and read cache has moved (`cache_partition.rs`): blocks are read and
-//! compared with their digests; for the index the summaries around the ghosts' slots are read.
+//! Cache warm-up: fetches the newest ghosts into the side that has grown, when the partition between index and read cache has moved
+//! (`cache_partition.rs`). For the read cache, blocks are read and compared with their digests. For the index, the summaries around the ghosts' slots
+//! are read.
 //!
-//! What it has not fetched is forgotten with the next move, and on a restart.
+//! Ghosts that it has not fetched are forgotten with the next move, and on a restart.
 
 use alloc::collections::VecDeque;
 
@@ -14,39 +15,39 @@ use crate::pool::Pool;
 use crate::pool::state::{LoadSnapshot, Phase};
 use crate::repair::Repairs;
 
-/// Most blocks that are fetched for ghosts after a move.
+/// Largest number of blocks that are fetched for ghosts after a move.
 const BLOCKS: usize = 256;
-/// Most leaves of summaries that are fetched for ghosts after a move.
+/// Largest number of summary leaves that are fetched for ghosts after a move.
 const LEAVES: usize = 64;
-/// Ghosts that are fetched at a time.
+/// Largest number of ghosts that are fetched at a time.
 const AT_ONCE: usize = 8;
 
-/// Ghosts that are to be fetched, and those on their way.
+/// Ghosts that are to be fetched, and those in flight.
 #[derive(Default)]
 pub(crate) struct CacheWarmup {
     blocks: VecDeque<Slot>,
     leaves: VecDeque<u64>,
     /// Page that it waits for.
     waiting: Option<PageKey>,
-    /// Blocks on their way: their buffers and digests. The place is the part of the work that their I/O names.
+    /// Blocks in flight, with their buffers and digests. The index in the array is the part of the work that their I/O names.
     reads: [Option<(Slot, BufferId, Digest)>; AT_ONCE],
     in_flight: usize,
-    /// True while the boundary is moving: there may be no space yet.
+    /// True while the partition is moving: there may be no space yet.
     is_held_back: bool,
-    /// Number of blocks that have come.
+    /// Number of fetched blocks.
     pub(super) fetched_blocks: u64,
-    /// Number of entries that were put into the index.
+    /// Number of entries that were added to the index.
     pub(super) fetched_entries: u64,
 }
 
 impl CacheWarmup {
-    /// Replaces all wishes by these blocks, at most [`BLOCKS`], which are to come into the read cache in this order.
+    /// Replaces all wanted ghosts by these blocks, at most [`BLOCKS`], which are fetched into the read cache in this order.
     pub(super) fn want_blocks(&mut self, slots: impl Iterator<Item = Slot>) {
         self.forget_all();
         self.blocks.extend(slots.take(BLOCKS));
     }
 
-    /// Replaces all wishes by the summary leaves around these slots, at most [`LEAVES`], whose digests are to come into the index in this order.
+    /// Replaces all wanted ghosts by the summary leaves around these slots, at most [`LEAVES`], whose digests go into the index in this order.
     pub(super) fn want_digests(&mut self, slots: impl Iterator<Item = Slot>, per_leaf: u64) {
         self.forget_all();
         for slot in slots.take(4 * LEAVES) {
@@ -57,23 +58,23 @@ impl CacheWarmup {
         }
     }
 
-    /// Drops all wishes; reads on their way go on.
+    /// Drops all wanted ghosts; reads in flight continue.
     pub(super) fn forget_all(&mut self) {
         self.blocks.clear();
         self.leaves.clear();
     }
 
-    /// Sets whether the boundary is moving, so that nothing is fetched.
+    /// Sets if fetching is held back: nothing is fetched while the partition is moving.
     pub(super) fn hold_back(&mut self, is_moving: bool) {
         self.is_held_back = is_moving;
     }
 
-    /// Returns true if the slot's content is being read ahead.
+    /// Returns true if the slot's content is being prefetched.
     pub(crate) fn is_fetching(&self, slot: Slot) -> bool {
         self.in_flight > 0 && self.reads.iter().flatten().any(|&(of, ..)| of == slot)
     }
 
-    /// Reads a block ahead, if it is not in memory and a buffer is free; fails if its digest is not at hand.
+    /// Prefetches a block, if it is not in memory and a buffer is free; fails if a page for its digest is missing.
     fn fetch_block(&mut self, pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<(), Missing> {
         let is_here = pool.in_memory(slot).is_some() || pool.fills.contains_key(&slot) || repairs.is_repairing(slot);
         if is_here || self.is_fetching(slot) || !pool.space.contains(slot) {
@@ -133,7 +134,7 @@ impl Job for CacheWarmup {
             };
             let Some(missing) = missing else { continue };
             if pool.failed_pages.contains(&missing.key) {
-                // Whatever needs this page is left.
+                // The ghost that needs this page is dropped.
                 let _ = self.blocks.pop_front().is_some() || self.leaves.pop_front().is_some();
                 continue;
             }
@@ -147,7 +148,7 @@ impl Job for CacheWarmup {
         let (slot, buffer, digest) = self.reads[part as usize].take().expect("a fetch ends once");
         self.in_flight -= 1;
         let good = matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && content.digest == digest);
-        // What fails is not reported: whoever needs it will read it again.
+        // A failure is not reported: the next reader reads the block again.
         if !good || pool.in_memory(slot).is_some() {
             return pool.buffers.release(buffer);
         }

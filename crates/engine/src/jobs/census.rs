@@ -1,13 +1,14 @@
-//! Estimates which share of each volume's mapped blocks lies in shared slots: docs/rfc/0016-census.md. A job that reads and changes nothing.
+//! The census: a job that estimates the share of each volume's mapped blocks that lies in shared slots (docs/rfc/0016-census.md). It reads, and
+//! changes nothing.
 //!
 //! ```text
-//! Frame   lists the subtrees of a map that hold something, level by level, while they are few
-//! Leaf    takes a leaf: all of them in order, if they are few; else one that is drawn at random
+//! Frame   lists the non-empty subtrees of a map, level by level, while they are few
+//! Leaf    takes a leaf: all of them in order, if they are few; else one drawn at random
 //! Slots   looks up the states of the slots that the leaf maps
 //! ```
 //!
-//! What must hold: everything is as of the last merge (map buffer, leaves, space map), and no step is taken while a checkpoint changes these.
-//! A figure without error has seen all leaves. Each leaf that is drawn is as likely as any other.
+//! Invariants: everything is as of the last merge (map buffer, leaves, space map), and no step is taken while a checkpoint changes these. A figure
+//! without error has seen all leaves. Each drawn leaf is as likely as any other.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -27,23 +28,23 @@ use crate::pool::state::{LoadSnapshot, Phase};
 use crate::sizes::list_bytes;
 use crate::space::SlotState;
 
-/// Parts of the work that a step does at full speed; 1 else.
+/// Number of parts of the work that a step does at full speed; otherwise 1.
 const BUDGET: u32 = 8;
-/// Most subtrees that a frame lists for each leaf that is drawn.
+/// Largest number of subtrees that a frame lists for each drawn leaf.
 const FRAME: u64 = 4;
-/// Most leaves that are drawn of a volume.
+/// Largest number of leaves that are drawn of a volume.
 const MOST_LEAVES: u64 = 256;
-/// Least number of leaves that are drawn of a volume.
+/// Smallest number of leaves that are drawn of a volume.
 const LEAST_LEAVES: u64 = 32;
-/// Most leaves that are drawn of all volumes.
+/// Largest number of leaves that are drawn of all volumes.
 const ALL_LEAVES: u64 = 4096;
-/// Most slots that are looked up of a leaf that was drawn.
+/// Largest number of slots that are looked up of a drawn leaf.
 const SLOTS: usize = 32;
-/// Most draws of one part of the work.
+/// Largest number of draws of one part of the work.
 const DRAWS_AT_ONCE: u32 = 64;
-/// Most draws of a volume.
+/// Largest number of draws of a volume.
 const DRAWS: u32 = 1 << 20;
-/// Most pages that are read for a volume.
+/// Largest number of pages that are read for a volume.
 const PAGES: u32 = 1 << 14;
 /// Shortest rest of the job after opening and after a census, in nanoseconds.
 const REST: Nanos = 10_000_000_000;
@@ -51,9 +52,9 @@ const REST: Nanos = 10_000_000_000;
 const REST_FACTOR: Nanos = 8;
 /// Rest if little has changed, in nanoseconds.
 const LONG_REST: Nanos = 300_000_000_000;
-/// Time for which the pool has been idle when a checkpoint is asked for, in nanoseconds.
+/// Idle time of the pool after which a checkpoint is requested, in nanoseconds.
 const MERGE_AFTER: Nanos = 10_000_000_000;
-/// Divisor of all mappings: changes of one in N are much.
+/// Divisor of all mappings: one changed mapping in N is much.
 const MUCH: u64 = 16;
 const MILLION: u64 = 1_000_000;
 
@@ -62,7 +63,7 @@ const MILLION: u64 = 1_000_000;
 pub struct Shared {
     /// The share in millionths; 0 if nothing is mapped.
     pub ppm: u32,
-    /// Its standard error in millionths; 0 if all blocks were looked at.
+    /// Its standard error in millionths; 0 if all blocks were counted.
     pub error_ppm: u32,
     /// Time at which it was counted.
     pub at: Nanos,
@@ -73,26 +74,26 @@ struct VolumeCount {
     volume: VolumeId,
     /// Share of shared slots; `None` if no draw met a leaf.
     shared: Option<Shared>,
-    /// Blocks that the volume mapped then.
+    /// Blocks that the volume mapped at that time.
     blocks: u64,
 }
 
 /// The results, and the census in progress.
 pub(crate) struct Census {
-    /// Time at which the next census begins; 0 while one is in progress, the greatest number if nothing has changed.
+    /// Time at which the next census begins; 0 while one is in progress, the maximum if nothing has changed.
     due: Nanos,
-    /// Number of unmerged mappings with which a checkpoint is asked for.
+    /// Number of unmerged mappings with which a checkpoint is requested.
     merge_from: usize,
     /// Results, in the order of volumes.
     counted: Vec<VolumeCount>,
     in_progress: Option<Box<CensusInProgress>>,
     /// Page that it waits for.
     waiting: Option<PageKey>,
-    /// The pool's count of changed references when the last census began.
+    /// Number of changed references of the pool when the last census began.
     seen: u64,
     /// Time at which the last census ended.
     ended: Nanos,
-    /// Time for which the job rests after it.
+    /// Time for which the job rests after the last census.
     rest: Nanos,
     /// Time before which no census begins.
     not_before: Nanos,
@@ -105,7 +106,7 @@ struct CensusInProgress {
     seen: u64,
     /// Volumes that are still to be counted, the next one last.
     volumes: Vec<VolumeId>,
-    /// Most leaves that are taken of a volume.
+    /// Largest number of leaves that are taken of a volume.
     leaves: u64,
     volume: Option<Counting>,
 }
@@ -116,11 +117,11 @@ struct Counting {
     task: Task,
     /// Level of the subtrees in the frame.
     level: u8,
-    /// Numbers of these subtrees within their level.
+    /// Numbers of the subtrees of the frame, within their level.
     frame: Vec<u64>,
     /// Subtrees one level below that have been found.
     below: Vec<u64>,
-    /// Number of subtrees of the frame that have been looked at.
+    /// Number of subtrees of the frame that have been examined.
     at: usize,
     /// True if all leaves are taken.
     is_whole: bool,
@@ -231,7 +232,7 @@ impl Census {
         self.counted.binary_search_by_key(&volume, |counted| counted.volume)
     }
 
-    /// Returns true if a census is in progress, or will be without any more change.
+    /// Returns true if a census is in progress, or will be without further changes.
     pub(crate) fn is_due(&self) -> bool {
         self.due < Nanos::MAX
     }
@@ -247,7 +248,7 @@ impl Census {
         list_bytes(&self.counted) + in_progress
     }
 
-    /// Starts the time, after opening, at whose end all volumes are counted.
+    /// Starts the rest after opening, at whose end all volumes are counted.
     pub(crate) fn open(&mut self, pool: &Pool) {
         self.not_before = pool.now + REST;
         self.review(pool);
@@ -379,7 +380,7 @@ impl Counting {
         }
     }
 
-    /// Looks into one subtree of the frame for those below it.
+    /// Searches one subtree of the frame for subtrees one level below.
     fn extend_frame(&mut self, pool: &mut Pool, at: usize, leaves: u64) -> Result<(), Missing> {
         if self.level > 0
             && let Some(&subtree) = self.frame.get(self.at)
@@ -389,7 +390,7 @@ impl Counting {
             if self.below.len() as u64 <= FRAME * leaves {
                 return Ok(());
             }
-            // Too many: what is above them is the frame.
+            // Too many: their parents are the frame.
         } else if self.level > 0 {
             self.frame = core::mem::take(&mut self.below);
             (self.level, self.at) = (self.level - 1, 0);
@@ -401,7 +402,7 @@ impl Counting {
         Ok(())
     }
 
-    /// Takes the next leaf of all; returns true if there is none.
+    /// Takes the next leaf of the frame; returns true if there is none.
     fn take_next(&mut self, pool: &mut Pool, at: usize) -> Result<bool, Missing> {
         let Some(&leaf) = self.frame.get(self.at) else { return Ok(true) };
         if pool.slots_of_leaf(at, leaf, &mut self.slots)? {
@@ -411,7 +412,7 @@ impl Counting {
         Ok(false)
     }
 
-    /// Draws leaves until one is there; returns true if enough have been taken.
+    /// Draws leaves until one exists; returns true if enough have been taken.
     fn draw(&mut self, pool: &mut Pool, at: usize, leaves: u64, random: &mut Random) -> Result<bool, Missing> {
         let span = pool.metadata.geometry.fanout().saturating_pow(self.level.into());
         for _ in 0..DRAWS_AT_ONCE {
@@ -445,7 +446,7 @@ impl Counting {
         if let Some(random) = random.filter(|_| mapped > SLOTS) {
             let first = random.below(mapped as u64) as usize;
             for number in 0..SLOTS {
-                // Each goes to the place of one that has been passed, or is not taken.
+                // The chosen slots are appended; all slots before them are removed afterwards.
                 self.slots.push(self.slots[(first + number * mapped / SLOTS) % mapped]);
             }
             self.slots.drain(..mapped);
@@ -508,7 +509,7 @@ impl Job for Census {
             return self.stop();
         }
         if pool.now < self.due {
-            // The checkpoint says what comes of it.
+            // The next census is decided after the checkpoint.
             self.merge_from = usize::MAX;
             if pool.takes_changes() {
                 pool.ask_for_checkpoint();
@@ -578,7 +579,7 @@ impl Pool {
                     let pointer = Pointer::read(self.metadata.pages.bytes(page), (child - first) as usize * 16);
                     !pointer.is_none() && !pointer.is_lost()
                 }
-                // The root lies lower.
+                // The root is one level lower.
                 None => child == 0 && level == root.height + 1 && !root.pointer.is_none(),
             };
             if is_buffered {
@@ -591,7 +592,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Lists the slots that the blocks of a leaf map, as of the last merge; false if there is no leaf, and nothing buffered.
+    /// Lists the slots that the blocks of a leaf map, as of the last merge; returns false if there is neither a leaf nor a buffered mapping.
     fn slots_of_leaf(&mut self, volume: usize, leaf: u64, slots: &mut Vec<Slot>) -> Result<bool, Missing> {
         let per_leaf = self.metadata.geometry.map_leaf_entries();
         let page = match lookup(&mut self.metadata, Region::Metadata, self.maps[volume], leaf) {

@@ -1,4 +1,4 @@
-//! How many changes a job makes before it waits: for a sync, so that recovery stays short; for a checkpoint, so that background work does
+//! Limits on the changes that a job makes before it waits: for a sync, so that recovery stays short; for a checkpoint, so that background work does
 //! not press the foreground; for space.
 
 use crate::metadata::tree::Missing;
@@ -7,20 +7,20 @@ use crate::pool::Pool;
 use crate::pool::metadata_reservation::{Asked, Availability};
 use crate::pool::state::LoadSnapshot;
 
-/// Changes between two syncs: recovery verifies each of them.
+/// Largest number of changes between two syncs: recovery verifies each of them.
 const CHANGES_PER_SYNC: u32 = 1024;
 /// Divisor of the delta's limit: a job's changes wait for a checkpoint when the delta holds one part in N.
 const PART_OF_DELTA: u32 = 4;
-/// Number of checkpoints that a change waits for metadata.
+/// Number of checkpoints for which a change waits for metadata.
 const ATTEMPTS: u64 = 3;
 
-/// Reason for which a step ends here.
+/// Reason for which a step ends early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ChangesStop {
     Missing(Missing),
-    /// The step goes on after a checkpoint or a sync.
+    /// The step continues after a checkpoint or a sync.
     Waits,
-    /// There is no metadata for it, and there will not be.
+    /// There is no metadata for the change, and there will be none.
     NoSpace,
 }
 
@@ -33,13 +33,13 @@ impl From<Missing> for ChangesStop {
 /// Number of changes that a job has made, and the conditions that it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Changes {
-    /// Changes since the last sync that it waited for.
+    /// Number of changes since the last sync that it waited for.
     count: u32,
-    /// Number of checkpoints that must be done before it goes on.
+    /// Number of completed checkpoints that it requires to continue.
     begins: u64,
-    /// Last record that must be durable before it goes on.
+    /// Last record that must be durable before it continues.
     durable: u64,
-    /// Number of checkpoints that were done when there was no metadata for a change, and more was to come.
+    /// Number of completed checkpoints when a change found no metadata, and more was to come.
     waits_since: Option<u64>,
 }
 
@@ -54,12 +54,12 @@ impl Changes {
         pool.checkpoints_done < self.begins
     }
 
-    /// Lets the job wait for a checkpoint that begins from now on.
+    /// Makes the job wait for a checkpoint that begins from now on.
     pub(super) fn wait_for_checkpoint(&mut self, pool: &mut Pool) {
         self.begins = pool.after_next_checkpoint();
     }
 
-    /// Lets the job wait for a checkpoint that also puts the map buffer into its leaves.
+    /// Makes the job wait for a checkpoint that also flushes the map buffer to its leaves.
     pub(super) fn wait_for_flush(&mut self, pool: &mut Pool) {
         pool.ask_to_flush();
         self.wait_for_checkpoint(pool);
@@ -70,7 +70,7 @@ impl Changes {
         (pool.limits.delta_entries / PART_OF_DELTA).max(1) as usize
     }
 
-    /// Returns true if N more changes are more than background work may put into the delta now. A checkpoint is then waited for.
+    /// Returns true if N more changes exceed the part of the delta that background work may use. The job then waits for a checkpoint.
     pub(super) fn has_filled_part(&mut self, pool: &mut Pool, changes: usize) -> bool {
         let is_full = pool.delta.len() + changes > Self::part_of_delta(pool);
         if is_full {
@@ -84,7 +84,7 @@ impl Changes {
         self.waits_since = None;
     }
 
-    /// Admits N changes, which ask for this space, together, and counts them. Returns an error if they must wait, or have no space.
+    /// Admits N changes together, which need this space, and counts them. Returns an error if they must wait, or have no space.
     pub(super) fn admit(
         &mut self,
         pool: &mut Pool,
@@ -110,7 +110,7 @@ impl Changes {
                 self.count += changes as u32;
                 Ok(())
             }
-            // What is to come may never do, while others wait for the same.
+            // The expected space may never come, while others wait for the same.
             Availability::Later
                 if pool.checkpoints_done >= *self.waits_since.get_or_insert(pool.checkpoints_done) + ATTEMPTS =>
             {

@@ -1,17 +1,17 @@
-//! Copies containers to the flash in front of the store, and keeps its log.
+//! The flash copier: copies containers to the flash in front of the store, so that reads take them from there, and keeps the log of the flash.
 //!
 //! ```text
-//! Read      at first, both halves of the log; what may still be so is believed (pool/flash.rs)
-//! Rewrite   that goes to the other half under this opening's stamp, and a checkpoint to follow names it. Later: when a half is full
-//! Append    a page says which places hold nothing any more, and which copy is complete
+//! Read      at first, both halves of the log; entries that may still be valid are trusted (pool/flash.rs)
+//! Rewrite   these go to the other half under this opening's stamp, and a checkpoint to follow names it. Later: when a half is full
+//! Append    a page names the places that are empty by now, and the copy that is complete
 //! Copy      a part of a container from the store, each block proven, and to its place
 //! ```
 //!
-//! In this order, and never another: the log says durably that a place holds nothing; the place is written, and synced; the container
-//! is the same as when that began; the log says what the place holds; it is read. One thing at a time, so a stop in the middle leaves a
-//! place that nothing leads to. Only containers are copied of which all is merged and in its slots.
+//! The order is always the same. The log says durably that a place is empty. The place is written, and synced. The container is checked to be
+//! unchanged since the copy began. The log names the content of the place. The place is read. Only one operation is in progress at a time, so a crash
+//! in the middle leaves a place to which nothing refers. Only containers whose blocks are all merged and in their slots are copied.
 //!
-//! Whatever fails on flash ends all of it until the pool is opened again: reads go to the store. No request waits for this job.
+//! Any failure of the flash ends its use until the pool is opened again: reads go to the store. No request waits for this job.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -25,18 +25,18 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::state::{LoadSnapshot, Phase};
 
-/// Pages of the log that are read at once.
+/// Largest number of log pages that are read at once.
 const PAGES_AT_ONCE: u32 = 64;
-/// Most blocks that are copied at once.
+/// Largest number of blocks that are copied at once.
 const BLOCKS_AT_ONCE: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CopyStage {
-    /// There is no flash, or it is used no more.
+    /// There is no flash, or it is no longer used.
     Off,
-    /// The page that is read next, counted over both halves together.
+    /// Reading the log: the value is the next page, counted over both halves together.
     Read(u32),
-    /// The page of the new round that is written next.
+    /// Writing a new round of the log: the value is the next page.
     Rewrite(u32),
     RewriteSync,
     Rest,
@@ -59,9 +59,9 @@ struct ContainerCopy {
     container: u32,
     generation: u16,
     place: u32,
-    /// Number of blocks that are there.
+    /// Number of blocks that have been copied.
     done: u32,
-    /// True if all of it is there, durably.
+    /// True if the whole copy is durable.
     is_complete: bool,
     /// Digests that the blocks of the part in progress must have, if they are in use.
     proofs: Vec<Option<Digest>>,
@@ -83,7 +83,7 @@ pub(crate) struct FlashCopies {
     next: u32,
     /// Records that are being written to the log.
     records: Vec<LogRecord>,
-    /// Number of places, the first of those that are leaving, that are among `records`, or left out.
+    /// Number of places, the first of those that are leaving, that `records` covers or leaves out.
     forgets: usize,
     /// Half that is being read, while the log is read.
     reading: Option<Half>,
@@ -111,7 +111,7 @@ impl FlashCopies {
 }
 
 impl Jobs {
-    /// Begins to read the log of the flash, if there is one; the pool serves from here on.
+    /// Begins to read the log of the flash, if there is one; the pool serves from now on.
     pub(crate) fn open_flash(&mut self, pool: &mut Pool) {
         if pool.untouched || pool.reads_only {
             pool.forget_flash();
@@ -125,12 +125,12 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Returns true if nothing is in progress of a flash that was there before.
+    /// Returns true if no work for an earlier flash is in progress.
     pub(crate) fn flash_is_at_rest(&self) -> bool {
         self.flash.at == CopyStage::Off && !self.flash.waits
     }
 
-    /// Stops the use of the flash. I/O in progress comes to its end first.
+    /// Stops the use of the flash. I/O in progress ends first.
     pub(crate) fn take_flash_away(&mut self, pool: &mut Pool) {
         if !self.flash.waits {
             self.flash.stop(pool);
@@ -139,7 +139,7 @@ impl Jobs {
 }
 
 impl FlashCopies {
-    /// Goes on with whatever is next, if that needs no turn.
+    /// Continues with the next operation, if that needs no turn.
     fn go(&mut self, pool: &mut Pool) {
         self.is_stuck = false;
         let may_go_on = pool.phase == Phase::Serving && !pool.read_only && !pool.closes_early;
@@ -150,7 +150,7 @@ impl FlashCopies {
             CopyStage::Off | CopyStage::Rest | CopyStage::CopyRead => {}
             CopyStage::Read(page) => self.read_log(pool, page),
             CopyStage::Rewrite(0) if pool.another_flash_is_trusted() => {
-                // Its log may be on this very device. The checkpoint moves the engine on.
+                // The log of the other flash may be on this very device. The checkpoint wakes the engine.
                 self.is_stuck = true;
                 let asks = !pool.want_checkpoint && pool.in_progress.is_none();
                 pool.want_checkpoint |= asks;
@@ -190,7 +190,7 @@ impl FlashCopies {
         self.begin(pool, IoOp::ReadPages, shape.page_offset(half, within), length, &[]);
     }
 
-    /// Takes in pages of the log that have come.
+    /// Processes pages of the log that have been read.
     fn log_read(&mut self, pool: &Pool, page: u32, bytes: &[u8]) {
         let Some(flash) = pool.flash() else { return };
         let (log, (_, found)) = (flash.log(), flash.stamps());
@@ -221,7 +221,7 @@ impl FlashCopies {
         self.at = CopyStage::Read(half * log.shape.half + (within + PAGES_AT_ONCE).min(log.shape.half));
     }
 
-    /// Ends the reading of the log: copies that may still be valid are read from flash from here on, and go to the other half.
+    /// Ends the reading of the log: copies that may still be valid are read from flash from now on, and are recorded in the other half.
     fn trust(&mut self, pool: &mut Pool) {
         let changed = pool.space.take_changed();
         let mut held: Vec<(u32, u32, u16)> = Vec::new();
@@ -281,7 +281,7 @@ impl FlashCopies {
         self.begin(pool, IoOp::Write, offset, block, &[Segment::Page(page)]);
     }
 
-    /// Takes note that the log is durable as it was written.
+    /// Notes that the log is durable as it was written.
     fn log_written(&mut self, pool: &mut Pool, is_new_round: bool) {
         let Some(flash) = pool.flash_mut() else { return };
         flash.forgotten(core::mem::take(&mut self.forgets));
@@ -292,7 +292,7 @@ impl FlashCopies {
             pool.want_checkpoint |= !pool.flash_is_trusted();
         } else if let Some(copy) = self.copy.take_if(|copy| copy.is_complete) {
             flash.fill(copy.place, copy.container, copy.generation);
-            // It may have been opened while the log was written.
+            // The container may have been opened while the log was written.
             pool.follow_changed_containers();
         }
         pool.needs_pump = true;
@@ -317,7 +317,7 @@ impl FlashCopies {
 
     // ---- copies ----
 
-    /// Chooses the next thing to do, when nothing is in progress.
+    /// Chooses the next operation, when none is in progress.
     fn choose(&mut self, pool: &mut Pool) {
         pool.follow_changed_containers();
         if self.copy.as_ref().is_some_and(|copy| copy.is_complete) && !self.is_still_so(pool) {
@@ -335,7 +335,7 @@ impl FlashCopies {
         }
     }
 
-    /// Returns true if the container that is being copied has not been opened since. (Broken on purpose: it counts as what it is by now.)
+    /// Returns true if the container that is being copied has not been opened since. (With the mutant, its current generation is accepted.)
     fn is_still_so(&mut self, pool: &Pool) -> bool {
         let Some(copy) = &mut self.copy else { return false };
         let now = pool.space.containers[copy.container as usize].generation;
@@ -420,7 +420,7 @@ impl FlashCopies {
         self.waits = true;
     }
 
-    /// Returns true if each block of a part that has come has the digest that it must have.
+    /// Returns true if each block of a part that was read has the digest that it must have.
     fn is_proven(&self, pool: &Pool, result: Result<Outcome<'_>, IoError>) -> bool {
         let (Some(copy), Ok(Outcome::Blocks(contents))) = (&self.copy, result) else { return false };
         let is_right = |(content, proof): (&BlockContent, &Option<Digest>)| {
@@ -451,7 +451,7 @@ impl FlashCopies {
         pool.needs_pump = true;
     }
 
-    /// Returns true if there is anything to do when nothing is in progress.
+    /// Returns true if there is work, when no operation is in progress.
     fn has_work(&self, pool: &Pool) -> bool {
         let Some(flash) = pool.flash() else { return false };
         let copy = match &self.copy {
@@ -463,7 +463,7 @@ impl FlashCopies {
 }
 
 impl Pool {
-    /// Returns true if the content of a container stays as it is until it is opened again, and all of it is in its slots.
+    /// Returns true if the content of a container is unchanged until it is opened again, and all of it is in its slots.
     fn may_be_copied(&self, container: u32) -> bool {
         let is_dirty = || self.space.slots_of(container).any(|slot| self.dirty.contains_key(&Slot(slot)));
         self.mutant(Mutant::CopyOfDirty) || self.space.is_settled(container) && !is_dirty()
@@ -511,7 +511,7 @@ impl Job for FlashCopies {
         }
         match (self.at, result) {
             (CopyStage::CopyRead, _) if self.is_proven(pool, result) => self.at = CopyStage::CopyWrite,
-            // What is wrong with it a read or a scrub will find.
+            // A read or a scrub will find a damaged block.
             (CopyStage::CopyRead, _) => self.give_up(pool),
             (_, Err(_)) => pool.switch_flash_off(),
             (CopyStage::Read(page), Ok(Outcome::Bytes(bytes))) => self.log_read(pool, page, bytes),

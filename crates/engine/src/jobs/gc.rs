@@ -1,28 +1,28 @@
-//! Garbage collection: the emptiest containers are emptied while the pool is idle, so that what is written in order finds whole
-//! ones, and a region that has lost its row has a place to be put in order (`defrag/`). RFC 0012.
+//! Garbage collection: empties the emptiest containers while the pool is idle. So sequential writes find whole containers, and a region that has lost
+//! its row has a place to be put in order (`defrag/`). RFC 0012.
 //!
 //! ```text
-//! Begin    fewer whole empty containers than low water (pool/moves.rs), or a region waits for one
-//! Settle   a checkpoint, and all of the map buffer in its leaves: what has been overwritten or moved is free by now
-//! Survey   which containers are the emptiest, and which of the others take what is in them: space/evacuation.rs
-//! Look     a container is evacuated: whose its blocks are. The summary says for which block each was first written, and the map whether that
-//!          one still leads there. One that several blocks share, or whose block is not found, stays, and so does all of its container:
-//!          that is not tried again until something of it has become free
+//! Begin    fewer whole empty containers than the low watermark (pool/moves.rs), or a region waits for one
+//! Settle   a checkpoint, and all of the map buffer in its leaves: overwritten and moved slots are free by now
+//! Survey   chooses the emptiest containers, and the ones that take their blocks: space/evacuation.rs
+//! Look     finds the owners of the blocks of an evacuated container. The summary names the block for which each was first written, and the map
+//!          says if that block still maps here. A block that is shared, or whose owner is not found, stays, and so does all of its container:
+//!          that is not tried again until some of its slots have become free
 //! Move     its blocks, in order of volume and place, into free slots of the containers that take them (mover.rs), a batch at a time
-//! Judge    after the next settling: a container of which everything is free has been emptied. The evacuation ends
-//! End      at high water, or where nothing more can be emptied: then it rests until some slots have become free
+//! Judge    after the next settling: a container whose slots are all free has been emptied. The evacuation ends
+//! End      at the high watermark, or when nothing more can be emptied: then it rests until some slots have become free
 //! ```
 //!
-//! It owns the evacuations and the list of what it has tried. What must hold:
+//! It owns the evacuations and the list of containers that it has tried. Invariants:
 //!
-//! - a container that is evacuated gets nothing new, from nobody. It goes to writes that find no other slot; the job then looks again.
-//! - All that moves goes by one budget, one mover at a time, and only while nobody waits for space or buffers.
-//! - Regions that can be defragmented without an empty container do so first: what is moved fills the places that they would return to.
+//! - An evacuated container gets no new blocks, from any writer. It is reclaimed for writes that find no other slot; the job then looks again.
+//! - All moves share one budget and one mover at a time, and run only while no request waits for space or buffers.
+//! - Regions that can be defragmented without an empty container do so first: moved blocks fill the slots to which they would return.
 //!
-//! Why it ends. A block moves only to a container in which no fewer slots are in use, so the sum of the squares of what is in use in each
-//! grows with every block, and it has a greatest value. A container that was tried in vain is not tried again as it is. What it moves is not
-//! taken for written, so no region is looked at because of it; and each region that defragmentation looks at is forgotten a little. So when nobody
-//! reads or writes any more, defragmentation moves a bounded number of regions, and between any two of them this job a bounded number of blocks.
+//! Termination. A block moves only to a container in which no fewer slots are in use. So the sum of the squares of the used slots of each container
+//! grows with every block, and it has a maximum. A container that was tried in vain is not tried again in the same state. Moves do not count as
+//! writes, so no region is examined because of them. Each region that defragmentation examines loses a part of its history. So when clients neither
+//! read nor write any more, defragmentation moves a bounded number of regions. Between any two of them, this job moves a bounded number of blocks.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -39,11 +39,11 @@ use crate::repair::Repairs;
 use crate::space::SlotState;
 use crate::space::evacuation::{EvacuationPlan, Survey};
 
-/// Containers that are emptied from one settling to the next.
+/// Largest number of containers emptied between two settlings.
 const CONTAINERS: usize = 1024;
 /// Divisor of the delta: the job settles when changes take one part in N, so that background work does not press the foreground.
 const PART_OF_DELTA: u64 = 4;
-/// Number of containers remembered as tried at which no others are chosen to be emptied, until these are forgotten.
+/// Number of tried containers at which no others are chosen to be emptied, until the list is cleared.
 const TRIED: usize = 4096;
 /// Divisor of all slots: tried containers are forgotten when one slot in N has become free since.
 const FORGET_AFTER: u64 = 16;
@@ -57,18 +57,18 @@ pub struct GcStatus {
     pub empty_containers: u64,
     /// Containers that were emptied since the pool was opened.
     pub emptied_containers: u64,
-    /// Blocks that were moved out of containers to empty these, since the pool was opened.
+    /// Blocks that were moved out of containers to empty them, since the pool was opened.
     pub moved_blocks: u64,
-    /// True if there is something to do as soon as the pool is idle.
+    /// True if there is work as soon as the pool is idle.
     pub is_due: bool,
 }
 
 /// A container that is being emptied.
 struct Victim {
     container: u32,
-    /// Slot that is looked at next.
+    /// Slot that is examined next.
     next: u64,
-    /// Blocks that have not been moved: the last of them comes first.
+    /// Blocks that have not been moved; the last one is moved next.
     left: Vec<Moved>,
 }
 
@@ -82,30 +82,30 @@ enum SlotContent {
     Stays,
 }
 
-/// The job that empties containers.
+/// The garbage collection job.
 pub(crate) struct Gc {
     mover: Mover,
-    /// True between low and high water.
+    /// True between the low and the high watermark.
     is_running: bool,
-    /// True if the job goes on when everything that was freed is free.
+    /// True if the job continues once all freed slots are free.
     settles: bool,
-    /// Number of checkpoints that must be done until one that it asked for is.
+    /// Number of completed checkpoints that includes the one that it requested.
     begins: u64,
-    /// Mappings in the map buffer when it asked: where as many are left, there is no space to flush them.
+    /// Number of mappings in the map buffer at that request: if as many are left, there is no space to flush them.
     buffered: Option<usize>,
     survey: Option<Survey>,
-    /// Containers to be emptied, and to be filled: the last of each comes first.
-    division: EvacuationPlan,
+    /// Containers to be emptied, and to be filled; the last of each is next.
+    partition: EvacuationPlan,
     victim: Option<Victim>,
-    /// Containers emptied as far as is known: evacuated until that has settled.
+    /// Containers emptied as far as is known: they stay evacuated until that has settled.
     moved_out: Vec<u32>,
-    /// Number of blocks that had been moved when it settled last.
+    /// Number of moved blocks at the last settling.
     settled_at: u64,
-    /// Containers that were tried, each with the free slots that it had then.
+    /// Containers that were tried, each with its number of free slots at that time.
     tried: BTreeMap<u32, u16>,
-    /// Number of slots that had ever been given back when the list was new.
+    /// Number of slots ever given back when the list of tried containers was cleared last.
     tried_since: u64,
-    /// Number of slots that had ever been given back, or were about to be, when nothing could be emptied.
+    /// Number of slots ever given back, or pending free, when nothing could be emptied.
     rests: Option<u64>,
     emptied: u64,
 }
@@ -119,7 +119,7 @@ impl Gc {
             begins: 0,
             buffered: None,
             survey: None,
-            division: EvacuationPlan::default(),
+            partition: EvacuationPlan::default(),
             victim: None,
             moved_out: Vec::new(),
             settled_at: 0,
@@ -140,7 +140,7 @@ impl Gc {
         }
     }
 
-    /// Returns true if containers are to be emptied, and may be.
+    /// Returns true if containers should be emptied, and may be.
     fn is_due(&self, pool: &Pool) -> bool {
         let empty = u64::from(pool.space.empty_containers());
         let is_wanted = self.is_running || pool.regions().aside() > 0 || pool.is_below_low_water(empty);
@@ -178,7 +178,7 @@ impl Job for Gc {
         self.mover.is_in_progress() || self.is_evacuating_any()
     }
 
-    /// Moves a batch on to its end, even if the pool is no longer idle. Where no more may be moved, ends all evacuations.
+    /// Advances a batch to its end, even if the pool is no longer idle. Ends all evacuations when no more blocks may be moved.
     fn advance(&mut self, work: &mut JobContext<'_>) {
         if self.mover.is_in_progress() {
             self.mover.go_on(work.pool, &work.load);
@@ -207,16 +207,16 @@ impl Job for Gc {
         let mut waits = false;
         if let Some(victim) = self.victim.take() {
             waits = self.empty(pool, repairs, load, victim) == Err(MoveStop::Waits);
-        } else if let Some(container) = self.division.emptied.pop() {
+        } else if let Some(container) = self.partition.emptied.pop() {
             self.begin(pool, container);
         } else {
             self.survey(pool);
         }
-        // Where it does not wait for pages it goes on at once.
+        // Unless it waits for pages, it continues at once.
         pool.needs_pump |= !waits;
     }
 
-    /// Returns true: whatever the job waits for moves the engine on when it comes.
+    /// Returns true: the event that the job waits for wakes the engine.
     fn is_stuck(&self, _: &Pool) -> bool {
         true
     }
@@ -239,9 +239,9 @@ impl Job for Gc {
 impl Gc {
     // ---- between two settlings ----
 
-    /// Asks for a checkpoint that flushes, until everything that has been freed is free.
+    /// Asks for checkpoints that flush, until all freed slots are free.
     fn settle(&mut self, pool: &mut Pool) {
-        // What becomes free by itself does so within a second.
+        // Pending slots become free automatically within a second.
         if !pool.space.pending().is_empty() {
             return;
         }
@@ -257,7 +257,7 @@ impl Gc {
         }
     }
 
-    /// Ends the evacuation of containers moved out of, once everything that was freed is free, and counts those that are empty.
+    /// Ends the evacuation of containers moved out of, once all freed slots are free, and counts the empty ones.
     fn judge(&mut self, pool: &mut Pool) {
         self.settled_at = self.mover.moved();
         let mut emptied = 0;
@@ -269,7 +269,7 @@ impl Gc {
             }
         }
         self.emptied += emptied;
-        // An empty container may be open or out of reach: whoever waits for one goes by what can be had.
+        // An empty container may be open or out of reach: waiters go by the containers that they can get.
         let is_enough = u64::from(pool.space.empty_containers()) >= pool.high_water() && pool.regions().aside() == 0;
         if is_enough && self.victim.is_none() {
             self.stop(pool);
@@ -279,7 +279,7 @@ impl Gc {
 
     /// Finds containers to be emptied, a step at a time.
     fn survey(&mut self, pool: &mut Pool) {
-        // What has been moved since would be looked at as if it were still there.
+        // Blocks moved since would be examined as if they were still in their old slots.
         if self.settled_at != self.mover.moved() || !self.moved_out.is_empty() {
             self.settles = true;
             return;
@@ -294,16 +294,16 @@ impl Gc {
         let wanted = pool.high_water().saturating_sub(empty).max(1).min(CONTAINERS as u64) as usize;
         let tried = &self.tried;
         let is_new = |container, free| tried.len() < TRIED && tried.get(&container) != Some(&free);
-        self.division = survey.divide(pool.metadata.geometry.slots_per_container, wanted, pool.may_move(), is_new);
-        self.division.emptied.reverse();
-        self.division.filled.reverse();
-        if self.division.emptied.is_empty() {
+        self.partition = survey.divide(pool.metadata.geometry.slots_per_container, wanted, pool.may_move(), is_new);
+        self.partition.emptied.reverse();
+        self.partition.filled.reverse();
+        if self.partition.emptied.is_empty() {
             self.rest(pool);
         }
     }
 
-    /// Lets the job rest: nothing more can be emptied, as things are. Slots on their way to be given back count as given back: they may be the
-    /// places of blocks that could not be moved, and would end each rest at once.
+    /// Pauses the job, as nothing more can be emptied for now. Pending slots count as given back: they may be the target slots of blocks that could
+    /// not be moved, and would end each pause at once.
     fn rest(&mut self, pool: &mut Pool) {
         self.stop(pool);
         self.rests = Some(pool.space.given_back() + pool.space.pending().len() as u64);
@@ -326,10 +326,10 @@ impl Gc {
             pool.space.end_evacuation(container);
         }
         (self.is_running, self.settles, self.survey) = (false, false, None);
-        self.division = EvacuationPlan::default();
+        self.partition = EvacuationPlan::default();
     }
 
-    /// Forgets containers that were tried when much has become free since.
+    /// Clears the list of tried containers when many slots have become free since.
     fn forget_tried(&mut self, pool: &Pool) {
         let given_back = pool.space.given_back();
         if given_back >= self.tried_since + pool.metadata.geometry.slots() / FORGET_AFTER {
@@ -340,7 +340,7 @@ impl Gc {
 
     // ---- a container ----
 
-    /// Looks at the container that is evacuated, or begins to move some of its blocks.
+    /// Examines the evacuated container, or begins to move some of its blocks.
     fn empty(
         &mut self,
         pool: &mut Pool,
@@ -350,7 +350,7 @@ impl Gc {
     ) -> Result<(), MoveStop> {
         if !pool.space.is_evacuating(victim.container) {
             // It has been reclaimed for writes: there is no space to move anything.
-            self.division = EvacuationPlan::default();
+            self.partition = EvacuationPlan::default();
             return Ok(());
         }
         if victim.next < pool.space.slots_of(victim.container).end {
@@ -391,17 +391,17 @@ impl Gc {
         if has_places && self.mover.begin(pool, &mut blocks) {
             self.mover.go_on(pool, load);
         } else if has_places {
-            // There are no buffers.
+            // There are no free buffers.
             self.rest(pool);
         } else {
-            // Others have taken the places: they are counted anew.
+            // Others have taken the target slots: the survey is repeated.
             self.moved_out.extend(self.victim.take().map(|victim| victim.container));
-            self.division = EvacuationPlan::default();
+            self.partition = EvacuationPlan::default();
         }
         Ok(())
     }
 
-    /// Looks at the slots of a container, as far as pages are in memory. `GivenUp`: some of it stays.
+    /// Examines the slots of a container, as far as pages are in memory. Returns `GivenUp` if some of it stays.
     fn look(&mut self, pool: &mut Pool, repairs: &Repairs, victim: &mut Victim) -> Result<(), MoveStop> {
         let end = pool.space.slots_of(victim.container).end;
         let mut missing = Missings::default();
@@ -426,12 +426,12 @@ impl Gc {
         Ok(())
     }
 
-    /// Returns free slots for at most `most` blocks, in order, of the containers that are to be filled.
+    /// Returns free slots of the containers to be filled, in order, for at most `most` blocks.
     fn places(&mut self, pool: &mut Pool, most: usize) -> Result<Vec<Slot>, MoveStop> {
         let (mut places, mut missing, mut leaf) = (Vec::new(), Missings::default(), LastLeaf::default());
         while places.len() < most
             && missing.is_empty()
-            && let Some(&container) = self.division.filled.last()
+            && let Some(&container) = self.partition.filled.last()
         {
             for slot in pool.space.slots_of(container).map(Slot) {
                 if places.len() < most
@@ -442,23 +442,23 @@ impl Gc {
                 }
             }
             if places.len() < most && missing.is_empty() {
-                self.division.filled.pop();
+                self.partition.filled.pop();
             }
         }
         self.mover.load(pool, missing).inspect_err(|stop| {
             if *stop == MoveStop::GivenUp {
-                self.division.filled.pop();
+                self.partition.filled.pop();
             }
         })?;
         Ok(places)
     }
 }
 
-/// Returns the content of a slot of a container that is evacuated.
+/// Returns the content of a slot of an evacuated container.
 fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<SlotContent, Missing> {
     if pool.recent(slot).is_none() {
         match pool.slot_state(slot)? {
-            // A merge settles what is held; what is not free by then is found when the container is judged.
+            // A merge settles held slots; a slot that is not free by then is found when the container is judged.
             SlotState::Free | SlotState::Held => return Ok(SlotContent::Nothing),
             SlotState::Single => {}
             SlotState::Shared => return Ok(SlotContent::Stays),
@@ -472,7 +472,7 @@ fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<SlotContent
     let seen = Entry::whole(slot, digest);
     match pool.resolve(volume, owner) {
         Ok(entry) if entry == seen => Ok(SlotContent::Block(Moved { key: owner, seen, from: slot, digest, to: slot })),
-        // It was overwritten, and its leaf does not know yet.
+        // The block was overwritten, and its leaf does not show that yet.
         Ok(_) if pool.unflushed(owner).is_some() => Ok(SlotContent::Nothing),
         Ok(_) | Err(Unresolved::Damaged) => Ok(SlotContent::Stays),
         Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => Ok(SlotContent::Stays),

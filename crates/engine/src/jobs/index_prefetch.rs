@@ -1,12 +1,13 @@
-//! Prefetch of digests into the index: where the index finds a block, those that lie behind it are likely to be written next. The summary page
-//! of its slot has their digests, and they are put into the index ahead of need.
+//! Index prefetch: adds digests to the dedup index ahead of need. Where the index finds a block, the blocks stored behind it are likely to be written
+//! next. The summary page of its slot has their digests.
 //!
-//! Nothing waits for it, and it is bounded: one page for each run of hits, that of its last block; few pages wait, fewer are being
-//! loaded, at the class of background work; none is gone through again soon. And it is paid for: a page takes the processor as long as several
-//! writes do, so after the first ones there is a page for so many digests that came ahead and were asked for, and besides one for so many
-//! blocks that were found, to see whether it is worth it by now. What comes ahead is a hint like all that the index knows, and
-//! takes the place of the entry that would go next ([`crate::dedup::index::Index::offer`]): of each bucket all entries but one stay what was
-//! used, and what is never asked for goes first.
+//! No request waits for it, and it is bounded: one page for each run of hits, that of its last block. Few pages wait, and fewer are being loaded, in
+//! the class of background work. No page is scanned again soon.
+//!
+//! The prefetch has to pay for itself: a page takes as much processor time as several writes. So after the first pages, there is one for every N
+//! prefetched digests that were hit, and one for every M blocks that were found, to test if prefetch is worth it by now. Prefetched digests are
+//! hints like all entries of the index, and replace the entry that would be evicted next ([`crate::dedup::index::Index::offer`]). So in each bucket
+//! all entries but one have been used, and entries that are never hit are evicted first.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -21,37 +22,37 @@ use crate::pool::Pool;
 use crate::pool::state::Phase;
 use crate::requests::request::Block;
 
-/// Most pages that wait to be gone through.
+/// Largest number of pages that wait to be scanned.
 const WANTED: usize = 8;
-/// Most of these pages that are being loaded.
+/// Largest number of waiting pages that are being loaded.
 const LOADS: usize = 2;
-/// Most loads for one of these pages: pages above it, itself, and those of the space map.
+/// Largest number of loads for one waiting page: pages above it, itself, and those of the space map.
 const LOADS_EACH: u8 = 8;
-/// Time for which a page is not gone through again, while it is among the last ones, in nanoseconds.
+/// Time for which a recently scanned page is not scanned again, in nanoseconds.
 const REST: Nanos = 10_000_000_000;
-/// Number of these last ones.
+/// Number of recently scanned pages that are remembered.
 const RECENT: usize = 64;
 /// Cost of a page, in credits.
 const COST: u32 = 256;
-/// Credits for a block that is found.
+/// Credits for a block that was found.
 const FOUND: u32 = 1;
-/// Credits for a block that was found because its digest had come ahead: with four of them a page has paid for itself.
+/// Credits for a block that was found through a prefetched digest: four of these pay for a page.
 const GAINED: u32 = 64;
-/// Most credits that are saved, and those at first.
+/// Largest number of saved credits, and the initial number.
 const SAVED_MAX: u32 = 16 * COST;
-/// Digests that have come ahead and whose hits will be counted.
+/// Number of marks of prefetched digests, whose hits will be counted.
 const MARKS: usize = 8192;
 
 /// Counts of the prefetch. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IndexPrefetchCounts {
-    /// Summary pages that were gone through.
+    /// Summary pages that were scanned.
     pub pages: u64,
-    /// Device reads for them.
+    /// Device reads for summary pages.
     pub loads: u64,
-    /// Entries that the index took.
+    /// Entries that the index accepted.
     pub entries: u64,
-    /// Those entries that were found by a write, as far as it is known.
+    /// Prefetched entries that a write found, as far as is known.
     pub hits: u64,
 }
 
@@ -59,17 +60,17 @@ pub struct IndexPrefetchCounts {
 #[derive(Clone, Copy, Debug)]
 struct WantedLeaf {
     leaf: u64,
-    /// Page that was loaded for it last.
+    /// Page that was loaded last for it.
     page: Option<PageKey>,
     /// Number of pages that were loaded for it.
     loads: u8,
 }
 
-/// Pages that are wanted, and those that have been gone through.
+/// Pages that are wanted, and those that have been scanned.
 pub(crate) struct IndexPrefetch {
     wanted: VecDeque<WantedLeaf>,
     recent: VecDeque<(u64, Nanos)>,
-    /// Some bits of each digest that has come ahead, at a place given by other bits of it.
+    /// Some bits of each prefetched digest, at an index given by other bits of it.
     marks: Vec<u32>,
     /// Credits to pay for pages.
     saved: u32,
@@ -87,13 +88,13 @@ impl IndexPrefetch {
         }
     }
 
-    /// Returns the place of a digest's mark, and the mark.
+    /// Returns the index of a digest's mark, and the mark.
     fn mark(digest: Digest) -> (usize, u32) {
         let bits = u128::from_le_bytes(digest.0);
         (bits as usize % MARKS, (bits >> 32) as u32 | 1)
     }
 
-    /// Takes the mark of a digest away. Returns true if it had one.
+    /// Removes the mark of a digest. Returns true if it had one.
     fn unmark(&mut self, digest: Digest) -> bool {
         let (at, mark) = IndexPrefetch::mark(digest);
         let has = self.marks[at] == mark;
@@ -103,7 +104,7 @@ impl IndexPrefetch {
         has
     }
 
-    /// Notes that the index was asked for a digest, and gains credits if it knew it.
+    /// Notes a lookup of a digest in the index, and gains credits if the digest was found.
     pub(crate) fn asked(&mut self, digest: Digest, is_known: bool) {
         let came_ahead = self.unmark(digest);
         if is_known {
@@ -139,7 +140,7 @@ impl IndexPrefetch {
         self.recent.push_back((leaf, now));
     }
 
-    /// Wants the page of the last block of each run of hits, once all blocks of a write have been looked up.
+    /// Queues the page of the last block of each run of hits, once all blocks of a write have been looked up.
     pub(crate) fn want_beside(&mut self, blocks: &[Block], pool: &Pool) {
         let per_leaf = pool.metadata.geometry.summary_leaf_slots();
         for (at, block) in blocks.iter().enumerate() {
@@ -150,8 +151,7 @@ impl IndexPrefetch {
         }
     }
 
-    /// Goes through the pages that are there, and loads others. Not during a checkpoint: what the summaries and the space map say is of one merge
-    /// then.
+    /// Scans the pages in memory, and loads others. Does nothing during a checkpoint, so that summaries and space map are those of one merge.
     pub(crate) fn step(&mut self, pool: &mut Pool) {
         if self.wanted.is_empty() || pool.in_progress.is_some() || pool.phase != Phase::Serving {
             return;
@@ -179,7 +179,7 @@ impl IndexPrefetch {
         }
     }
 
-    /// Puts the digests of live slots of a leaf of the summaries into the index.
+    /// Adds the digests of live slots of a summary leaf to the index.
     fn go_through(&mut self, pool: &mut Pool, leaf: u64) -> Result<(), Missing> {
         pool.each_block_of_leaf(leaf, |pool, slot, state, digest| {
             if state.is_used() {

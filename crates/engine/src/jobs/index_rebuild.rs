@@ -1,6 +1,6 @@
-//! Rebuild of the index from the summaries after opening: a job, in the background, a leaf at a time. The pool serves meanwhile;
-//! until it is done, some known blocks are written again: they are left to the pass that finds duplicates. What the index has learned
-//! meanwhile comes before what it is filled with.
+//! Index rebuild: a background job that fills the dedup index from the summaries after opening, a leaf at a time. The pool serves meanwhile. Until
+//! the rebuild is done, some known contents are stored again; these duplicates are left to the dedup pass. Entries that the index has learned
+//! meanwhile take precedence over entries from the summaries.
 
 use alloc::vec::Vec;
 
@@ -12,18 +12,18 @@ use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::state::LoadSnapshot;
 
-/// Leaves between two looks at requests, when there are none: some hundred microseconds.
+/// Number of leaves between two checks for requests, when there are none: some hundred microseconds.
 const BUDGET: u32 = 8;
 
 /// The job's progress.
 #[derive(Default, Debug)]
 pub(crate) struct IndexRebuild {
     is_in_progress: bool,
-    /// True if the pool was just opened, and held something: writes may miss what it knows.
+    /// True if the pool was just opened, and held data: writes may miss known contents.
     misses: bool,
     leaf: u64,
     leaves: u64,
-    /// Number of slots that the index has been told of: no more than it has space for.
+    /// Number of slots that were added to the index: no more than it has space for.
     noted: u64,
     /// Digests and slots of a leaf for the index.
     found: Vec<(Digest, Slot)>,
@@ -37,13 +37,13 @@ impl IndexRebuild {
         *self = IndexRebuild { is_in_progress: true, leaves, ..IndexRebuild::default() };
     }
 
-    /// Begins for a pool that was just opened; `misses`: it holds something.
+    /// Begins for a pool that was just opened; `misses`: it holds data.
     pub(crate) fn begin_after_opening(&mut self, leaves: u64, misses: bool) {
         self.begin(leaves);
         self.misses = misses;
     }
 
-    /// Returns true if writes may miss what the pool knows.
+    /// Returns true if writes may miss contents that the pool holds.
     pub(crate) fn misses(&self) -> bool {
         self.misses
     }
@@ -53,7 +53,7 @@ impl IndexRebuild {
         self.is_in_progress.then(|| (self.leaf.min(self.leaves) * 1_000_000 / self.leaves.max(1)) as u32)
     }
 
-    /// Ends the rebuild without the rest.
+    /// Ends the rebuild; entries that are left stay out of the index.
     pub(crate) fn end(&mut self) {
         *self = IndexRebuild::default();
     }
@@ -112,7 +112,7 @@ impl Job for IndexRebuild {
 }
 
 impl Pool {
-    /// Tells the index of the blocks of one leaf of summaries that it does not know; returns their number.
+    /// Adds the blocks of one summary leaf that the index lacks; returns their number.
     pub(crate) fn note_summaries(&mut self, leaf: u64) -> Result<u64, Missing> {
         let mut noted = 0;
         self.each_block_of_leaf(leaf, |pool, slot, state, digest| {

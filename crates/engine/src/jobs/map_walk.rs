@@ -1,30 +1,29 @@
 //! A walk of all maps, for jobs that look for all referrers of some slots: a leaf at a time, in the order of volumes and blocks.
 //!
-//! What it sees of a block is what the map says at that moment: deltas, map buffer, leaf. A block that has no leaf yet is seen if it is in
-//! the map buffer, so a walk begins after a checkpoint. What is mapped behind its back while it goes is not seen: who walks must not depend
-//! on that.
+//! The walk sees the mapping of a block at that moment: deltas, map buffer, leaf. A block that has no leaf yet is seen if it is in the map buffer, so
+//! a walk begins after a checkpoint. Mappings made behind its position are not seen: callers must not depend on them.
 
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved, Walk, lookup};
 use crate::pool::Pool;
 
-/// Leaves of summaries or maps that a step takes at full speed; an eighth of it else.
+/// Number of leaves of summaries or maps that a step takes at full speed; otherwise an eighth of it.
 pub(super) const LEAVES: usize = 8;
 
-/// Place of the walk: the next block.
+/// Position of the walk: the next block.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Maps {
     next: Option<Key>,
 }
 
 impl Maps {
-    /// Skips the next block, which cannot be looked at.
+    /// Skips the next block, which cannot be examined.
     pub(super) fn skip(&mut self) {
         self.next = self.next.map(|key| Key(key.0 + 1));
     }
 
-    /// Returns the first volume with blocks left that takes part: its place among volumes, its next block, and one past its last block.
+    /// Returns the first participating volume with blocks left: its place among volumes, its next block, and one past its last block.
     fn volume(&self, pool: &Pool, takes_part: fn(&Pool, Key) -> bool) -> Option<(usize, Key, Key)> {
         let from = self.next.unwrap_or(Key(0));
         pool.volumes.iter().enumerate().find_map(|(at, volume)| {
@@ -47,8 +46,8 @@ impl Maps {
         (done * 1_000_000).checked_div(all).unwrap_or(0) as u64
     }
 
-    /// Looks at the blocks of one leaf, or at a part of a map that has no leaves; returns false at the end of all maps. `each` is given the blocks
-    /// that have slots, and says whether it may have looked at pages; if it stops, the walk goes on with the same block.
+    /// Visits the blocks of one leaf, or of a part of a map that has no leaves; returns false at the end of all maps. `each` gets the blocks that
+    /// have slots, and returns true if it may have looked at pages. If `each` fails, the walk continues with the same block.
     pub(super) fn step<E: From<Missing>>(
         &mut self,
         pool: &mut Pool,
@@ -71,7 +70,7 @@ impl Maps {
             if let Some(slot) = entry.slot()
                 && each(pool, at, slot)?
             {
-                // Pages may come and go.
+                // The pages in memory may have changed.
                 last = LastLeaf::default();
             }
             at = Key(at.0 + 1);
@@ -80,7 +79,7 @@ impl Maps {
         Ok(true)
     }
 
-    /// Returns one past the last block of the leaf of this one. `None`: there is nothing to look at, and the walk is behind it.
+    /// Returns one past the last block of the leaf of this one. Returns `None` if there is nothing to visit; the walk is then past it.
     fn leaf(&mut self, pool: &mut Pool, volume: usize, (key, end): (Key, Key)) -> Result<Option<Key>, Missing> {
         let per_leaf = pool.metadata.geometry.map_leaf_entries();
         let first = Key::new(key.volume(), 0).0;
@@ -91,13 +90,13 @@ impl Maps {
             Walk::Absent(level) => {
                 let span = pool.metadata.geometry.fanout().saturating_pow(level.into());
                 let stop = of_leaf((number / span).saturating_add(1).saturating_mul(span));
-                // What has no leaf yet waits in the map buffer.
+                // Mappings without a leaf are in the map buffer.
                 let buffered = pool.buffer.next_key(key, stop);
                 self.next = Some(buffered.unwrap_or(stop));
                 Ok(buffered.map(|buffered| Key(buffered.0 + 1)))
             }
             Walk::Missing(missing) if pool.is_unreadable(&missing) => {
-                // All leaves below a page that cannot be read: in a huge volume nobody could pass them one by one.
+                // All leaves below an unreadable page are skipped: in a huge volume there are too many to pass one by one.
                 let span = pool.leaves_below(volume, number, missing);
                 self.next = Some(of_leaf((number / span).saturating_add(1).saturating_mul(span)));
                 Ok(None)

@@ -1,29 +1,30 @@
-//! Background work. A job goes on in small steps, when the throttle gives it a turn, and never holds up a request for longer than one of them.
+//! Background jobs and their scheduler. A job advances in small steps, when the throttle gives it a turn, and never delays a request by more than one
+//! step.
 //!
 //! ```text
-//! checkpoint       the delta into the trees
-//! index_rebuild    the index, after opening
+//! checkpoint       merges the delta into the trees
+//! index_rebuild    fills the index after opening
 //! cache_partition  moves memory between index and read cache
 //! cache_warmup     fills the side that has grown with its newest ghosts
-//! defrag           regions that readers found scattered, back in order
-//! gc               the emptiest containers are emptied
-//! relocate         runs a plan: shared blocks are put in order, for all who refer to them
-//! mover            how these three move blocks
-//! map_walk         a walk of all maps, for whatever leads to some slots
-//! changes          how many changes a job makes before it waits
-//! replicate        replicas of what reads find scattered
-//! dedup            lets blocks share a slot that are stored more than once
+//! defrag           puts regions that readers found scattered back in order
+//! gc               empties the emptiest containers
+//! relocate         runs a plan: puts shared blocks in order, for all their referrers
+//! mover            moves blocks for these three, and for replicate
+//! map_walk         walks all maps, for the referrers of some slots
+//! changes          bounds the changes that a job makes before it waits
+//! replicate        makes replicas of blocks that reads find scattered
+//! dedup            lets blocks that are stored more than once share a slot
 //! flash            copies containers to the flash in front of the store
-//! scrub            reads everything and repairs it
-//! census           estimates which share of each volume lies in shared slots
-//! index_prefetch   digests beside one that was found
-//! throttle         when background work may go on
+//! scrub            reads and verifies everything, and repairs damage
+//! census           estimates the share of each volume that lies in shared slots
+//! index_prefetch   fetches the digests beside one that was found
+//! throttle         decides when background work may run
 //! ```
 //!
-//! Jobs of one shape ([`Job`]) are listed here and nowhere else: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`].
-//! They get the pool, repairs and the foreground load ([`JobContext`]): they cannot reach a request, nor the engine. The scheduler passes them in the
-//! order of the rows, three times a pump ([`Place`]), and hands them their I/O. Checkpoint, cache partition and index prefetch are no such jobs: a
-//! checkpoint closes records and may fail the pool, the two others are bounded by themselves and need no turn.
+//! Jobs of the common shape ([`Job`]) are listed only here: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`]. They get the pool,
+//! the repairs and the foreground load ([`JobContext`]); they cannot reach a request or the engine. The scheduler visits them in row order, three
+//! times a pump ([`PumpPhase`]), and routes their I/O completions to them. Checkpoint, cache partition and index prefetch have another shape: a
+//! checkpoint closes records and may fail the pool. The two others bound themselves and need no turn.
 
 pub(crate) mod cache_partition;
 pub(crate) mod cache_warmup;
@@ -82,7 +83,7 @@ pub(crate) enum JobId {
     Census,
 }
 
-/// Rules of the scheduler, a row for each job, in the order in which it passes them.
+/// Rules of the scheduler: one row for each job, in the order in which it visits them.
 const RULES: [JobRules; 10] = [
     JobRules {
         job: JobId::IndexRebuild,
@@ -106,7 +107,7 @@ const RULES: [JobRules; 10] = [
         job: JobId::Defrag,
         runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: true,
-        // Of those that move only one has blocks on their way, and no other takes a plan apart while it is run.
+        // Only one mover has blocks in flight at a time, and no other job breaks up the order of a plan while it runs.
         after: [Some(JobId::Gc), Some(JobId::Relocate), Some(JobId::Replicate), None],
         also_unwritten: false,
         advances: PumpPhase::Last,
@@ -133,7 +134,7 @@ const RULES: [JobRules; 10] = [
     JobRules {
         job: JobId::Scrub,
         runs: Runs::InBursts { least: LEAST },
-        // Blocks are read while a checkpoint is in progress; when it must not be, the scrub sees to itself.
+        // Blocks are read while a checkpoint is in progress; the scrub itself reads pages and superblocks only between checkpoints.
         between_checkpoints: false,
         after: [Some(JobId::IndexRebuild), None, None, None],
         also_unwritten: true,
@@ -144,7 +145,7 @@ const RULES: [JobRules; 10] = [
         job: JobId::Dedup,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
-        // It would take the copies of a run for duplicates.
+        // The pass would take the copies of a run for duplicates.
         after: [Some(JobId::IndexRebuild), Some(JobId::Relocate), None, None],
         also_unwritten: false,
         advances: PumpPhase::Last,
@@ -163,7 +164,7 @@ const RULES: [JobRules; 10] = [
         job: JobId::Relocate,
         runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
-        // Batches that have begun: no new one begins while a run is in progress.
+        // It waits for batches in progress; no new batch begins during a run.
         after: [Some(JobId::IndexRebuild), Some(JobId::Defrag), Some(JobId::Gc), Some(JobId::Replicate)],
         also_unwritten: false,
         advances: PumpPhase::Last,
@@ -199,7 +200,7 @@ macro_rules! ask {
     };
 }
 
-/// Does something with each row. Written out, not in a loop: what a row says is known to the compiler then, and most of it costs nothing.
+/// Evaluates an expression for each row. Unrolled, not a loop: the compiler then knows the content of a row, and most of it costs nothing.
 macro_rules! each_row {
     ($row:ident => $what:expr) => { each_row!(0 1 2 3 4 5 6 7 8 9 10 11; $row => $what) };
     ($($number:literal)+; $row:ident => $what:expr) => { $( if let Some($row) = RULES.get($number) { $what } )+ };
@@ -214,30 +215,30 @@ struct JobRules {
     between_checkpoints: bool,
     /// Jobs that it waits for: it takes no step while one of them is in progress.
     after: [Option<JobId>; 4],
-    /// True if it runs also in a pool that is not written; there it waits for no other job.
+    /// True if it also runs in a pool that is not written; there it waits for no other job.
     also_unwritten: bool,
-    /// Place in a pump at which work in progress goes on.
+    /// Phase of a pump in which work in progress advances.
     advances: PumpPhase,
-    /// Place in a pump at which it takes a step.
+    /// Phase of a pump in which it takes a step.
     steps: PumpPhase,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Runs {
-    /// Steps in the turns that the throttle gives it, with at least this part of the device, in millionths.
+    /// Steps in turns that the throttle grants, with at least this share of the device, in millionths.
     InBursts { least: i64 },
     /// Steps only while the pool is idle.
     WhenIdle,
 }
 
-/// Place in a pump at which jobs are passed.
+/// Phase of a pump in which jobs are visited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PumpPhase {
-    /// Behind the repairs of blocks.
+    /// Phase after the repairs of blocks.
     First,
-    /// Behind the checkpoint, before records are closed and synced; only while the pool is written.
+    /// Phase after the checkpoint, before records are closed and synced; only while the pool is written.
     Middle,
-    /// At the end of the pump, when all else has been done.
+    /// Phase at the end of the pump, after all other work.
     Last,
 }
 
@@ -251,19 +252,19 @@ pub(crate) struct JobContext<'a> {
 
 /// A job of the common shape, which the scheduler drives.
 pub(crate) trait Job {
-    /// Returns true if it has begun and not ended: other jobs may wait for its end.
+    /// Returns true if it has begun and not ended; other jobs may wait for its end.
     fn is_in_progress(&self) -> bool;
 
-    /// Returns true if a step would get something done, as far as the job can tell.
+    /// Returns true if a step would make progress, as far as the job can tell.
     fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool;
 
-    /// Returns the time at which it has something to do if nothing comes between; `None` if no time is set.
+    /// Returns the time at which it next has work, barring other events; `None` if no time is set.
     fn begins_at(&self, _pool: &Pool, _facts: &LoadSnapshot) -> Option<Nanos> {
         None
     }
 
-    /// Returns true if `advance` would get something done; false for a job without one. Asked with every pump, like `can_step`, so it must cost only a few
-    /// comparisons where there is nothing to do.
+    /// Returns true if `advance` would make progress; false for a job without one. Called with every pump, like `can_step`, so it must cost only a
+    /// few comparisons where there is no work.
     fn can_advance(&self) -> bool;
 
     /// Continues work in progress, with or without a turn.
@@ -272,12 +273,12 @@ pub(crate) trait Job {
     /// Takes the next step; the job has its turn.
     fn step(&mut self, work: &mut JobContext<'_>);
 
-    /// Returns true if it has tried in vain and tries again with the next pump, so that it needs no timer.
+    /// Returns true if it has tried in vain and retries with the next pump, so that it needs no timer.
     fn is_stuck(&self, _pool: &Pool) -> bool {
         false
     }
 
-    /// Takes the result of an I/O that it began; `part` is the part of its work that it named then.
+    /// Handles the completion of an I/O that it began; `part` is the part of its work that it named then.
     fn done(
         &mut self,
         _work: &mut JobContext<'_>,
@@ -292,7 +293,7 @@ pub(crate) trait Job {
         0
     }
 
-    /// Returns true if the job works on a slot, so that it must not be reused yet.
+    /// Returns true if the job works on a slot, so that the slot must not be reused yet.
     fn holds(&self, _slot: Slot) -> bool {
         false
     }
@@ -330,9 +331,9 @@ pub(crate) struct Jobs {
     census: Census,
     pub(crate) index_prefetch: IndexPrefetch,
     throttle: Throttle,
-    /// True if a job stopped at its budget and can go on at once.
+    /// True if a job stopped at its budget and can continue at once.
     work_left: bool,
-    /// Time at which a job that rests goes on.
+    /// Time at which a resting job continues.
     timer: Option<Nanos>,
 }
 
@@ -359,7 +360,7 @@ impl Jobs {
         }
     }
 
-    /// Lets jobs go on that have their place here. Where none has anything to do, it comes to a few comparisons for each.
+    /// Advances the jobs that are due in this phase. An idle job costs a few comparisons.
     #[inline(always)]
     pub(crate) fn pass(&mut self, place: PumpPhase, pool: &mut Pool, repairs: &mut Repairs, load: &LoadSnapshot) {
         each_row!(rules => self.pass_one(rules, place, pool, repairs, load));
@@ -374,7 +375,7 @@ impl Jobs {
         repairs: &mut Repairs,
         load: &LoadSnapshot,
     ) {
-        // A job whose work ends now begins the next with another pump.
+        // A job whose work ends in this call begins its next work in another pump.
         let is_its_time = rules.steps == place && (rules.runs != Runs::WhenIdle || load.is_idle);
         let can_step = is_its_time && self.can_step(rules, pool, load);
         if rules.advances == place && ask!(self, rules.job, can_advance()) {
@@ -390,7 +391,7 @@ impl Jobs {
         }
     }
 
-    // Apart, as these are rare: the scheduler itself stays small.
+    // Out of line, as these calls are rare: the scheduler itself stays small.
     #[inline(never)]
     fn advance(&mut self, job: JobId, work: &mut JobContext<'_>) {
         ask!(self, job, advance(work));
@@ -430,7 +431,7 @@ impl Jobs {
         ask!(self, RULES[job as usize].job, done(work, part, segments, result));
     }
 
-    /// Returns the number of block I/Os in flight of all jobs that go in bursts.
+    /// Returns the number of block I/Os in flight of all jobs that run in bursts.
     fn in_flight(&self) -> usize {
         let mut all = 0;
         each_row!(rules => if rules.runs != Runs::WhenIdle {
@@ -447,7 +448,7 @@ impl Jobs {
         any
     }
 
-    /// Decides at the end of a pump when jobs go on; `checkpoint` is true if a checkpoint can go on.
+    /// Decides at the end of a pump when jobs continue; `checkpoint` is true if a checkpoint can continue.
     #[inline]
     pub(crate) fn set_timer(&mut self, pool: &Pool, load: &LoadSnapshot, checkpoint: bool) {
         let mut wanting = if checkpoint { ThrottleUser::Checkpoint.bit() } else { 0 };
@@ -469,7 +470,7 @@ impl Jobs {
         if load.requests_in_flight {
             return;
         }
-        // By the time that the pool is idle, what such a job waits for may be over: its rules are looked at then.
+        // Its rules are checked once the pool is idle: the jobs that it waits for may have ended by then.
         each_row!(rules => if rules.runs == Runs::WhenIdle && ask!(self, rules.job, can_step(pool, load)) {
             match load.idle_from <= pool.now {
                 true => self.work_left |= !ask!(self, rules.job, is_stuck(pool)),
@@ -489,8 +490,8 @@ impl Jobs {
         }
     }
 
-    /// Returns true if clients that want more than they get would get nothing from background work: it has its least share, or no dedup pass,
-    /// relocation or scrub is in progress.
+    /// Returns true if background work has no throughput to cede to clients that want more: it has its minimum share, or no dedup pass, relocation or
+    /// scrub is in progress.
     pub(crate) fn has_no_more_to_give(&self) -> bool {
         let is_at_work = self.dedup.is_in_progress() || self.relocate.is_in_progress() || self.scrub.is_in_progress();
         !is_at_work || self.throttle.is_at_least()
@@ -511,7 +512,7 @@ impl Jobs {
         self.gc.status(pool)
     }
 
-    /// Returns the pass that finds all duplicates.
+    /// Returns the dedup pass, which finds all duplicates.
     pub(crate) fn dedup(&self) -> &Dedup {
         &self.dedup
     }
@@ -521,7 +522,7 @@ impl Jobs {
         &mut self.dedup
     }
 
-    /// Returns the estimates of which share of each volume lies in shared slots.
+    /// Returns the estimates of the share of each volume that lies in shared slots.
     pub(crate) fn census(&self) -> &Census {
         &self.census
     }
@@ -531,8 +532,8 @@ impl Jobs {
         &mut self.census
     }
 
-    /// Lets the pass that finds all duplicates go on, or begin, for writes that find no free slot. Returns whether it may find some for them: a run of
-    /// a plan goes before it, and itself waits for these writes.
+    /// Continues or begins the dedup pass, for writes that find no free slot. Returns true if the pass may free slots for them. A relocation run
+    /// takes precedence over the pass, and itself waits for these writes.
     pub(crate) fn await_slots(&mut self, pool: &Pool) -> bool {
         let can_step = pool.phase == Phase::Serving && pool.takes_changes() && !self.relocate.is_in_progress();
         can_step && self.dedup.await_slots(pool.now)
@@ -558,22 +559,22 @@ impl Jobs {
         &self.index_rebuild
     }
 
-    /// Ends the filling of the index; entries that are missing stay out.
+    /// Ends the filling of the index; missing entries stay out.
     pub(crate) fn stop_filling_index(&mut self) {
         self.index_rebuild.end();
     }
 
-    /// Notes, if `is_left`, that work other than a job can go on at once.
+    /// Notes, if `is_left`, that work other than a job can continue at once.
     pub(crate) fn note_work_left(&mut self, is_left: bool) {
         self.work_left |= is_left;
     }
 
-    /// Returns true if work can go on at once, without a timer.
+    /// Returns true if work can continue at once, without a timer.
     pub(crate) fn is_work_left(&self) -> bool {
         self.work_left
     }
 
-    /// Returns the time at which a job that rests goes on.
+    /// Returns the time at which a resting job continues.
     pub(crate) fn due(&self) -> Option<Nanos> {
         self.timer
     }

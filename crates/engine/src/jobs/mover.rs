@@ -1,26 +1,26 @@
-//! The mover: puts blocks into other slots, for jobs that say which and where to (`defrag/`, `gc.rs`, `relocate/`). There is no other way of
-//! doing it.
+//! The mover: the only mechanism that moves blocks to other slots. Jobs choose the blocks and their target slots (`defrag/`, `gc.rs`, `relocate/`,
+//! `replicate/`).
 //!
 //! ```text
-//! Read      their content, and its proof: all bits of the digest. What is in the read cache is copied from there, and proven like the rest
-//! Write     to the places, which have been claimed
+//! Read      content and proof: all bits of the digest. Blocks in the read cache are copied from there, and proven like the rest
+//! Write     to the target slots, which have been claimed
 //! Sync      until a sync covers the writes
-//! Remap     block by block, only while each leads to what was read; the old slot is then free like that of any overwritten block
+//! Remap     block by block, only while each still maps to the slot that was read; the old slot is then free like that of any overwritten block
 //! ```
 //!
-//! It owns the batch in progress, and the slots and buffers of that batch. What must hold:
+//! It owns the batch in progress, with its slots and buffers. Invariants:
 //!
-//! - A block leads to its new slot only after that is durable. So no flush of a client ever waits for a move, and recovery finds in
-//!   the slot what the record says.
+//! - A block maps to its new slot only after that slot is durable. So no client flush ever waits for a move, and recovery finds in the slot the
+//!   content that the record names.
 //! - A write that came meanwhile wins: the mapping is compared and changed in one step.
-//! - A source is not reused while it is being read ([`Mover::holds`]). A claimed slot is in nobody's map until the remap: a crash leaves it
-//!   free, and what is not used after all is retired.
-//! - The foreground comes first: a batch ends where writes wait for space or for buffers.
+//! - A source slot is not reused while it is being read ([`Mover::holds`]). No map refers to a claimed slot until the remap. So a crash leaves it
+//!   free, and an unused one becomes pending free.
+//! - The foreground takes precedence: a batch ends where writes wait for space or for buffers.
 //!
-//! The run of a plan wants more: it claims its places before, and it is told what became of each block. A copy to which the block did not come
-//! to lead is left to it then: other blocks may lead to the old slot ([`Mover::for_shared`]).
+//! A relocation run needs more: it claims its target slots in advance, and gets the result of each block. If the block was not remapped, the run
+//! keeps the copy: other blocks may map to the old slot ([`Mover::for_shared`]).
 //!
-//! Each job that moves has a mover of its own, and none begins a batch while another has one (the rows of the table in `mod.rs`): so
+//! Each job that moves blocks has a mover of its own. None begins a batch while another has one in progress (the rows of the table in `mod.rs`). So
 //! recovery never has more than one batch of moves to verify between two syncs.
 
 use alloc::vec::Vec;
@@ -38,20 +38,20 @@ use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 
-/// Mappings that are changed at a time.
+/// Number of mappings that are changed at a time.
 const REMAPS_AT_ONCE: usize = 64;
-/// Number of checkpoints that a batch waits for metadata.
+/// Number of checkpoints for which a batch waits for metadata.
 const ATTEMPTS: u64 = 3;
-/// Pages that are asked for at a time.
+/// Largest number of pages requested at a time.
 const LOADS: usize = 64;
-/// Divisor of all pages in memory: at most one in N is asked for, so that the first is still there when the last has come.
+/// Divisor of all pages in memory: at most one in N is requested at a time, so that the first is still in memory when the last arrives.
 const PART_OF_PAGES: usize = 8;
 
-/// A block to be moved from one slot to another; its mapping is changed only if it still has the entry `seen` and the old slot this digest.
+/// A block to be moved between slots. Its mapping changes only if it still has the entry `seen`, and the old slot still has this digest.
 #[derive(Clone, Copy)]
 pub(super) struct Moved {
     pub key: Key,
-    /// Entry of the block in the map when it was looked at.
+    /// Entry of the block in the map when it was examined.
     pub seen: Entry,
     pub from: Slot,
     pub digest: Digest,
@@ -61,22 +61,22 @@ pub(super) struct Moved {
 /// Result of moving a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Came {
-    /// The block leads to its new slot.
+    /// The block maps to its new slot.
     Moved,
-    /// The content is in the new slot, durably, and the block does not lead there.
+    /// The content is durable in the new slot, but the block does not map to it.
     Copied,
-    /// The block is where it was, as something came between, and its place is given up.
+    /// The block stays in its old slot, as something interfered; its target slot is given up.
     Dropped,
-    /// The block is where it was, as it could not be read or written, and its place is given up.
+    /// The block stays in its old slot, as a read or a write failed; its target slot is given up.
     Failed,
 }
 
-/// Reason for which a job does not move what it looks at.
+/// Reason for which a job does not move a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MoveStop {
     /// Pages are being loaded, or a container is being reserved.
     Waits,
-    /// There is no place for it, or it cannot be read.
+    /// There is no target slot for the block, or it cannot be read.
     GivenUp,
 }
 
@@ -86,38 +86,38 @@ enum BatchStage {
     #[default]
     Read,
     Write,
-    /// Until N syncs have finished.
+    /// Waiting until N syncs have finished.
     Sync(u64),
-    /// Remapping, from this block on.
+    /// Remapping, from block N on.
     Remap(usize),
 }
 
 /// A batch in progress.
 #[derive(Default)]
 struct MoveBatch {
-    /// Blocks of the batch, each with the buffer that its content is in.
+    /// Blocks of the batch, each with the buffer of its content.
     blocks: Vec<(Moved, BufferId)>,
-    /// Slots that they are read from, in order.
+    /// Source slots, in order.
     sources: Vec<Slot>,
-    /// Buffer in the read cache of each block that is copied from there, held until it has been.
+    /// Read-cache buffer of each block that is copied from there, held until the copy is done.
     cached: Vec<Option<BufferId>>,
     at: BatchStage,
     in_flight: usize,
-    /// Number of checkpoints that were done when remapping began, to bound the wait for metadata.
+    /// Number of completed checkpoints when remapping began; bounds the wait for metadata.
     waits_since: Option<u64>,
-    /// Set if something came between: what it holds is given back when its I/O is done.
+    /// Set if the batch is cancelled: its slots and buffers are given back when its I/O is done.
     is_over: bool,
-    /// Set if an I/O failed, or content was not what it should be.
+    /// Set if an I/O failed, or content did not match its digest.
     has_failed: bool,
 }
 
 impl MoveBatch {
-    /// Returns all buffers that it holds, those of the read cache included.
+    /// Returns all buffers of the batch, including those of the read cache.
     fn buffers(&self) -> impl Iterator<Item = BufferId> + '_ {
         self.blocks.iter().map(|&(_, buffer)| buffer).chain(self.cached.iter().copied().flatten())
     }
 
-    /// Clears the batch, and keeps the memory of its lists.
+    /// Clears the batch, but keeps the memory of its lists.
     fn emptied(self) -> MoveBatch {
         let MoveBatch { mut blocks, mut sources, mut cached, .. } = self;
         blocks.clear();
@@ -131,7 +131,7 @@ impl MoveBatch {
 pub(super) struct Mover {
     job: JobId,
     batch: Option<MoveBatch>,
-    /// Memory of the batch before, for the next.
+    /// Memory of the previous batch, for the next one.
     spare: MoveBatch,
     /// Last of the pages that the job waits for.
     waits_for: Option<PageKey>,
@@ -145,7 +145,7 @@ impl Mover {
         Mover { job, batch: None, spare: MoveBatch::default(), waits_for: None, moved: 0, came: None }
     }
 
-    /// Creates a mover that is given places which are claimed already, tells what became of each block, and counts nothing of the allowance.
+    /// Creates a mover for target slots that are claimed already. It reports the result of each block, and does not charge the allowance.
     pub(super) fn for_shared(job: JobId) -> Mover {
         Mover { came: Some(Vec::new()), ..Mover::new(job) }
     }
@@ -161,7 +161,7 @@ impl Mover {
         self.batch.as_ref().map_or(0, |batch| batch.in_flight)
     }
 
-    /// Returns places of the batch to which no block leads yet: they are claimed.
+    /// Returns the target slots of the batch to which no block maps yet; they are claimed.
     pub(super) fn places(&self) -> impl Iterator<Item = Slot> + '_ {
         let left = |batch: &MoveBatch| if let BatchStage::Remap(at) = batch.at { at } else { 0 };
         self.batch.iter().flat_map(move |batch| batch.blocks[left(batch)..].iter().map(|(block, _)| block.to))
@@ -180,22 +180,22 @@ impl Mover {
         self.batch.as_ref().is_some_and(|batch| batch.sources.binary_search(&slot).is_ok())
     }
 
-    /// Returns the most blocks of a batch.
+    /// Returns the largest number of blocks of a batch.
     pub(super) fn at_once(pool: &Pool) -> usize {
         MOVED_AT_ONCE.min(pool.limits.buffers as usize / 8)
     }
 
-    /// Returns the most blocks of a batch that begins now, of those that the allowance is for.
+    /// Returns the largest number of blocks of a batch that begins now and is charged to the allowance.
     pub(super) fn most(pool: &Pool) -> usize {
         Mover::at_once(pool).min(pool.may_move() as usize)
     }
 
-    /// Returns true while the last of the pages that the job asked for is being loaded.
+    /// Returns true while the last of the pages that the job requested is being loaded.
     pub(super) fn is_loading(&self, pool: &Pool) -> bool {
         self.waits_for.is_some_and(|page| pool.metadata.pages.is_loading(page))
     }
 
-    /// Asks for pages that are missing. Returns `Waits` if there are any, `GivenUp` if one of them has failed.
+    /// Begins to load missing pages. Returns `Waits` if there are any, `GivenUp` if one of them has failed.
     pub(super) fn load(&mut self, pool: &mut Pool, missing: Missings) -> Result<(), MoveStop> {
         for page in &missing.pages {
             if pool.failed_pages.contains(&page.key) {
@@ -207,7 +207,7 @@ impl Mover {
         if missing.pages.is_empty() { Ok(()) } else { Err(MoveStop::Waits) }
     }
 
-    /// Claims the places of a batch and begins to read it; returns false if there are not enough buffers.
+    /// Claims the target slots of a batch, unless the job has, and begins to read it; returns false if there are too few buffers.
     pub(super) fn begin(&mut self, pool: &mut Pool, blocks: &mut [Moved]) -> bool {
         blocks.sort_unstable_by_key(|block| block.from);
         let mut batch = core::mem::take(&mut self.spare);
@@ -215,7 +215,7 @@ impl Mover {
             let there = pool.cache.peek(block.from);
             there.iter().for_each(|&there| pool.buffers.hold(there));
             batch.cached.push(there);
-            // A buffer of the read cache belongs to its slot: what is moved has one of its own.
+            // A buffer of the read cache belongs to its slot: a moved block gets a buffer of its own.
             let Some(buffer) = pool.any_buffer() else {
                 batch.buffers().for_each(|buffer| pool.buffers.release(buffer));
                 self.spare = batch.emptied();
@@ -224,7 +224,7 @@ impl Mover {
             batch.blocks.push((block, buffer));
         }
         if self.came.is_none() {
-            // In the memory of the sources, as long as that is free.
+            // Borrows the memory of `sources`, which is still unused.
             let places = &mut batch.sources;
             places.extend(blocks.iter().map(|block| block.to));
             places.sort_unstable();
@@ -262,7 +262,7 @@ impl Mover {
         true
     }
 
-    /// Takes the result of an I/O of the batch.
+    /// Handles the completion of an I/O of the batch.
     pub(super) fn done(
         &mut self,
         pool: &mut Pool,
@@ -285,16 +285,16 @@ impl Mover {
                 contents.len() == count && contents.iter().zip(blocks).all(is_right)
             }
             (BatchStage::Read, _) => false,
-            // Who finds a place that cannot be written is whoever needs it: what is moved stays where it is.
+            // A bad target slot is left for its next user to find: the block stays in its old slot.
             (_, result) => result.is_ok(),
         };
-        // What is wrong with a source a read or a scrub will find.
+        // A read or a scrub will find the damage of a source.
         batch.is_over |= !good;
         batch.has_failed |= !good;
         pool.needs_pump = true;
     }
 
-    /// Moves the batch on to its next stage when no I/O is in flight; ends it where writes wait.
+    /// Advances the batch to its next stage when no I/O is in flight; ends it where writes wait.
     pub(super) fn go_on(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         let goes_on = pool.may_be_reordered() && !load.writes_blocked && !load.out_of_buffers;
         let Some(batch) = &mut self.batch else { return };
@@ -308,7 +308,7 @@ impl Mover {
         match batch.at {
             BatchStage::Read => self.write(pool),
             BatchStage::Write => {
-                // It covers what is complete when it is submitted.
+                // A sync covers the writes that are complete when it is submitted.
                 let barrier = if pool.mutant(Mutant::UnsyncedMove) { 0 } else { pool.syncs.submitted + 1 };
                 pool.syncs.wanted = pool.syncs.wanted.max(barrier);
                 batch.at = BatchStage::Sync(barrier);
@@ -344,7 +344,7 @@ impl Mover {
         }
     }
 
-    /// Remaps blocks to their new slots, from this one on.
+    /// Remaps blocks to their new slots, from block `from` on.
     fn remap(&mut self, pool: &mut Pool, load: &LoadSnapshot, from: usize) {
         let Some(mut batch) = self.batch.take() else { return };
         let end = batch.blocks.len().min(from + REMAPS_AT_ONCE);
@@ -390,7 +390,7 @@ impl Mover {
         }
     }
 
-    /// Gives back what the batch holds, and the places of its blocks from this one on.
+    /// Gives back the buffers of the batch, and the target slots of its blocks from `from` on.
     fn end(&mut self, pool: &mut Pool, from: usize) {
         let Some(batch) = self.batch.take() else { return };
         let from = if let BatchStage::Remap(at) = batch.at { at.max(from) } else { from };
@@ -407,7 +407,7 @@ impl Mover {
     }
 }
 
-/// Returns true if something is in progress with a slot that must end before it is moved.
+/// Returns true if work on a slot is in progress that must end before the slot is moved.
 pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
     pool.dirty.contains_key(&slot)
         || pool.in_journal.contains_key(&slot)
@@ -415,7 +415,7 @@ pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
         || repairs.is_repairing(slot)
 }
 
-/// Returns true if a slot is one block's alone, as far as is known, without replicas, and nothing is in progress with it.
+/// Returns true if a slot belongs to one block alone, as far as is known, has no replicas, and is not busy.
 pub(super) fn is_alone(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<bool, Missing> {
     let is_busy = is_busy(pool, repairs, slot);
     match pool.recent(slot) {
@@ -434,7 +434,7 @@ impl Pool {
     }
 }
 
-/// Pages that are not in memory: all that a step finds are asked for together.
+/// Missing pages that a step has found; they are requested together.
 #[derive(Default)]
 pub(super) struct Missings {
     pages: Vec<Missing>,
@@ -456,7 +456,7 @@ impl Missings {
         self.pages.is_empty()
     }
 
-    /// Returns true if so many pages are missing that one more might evict the first of them.
+    /// Returns true if the missing pages are so numerous that one more might evict the first of them.
     pub(super) fn are_many(&self, pool: &Pool) -> bool {
         self.pages.len() >= LOADS.min(pool.limits.pages as usize / PART_OF_PAGES)
     }

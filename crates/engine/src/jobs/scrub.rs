@@ -1,18 +1,19 @@
-//! The scrub: reads everything that is in use from the device, verifies it, and repairs what it can. A job, in small steps.
+//! The scrub: a background job that reads all data and metadata in use from the device, verifies them, and repairs damage where it can. It advances
+//! in small steps.
 //!
 //! ```text
-//! Superblocks  both copies of the newest durable one
-//! Pages        every page of every tree, against the checksum in its parent: levels from the root down
-//! Blocks       every slot in use, against the 128 bits of its summary, in the order of slots
-//! Search       where blocks were lost: the summaries, for other slots with the same content
+//! Superblocks  both copies of the newest durable superblock
+//! Pages        every page of every tree, against the checksum in its parent; level by level from the root down
+//! Blocks       every slot in use, against the 128 bits of its summary, in slot order
+//! Search       after a loss: the summaries, for other slots with the content of lost blocks
 //! ```
 //!
-//! It begins with a checkpoint, so that all that was written before is in the trees. A step reads one batch: a few pages, or a few
-//! dozen blocks. The next one begins when the batch is verified and what failed is repaired, or is not (`repair.rs`). Blocks are read
-//! while checkpoints are in progress; pages and superblocks only between two of them, since these move the trees. Slots that are
-//! being read are not given back to the allocator, and no checkpoint begins while a page or a superblock is written in its place.
+//! It begins with a checkpoint, so that the trees contain all earlier writes. A step reads one batch: a few pages, or a few dozen blocks. The next
+//! batch begins when this one is verified, and each failure is repaired or given up (`repair.rs`). Blocks are read while checkpoints are in progress.
+//! Pages and superblocks are read only between two checkpoints, since checkpoints move the trees. Slots that are being read are not returned to the
+//! allocator. No checkpoint begins while a page or a superblock is rewritten in place.
 //!
-//! Where it stands is in each superblock: after a restart it goes on there, or a little before.
+//! Each superblock stores the position of the scrub: after a restart it continues there, or a little before.
 
 use alloc::vec::Vec;
 
@@ -35,16 +36,16 @@ use crate::space::SlotState;
 const PAGES_AT_ONCE: usize = 16;
 /// Most blocks of a batch.
 const BLOCKS_AT_ONCE: usize = 32;
-/// Places that one step looks at.
+/// Number of tree positions that one step examines.
 const BUDGET: u32 = 64;
 /// Time between two checkpoints that make its progress durable, in nanoseconds.
 const SAVE_PERIOD: Nanos = 60_000_000_000;
 /// First number of trees of volumes.
 const VOLUMES: u32 = 16;
-/// First number of cut-off subtrees.
+/// First number of discarded subtrees.
 const DISCARDS: u32 = 1 << 20;
 
-/// Number of the phase that reads both superblocks, as the superblock has it.
+/// Number of the phase that reads both superblocks, as stored in the superblock.
 const SUPERBLOCKS: u8 = 0;
 /// Number of the phase that reads every page of every tree.
 const PAGES: u8 = 1;
@@ -56,7 +57,7 @@ const SEARCH: u8 = 3;
 /// State and counts of the scrub in progress, or of the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScrubStatus {
-    /// State of the scrub: whether one is in progress.
+    /// Progress state of the scrub.
     pub state: PassState,
     /// Time at which it began: seconds of the driver's clock, 0 if that is not known.
     pub started: u64,
@@ -64,7 +65,7 @@ pub struct ScrubStatus {
     pub finished: u64,
     /// Blocks of data and of metadata that it has read.
     pub blocks_done: u64,
-    /// Blocks of data and of metadata that there are to read.
+    /// Blocks of data and of metadata to be read in all.
     pub blocks_total: u64,
     /// Damaged blocks, pages and superblock copies that it has found.
     pub found: u64,
@@ -90,7 +91,7 @@ enum ScrubStage {
     Done,
 }
 
-/// A page that is verified, or a copy of the superblock.
+/// A page or a copy of the superblock that is being verified.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     target: Target,
@@ -107,28 +108,28 @@ pub(crate) struct Scrub {
     items: Vec<Item>,
     /// Blocks that are being read, in order.
     blocks: Vec<(Slot, Digest, BufferId)>,
-    /// Blocks of the batch that are to be kept twice.
+    /// Blocks of the batch that are to get a second copy.
     to_copy: Vec<Slot>,
-    /// Blocks to be kept twice whose content has come.
+    /// Blocks due for a second copy whose content has arrived.
     copies: Vec<(Slot, Digest, BufferId)>,
     /// Number of reads of blocks in flight.
     reads: usize,
     /// Number of blocks that are being repaired.
     repairing: usize,
-    /// Place at which the scrub stands when the batch is done; `None` between batches.
+    /// Position of the scrub after the batch; `None` between batches.
     next: Option<ScrubRecord>,
-    /// Set if the batch has to be read again: a checkpoint has changed the trees meanwhile.
+    /// Set if the batch must be read again: a checkpoint has changed the trees meanwhile.
     again: bool,
-    /// Set if the batch is of a scrub before this one.
+    /// Set if the batch belongs to an earlier scrub.
     stale: bool,
-    /// Number of checkpoints that were done when the batch began.
+    /// Number of completed checkpoints when the batch began.
     checkpoints: u64,
-    /// Number of checkpoints that must be done before the scrub begins.
+    /// Number of completed checkpoints that the scrub requires before it begins.
     begins: u64,
     /// Page that it waits for.
     waiting: Option<PageKey>,
     saved: Nanos,
-    /// Seconds that the driver's clock showed, and the time of that.
+    /// Seconds shown by the driver's clock, and the engine time of that reading.
     wall_clock: Option<(u64, Nanos)>,
 }
 
@@ -159,9 +160,9 @@ impl Scrub {
     }
 }
 
-/// Result of looking for the next batch.
+/// Result of collecting the next batch.
 enum Gathered {
-    /// A batch, or a part of the way.
+    /// A batch, or progress towards one.
     Some,
     /// The phase is done.
     All,
@@ -207,7 +208,7 @@ impl Pool {
 }
 
 impl Scrub {
-    /// Returns the seconds of the driver's clock, as far as a command has told it; else 0.
+    /// Returns the seconds of the driver's clock, if a command has reported it; else 0.
     fn seconds(&self, now: Nanos) -> u64 {
         self.wall_clock.map_or(0, |(seconds, then)| seconds + (now - then) / 1_000_000_000)
     }
@@ -228,7 +229,7 @@ impl Scrub {
         }
     }
 
-    /// Carries out a command. Returns the number of checkpoints after which it is done.
+    /// Executes a command. Returns the number of checkpoints after which the command is durable.
     pub(crate) fn command(
         &mut self,
         pool: &mut Pool,
@@ -286,7 +287,7 @@ impl Scrub {
         self.checkpoints = pool.checkpoints_done;
         let mut next = self.record;
         let gathered = match next.phase {
-            // A pool that has just failed has pages that were never written.
+            // A pool that has just failed references pages that were never written.
             SUPERBLOCKS | PAGES if pool.read_only => Gathered::All,
             SUPERBLOCKS => self.gather_superblocks(),
             PAGES => self.gather_pages(pool, &mut next),
@@ -304,7 +305,7 @@ impl Scrub {
         self.read_blocks(pool);
     }
 
-    /// Ends a batch that has been verified: the next one begins behind it.
+    /// Ends a batch that has been verified: the next one begins after it.
     fn end_batch(&mut self, pool: &mut Pool, repairs: &mut Repairs) {
         let scrub = &mut *self;
         let busy = scrub.reads > 0
@@ -336,7 +337,7 @@ impl Scrub {
         }
     }
 
-    /// Lets the scrub wait for a page; returns false if that has failed already.
+    /// Makes the scrub wait for a page; returns false if the page has failed already.
     fn await_page(&mut self, pool: &mut Pool, missing: Missing) -> bool {
         if pool.failed_pages.contains(&missing.key) || !pool.metadata.is_valid(missing.key) {
             return false;
@@ -387,7 +388,7 @@ impl Scrub {
                     next.index += 1;
                 }
                 PageLookup::Missing(_, missing) if self.await_page(pool, missing) => break,
-                // Nothing is there; or what such a page leads to is out of reach, and it has been reported itself.
+                // The position is empty, or it is below an unreadable page, which has been reported already.
                 PageLookup::Absent(level) | PageLookup::Missing(level, _) => {
                     let span = fanout.saturating_pow(u32::from(level - next.level));
                     next.index = (next.index / span).saturating_add(1).saturating_mul(span);
@@ -416,7 +417,7 @@ impl Scrub {
         pool.metadata.io.begin(IoOp::ReadPages, offset, block, [], JobId::Scrub.io(number));
     }
 
-    /// Takes the result of an I/O of a page or a superblock.
+    /// Handles the completion of an I/O of a page or a superblock.
     fn item_done(
         &mut self,
         pool: &mut Pool,
@@ -455,7 +456,7 @@ impl Scrub {
             match item.at {
                 ScrubStage::Done => {}
                 ScrubStage::First | ScrubStage::Again if item.good => self.items[number].at = ScrubStage::Done,
-                // It may be no part of anything any more.
+                // The page may no longer belong to any tree.
                 ScrubStage::First | ScrubStage::Again | ScrubStage::Look(_) if moved => {
                     self.again = true;
                     self.items[number].at = ScrubStage::Done;
@@ -464,7 +465,7 @@ impl Scrub {
                     self.items[number].at = ScrubStage::Again;
                     self.read_item(pool, repairs, number);
                 }
-                // What fails may be what another has written who has the pool now.
+                // The mismatch may be a write of another instance that owns the pool now.
                 ScrubStage::Again => {
                     let look = pool.look_at_owner();
                     self.items[number].at = ScrubStage::Look(look);
@@ -495,7 +496,7 @@ impl Scrub {
         }
     }
 
-    /// Writes what is known for certain in its place: the superblock in force, or a page that is in memory.
+    /// Rewrites an item in place from a trusted copy: the superblock in force, or a page in memory.
     fn rewrite_item(&mut self, pool: &mut Pool, repairs: &mut Repairs, number: usize) {
         let purpose = JobId::Scrub.io(number);
         let item = self.items[number];
@@ -504,7 +505,7 @@ impl Scrub {
                 Target::Superblock(place) => {
                     let superblock = pool.superblock;
                     if pool.submit_superblock(&superblock, &[place], purpose).is_none() {
-                        // No page is free: with the next event.
+                        // No page is free: retried with the next event.
                         return;
                     }
                     true
@@ -542,7 +543,7 @@ impl Scrub {
 
     // ---- blocks ----
 
-    /// Returns the slots of the leaf of summaries that `index` is in, from there on, if all that they need is in memory.
+    /// Returns the slots from `index` to the end of its summary leaf, if all pages that they need are in memory.
     fn leaf_of_slots(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Option<core::ops::Range<u64>> {
         let per_leaf = pool.metadata.geometry.summary_leaf_slots();
         let (root, leaf) = (pool.roots[TreeId::Summaries as usize], next.index / per_leaf);
@@ -562,7 +563,7 @@ impl Scrub {
         match missing {
             None => return Some(next.index..end),
             Some(missing) if self.await_page(pool, missing) => {}
-            // Its page has been reported; what it says of these slots is lost.
+            // The page has been reported; its summaries of these slots are lost.
             Some(_) => next.index = end,
         }
         None
@@ -605,7 +606,7 @@ impl Scrub {
         Gathered::Some
     }
 
-    /// Reads the blocks of the batch, consecutive ones together.
+    /// Reads the blocks of the batch, with one I/O for consecutive slots.
     fn read_blocks(&mut self, pool: &mut Pool) {
         let block = pool.metadata.geometry.block();
         let mut at = 0;
@@ -630,7 +631,7 @@ impl Scrub {
         }
     }
 
-    /// Takes the blocks of the batch that have come, from this one on.
+    /// Handles the completion of a read of blocks of the batch, from block `first` on.
     fn blocks_read(
         &mut self,
         work: &mut JobContext<'_>,
@@ -658,7 +659,7 @@ impl Scrub {
         }
     }
 
-    /// Counts a repair that has come to its end.
+    /// Counts a repair that has ended.
     fn repaired(&mut self, whom: For, found: Found) {
         self.repairing -= 1;
         let repaired = u32::from(found == Found::Repaired);
@@ -666,7 +667,7 @@ impl Scrub {
         self.count_scrubbed(counts, repaired);
     }
 
-    /// Looks for other slots with the content of blocks that were lost.
+    /// Searches the summaries for other slots with the content of lost blocks.
     fn search(&mut self, pool: &mut Pool, repairs: &mut Repairs, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
             if repairs.damages().lost.is_empty() || next.index >= pool.metadata.geometry.slots() || !pool.may_repair() {
@@ -715,13 +716,13 @@ impl Job for Scrub {
         self.is_in_progress() && self.next.is_none() && self.can_begin(pool, load)
     }
 
-    /// Returns true while a batch is in progress: only then do repairs end, and copies come.
+    /// Returns true while a batch is in progress: only then do repairs end and copies arrive.
     #[inline]
     fn can_advance(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Moves the batch on that is in progress.
+    /// Advances the batch in progress.
     fn advance(&mut self, work: &mut JobContext<'_>) {
         while let Some((whom, found)) = work.repairs.take_ended() {
             self.repaired(whom, found);
@@ -745,7 +746,7 @@ impl Job for Scrub {
         }
     }
 
-    /// Takes the result of an I/O; the part is the number of an item, or of the first block behind the items.
+    /// Handles the completion of an I/O; `part` is the number of an item, or of the first block, counted after the items.
     fn done(
         &mut self,
         work: &mut JobContext<'_>,

@@ -1,23 +1,21 @@
 //! The scheduler of background work: one definition of idle, one throttle.
 //!
-//! A pool is *idle* when no request has been in flight for a while. Background work then goes at full speed; so does a checkpoint when
-//! something waits for it ([`Pool::is_pressed`]). Otherwise each job goes in bursts: a few steps, and when their I/O is done a rest, so
-//! long that it has its *part* of the device.
+//! A pool is *idle* when no request has been in flight for a while. Background work then runs at full speed. So does a checkpoint when something
+//! waits for it ([`Pool::is_pressed`]). Otherwise each job runs in bursts: a few steps, and a rest when their I/O is done. The rest is long enough to
+//! keep the job to its *part* of the device.
 //!
-//! What the background has altogether is its *share* of the device: what clients' goals leave it, from 2 % to all, set by a feedback loop
-//! (`pid/throttle.rs`). Jobs that have something to do divide it evenly. None gets less than its least part: a quarter who is waited for
-//! sooner or later (checkpoints, of which the walk of discards is a stage; the index after opening; defragmentation behind the
-//! reader that found them scattered) or whose work comes to nothing if it takes long (a copy to flash, whose container is opened
-//! meanwhile), 2 % all others. So each comes to its
-//! end, though the foreground never rests.
+//! Background work as a whole has a *share* of the device: the remainder that clients' goals leave, from 2 % to all, set by a feedback loop
+//! (`pid/throttle.rs`). Jobs that have work divide it evenly, and each gets at least its minimum share. That is a quarter for jobs that are waited
+//! for sooner or later: checkpoints, of which the walk of discards is a stage; the index after opening; defragmentation behind the reader that found
+//! the blocks scattered. It is a quarter, too, for a job whose work is lost if it takes long: a copy to flash, whose container is opened meanwhile.
+//! It is 2 % for all others. So each job ends, though the foreground never rests.
 //!
-//! A pool may ask for HIODS' loop in its place (`pid/paper.rs`, [`PassThrottle`]). It sets the pace of the pass that finds duplicates and of
-//! nothing else, as there is nothing else in the paper: after a burst the pass rests for the delay, times the blocks that it has looked at.
-//! The loop is off, and the pass does not rest at all, while no volume is offline that has a goal in requests or bytes and is asked for
-//! something.
+//! A pool may ask for HIODS' loop instead (`pid/paper.rs`, [`PassThrottle`]). It throttles only the dedup pass, as the paper has no other background
+//! work: after a burst the pass rests for the delay, times the blocks that it has examined. The loop is on only while an offline volume has requests
+//! and a goal in requests or bytes. Otherwise the pass does not rest at all.
 //!
-//! What must hold: a burst ends when no I/O of the background is in flight, and all bursts end together. So the device is free of it
-//! between two bursts, and no job waits for more than one burst of each other one.
+//! Invariant: a burst ends when no background I/O is in flight, and all bursts end together. So the device is free of background I/O between two
+//! bursts, and no job waits for more than one burst of each other job.
 
 use super::{JobId, Jobs, RULES, Runs};
 use crate::api::{Nanos, PassThrottle};
@@ -33,12 +31,12 @@ use crate::requests::foreground::{Measured, Rates};
 pub(crate) const IDLE_AFTER: Nanos = 100_000_000;
 /// Longest rest of a job, in nanoseconds.
 const REST_MAX: Nanos = 1_000_000_000;
-/// Longest rest of those that have a quarter: they go on often, as they are waited for.
+/// Longest rest of jobs that have a quarter, in nanoseconds: they run often, as they are waited for.
 const REST_MAX_OF_A_QUARTER: Nanos = 200_000_000;
-/// Least part of those that are waited for, in millionths of the device; others have [`LEAST`].
+/// Minimum share of jobs that are waited for, in millionths of the device; others have [`LEAST`].
 pub(super) const QUARTER: i64 = WHOLE / 4;
 
-/// Participant of the throttle: a job that goes in bursts, or the checkpoint.
+/// Participant of the throttle: a job that runs in bursts, or the checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ThrottleUser {
     Job(JobId),
@@ -60,16 +58,16 @@ impl ThrottleUser {
     }
 }
 
-/// Time at which background work may go on.
+/// Time at which background work may continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     Now,
     At(Nanos),
-    /// Not before the background I/O in flight is done, which ends the burst; the rest that follows comes on top.
+    /// After the background I/O in flight is done, which ends the burst, at the earliest; the rest that follows comes on top.
     AfterIo,
 }
 
-/// Feedback loop of the paper HIODS, which sets the pace of the pass that finds duplicates if the pool asks for it.
+/// Feedback loop of the paper HIODS, which throttles the dedup pass if the pool asks for it.
 #[derive(Clone, Copy)]
 struct Preset {
     which: PassThrottle,
@@ -87,7 +85,7 @@ impl Preset {
         Some(Preset { which, feedback: PaperThrottle::new(gains), is_on: false })
     }
 
-    /// Takes in the rates of clients. Without rates the loop is off, and keeps what it has summed up.
+    /// Updates the loop with the rates of clients. Without rates the loop is off, and keeps its accumulated state.
     fn follow(&mut self, rates: Option<Rates>) {
         self.is_on = rates.is_some();
         if let Some(Rates { goal, measured, time }) = rates {
@@ -106,12 +104,12 @@ pub(crate) struct Throttle {
     times: [Nanos; RULES.len() + 1],
     /// Participants in a burst, one bit each; their I/O may be in flight.
     in_burst: u16,
-    /// Participants that have something to do, one bit each.
+    /// Participants that have work, one bit each.
     wanting: u16,
     share: Share,
     /// HIODS' loop, if the pool asks for it.
     preset: Option<Preset>,
-    /// Blocks that the pass had looked at when its burst began.
+    /// Number of blocks that the pass had examined when its burst began.
     looked_at: u64,
 }
 
@@ -135,12 +133,12 @@ impl Throttle {
         self.share.share
     }
 
-    /// Returns true if the share is the least.
+    /// Returns true if the share is at its minimum.
     pub(crate) fn is_at_least(&self) -> bool {
         self.share.is_at_least()
     }
 
-    /// Sets the participants that have something to do now.
+    /// Sets the participants that have work now.
     pub(super) fn note_wanting(&mut self, wanting: u16) {
         self.wanting = wanting;
     }
@@ -167,8 +165,8 @@ impl Throttle {
         self.in_burst &= !who.bit();
     }
 
-    /// Ends all bursts; each is followed by a rest. Steps that needed no I/O are bounded by their budget alone. `looked_at`: blocks that the pass
-    /// has looked at since it was made.
+    /// Ends all bursts; each is followed by a rest. Steps that needed no I/O are bounded by their budget alone. `looked_at` is the number of blocks
+    /// that the pass has examined since its creation.
     #[inline(never)]
     fn end_bursts(&mut self, now: Nanos, looked_at: u64) {
         let pass = ThrottleUser::Job(JobId::Dedup);
@@ -201,9 +199,9 @@ impl Jobs {
         }
     }
 
-    /// Returns the rest of the pass for each block that it has looked at, where it goes by HIODS' loop.
+    /// Returns the rest of the pass for each block that it has examined, if HIODS' loop throttles it.
     pub(crate) fn pass_delay(&self, which: PassThrottle) -> Option<Nanos> {
-        // One that was set since the last measurement has no delay so far.
+        // A loop that was set since the last measurement has no delay so far.
         let preset = self.throttle.preset.filter(|preset| preset.which == which);
         (which != PassThrottle::Share).then(|| preset.map_or(0, Preset::delay))
     }
@@ -219,7 +217,7 @@ impl Jobs {
     }
 
     fn turn_by_speed(&mut self, who: ThrottleUser, pool: &Pool, load: &LoadSnapshot) -> Turn {
-        // What presses a pool a checkpoint relieves, and a pass where writes wait for its slots.
+        // A checkpoint relieves a pressed pool; a pass does where writes wait for its slots.
         let is_awaited = match who {
             ThrottleUser::Checkpoint => pool.is_pressed(load),
             ThrottleUser::Job(JobId::Dedup) => load.writes_blocked && self.dedup.is_awaited(),
@@ -268,7 +266,7 @@ impl Pool {
             || self.phase == Phase::Closing
     }
 
-    /// Returns true if background work goes at full speed: the pool is idle, or pressed.
+    /// Returns true if background work runs at full speed: the pool is idle, or pressed.
     pub(crate) fn is_at_full_speed(&self, load: &LoadSnapshot) -> bool {
         load.is_idle || self.is_pressed(load)
     }
@@ -287,7 +285,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// Creates a throttle of a share, with some that want their turn.
+    /// Creates a throttle with a share, and with participants that want their turn.
     fn throttle(share: i64, wanting: &[ThrottleUser]) -> Throttle {
         let mut throttle = Throttle::new(0);
         throttle.share.share = share;
@@ -311,7 +309,7 @@ mod tests {
         assert_eq!(ends(500_000, &[scrub, dedup]), [Turn::At(40 * MS); 2], "a quarter each");
         let least = Turn::At(500 * MS);
         assert_eq!(ends(0, &[scrub, dedup, ThrottleUser::Checkpoint]), [least, least, Turn::At(40 * MS)]);
-        // Who wants its turn and has none yet counts, too.
+        // A participant that waits for its turn counts, too.
         let mut throttle = throttle(500_000, &[scrub, dedup]);
         throttle.begin(scrub, 0, 0);
         throttle.end_bursts(10 * MS, 0);

@@ -1,34 +1,33 @@
-//! Blocks inlined in the journal (inlined by it), until a sync has covered their slots.
+//! Tracking of inlined blocks: blocks that travelled in the journal, until a sync has covered their slots. A small flush then need not wait for slot writes.
 //!
-//! What is flushed is durable in the record that inlined it. The slot is written later, and no record waits for that: a sync that
-//! fails may lose it. The pool is read-only from then on, and whoever reads such a block gets it from the journal, where recovery
-//! would find it (`repair.rs`).
+//! A flushed block is durable in the record that inlined it. The slot is written later, and no record waits for that: a failed sync may lose
+//! it. The pool is read-only from then on. Readers then get such a block from the journal, where recovery would find it (`repair.rs`).
 //!
-//! Inlined blocks go to their slots in batches, in the order of their records. A batch has *landed* when no write of it, or of
-//! one before it, is in flight.
+//! Inlined blocks go to their slots in batches, in the order of their records. A batch has *landed* when no write of it, or of an earlier one,
+//! is in flight.
 
 use alloc::collections::VecDeque;
 
 use crate::api::Digest;
 use crate::format::entry::Slot;
 
-/// Number of copies that ask for a sync: durable writes need none, and there may be no other for long.
+/// Number of copies that triggers a sync: durable writes need none, so no other sync may come for a long time.
 const MANY: usize = 4096;
 
-/// A block in the journal.
+/// Block in the journal.
 struct JournalPlace {
     slot: Slot,
     digest: Digest,
-    /// Block of the store, in the journal, that holds it.
+    /// Block of the store, in the journal, with its content.
     block: u64,
-    /// The batch that takes it to its slot.
+    /// Batch that takes it to its slot.
     batch: u32,
 }
 
-/// The blocks whose slots may still be lost, in the order of their batches.
+/// Inlined blocks whose slots may still be lost, in the order of their batches.
 pub(crate) struct InlinedCopies {
     copies: VecDeque<JournalPlace>,
-    /// The batch that is being gathered, and the one up to which, exclusively, all have landed.
+    /// Number of the batch that is being collected, and of the first batch that has not landed.
     batch: u32,
     landed: u32,
 }
@@ -38,12 +37,12 @@ impl InlinedCopies {
         InlinedCopies { copies: VecDeque::with_capacity(MANY + MANY / 8), batch: 0, landed: 0 }
     }
 
-    /// Adds a block inlined in the journal; it belongs to the batch that is being gathered.
+    /// Adds a block inlined in the journal; it belongs to the batch that is being collected.
     pub(crate) fn add(&mut self, slot: Slot, digest: Digest, block: u64) {
         self.copies.push_back(JournalPlace { slot, digest, block, batch: self.batch });
     }
 
-    /// Ends the batch that is being gathered: it is on its way to the slots.
+    /// Ends the batch that is being collected: its slot writes are submitted.
     pub(crate) fn submitted(&mut self) {
         self.batch = self.batch.wrapping_add(1);
     }
@@ -53,24 +52,24 @@ impl InlinedCopies {
         self.landed = self.batch;
     }
 
-    /// Returns the batch up to which, exclusively, a sync that is submitted now covers all.
+    /// Returns the first batch that a sync submitted now does not cover.
     pub(crate) fn landed(&self) -> u32 {
         self.landed
     }
 
-    /// Forgets the copies of the batches before this one, which a sync has covered.
+    /// Drops the copies of the batches before this one, which a sync has covered.
     pub(crate) fn synced(&mut self, batch: u32) {
         while self.copies.front().is_some_and(|copy| batch.wrapping_sub(copy.batch).cast_signed() > 0) {
             self.copies.pop_front();
         }
     }
 
-    /// Returns true if there should be a sync for the sake of the copies, and it would cover all that were submitted.
+    /// Returns true if the copies need a sync, and it would cover all submitted ones.
     pub(crate) fn are_many(&self) -> bool {
         self.copies.len() >= MANY && self.landed == self.batch
     }
 
-    /// Returns the store's block that has what a slot must hold, if one still has it: its record may be overwritten.
+    /// Returns the journal block with a slot's expected content, if there is still one: its record may be overwritten.
     pub(crate) fn find(&self, slot: Slot, digest: Digest) -> Option<u64> {
         self.copies.iter().rfind(|copy| copy.slot == slot && copy.digest == digest).map(|copy| copy.block)
     }

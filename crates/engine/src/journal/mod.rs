@@ -1,8 +1,8 @@
-//! The journal's state: the record being filled, the records on their way to the device, and what is known durable.
+//! State of the journal, a write-ahead ring of records: the open record, the records in flight, and the durable ones.
 //!
-//! Sequence numbers, each a prefix: `complete` (every record up to it, with its blocks, has been written: completions
-//! seen), `durable` (a sync submitted after that has finished), `published` (a durable record or superblock says so:
-//! what a crash cannot take back, and so what frees slots for reuse).
+//! Sequence numbers, each a prefix: `complete` (every record up to it has been written, with its blocks: completions seen), `durable` (a sync
+//! submitted after that has finished), `published` (a durable record or superblock says so). A crash cannot revoke published records, so they
+//! free slots for reuse.
 
 pub(crate) mod inlined;
 
@@ -13,78 +13,78 @@ use crate::api::BufferId;
 use crate::format::entry::Slot;
 use crate::format::record::{self, Change};
 
-/// Syncs of the store.
+/// State of syncs of the store.
 #[derive(Default)]
 pub(crate) struct Syncs {
     /// Last complete record when the sync in flight was submitted, which it covers; `None`: none is in flight.
     pub covers: Option<u64>,
-    /// Of inlined blocks it covers the batches before this one.
+    /// Number of the first batch of inlined blocks that it does not cover.
     pub covers_batches: u32,
-    /// Set when it has ended well, and waits for the durable writes beside it.
+    /// True when it has succeeded and waits for concurrent durable writes.
     pub ended: bool,
-    /// Syncs submitted and finished so far.
+    /// Number of syncs submitted and finished so far.
     pub submitted: u64,
     pub finished: u64,
     /// Number of finished syncs that a checkpoint waits for.
     pub wanted: u64,
 }
 
-/// A record that is not yet known durable, or that is being filled (the last one).
+/// State of a record that is not yet known durable. The last one is the open record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct RecordState {
-    /// Writes of its pages and blocks that are not complete; the open record counts as one.
+    /// Number of incomplete writes of its pages and blocks; the open record counts as one.
     outstanding: u32,
-    /// Its watermark, once it is closed.
+    /// Watermark of the record, once it is closed.
     watermark: u64,
 }
 
-/// A block that has a slot but is not on its way there yet.
+/// Block that has a slot, and whose slot write has not been submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unwritten {
     pub slot: Slot,
     pub buffer: BufferId,
 }
 
-/// Flushes in a row that came after as many changes as the one before, until the next is expected after as many.
+/// Number of repeats of the flush interval after which the next flush is expected at the same interval.
 const STEADY: u32 = 3;
 
 /// Rhythm of clients: the number of changes between two flushes.
 #[derive(Clone, Copy, Default)]
 struct Rhythm {
-    /// Changes that there had been at the last flush.
+    /// Number of changes up to the last flush.
     at: u64,
-    /// Changes between the last two flushes.
+    /// Number of changes between the last two flushes.
     changes: u64,
-    /// Number of times in a row that there were as many changes.
+    /// Number of consecutive repeats of this number of changes.
     repeats: u32,
 }
 
-/// The journal.
+/// Journal: the ring, the open record, and the states of records in flight.
 pub(crate) struct Journal {
     pub(crate) ring: u32,
     pub(crate) block_size: usize,
-    /// The most blocks inlined in a record.
+    /// Maximum number of blocks inlined in a record.
     inline_limit: usize,
     /// Ring block of the next record.
     pub(crate) head: u32,
-    /// Blocks from the first record that the checkpoint does not include up to `head`.
+    /// Number of ring blocks from the first record that the checkpoint does not include up to `head`.
     pub(crate) used: u32,
-    /// Changes in those records.
+    /// Number of changes in those records.
     pub(crate) entries: u64,
     /// Number of the open record.
     pub(crate) sequence: u64,
-    /// Checksum of the record before it.
+    /// Checksum of the previous record.
     pub(crate) previous: u64,
     /// Changes of the open record.
     pub(crate) changes: Vec<Change>,
-    /// Blocks of the open record that are not on their way to their slots.
+    /// Blocks of the open record whose slot writes have not been submitted.
     pub(crate) unwritten: Vec<Unwritten>,
-    /// Set if one of these blocks looks like a record: then they must not travel in the ring.
+    /// True if one of these blocks looks like a record: then they must not travel in the ring.
     pub(crate) record_like: bool,
-    /// Set if a block of the open record went to its slot.
+    /// True if a block of the open record went to its slot.
     wrote_slots: bool,
     rhythm: Rhythm,
-    /// Changes of all records that were closed.
+    /// Number of changes of all closed records.
     closed_changes: u64,
     /// States from `durable + 1` to the open record.
     states: VecDeque<RecordState>,
@@ -93,14 +93,14 @@ pub(crate) struct Journal {
     pub(crate) published: u64,
     /// Watermark of the record closed last.
     pub(crate) last_watermark: u64,
-    /// The last record that says anything but its watermark.
+    /// Last record with more than its watermark.
     pub(crate) last_filled: u64,
-    /// Bytes of blocks written since the last sync was submitted.
+    /// Number of bytes of blocks written since the last sync was submitted.
     pub(crate) unsynced_bytes: u64,
 }
 
 impl Journal {
-    /// Makes a journal whose last durable record is `sequence`, with this checksum, and which goes on at ring block `head`.
+    /// Makes a journal whose last durable record is `sequence`, with this checksum, and which continues at ring block `head`.
     pub(crate) fn new(ring: u32, block_size: u32, sequence: u64, previous: u64, head: u32, used: u32) -> Journal {
         Journal {
             ring,
@@ -137,13 +137,13 @@ impl Journal {
         if self.is_empty() { self.sequence - 1 } else { self.sequence }
     }
 
-    /// Changes that fit into one record.
+    /// Returns the number of changes that fit into one record.
     pub(crate) fn record_capacity(&self) -> usize {
         let pages = record::MAX_PAGES.min(self.ring as usize / 8).max(1);
         (pages * self.block_size - record::HEADER_BYTES) / record::ENTRY_BYTES
     }
 
-    /// Returns the ring blocks that closing the open record would take if `more` changes with as many blocks came.
+    /// Returns the number of ring blocks that closing the open record would take with `more` further changes and as many blocks.
     fn blocks_to_close(&self, more: usize) -> u32 {
         let pages = record::pages_for(self.changes.len() + more, self.block_size);
         (pages + (self.unwritten.len() + more).min(self.inline_limit)) as u32
@@ -151,7 +151,7 @@ impl Journal {
 
     /// Returns true if the ring has space for `more` changes, with some blocks left for publishing a watermark.
     pub(crate) fn has_space(&self, more: usize) -> bool {
-        // A record that fills up on the way costs one more page.
+        // A record that fills up in between costs one more page.
         self.used + self.blocks_to_close(more) + 1 + 4 <= self.ring
     }
 
@@ -172,31 +172,31 @@ impl Journal {
         self.record_like |= record_like;
     }
 
-    /// Returns true if the open record may inline its blocks: they are few, and none can be taken for a record.
+    /// Returns true if the open record may inline its blocks: they are few, and none can be mistaken for a record.
     pub(crate) fn can_inline(&self) -> bool {
         self.unwritten.len() <= self.inline_limit && !self.record_like
     }
 
-    /// Returns true if the open record, with its inlined blocks, is all that a flush now has to make durable: every record before it is, and none
-    /// of its own blocks went to a slot.
+    /// Returns true if a flush now has to make only the open record durable, with its inlined blocks: all earlier records are durable, and none of its own
+    /// blocks went to a slot.
     pub(crate) fn needs_no_sync(&self) -> bool {
         self.durable + 1 == self.sequence && !self.wrote_slots
     }
 
-    /// Changes since the last flush.
+    /// Returns the number of changes since the last flush.
     fn unflushed(&self) -> u64 {
         self.closed_changes + self.changes.len() as u64 - self.rhythm.at
     }
 
-    /// Notes that a flush has come, and if it came after as many changes as the last one.
+    /// Notes a flush, and compares its interval in changes with the last one.
     pub(crate) fn note_flush(&mut self) {
         let changes = self.unflushed();
         let repeats = if changes == self.rhythm.changes { (self.rhythm.repeats + 1).min(STEADY) } else { 0 };
         self.rhythm = Rhythm { at: self.rhythm.at + changes, changes, repeats };
     }
 
-    /// Returns true if a flush is probably on its way that waits for just the open record: clients have flushed after as many changes several times, so that
-    /// their flush can find the record in progress, or durable.
+    /// Returns true if a flush is probably imminent that waits for just the open record. Clients have flushed after as many changes several times, so that
+    /// their flush can find the record in flight, or durable.
     pub(crate) fn expects_flush(&self) -> bool {
         let Rhythm { changes, repeats, .. } = self.rhythm;
         repeats == STEADY
@@ -221,7 +221,7 @@ impl Journal {
         }
     }
 
-    /// Closes the open record with `watermark`, which is on its way as `parts` writes and `blocks` ring blocks, and begins a new one.
+    /// Closes the open record with `watermark`, which is in flight as `parts` writes and `blocks` ring blocks, and begins a new one.
     pub(crate) fn closed(&mut self, watermark: u64, checksum: u64, parts: u32, blocks: u32) {
         let state = self.states.back_mut().expect("the open record");
         state.watermark = watermark;
@@ -251,7 +251,7 @@ impl Journal {
         }
     }
 
-    /// Frees the records, `blocks` ring blocks and `entries` changes, that a superblock durable in both places includes: up to `included`.
+    /// Frees the records up to `included`, with `blocks` ring blocks and `entries` changes: a superblock that is durable in both places includes them.
     pub(crate) fn included(&mut self, included: u64, blocks: u32, entries: u64) {
         self.published = self.published.max(included);
         self.used -= blocks;

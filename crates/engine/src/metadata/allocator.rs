@@ -1,25 +1,25 @@
-//! Which metadata blocks are in use. One bit each, all in memory.
+//! Allocator of metadata blocks: a bitmap with one bit each, all in memory.
 //!
-//! A page that a checkpoint replaces is freed "later": it stays in use until the checkpoint's superblock is durable in both
-//! places, because the superblock before it still leads to it. The map that a checkpoint writes already shows it as free.
+//! A page that a checkpoint replaces is freed "later": it stays in use until the checkpoint's superblock is durable in both places, because
+//! the previous superblock still references it. The map that a checkpoint writes already shows it as free.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The allocator of metadata blocks. Locations are block numbers within the region, plus one.
+/// Allocator of metadata blocks. Locations are block numbers within the region, plus one.
 pub(crate) struct MetadataAllocator {
     blocks: u32,
     used: Vec<u64>,
-    /// Freed by the checkpoint in progress. In order: each leaf that is written looks at its own part.
+    /// Blocks freed by the checkpoint in progress. They are in order, because each written leaf looks at its own part.
     freed: BTreeSet<u32>,
     free: u32,
-    /// Blocks that have been allocated, ever.
+    /// Number of blocks allocated since opening.
     taken: u64,
     lowest: u32,
     leaf_bits: u64,
     dirty: Vec<bool>,
-    /// Blocks below this may be written: space is reserved.
+    /// Number of blocks with reserved space: the first ones may be written.
     pub(crate) reserved: u32,
 }
 
@@ -82,14 +82,14 @@ impl MetadataAllocator {
         None
     }
 
-    /// Notes that the checkpoint in progress has replaced the page at `location`, which is free once that is durable.
+    /// Notes that the checkpoint in progress has replaced the page at `location`, which becomes free once the checkpoint is durable.
     pub(crate) fn free_later(&mut self, location: u32) {
         assert!(self.is_used(location));
         self.freed.insert(location);
         self.mark_dirty(location - 1);
     }
 
-    /// Frees at most `most` blocks that the checkpoint replaced, which is durable in both places, and names each to `freed`; true if there are more.
+    /// Frees at most `most` blocks replaced by a checkpoint that is durable in both places, and passes each to `freed`; true if there are more.
     pub(crate) fn checkpoint_durable(&mut self, most: usize, mut freed: impl FnMut(u32)) -> bool {
         for _ in 0..most {
             let Some(location) = self.freed.pop_first() else { break };
@@ -151,7 +151,7 @@ impl MetadataAllocator {
         self.dirty[leaf as usize] = false;
     }
 
-    /// Takes a leaf in, at opening.
+    /// Reads a leaf at opening.
     pub(crate) fn read_leaf(&mut self, leaf: u64, page: &[u8]) {
         let first = leaf * self.leaf_bits / 64;
         for (i, bytes) in page.chunks_exact(8).enumerate() {

@@ -1,4 +1,4 @@
-//! The table of I/Os in flight: what each is, and what its completion means.
+//! Table of I/Os in flight: the kind of each, and the meaning of its completion.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use crate::format::entry::Slot;
 use crate::metadata::page_cache::PageKey;
 use crate::sizes::list_bytes;
 
-/// An I/O that the engine wants.
+/// I/O that the engine requests.
 #[derive(Clone, Debug)]
 pub struct Io {
     /// Kind of the I/O.
@@ -17,58 +17,58 @@ pub struct Io {
     pub device: Device,
     /// First byte on the device. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
     pub offset: u64,
-    /// Bytes. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
+    /// Length in bytes. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
     pub length: u64,
-    /// The blocks, in order.
+    /// Blocks of the I/O, in order.
     pub segments: Vec<Segment>,
 }
 
-/// Purpose of an I/O, which says what its completion means.
+/// Purpose of an I/O, which decides the meaning of its completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// Pages of trees arrive in the page cache: so many, from this one on.
+    /// Load of tree pages into the page cache: `pages` pages, from `first` on.
     LoadPages { first: PageKey, pages: u32 },
-    /// A page of the page cache has been written.
+    /// Write of a page of the page cache.
     WritePage(PageKey),
-    /// Blocks have been written to consecutive slots. They count for record `sequence`, unless the journal inlined them.
+    /// Write of blocks to consecutive slots. They count for record `sequence`, unless the journal inlined them.
     WriteSlots { first: Slot, sequence: u64, inlined: bool },
-    /// A part of a record has been written; durably, if no sync is needed for it.
+    /// Write of a part of a record; durable, if no sync is needed for it.
     WriteRecord { sequence: u64, durable: bool },
-    /// A sync that covers everything seen complete when it was submitted.
+    /// Sync that covers all writes that were seen complete when it was submitted.
     Sync,
-    /// Blocks have been read from consecutive slots.
+    /// Read of blocks from consecutive slots.
     Fill { first: Slot },
-    /// Blocks have been read ahead from consecutive slots, those in gaps included.
+    /// Read-ahead of blocks from consecutive slots, those in gaps included.
     ReadAhead { first: Slot },
-    /// Blocks for reads, from other places than their slots: from this one on.
+    /// Read of blocks from other places than their slots: from this one on.
     FillAlternate { first: Slot },
-    /// Blocks for reads of slots from this one on, from their container's place on flash.
+    /// Read of blocks of slots from this one on, from their container's place on flash.
     FillFromFlash { first: Slot, place: u32 },
-    /// Buffers that are to be released: their content is there already, from elsewhere.
+    /// Abandoned read: its buffers are to be released, because their content has come from elsewhere.
     Abandoned,
-    /// A partial block has been completed.
+    /// Completion of a partial block.
     Merge { request: RequestId, block: u32 },
-    /// A block has been compared with the known block that it may share.
+    /// Comparison of a block with the known block that it may share.
     Compare { request: RequestId, block: u32 },
-    /// Space for so many more containers is reserved.
+    /// Reservation of space for this number of further containers.
     ReserveContainers(u32),
-    /// Space for metadata blocks is reserved, up to this one.
+    /// Reservation of space for metadata blocks, up to this one.
     ReserveMetadata(u32),
-    /// Space for the locations of the meta map that come with a growth is reserved.
+    /// Reservation of space for the locations of the meta map that come with a growth.
     ReserveMetaMap,
-    /// A step of the repair of a slot.
+    /// Step of the repair of a slot.
     BlockRepair(Slot),
-    /// A block of the read cache has been copied to another buffer.
+    /// Copy of a block of the read cache to another buffer.
     CopyBlock(Slot),
-    /// A part of the work of a background job: the number of the job, and its own of the part.
+    /// Part of the work of a background job: the number of the job, and its own of the part.
     Job(u8, u32),
-    /// A copy of a superblock has been written.
+    /// Write of a copy of a superblock.
     Superblock,
-    /// The record of the owner has been read: the look of this number.
+    /// Read of the record of the owner: the look of this number.
     Owner(u64),
-    /// A superblock that says that the pool has failed, or its sync, is done.
+    /// Write of a superblock with a failure marker, or its sync.
     FailureMarker,
-    /// A step of recovery; the number is the step's own.
+    /// Step of recovery; the number is the step's own.
     Recovery(u32),
 }
 
@@ -77,23 +77,23 @@ struct Flight {
     purpose: Option<Purpose>,
 }
 
-/// With more I/Os in flight than this none is looked for that a read would stand beside.
+/// Number of I/Os in flight beyond which adjacent reads are not searched for.
 const LOOKED_AT: usize = 64;
-/// Segments that a short list has space for, and a long one: the longest read or write.
+/// Number of segments that a short list has space for, and a long one: the longest read or write.
 const FEW: usize = 16;
 const MANY: usize = 256;
 
-/// I/Os in flight and the queue of effects. Entries and lists of segments are reused, never freed.
+/// Table of I/Os in flight, and the queue of effects. Entries and lists of segments are reused, never freed.
 pub(crate) struct IoTable {
     flights: Vec<Flight>,
     free: Vec<u32>,
-    /// Lists for the segments of I/Os to come, short ones and long ones: there are as many of each as were ever in use together.
+    /// Unused lists for segments, short ones and long ones: of each as many as were ever in use together.
     spare: [Vec<Vec<Segment>>; 2],
-    /// Durable writes that the driver has.
+    /// Number of durable writes that the driver has.
     durable_writes: u32,
-    /// I/Os of the flash: nobody but who began them waits for these.
+    /// Number of I/Os of the flash: only their own originators wait for these.
     on_flash: usize,
-    /// Byte offset on the store of its heads, if it has any: the end of the last I/O that is done.
+    /// Byte offset on the store of its heads, if it has any: the end of the last completed I/O.
     head: u64,
     pub(crate) effects: VecDeque<Effect>,
 }
@@ -154,18 +154,18 @@ impl IoTable {
         IoId(at)
     }
 
-    /// Asks the driver for an I/O: for the first time, or again.
+    /// Asks the driver for an I/O, for the first time or again.
     pub(crate) fn send(&mut self, io: IoId) {
         self.durable_writes += u32::from(self.get(io).op == IoOp::WriteDurable);
         self.effects.push_back(Effect::Io(io));
     }
 
-    /// Notes that an I/O is no longer with the driver.
+    /// Notes that the driver has returned an I/O.
     pub(crate) fn came_back(&mut self, io: IoId) {
         self.durable_writes -= u32::from(self.get(io).op == IoOp::WriteDurable);
     }
 
-    /// Returns true while a durable write is with the driver.
+    /// Returns true while the driver has a durable write.
     pub(crate) fn makes_durable(&self) -> bool {
         self.durable_writes > 0
     }
@@ -179,7 +179,7 @@ impl IoTable {
         self.flights[io.0 as usize].purpose.expect("the I/O is in flight")
     }
 
-    /// Notes that an I/O is done on a store with heads, which are where it ended.
+    /// Notes that an I/O on an HDD is done: the heads are at its end.
     pub(crate) fn note_head(&mut self, io: IoId) {
         let io = self.get(io);
         let goes_there = matches!(io.op, IoOp::ReadBlocks | IoOp::ReadPages) || io.op.is_write();
@@ -188,13 +188,13 @@ impl IoTable {
         }
     }
 
-    /// Returns the byte offset of the heads, as far as that is known.
+    /// Returns the byte offset of the heads, as far as it is known.
     pub(crate) fn head(&self) -> u64 {
         self.head
     }
 
-    /// Returns true if a read would stand beside one that is in flight, so that both can be one. With more than [`LOOKED_AT`] in flight it does not look: one
-    /// of them is near in any case.
+    /// Returns true if a read would be adjacent to one in flight, so that both can be merged. With more than [`LOOKED_AT`] in flight it does not search: one of
+    /// them is near in any case.
     pub(crate) fn has_read_beside(&self, offset: u64, length: u64) -> bool {
         if self.flights.len() - self.free.len() > LOOKED_AT {
             return false;
@@ -205,7 +205,7 @@ impl IoTable {
         })
     }
 
-    /// Reads of flash in flight that requests wait for.
+    /// Returns the reads of flash in flight that requests wait for.
     pub(crate) fn reads_of_flash(&self) -> impl Iterator<Item = IoId> + '_ {
         let is_read = |flight: &Flight| matches!(flight.purpose, Some(Purpose::FillFromFlash { .. }));
         (0..).zip(&self.flights).filter(move |(_, flight)| is_read(flight)).map(|(number, _)| IoId(number))
@@ -222,7 +222,7 @@ impl IoTable {
         self.flights[io.0 as usize].purpose.replace(Purpose::Abandoned)
     }
 
-    /// Ends an I/O: what it was for, and its segments (to be given back with [`IoTable::recycle`]).
+    /// Ends an I/O, and returns its purpose and its segments (to be given back with [`IoTable::recycle`]).
     pub(crate) fn end(&mut self, io: IoId) -> (Purpose, Vec<Segment>, u64) {
         let flight = &mut self.flights[io.0 as usize];
         let purpose = flight.purpose.take().expect("an I/O ends once");

@@ -1,11 +1,11 @@
-//! The page cache: metadata pages in memory, in chunks of many.
+//! The page cache: metadata pages in memory, allocated in chunks of many.
 //!
-//! States of a page: free; private (a writer's or a record's, not found by key); loading; clean; writing (clean, but must
-//! stay until its write is done). Cached pages never change: trees are copy-on-write, a changed page is a new page.
-//! Victims are clean pages: first those that a writer has replaced, then by second chance.
+//! States of a page: free; private (a writer's or a record's, not found by key); loading; clean; writing (clean, but must stay until its write
+//! is done). Cached pages never change: trees are copy-on-write, a changed page is a new page. Victims of eviction are clean pages: first those
+//! that a writer has replaced, then by second chance.
 //!
-//! The number of pages can change. Pages from the new number on are retired: at once, or when their user is done with them.
-//! A chunk whose pages are all retired is given back.
+//! The number of pages can change. Pages from the new number on become pending free, immediately or when their user is done with them. A chunk
+//! with only such pages is given back.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ pub(crate) enum Region {
     MetaMap,
 }
 
-/// Place of a page: region and location (block within it, plus one).
+/// Key of a page: region and location (block within it, plus one).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct PageKey {
     pub region: Region,
@@ -37,11 +37,11 @@ enum PageState {
     Private,
     Clean,
     Writing,
-    /// There are to be fewer pages.
+    /// State of a page beyond a reduced count.
     PendingFree,
 }
 
-/// Pages that are allocated together.
+/// Number of pages that are allocated together.
 const CHUNK_PAGES: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -49,23 +49,23 @@ struct Frame {
     state: PageState,
     key: PageKey,
     used: bool,
-    /// A writer has replaced it: nobody needs it when the checkpoint is done.
+    /// True if a writer has replaced it: nothing needs it when the checkpoint is done.
     replaced: bool,
 }
 
-/// A load in flight.
+/// Load in flight.
 pub(crate) struct Load {
     pub pointer: Pointer,
     pub waiters: Vec<RequestId>,
-    /// The page was freed meanwhile: do not keep it.
+    /// True if the page was freed meanwhile and must not be kept.
     pub orphan: bool,
-    /// It is loaded because it is beside another: nobody has asked for it.
+    /// True if it is only loaded because it is beside another page, without a request of its own.
     pub beside: bool,
-    /// No request asked for it first, nor for the one that it comes with.
+    /// True if no request asked for it first, nor for the page that it comes with.
     background: bool,
 }
 
-/// The page cache.
+/// Cache of metadata pages.
 pub(crate) struct PageCache {
     block_size: usize,
     chunks: Vec<Vec<u8>>,
@@ -73,19 +73,19 @@ pub(crate) struct PageCache {
     free: Vec<u32>,
     /// Pages that writers have replaced; some are gone, or were used since.
     replaced: Vec<u32>,
-    /// Pages there are to be: those from this number on are retired when they are done with.
+    /// Target number of pages: pages from this number on become pending free when their users are done with them.
     count: usize,
-    /// Of these, how many are still in use.
+    /// Number of pages beyond the target that are still in use.
     leaving: usize,
     by_key: HashMap<PageKey, PageId, FixedState>,
     loads: HashMap<PageKey, Load, FixedState>,
-    /// Lists of waiters that nobody is in.
+    /// Empty lists for waiters, kept for reuse.
     spare: Vec<Vec<RequestId>>,
     hand: usize,
-    /// No page has been evicted since there are so many, and no read of several has failed.
+    /// True if no page has been evicted at the present count, and no read of several pages has failed.
     filling: bool,
     background_loads: usize,
-    /// Writes of pages in flight.
+    /// Number of page writes in flight.
     pub(crate) writes: usize,
 }
 
@@ -111,7 +111,7 @@ impl PageCache {
         cache
     }
 
-    /// Sets the number of pages. Fewer: those beyond go as soon as they are done with.
+    /// Sets the number of pages. If it is less, the pages beyond it go as soon as their users are done with them.
     pub(crate) fn set_count(&mut self, pages: u32) {
         let (before, count) = (self.count, pages as usize);
         self.count = count;
@@ -146,7 +146,7 @@ impl PageCache {
         self.replaced = Vec::with_capacity(count);
     }
 
-    /// Allocates the chunks that are needed, and gives back those that are not.
+    /// Allocates the needed chunks, and gives back the others.
     fn fit_chunks(&mut self) {
         if self.leaving == 0 {
             self.frames.truncate(self.count);
@@ -175,7 +175,7 @@ impl PageCache {
         self.leaving > 0
     }
 
-    /// Lets a page go: it is free, or retires if it is beyond the count.
+    /// Releases a page: it becomes free, or pending free if it is beyond the count.
     fn let_go(&mut self, page: u32) {
         if (page as usize) < self.count {
             self.frames[page as usize].state = PageState::Free;
@@ -189,7 +189,7 @@ impl PageCache {
         }
     }
 
-    /// Returns the chunk of a page, and the byte at which it begins there.
+    /// Returns the chunk of a page, and the byte at which the page begins in it.
     fn place(&self, page: PageId) -> (usize, usize) {
         let page = page.0 as usize;
         (page / CHUNK_PAGES, page % CHUNK_PAGES * self.block_size)
@@ -200,7 +200,7 @@ impl PageCache {
         &self.chunks[chunk][at..at + self.block_size]
     }
 
-    /// Returns the bytes of a private page to be changed.
+    /// Returns the bytes of a private page for a change.
     pub(crate) fn bytes_mut(&mut self, page: PageId) -> &mut [u8] {
         assert_eq!(self.frames[page.0 as usize].state, PageState::Private, "only private pages change");
         let (chunk, at) = self.place(page);
@@ -214,7 +214,7 @@ impl PageCache {
         Some(page)
     }
 
-    /// Returns the place of a cached page.
+    /// Returns the key of a cached page.
     pub(crate) fn key_of(&self, page: PageId) -> PageKey {
         self.frames[page.0 as usize].key
     }
@@ -246,7 +246,7 @@ impl PageCache {
             }
         }
         for _ in 0..2 * self.frames.len() {
-            // Those pending free are passed over like those in use.
+            // Pages pending free are skipped like those in use.
             self.hand = (self.hand + 1) % self.frames.len();
             let frame = &mut self.frames[self.hand];
             if frame.state != PageState::Clean {
@@ -261,7 +261,7 @@ impl PageCache {
         None
     }
 
-    /// Makes a private copy of a cached page for a writer. The cached one is the next to be evicted unless it is used again.
+    /// Makes a private copy of a cached page for a writer. The cached one is evicted next unless it is used again.
     pub(crate) fn copy_of(&mut self, source: PageId) -> Option<PageId> {
         // The source must not be the victim of the allocation.
         let state = core::mem::replace(&mut self.frames[source.0 as usize].state, PageState::Private);
@@ -293,15 +293,15 @@ impl PageCache {
         self.let_go(page.0);
     }
 
-    /// Publishes a private page as the cached page at `key`; its write is in progress. The page that was cached there is forgotten: a page that a tree leads to
-    /// can be free in a meta map that contradicts it.
+    /// Publishes a private page as the cached page at `key`; its write is in progress. The page that was cached there is dropped: a page that a tree references
+    /// can be free in a meta map that contradicts the tree.
     pub(crate) fn publish(&mut self, page: PageId, key: PageKey) {
         self.forget(key);
         self.insert(page, key, PageState::Writing);
         self.writes += 1;
     }
 
-    /// Begins to write a clean page in its place once more; false if it is not clean.
+    /// Begins to rewrite a clean page in its place; false if it is not clean.
     pub(crate) fn begin_rewriting(&mut self, page: PageId) -> bool {
         let state = &mut self.frames[page.0 as usize].state;
         let clean = *state == PageState::Clean;
@@ -318,7 +318,7 @@ impl PageCache {
         assert!(before.is_none(), "a location is cached once");
     }
 
-    /// Ends the write of a page, which is clean from here on, or goes if it is not current or beyond the count.
+    /// Ends the write of a page. The page becomes clean, or goes if it is not current or beyond the count.
     pub(crate) fn written(&mut self, key: PageKey, page: PageId) {
         self.writes -= 1;
         let frame = &mut self.frames[page.0 as usize];
@@ -333,12 +333,12 @@ impl PageCache {
         }
     }
 
-    /// Notes that a page's write failed: the page stays in memory for good, since nowhere else is it for certain.
+    /// Notes that a page's write failed. The page stays in memory permanently, because no other copy of it is certain.
     pub(crate) fn not_written(&mut self) {
         self.writes -= 1;
     }
 
-    /// Drops the page at `key`, which is no longer part of anything.
+    /// Drops the page at `key`, which is no longer part of any tree.
     pub(crate) fn forget(&mut self, key: PageKey) {
         if let Some(load) = self.loads.get_mut(&key) {
             load.orphan = true;
@@ -356,7 +356,7 @@ impl PageCache {
             || self.by_key.get(&key).is_some_and(|page| self.frames[page.0 as usize].state == PageState::Writing)
     }
 
-    /// Notes a waiter for the page; true if the load has to be begun.
+    /// Adds a waiter for the page; true if the load has to be started.
     pub(crate) fn want(&mut self, key: PageKey, pointer: Pointer, waiter: Option<RequestId>) -> bool {
         let new = !self.loads.contains_key(&key);
         let load = self.load(key, pointer, waiter.is_none());
@@ -367,7 +367,7 @@ impl PageCache {
         new
     }
 
-    /// Notes that a page comes with one beside it; true if the load has to be begun, because it is not here nor on its way.
+    /// Notes that a page comes with one beside it; true if the load has to be started, because the page is neither cached nor being loaded.
     pub(crate) fn want_beside(&mut self, key: PageKey, pointer: Pointer, asked: PageKey) -> bool {
         let new = !self.loads.contains_key(&key) && !self.by_key.contains_key(&key);
         if new {
@@ -377,12 +377,12 @@ impl PageCache {
         new
     }
 
-    /// Makes pages come one by one from here on: one of several could not be read, and requests for the others would wait for it.
+    /// Switches to loads of single pages: one of several was unreadable, and requests for the others would wait for it.
     pub(crate) fn load_one_by_one(&mut self) {
         self.filling = false;
     }
 
-    /// Returns the load of a page, noted if it is not yet.
+    /// Returns the load of a page, and notes it if it is new.
     fn load(&mut self, key: PageKey, pointer: Pointer, background: bool) -> &mut Load {
         let PageCache { loads, spare, background_loads, .. } = self;
         loads.entry(key).or_insert_with(|| {
@@ -392,12 +392,12 @@ impl PageCache {
         })
     }
 
-    /// Returns true if `pages` pages can come that no request asks for, without an eviction: there are free ones, and there have always been.
+    /// Returns true if `pages` pages can be loaded without a request and without an eviction: there are free ones, and there have always been.
     pub(crate) fn has_space_beside(&self, pages: usize) -> bool {
         self.filling && self.free.len() >= pages + self.loads.len()
     }
 
-    /// Returns true if a page is on its way that no request has asked for.
+    /// Returns true if a page is being loaded that no request has asked for.
     pub(crate) fn is_beside(&self, key: PageKey) -> bool {
         self.loads.get(&key).is_some_and(|load| load.beside)
     }
@@ -407,35 +407,35 @@ impl PageCache {
         self.writes * 2 >= self.count
     }
 
-    /// Loads in flight.
+    /// Returns the number of loads in flight.
     pub(crate) fn loads_in_flight(&self) -> usize {
         self.loads.len()
     }
 
-    /// Returns true if a page is on its way from the device.
+    /// Returns true if a page is being loaded from the device.
     pub(crate) fn is_loading(&self, key: PageKey) -> bool {
         self.loads.contains_key(&key)
     }
 
-    /// Loads in flight that no request asked for first.
+    /// Returns the number of loads in flight that no request asked for first.
     pub(crate) fn background_loads(&self) -> usize {
         self.background_loads
     }
 
-    /// Ends a load, whichever way it went, and returns it with its waiters.
+    /// Ends a load, successful or not, and returns it with its waiters.
     pub(crate) fn end_load(&mut self, key: PageKey) -> Load {
         let load = self.loads.remove(&key).expect("a load ends once");
         self.background_loads -= usize::from(load.background);
         load
     }
 
-    /// Keeps the list of a load that has ended for another.
+    /// Keeps the list of an ended load for reuse.
     pub(crate) fn recycle(&mut self, mut waiters: Vec<RequestId>) {
         waiters.clear();
         self.spare.push(waiters);
     }
 
-    /// Keeps bytes that have been read and checked. Without a free page they are dropped; whoever waits asks again.
+    /// Keeps bytes that have been read and checked. Without a free page they are dropped, and the waiters ask again.
     pub(crate) fn fill(&mut self, key: PageKey, bytes: &[u8]) {
         if let Some(page) = self.allocate() {
             self.bytes_mut(page).copy_from_slice(bytes);
@@ -468,8 +468,8 @@ mod tests {
         PageKey { region: Region::Metadata, location }
     }
 
-    /// Guards against a lost page: a checkpoint's page could not be written; the cache dropped it, and its content could not be read any more, though the
-    /// engine had had it in memory.
+    /// Guards against a lost page: a checkpoint could not write a page, and the cache dropped it. Its content was then unreadable, although the engine had had
+    /// it in memory.
     #[test]
     fn a_page_that_could_not_be_written_stays_in_memory() {
         let mut cache = PageCache::new(64, 512);
@@ -496,7 +496,7 @@ mod tests {
         cache.set_count(300);
         assert!(cache.is_shrinking());
         assert_eq!(cache.available(), 300);
-        // A copy of a page that is to go.
+        // A copy of a page that is being removed.
         let copy = cache.copy_of(writing).unwrap();
         assert_eq!(cache.bytes(copy), cache.bytes(writing));
         assert_eq!(cache.bytes(private), [private.0 as u8; 512]);

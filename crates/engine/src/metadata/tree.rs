@@ -1,14 +1,14 @@
 //! Copy-on-write radix trees of pages: volume maps and every other table on disk.
 //!
-//! An interior page holds `fanout` pointers of 16 bytes (location, birth epoch, checksum of the child): parents prove
-//! children. A leaf is one page of whatever the tree is for. An empty subtree has no page.
+//! An interior page holds `fanout` pointers of 16 bytes (location, birth epoch, checksum of the child): parents prove children. A leaf is one
+//! page of the tree's own entries. An empty subtree has no page.
 //!
-//! Readers walk from a root ([`lookup`]) and see exactly the tree that the root names, also while a writer is at work.
-//! A [`Writer`] changes leaves in ascending order: it copies the pages on its path, and when it leaves a subtree it gives
-//! each page its new location, writes it out and puts pointer and checksum into the parent. So at most one page a level
-//! waits in memory, whatever the size of the change; the new root exists when the writer finishes.
+//! Readers walk from a root ([`lookup`]) and see exactly the tree of that root, also while a writer is active. A [`Writer`] changes leaves in
+//! ascending order: it copies the pages on its path. When it leaves a subtree, it gives each page its new location, writes it out and puts
+//! pointer and checksum into the parent. So at most one page a level waits in memory, whatever the size of the change. The new root exists when
+//! the writer finishes.
 //!
-//! Steps are restartable: what needs a page that is not in memory returns [`Missing`], the caller loads it and repeats.
+//! Steps are restartable: a step that needs a page which is not in memory returns [`Missing`]; the caller loads the page and repeats the step.
 
 use alloc::vec::Vec;
 
@@ -21,10 +21,10 @@ use crate::metadata::allocator::MetadataAllocator;
 use crate::metadata::io::{IoTable, Purpose};
 use crate::metadata::page_cache::{PageCache, PageKey, Region};
 
-/// The most levels that a tree can have, leaves included.
+/// Maximum number of levels of a tree, leaves included.
 pub(crate) const MAX_LEVELS: usize = 9;
 
-/// The metadata of a pool: pages in memory, the allocator of blocks, and the table of I/O. Trees are made of them.
+/// Metadata of a pool: pages in memory, the allocator of blocks, and the table of I/O. Trees are built on these.
 pub(crate) struct Metadata {
     pub geometry: Geometry,
     pub page_seed: u64,
@@ -32,15 +32,14 @@ pub(crate) struct Metadata {
     pub pages: PageCache,
     pub allocator: MetadataAllocator,
     pub io: IoTable,
-    /// The epoch that pages written now belong to.
+    /// Epoch of pages that are written now.
     pub epoch: u64,
-    /// Pages of trees looked at, see [`crate::Counters`].
+    /// Number of pages of trees looked at, see [`crate::Counters`].
     pub page_visits: u64,
 }
 
 impl Metadata {
-    /// Returns the byte offset of a page on the store. A pointer that leads nowhere leads to the first block, which is no page: its content never passes for
-    /// one.
+    /// Returns the byte offset of a page on the store. A null or invalid pointer refers to the first block, which is no page: its content never passes for one.
     pub(crate) fn offset(&self, key: PageKey) -> u64 {
         if !self.is_valid(key) {
             return 0;
@@ -53,7 +52,7 @@ impl Metadata {
         block * self.geometry.block()
     }
 
-    /// Frees at most `most` pages that a checkpoint replaced, which is durable: they are no longer part of anything. Returns true if there are more.
+    /// Frees at most `most` pages replaced by a durable checkpoint: they are no longer part of any tree. Returns true if there are more.
     pub(crate) fn free_replaced(&mut self, most: usize) -> bool {
         let Metadata { allocator, pages, .. } = self;
         allocator.checkpoint_durable(most, |location| pages.forget(PageKey { region: Region::Metadata, location }))
@@ -70,8 +69,8 @@ impl Metadata {
 
     /// Begins to load a page, unless that is in progress; `waiter` runs again when it has come.
     ///
-    /// While the page cache is being filled, those beside it in its parent come with it: with cold caches the walks to
-    /// neighbours would wait for each of them.
+    /// While the page cache is being filled, the pages beside it in its parent come with it: with cold caches, walks to neighbours would wait for
+    /// each of them separately.
     pub(crate) fn load(&mut self, missing: Missing, waiter: Option<RequestId>) {
         let Missing { key, pointer, parent } = missing;
         if !self.pages.want(key, pointer, waiter) {
@@ -83,7 +82,7 @@ impl Metadata {
         }
     }
 
-    /// Loads a page and those beside it that are not in memory; what lies side by side on the store, together.
+    /// Loads a page and those beside it that are not in memory; consecutive pages on the store, together.
     fn load_beside(&mut self, asked: PageKey, parent: PageId, at: u64) {
         let mut run: Option<(PageKey, u32)> = None;
         let first = at - at % BESIDE;
@@ -96,7 +95,7 @@ impl Metadata {
                 self.is_valid(key) && self.pages.want_beside(key, pointer, asked)
             };
             if sibling == at && !comes {
-                // The parent is no longer what it was.
+                // The parent has changed.
                 self.begin_load(asked, 1);
             }
             match &mut run {
@@ -114,7 +113,7 @@ impl Metadata {
         }
     }
 
-    /// Returns true if a page lies right behind `pages` pages from the first on, in number and on the store.
+    /// Returns true if a page follows directly after `pages` pages from the first on, in number and on the store.
     fn follows(&self, first: PageKey, pages: u32, key: PageKey) -> bool {
         first.location.checked_add(pages) == Some(key.location)
             && self.offset(first) + u64::from(pages) * self.geometry.block() == self.offset(key)
@@ -128,36 +127,36 @@ impl Metadata {
     }
 }
 
-/// Pages of a parent that are loaded together while there is space: groups of so many.
+/// Group size for loading pages of one parent together while there is space.
 const BESIDE: u64 = 16;
 
-/// A page that has to be loaded first.
+/// Page that has to be loaded first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Missing {
     pub key: PageKey,
     pub pointer: Pointer,
-    /// The page that leads to it, and from where there.
+    /// Page that references it, and the position of the pointer there.
     pub parent: Option<(PageId, u64)>,
 }
 
 /// Result of a walk down a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Walk {
-    /// The leaf.
+    /// Leaf that was found.
     Leaf(PageId),
-    /// Nothing there: the subtree of this many levels is empty.
+    /// Empty subtree of this many levels.
     Absent(u8),
-    /// Load this and try again.
+    /// Page to load before another try.
     Missing(Missing),
 }
 
-/// Place of a page in a tree.
+/// Position of a page in a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PageLookup {
     At(Pointer),
-    /// Nothing there: the subtree below this level is empty.
+    /// Empty subtree below this level.
     Absent(u8),
-    /// Load this, a page of this level, and try again.
+    /// Page of this level to load before another try.
     Missing(u8, Missing),
 }
 
@@ -182,7 +181,7 @@ fn child(bytes: &[u8], at: u64) -> Pointer {
     Pointer::read(bytes, at as usize * 16)
 }
 
-/// Finds a leaf.
+/// Finds a leaf of a tree.
 pub(crate) fn lookup(metadata: &mut Metadata, region: Region, root: Root, leaf: u64) -> Walk {
     let bits = shift(&metadata.geometry);
     if leaf.checked_shr(bits * u32::from(root.height)).unwrap_or(0) != 0 {
@@ -210,7 +209,7 @@ pub(crate) fn lookup(metadata: &mut Metadata, region: Region, root: Root, leaf: 
     }
 }
 
-/// Makes a page of a map one of a subtree that was given up.
+/// Makes a page of a map part of a subtree that was given up.
 pub(crate) fn fill_lost(page: &mut [u8], level: u8) {
     if level == 0 {
         page.chunks_exact_mut(8).for_each(|entry| entry.copy_from_slice(&Entry::LOST.0.to_le_bytes()));
@@ -245,16 +244,16 @@ pub(crate) fn locate(metadata: &mut Metadata, region: Region, root: Root, level:
     }
 }
 
-/// Reason why a writer cannot go on now.
+/// Reason why a writer cannot continue now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
-    /// Load this and try again.
+    /// Page to load before another try.
     Missing(Missing),
-    /// Every page of the cache is in use: try again when a write or load is done.
+    /// State in which every page of the cache is in use: the writer tries again when a write or load is done.
     NoPage,
-    /// No metadata block is free.
+    /// State without a free metadata block.
     NoSpace,
-    /// A page of the tree is free in the meta map: the tables contradict each other.
+    /// Page of the tree that is free in the meta map: the tables contradict each other.
     Contradiction,
 }
 
@@ -267,12 +266,12 @@ struct PathStep {
     before: u32,
 }
 
-/// Changes a tree, in ascending order of leaves.
+/// Writer that changes a tree, in ascending order of leaves.
 pub(crate) struct Writer {
     region: Region,
     root: Root,
     path: [Option<PathStep>; MAX_LEVELS],
-    /// Pages written.
+    /// Number of pages written.
     pub(crate) written: u64,
 }
 
@@ -293,7 +292,7 @@ impl Writer {
         self.seek(metadata, leaf, 0, create)
     }
 
-    /// Returns the leaf as a private page of zeroes, whatever was there: the old page is not read.
+    /// Returns the leaf as a private page of zeroes, without reading its old page.
     pub(crate) fn blank(&mut self, metadata: &mut Metadata, leaf: u64) -> Result<PageId, Stop> {
         while leaf >= self.reach(metadata) {
             self.raise(metadata)?;
@@ -331,7 +330,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes to page `index` of `level`.
+    /// Moves to page `index` of `level`.
     fn seek(&mut self, metadata: &mut Metadata, index: u64, level: u8, create: bool) -> Result<Option<PageId>, Stop> {
         let bits = shift(&metadata.geometry);
         let mask = metadata.geometry.fanout() - 1;
@@ -364,8 +363,8 @@ impl Writer {
         Ok(self.path[usize::from(level)].map(|step| step.page))
     }
 
-    /// Omits the page on the path to `leaf` that cannot be read, with all below, for a tree that can do without. Returns its level; the page and those below it
-    /// are still in use.
+    /// Omits the unreadable page on the path to `leaf`, with all below, for a tree that can do without. Returns its level; the page and those below it are
+    /// still in use.
     pub(crate) fn leave_out(&mut self, metadata: &mut Metadata, leaf: u64) -> u8 {
         let bits = shift(&metadata.geometry);
         let index = |level: u8| leaf >> (bits * u32::from(level));
@@ -389,7 +388,7 @@ impl Writer {
         self.path[0].filter(|step| step.index == leaf).map(|step| step.page)
     }
 
-    /// Writes out what the path holds at `level` and below.
+    /// Writes out the pages of the path at `level` and below.
     fn leave(&mut self, metadata: &mut Metadata, level: u8) -> Result<(), Stop> {
         for at in 0..=usize::from(level) {
             if let Some(step) = self.path[at] {
@@ -415,7 +414,7 @@ impl Writer {
         let location = if empty { 0 } else { self.new_location(metadata, level, step)? };
         if step.before != 0 {
             match self.region {
-                // Readers may still come by, from the root before; forgotten when the checkpoint is durable.
+                // Readers may still come by from the old root; the page is dropped when the checkpoint is durable.
                 Region::Metadata => metadata.allocator.free_later(step.before),
                 Region::MetaMap => metadata.pages.forget(PageKey { region: self.region, location: step.before }),
             }
@@ -433,8 +432,8 @@ impl Writer {
         Ok(Pointer { location, birth: metadata.epoch as u32, checksum })
     }
 
-    /// Chooses the location of a changed page: any free block for a copy-on-write page, for a page of the meta map the one of its two locations that is not in
-    /// force.
+    /// Chooses the location of a changed page. A copy-on-write page gets any free block. A page of the meta map gets the one of its two locations that is not
+    /// in force.
     fn new_location(&self, metadata: &mut Metadata, level: usize, step: PathStep) -> Result<u32, Stop> {
         match self.region {
             Region::Metadata => {
@@ -449,8 +448,8 @@ impl Writer {
         }
     }
 
-    /// Cuts the leaves from `first` up to `end` out, whole subtrees at a time; the pointers cut off go to `out` with their
-    /// level. Restartable: `first` moves on as far as it got. Stops early when `out` is full.
+    /// Cuts off the leaves from `first` up to `end`, in whole subtrees; the cut pointers go to `out` with their level. Restartable: `first` advances with the
+    /// progress. Stops early when `out` is full.
     pub(crate) fn cut(
         &mut self,
         metadata: &mut Metadata,
@@ -480,7 +479,7 @@ impl Writer {
                     out.push((pointer, level));
                 }
             } else if let Some(parent) = self.seek(metadata, index >> bits, level + 1, false)? {
-                // What the path holds below has to be in place before its subtree is cut off.
+                // The pages of the path below must be written before their subtree is cut off.
                 self.leave(metadata, level)?;
                 let at = (index & mask) as usize * 16;
                 let pointer = Pointer::read(metadata.pages.bytes(parent), at);
@@ -496,13 +495,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes out the rest and gives the new root.
+    /// Writes out the remaining pages and returns the new root.
     pub(crate) fn finish(&mut self, metadata: &mut Metadata) -> Result<Root, Stop> {
         self.leave(metadata, self.root.height)?;
         Ok(self.root)
     }
 
-    /// Gives the pages of the path back without writing them: the pool has failed.
+    /// Gives the pages of the path back without writing them, because the pool has failed.
     pub(crate) fn abandon(&mut self, metadata: &mut Metadata) {
         for step in self.path.iter_mut().filter_map(Option::take) {
             metadata.pages.release(step.page);
@@ -510,21 +509,21 @@ impl Writer {
     }
 }
 
-/// Reason why a block's mapping is not known.
+/// Reason why a block's mapping is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unresolved {
-    /// Load this and try again.
+    /// Page to load before another try.
     Missing(crate::metadata::tree::Missing),
-    /// The block is lost, or its leaf passed its checksum and holds what cannot be.
+    /// Lost block, or a block whose leaf passed its checksum with an impossible entry.
     Damaged,
 }
 
-/// Result of the last lookup in a tree: the next is often in the same leaf. For lookups one behind the other, as long as no page comes or goes.
+/// Result of the last lookup in a tree: the next is often in the same leaf. It is for consecutive lookups, while no page is loaded or evicted.
 #[derive(Default)]
 pub(crate) struct LastLeaf(Option<(u64, Walk)>);
 
 impl LastLeaf {
-    /// Finds a leaf of the tree that this is for.
+    /// Finds a leaf of the tree that this cursor belongs to.
     pub(crate) fn lookup(&mut self, metadata: &mut Metadata, root: Root, leaf: u64) -> Walk {
         let walk = match self.0 {
             Some((known, walk)) if known == leaf => walk,

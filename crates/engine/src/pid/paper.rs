@@ -1,6 +1,6 @@
 //! HIODS' feedback loop (section 4.3.1, listing 4.1): the delay before each block of the background, from the error in requests a second.
 //!
-//! As published: no bound, no limit on the integral. What is ours: a delay below 0 is none, since nothing can wait less than not at all.
+//! As published: no bound, no limit on the integral. Our addition: a negative delay counts as none, since no wait is shorter than none.
 
 use crate::api::Nanos;
 
@@ -11,24 +11,24 @@ const SECOND: i128 = 1_000_000_000;
 /// Nanoseconds of delay for each request a second that is missing, in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gains {
-    /// Of the error.
+    /// Gain of the error.
     pub proportional: i64,
-    /// Of its integral over seconds.
+    /// Gain of the error's integral over seconds.
     pub integral: i64,
-    /// Of its change in a second.
+    /// Gain of the error's change in a second.
     pub derivative: i64,
 }
 
 /// The gains of listing 4.1.
 pub const LISTING: Gains = Gains { proportional: 5_000_000, integral: 150_000, derivative: 250_000 };
-/// Those of the experiment with a goal of 35,000 requests a second: a smaller integral.
+/// The gains of the experiment with a goal of 35,000 requests a second: a smaller integral.
 pub const EXPERIMENT: Gains = Gains { integral: 1_000, ..LISTING };
 
-/// The loop.
+/// HIODS' loop: its gains and its state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PaperThrottle {
     gains: Gains,
-    /// In requests a second times nanoseconds.
+    /// Integral of the error, in requests a second times nanoseconds.
     integral: i128,
     previous: i64,
     /// The delay before each block, in nanoseconds.

@@ -1,4 +1,4 @@
-//! Both loops on series of measurements: what the published one winds up to, and what ours does not.
+//! Tests of both loops on series of measurements: the windup of the published one, and its absence in ours.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ fn the_preset_computes_what_the_listing_says() {
     assert_eq!(PaperThrottle::new(LISTING).next(20_000, 30_000, SECOND).delay, 0, "no delay below 0");
 }
 
-/// Shows its first windup: a goal that was out of reach for a while leaves an integral behind, which goes on to delay when the goal is met.
+/// Shows its first windup: a goal that was out of reach for a while leaves an integral behind, which continues to delay when the goal is met.
 #[test]
 fn the_preset_winds_up_while_the_goal_is_missed() {
     let mut preset = PaperThrottle::new(LISTING);
@@ -93,7 +93,7 @@ fn ours_grows_by_a_twentieth_a_second_at_most() {
     assert!(Throttle::default().next(-WHOLE, SECOND / 10).share <= 25_000, "a tenth of that in a tenth of a second");
 }
 
-/// Simulates a device that gives the foreground what the background leaves: 1 less 1.2 times the share, of 1.1 times the goal.
+/// Simulates a device that gives the foreground the rest that the background leaves: 1 less 1.2 times the share, of 1.1 times the goal.
 #[test]
 fn ours_settles_where_the_goal_is_just_met() {
     let mut throttle = Throttle::default();

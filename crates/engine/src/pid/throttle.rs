@@ -1,6 +1,6 @@
-//! Our feedback loop: the share of the device that background work may have, from how far the foreground is from its goal.
+//! Our feedback loop: sets the share of the device for background work by the distance of the foreground from its goal.
 //!
-//! The error is relative, so the same gains do for any goal and any device. What keeps it steady:
+//! The error is relative, so the same gains do for any goal and any device. The loop is steady by:
 //!
 //! - *bounds*: never below the least share, so background work ends some day, and never above the most;
 //! - *anti-windup*: at a bound the integral does not move further that way, so it leaves the bound as soon as the error turns;
@@ -16,21 +16,21 @@ const PROPORTIONAL: i64 = 300_000;
 const INTEGRAL: i64 = 200_000;
 /// Gain of that headroom's change in a second, in millionths.
 const DERIVATIVE: i64 = 50_000;
-/// A goal that is missed by more than this is urgent: what is beyond it counts so many times more.
+/// A goal that is missed by more than this is urgent: the excess counts `URGENCY` times in addition.
 const URGENT: i64 = 50_000;
 const URGENCY: i64 = 3;
 /// Most by which the share grows in a second, in millionths.
 const UP: i64 = 50_000;
 /// Most by which the share falls in a second, in millionths.
 const DOWN: i64 = 500_000;
-/// Longer times count as this.
+/// The longest time between measurements; longer ones count as this.
 const LONGEST: Nanos = 10_000_000_000;
 const SECOND: i64 = 1_000_000_000;
 
 /// The background's least share, unless other bounds are given: 2 %.
 pub const LEAST: i64 = 20_000;
 
-/// Between which shares, in millionths of the device.
+/// Bounds of the background's share, in millionths of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// Background work always gets this.
@@ -45,7 +45,7 @@ impl Default for Bounds {
     }
 }
 
-/// The loop.
+/// Our loop: its bounds and its state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Throttle {
     bounds: Bounds,
@@ -63,7 +63,7 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Makes a loop with the least share to begin with. Bounds that are none (below 0, above the whole, or in the wrong order) are made ones.
+    /// Makes a loop with the least share to begin with. Invalid bounds (below 0, above the whole, or in the wrong order) are made valid.
     pub fn new(bounds: Bounds) -> Throttle {
         let most = bounds.most.clamp(0, WHOLE);
         let bounds = Bounds { least: bounds.least.clamp(0, most), most };
@@ -89,7 +89,7 @@ impl Throttle {
         let limit = |a_second: i64| a_second * (time / 1000) / (SECOND / 1000);
         let share = wanted.clamp(self.share - limit(DOWN), self.share + limit(UP));
         let share = share.clamp(self.bounds.least, self.bounds.most);
-        // The integral does not run away from a share that may not follow.
+        // The integral does not wind up where the share may not follow.
         let reach = PROPORTIONAL;
         let integral = integral.clamp(share - reach, share + reach).clamp(self.bounds.least, self.bounds.most);
         Throttle { integral, previous: headroom, share, ..self }

@@ -1,7 +1,6 @@
-//! Changing the map, in one way for requests and jobs: the open record, the active delta, and the slot and buffer of a new block.
-//!
-//! Space has been found before (`metadata_reservation.rs`, `space`): a change waits for nothing. A request changes several blocks and ends with
-//! [`Pool::free_dead`]; a job changes one at a time, and goes by what it has seen before its I/O.
+//! Changes of the map, in one way for requests and jobs: the open record, the active delta, and the slot and buffer of a new block. Callers have reserved space
+//! before (`metadata_reservation.rs`, `space`), so a change waits for nothing. A request changes several blocks and ends with [`Pool::free_dead`]. A job
+//! changes one block at a time, and only if the slot still holds the content that the job saw before its I/O.
 
 use super::Pool;
 use crate::api::{BufferId, Digest};
@@ -17,21 +16,21 @@ use crate::pool::metadata_reservation::Cleared;
 pub(crate) enum Put {
     /// Block of zeroes, without a slot.
     Zero,
-    /// Slot that the block shares: it holds what has this digest.
+    /// Slot that the block shares, and the digest of its content.
     Share(Slot, Digest),
-    /// Block that gets the next slot, from a buffer that is the slot's from here on. Its bytes travel in the journal if they may. `sequential`: it is one of many
-    /// that are written together, and get slots that follow each other. `offline`: no look has been taken for a duplicate.
+    /// Block that gets the next slot, from a buffer that belongs to the slot from now on. Its bytes travel in the journal if they may. `sequential`: it is one
+    /// of many blocks that are written together, and that get consecutive slots. `offline`: no duplicate was looked for.
     Fresh { digest: Digest, buffer: BufferId, may_travel: bool, sequential: bool, offline: bool },
     /// Slot that a job has claimed and written, and that a sync has covered since: the record has nothing to wait for.
     Placed(Slot, Digest),
 }
 
-/// Slot that a job has read before its I/O, and the digest of what it held.
+/// Slot that a job has read before its I/O, and the digest of its content at that time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen(pub Slot, pub Digest);
 
 impl Pool {
-    /// Changes the mapping of a block. What it was the last reference to is left to [`Pool::free_dead`].
+    /// Changes the mapping of a block. A slot that loses its last reference is left to [`Pool::free_dead`].
     #[inline]
     pub(crate) fn put(&mut self, key: Key, what: Put) -> Entry {
         let (entry, digest, fresh) = match what {
@@ -45,7 +44,7 @@ impl Pool {
             }
             Put::Fresh { digest, buffer, may_travel, sequential, offline } => {
                 let slot = self.space.allocate(sequential).expect("space was counted before");
-                // The content may be cached under the slot's former life; that ended when the slot was given back.
+                // The cache may have this slot's former content, which became invalid when the slot was given back.
                 self.buffers.set_check(buffer, check_bits(digest));
                 let before = self.dirty.insert(slot, buffer);
                 assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
@@ -65,7 +64,7 @@ impl Pool {
         entry
     }
 
-    /// Changes the mapping of one block that no request has asked for.
+    /// Changes the mapping of one block for a job or a repair, without a request.
     pub(crate) fn put_alone(&mut self, key: Key, what: Put) -> Entry {
         if let Put::Fresh { buffer, .. } = what {
             self.buffers.set_incoming(buffer);
@@ -77,19 +76,19 @@ impl Pool {
         entry
     }
 
-    /// Returns true if a slot holds what a job has seen there, as far as that can be said without waiting.
+    /// Returns true if a slot certainly holds the content that a job has seen there. It answers without waiting.
     pub(crate) fn still_holds(&mut self, Seen(slot, digest): Seen) -> bool {
         self.proven_digest(slot).is_ok_and(|found| found.is_some_and(|(found, _)| found == digest))
     }
 
-    /// Remaps a block to what a job has made of a slot that it has read, while that holds what the job has seen. `None`: it does not, or that cannot be said
-    /// without waiting; the buffer stays the job's.
+    /// Remaps a block to a job's result for a slot that it has read, if the slot still holds the content that the job has seen. `None`: it does not, or the
+    /// answer would take a wait; the buffer stays the job's.
     pub(crate) fn remap(&mut self, key: Key, seen: Seen, to: Put) -> Option<Entry> {
         self.still_holds(seen).then(|| self.put_alone(key, to))
     }
 
-    /// Lets a block lead to another slot that holds the same: only while it leads to what the job has seen, and that is what has this
-    /// digest. Whether it did.
+    /// Remaps a block to another slot with the same content. It does so only while the block maps to the entry that the job has seen, with this digest. Returns
+    /// true if it has remapped the block.
     pub(crate) fn relocate(&mut self, key: Key, seen: Entry, digest: Digest, to: Slot) -> Result<bool, Missing> {
         let (Some(volume), Some(slot)) = (self.volume_index(key.volume()), seen.slot()) else { return Ok(false) };
         match self.resolve(volume, key) {
@@ -110,19 +109,19 @@ impl Pool {
         Ok(true)
     }
 
-    /// Removes the slots from the index that generations can no longer tell apart.
+    /// Removes slots from the index that generations no longer tell apart.
     pub(crate) fn forget_wrapped(&mut self) {
         while let Some(slots) = self.space.take_wrapped() {
             self.index.forget(slots);
         }
     }
 
-    /// Returns the most that clearing the blocks from `start` up to `stop` can do to a map, beside what the delta clears already.
+    /// Returns the upper bound on the effect of clearing the blocks from `start` up to `stop`, beyond the clears that the delta already has.
     pub(crate) fn cleared(&self, start: Key, stop: Key) -> Cleared {
         let Some(begins) = self.delta.clear_before(start) else {
             return Cleared { cuts: self.cuts(start, stop), releases: self.releases(start, stop) };
         };
-        // It makes that clear longer: of this only what is more.
+        // The new clear extends an existing one: only the extension counts.
         let more = |most: u64, known: u64| most.saturating_sub(known);
         Cleared {
             cuts: more(self.cuts(begins, stop), self.cuts(begins, start)),
@@ -158,7 +157,7 @@ impl Pool {
         in_leaves + self.buffer.count(start, stop) as u64
     }
 
-    /// Puts a clear into the delta. What it covers there is left to [`Pool::free_dead`]. Gives the entries that it has looked at.
+    /// Puts a clear into the delta, and returns the number of entries that it has looked at. Slots without references are left to [`Pool::free_dead`].
     pub(crate) fn cover_keys(&mut self, start: Key, stop: Key) -> u64 {
         let cleared = self.cleared(start, stop);
         self.delta.cuts += cleared.cuts;
@@ -166,8 +165,8 @@ impl Pool {
         self.delta.clear(start, stop, &mut self.dead)
     }
 
-    /// Retires a slot if the active delta has lost its last reference to it, and no tree and no older delta knows it: it waits to become free. The others are
-    /// settled when the delta is merged.
+    /// Makes a slot pending free if the active delta has lost its last reference to it, and no tree and no older delta knows it. The merge of the delta settles
+    /// all other slots.
     pub(crate) fn free_if_dead(&mut self, slot: Slot) {
         if self.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
             self.delta.forget(slot);
@@ -175,14 +174,14 @@ impl Pool {
         }
     }
 
-    /// Puts a clear into the delta, and gives up what it covers there.
+    /// Puts a clear into the delta, and frees the slots that lose their last reference by it.
     pub(crate) fn clear_keys(&mut self, start: Key, stop: Key) {
         self.cover_keys(start, stop);
         self.free_dead();
     }
 
-    /// Gives up the slots to which the active delta has lost its last reference. At the end of a change, for what one of its blocks
-    /// overwrites another one may share.
+    /// Frees the slots to which the active delta has lost its last reference. It runs at the end of a change, because one block of the change may share a slot
+    /// that another one has just overwritten.
     pub(crate) fn free_dead(&mut self) {
         while let Some(slot) = self.dead.pop() {
             self.free_if_dead(slot);

@@ -1,4 +1,4 @@
-//! Progress of a checkpoint, as others see it between its steps: how far the merge has come, and the pages that it may still take.
+//! Progress of a checkpoint, visible to other parts between its steps: the position of the merge, and the pages that it may still take.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -7,18 +7,18 @@ use super::Pool;
 use crate::format::entry::Slot;
 use crate::space::SlotState;
 
-/// State that a checkpoint in progress lends to others between its steps; during a step the checkpoint has it.
+/// State that a checkpoint in progress shares between its steps; during a step the checkpoint holds it.
 #[derive(Default)]
 pub(crate) struct CheckpointProgress {
-    /// Changes of reference counts, found by Maps and Discards. Up to `change_at` they are merged: then in order of slots, with
-    /// the state that the slot has now.
+    /// Changes of reference counts, found by Maps and Discards. Those before `change_at` are merged: they are in order of slots, each with the current state of
+    /// its slot.
     pub changes: Vec<(Slot, i32)>,
     pub change_at: usize,
-    /// The volume whose map is being merged.
+    /// Index of the volume whose map is being merged.
     pub volume_at: usize,
-    /// Pages that the index on disk may take, while its stage lasts: promised to it.
+    /// Pages promised to the index on disk while its stage lasts.
     pub index_pages: usize,
-    /// Pages that the checkpoint may take, the index on disk not included while its stage lasts; and what had been taken before it began.
+    /// Pages that the checkpoint may take, without those of the index on disk while its stage lasts; and pages taken before it began.
     pub promised: u64,
     pub taken_before: u64,
 }
@@ -41,7 +41,7 @@ impl CheckpointProgress {
 }
 
 impl Pool {
-    /// Checkpoints after which everything of this moment is durable.
+    /// Returns the number of checkpoints after which all present changes are durable.
     pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
         self.want_checkpoint = true;
         self.checkpoints_done + if self.in_progress.is_some() { 2 } else { 1 }

@@ -1,4 +1,4 @@
-//! Containers: opened ahead of the writes that fill them, and reserved on the host.
+//! Opening of containers ahead of the writes that fill them, and reservation of their space on the host.
 
 use super::Pool;
 use crate::api::*;
@@ -10,12 +10,12 @@ use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::space::SlotState;
 
 impl Pool {
-    /// Returns the number of slots that are kept at hand for the next writes.
+    /// Returns the number of slots that are kept ready for the next writes.
     fn slots_ahead(&self) -> u64 {
         2 * u64::from(self.metadata.geometry.piece_blocks) + 2
     }
 
-    /// Opens containers ahead of the allocator, which needs their part of the space map. True if one was opened.
+    /// Opens containers ahead of the allocator, which needs their part of the space map. Returns true if one was opened.
     pub(crate) fn open_ahead(&mut self) -> bool {
         let mut opened = false;
         while self.space.ready_apart() < self.slots_ahead() {
@@ -38,7 +38,7 @@ impl Pool {
         opened
     }
 
-    /// Opens a container, unless what is to be known of it cannot be read; `None`: its part of the space map is being loaded.
+    /// Opens a container, or excludes it if its part of the space map is unreadable; `None`: that part is being loaded.
     fn open_container(&mut self, container: u32, sequential: bool) -> Option<()> {
         match self.free_slots(container, sequential) {
             Ok(()) => self.forget_wrapped(),
@@ -87,19 +87,19 @@ impl Pool {
                 false => self.space.open(container, |place| free[place as usize]),
             }
         } else {
-            // The tables contradict each other: whatever is free there stays unused.
+            // The tables contradict each other: free slots there stay unused.
             self.space.exclude(container);
         }
         self.free_slots = free;
         Ok(())
     }
 
-    /// Returns true if there are containers whose space is not reserved yet, as far as is known.
+    /// Returns true if there are containers without reserved space, as far as is known.
     pub(crate) fn may_reserve(&self) -> bool {
         !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some()
     }
 
-    /// Asks for a container whose space is not reserved yet; false if there is none.
+    /// Asks for a container without reserved space; false if there is none.
     pub(crate) fn ask_for_fresh(&mut self) -> bool {
         let is_one = self.may_reserve();
         if is_one && !self.reserving {

@@ -1,5 +1,5 @@
-//! Contents of slots: how a duplicate is proven, by all 128 bits of the fingerprint (digest). The summaries have digest and owner of each slot, in a tree of their own; which of them are in use is what the space map
-//! says, and of slots that are new the delta knows it.
+//! Contents of slots: the digest and the location of each. A duplicate is proven by all 128 bits of the fingerprint (digest). The summaries, a tree of their
+//! own, have digest and owner of each slot. The space map says which slots are in use, and the delta has the digests of new slots.
 
 use super::Pool;
 use crate::api::*;
@@ -13,29 +13,29 @@ use crate::metadata::tree::{LastLeaf, Missing, Walk, lookup};
 use crate::mutant::Mutant;
 use crate::space::SlotState;
 
-/// The most blocks of one device read.
+/// Maximum number of blocks of one device read.
 const RUN_BLOCKS: usize = 64;
 
-/// Answer of the index and the summaries to a look-up of a block.
+/// Answer of the index and the summaries to a lookup of a block.
 pub(crate) enum Known {
-    /// A live slot whose digest is this (all its bits).
+    /// Live slot whose digest is the block's in all bits.
     Yes(Slot, Digest),
     No,
     NotYet(Missing),
 }
 
 impl Pool {
-    /// Returns the digest, owner and references that the deltas have of a slot, if one refers to it.
+    /// Returns the digest, owner and references of a slot in the deltas, if one refers to it.
     pub(crate) fn recent(&self, slot: Slot) -> Option<&Recent> {
         self.delta.live(slot).or_else(|| self.frozen.live(slot))
     }
 
-    /// Returns the digest that a slot's summary holds.
+    /// Returns the digest in a slot's summary.
     pub(crate) fn summary(&mut self, slot: Slot) -> Result<Option<Digest>, Missing> {
         Ok(self.summary_and_owner(slot)?.map(|(digest, _)| digest))
     }
 
-    /// Returns the digest that a slot's summary holds, and the block that the slot was first written for.
+    /// Returns the digest in a slot's summary, and the block that the slot was first written for.
     pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
         let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let root = self.roots[TreeId::Summaries as usize];
@@ -50,7 +50,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Returns the digest that a slot must hold, and the block that it was first written for. `None`: it is not in use.
+    /// Returns the digest that a slot's content must have, and the block that it was first written for. `None`: the slot is not in use.
     pub(crate) fn proven_digest(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
         if let Some(recent) = self.recent(slot) {
             return Ok(Some((recent.digest, recent.owner)));
@@ -61,9 +61,8 @@ impl Pool {
         self.summary_and_owner(slot)
     }
 
-    /// Returns the buffer of the read cache that holds under another slot what this slot holds, of which the map has these check bits. They only name a
-    /// candidate: proof is the whole digest, from the deltas or from the summaries as far as they are in memory. Nothing is read for that, since the block
-    /// itself would cost no more.
+    /// Returns a buffer of the read cache with the same content under another slot. The map's check bits of this slot only name a candidate. The whole digest
+    /// proves it, from the deltas, or from the summaries that are in memory. Nothing is read for the proof, since reading the block itself costs no more.
     #[inline(never)]
     pub(crate) fn find_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
         let candidate = self.cache.candidate(check)?;
@@ -77,9 +76,8 @@ impl Pool {
         self.cache.holding(digest).filter(|_| check_bits(digest) == check)
     }
 
-    /// Visits the blocks of data of one leaf of the summaries: slots that are not free, but for second copies and replicas. Gives the leaf
-    /// to go on with, which is the one behind all that have no page. What cannot be read is passed over; while a page is missing, nothing
-    /// is visited. The states are those of [`Pool::slot_state`].
+    /// Visits the blocks of data of one leaf of the summaries: slots in use, except second copies and replicas. Returns the next leaf to visit, beyond all
+    /// leaves that have no page. Unreadable leaves are skipped; while a page is missing, nothing is visited. The states are those of [`Pool::slot_state`].
     #[inline]
     pub(crate) fn each_block_of_leaf(
         &mut self,
@@ -141,26 +139,26 @@ impl Pool {
             && self.space.container_of(first) == self.space.container_of(slot)
     }
 
-    /// Returns the byte offset on the store at which a slot's content is: in the slot, or in the journal that inlined it.
+    /// Returns the byte offset on the store of a slot's content: in the slot, or in the journal that inlined it.
     pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
         let inlined = self.in_journal.get(&slot).copied();
         inlined.unwrap_or_else(|| self.metadata.geometry.slot_block(slot.0)) * self.metadata.geometry.block()
     }
 
-    /// Returns the part of a digest that sharing looks at.
+    /// Returns the part of a digest that sharing compares.
     pub(crate) fn sharing_digest(&self, digest: Digest) -> Digest {
         first_bits(digest, self.limits.sharing_digest_bits)
     }
 
-    /// Inserts a slot and its generation into the index in memory, under the part of the digest that sharing looks at.
+    /// Inserts a slot and its generation into the index in memory, under the part of the digest that sharing compares.
     pub(crate) fn note_known(&mut self, digest: Digest, slot: Slot) {
         self.index.insert(self.sharing_digest(digest), slot, self.space.generation(slot));
     }
 }
 
 impl Pool {
-    /// Returns the state of a slot in the space map, as far as the merge in progress has come. (Not to be asked from within a step of the checkpoint before its
-    /// counts are merged.)
+    /// Returns the state of a slot in the space map, as far as the merge in progress has come. (A step of the checkpoint must not ask for it before the counts
+    /// are merged.)
     pub(crate) fn slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
         self.slot_state_after(slot, &mut LastLeaf::default())
     }

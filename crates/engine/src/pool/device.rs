@@ -1,16 +1,16 @@
-//! The disk under the pool: what was set, or else what the driver says.
+//! Traits of the disk under the pool: those of the configured kind, or else those that the driver reports.
 
 use super::Pool;
 use crate::device::{DeviceKind, DeviceTraits};
 
 impl Pool {
-    /// Returns the traits of the disk: of the kind that was set, or else what the driver says.
+    /// Returns the traits of the disk: those of the configured kind, or else those that the driver reports.
     #[inline]
     pub(crate) fn device(&self) -> &DeviceTraits {
         &self.device
     }
 
-    /// Returns the kind of disk that was set.
+    /// Returns the configured kind of disk.
     pub(crate) fn device_kind(&self) -> DeviceKind {
         self.device_kind
     }
@@ -21,7 +21,7 @@ impl Pool {
         self.review_device();
     }
 
-    /// Takes the traits of the disk anew: the driver, or an operator, may have given others. Zones for copies follow them.
+    /// Reads the traits of the disk again, because the driver or an operator may have changed them. Updates the zones for copies, too.
     pub(crate) fn review_device(&mut self) {
         self.device = DeviceTraits::of(self.device_kind).unwrap_or(self.limits.device);
         self.review_zones();

@@ -1,12 +1,12 @@
-//! The complete index on disk: digest to slot for every block of data. A hint (docs/rfc/0009), kept by checkpoints while a
-//! volume has the policy `full`, which alone looks into it, where the index in memory knows nothing.
+//! The complete index on disk: digest to slot for every block of data. It finds duplicates beyond the index in memory. It is a hint
+//! (docs/rfc/0009), kept by checkpoints while a volume has the policy `full`. Only such volumes look into it, after a miss in memory.
 //!
-//! One tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches (`update.rs`), writes
-//! look into it (`lookup.rs`), an audit compares it with the summaries (`audit/disk_index.rs`). While volumes are offline it falls behind, and the
-//! background pass brings it up to date (`behind.rs`). Here is how large it is, when there is one, and
-//! what becomes of its pages when there is none any more.
+//! It is one tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches (`update.rs`), writes
+//! look into it (`lookup.rs`), an audit compares it with the summaries (`audit/disk_index.rs`). While volumes are offline it falls behind, and
+//! the background pass brings it up to date (`behind.rs`). This module decides its size and existence, and discards the pages of a former
+//! index.
 //!
-//! Whatever it says is proven by the summary before it is used. A page of it that is lost is an empty bucket.
+//! Each answer is proven by the summary before it is used. A lost page of it is an empty bucket.
 
 pub(crate) mod behind;
 pub(crate) mod bucket;
@@ -28,27 +28,27 @@ use crate::metadata::tree::Stop;
 use behind::Behind;
 pub(crate) use update::Update;
 
-/// Buckets whose pages could not be read and are remembered.
+/// Maximum number of remembered buckets with unreadable pages.
 const UNREADABLE: usize = 64;
-/// On the discard list, the volume of a subtree of the index: none has this number.
+/// Volume number of subtrees of the index on the discard list: no volume has this number.
 pub(crate) const NO_VOLUME: VolumeId = VolumeId(0);
 
-/// The index on disk, in figures.
+/// Figures of the index on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskIndexStatus {
-    /// Buckets, each a page; 0: there is no such index.
+    /// Number of buckets, each a page; 0: there is no such index.
     pub buckets: u64,
-    /// Blocks of data that are in it, about.
+    /// Approximate number of blocks of data in it.
     pub entries: u64,
     /// True if all blocks of data are in it.
     pub is_complete: bool,
-    /// Blocks were left out that the background pass brings in.
+    /// True if blocks were left out that the background pass brings in.
     pub is_behind: bool,
     /// Number of blocks that were looked up in it.
     pub lookups: u64,
-    /// Number of pages that had to be loaded for lookups: its own, and those that prove the slots that it names.
+    /// Number of pages loaded for lookups: its own, and those that prove the slots that it names.
     pub loads: u64,
-    /// Number of blocks that it knew.
+    /// Number of looked-up blocks that were in it.
     pub hits: u64,
 }
 
@@ -63,7 +63,7 @@ impl DiskIndex {
         self.loads += 1;
     }
 
-    /// Counts a block that the index knew.
+    /// Counts a block that was found in the index.
     pub(crate) fn count_hit(&mut self) {
         self.hits += 1;
     }
@@ -74,9 +74,9 @@ impl DiskIndex {
 pub(crate) struct DiskIndex {
     /// Record of the index, as the next superblock has it.
     pub record: DiskIndexRecord,
-    /// Something that matters more needs the metadata.
+    /// True if a more important use needs the metadata.
     gives_up: bool,
-    /// Buckets whose pages could not be read: digests that belong there.
+    /// Digests that belong into buckets with unreadable pages.
     unreadable: Vec<u64>,
     behind: Behind,
     lookups: u64,
@@ -85,20 +85,20 @@ pub(crate) struct DiskIndex {
 }
 
 impl Pool {
-    // ---- when there is one ----
+    // ---- existence ----
 
     /// Returns true if a volume has the policy that looks into the index on disk.
     fn disk_index_is_wanted(&self) -> bool {
         self.any_is_full(Pool::policy_of)
     }
 
-    /// Returns true if a volume of clients has the policy `full`, by the given view of policies: those of the volumes or those in force.
+    /// Returns true if any client volume has the policy `full`. `policy` gives each volume's policy: its own or the one in force.
     fn any_is_full(&self, policy: impl Fn(&Pool, &Volume) -> Policy) -> bool {
         let is_full = |volume: &Volume| policy(self, volume) == Policy::Full;
         self.volumes.iter().any(|volume| volume.deleted.is_none() && volume.keeps.is_none() && is_full(volume))
     }
 
-    /// Asks for a checkpoint after opening if a change of policies has not come as far as the index.
+    /// Asks for a checkpoint after opening if the index does not follow a change of policies yet.
     pub(crate) fn open_disk_index(&mut self) {
         self.want_checkpoint |= !self.reads_only && self.disk_index_is_wanted() != self.disk_index.record.is_on();
     }
@@ -114,14 +114,14 @@ impl Pool {
         self.disk_index.behind.cut_off();
     }
 
-    /// Lets the next checkpoint give the index up, since metadata is short. Returns false if there is none.
+    /// Lets the next checkpoint give the index up, because metadata is short. Returns false if there is no index.
     pub(crate) fn give_up_disk_index(&mut self) -> bool {
         let has_pages = !self.roots[TreeId::DiskIndex as usize].pointer.is_none();
         self.disk_index.gives_up |= has_pages;
         has_pages
     }
 
-    /// Walks one page of an index that was cut off. One that cannot be read stays on the list, at its beginning.
+    /// Walks one page of a discarded index. An unreadable page stays on the list, at its beginning.
     pub(crate) fn walk_disk_index(&mut self, discard: Discard) -> Result<(), Stop> {
         let Discard { pointer, volume, level } = discard;
         let mut children = Vec::new();
@@ -164,7 +164,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Decides at the beginning of a checkpoint if there is to be an index: cuts one off that is not wanted or outgrown, begins one that is.
+    /// Decides at the beginning of a checkpoint if there is to be an index. Discards one that is unwanted or outgrown, and begins a wanted one.
     pub(crate) fn review_disk_index(&mut self) {
         let wanted = self.disk_index_is_wanted() && !core::mem::take(&mut self.disk_index.gives_up);
         let geometry = self.metadata.geometry;
@@ -183,7 +183,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Figures of the index on disk.
+    /// Returns the figures of the index on disk.
     pub(crate) fn disk_index_status(&self) -> DiskIndexStatus {
         let DiskIndex { record, lookups, loads, hits, ref behind, .. } = self.disk_index;
         let leaves = self.table_leaves(TreeId::Summaries).max(1);
@@ -204,7 +204,7 @@ impl Pool {
         }
     }
 
-    /// Returns true if there is an index that is to be built, to become larger, or to get digests of unreadable buckets again.
+    /// Returns true if the index exists and must be built, be enlarged, or get digests of unreadable buckets again.
     pub(crate) fn disk_index_is_unfinished(&self) -> bool {
         let index = &self.disk_index;
         let is_built = index.record.is_complete() || index.record.is_behind();

@@ -1,17 +1,17 @@
-//! The flash in front of the store: what of it may be believed, which reads go there, and what it has been good for.
+//! Flash cache in front of the store: its trust state, the choice of reads that it serves, and its figures. It saves reads of the slower store.
 //!
-//! Nothing that is true depends on it. It has copies of closed containers; writes go around it. A container is named there by its number and
-//! its generation, which grows whenever slots of it may get new content. Two rules make that enough across crashes:
+//! Correctness never depends on it. It holds copies of closed containers; writes go around it. It names a container by number and generation,
+//! and the generation grows whenever slots of the container may get new content. Two rules make that safe across crashes:
 //!
 //! ```text
-//! A  a container in which replay took a slot is not believed, nor one that was opened since: its generation may not say so yet
-//! B  each opening gives the flash a new stamp, and itself writes a superblock that believes none. Only when a later superblock has the
-//!    new stamp durably, something is copied there: what is found was written by who knew of all openings. A flash that is attached later has a new
-//!    stamp, too, and its log is not written before a superblock believes none
+//! A  a container in which replay took a slot is not trusted, nor one that was opened since: its generation may not say so yet
+//! B  each opening gives the flash a new stamp, and its own first superblock trusts no flash. Copying starts only when a later superblock has
+//!    the new stamp durably. So every copy that is found was written by an opening that knew of all openings. A flash that is attached later
+//!    has a new stamp, too, and its log is not written before a superblock trusts no flash
 //! ```
 //!
-//! What a read gets is compared with all 128 bits of the slot's digest. Where the page that has them is not in memory, it is loaded, and
-//! the read goes to the store. `jobs/flash.rs` fills the places, `data_path/flash.rs` reads them.
+//! Each block read from flash is compared with all 128 bits of the slot's digest. If the page with the digest is not in memory, the page is
+//! loaded, and the read goes to the store. `jobs/flash.rs` fills the places, `data_path/flash.rs` reads them.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -32,99 +32,99 @@ use crate::metadata::tree::{Missing, Walk, lookup};
 use crate::mutant::Mutant;
 use crate::sizes::{list_bytes, table_bytes};
 
-/// Containers that were read and may be copied.
+/// Maximum number of containers that were read and may be copied.
 const WANTED: usize = 64;
-/// Blocks that are read from flash at once, at most.
+/// Maximum number of blocks that are read from flash at the same time.
 const MOST_AT_ONCE: usize = 1024;
-/// Divisor of the buffers: one in N is not set aside for a read of flash, so that others who wait for one get it.
+/// Divisor of the buffers: one in N is not set aside for a read of flash, so that other waiters get it.
 const LEFT_OVER: usize = 8;
-/// Reads that may fail before the flash is no longer used.
+/// Number of failed reads after which the flash is no longer used.
 const MOST_ERRORS: u32 = 16;
 
-/// A flash device, for [`crate::Engine::set_flash`].
+/// Parameters of a flash device, for [`crate::Engine::set_flash`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashParameters {
-    /// Blocks that it has space for, of the pool's size.
+    /// Blocks that fit on it, of the pool's block size.
     pub blocks: u64,
-    /// The most places that there is memory for: see [`crate::Limits::flash_bytes`].
+    /// Maximum number of places that the memory budget allows: see [`crate::Limits::flash_bytes`].
     pub most_places: u32,
-    /// Drawn anew by each opening.
+    /// Nonce, drawn anew by each opening.
     pub nonce: u64,
-    /// Rules for which containers are copied, unless the pool's property says something else. A budget holds in any case.
+    /// Rules for the choice of containers to copy, unless the pool's property overrides them. A budget holds in any case.
     pub rules: Rules,
 }
 
 impl FlashParameters {
-    /// Returns the number of places that flash of N blocks has before a pool of this geometry, but at most `most`. 0: it is too small.
+    /// Returns the number of places that flash of `blocks` blocks has in front of a pool of this geometry, but at most `most`. 0: it is too small.
     pub fn places(blocks: u64, most: u32, geometry: &Geometry) -> u32 {
         Shape::new(blocks, most, geometry).map_or(0, |shape| shape.places)
     }
 }
 
-/// Extent to which the flash is believed.
+/// Trust state of the flash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlashMode {
-    /// Its log is still to be read.
+    /// State before its log has been read.
     Opening,
-    /// Containers that its log names are read from it. Nothing is copied yet: the superblock does not name its stamp.
+    /// State in which containers named by its log are read from it. Nothing is copied yet: the superblock does not name its stamp.
     Found,
-    /// Containers are copied.
+    /// State in which containers are copied.
     Active,
-    /// A write or a sync of it failed, or too many reads: it is not used until the pool is opened again.
+    /// State after a write or a sync of it failed, or too many reads. It is not used until the pool is opened again.
     Off,
-    /// State after it did not answer in time: it is not used until the pool is opened again.
+    /// State after it did not answer in time. It is not used until the pool is opened again.
     Late,
 }
 
-/// Figures of the flash. Those that count began when the pool was opened.
+/// Figures of the flash. The counters start when the pool is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashStatus {
-    /// Extent to which it is believed.
+    /// Trust state of the flash.
     pub mode: FlashMode,
-    /// Number of containers that it has space for.
+    /// Number of containers that fit on it.
     pub places: u32,
     /// Number of containers that can be read from it now; 0 once it is off.
     pub filled: u32,
-    /// Containers whose copies an earlier opening had made and this one believed.
+    /// Number of containers that an earlier opening copied and this one trusted.
     pub found: u32,
-    /// Blocks that reads asked for and got from flash.
+    /// Blocks that reads got from flash.
     pub read_blocks: u64,
-    /// Blocks that reads asked for and got from the store.
+    /// Blocks that reads got from the store.
     pub missed_blocks: u64,
-    /// Blocks among the missed ones that flash had, while the page that proves them was not in memory.
+    /// Missed blocks that were on flash, while the page that proves them was not in memory.
     pub unproven_blocks: u64,
-    /// Reads of flash that failed. The blocks were read from the store.
+    /// Reads of flash that failed. The blocks were then read from the store.
     pub failed_reads: u64,
-    /// Blocks read from flash that were not what they must be. They were read from the store.
+    /// Blocks read from flash that did not match their digest. They were then read from the store.
     pub bad_blocks: u64,
-    /// Containers copied.
+    /// Number of containers copied.
     pub copied: u64,
-    /// Containers whose copy was given up: they changed meanwhile, or could not be read.
+    /// Containers whose copy was given up: they changed meanwhile, or were unreadable.
     pub given_up: u64,
-    /// Bytes of containers written to flash.
+    /// Number of bytes of containers written to flash.
     pub copied_bytes: u64,
-    /// Bytes of its log written to flash.
+    /// Number of bytes of its log written to flash.
     pub log_bytes: u64,
-    /// Bytes that the budget of [`crate::admission::Filter::Budget`] leaves now; 0 without one.
+    /// Bytes that the budget of [`crate::admission::Filter::Budget`] has left now; 0 without one.
     pub budget_left: u64,
-    /// Containers found and copied, by what became of them.
+    /// Containers found and copied, by outcome.
     pub quadrants: Quadrants,
 }
 
 /// State of the flash in front of the store.
 pub(crate) struct Flash {
     log: LogOwner,
-    /// Stamp that this opening writes there, and the one that the superblock named when it was opened.
+    /// Stamp that this opening writes to the flash, and the stamp that the superblock named when the pool was opened.
     stamp: Stamp,
     found: Stamp,
     admission: Admission,
-    /// Rules that decide where the pool's property does not.
+    /// Rules that apply where the pool's property does not decide.
     own_rules: Rules,
     places: Places,
-    /// Of blocks that are being read from there, what they must be.
+    /// Digests that blocks being read from flash must match.
     proofs: NearMap<Slot, Digest>,
     wanted: VecDeque<u32>,
-    /// The log has this opening's stamp, durably.
+    /// True once the log has this opening's stamp, durably.
     is_stamped: bool,
     status: FlashStatus,
 }
@@ -140,17 +140,17 @@ impl Flash {
         (self.stamp, self.found)
     }
 
-    /// Returns the places, to be looked at.
+    /// Returns the places, read-only.
     pub(crate) fn places(&self) -> &Places {
         &self.places
     }
 
-    /// Returns the figures, to be counted on.
+    /// Returns the figures, to be updated.
     pub(crate) fn counts(&mut self) -> &mut FlashStatus {
         &mut self.status
     }
 
-    /// Adopts the containers that were believed when the pool was opened: place, container, generation. With the budget that was left, if it is known.
+    /// Adopts the containers that the opening trusts (place, container, generation), with the remaining budget if it is known.
     pub(crate) fn restore(&mut self, now: Nanos, held: &[(u32, u32, u16)], budget: Option<u64>) {
         for &(place, container, generation) in held {
             self.places.fill(place, container, generation);
@@ -160,12 +160,12 @@ impl Flash {
         (self.status.found, self.status.mode) = (held.len() as u32, FlashMode::Found);
     }
 
-    /// Returns the bytes that the write budget leaves by now; 0 without one.
+    /// Returns the bytes that the write budget has left now; 0 without one.
     pub(crate) fn budget_left(&self, now: Nanos) -> u64 {
         self.admission.budget_left(now)
     }
 
-    /// Ends reads of a container from flash: it is no longer what it was.
+    /// Ends reads of a container from flash: its content may have changed.
     pub(crate) fn leave(&mut self, container: u32) {
         if let Some(place) = self.admission.place(container)
             && self.places.filled_by(place) == Some(container)
@@ -174,7 +174,7 @@ impl Flash {
         }
     }
 
-    /// Ends reads of a place, which is to be written. (Broken on purpose: and lets it be overwritten at once.)
+    /// Ends reads of a place, which will be overwritten. (With the mutant, `at_once` lets it be overwritten immediately.)
     pub(crate) fn evict(&mut self, place: u32, at_once: bool) {
         self.places.leave(place);
         if at_once {
@@ -182,7 +182,7 @@ impl Flash {
         }
     }
 
-    /// Frees the first `count` of the places that are leaving: the log says durably that they hold nothing.
+    /// Frees the first `count` of the leaving places: the log says durably that they hold nothing.
     pub(crate) fn forgotten(&mut self, count: usize) {
         for (place, container) in self.places.forgotten(count) {
             if self.admission.place(container) == Some(place) {
@@ -191,20 +191,20 @@ impl Flash {
         }
     }
 
-    /// Notes that a container's copy is in its place, and that the log says so: it is read from there.
+    /// Notes that a container's copy and its log entry are written: reads of it now go to the place.
     pub(crate) fn fill(&mut self, place: u32, container: u32, generation: u16) {
         self.places.fill(place, container, generation);
         self.admission.note_copied(container);
         self.status.copied += 1;
     }
 
-    /// Returns true if a container is read from flash. One that is being copied, or that leaves, is not.
+    /// Returns true if a container is read from flash. A container that is being copied or is leaving is not.
     pub(crate) fn has(&self, container: u32) -> bool {
         !self.is_off()
             && self.admission.place(container).is_some_and(|place| self.places.filled_by(place) == Some(container))
     }
 
-    /// Gives up copying a container, and counts that.
+    /// Gives up copying a container and counts that.
     pub(crate) fn give_up(&mut self, container: u32) {
         self.admission.remove(container);
         self.status.given_up += 1;
@@ -215,7 +215,7 @@ impl Flash {
         self.wanted.front().copied()
     }
 
-    /// Drops the container that [`Flash::next_wanted`] returns: it has been looked at.
+    /// Drops the container that [`Flash::next_wanted`] returns, after its turn.
     pub(crate) fn drop_wanted(&mut self) {
         self.wanted.pop_front();
     }
@@ -230,7 +230,7 @@ impl Flash {
         !self.wanted.is_empty()
     }
 
-    /// Returns true if the flash is used no more: it failed or did not answer in time.
+    /// Returns true if the flash is no longer used: it failed or did not answer in time.
     pub(crate) fn is_off(&self) -> bool {
         matches!(self.status.mode, FlashMode::Off | FlashMode::Late)
     }
@@ -247,8 +247,8 @@ impl Flash {
 }
 
 impl Pool {
-    /// Sets the flash in front of the store. Before the opening, which then gives it its epoch and says what may be believed; or while the pool serves, and
-    /// then nothing is. Each flash of an opening gets another mark.
+    /// Sets the flash in front of the store. Before the opening: the opening gives it an epoch and decides which copies are trusted. While the pool serves: no
+    /// copies are trusted. Each flash of an opening gets another nonce.
     pub(crate) fn set_flash(&mut self, parameters: FlashParameters) {
         let FlashParameters { blocks, most_places, nonce, rules } = parameters;
         let geometry = self.metadata.geometry;
@@ -293,7 +293,7 @@ impl Pool {
         self.set_flash_policy(self.flash_policy);
     }
 
-    /// Decides by another policy from here on which containers are copied. What is on flash stays.
+    /// Sets the policy that decides from now on which containers are copied. Existing copies stay.
     pub(crate) fn set_flash_policy(&mut self, policy: FlashPolicy) {
         self.flash_policy = policy;
         if let Some(flash) = &mut self.flash {
@@ -306,7 +306,7 @@ impl Pool {
         self.flash_policy
     }
 
-    /// Asks whether a container shall be copied, and where.
+    /// Offers a container to flash, and returns its place if it shall be copied.
     pub(crate) fn offer_to_flash(&mut self, container: u32) -> Result<Option<u32>, Missing> {
         let now = self.now;
         let Some(flash) = self.flash.as_mut() else { return Ok(None) };
@@ -320,7 +320,7 @@ impl Pool {
             if !asks {
                 return None;
             }
-            // For the next time, what is missing.
+            // Missing pages are loaded for the next offer.
             self.files_in(victim).map_err(|missing| self.metadata.load(missing, None)).ok()
         });
         self.flash = Some(flash);
@@ -330,8 +330,8 @@ impl Pool {
         }
     }
 
-    /// Returns the number of files that use a container after deduplication, as far as a block device can tell: the most blocks that lead to one of its slots;
-    /// 1 if nothing in it is shared. From the pages of the reference counts, as of the newest merge; what cannot be read counts as not shared.
+    /// Returns the number of files that use a container after deduplication, as far as a block device can tell: the largest reference count of its slots. 1 if
+    /// no slot is shared. The counts are those of the newest merge; unreadable ones count as not shared.
     fn files_in(&mut self, container: u32) -> Result<u16, Missing> {
         let per_leaf = self.metadata.geometry.block() / 4;
         let slots = self.space.slots_of(container);
@@ -351,7 +351,7 @@ impl Pool {
         Ok(u16::try_from(most).unwrap_or(u16::MAX - 1))
     }
 
-    /// Returns the epoch of the superblock that the opening is about to write. It believes no flash; the one before may have believed one.
+    /// Returns the epoch of the superblock that the opening is about to write. This superblock trusts no flash; the previous one may have trusted one.
     pub(crate) fn begin_epoch(&mut self) -> u64 {
         let epoch = self.superblock.epoch + 1;
         if let Some(flash) = &mut self.flash {
@@ -361,7 +361,7 @@ impl Pool {
         epoch
     }
 
-    /// Notes that replay took a slot: its container was opened before, and its generation may not say so.
+    /// Notes that replay took a slot: its container was opened before, perhaps with a generation that does not say so.
     pub(crate) fn note_replayed(&mut self, slot: Slot) {
         if !self.mutant(Mutant::ReplayedOnFlash) {
             self.space.note_replayed(slot);
@@ -373,7 +373,7 @@ impl Pool {
         self.flash.as_deref()
     }
 
-    /// Returns the flash to be changed, if there is one.
+    /// Returns the flash for a change, if there is one.
     pub(crate) fn flash_mut(&mut self) -> Option<&mut Flash> {
         self.flash.as_deref_mut()
     }
@@ -384,12 +384,12 @@ impl Pool {
         self.space.stop_watching();
     }
 
-    /// Switches the flash off for the rest of this run; the next superblock believes none.
+    /// Switches the flash off for the rest of this run; the next superblock trusts none.
     pub(crate) fn switch_flash_off(&mut self) {
         self.end_flash(FlashMode::Off);
     }
 
-    /// Switches the flash off because it does not answer; the next superblock believes none.
+    /// Switches the flash off because it does not answer; the next superblock trusts none.
     pub(crate) fn leave_late_flash(&mut self) {
         self.end_flash(FlashMode::Late);
     }
@@ -405,17 +405,17 @@ impl Pool {
         }
     }
 
-    /// Returns the flash mark for the next superblock; 0: it believes no flash.
+    /// Returns the flash nonce for the next superblock; 0: it trusts no flash.
     pub(crate) fn flash_nonce(&self) -> u16 {
         self.flash.as_ref().filter(|flash| flash.is_stamped && !flash.is_off()).map_or(0, |flash| flash.stamp.nonce)
     }
 
-    /// Returns true if containers may be copied: the superblock in force believes the flash.
+    /// Returns true if containers may be copied: the superblock in force trusts the flash.
     pub(crate) fn flash_is_trusted(&self) -> bool {
         self.superblock.flash != 0 && self.superblock.flash == self.flash_nonce()
     }
 
-    /// Returns true if the superblock in force believes a flash that was there before this one: an opening after a crash would believe its log.
+    /// Returns true if the superblock in force trusts an earlier flash: an opening after a crash would trust the log of that one.
     pub(crate) fn another_flash_is_trusted(&self) -> bool {
         self.superblock.flash != 0 && !self.flash_is_trusted()
     }
@@ -428,20 +428,20 @@ impl Pool {
         }
     }
 
-    /// Returns the generation that a container has now, unless it may hold something else than the flash found of it.
+    /// Returns the current generation of a container, unless its content may differ from the copy that the flash found.
     pub(crate) fn unchanged_generation(&self, container: u32, changed: &BTreeSet<u32>) -> Option<u16> {
         let known = self.space.containers.get(container as usize)?;
         (!changed.contains(&container)).then_some(known.generation)
     }
 
-    /// Returns true if there is a flash, in whatever mode.
+    /// Returns true if there is a flash, in any mode.
     #[inline]
     pub(crate) fn has_flash(&self) -> bool {
         self.flash.is_some()
     }
 
-    /// Begins to read a block for a request from flash, and returns the place of its container. `None`: it is not there, or the digest that proves it is not
-    /// known, or no buffer is left.
+    /// Begins to read a block for a request from flash, and returns the place of its container. `None`: flash does not have it, its digest is not known, or no
+    /// buffer is left.
     #[inline(never)]
     pub(crate) fn read_place(&mut self, slot: Slot, check: u32) -> Option<u32> {
         let place = self.place_of(slot, check);
@@ -462,14 +462,14 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer for the same block, should the flash keep the one that it is read into.
+    /// Takes a second buffer for the same block, in case the flash keeps the first one.
     fn spare_buffer(&mut self) -> Option<BufferId> {
         let left = self.buffers.free() + self.cache.len();
         let may_take = self.flash_spares.len() < MOST_AT_ONCE && left > self.buffers.count() as usize / LEFT_OVER;
         if may_take { self.any_buffer() } else { None }
     }
 
-    /// Takes one of the buffers that were set aside: a read of flash has ended, or its block is read from the store.
+    /// Takes one of the buffers set aside: a read of flash has ended, or its block is read from the store.
     pub(crate) fn take_spare(&mut self) -> BufferId {
         self.flash_spares.pop().expect("each block that is read from flash has one")
     }
@@ -503,7 +503,7 @@ impl Pool {
         digest.filter(|&digest| check_bits(digest) == check).map(|digest| (place, digest))
     }
 
-    /// Counts a read of flash that failed, or that gave N blocks which are not what they must be. Too many failures switch the flash off.
+    /// Counts a failed read of flash, or `blocks` blocks that did not match their digests. Too many failures switch the flash off.
     pub(crate) fn note_bad_flash(&mut self, failed: bool, blocks: u64) {
         let Some(flash) = &mut self.flash else { return };
         flash.status.failed_reads += u64::from(failed);
@@ -513,7 +513,7 @@ impl Pool {
         }
     }
 
-    /// Figures.
+    /// Returns the figures of the flash, if there is one.
     pub(crate) fn flash_status(&self) -> Option<FlashStatus> {
         let flash = self.flash.as_ref()?;
         let mode = match flash.status.mode {
@@ -530,7 +530,7 @@ impl Pool {
         self.flash.as_ref().map_or(0, |flash| flash.memory()) + list_bytes(&self.flash_spares)
     }
 
-    /// Makes space for the containers of a pool that has grown.
+    /// Makes space for the containers of a grown pool.
     pub(crate) fn grow_flash(&mut self) {
         if let Some(flash) = &mut self.flash {
             flash.admission.grow(self.metadata.geometry.containers);

@@ -1,14 +1,14 @@
-//! Growing: more containers, and metadata for them, at the end of the store. The driver has made the store large enough.
+//! Online growth of a pool: more containers, and metadata for them, at the end of the store. The driver has enlarged the store before.
 //!
 //! ```text
 //! Reserving   space for the locations of the meta map that come with the growth, if any
-//! Ready       until a checkpoint comes to its sync, which makes the reservation and the store's length durable
-//! taken       that checkpoint's superblock says the new geometry; once it is durable in both places, it is in force
+//! Ready       until a checkpoint reaches its sync, which makes the reservation and the store's length durable
+//! Taken       that checkpoint's superblock has the new geometry; once it is durable in both places, the geometry is in force
 //! ```
 //!
-//! Until then nothing uses what is new. A crash that brings back the older superblock brings back its geometry, and a record or a
-//! page that named anything beyond its end would make no sense. Nothing has to be written but the superblock: what a table says
-//! about containers and metadata blocks that it never held is right for new ones.
+//! Until then nothing uses the new space. A crash that brings back the older superblock brings back its geometry. A record or a page that named
+//! anything beyond its end would be invalid. Only the superblock has to be written: a table's default for containers and metadata blocks
+//! beyond its end is right for new ones.
 
 use super::Pool;
 use crate::api::*;
@@ -16,33 +16,33 @@ use crate::format::geometry::Geometry;
 use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 
-/// A growth in progress.
+/// Growth in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Growing {
     Reserving(Geometry),
     Ready(Geometry),
-    /// A checkpoint has taken it.
+    /// State after a checkpoint has taken it.
     Taken,
-    /// The host has no space.
+    /// State after the host had no space.
     Failed,
 }
 
-/// Offer of the driver to grow the pool where metadata runs short.
+/// Offer of the driver to grow the pool when metadata runs short.
 #[derive(Default)]
 pub(crate) struct Offer {
     /// True if the driver would grow the pool.
     stands: bool,
-    /// Somebody waits for it to do so, or to take the offer back.
+    /// True if a change waits for the growth, or for the end of the offer.
     is_awaited: bool,
 }
 
 impl Pool {
-    /// Notes that the driver makes its offer, or takes it back. Nothing waits for it any more.
+    /// Notes that the driver makes its offer or withdraws it. Nothing waits for it any more.
     pub(crate) fn growth_offered(&mut self, stands: bool) {
         self.growth_offer = Offer { stands, is_awaited: false };
     }
 
-    /// Lets somebody who found no metadata wait for a growth, if the driver offers one.
+    /// Lets a change that found no metadata wait for a growth. Returns false if the driver offers none.
     pub(crate) fn await_growth(&mut self) -> bool {
         if self.mutant(Mutant::UnawaitedGrowth) {
             return false;
@@ -51,7 +51,7 @@ impl Pool {
         self.growth_offer.stands
     }
 
-    /// Returns true if a change waits for the driver to grow the pool, or to take its offer back.
+    /// Returns true if a change waits for the driver to grow the pool or to withdraw its offer.
     pub(crate) fn awaits_growth(&self) -> bool {
         self.growth_offer.is_awaited && !self.is_growing()
     }
@@ -61,7 +61,7 @@ impl Pool {
         self.is_growing() || self.growth_offer.stands
     }
 
-    /// Returns true if a growth is in progress that brings metadata: changes wait for it rather than be refused.
+    /// Returns true if a growth is in progress, which may bring metadata: changes wait for it rather than be refused.
     pub(crate) fn is_growing(&self) -> bool {
         matches!(self.growing, Some(Growing::Reserving(_) | Growing::Ready(_) | Growing::Taken))
     }
@@ -87,14 +87,14 @@ impl Pool {
         }
     }
 
-    /// Ends the reservation of the space for the new locations: with `good` it is there, else the growth fails.
+    /// Ends the reservation of the space for the new locations. Without `good`, the growth fails.
     pub(crate) fn meta_map_reserved(&mut self, good: bool) {
         if let Some(Growing::Reserving(grown)) = self.growing {
             self.growing = Some(if good { Growing::Ready(grown) } else { Growing::Failed });
         }
     }
 
-    /// Takes the geometry that a checkpoint which is about to sync shall put into force; `None`: no growth is ready.
+    /// Takes the geometry of a ready growth for a checkpoint that is about to sync, to be put into force; `None`: no growth is ready.
     pub(crate) fn take_growth(&mut self) -> Option<Geometry> {
         let Some(Growing::Ready(grown)) = self.growing else { return None };
         self.growing = Some(Growing::Taken);
@@ -108,20 +108,20 @@ impl Pool {
         self.space.grow(&grown);
         self.grow_flash();
         self.index.widen(grown.slots());
-        // Writes that waited for space may go on.
+        // Writes that waited for space may continue.
         self.host_full = false;
         (self.growing, self.refused) = (None, None);
     }
 }
 
 impl Pool {
-    /// Continues a growth to `capacity` and `metadata` as far as possible. Returns its result, when there is one.
+    /// Continues a growth to `capacity` and `metadata` as far as possible. Returns its result, once there is one.
     pub(crate) fn step_growth(&mut self, capacity: u64, metadata: u64) -> Option<Result<(), ControlError>> {
         match self.growing {
             None => match self.metadata.geometry.grown_with(capacity, metadata) {
                 Err(error) => Some(Err(ControlError::BadCapacity(error))),
                 Ok(grown) if grown == self.metadata.geometry => Some(Ok(())),
-                // What it takes for the time being comes back with its end.
+                // The pages that the checkpoint holds temporarily come back when it ends.
                 Ok(_) if self.in_progress.is_some() => None,
                 Ok(grown) if !self.has_metadata_when_grown(grown) => Some(Err(ControlError::NoSpace)),
                 Ok(grown) => {
@@ -133,7 +133,7 @@ impl Pool {
                 self.growing = None;
                 Some(Err(ControlError::NoHostSpace))
             }
-            // The checkpoint that would take it finds no space.
+            // The checkpoint for the growth finds no space.
             Some(Growing::Ready(_)) if self.metadata_full => {
                 self.growing = None;
                 Some(Err(ControlError::NoHostSpace))

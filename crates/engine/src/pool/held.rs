@@ -1,14 +1,14 @@
-//! What volumes hold now, and the slots that hold it: headlines of the status.
+//! Blocks that volumes map now, and the slots that hold them: headline figures of the status.
 //!
-//! Tables are as of the last merge. What is newer is in the deltas, which count their points by volume and the slots that are fresh in them. So
-//! the figures of now are the sums. They are consistent: each slot counted has a mapping that is counted, also while a block that was
-//! overwritten or trimmed since the last merge is counted with the slot that it had. So a share of what is saved is between 0 and 1.
+//! Tables are as of the last merge. Newer changes are in the deltas, which count their points by volume and their fresh slots. So the current
+//! figures are the sums. They are consistent: each counted slot has a counted mapping. A block that was overwritten or trimmed since the last
+//! merge is still counted with its old slot. So the share of saved blocks is between 0 and 1.
 //!
-//! A checkpoint changes the maps long before the counts. While one is in progress, and for good if it fails, tables are taken as of its
-//! beginning, and the frozen delta still has what is new.
+//! A checkpoint changes the maps long before the counts. While one is in progress, and permanently if it fails, the tables count as of its
+//! beginning, and the frozen delta still has the newer changes.
 //!
-//! The map of a deleted volume is walked in parts, after it has left the list of volumes. What is left of such maps is counted here while the
-//! pool is open. After a restart it is not known until all of them are walked: then it is said so.
+//! The map of a deleted volume is walked in parts, after the volume has left the list. The rest of such maps is counted here while the pool is
+//! open. After a restart the count is unknown until all of them are walked; the figures then say so.
 
 use alloc::vec::Vec;
 
@@ -27,23 +27,23 @@ pub(crate) struct Counted {
     volumes: Vec<(VolumeId, Option<Keeps>, u64)>,
 }
 
-/// Blocks that volumes hold at this moment, and the slots for them.
+/// Blocks that volumes map at this moment, and the slots for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
     /// Mapped, non-zero blocks of volumes.
     pub mapped: u64,
-    /// Mapped blocks of deleted volumes, as far as they are known, whose slots are still to be freed.
+    /// Known mapped blocks of deleted volumes whose slots are still to be freed.
     pub leaving: u64,
     /// True if all of these are known.
     pub is_leaving_known: bool,
     /// Slots in use.
     pub data: u64,
-    /// Slots of these with second copies and replicas.
+    /// Slots in use for second copies and replicas.
     pub copies: u64,
 }
 
 impl Held {
-    /// Returns mapped blocks beyond the first of each slot.
+    /// Returns the number of mapped blocks beyond the first of each slot.
     pub fn redirected(&self) -> u64 {
         (self.mapped + self.leaving).saturating_sub(self.data.saturating_sub(self.copies))
     }
@@ -70,17 +70,18 @@ impl Pool {
         self.review_orphans();
     }
 
-    /// Adds the blocks of a deleted volume that leaves the list to those in subtrees that are still to be walked.
+    /// Adds the blocks of a deleted volume that leaves the list to those in unwalked subtrees.
     pub(crate) fn orphan(&mut self, volume: &Volume) {
         self.orphaned = self.orphaned.map(|blocks| blocks + volume.logical_blocks_used);
     }
 
-    /// Subtracts N blocks of such subtrees that have been walked.
+    /// Subtracts `freed` blocks of unwalked subtrees that have been walked.
     pub(crate) fn walked_orphans(&mut self, freed: u64) {
         self.orphaned = self.orphaned.map(|blocks| blocks.saturating_sub(freed));
     }
 
-    /// Knows again what deleted volumes map where nothing is left of them. The pool is being opened, or a checkpoint has ended.
+    /// Resets the count of unwalked blocks to 0 if no subtree of a deleted volume is left. If some are left at opening, the count is unknown. Callers do this
+    /// at opening and at the end of a checkpoint.
     pub(crate) fn review_orphans(&mut self) {
         if self.orphaned == Some(0) && self.phase != Phase::Recovering {
             return;
@@ -94,7 +95,7 @@ impl Pool {
         }
     }
 
-    /// Returns what a volume holds: mapped, non-zero blocks. Blocks overwritten since the last merge count twice, up to its size.
+    /// Returns the number of mapped, non-zero blocks of a volume. Blocks overwritten since the last merge count twice, up to its size.
     pub(crate) fn held_by(&self, volume: &Volume) -> u64 {
         let counted = self.counted.as_ref().and_then(|counted| {
             let at = counted.volumes.binary_search_by_key(&volume.id, |(id, ..)| *id).ok()?;
@@ -108,7 +109,7 @@ impl Pool {
         (merged + newer).min(volume.size.div_ceil(self.geometry().block()))
     }
 
-    /// Returns what is held now.
+    /// Returns the current counts of mapped blocks and of their slots.
     pub(crate) fn held(&self) -> Held {
         let counts;
         let counted = match &self.counted {
@@ -134,7 +135,7 @@ impl Pool {
                 None => held.leaving += blocks,
             }
         }
-        // Volumes that came after the checkpoint began.
+        // Volumes created after the checkpoint began.
         let is_new = |volume: &&Volume| counted.volumes.binary_search_by_key(&volume.id, |(id, ..)| *id).is_err();
         for volume in self.volumes.iter().filter(is_new) {
             match volume.keeps {

@@ -1,21 +1,21 @@
-//! Buffers for whoever needs one, and what the read cache keeps in them.
+//! Buffers for all users, and their use by the read cache.
 
 use super::Pool;
 use crate::api::*;
 use crate::format::entry::Slot;
 
 impl Pool {
-    /// Returns the setting of how index and read cache share their memory: the pool's, else that of the limits.
+    /// Returns the setting for the memory shared by index and read cache: the pool's, else that of the limits.
     pub(crate) fn cache_setting(&self) -> Option<CacheSetting> {
         self.pool_cache.or(self.limits.cache.setting)
     }
 
-    /// Returns the buffer that holds a slot's content: a block that is to be written, or one of the read cache.
+    /// Returns the buffer that holds a slot's content: a block to be written, or one of the read cache.
     pub(crate) fn in_memory(&self, slot: Slot) -> Option<BufferId> {
         self.dirty.get(&slot).copied().or_else(|| self.cache.peek(slot))
     }
 
-    /// Returns a buffer from the free ones, or else evicts one from the read cache; `None`: nothing can be evicted.
+    /// Returns a free buffer, or else evicts one from the read cache; `None`: nothing can be evicted.
     pub(crate) fn any_buffer(&mut self) -> Option<BufferId> {
         while self.buffers.free() == 0 {
             let is_over = self.cache.ahead() > 0 && self.read_streams.are_over(self.now);
@@ -26,7 +26,7 @@ impl Pool {
         self.buffers.take()
     }
 
-    /// Puts a block into the read cache, unless its buffer is to go. `digest`: of what is in the buffer, if it is at hand.
+    /// Puts a block into the read cache, unless its buffer is to go. `digest`: that of the content, if it is known.
     #[inline]
     pub(crate) fn keep_cached(&mut self, slot: Slot, buffer: BufferId, digest: Option<Digest>) {
         if self.buffers.is_pending_free(buffer) {
@@ -40,7 +40,7 @@ impl Pool {
         self.cache.insert(slot, buffer, &mut self.evicted);
     }
 
-    /// Puts a block that was written into the read cache, unless its buffer is to go.
+    /// Puts a written block into the read cache, unless its buffer is to go.
     #[inline]
     pub(crate) fn keep_written(&mut self, slot: Slot, buffer: BufferId) {
         let recent = if self.cache.is_by_content() { self.recent(slot) } else { None };
@@ -57,12 +57,12 @@ impl Pool {
         }
     }
 
-    /// Lets the read cache find blocks by this key from here on.
+    /// Sets the key by which the read cache finds blocks from now on.
     pub(crate) fn set_cache_key(&mut self, key: CacheKey) {
         self.cache.set_key(key, self.limits.most_buffers(self.metadata.geometry.block()) as usize);
     }
 
-    /// Releases what the read cache let go of.
+    /// Releases the buffers that the read cache evicted.
     pub(crate) fn release_evicted(&mut self) {
         while let Some(buffer) = self.evicted.pop() {
             self.buffers.release(buffer);

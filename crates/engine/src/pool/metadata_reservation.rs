@@ -1,32 +1,32 @@
-//! Reservation of metadata pages: how many a checkpoint takes at the most, and who may still change something when pages get short.
+//! Reservation of metadata pages: an upper bound on the pages that a checkpoint takes, and admission of changes when pages get short. It keeps
+//! a copy-on-write checkpoint from running out of pages midway.
 //!
-//! Every page that a checkpoint writes goes to a free block; what it replaces is free when its superblock is durable, and not before. So
-//! the free blocks must be enough for all that a checkpoint writes, and what it writes must be counted before anything is promised. The
-//! count is an upper bound. Why it is one:
+//! A checkpoint writes every page to a free block. The block of the replaced page is free only when the new superblock is durable. So the free
+//! blocks must cover all pages that a checkpoint writes, and these are counted before a change is admitted. The count is an upper bound because:
 //!
 //! - A tree is written in ascending order of leaves, so each of its pages at most once. (Maps: twice, for clears and for points.)
-//! - A page of a map is written only if it lies on the path to a leaf that changes. Of each level that is at most one for each different
-//!   address of such a page among the keys of the delta ([`Paths`] counts these as points come), and at most all that the volumes can
-//!   have there. In a volume a million times as large as its pool nearly every block has leaf and interior pages to itself.
-//! - A clear changes two leaves, one at each end. What it covers is cut off, not written.
-//! - The other tables change as many leaves as slots are new or change their counts, and have no more than the pool's size makes them
-//!   have. The log, the list of discards and the table of volumes are as long as what they say.
-//! - A subtree that was cut off is walked only as far as there is space, but one page always ([`Pool::discard_budget`]).
+//! - A page of a map is written only if it lies on the path to a leaf that changes. On each level there is at most one such page for each
+//!   distinct page address among the keys of the delta ([`Paths`] counts these as points come), and at most all pages that the volumes can
+//!   have there. In a volume a million times as large as its pool, nearly every block has leaf and interior pages to itself.
+//! - A clear changes two leaves, one at each end. The subtrees between them are cut off, not written.
+//! - The other tables change at most one leaf for each slot that is new or changes its count. Their size is bounded by the pool's size. The
+//!   log, the list of discards and the table of volumes are as long as their entries need.
+//! - A subtree that was cut off is walked only as far as there is space, but always at least one page ([`Pool::discard_budget`]).
 //!
-//! What has to be free at any moment: what the checkpoint in progress may still take (what was counted when it began, less what it has
-//! taken: [`Pool::left_to_take`]), and what the next one will take for the active delta. The bounds are added, so neither counts on what
-//! the other gives back.
+//! At any moment the free pages must cover two bounds. One is for the checkpoint in progress: its count at the beginning less the pages that it
+//! has taken ([`Pool::left_to_take`]). The other is for the next checkpoint, which merges the active delta. The bounds are added, so neither
+//! checkpoint counts on pages that the other gives back.
 //!
-//! What is in the map buffer has a claim to the pages that its leaves need. Nobody who makes this claim larger is let in where the pages
-//! are not free. But a checkpoint needs none of them: what finds no space stays in the buffer.
+//! Mappings in the map buffer have a claim to the pages that their leaves need. A change that makes this claim larger is admitted only while
+//! these pages are free. But a checkpoint needs none of them: mappings without space stay in the buffer.
 //!
-//! Who may take how much, so that the one below can always go on:
+//! The kinds of change, in the order in which they are refused, so that each later one can still proceed:
 //!
 //! ```text
-//! New       maps something that no leaf has yet: leaves alone what the others need
-//! Overwrite changes leaves that there are, and gives back what it replaces
-//! Clear     frees, of whole blocks: leaves alone only the reserve
-//! reserve   nobody's: an empty checkpoint, a walk of what was cut off, and a repair that makes every table but maps and summaries anew
+//! New       maps a block that no leaf has yet: leaves the shares of all below free
+//! Overwrite changes existing leaves, and gives back the pages that it replaces
+//! Clear     frees, of whole blocks: leaves only the reserve free
+//! reserve   no client's: an empty checkpoint, a walk of cut-off pages, and a repair that rewrites every table but maps and summaries
 //! ```
 
 use super::Pool;
@@ -42,29 +42,29 @@ use crate::mutant::Mutant;
 use crate::pool::checkpoint_progress::CheckpointProgress;
 use crate::pool::state::Phase;
 
-/// Levels that a map can have, leaves included.
+/// Number of levels that a map can have, leaves included.
 const LEVELS: usize = MAX_HEIGHT as usize + 1;
-/// Pages of each level that are remembered as counted.
+/// Number of page addresses of each level that are remembered as counted.
 const REMEMBERED: usize = 64;
-/// Pages that are added where the count cannot be exact.
+/// Margin of pages where the count cannot be exact.
 const SLACK: u64 = 2;
-/// The most pages of maps that the reserve holds for a repair.
+/// Maximum number of map pages that the reserve holds for a repair.
 const REPAIRED_PAGES: u64 = 64;
 
 /// Pages of maps, by level.
 type PagesByLevel = [u64; LEVELS];
 
-/// Upper bound for the number of different map pages that lead to the noted keys. It is exact if the keys come in order; else a page may be counted again when
-/// others have come between.
+/// Upper bound on the number of distinct map pages on the paths to the noted keys. It is exact if the keys come in order. Otherwise a page may be counted again
+/// after keys of other pages.
 pub(crate) struct Paths {
     pages: PagesByLevel,
     /// Sum over all levels.
     total: u64,
-    /// The leaf of the last key.
+    /// Leaf of the last key.
     last: u64,
-    /// Addresses of pages that have been counted; 0: none. Those above a page that is here have been counted, too.
+    /// Addresses of counted pages; 0: none. The pages above each of these have been counted, too.
     counted: [[u64; REMEMBERED]; LEVELS],
-    /// Bits of a key that a page of each level covers.
+    /// Number of bits of a key that a page of each level covers.
     bits: [u32; LEVELS],
     levels: usize,
 }
@@ -78,7 +78,7 @@ impl Paths {
         Paths { pages: [0; LEVELS], total: 0, last: u64::MAX, counted, bits, levels: levels.min(LEVELS) }
     }
 
-    /// Notes that the mapping of a block changes, and counts the pages that lead to it.
+    /// Notes that the mapping of a block changes, and counts the pages on its path.
     #[inline]
     pub(crate) fn note(&mut self, key: Key) {
         let leaf = key.0 >> self.bits[0];
@@ -100,7 +100,7 @@ impl Paths {
         }
     }
 
-    /// Forgets all keys that were noted.
+    /// Drops all noted keys.
     pub(crate) fn reset(&mut self) {
         if self.total > 0 {
             (self.pages, self.total, self.last) = ([0; LEVELS], 0, u64::MAX);
@@ -108,34 +108,34 @@ impl Paths {
         }
     }
 
-    /// Adds the pages that lead to the keys of another set of paths.
+    /// Adds the pages on the paths to the keys of another set.
     pub(crate) fn add(&mut self, others: &Paths) {
         self.pages.iter_mut().zip(others.pages).for_each(|(pages, more)| *pages += more);
         self.total += others.total;
     }
 
-    /// Returns the pages by level where at most `keys` of the noted keys are left.
+    /// Returns the pages by level if at most `keys` of the noted keys are left.
     fn of_at_most(&self, keys: u64) -> PagesByLevel {
         self.pages.map(|pages| pages.min(keys))
     }
 }
 
-/// Space for metadata, as of the last review, and the paths that active delta, frozen delta and map buffer need.
+/// Reservation of metadata as of the last review, and the paths that the active delta, the frozen delta and the map buffer need.
 pub(crate) struct MetadataReservation {
-    /// Paths to the points of the active delta, of the frozen one, and to the mappings of the map buffer.
+    /// Paths to the points of the active delta and of the frozen one, and to the mappings of the map buffer.
     pub active: Paths,
     pub frozen: Paths,
     pub buffered: Paths,
-    /// Pages that have to be free whatever the deltas say, more than exactly: as of the last review.
+    /// Pages that must be free whatever the deltas contain, as of the last review. A coarse bound, above the exact one.
     fixed: u64,
-    /// Levels of the highest map, and pages that maps get when they become higher.
+    /// Levels of the highest map, and pages that maps take when they become higher.
     levels: u64,
     raised: u64,
-    /// Free pages kept from all, from all but clears, and from new blocks.
+    /// Free pages that no change may take; that all but clears must leave besides; and that new blocks must leave besides.
     reserve: u64,
     for_clear: u64,
     for_overwrite: u64,
-    /// The most pages that a checkpoint has taken beyond what was counted: 0.
+    /// Largest number of pages that a checkpoint has taken beyond its count; 0 unless the count is wrong.
     pub beyond: u64,
 }
 
@@ -157,7 +157,7 @@ impl MetadataReservation {
     }
 }
 
-/// Kind of change that asks for space: see the head of this file.
+/// Kind of change that asks for space: see the module header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MetadataUser {
     New,
@@ -165,26 +165,26 @@ pub(crate) enum MetadataUser {
     Clear,
 }
 
-/// Change for which space is asked.
+/// Change that asks for space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
     pub who: MetadataUser,
-    /// Blocks, and one more for the clear of a request that is one.
+    /// Changed blocks, plus one if the request is a clear.
     pub changes: usize,
-    /// Number of leaves that they lie in, at most.
+    /// Number of leaves that contain the blocks, at most.
     pub leaves: u64,
-    /// True if they follow each other.
+    /// True if the blocks follow each other.
     pub are_together: bool,
     pub cleared: Option<Cleared>,
 }
 
 impl Asked {
-    /// Asks for N new blocks, anywhere, each perhaps in a leaf of its own.
+    /// Asks for `blocks` new blocks at any addresses, each perhaps in a separate leaf.
     pub(crate) fn scattered(blocks: usize) -> Asked {
         Asked { who: MetadataUser::New, changes: blocks, leaves: blocks as u64, are_together: false, cleared: None }
     }
 
-    /// Asks for a clear, with some blocks at its ends. These are written: where nothing led to them they take pages, and keep them.
+    /// Asks for a clear, with partial blocks at its ends. These are written: where no mapping existed, they take pages and keep them.
     pub(crate) fn clear(changes: usize, cleared: Cleared) -> Asked {
         let leaves = changes as u64 - 1;
         let who = if leaves > 0 { MetadataUser::New } else { MetadataUser::Clear };
@@ -196,35 +196,35 @@ impl Asked {
         Asked { changes: 0, ..Asked::scattered(0) }
     }
 
-    /// Asks for new blocks that follow each other, in N leaves.
+    /// Asks for new blocks that follow each other, in the given number of leaves.
     fn together(blocks: usize, leaves: u64) -> Asked {
         Asked { who: MetadataUser::New, changes: blocks, leaves, are_together: true, cleared: None }
     }
 
-    /// Returns the number of pages of a level that lead to the changed leaves, at most.
+    /// Returns the number of pages of a level on the paths to the changed leaves, at most.
     fn pages(&self, level: u32, geometry: &Geometry) -> u64 {
         let above = geometry.fanout().saturating_pow(level);
         if self.are_together { self.leaves.min(self.leaves.div_ceil(above) + 1) } else { self.leaves }
     }
 }
 
-/// Changes that a checkpoint merges, counted for the bound on its pages.
+/// Changes that a checkpoint merges, as counted for the bound on its pages.
 struct Merged {
     paths: PagesByLevel,
     clears: u64,
-    /// Slots that are new, and those that change their counts, as far as the delta names them.
+    /// New slots, and slots that change their counts, as far as the delta names them.
     new_slots: u64,
     slots: u64,
-    /// Subtrees that are cut off.
+    /// Number of subtrees that are cut off.
     cuts: u64,
-    /// Mappings that may come into the map buffer.
+    /// Mappings that may enter the map buffer.
     points: u64,
 }
 
 impl Pool {
     // ---- the bound ----
 
-    /// Counts the changes of a delta, with the paths to its points, together with those that are asked for.
+    /// Counts the changes of a delta, with the paths to its points, together with the requested ones.
     fn merging(&self, delta: &Delta, paths: PagesByLevel, asked: &Asked) -> Merged {
         let (points, slots) = (delta.points.len() as u64, delta.slots.len() as u64);
         let more = self.merging_alone(asked);
@@ -240,7 +240,7 @@ impl Pool {
         }
     }
 
-    /// Counts the changes that are asked for, without a delta.
+    /// Counts the requested changes, without a delta.
     fn merging_alone(&self, asked: &Asked) -> Merged {
         let geometry = &self.metadata.geometry;
         let more = asked.changes as u64;
@@ -250,13 +250,13 @@ impl Pool {
             clears: u64::from(asked.cleared.is_some()),
             new_slots: more,
             slots: 3 * more,
-            // What it releases may be the rest of leaves, which are cut off then.
+            // The released mappings may be the last ones of leaves, which are then cut off.
             cuts: cleared.cuts + cleared.releases.div_ceil(geometry.map_leaf_entries()),
             points: more,
         }
     }
 
-    /// Returns the most pages that a checkpoint takes which merges these changes and walks N pages of subtrees that were cut off.
+    /// Returns the most pages that a checkpoint takes to merge these changes and to walk `walked` pages of cut-off subtrees.
     fn pages_to_merge(&self, merged: &Merged, walked: u64) -> u64 {
         let geometry = &self.metadata.geometry;
         let capacity = self.map_capacity();
@@ -267,7 +267,7 @@ impl Pool {
         if self.mutant(Mutant::SpaceCountedLow) {
             pages = merged.paths[0].min(capacity[0]) + 2 * merged.clears;
         }
-        // Partly cleared leaves, walked ones, and what a clear or a leaf takes out of the map buffer release slots that no delta names.
+        // Partly cleared leaves, walked leaves, and mappings that a clear or a leaf takes out of the map buffer release slots that no delta names.
         let released = (walked + 2 * merged.clears) * geometry.map_leaf_entries();
         let slots = merged.slots + released + (self.buffer.len() + self.frozen.points.len()) as u64;
         pages
@@ -283,7 +283,7 @@ impl Pool {
     /// Returns the most pages of the volume table and the discard list, which are written as a whole.
     fn list_pages(&self, cuts: u64, walked: u64) -> u64 {
         let geometry = &self.metadata.geometry;
-        // The subtree at the end of the list is walked first, so its pages are on the list one path at a time.
+        // The subtree at the end of the list is walked first, so the list holds the pages of one path at a time.
         let grows = walked.min(self.reservation.levels) * geometry.fanout();
         let discards = self.discards.len() as u64 + self.frozen.cuts + cuts + grows + 1;
         let discard_leaves = discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.discard_leaves);
@@ -297,12 +297,12 @@ impl Pool {
         self.tree_pages(TreeId::MapBuffer, leaves, leaves)
     }
 
-    /// Returns the most pages that changing N leaves of a table writes, whose size the pool's size gives.
+    /// Returns the most pages written by changing `changed` leaves of a table whose size depends on the pool's size.
     fn table_pages(&self, tree: TreeId, changed: u64) -> u64 {
         self.tree_pages(tree, changed, self.table_leaves(tree))
     }
 
-    /// Returns the most pages that changing N leaves of a tree with this number of leaves writes.
+    /// Returns the most pages written by changing `changed` leaves of a tree that has `leaves` leaves.
     fn tree_pages(&self, tree: TreeId, changed: u64, leaves: u64) -> u64 {
         let fanout = self.metadata.geometry.fanout();
         let (mut pages, mut level, mut height) = (changed.min(leaves), leaves, 0);
@@ -311,7 +311,7 @@ impl Pool {
             height += 1;
             pages += changed.min(level);
         }
-        // Where it becomes higher, or once was, there are pages with one child.
+        // Where the tree becomes higher, or once was, there are pages with one child.
         pages + if changed > 0 { u64::from(self.roots[tree as usize].height).abs_diff(height) } else { 0 }
     }
 
@@ -329,7 +329,7 @@ impl Pool {
         pages
     }
 
-    /// Returns the leaves that the map of a volume may have: it may be as large as its volume was before that shrank.
+    /// Returns the most leaves of a volume's map. After a shrink, the map may still be as large as the volume was before.
     fn leaves_of(&self, volume: &Volume) -> u64 {
         let geometry = &self.metadata.geometry;
         volume.size.max(volume.merged_size).div_ceil(geometry.block() * geometry.map_leaf_entries())
@@ -339,7 +339,7 @@ impl Pool {
         height_for(self.leaves_of(volume), self.metadata.geometry.fanout()).max(root.height)
     }
 
-    /// Returns the pages that flushing all of the map buffer would write, with the mappings that the checkpoint in progress may put into it.
+    /// Returns the number of pages that flushing the whole map buffer would write, with the mappings that the checkpoint in progress may add to it.
     pub(crate) fn claimed(&self) -> u64 {
         if self.buffer.is_empty() && self.limits.map_buffer == 0 {
             return 0;
@@ -353,9 +353,9 @@ impl Pool {
         capacity.iter().enumerate().map(|(level, all)| (buffered[level] + kept[level]).min(*all)).sum()
     }
 
-    // ---- what there is ----
+    // ---- the reservation ----
 
-    /// Counts anew what stays the same while blocks are written. Called when volumes, deltas or the map buffer have changed as a whole.
+    /// Recounts the parts that stay the same while blocks are written. Callers run it after volumes, deltas or the map buffer have changed as a whole.
     pub(crate) fn review_space(&mut self) {
         let geometry = self.metadata.geometry;
         let (mut highest, mut raised) = (0, 0);
@@ -372,12 +372,12 @@ impl Pool {
         let alone = |asked: &Asked| self.pages_to_merge(&self.merging_alone(asked), 1);
         let empty = alone(&Asked::nothing());
         let repair = tables + self.list_pages(0, 0) + (u64::from(geometry.metadata_blocks) / 64).min(REPAIRED_PAGES);
-        // The longest clear, with a part of a block at each end, and the longest write.
+        // The longest clear, with a partial block at each end, and the longest write.
         let cuts = 2 * (geometry.fanout() - 1) * (levels - 1);
         let clear = alone(&Asked::clear(3, Cleared { cuts, releases: 2 * geometry.map_leaf_entries() }));
         let piece = geometry.piece_blocks as usize + 1;
         let overwrite = alone(&Asked::together(piece + 1, piece as u64 / geometry.map_leaf_entries() + 2));
-        // Each needs what an empty checkpoint does as well: that is free again when it has ended.
+        // Each needs the pages of an empty checkpoint, too. Those are free again when it has ended.
         self.reservation.reserve = repair.max(empty);
         (self.reservation.for_clear, self.reservation.for_overwrite) = (clear - empty, overwrite - empty);
         self.reservation.fixed = tables
@@ -403,7 +403,7 @@ impl Pool {
         }
     }
 
-    /// Levels of the highest map.
+    /// Returns the number of levels of the highest map.
     pub(crate) fn map_levels(&self) -> u64 {
         self.reservation.levels
     }
@@ -413,14 +413,14 @@ impl Pool {
             .saturating_sub(self.metadata.allocator.taken() - in_progress.taken_before)
     }
 
-    /// Returns true if there is space for a volume of N leaves, or for one to grow to that: a clear of it must find space later.
+    /// Returns true if there is space for a volume of `leaves` leaves, or for one to grow to that size. A later clear of it must find space.
     pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
         let levels = u64::from(height_for(leaves, self.metadata.geometry.fanout())) + 1;
         let more = levels.saturating_sub(self.reservation.levels) * 8 + SLACK;
         self.kept_from(MetadataUser::Overwrite) + more <= u64::from(self.metadata.allocator.free())
     }
 
-    /// Returns true if a larger pool, whose tables are longer, still has the space that is kept for trims. No checkpoint may be in progress.
+    /// Returns true if a grown pool, with its longer tables, still has the space that is reserved for trims. No checkpoint may be in progress.
     pub(crate) fn has_metadata_when_grown(&mut self, grown: Geometry) -> bool {
         let more = grown.metadata_blocks - self.metadata.geometry.metadata_blocks;
         let now = core::mem::replace(&mut self.metadata.geometry, grown);
@@ -432,12 +432,13 @@ impl Pool {
         kept <= u64::from(self.metadata.allocator.free()) + u64::from(more)
     }
 
-    /// Remembers that a write of new blocks was refused for this, until the pool has grown.
+    /// Remembers until the pool has grown that a write of new blocks was refused because the pool is full in this respect.
     pub(crate) fn note_refused(&mut self, full: Full) {
         self.refused = Some(full);
     }
 
-    /// Returns what is full, if writes of new blocks are refused now: of the longest request, in order. Metadata comes first: overwrites need it, too.
+    /// Returns the full resource if writes of new blocks are refused now, for the longest request of consecutive blocks. Metadata comes first: overwrites need
+    /// it, too.
     pub(crate) fn full(&self, clears_left: bool) -> Option<Full> {
         if !matches!(self.phase, Phase::Serving | Phase::Closing) || self.read_only {
             return None;
@@ -445,10 +446,10 @@ impl Pool {
         let geometry = &self.metadata.geometry;
         let blocks = geometry.piece_blocks as usize + 1;
         let asked = Asked::together(blocks, blocks as u64 / geometry.map_leaf_entries() + 2);
-        // What has been refused stays so until there is space; nobody has to try.
+        // A refusal stands until there is space; no client has to retry to find out.
         let was_refused = |full| self.refused == Some(full);
         let gives = self.is_reclaimable(clears_left) || self.has_to_flush();
-        // An offered growth counts until something was refused all the same: the driver makes its offer anew where it could not keep the last one.
+        // An offered growth counts until a refusal in spite of it: the driver renews its offer if it could not keep the last one.
         let is_refused = was_refused(Full::Metadata) || !gives && !self.may_get_metadata();
         if !self.has_metadata(&asked) && !self.is_growing() && is_refused {
             return Some(Full::Metadata);
@@ -465,7 +466,7 @@ impl Pool {
 
     // ---- checkpoints ----
 
-    /// Returns the most pages that a checkpoint may take which has just begun and frozen the delta, and the number of cut-off pages that it walks.
+    /// Returns the most pages that a checkpoint may take when it has just begun and frozen the delta, and the number of cut-off pages that it walks.
     pub(crate) fn promise_pages(&self, walks: bool) -> (u64, u32) {
         let paths = self.reservation.frozen.of_at_most(self.frozen.points.len() as u64);
         let merged = self.merging(&self.frozen, paths, &Asked::nothing());
@@ -474,8 +475,8 @@ impl Pool {
         (self.pages_to_merge(&merged, budget.max(1).into()), budget)
     }
 
-    /// Returns the number of cut-off pages that a checkpoint walks which takes `taken` pages without: as many as their slots' counts and states find pages for,
-    /// in half of the rest. At least one.
+    /// Returns the number of cut-off pages that a checkpoint walks, if it takes `taken` pages without them. Half of the remaining free pages must hold the
+    /// counts and states of the slots that the walk releases. At least one.
     fn discard_budget(&self, taken: u64) -> u32 {
         let each = 2 * self.metadata.geometry.map_leaf_entries();
         let free = u64::from(self.metadata.allocator.free()).saturating_sub(taken);
@@ -483,7 +484,7 @@ impl Pool {
     }
 
     /// Returns the most pages of a checkpoint that writes just these leaves of maps and walks `walked` cut-off pages. With `kept`, all new mappings stay in the
-    /// map buffer, N of them, and the log is added.
+    /// map buffer, and the pages of its log for `kept` mappings are added.
     pub(crate) fn pages_planned(&self, leaves: impl Iterator<Item = Key>, walked: u32, kept: Option<u64>) -> u64 {
         let mut paths = Paths::new(&self.metadata.geometry);
         leaves.for_each(|first| paths.note(first));
@@ -496,18 +497,18 @@ impl Pool {
         pages
     }
 
-    /// Returns true if the leaves of all new mappings find no space: a server that had more, or counted less, has left a journal behind.
+    /// Returns true if the leaves of all new mappings find no space: the journal comes from a server that had more space, or counted less.
     pub(crate) fn lacks_space_for_leaves(&self, in_progress: &CheckpointProgress) -> bool {
         in_progress.promised > u64::from(self.metadata.allocator.free()) && !self.mutant(Mutant::SpaceCountedLow)
     }
 
-    /// Checks at the end of a checkpoint if it has taken more pages than were counted, and remembers the largest excess.
+    /// Checks at the end of a checkpoint if it has taken more pages than promised, and remembers the largest excess.
     pub(crate) fn note_taken(&mut self, in_progress: &CheckpointProgress) {
         let taken = self.metadata.allocator.taken() - in_progress.taken_before;
         self.reservation.beyond = self.reservation.beyond.max(taken.saturating_sub(in_progress.promised));
     }
 
-    /// Asks for N changes of blocks in a row, from the first to the last of them.
+    /// Asks for `changes` changes of consecutive blocks, from the first key to the last.
     pub(crate) fn asked_in_a_row(&self, first: Key, last: Key, changes: usize) -> Asked {
         let bits = self.reservation.active.bits[0];
         Asked::together(changes, (last.0 >> bits) - (first.0 >> bits) + 1)
@@ -520,7 +521,7 @@ impl Pool {
         self.in_progress.as_ref().map_or(0, |in_progress| self.left_of(in_progress))
     }
 
-    /// Returns true if there is metadata for this change and for all that has been promised before.
+    /// Returns true if there is metadata for this change and for all earlier promises.
     pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
         let free = u64::from(self.metadata.allocator.free());
         let MetadataReservation { fixed, levels, ref active, .. } = self.reservation;
@@ -528,7 +529,7 @@ impl Pool {
         let changes = (self.delta.points.len() + asked.changes) as u64;
         let cleared = asked.cleared.map_or(0, |cleared| cleared.cuts + cleared.releases);
         let entries = self.delta.cuts + self.delta.releases + cleared + changes;
-        // In most pools there is so much space that nobody has to look closer.
+        // Most pools have enough space for this coarse bound to decide.
         let roughly = fixed.saturating_add(active.total + levels * (2 * clears + asked.leaves) + entries / 8);
         if roughly.saturating_add(self.left_to_take()) <= free {
             return true;
@@ -537,26 +538,26 @@ impl Pool {
         self.needed_for(asked) + claimed + self.kept_from(asked.who) <= free
     }
 
-    /// Returns the pages that the checkpoint in progress may still take, and those that the next one takes with this change.
+    /// Returns the pages that the checkpoint in progress may still take, plus those that the next one takes with this change.
     fn needed_for(&self, asked: &Asked) -> u64 {
         let paths = self.reservation.active.of_at_most(self.delta.points.len() as u64);
         self.left_to_take() + self.pages_to_merge(&self.merging(&self.delta, paths, asked), 1)
     }
 
-    /// Returns the number of free pages without a claim: beyond both checkpoints, the map buffer, and the pages kept from new blocks.
+    /// Returns the number of free pages without a claim: beyond both checkpoints, the map buffer, and the pages that new blocks must leave.
     pub(crate) fn unclaimed_metadata(&self) -> u64 {
         let claims = self.needed_for(&Asked::nothing()) + self.claimed() + self.kept_from(MetadataUser::New);
         u64::from(self.metadata.allocator.free()).saturating_sub(claims)
     }
 
-    /// Returns the number of free pages without a claim when a checkpoint has frozen the delta and has not begun.
+    /// Returns the number of free pages without a claim when a checkpoint has frozen the delta but not begun.
     pub(crate) fn metadata_to_begin(&self) -> u64 {
         self.unclaimed_metadata().saturating_sub(self.promise_pages(false).0)
     }
 
     /// Returns the number of free pages that the checkpoint in progress and the next one can do without.
     pub(crate) fn metadata_to_flush(&self, in_progress: &CheckpointProgress) -> u64 {
-        // What is kept is enough for the next one, if that has nothing to merge.
+        // The kept pages are enough for the next one if it has nothing to merge.
         let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
         let needed = self.left_of(in_progress) + next + self.kept_from(MetadataUser::New);
         u64::from(self.metadata.allocator.free()).saturating_sub(needed)
@@ -564,8 +565,8 @@ impl Pool {
 }
 
 impl Pool {
-    /// Returns the most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool may have no
-    /// space for.
+    /// Returns the most pages that a checkpoint has taken beyond its count, which is made before it takes any. Above 0, writes were admitted for which the pool
+    /// may have no space.
     pub(crate) fn pages_beyond_promise(&self) -> u64 {
         self.reservation.beyond
     }
@@ -575,37 +576,37 @@ impl Pool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Availability {
     Now,
-    /// After the checkpoint that is in progress or asked for.
+    /// After the checkpoint that is in progress or requested.
     Later,
-    /// No space, and nothing left to reclaim.
+    /// No space, and nothing to reclaim.
     Never,
 }
 
-/// The most that a clear can do to a map.
+/// Upper bound on the effect of a clear on a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cleared {
-    /// Subtrees that it cuts off.
+    /// Number of subtrees that it cuts off.
     pub cuts: u64,
-    /// Slots that it releases in leaves that it covers in part.
+    /// Slots that it releases in leaves that it covers only in part.
     pub releases: u64,
 }
 
 impl Pool {
-    /// Looks for space in record, ring, delta and metadata; where there is none, asks for the checkpoint or the flush that makes some. Clears that wait for
-    /// their turn are something to be reclaimed.
+    /// Looks for space in record, ring, delta and metadata. Where space is missing, it asks for the checkpoint or the flush that makes some. Clears that wait
+    /// for their turn count as reclaimable.
     pub(crate) fn space_for(&mut self, asked: &Asked, clears_left: bool) -> Availability {
         let fits = self.has_metadata(asked);
         self.space_where(asked, fits, clears_left)
     }
 
-    /// Looks for space in record, ring and delta, where the answer for metadata is known.
+    /// Looks for space in record, ring and delta, when the answer for metadata is known.
     pub(crate) fn space_where(&mut self, asked: &Asked, has_metadata: bool, clears_left: bool) -> Availability {
         let &Asked { changes: more, cleared, .. } = asked;
         if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
             return Availability::Later;
         }
         let most_released = self.limits.releases(&self.metadata.geometry);
-        // So much is buffered of what it covers that some of it has to go into its leaves before; where it cannot, it goes alone.
+        // Its buffered mappings are too many: some must first go into their leaves. If they cannot, the clear goes alone.
         let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
         let has_to_flush = covers_much && !(self.flush_is_stuck && self.delta.is_empty());
         let full_delta = self.delta.len() + more > self.limits.delta_entries as usize
@@ -617,7 +618,7 @@ impl Pool {
         }
         let full_ring =
             !self.journal.has_space(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
-        // One that cannot be walked goes away with the next opening, if at all: nobody waits for that.
+        // A subtree that cannot be walked goes away with the next opening, if at all: no clear waits for that.
         let cut_off = self.discards_to_walk() as u64 + self.cuts_to_merge();
         let most = u64::from(self.limits.discards);
         let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
@@ -625,14 +626,14 @@ impl Pool {
             return Availability::Now;
         }
         if !has_metadata {
-            // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
+            // The claim of the map buffer shrinks as its fuller leaves are written.
             self.ask_to_flush();
-            // What waits for a watermark would be taken for something to come for ever.
+            // Slots that wait for a watermark would otherwise count as reclaimable without end.
             self.publish_pending();
         }
         let stuck = self.metadata_full && (full_delta || full_ring);
         let last_resort = !stuck && !has_metadata && !self.is_reclaimable(clears_left) && !self.has_to_flush();
-        // Rather than the index on disk, the pool gets what the driver offers, if that is for a client or a command.
+        // For a client or a command, the pool takes an offered growth rather than give up the index on disk.
         if stuck || last_resort && (self.may_get_metadata() || !self.give_up_disk_index()) {
             return Availability::Never;
         }
@@ -640,13 +641,13 @@ impl Pool {
         Availability::Later
     }
 
-    /// Returns the most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
+    /// Returns the most subtrees that merging both deltas can cut off. Clears that meet in a leaf may together cover all of it.
     fn cuts_to_merge(&self) -> u64 {
         let coalesced = (self.delta.releases + self.frozen.releases) / self.metadata.geometry.map_leaf_entries();
         self.delta.cuts + self.frozen.cuts + coalesced
     }
 
-    /// Returns true if a checkpoint or a published watermark could free something.
+    /// Returns true if a checkpoint or a published watermark could free anything.
     pub(crate) fn is_reclaimable(&self, clears_left: bool) -> bool {
         self.delta.len() + self.frozen.len() > 0
             || self.has_discards()
@@ -673,7 +674,7 @@ impl Pool {
         self.limits.slice_steps() / 2
     }
 
-    /// Returns true if the delta has little that a clear, however long, might cover.
+    /// Returns true if the delta is small enough for a clear of any length to go through it at once.
     pub(crate) fn can_clear_at_once(&self) -> bool {
         self.delta.len() as u64 <= self.part_steps()
     }

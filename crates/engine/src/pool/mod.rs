@@ -1,23 +1,25 @@
-//! The pool: what jobs, repairs and requests work on. Its parts stand on layers of their own; here is what takes several of them at once.
+//! The pool: the shared state that requests, jobs and repairs work on. Its parts belong to layers of their own; this module has the operations
+//! that span several of them.
 //!
 //! ```text
-//! resolve     what a block maps to: deltas, map buffer, leaf
-//! change      changing the map
-//! contents    what slots hold, and where it can be read
-//! regions     which are read in order, and what has been written there since
-//! moves       what jobs that move blocks go by: a budget, where to, how much is to be empty
-//! replicas    where they are, and what they may take
-//! containers  opened and reserved ahead
-//! records     closing a record, and the way of its blocks to their slots
-//! held        what volumes hold now, and the slots for it
-//! memory      a buffer for whoever needs one
-//! space        metadata that is promised
-//! volumes     come, change and go
-//! device      what the disk is like
-//! disk_index  the index on disk, when there is one
-//! flash       copies of containers in front of the store, and which reads go there
-//! growth      geometry, space and tables together
-//! owner       who has the pool; its phase and marks are in standing
+//! resolve               lookup of a block: deltas, map buffer, leaf
+//! change                changes of the map
+//! contents              digests of slots, and sources of their content
+//! regions               regions that are read in order, and the recent writes to them
+//! moves                 limits of jobs that move blocks: budget, target slots, number of containers to empty
+//! replicas              their locations and their limits
+//! containers            opening and reserving ahead
+//! records               closing a record, and writing its blocks to their slots
+//! held                  blocks that volumes map, and the slots for them
+//! memory                buffers for all users
+//! metadata_reservation  metadata pages promised to checkpoints
+//! volumes               creation, changes and deletion
+//! device                traits of the disk
+//! disk_index            the index on disk, if there is one
+//! flash                 copies of containers in front of the store, and the reads that go there
+//! growth                geometry, space and tables together
+//! owner                 the process that has the pool
+//! state                 phase and failure markers
 //! ```
 
 pub(crate) mod change;
@@ -82,26 +84,26 @@ use crate::pool::state::{FailureMarker, Phase};
 use crate::schedule::Schedule;
 use crate::space::{RESERVE_CONTAINERS, Space};
 
-/// The pool: all parts that more than one layer works on.
+/// Pool: all parts that more than one layer works on.
 pub(crate) struct Pool {
     pub(crate) limits: Limits,
     pub(crate) now: Nanos,
     pub(crate) phase: Phase,
-    /// The pool has failed since it was opened.
+    /// True if the pool has failed since it was opened.
     pub(crate) read_only: bool,
-    /// Reason why it failed, in this run or before.
+    /// Reason of its failure, in this run or before.
     pub(crate) failure: Option<Failure>,
     pub(crate) failure_marker: FailureMarker,
-    /// Owner that must have the pool for it to be written.
+    /// Owner that must have the pool before it may be written.
     pub(crate) owner: Ownership,
-    /// Superblocks of checkpoints on their way, and the newest epoch that one was submitted with.
+    /// Number of checkpoint superblocks in flight, and the newest epoch of a submitted one.
     pub(crate) superblocks_in_flight: u32,
     pub(crate) superblock_submitted: u64,
-    /// Opened to be read: what would change something is refused.
+    /// True if the pool is opened to be read: changes are refused.
     pub(crate) reads_only: bool,
-    /// Nothing at all is written: opened to be read and found cleanly closed, or the pool has failed before.
+    /// True if nothing at all is written: opened to be read and found cleanly closed, or the pool has failed before.
     pub(crate) untouched: bool,
-    /// The newest superblock that is durable in both places.
+    /// Newest superblock that is durable in both places.
     pub(crate) superblock: Superblock,
     pub(crate) metadata: Metadata,
     pub(crate) roots: [Root; TREES],
@@ -112,21 +114,21 @@ pub(crate) struct Pool {
     pub(crate) pool_policy: Option<Policy>,
     pub(crate) pool_memory: u64,
     pub(crate) pool_cache: Option<CacheSetting>,
-    /// References beyond which a block is kept twice; 0: none is.
+    /// Number of references beyond which a block is kept twice; 0: none is.
     pub(crate) second_copies: u32,
-    /// The volume of second copies, if there is one that is not deleted.
+    /// Volume of second copies, if there is one that is not deleted.
     pub(crate) copies: Option<VolumeId>,
     pub(crate) index_copy: IndexCopy,
-    /// Kind of the disk under the store, as was set, and its traits.
+    /// Configured kind of the disk under the store, and the traits of the disk.
     device_kind: DeviceKind,
     device: DeviceTraits,
-    /// Reads of the pass before blocks share a slot.
+    /// Reads that the pass does before blocks share a slot.
     dedup_verify: DedupVerify,
-    /// Feedback loop that sets the pace of the pass.
+    /// Feedback loop that throttles the pass.
     throttle: PassThrottle,
-    /// Policy of which containers are copied to flash.
+    /// Policy for the choice of containers that are copied to flash.
     flash_policy: FlashPolicy,
-    /// Times at which a plan of relocation is made and run unasked.
+    /// Times at which a plan of relocation is made and run automatically.
     relocate: Schedule,
     regions: Regions,
     moves: Moves,
@@ -136,19 +138,19 @@ pub(crate) struct Pool {
     pub(crate) frozen: Delta,
     /// Counts of the tables when the checkpoint in progress began: its stages change maps before counts.
     counted: Option<Counted>,
-    /// Blocks that deleted volumes map in subtrees that are still to be walked; `None`: not known since the pool was opened.
+    /// Blocks that deleted volumes map in subtrees that are still to be walked; `None`: unknown since the pool was opened.
     orphaned: Option<u64>,
-    /// Mappings that are merged, and not in their leaves.
+    /// Mappings that are merged, but not in their leaves.
     pub(crate) buffer: MapBuffer,
-    /// Set until the next checkpoints have flushed all of the map buffer.
+    /// True until the next checkpoints have flushed all of the map buffer.
     pub(crate) want_flush: bool,
-    /// Set if the last checkpoint that was to flush all found no space for a page.
+    /// True if the last checkpoint with a full flush found no space for a page.
     pub(crate) flush_is_stuck: bool,
-    /// Pages of metadata that were free at the most when such a checkpoint had ended.
+    /// Largest number of free pages of metadata at the end of such a checkpoint.
     pub(crate) free_when_stuck: u32,
     pub(crate) reservation: MetadataReservation,
     pub(crate) discards: Vec<Discard>,
-    /// Number of the first of them that are of the index on disk and cannot be read; the next opening tries again.
+    /// Number of discards at the head of the list that belong to the index on disk and cannot be read; the next opening tries again.
     pub(crate) stuck_discards: usize,
     pub(crate) space: Space,
     pub(crate) index: Index,
@@ -156,34 +158,34 @@ pub(crate) struct Pool {
     pub(crate) cache: ReadCache,
     pub(crate) buffers: Buffers,
     pub(crate) journal: Journal,
-    /// Blocks whose slot does not hold them yet.
+    /// Buffers of blocks that are not in their slots yet.
     pub(crate) dirty: NearMap<Slot, BufferId>,
-    /// Blocks inlined in the journal and whose slot writes are still to be submitted.
+    /// Blocks that are inlined in the journal and whose slot writes are still to be submitted.
     pub(crate) inlined: VecDeque<Unwritten>,
-    /// Slot writes of inlined blocks in flight.
+    /// Number of slot writes of inlined blocks in flight.
     pub(crate) inlined_writes: usize,
-    /// Places in the journal of inlined blocks whose slots no sync has covered.
+    /// Journal places of inlined blocks whose slots no sync has covered.
     pub(crate) inlined_copies: InlinedCopies,
-    /// Blocks inlined in the journal and whose slots do not hold them, in a pool that is not written: where they are.
+    /// Journal places of inlined blocks that are not in their slots, in a pool that is not written.
     pub(crate) in_journal: NearMap<Slot, u64>,
     pub(crate) fills: NearMap<Slot, Fill>,
-    /// Lists of requests that wait for a fill, empty and kept for reuse.
+    /// Empty lists for requests that wait for a fill, kept for reuse.
     pub(crate) spare_fill_lists: Vec<Vec<(RequestId, u32)>>,
-    /// Streams of reads: blocks are read ahead of them.
+    /// Streams of reads; blocks are read ahead of them.
     pub(crate) read_streams: Streams,
     pub(crate) write_streams: Streams,
     pub(crate) syncs: Syncs,
-    /// Records up to this shall become durable, whoever wants it.
+    /// Sequence number up to which records shall become durable, on anyone's behalf.
     pub(crate) want_durable: u64,
-    /// An empty record shall publish the watermark.
+    /// True if an empty record shall publish the watermark.
     pub(crate) want_publish: bool,
     pub(crate) want_checkpoint: bool,
     pub(crate) checkpoints_done: u64,
     /// Changes of reference counts that checkpoints have found since the pool was opened.
     changed_references: u64,
-    /// State that the checkpoint in progress has lent, between its steps.
+    /// State of the checkpoint in progress, absent while one of its steps has taken it.
     pub(crate) in_progress: Option<CheckpointProgress>,
-    /// The last of them that freed, or will have freed, what was discarded or what a pass has shared.
+    /// Number of the last checkpoint that freed, or will free, discarded slots or slots that a pass has deduplicated.
     pub(crate) slots_freed_in: u64,
     /// Counters that are not kept elsewhere.
     pub(crate) counters: Counters,
@@ -192,33 +194,33 @@ pub(crate) struct Pool {
     /// Counts of the work that was done for reads.
     pub(crate) reads: ReadCounts,
     pub(crate) reserving: bool,
-    /// The allocator waits for fresh containers rather than to fill holes.
+    /// True if the allocator waits for fresh containers rather than fill holes.
     wants_fresh: bool,
-    /// Containers to reserve at once.
+    /// Number of containers to reserve at once.
     pub(crate) reserve_at_once: u32,
-    /// Space for the metadata of a checkpoint could not be reserved: the host is full.
+    /// True if space for the metadata of a checkpoint could not be reserved: the host is full.
     pub(crate) metadata_full: bool,
-    /// Reason for which a write of new blocks was last refused.
+    /// Reason of the last refusal of a write of new blocks.
     refused: Option<Full>,
-    /// Reserving failed: the host is full. Cleared by the next tick.
+    /// True if reserving failed because the host is full. The next tick clears it.
     pub(crate) host_full: bool,
     growing: Option<Growing>,
     growth_offer: Offer,
     /// Copies of containers in front of the store, if there are any.
     flash: Option<Box<Flash>>,
-    /// The mark of the last flash of this opening; 0: there was none.
+    /// Nonce of the last flash of this opening; 0: there was none.
     flash_nonce: u16,
-    /// Buffers set aside: as many as there are blocks being read from flash.
+    /// Buffers set aside, one for each block that is being read from flash.
     flash_spares: Vec<BufferId>,
-    /// Closing must not wait for a checkpoint.
+    /// True if closing must not wait for a checkpoint.
     pub(crate) closes_early: bool,
-    /// Pages of trees that failed last: what needs one of them does not ask again.
+    /// Pages of trees whose last read failed: users of such a page do not ask again.
     pub(crate) failed_pages: Vec<crate::metadata::page_cache::PageKey>,
-    /// Leaves of the discard list as last written.
+    /// Number of leaves of the discard list as last written.
     pub(crate) discard_leaves: u64,
-    /// Leaves of the volume table as last written.
+    /// Number of leaves of the volume table as last written.
     pub(crate) volume_leaves: u64,
-    /// More of the pending slots may be given back.
+    /// True if more pending slots may be reclaimed.
     pub(crate) reclaim_left: bool,
     /// Time at which the last checkpoint ended.
     pub(crate) last_checkpoint: Nanos,
@@ -227,16 +229,16 @@ pub(crate) struct Pool {
     pub(crate) evicted: Vec<BufferId>,
     pub(crate) dead: Vec<Slot>,
     pub(crate) scratch: Vec<u8>,
-    /// Of the record that is being written: empty in between, as are the slots of a container that is being opened.
+    /// Segments of the record that is being written, empty in between; likewise the slots of a container that is being opened.
     record_segments: Vec<Segment>,
     free_slots: Vec<bool>,
-    /// Mutant that is broken on purpose, if one is.
+    /// Active mutant, if there is one.
     #[cfg(feature = "mutants")]
     pub(crate) broken: Option<Mutant>,
 }
 
 impl Pool {
-    /// Makes a pool that is to be opened, with empty tables.
+    /// Creates a pool with empty tables, to be opened.
     pub(crate) fn new(parameters: Parameters, limits: Limits, now: Nanos) -> Pool {
         let geometry = parameters.geometry;
         let metadata = Metadata {
@@ -356,7 +358,7 @@ impl Pool {
         self.changed_references
     }
 
-    /// Counts some more of them.
+    /// Adds to the changes of reference counts.
     pub(crate) fn note_changed_references(&mut self, changes: u64) {
         self.changed_references += changes;
     }
@@ -364,7 +366,7 @@ impl Pool {
 
 #[cfg(feature = "mutants")]
 impl Pool {
-    /// Returns true if this mutant is broken on purpose.
+    /// Returns true if this mutant is active.
     pub(crate) fn mutant(&self, mutant: Mutant) -> bool {
         self.broken == Some(mutant)
     }
@@ -372,7 +374,7 @@ impl Pool {
 
 #[cfg(not(feature = "mutants"))]
 impl Pool {
-    /// Returns false: without the feature, no mutant is broken.
+    /// Returns false: without the feature, no mutant is active.
     #[inline(always)]
     pub(crate) fn mutant(&self, _mutant: Mutant) -> bool {
         false
@@ -380,7 +382,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Returns the places of everything on the store, by now.
+    /// Returns the current geometry: the places of all structures on the store.
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.metadata.geometry
     }

@@ -1,13 +1,13 @@
-//! What all jobs that move blocks go by (`jobs/mover.rs`): one budget, where a block may go, and how many containers are to be empty.
+//! Limits of all jobs that move blocks (`jobs/mover.rs`): one budget, the allowed target slots, and the number of containers to be emptied.
 //!
 //! ```text
-//! budget      auto: what the pool held when this was first counted, and 1.5 blocks for each that is written. What is left of it is in the
-//!             superblock: the next server may move it. Or bytes a day; or nothing
-//! low water   a quarter of the free slots lies in whole empty containers, or a 16th of all containers is empty, whichever is less; but one
-//!             container at least. With less, containers are to be emptied (jobs/gc.rs)
-//! high water  three times that: emptying goes on until then, if it can, and begins again below low water only
-//! with heads  a disk loses much by writes that are scattered: high water is 15 of 16 free slots, or three 16ths of all containers,
-//!             whichever is less; low water is half of that
+//! budget      auto: the blocks in the pool at the first count, plus 1.5 blocks for each written one. The superblock keeps the rest of it
+//!             for the next server. Or bytes a day; or nothing
+//! low water   a quarter of the free slots lies in whole empty containers, or a 16th of all containers is empty, whichever is less; but at
+//!             least one container. Below it, garbage collection empties containers (jobs/gc.rs)
+//! high water  three times that: emptying continues up to it, if it can, and restarts only below low water
+//! HDD         scattered writes are expensive there: high water is 15 of 16 free slots, or three 16ths of all containers, whichever is
+//!             less; low water is half of that
 //! ```
 
 use super::Pool;
@@ -16,9 +16,9 @@ use crate::format::entry::Slot;
 use crate::format::superblock::ALLOWANCE_PARTS;
 use crate::mutant::Mutant;
 
-/// Blocks that are moved at a time.
+/// Number of blocks that are moved together.
 pub(crate) const MOVED_AT_ONCE: usize = 256;
-/// Number of blocks that the pool moves by default for two that are written.
+/// Number of blocks that the pool may move by default for two written ones.
 const MOVED_FOR_TWO: u64 = 3;
 const DAY: Nanos = 86_400_000_000_000;
 /// Divisor of the free slots: below low water, less than one in N of them lies in empty containers.
@@ -27,25 +27,25 @@ const FREE_IN_EMPTY: u64 = 4;
 const EMPTY_OF_ALL: u64 = 16;
 /// Ratio of high water to low water.
 const HIGH_WATER: u64 = 3;
-/// Parts of the free slots, where the disk has heads.
+/// Number of parts of the free slots on an HDD.
 const ALL: u64 = 16;
-/// Parts of these that lie in empty containers at high water.
+/// Number of these parts that lie in empty containers at high water.
 const ALL_BUT_ONE: u64 = ALL - 1;
 
 /// Counts of the blocks that jobs have moved.
 #[derive(Default)]
 pub(crate) struct Moves {
-    /// Blocks that might be moved when the pool was opened.
+    /// Initial allowance of blocks to move when the pool was opened.
     at_open: Option<u64>,
     moved: u64,
-    /// Blocks that have got another slot, whether that counts for the budget or not.
+    /// Number of blocks that got another slot, inside or outside the budget.
     placed: u64,
-    /// Blocks moved on this day.
+    /// Day, and number of blocks moved on it.
     moved_on: (u64, u64),
 }
 
 impl Pool {
-    /// Sets the allowance when the pool begins to serve: as the last server left it, or as many blocks as the pool holds, if no server has counted that.
+    /// Sets the allowance when the pool begins to serve. It is the one that the last server left, or else the number of blocks in the pool.
     pub(crate) fn note_what_may_move(&mut self) {
         let at_open = match u64::from(self.superblock.allowance).checked_sub(1) {
             Some(parts) => parts * self.allowance_part(),
@@ -54,12 +54,12 @@ impl Pool {
         self.moves.at_open.get_or_insert(at_open);
     }
 
-    /// Returns the number of blocks of a part of the allowance as the superblock has it.
+    /// Returns the number of blocks in one unit of the superblock's allowance.
     fn allowance_part(&self) -> u64 {
         self.metadata.geometry.slots().div_ceil(ALLOWANCE_PARTS)
     }
 
-    /// Returns the rest of the allowance, for the superblock: at most four times what the pool has space for.
+    /// Returns the rest of the allowance, for the superblock: at most about four times the pool's slots.
     pub(crate) fn allowance_to_keep(&self) -> u8 {
         match self.moves.at_open {
             Some(_) => (self.allowance() / self.allowance_part() + 1).min(u8::MAX.into()) as u8,
@@ -67,7 +67,7 @@ impl Pool {
         }
     }
 
-    /// Returns the number of blocks that may be moved for what has been written.
+    /// Returns the number of blocks that may be moved, by the allowance at opening and the blocks written since.
     fn allowance(&self) -> u64 {
         let written = self.writes.written_blocks / 2 * MOVED_FOR_TWO;
         (self.moves.at_open.unwrap_or(self.space.data_used) + written).saturating_sub(self.moves.moved)
@@ -86,17 +86,17 @@ impl Pool {
         }
     }
 
-    /// Returns the number of blocks that have got another slot from a job since the pool was opened.
+    /// Returns the number of blocks to which jobs have given another slot since the pool was opened.
     pub(crate) fn placed_blocks(&self) -> u64 {
         self.moves.placed
     }
 
-    /// Counts a block that has got another slot from a job.
+    /// Counts a block to which a job has given another slot.
     pub(crate) fn note_placed(&mut self) {
         self.moves.placed += 1;
     }
 
-    /// Counts a block that has been moved, for the budget and for its day.
+    /// Counts a moved block, for the budget and for the day.
     pub(crate) fn count_moved(&mut self) {
         let today = self.now / DAY;
         self.moves.moved += 1;
@@ -115,7 +115,7 @@ impl Pool {
             || is_evacuating && self.mutant(Mutant::MoveIntoEvacuating)
     }
 
-    /// Returns true if enough slots are free that a batch can take some until the old ones are free.
+    /// Returns true if enough slots are free for a batch to take some before its old ones are free.
     pub(crate) fn has_slots_to_move(&self) -> bool {
         let geometry = &self.metadata.geometry;
         self.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
@@ -128,7 +128,7 @@ impl Pool {
         self.has_slots_to_move() && self.space.free() >= (geometry.slots() / 16).max(2 * container)
     }
 
-    /// Returns the figures that decide how many containers are to be empty.
+    /// Returns the figures that decide how many containers must be empty.
     #[inline]
     fn water(&self) -> Water {
         let geometry = &self.metadata.geometry;
@@ -140,19 +140,19 @@ impl Pool {
         }
     }
 
-    /// Returns the number of empty containers at which emptying ends: see the head of this file.
+    /// Returns the number of empty containers at which emptying ends: see the module header.
     pub(crate) fn high_water(&self) -> u64 {
         self.water().high()
     }
 
-    /// Returns true if so few containers are empty that others are to be emptied. It is asked with every pump.
+    /// Returns true if so few containers are empty that others must be emptied. Every pump asks this.
     #[inline]
     pub(crate) fn is_below_low_water(&self, empty: u64) -> bool {
         self.water().is_low(empty)
     }
 }
 
-/// See [`Pool::water`].
+/// Figures for low and high water: see [`Pool::water`].
 #[derive(Clone, Copy)]
 struct Water {
     is_rotational: bool,
@@ -199,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn low_water_is_the_same_without_a_division(
+        fn low_water_is_the_same_without_a_partition(
             is_rotational: bool,
             containers in 1..5000u64,
             per_container in 4..2048u64,

@@ -1,14 +1,14 @@
-//! Who has the pool: a record in a block of its own, so that two openings of one pool notice each other by whatever paths they came.
+//! Ownership of a pool: a record in a separate block, by which two openings of one pool notice each other, whatever paths they used.
 //!
 //! ```text
-//! taken      the driver writes a record with a fresh nonce before it opens the pool to write (its affair: it knows hosts and processes)
-//! looked at  the engine reads it again before each checkpoint, and before each write that overwrites: superblocks, repairs in place
-//! lost       it is another's, or nobody's any more: nothing is written from here on, not even that the pool has failed
+//! taken      the driver writes a record with a fresh nonce before it opens the pool to write (it alone knows hosts and processes)
+//! looked at  the engine reads it again before each checkpoint, and before each overwriting write: superblocks, repairs in place
+//! lost       it is another owner's, or no owner's any more: nothing is written from now on, not even a failure marker
 //! released   the driver says so in the record when it is done
 //! ```
 //!
-//! A look that is asked for now has to begin now: one that is in progress may have read before. So looks are numbered, and who asked
-//! waits for one of that number or a later one. An engine without a nonce (audits, pools that are only read) does not look.
+//! A requested look must begin after the request: a look in progress may have read before. So looks are numbered, and a requester waits for
+//! its number or a later one. An engine without a nonce (audits, pools that are only read) does not look.
 
 use crate::pool::state::Look;
 use alloc::string::String;
@@ -23,9 +23,9 @@ use crate::mutant::Mutant;
 
 /// First eight bytes of a record of the owner.
 pub const MAGIC: [u8; 8] = *b"ONEFOWN\0";
-/// Version of its format.
+/// Version of the format of the record.
 pub const VERSION: u16 = 1;
-/// Bytes of it: one sector, so that it is never torn. The rest of its block is zero.
+/// Bytes of the record: one sector, so that it is never torn. The rest of its block is zero.
 pub const OWNER_SIZE: usize = 512;
 
 const RELEASED: u16 = 1;
@@ -43,41 +43,41 @@ pub struct Opened {
     pub file_system: u64,
     /// Number of the inode in it: `st_ino`.
     pub inode: u64,
-    /// The block device, 0 for a file: `st_rdev`.
+    /// Number of the block device, 0 for a file: `st_rdev`.
     pub device: u64,
 }
 
-/// Record of the process that has, or had, a pool. Of hosts only hashes are kept, but for the name.
+/// Record of the process that has, or had, a pool. Hosts are recorded only as hashes, except for the name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Drawn anew by each opening.
+    /// Nonce, drawn anew by each opening.
     pub nonce: [u8; 16],
     /// True if the owner has ended, and no process has the pool.
     pub released: bool,
-    /// Names the host, as it is installed.
+    /// Identifier of the host, as it is installed.
     pub host: [u8; 16],
-    /// Names its hardware; zeroes if that is not known.
+    /// Identifier of its hardware; zeroes if unknown.
     pub hardware: [u8; 16],
-    /// Names the time between two starts of the host's kernel; zeroes if that is not known.
+    /// Identifier of the time between two starts of the host's kernel; zeroes if unknown.
     pub boot: [u8; 16],
-    /// Number of the process.
+    /// Process number.
     pub pid: u32,
     /// Time at which the process started, in the kernel's ticks since the boot.
     pub started: u64,
-    /// Namespace in which `pid` is its number.
+    /// Namespace in which `pid` is the process number.
     pub pid_namespace: u64,
     /// File or device that it had opened.
     pub opened: Opened,
     /// Time at which it took the pool: seconds since 1970.
     pub taken: u64,
-    /// The host's name, for people; at most 64 bytes are kept.
+    /// Name of the host, for people; at most 64 bytes are kept.
     pub host_name: String,
-    /// The path that was opened, for people; at most 256 bytes are kept.
+    /// Path that was opened, for people; at most 256 bytes are kept.
     pub path: String,
 }
 
 impl Owner {
-    /// Writes it to a block of the pool with these parameters, which is zeroed first. The block must have at least [`OWNER_SIZE`] bytes.
+    /// Writes the record to a block of the pool with these parameters, after zeroing the block. The block must have at least [`OWNER_SIZE`] bytes.
     pub fn encode(&self, parameters: &Parameters, block: &mut [u8]) {
         block.fill(0);
         let b = &mut block[..OWNER_SIZE];
@@ -127,7 +127,7 @@ impl Owner {
     }
 }
 
-/// Writes as much of a text as there is space for, up to the end of a character.
+/// Writes as much of a text as fits, up to the end of a character.
 fn put_text(bytes: &mut [u8], text: &str) {
     let mut length = text.len().min(bytes.len());
     while !text.is_char_boundary(length) {
@@ -150,11 +150,11 @@ pub(crate) struct Ownership {
     nonce: Option<[u8; 16]>,
     /// Number of looks that have begun.
     begun: u64,
-    /// Number of the last look that found the record as it must be.
+    /// Number of the last look that found the expected record.
     seen: u64,
-    /// The one that the next checkpoint waits for.
+    /// Look that the next checkpoint waits for.
     before_checkpoint: Option<Look>,
-    /// Set if a look did not find the record as it must be: nothing may be written.
+    /// True if a look did not find the expected record: nothing may be written.
     lost: bool,
 }
 
@@ -164,12 +164,12 @@ impl Pool {
         self.owner.nonce
     }
 
-    /// Returns true if the record is not as it must be: nothing may be written, whatever happens.
+    /// Returns true if a look did not find the expected record: nothing may be written, whatever happens.
     pub(crate) fn has_lost_owner(&self) -> bool {
         self.owner.lost
     }
 
-    /// Begins a look.
+    /// Begins a look at the record.
     pub(crate) fn look_at_owner(&mut self) -> Look {
         let Some(block) = self.metadata.geometry.owner_block().filter(|_| self.owner.nonce.is_some()) else {
             return Look(0);
@@ -188,7 +188,7 @@ impl Pool {
         self.owner.seen >= look.0
     }
 
-    /// Returns true if a checkpoint may begin: a look of its own says that the pool is ours. Else begins that look.
+    /// Returns true if a checkpoint may begin: a separate look found the pool to be ours. Otherwise begins that look.
     pub(crate) fn may_begin(&mut self) -> bool {
         let look = match self.owner.before_checkpoint {
             Some(look) => look,
@@ -204,13 +204,13 @@ impl Pool {
         self.owner.seen = self.owner.seen.max(number);
     }
 
-    /// Notes that the record is not as it must be: nothing may be written from here on.
+    /// Notes that the record is not the expected one: nothing may be written from now on.
     pub(crate) fn lose_owner(&mut self) {
         self.owner.lost = true;
     }
 
-    /// Judges a record that was read: `None` if the pool may be written, else the failure. A record that is gone, or not whole, is a damage: it says nothing of
-    /// another owner.
+    /// Judges a record that was read: `None` if the pool may be written, else the failure. A record that is missing or not whole counts as damage: it is no
+    /// evidence of another owner.
     pub(crate) fn judge_owner(&self, result: Result<Outcome<'_>, IoError>) -> Option<Failure> {
         let nonce = self.owner.nonce?;
         let record = match result {
@@ -226,7 +226,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Lets the pool be written only as long as its record has this nonce. To be called before the first event, if at all.
+    /// Restricts writing to the time while the pool's record has this nonce. Callers set it before the first event, if at all.
     pub(crate) fn set_owner(&mut self, nonce: [u8; 16]) {
         self.owner.nonce = Some(nonce).filter(|_| self.metadata.geometry.owner_block().is_some());
     }
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Pools of older programs have zeroes there, or whatever a device held before it became one.
+    /// Checks that zeroes from older programs, and the former content of a device, are no owner's record.
     #[test]
     fn what_is_no_record_is_no_owner() {
         let mut block = vec![0; OWNER_SIZE];

@@ -1,4 +1,4 @@
-//! Records: closing one, blocks inlined in it, and the way of blocks to their slots.
+//! Journal records: closing one, the blocks inlined in it, and the writes of blocks to their slots.
 
 use super::Pool;
 use crate::api::*;
@@ -8,12 +8,11 @@ use crate::journal::Unwritten;
 use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 
-/// The most blocks of one device write: 1 MiB of 4 KiB blocks.
+/// Maximum number of blocks of one device write: 1 MiB of 4 KiB blocks.
 const RUN_BLOCKS: usize = 256;
 
 impl Pool {
-    /// Closes the open record and sends it on its way; false if that has to wait for pages. With `inline`, a small group's
-    /// blocks travel in the record.
+    /// Closes the open record and submits it; false if that has to wait for pages. With `inline`, a small group's blocks travel in the record.
     pub(crate) fn close_record(&mut self, inline: bool) -> bool {
         let block_size = self.metadata.geometry.block_size as usize;
         let page_count = record::pages_for(self.journal.changes.len(), block_size);
@@ -48,7 +47,7 @@ impl Pool {
         true
     }
 
-    /// Turns the changes of blocks that travel in the record into inlined ones. The blocks come after N pages.
+    /// Turns the changes of blocks that travel in the record into inlined ones. The blocks follow after `pages` pages.
     fn mark_inlined(&mut self, pages: u32) {
         let start = self.metadata.geometry.journal_start();
         let mut unwritten = self.journal.unwritten.iter().enumerate().peekable();
@@ -66,7 +65,7 @@ impl Pool {
         assert!(unwritten.next().is_none(), "every unwritten block is of the open record");
     }
 
-    /// Writes the encoded record and its blocks to the ring, in two parts where the ring ends. Returns the parts.
+    /// Writes the encoded record and its blocks to the ring, in two parts if it wraps. Returns the number of parts.
     fn write_record(&mut self, page_count: usize, durable: bool) -> u32 {
         let block_size = self.metadata.geometry.block_size as usize;
         let mut segments = core::mem::take(&mut self.record_segments);
@@ -105,19 +104,19 @@ impl Pool {
         parts
     }
 
-    /// Returns true if more slots are pending than the limits have: no more should become so before some are published.
+    /// Returns true if more slots are pending than the limits allow: some must be published before more become pending.
     pub(crate) fn has_much_pending(&self) -> bool {
         self.space.pending().len() > self.limits.pending()
     }
 
-    /// Makes the records that freed the pending slots durable, and then published: if need be by an empty record.
+    /// Makes the records that freed the pending slots durable, and then publishes that, with an empty record if necessary.
     pub(crate) fn publish_pending(&mut self) {
         if let Some(last) = self.space.last_pending_free() {
             self.publish(last);
         }
     }
 
-    /// Sees to it that the records up to `last` are durable, and known to be so.
+    /// Asks that the records up to `last` become durable, and that this is published.
     pub(crate) fn publish(&mut self, last: u64) {
         let journal = &self.journal;
         if last > journal.durable {
@@ -157,7 +156,7 @@ impl Pool {
     }
 
     fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, inlined: bool) {
-        // What counts as inlined, no record waits for.
+        // No record waits for blocks that count as inlined.
         let inlined = inlined || self.mutant(Mutant::UnseenCompletion);
         let block_size = self.metadata.geometry.block();
         let mut rest = blocks;
@@ -184,7 +183,7 @@ impl Pool {
     }
 }
 
-/// Returns true if blocks that wait to be written need not wait for more: they fill a run, or are `apart` of them where they do not follow each other.
+/// Returns true if blocks to be written need not wait for more: they fill a run, or, if not consecutive, they number at least `apart`.
 pub(crate) fn are_enough(count: usize, first: Option<&Unwritten>, last: Option<&Unwritten>, apart: usize) -> bool {
     let (Some(first), Some(last)) = (first, last) else { return false };
     let is_one_run = last.slot.0 == first.slot.0 + count as u64 - 1;

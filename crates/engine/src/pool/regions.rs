@@ -1,16 +1,15 @@
-//! Regions that are read in order: a hint, for whoever puts them in order again (`jobs/defrag/`).
+//! Regions: statistics of sequential reads, by which defragmentation chooses the regions to put in order (`jobs/defrag/`). They are a hint.
 //!
-//! A region is as many blocks of a volume as a container has slots, from a multiple of that on. What is known of it is how often readers went
-//! through it in order, how many device reads they could have been saved, and how many of its blocks have been written since it was last put in
-//! order. Only regions that somebody reads in order are known at all. Nothing of it is on disk: a restart forgets it, and readers note it
-//! again.
+//! A region has as many blocks of a volume as a container has slots, aligned to that number. For each region the table counts the sequential
+//! passes of readers, and the device reads that order would have saved them. It also counts the blocks written since the region was last put in
+//! order. It has only regions that are read in order. Nothing of it is on disk: a restart loses it, and readers note it again.
 //!
 //! ```text
 //! read         noted by read-ahead, a window at a time, and by requests that took many device reads
 //! overwritten  noted by checkpoints, a leaf of the map at a time, for known regions alone
-//! in order     what was noted counts half each time: a region that nobody reads any more is forgotten
-//! left         noted by read-ahead when a stream goes on into the next region. What it found scattered is written in order while the stream
-//!              runs. Only the last few: who cannot keep up leaves the rest to idle time
+//! in order     each time a region is put in order, its count of readers is halved: a region without readers is forgotten
+//! left         noted by read-ahead when a stream continues in the next region. A region that it found scattered is put in order while the
+//!              stream runs. Only the last few are kept: the rest is left to idle time
 //! ```
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -21,12 +20,12 @@ use crate::api::DefragSetting;
 use crate::format::entry::Key;
 use crate::limits::REGION_BYTES;
 
-/// Number of times beyond which reads of a region are no longer counted.
+/// Number of reads of a region beyond which they are no longer counted.
 const MOST_SCANS: u16 = 64;
 
-/// Regions that streams have left of late, of which something is remembered.
+/// Number of regions recently left by streams that are remembered.
 const LEFT: usize = 8;
-/// Blocks of a region for which one device read more makes a look worth it while clients are busy: it costs the processor as much as some device reads.
+/// Blocks of a region per saved device read that make a look worthwhile while clients are busy: a look costs as much processor time as some device reads.
 const WORTH_A_LOOK: u64 = 128;
 /// Regions at the end of the list whose reads by streams are still in flight.
 const ON_ITS_WAY: usize = 1;
@@ -34,19 +33,19 @@ const ON_ITS_WAY: usize = 1;
 /// Figures of a region that is read in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Noted {
-    /// Number of times that readers went through a part of it in order, of late.
+    /// Number of recent sequential passes of readers through a part of it.
     scans: u16,
-    /// Device reads that they could have been saved since it was last put in order.
+    /// Device reads that its readers could have been saved since it was last put in order.
     reads: u32,
     /// Blocks that clients have written since then.
     displaced: u32,
-    /// Blocks that have been moved, and that a checkpoint will find among those that were written.
+    /// Blocks that have been moved, and that a checkpoint will find among the written ones.
     moved: u32,
-    /// The slot where its first block belongs, if some of it has gone there.
+    /// Target slot of its first block, if some of its blocks have gone there.
     pub target: Option<i64>,
-    /// Number of times that it was looked at in vain.
+    /// Number of looks at it in vain.
     pub tries: u8,
-    /// Set while it waits for an empty container.
+    /// True while it waits for an empty container.
     is_aside: bool,
 }
 
@@ -63,25 +62,25 @@ impl Noted {
 
 /// Table of the regions that are read in order.
 pub(crate) struct Regions {
-    /// By the first block of each.
+    /// Figures by the first block of each region.
     table: BTreeMap<Key, Noted>,
-    /// Number of regions of which something is to be put in order.
+    /// Number of regions with scattered blocks.
     scattered: usize,
     /// Number of regions that wait for an empty container.
     aside: usize,
-    /// Regions that streams have left of late, in this order.
+    /// Regions that streams have recently left, in this order.
     left: VecDeque<Key>,
-    /// Blocks of a region.
+    /// Number of blocks of a region.
     blocks: u64,
     most: usize,
-    /// Regions that stayed as they were, since the pool was opened.
+    /// Number of regions given up since the pool was opened.
     given_up: u64,
-    /// Blocks that may be moved to put regions in order.
+    /// Setting for the blocks that may be moved to put regions in order.
     defrag: DefragSetting,
 }
 
 impl Regions {
-    /// Makes a table of at most `most` regions, of `blocks` blocks each.
+    /// Creates a table of at most `most` regions, of `blocks` blocks each.
     pub(crate) fn new(most: usize, blocks: u64) -> Regions {
         Regions {
             table: BTreeMap::new(),
@@ -100,7 +99,7 @@ impl Regions {
         self.defrag
     }
 
-    /// Sets it.
+    /// Changes the setting for the blocks that may be moved to put regions in order.
     pub(crate) fn set_defrag(&mut self, defrag: DefragSetting) {
         self.defrag = defrag;
     }
@@ -110,7 +109,7 @@ impl Regions {
         self.blocks
     }
 
-    /// Returns the first block of the region that a block is in.
+    /// Returns the first block of a block's region.
     fn first(&self, key: Key) -> Key {
         Key::new(key.volume(), key.lba() - key.lba() % self.blocks)
     }
@@ -123,7 +122,7 @@ impl Regions {
         self.aside = self.aside + usize::from(noted.is_aside) - usize::from(was_aside);
     }
 
-    /// Notes that a reader went through blocks of the region of this one in order. It took `more_reads` device reads more than if they had lain so.
+    /// Notes a sequential read in the region of a block. It took `more_reads` device reads more than if the blocks had been in order.
     pub(crate) fn read(&mut self, key: Key, more_reads: u32) {
         let first = self.first(key);
         if !self.table.contains_key(&first) {
@@ -141,7 +140,7 @@ impl Regions {
         });
     }
 
-    /// Notes that N blocks of the region of this one have been written, in whatever order.
+    /// Notes that `blocks` blocks of the region of `key` have been written, in any order.
     pub(crate) fn overwritten(&mut self, key: Key, blocks: usize) {
         if !self.table.is_empty() {
             self.change(self.first(key), |noted| {
@@ -169,18 +168,18 @@ impl Regions {
 
     /// Returns the region with the largest gain, if there is one with any.
     pub(crate) fn next(&self) -> Option<(Key, Noted)> {
-        // Of equal ones the first.
+        // The first one wins a tie.
         let best = self.table.iter().max_by_key(|(first, noted)| (noted.gain(), core::cmp::Reverse(**first)))?;
         Some((*best.0, *best.1)).filter(|(_, noted)| noted.gain() > 0)
     }
 
-    /// Notes that a stream went on from one block to another. It has left the region of the first if the other is in the next one.
+    /// Notes that a stream continued from one block to another. If the other is in another region, the stream has left the first one's region.
     pub(crate) fn went_on(&mut self, from: Key, to: Key) {
         let first = self.first(from);
         if first == self.first(to) || self.left.contains(&first) {
             return;
         }
-        // It is read again and again: what came to nothing behind one reader does not keep the next from it, nor idle time.
+        // The region is read repeatedly: a failed attempt behind one reader must not exclude the next reader, nor idle time.
         self.change(first, |noted| noted.tries = 0);
         let is_worth_it = |noted: &Noted| u64::from(noted.reads) * WORTH_A_LOOK >= self.blocks && noted.gain() > 0;
         if self.table.get(&first).is_some_and(is_worth_it) {
@@ -191,13 +190,13 @@ impl Regions {
         }
     }
 
-    /// Returns true if there is a region that streams have left and read all of, and of which something is to be put in order.
+    /// Returns true if streams have left a region and read all of it. The region may have scattered blocks.
     #[inline]
     pub(crate) fn are_left(&self) -> bool {
         self.left.len() > ON_ITS_WAY
     }
 
-    /// Returns the first region that a stream has left, if it has read all of it. Regions without a gain are passed over.
+    /// Returns the first region that a stream has left, if the stream has read all of it. Regions without a gain are skipped.
     pub(crate) fn next_left(&mut self) -> Option<(Key, Noted)> {
         while self.are_left() {
             let first = self.left[0];
@@ -209,7 +208,7 @@ impl Regions {
         None
     }
 
-    /// Drops the first region that a stream has left: it has been dealt with.
+    /// Drops the first region that a stream has left, after its turn.
     pub(crate) fn pass_left(&mut self) {
         self.left.pop_front();
     }
@@ -219,12 +218,12 @@ impl Regions {
         self.change(first, |noted| (noted.target, noted.tries) = (Some(target), noted.tries + 1));
     }
 
-    /// Notes that a block has been moved: a checkpoint will find it among those that were written, though no client wrote it.
+    /// Notes that a block has been moved: a checkpoint will find it among the written ones, though no client wrote it.
     pub(crate) fn moved(&mut self, key: Key) {
         self.change(self.first(key), |noted| noted.moved = noted.moved.saturating_add(1));
     }
 
-    /// Lets a region wait until containers have been emptied. If there will be none, the blocks that can be brought back to this target are.
+    /// Lets a region wait until containers have been emptied. If none become empty, only the blocks that can return to this target are moved.
     pub(crate) fn set_aside(&mut self, first: Key, target: Option<i64>) {
         self.change(first, |noted| (noted.is_aside, noted.target) = (true, target));
     }
@@ -242,7 +241,7 @@ impl Regions {
         self.count();
     }
 
-    /// Ends the wait of all regions, as there will be no container for them: those without a target stay as they are.
+    /// Ends the wait of all regions because there will be no container for them. Regions without a target are given up.
     pub(crate) fn give_up_aside(&mut self) {
         let aside: Vec<(Key, Noted)> =
             self.table.iter().filter(|(_, noted)| noted.is_aside).map(|(&first, &noted)| (first, noted)).collect();
@@ -254,13 +253,13 @@ impl Regions {
         }
     }
 
-    /// Gives a region up, which stays as it is: there is no place for it, or it cannot be read.
+    /// Gives a region up: there is no place for it, or it cannot be read. It stays unchanged.
     pub(crate) fn give_up(&mut self, first: Key) {
         self.given_up += 1;
         self.in_order(first);
     }
 
-    /// Returns the number of regions that stayed as they were, since the pool was opened.
+    /// Returns the number of regions given up since the pool was opened.
     pub(crate) fn given_up(&self) -> u64 {
         self.given_up
     }
@@ -280,7 +279,7 @@ impl Regions {
         }
     }
 
-    /// Returns the number of regions of which something is to be put in order.
+    /// Returns the number of regions with scattered blocks.
     #[inline]
     pub(crate) fn scattered(&self) -> usize {
         self.scattered
@@ -338,9 +337,9 @@ mod tests {
         assert_eq!((next(&regions), regions.scattered()), (None, 0));
     }
 
-    /// Checks that blocks with a target are brought back where there is no empty container. Regions that were to go there as a whole stayed as they were.
+    /// Checks that blocks with a target are brought back where there is no empty container. Regions that were to go there as a whole were left unchanged.
     #[test]
-    fn for_want_of_a_container_what_has_a_home_is_brought_back_there() {
+    fn for_want_of_a_container_what_has_a_target_is_brought_back_there() {
         let mut regions = Regions::new(8, 16);
         regions.read(key(3), 5);
         regions.read(key(40), 4);
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_home_is_not_taken_for_what_clients_write() {
+    fn what_goes_to_its_target_is_not_taken_for_what_clients_write() {
         let mut regions = Regions::new(8, 16);
         (0..4).for_each(|_| regions.read(key(0), 0));
         regions.overwritten(key(0), 5);
@@ -393,7 +392,7 @@ mod tests {
         assert!(!regions.are_left(), "the last one is still on its way");
         regions.went_on(key(20), key(32));
         assert_eq!(regions.next_left().map(|(first, _)| first), Some(key(0)));
-        // What is in order meanwhile need not be looked at.
+        // Regions that have become in order need no look.
         regions.went_on(key(40), key(48));
         regions.in_order(key(0));
         assert_eq!(regions.next_left().map(|(first, _)| first), Some(key(16)));
@@ -401,8 +400,8 @@ mod tests {
         assert!(regions.next_left().is_none());
     }
 
-    /// Checks that a reader resets the tries of a region. One that waits for its places was looked at behind each reader; then idle time gave it up without a
-    /// look.
+    /// Checks that a reader resets the tries of a region. A region that waited for its places was looked at behind each reader; then idle time gave it up
+    /// without a look.
     #[test]
     fn each_reader_brings_new_tries() {
         let mut regions = Regions::new(8, 16);

@@ -1,4 +1,4 @@
-//! What a block maps to: the deltas and the map buffer first, then its leaf.
+//! Lookup of a block's map entry: in the deltas and the map buffer first, then in its leaf.
 
 use super::Pool;
 use crate::api::*;
@@ -8,7 +8,7 @@ use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, PageLookup, Unresolved, Walk, locate};
 
 impl Pool {
-    /// Returns the entry of a block that is not in its leaf yet: from the deltas or the map buffer; `None`: it is in its leaf.
+    /// Returns the entry of a block that is not in its leaf yet, from the deltas or the map buffer; `None`: it is in its leaf.
     pub(crate) fn unflushed(&self, key: Key) -> Option<Entry> {
         self.delta.get(key).or_else(|| self.frozen.get(key)).or_else(|| self.buffer.get(key))
     }
@@ -37,13 +37,13 @@ impl Pool {
         }
     }
 
-    /// Returns whether a page of a map will not come: it has failed, or a repair gave it up.
+    /// Returns true if a page of a map is permanently unreadable: its read has failed, or a repair gave it up.
     pub(crate) fn is_unreadable(&self, missing: &Missing) -> bool {
         missing.pointer.is_lost() || self.failed_pages.contains(&missing.key)
     }
 
-    /// Returns true if a block reads as zeroes, as far as that can be said without its leaf: a block whose leaf is on the device and not in memory counts as
-    /// one that does not. `Err`: a page above the leaf has to be loaded first.
+    /// Returns true if a block certainly reads as zeroes, without a read of its leaf: a block whose leaf is not in memory counts as non-zero. `Err`: a page
+    /// above the leaf has to be loaded first.
     pub(crate) fn reads_as_zeroes(&mut self, volume: usize, key: Key, last: &mut LastLeaf) -> Result<bool, Missing> {
         let is_zero = |entry: Entry| entry.slot().is_none() && !entry.is_lost();
         if let Some(entry) = self.unflushed(key) {
@@ -62,7 +62,7 @@ impl Pool {
         }
     }
 
-    /// Returns the entry of a block in its leaf; `None` if it makes no sense, such as one with a slot beyond the pool.
+    /// Returns the entry of a block in its leaf; `None` if it is invalid, for example with a slot beyond the pool.
     pub(crate) fn entry_in(&self, leaf: PageId, key: Key) -> Option<Entry> {
         let at = (key.lba() % self.metadata.geometry.map_leaf_entries()) as usize * 8;
         let entry = Entry(u64_at(self.metadata.pages.bytes(leaf), at));
@@ -72,7 +72,7 @@ impl Pool {
 
     // ---- the map ----
 
-    /// Returns the entry of a block, for whoever needs its content: a lost one is an error.
+    /// Returns the entry of a block for a read of its content: a lost one is an error.
     pub(crate) fn resolve(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
         self.resolve_after(volume, key, &mut LastLeaf::default())
     }

@@ -1,16 +1,16 @@
-//! State of the pool: serving, or on its way to that or to its end.
+//! State of the pool: its phase from opening to the end, its failure marker, and the foreground load.
 
 use crate::api::Nanos;
 
-/// Phase in which the engine is.
+/// Phase of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     Recovering,
     Serving,
-    /// A command to close came: finishing.
+    /// Phase after a command to close: work is being finished.
     Closing,
     Closed,
-    /// Opening failed.
+    /// Phase after opening failed.
     Dead,
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum FailureMarker {
     Done,
 }
 
-/// A look at the owner that was asked for.
+/// Number of a requested look at the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Look(pub u64);
 
@@ -36,14 +36,14 @@ pub(crate) struct LoadSnapshot {
     pub is_idle: bool,
     /// Time at which `is_idle` becomes true, if no request comes.
     pub idle_from: Nanos,
-    /// Requests are in flight.
+    /// True if requests are in flight.
     pub requests_in_flight: bool,
-    /// Writes wait for space, or commands for what they asked for.
+    /// True if writes wait for space, or commands for their effects.
     pub blocked: bool,
-    /// Writes wait for space.
+    /// True if writes wait for space.
     pub writes_blocked: bool,
-    /// Requests wait for buffers.
+    /// True if requests wait for buffers.
     pub out_of_buffers: bool,
-    /// Long clears have been begun that will go on.
+    /// True if long clears have begun and will continue.
     pub clears_left: bool,
 }

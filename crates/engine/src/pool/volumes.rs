@@ -1,11 +1,11 @@
-//! How volumes come, change and go.
+//! Volumes of a pool: creation, properties, resizing and deletion.
 //!
-//! Creation and properties are part of a checkpoint: its volume table has them. Deletion and size are records of the
-//! journal, in order with the writes, so that a crash leaves a prefix of both; in memory they are in force at once. A
-//! checkpoint writes the sizes as they were when it began, because the records after that speak of them.
+//! Creation and properties are part of a checkpoint, in its volume table. Deletion and size are records of the journal, in order with the
+//! writes, so that a crash leaves a prefix of both. In memory they are in force at once. A checkpoint writes the sizes as of its beginning,
+//! because later records refer to them.
 //!
-//! A deleted volume is a clear of its whole map. It stays in the list, unseen, until the checkpoint that includes its
-//! record has cut its map off into the discard list.
+//! A deleted volume is a clear of its whole map. It stays in the list, hidden, until the checkpoint that includes its record has cut its map
+//! off into the discard list.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -26,12 +26,12 @@ use crate::pool::state::Phase;
 use crate::properties::MOST_BUDGET;
 use crate::schedule::Schedule;
 
-/// Divisor of the slots: a controller goes offline only where one slot of N is free at least.
+/// Divisor of the slots: a controller goes offline only if at least one slot in N is free.
 const SPACE_TO_BEGIN: u64 = 8;
-/// Divisor of the slots: a controller stays offline while one slot of N is free.
+/// Divisor of the slots: a controller stays offline while one slot in N is free.
 const SPACE_TO_STAY: u64 = 16;
 
-/// A change of volumes that is a record.
+/// Change of volumes that is a journal record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum VolumeChange {
     Delete { volume: VolumeId },
@@ -39,7 +39,7 @@ pub(crate) enum VolumeChange {
 }
 
 impl Pool {
-    /// Returns the index of a volume in the list, if it can be used: created, and not deleted.
+    /// Returns the index in the list of a usable volume: created, and not deleted.
     pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
         let at = self.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
         self.is_visible(&self.volumes[at]).then_some(at)
@@ -49,12 +49,12 @@ impl Pool {
         volume.since <= self.checkpoints_done && volume.deleted.is_none()
     }
 
-    /// Returns the policy that a volume has: its own, else the pool's.
+    /// Returns the policy of a volume: its own, else the pool's.
     pub(crate) fn policy_of(&self, volume: &Volume) -> Policy {
         volume.policy.or(self.pool_policy).unwrap_or_default()
     }
 
-    /// Returns the timing of a volume, which says when its duplicates are found. Without a setting it is hybrid if its policy shares.
+    /// Returns the timing of a volume, which decides when its duplicates are found. Without a setting it is hybrid if its policy shares.
     pub(crate) fn timing_of(&self, volume: &Volume) -> Timing {
         volume.timing.unwrap_or(match self.policy_of(volume) {
             Policy::Full | Policy::Select { .. } | Policy::Idedup { .. } => Timing::Hybrid,
@@ -62,8 +62,8 @@ impl Pool {
         })
     }
 
-    /// Returns true if writes of a volume are stored without a look for duplicates: the background finds those. Where nothing is shared, there is nothing to
-    /// leave to it.
+    /// Returns true if writes of a volume are stored without a lookup of duplicates, which the background pass finds later. With policy `native` nothing is
+    /// shared, so nothing is deferred.
     pub(crate) fn is_offline(&self, volume: &Volume) -> bool {
         match volume.timing {
             Some(Timing::Offline) => self.policy_of(volume) != Policy::Native,
@@ -71,8 +71,8 @@ impl Pool {
         }
     }
 
-    /// Returns the controller that chooses the mode of a volume, if one does. Ours does so where being offline can save something, and that is the index on
-    /// disk: a look into the index in memory takes less than a microsecond. The paper's does so wherever it is asked to.
+    /// Returns the controller that chooses the mode of a volume, if there is one. Ours does so where offline can save something: with the index on disk. (A
+    /// lookup in the index in memory takes less than a microsecond.) The paper's controller does so wherever it is configured.
     pub(crate) fn chooser_of(&self, volume: &Volume) -> Option<Controller> {
         let chooses = match volume.controller {
             Controller::Forecast => self.policy_of(volume) == Policy::Full && self.disk_index.record.is_on(),
@@ -81,35 +81,36 @@ impl Pool {
         (chooses && self.timing_of(volume) == Timing::Hybrid).then_some(volume.controller)
     }
 
-    /// Returns true if there is space for blocks that could have been shared: else a volume whose mode a controller chooses stays inline, or goes back to that.
+    /// Returns true if there is space for blocks that could have been shared. Without it, a volume whose mode a controller chooses stays inline or returns to
+    /// it.
     pub(crate) fn has_space_offline(&self, mode: Mode) -> bool {
         let least = if mode == Mode::Offline { SPACE_TO_STAY } else { SPACE_TO_BEGIN };
         self.space.free() >= self.geometry().slots() / least
     }
 
-    /// Returns the policy that a write goes by now: offline is written as with `native`.
+    /// Returns the policy that applies to a write now: offline writes as with `native`.
     pub(crate) fn policy_in_force(&self, volume: &Volume) -> Policy {
         if self.is_offline(volume) { Policy::Native } else { self.policy_of(volume) }
     }
 
-    /// Sets the mode that a controller has chosen: in force while the timing leaves it the choice.
+    /// Sets the mode that a controller has chosen: in force while the timing is hybrid.
     pub(crate) fn choose_mode(&mut self, volume: VolumeId, mode: Mode) {
         if let Some(at) = self.volume_index(volume) {
             self.volumes[at].is_pressed = mode == Mode::Offline;
         }
     }
 
-    /// Returns what a pass reads before it lets blocks share a slot.
+    /// Returns the setting for the reads of a pass before it lets blocks share a slot.
     pub(crate) fn dedup_verify(&self) -> DedupVerify {
         self.dedup_verify
     }
 
-    /// Returns the feedback loop that sets the pace of the pass.
+    /// Returns the feedback loop that throttles the pass.
     pub(crate) fn throttle(&self) -> PassThrottle {
         self.throttle
     }
 
-    /// Returns the times at which a plan of relocation is made and run unasked.
+    /// Returns the times at which a plan of relocation is made and run automatically.
     pub(crate) fn relocate_schedule(&self) -> Schedule {
         self.relocate
     }
@@ -120,13 +121,13 @@ impl Pool {
         if possible { Ok(size / block) } else { Err(ControlError::BadSize) }
     }
 
-    /// Returns a free number for a volume: the next one; when they have run out, one of which nothing is left.
+    /// Returns a free number for a volume: the next one, or, when they have run out, one without remains of a former volume.
     fn free_number(&self) -> Option<VolumeId> {
         let of_key = |key: u64| (key >> LBA_BITS) as u16;
         let mut used: BTreeSet<u16> = self.volumes.iter().map(|volume| volume.id.0).collect();
         let next = self.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
         if next < u16::MAX {
-            // No volume has ever had it: what there is of mappings need not be looked at.
+            // No volume has ever had this number, so mappings need no look.
             return Some(VolumeId(next));
         }
         used.extend(self.discards.iter().map(|discard| discard.volume.0));
@@ -137,14 +138,14 @@ impl Pool {
         (next..=u16::MAX).chain(1..next).find(|number| !used.contains(number)).map(VolumeId)
     }
 
-    /// Returns the change that a command to resize asks for; `BadSize` if the size is 0, no multiple of a block, or more than a volume can have.
+    /// Returns the change for a resize command; `BadSize` if the size is 0, no multiple of a block, or beyond the maximum of a volume.
     pub(crate) fn resizing(&self, volume: VolumeId, size: u64) -> Result<VolumeChange, ControlError> {
         Ok(VolumeChange::Resize { volume, blocks: self.blocks_of_size(size)? })
     }
 }
 
 impl Pool {
-    /// Finds the hidden volumes again. Called when the list of volumes has changed.
+    /// Finds the hidden volumes again, after a change of the list of volumes.
     fn note_hidden_volumes(&mut self) {
         let find = |keeps| {
             let found = self.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
@@ -179,17 +180,17 @@ impl Pool {
 impl Pool {
     // ---- commands ----
 
-    /// Returns true if commands that change something are taken: the pool serves and is not read-only.
+    /// Returns true if commands that make changes are accepted: the pool serves and is not read-only.
     pub(crate) fn takes_changes(&self) -> bool {
         self.phase == Phase::Serving && !self.read_only && !self.reads_only
     }
 
-    /// Returns true if it is of use to know which regions are read in order: defragmentation is on, and changes are taken.
+    /// Returns true if statistics of regions that are read in order are of use: defragmentation is on, and changes are accepted.
     pub(crate) fn notes_regions(&self) -> bool {
         self.regions().defrag() != DefragSetting::Off && self.takes_changes()
     }
 
-    /// Enters a volume. Returns the number of checkpoints after which it is created.
+    /// Enters a volume. Returns the number of checkpoints after which its creation is durable.
     pub(crate) fn create_volume(&mut self, name: &str, size: u64, policy: Option<Policy>) -> Result<u64, ControlError> {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
@@ -251,7 +252,7 @@ impl Pool {
         Ok(since)
     }
 
-    /// Enters a hidden volume, of a block for each slot, or for each place of one.
+    /// Enters a hidden volume: one block for each slot, or for each replica place of a slot.
     pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
         let places = if keeps == Keeps::Replicas { PLACES } else { 1 };
         let size = places * self.metadata.geometry.slots() * self.metadata.geometry.block();
@@ -313,7 +314,7 @@ impl Pool {
         self.throttle = change.throttle.unwrap_or(self.throttle);
         self.set_flash_policy(change.flash_policy.unwrap_or(self.flash_policy));
         self.relocate = change.relocate.unwrap_or(self.relocate);
-        // As it will be read from the superblock.
+        // Rounded as it will be read from the superblock.
         let defrag = change.defrag.map_or(self.regions().defrag(), |defrag| DefragSetting::decode(defrag.encode()));
         self.regions_mut().set_defrag(defrag);
         self.pool_policy = change.policy.unwrap_or(self.pool_policy);
@@ -326,7 +327,7 @@ impl Pool {
 
     // ---- records ----
 
-    /// Applies a change, if there is space for it, and returns the record that has it; `None` if it has to wait.
+    /// Applies a change if there is space for it, and returns its record; `None` if it has to wait.
     pub(crate) fn change_volume(
         &mut self,
         change: VolumeChange,
@@ -356,7 +357,7 @@ impl Pool {
             Availability::Never => return Err(ControlError::NoSpace),
         }
         if !self.can_clear_at_once() && !self.metadata_full {
-            // What a full delta has of it would take long to find: the checkpoint that follows anyway comes first.
+            // A search through a full delta would take long: the checkpoint that follows anyway comes first.
             self.want_checkpoint = true;
             return Ok(None);
         }
@@ -367,7 +368,7 @@ impl Pool {
                 self.clear_keys(Key::new(volume, 0), end_of(volume));
                 self.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
-                // Its space comes back from here on, and its place in the table.
+                // A checkpoint frees its space and its place in the table.
                 self.want_checkpoint = true;
             }
             VolumeChange::Resize { volume, blocks } => {
@@ -385,7 +386,7 @@ impl Pool {
     }
 }
 
-/// Returns the end of everything that a volume can have: whole subtrees are cut off there.
+/// Returns the end of a volume's largest possible range, so that whole subtrees are cut off there.
 pub(crate) fn end_of(volume: VolumeId) -> Key {
     Key::new(volume, MAX_BLOCKS)
 }
@@ -399,7 +400,7 @@ mod tests {
     use crate::format::superblock::{DigestFunction, Parameters, Superblock};
     use crate::limits::Limits;
 
-    /// Checks that a superblock with the number after the last one is not made: it was 0, and such a superblock is refused.
+    /// Checks that the number after the last one is never used: it was 0, and a superblock with it is refused.
     #[test]
     fn numbers_are_used_again_when_they_have_run_out_but_not_while_anything_names_them() {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();

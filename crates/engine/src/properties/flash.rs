@@ -1,4 +1,4 @@
-//! The policy of a flash cache, as a property of the pool: which containers are copied to it.
+//! The admission policy of a flash cache, as a property of the pool.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,7 +7,7 @@ use core::str::FromStr;
 
 /// The greatest factor of the in-out comparison, in tenths.
 const MOST_TENTHS: u16 = 1000;
-/// The bit of [`FlashPolicy::encode`] that says that it is the paper's.
+/// The bit of [`FlashPolicy::encode`] for the paper's policy.
 const PAPER: u32 = 1 << 31;
 
 /// Policy that selects which containers are copied to flash. Written `budget`, `paper`, or `paper:` and any of `filter=N`, `delay=N` and `comparison=M`, each
@@ -33,7 +33,7 @@ pub struct PaperModules {
 }
 
 impl Default for PaperModules {
-    /// Returns PF.thr of the slides and the m of their example. The slides do not say what delay_count begins with.
+    /// Returns PF.thr of the slides and the m of their example. The slides do not give the initial delay_count.
     fn default() -> PaperModules {
         PaperModules { filter: 5, delay: 3, comparison: 15 }
     }
@@ -81,7 +81,7 @@ impl fmt::Display for FlashPolicy {
 impl FromStr for FlashPolicy {
     type Err = BadFlashPolicy;
 
-    /// Reads what [`FlashPolicy`] says; a module that is not named has the paper's parameter.
+    /// Reads the form that [`FlashPolicy`] describes; a module that is not named has the paper's parameter.
     fn from_str(text: &str) -> Result<FlashPolicy, BadFlashPolicy> {
         match text.split_once(':') {
             None if text == "budget" => Ok(FlashPolicy::Budget),
@@ -131,7 +131,7 @@ fn parse_tenths(text: &str) -> Option<u16> {
     (10..=MOST_TENTHS).contains(&tenths).then_some(tenths)
 }
 
-/// A text is no policy of a flash cache.
+/// An error: a text is no policy of a flash cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadFlashPolicy;
 

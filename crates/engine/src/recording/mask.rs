@@ -1,7 +1,7 @@
-//! What a recording leaves out of the pages that were read: the key of the digest function, and blocks inlined in the journal.
+//! Mask of a recording: it removes the key of the digest function, and blocks inlined in the journal, from the pages that were read.
 //!
-//! A run of the recording sees what is left. It takes the same course: the key decides nothing, its superblocks have a checksum that
-//! fits again; and recovery reads the blocks inlined in a record into buffers, so in the ring it only steps over them.
+//! A replay sees the rest. It takes the same course: the key decides nothing, and its superblocks have a checksum that fits again. Recovery reads the
+//! blocks inlined in a record into buffers, so in the ring it only steps over them.
 
 use crate::format::bytes::{checksum, put_u64, u64_at};
 use crate::format::geometry::Geometry;
@@ -11,14 +11,14 @@ use crate::format::superblock::SUPERBLOCK_SIZE;
 /// Bytes of a superblock that hold the key.
 const KEY: core::ops::Range<usize> = 56..88;
 
-/// Knows where on the store what is to be left out can be.
+/// Positions on the store of the bytes that are to be left out.
 pub(super) struct Mask {
     block: u64,
     superblocks: [u64; 4],
     /// First block of the ring, and one past its last.
     ring: (u64, u64),
-    /// The block of the ring after those that were read last; how many blocks from there on belong to the pages of a record, and how
-    /// many then are inlined by it.
+    /// The block of the ring after those that were read last; the number of blocks from there on that belong to the pages of a record; and the number
+    /// of blocks inlined by it behind these.
     next: u64,
     pages: u16,
     inlined: u16,
@@ -42,7 +42,7 @@ impl Mask {
         self.superblocks.contains(&(offset / self.block))
     }
 
-    /// Zeroes what is to be left out of bytes that were read at `offset`.
+    /// Zeroes the secret parts of bytes that were read at `offset`.
     pub(super) fn hide(&mut self, offset: u64, bytes: &mut [u8]) {
         for (number, block) in (offset / self.block..).zip(bytes.chunks_mut(self.block as usize)) {
             if self.superblocks.contains(&number) {
@@ -74,7 +74,7 @@ impl Mask {
     }
 }
 
-/// Zeroes the key in a superblock, or in what is in its place. A checksum that was right is right again.
+/// Zeroes the key in a superblock, or in other bytes in its place. A checksum that was right is right again.
 pub(super) fn hide_key(block: &mut [u8]) {
     let Some(superblock) = block.get_mut(..SUPERBLOCK_SIZE) else { return block.fill(0) };
     let at = SUPERBLOCK_SIZE - 8;

@@ -1,18 +1,17 @@
-//! The format of recordings: every call of the engine, with what the driver found out, so that the same calls can be made again
-//! elsewhere. The engine is a pure function of these, so a run again takes the same course.
+//! The format of recordings: every call of the engine, with the driver's results, so that the same calls can be replayed elsewhere. The engine is a
+//! pure function of these, so a replay takes the same course.
 //!
 //! ```text
 //! header      signature, version, parameters, limits, time of opening, program; its checksum
-//! calls       one after the other, a byte that says which and its fields; numbers in seven bits a byte
-//! marks       every so many calls: a hash of all effects so far, and a checksum of all bytes so far
+//! calls       one after the other, a byte with its kind and its fields; numbers in seven bits a byte
+//! hashes      every N calls: a hash of all effects so far, and a checksum of all bytes so far
 //! end         why the recording ended; missing if the program was killed
 //! ```
 //!
-//! What is not in it: payload, and the key of the digest function. Superblocks are recorded with a key of zeroes, and of
-//! blocks inlined in the journal nothing is kept ([`mask`]). What is in it: addresses, lengths, digests, names of volumes,
-//! and pages of metadata as they were read.
+//! It contains no payload, and no key of the digest function. Superblocks are recorded with a key of zeroes, and blocks inlined in the journal are
+//! not kept ([`mask`]). It contains addresses, lengths, digests, names of volumes, and pages of metadata as they were read.
 //!
-//! A recording is read from its beginning: nothing of the engine's state is in it but what the calls make of it.
+//! A recording is read from its beginning: it contains no state of the engine other than by its calls.
 
 mod mask;
 mod read;
@@ -34,7 +33,7 @@ pub use read::{BadHeader, Decoded, Decoder, decode_header};
 pub const MAGIC: [u8; 8] = *b"ONEFREC\0";
 /// Version of the format.
 pub const VERSION: u16 = 7;
-/// Calls between two marks.
+/// Calls between two trace hashes.
 const HASH_PERIOD: u32 = 1024;
 
 /// Beginning of a recording.
@@ -42,7 +41,7 @@ const HASH_PERIOD: u32 = 1024;
 pub struct Header {
     /// The version of the program that made it.
     pub program: String,
-    /// The pool's. A recording has a key of zeroes.
+    /// Parameters of the pool. A recording has a key of zeroes.
     pub parameters: Parameters,
     /// The limits at opening.
     pub limits: Limits,
@@ -55,7 +54,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Opens an engine as it was when the recording began.
+    /// Opens an engine in its state at the beginning of the recording.
     pub fn open(&self) -> Engine {
         let open = if self.reads_only { Engine::open_to_read } else { Engine::open };
         let mut engine = open(self.parameters, self.limits, self.now);
@@ -76,28 +75,28 @@ pub enum Call<'a> {
         /// The event.
         event: Event<'a>,
     },
-    /// [`Engine::take_buffer`], with what it returned.
+    /// [`Engine::take_buffer`], with its result.
     TakeBuffer(Option<BufferId>),
     /// [`Engine::return_buffer`]. Recorded before it is called.
     ReturnBuffer(BufferId),
     /// [`Engine::set_limits`]. Recorded before it is called.
     SetLimits(Limits),
-    /// Calls of [`Engine::next_effect`] that followed each other.
+    /// Consecutive calls of [`Engine::next_effect`].
     Effects {
         /// Number of calls that returned an effect.
         taken: u64,
-        /// True if the last one found none any more.
+        /// True if the last one found no effect.
         drained: bool,
     },
-    /// Not a call: the hash of all effects so far ([`EffectHash`]).
+    /// The hash of all effects so far ([`EffectHash`]); not a call.
     TraceHash(u64),
     /// A call that did not return.
     Unreturned(Unreturned),
-    /// The recording ends.
+    /// The end of the recording.
     End(Ending),
 }
 
-/// Calls whose answer is part of the record, and did not come.
+/// Calls without an answer, which would be part of the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreturned {
     /// [`Engine::next_effect`].
@@ -119,8 +118,8 @@ pub enum Ending {
     Panicked,
 }
 
-/// A hash of all effects so far, with everything that a driver can learn from them: the pages of writes, the segments of
-/// answers. The same for a recording and for a run of it.
+/// A hash of all effects so far, with everything that a driver can learn from them: the pages of writes, the segments of answers. A recording and its
+/// replay have the same.
 pub struct EffectHash {
     hash: u64,
     mask: Mask,
@@ -207,26 +206,26 @@ impl EffectHash {
     }
 }
 
-/// Makes a recording: is told of every call, and has the bytes of it.
+/// Recorder of calls: is told of every call, and has the bytes of the recording.
 pub struct Recorder {
     out: Vec<u8>,
     effects: EffectHash,
     mask: Mask,
     block: usize,
     now: Nanos,
-    /// Of all bytes so far, and of those that were taken.
+    /// Checksums of all bytes so far, and of those that were taken.
     sum: u64,
     taken_sum: u64,
     since_hash: u32,
     /// Effects that were taken since the last call.
     taken: u64,
-    /// Nothing was called since the engine had no effect: it has none now.
+    /// True if no call came since the engine had no effect: it has none now.
     drained: bool,
     page: Vec<u8>,
 }
 
 impl Recorder {
-    /// Begins. What [`Header::parameters`] has as key is left out.
+    /// Begins a recording. The key in [`Header::parameters`] is left out.
     pub fn new(header: &Header) -> Recorder {
         let mut out = Vec::new();
         let sum = write::header(&mut out, header);
@@ -293,7 +292,7 @@ impl Recorder {
                 self.taken += 1;
                 self.drained = false;
             }
-            // To ask again would change nothing.
+            // Another call would change nothing.
             None if self.drained => {}
             None => {
                 self.end_effects(true);
@@ -319,7 +318,7 @@ impl Recorder {
         self.put(&Call::End(Ending::Panicked));
     }
 
-    /// Ends a recording that cannot go on: bytes that were not taken are not part of it.
+    /// Ends a recording that cannot continue: bytes that were not taken are not part of it.
     pub fn give_up(&mut self, ending: Ending) {
         self.out.clear();
         self.sum = self.taken_sum;
@@ -333,7 +332,7 @@ impl Recorder {
         self.count();
     }
 
-    /// Writes how many effects were taken.
+    /// Writes the number of effects that were taken.
     fn end_effects(&mut self, drained: bool) {
         if self.taken > 0 || drained {
             let taken = core::mem::take(&mut self.taken);

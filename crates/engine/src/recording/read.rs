@@ -1,4 +1,4 @@
-//! How a recording is read: from bytes that may end anywhere, and may be anything.
+//! The decoder of recordings: reads bytes that may end anywhere, and may be anything.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use crate::limits::Limits;
 use crate::properties::CacheSetting;
 use crate::schedule::Schedule;
 
-/// The most that a list or text can be said to have: more than any call needs.
+/// The greatest length of a list or text: more than any call needs.
 const MOST: u64 = 1 << 24;
 
 /// Reason why there is no header.
@@ -24,7 +24,7 @@ pub enum BadHeader {
     Incomplete,
     /// It is no recording.
     Foreign,
-    /// The format's version is not known here.
+    /// The format's version is unknown.
     Version(u16),
     /// It fails its checksum or makes no sense.
     Damaged,
@@ -33,11 +33,11 @@ pub enum BadHeader {
 /// Result of decoding the next bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded {
-    /// A call of so many bytes: [`Decoder::call`].
+    /// A call of this number of bytes: [`Decoder::call`].
     Call(usize),
     /// The bytes end before the call does.
     Incomplete,
-    /// No call looks like this, or the checksum of a mark does not fit.
+    /// No call looks like this, or the checksum of a trace hash does not fit.
     Damaged,
 }
 
@@ -46,7 +46,7 @@ enum ReadStop {
     Damaged,
 }
 
-/// Reads calls one after the other.
+/// Decoder of calls, one after the other.
 pub struct Decoder {
     now: Nanos,
     block: usize,
@@ -60,7 +60,7 @@ pub struct Decoder {
     extents: Vec<(u64, u64)>,
 }
 
-/// Reads the header, and how many bytes it has.
+/// Reads the header, and returns it with the number of its bytes.
 pub fn decode_header(bytes: &[u8]) -> Result<(Header, Decoder, usize), BadHeader> {
     let signature = bytes.len().min(MAGIC.len());
     if bytes[..signature] != MAGIC[..signature] {
@@ -492,7 +492,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the rest of a policy with this number: a policy without a threshold ends here, others go on with it.
+    /// Reads the rest of a policy with this number: a policy without a threshold ends here, others continue with it.
     fn policy_of(&mut self, code: u8) -> Result<Policy, ReadStop> {
         match Policy::decode(code, 0) {
             Some(policy) => Ok(policy),

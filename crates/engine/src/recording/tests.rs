@@ -251,7 +251,7 @@ fn the_key_is_in_no_recording() {
     Superblock::new(Parameters { key, ..parameters }).encode(&mut block);
     recorder.mask.hide(parameters.geometry.block(), &mut block);
     assert_eq!(Superblock::decode(&block).unwrap().parameters, parameters);
-    // Also where the superblock is damaged; it stays so.
+    // Applies also to a damaged superblock; it stays damaged.
     Superblock::new(Parameters { key, ..parameters }).encode(&mut block);
     block[0] ^= 1;
     recorder.mask.hide(0, &mut block);
@@ -275,7 +275,7 @@ fn blocks_that_the_journal_carries_are_left_out() {
         entries: 150,
         position: 0,
     };
-    // A record of two pages with three blocks, and one of one page behind it; what follows is none.
+    // A record of two pages with three blocks, and one of one page behind it; no record follows.
     let mut bytes = vec![0xee; 9 * 4096];
     crate::format::record::encode(&head, &[], parameters.seed(), &mut bytes[..2 * 4096]);
     let next = crate::format::record::Header { pages: 1, blocks: 0, sequence: 2, entries: 1, position: 5, ..head };

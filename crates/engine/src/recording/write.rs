@@ -1,4 +1,4 @@
-//! How a recording is written. `read.rs` is the other way round.
+//! The encoder of recordings, the inverse of `read.rs`.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::icache::rule::CacheLimits;
 use crate::limits::Limits;
 use crate::properties::CacheSetting;
 
-/// The byte that says which call it is. Zero is none: a file may end with zeroes after a crash of the machine.
+/// The byte for the kind of a call. Zero is none: a file may end with zeroes after a crash of the machine.
 pub(super) mod tag {
     pub const SUBMIT: u8 = 1;
     pub const DONE: u8 = 2;
@@ -53,7 +53,7 @@ fn change(out: &mut Vec<u8>, from: u64, to: u64) {
     number(out, ((change << 1) ^ (change >> 63)) as u64);
 }
 
-/// Writes the header, which is all that is in `out` then; its checksum.
+/// Writes the header to the empty `out`, and returns its checksum.
 pub(super) fn header(out: &mut Vec<u8>, header: &Header) -> u64 {
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
@@ -244,7 +244,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
         }) => {
             out.push(5);
             put_policy_change(out, policy);
-            // Bits of what is there, so that older recordings are read.
+            // Bits for the fields that are present, so that older recordings are read.
             let verify = dedup_verify.map_or(0, |verify| verify as u8 + 1) << 1;
             let (relocates, throttles) = (u8::from(relocate.is_some()) << 3, u8::from(throttle.is_some()) << 4);
             let flash = u8::from(flash_policy.is_some()) << 5;

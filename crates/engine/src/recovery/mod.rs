@@ -1,21 +1,21 @@
-//! Recovery: from whatever a crash left to a pool that serves. Every opening is one. docs/recovery.md has the argument.
+//! Crash recovery: turns the state that a crash left into a pool that serves. Every opening is a recovery. docs/recovery.md has the argument.
 //!
 //! ```text
-//! Sync         what is read may be only in a cache
+//! Sync         data that is read may be only in a cache
 //! Superblocks  four slots; the newest valid one counts
 //! Tables       containers, metadata map, volumes, discards come into memory
 //! Walk         the journal's chain from the checkpoint to its end
 //! Verify       records above the highest watermark, in order, by the digests of their blocks; the first that fails ends it
-//! Replay       what is believed fills the delta
+//! Replay       the valid records fill the delta
 //! Redo         the pool is still ours (owner.rs); blocks inlined in the journal go to their slots, where the final mapping needs them
 //! Look         the pool is still ours
-//! BlockRepair         the missing copy of the superblock, then a sync
-//! Seal         a superblock of a new epoch in both places names the last record believed, then a sync
+//! Repair       the missing copy of the superblock, then a sync
+//! Seal         a superblock of a new epoch in both places names the last valid record, then a sync
 //! ```
 //!
-//! Every step can be repeated from the start after another crash: up to the seal, only the missing copy and blocks that
-//! the journal still carries are written. An I/O error, a damaged page, or a damaged record that was known durable ends the
-//! opening with an error that names it; nothing is written then.
+//! Every step can be repeated from the start after another crash: up to the seal, only the missing copy and blocks that the journal still carries are
+//! written. An I/O error, a damaged page, or a damaged record that was known durable ends the opening with an error that names it; nothing is written
+//! in that case.
 
 mod walk;
 
@@ -44,9 +44,9 @@ use crate::pool::volumes::VolumeChange;
 
 pub(crate) use walk::{Walked, blocks_of};
 
-/// Blocks verified or redone at once.
+/// Number of blocks verified or redone at once.
 const AT_ONCE: usize = 32;
-/// Table leaves loaded ahead.
+/// Number of table leaves loaded ahead.
 const LOAD_AHEAD: u64 = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -66,26 +66,26 @@ enum RecoveryStep {
     SealSync,
 }
 
-/// The tables that are held in memory.
+/// Tables that are held in memory.
 const TABLES: [TreeId; 5] = [TreeId::Containers, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards, TreeId::MapBuffer];
 
-/// A block whose digest is checked, and in Redo where it goes.
+/// A block whose digest is checked; in Redo also the slot to copy it to.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
     pub block: u64,
     pub digest: Digest,
     slot: Slot,
-    /// The record that says so.
+    /// Record that names the block.
     sequence: u64,
 }
 
-/// The state of an opening.
+/// State of an opening.
 #[derive(Default)]
 pub(crate) struct Recovery {
     step: RecoveryStep,
     outstanding: usize,
     found: [Option<Superblock>; 4],
-    /// Set if a slot of even, or of odd, epochs could not be read.
+    /// True if a superblock slot of even, or of odd, epochs could not be read.
     unreadable: [bool; 2],
     table: usize,
     leaf: u64,
@@ -94,13 +94,13 @@ pub(crate) struct Recovery {
     pub position: u32,
     walked_blocks: u32,
     pub records: Vec<Walked>,
-    /// Entries in them.
+    /// Number of entries in `records`.
     entries: u64,
     /// The log of the map buffer.
     buffered: Vec<(Key, Entry)>,
-    /// The last record that is durable for certain.
+    /// Last record that is certainly durable.
     pub watermark: u64,
-    /// The highest epoch of a record: its superblock was durable in both places.
+    /// Highest epoch of a record: its superblock was durable in both places.
     pub newest_epoch: u64,
     verify_at: usize,
     checks: Vec<Check>,
@@ -110,7 +110,7 @@ pub(crate) struct Recovery {
     pub inlined: NearMap<Slot, (Digest, u64, u64)>,
     /// Blocks of each volume, as of the record that is being verified.
     pub sizes: BTreeMap<VolumeId, u64>,
-    /// The first sync failed: nothing may be written.
+    /// True if the first sync failed: nothing may be written.
     unsynced: bool,
     report: Recovered,
 }
@@ -146,7 +146,7 @@ impl Pool {
         }
     }
 
-    /// Returns the most leaves that a tree can have.
+    /// Returns the largest number of leaves that a tree can have.
     pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
         let geometry = &self.metadata.geometry;
         let block = geometry.block();
@@ -157,7 +157,7 @@ impl Pool {
             TreeId::Counts => geometry.slots().div_ceil(block / 4),
             TreeId::Summaries => geometry.summary_leaves(),
             TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
-            // No more subtrees can be cut off than there are metadata pages.
+            // At most as many subtrees can be cut off as there are metadata pages.
             TreeId::Discards => {
                 u64::from(geometry.metadata_blocks).div_ceil(block / crate::block_map::discards::DISCARD_BYTES as u64)
             }
@@ -166,8 +166,8 @@ impl Pool {
         }
     }
 
-    /// Returns an error if more is in the map buffer than there is memory for. Beyond its limit it may take an eighth of the payload buffers, until it is
-    /// flushed.
+    /// Returns an error if the map buffer holds more than memory allows. Until it is flushed, it may exceed its limit by an eighth of the payload
+    /// buffers.
     fn has_memory_to_buffer(&self, records: usize) -> Result<(), OpenError> {
         let beyond = (records as u64).saturating_sub(self.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
         let entries = 8 * beyond / REPLAY_ENTRY_BYTES;
@@ -175,7 +175,7 @@ impl Pool {
         if fits { Ok(()) } else { Err(OpenError::TooLittleMemory { entries }) }
     }
 
-    /// Returns true if a mapping of the map buffer makes sense, with the volumes that there are.
+    /// Returns true if a mapping of the map buffer makes sense with the existing volumes.
     pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
         let known = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
         known.is_ok_and(|at| key.lba() < self.volumes[at].size.div_ceil(self.metadata.geometry.block()))
@@ -183,7 +183,7 @@ impl Pool {
             && entry.slot().is_none_or(|slot| self.space.contains(slot))
     }
 
-    /// Returns the blocks that have to be checked before a record is believed, and false if its changes make no sense.
+    /// Returns the blocks that have to be checked before a record counts as valid, and false if its changes make no sense.
     pub(crate) fn checks_of(
         &self,
         walked: &Walked,
@@ -227,7 +227,7 @@ impl Pool {
         (checks, true)
     }
 
-    /// Returns true if a change makes sense, where the volumes have these sizes; keeps the sizes up to date.
+    /// Returns true if a change makes sense for volumes of these sizes; keeps the sizes up to date.
     fn makes_sense(&self, change: &Change, sizes: &mut BTreeMap<VolumeId, u64>) -> bool {
         let (key, end) = match *change {
             Change::Clear { key, end } => (key, end),
@@ -283,7 +283,7 @@ impl Pool {
         recovery.failed_check |= !good;
     }
 
-    /// Replays a clear. The slots that lose their last reference here are found when all has been replayed.
+    /// Replays a clear. The slots that lose their last reference here are found after the whole replay.
     pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
         if self.mutant(Mutant::LostClears) {
             return;
@@ -295,7 +295,7 @@ impl Pool {
     /// Writes the blocks inlined in the journal to their slots, where the final mapping needs them.
     fn redo(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         if self.failure.is_some() {
-            // The pool is not written: they are read from the journal.
+            // The pool is not written: these blocks are read from the journal.
             self.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
             return Ok(self.rest(recovery));
         }
@@ -307,7 +307,7 @@ impl Pool {
         Ok(RecoveryProgress::Next(RecoveryStep::Look))
     }
 
-    /// Looks whether the pool is still ours, before something is written to it.
+    /// Checks that the pool is still ours, before it is written to.
     fn look_while_recovering(&mut self, recovery: &mut Recovery) {
         if let Some(at) = self.geometry().owner_block().filter(|_| self.owner_nonce().is_some()) {
             let block = self.metadata.geometry.block();
@@ -349,7 +349,7 @@ impl Pool {
         Ok(RecoveryProgress::Next(RecoveryStep::Seal))
     }
 
-    /// Makes the journal as it goes on after the records that were believed.
+    /// Creates the journal that continues after the valid records.
     fn journal_after(&self, recovery: &Recovery) -> Journal {
         let last = recovery.records.last();
         let sequence = last.map_or(self.superblock.included, |walked| walked.header.sequence);
@@ -362,7 +362,7 @@ impl Pool {
         journal
     }
 
-    /// Ends a recovery without a write: tables and delta say everything.
+    /// Ends a recovery without a write: tables and delta have the complete state.
     fn rest(&mut self, recovery: &mut Recovery) -> RecoveryProgress {
         self.journal = self.journal_after(recovery);
         self.untouched = true;
@@ -374,7 +374,7 @@ impl Pool {
 impl Pool {
     // ---- the journal ----
 
-    /// Verifies one record after the other; the first that fails, and all after it, never happened.
+    /// Verifies one record after the other; the first that fails, and all later ones, count as never written.
     fn verify(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         loop {
             if recovery.failed_check {
@@ -410,7 +410,7 @@ impl Pool {
         Ok(RecoveryProgress::Next(RecoveryStep::Redo))
     }
 
-    /// Fills the delta with the records that are believed.
+    /// Replays the valid records into the delta.
     fn replay(&mut self, recovery: &mut Recovery) -> Result<(), OpenError> {
         for walked in &recovery.records {
             recovery.report.records += 1;
@@ -420,8 +420,8 @@ impl Pool {
                 self.replay_change(change, walked.header.sequence);
             }
         }
-        // Nothing that these records did can be lost, for the seal makes them durable: what was new and is no longer referred to
-        // is free. What was not new is in use in the space map, or held.
+        // No change of these records can be lost, because the seal makes them durable. Fresh slots without references are free. The other slots are
+        // in use in the space map, or held.
         self.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
         let fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
         for (slot, recent) in fresh {
@@ -450,7 +450,7 @@ impl Pool {
     pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
         let (key, entry, digest, fresh) = match *change {
             Change::Fresh { key, slot, digest, .. } | Change::Inlined { key, slot, digest, .. } => {
-                // The slot's former life, if this delta knew it, ended before.
+                // The former use of the slot, if this delta has it, ended before.
                 if self.delta.live(slot).is_none() {
                     self.delta.forget(slot);
                 }
@@ -524,7 +524,7 @@ impl Engine {
         }
     }
 
-    /// Handles an I/O of the recovery that is done.
+    /// Handles the completion of an I/O of the recovery.
     pub(crate) fn recovery_done(
         &mut self,
         number: u32,
@@ -548,7 +548,7 @@ impl Engine {
                 recovery.found[number as usize] = Superblock::decode(bytes).ok();
             }
             (RecoveryStep::Superblocks, Err(_)) => recovery.unreadable[number as usize % 2] = true,
-            // A pool that has failed can be read all the same.
+            // A failed pool can still be read.
             (RecoveryStep::Sync, Err(_)) => recovery.unsynced = true,
             (_, Err(IoError::NoSpace)) => self.pool.recovery_failed(OpenError::HostFull { offset }),
             (_, Err(_)) => self.pool.recovery_failed(OpenError::Device { offset }),
@@ -581,7 +581,7 @@ impl Engine {
             recovery.unreadable[*parity] && [0, 2].iter().all(|place| recovery.found[place + parity].is_none())
         };
         if let Some(parity) = (0..2).find(unknown) {
-            // What cannot be read may be the newest.
+            // The unreadable superblock may be the newest.
             let offset =
                 self.pool.metadata.geometry.superblock_block(0, parity as u64) * self.pool.metadata.geometry.block();
             return Err(OpenError::Device { offset });

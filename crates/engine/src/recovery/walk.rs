@@ -1,8 +1,8 @@
-//! The walk of the journal: which records there are, in order, before anything is said about their blocks.
+//! Journal walk: finds the records of the chain in order, before their blocks are verified.
 //!
-//! Invariants: a record of the chain has the next sequence number, the checksum of the record before it, its own place in the
-//! ring, a good checksum, and beyond the seal an epoch that is not older than it. The mark is the highest watermark of all that
-//! is seen, also beyond the end of the chain; if the chain ends below it, the journal is damaged.
+//! Invariants: a record of the chain has the next sequence number, the checksum of the record before it, its own place in the ring, and a good
+//! checksum. Beyond the seal, its epoch is not older than the seal. The watermark is the highest one of all records seen, also beyond the end of the
+//! chain. If the chain ends below it, the journal is damaged.
 
 use alloc::vec::Vec;
 
@@ -13,10 +13,10 @@ use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 
-/// Ring blocks read at once.
+/// Number of ring blocks read at once.
 const WINDOW_BLOCKS: u32 = 64;
-/// Ring blocks beyond the end of the chain that are looked through for a record which says that more was durable: the longest
-/// record, and another one.
+/// Number of ring blocks beyond the end of the chain that are searched for a record with a higher durable watermark: the longest record, and another
+/// one.
 const BEYOND_BLOCKS: u32 = 3 * record::MAX_PAGES as u32;
 
 /// A record of the journal.
@@ -34,7 +34,7 @@ enum Next {
 }
 
 impl Pool {
-    /// Walks the chain, and reads on where that has to be.
+    /// Walks the chain, and reads more of the ring where necessary.
     pub(super) fn walk(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         let most = self.limits.replayable_entries(&self.metadata.geometry);
         if let Some((offset, length)) = self.walk_window(recovery, most) {
@@ -43,7 +43,7 @@ impl Pool {
             return Ok(RecoveryProgress::Wait);
         }
         if recovery.newest_epoch > self.superblock.epoch {
-            // What the older one leads to may have been reused since.
+            // Pages referenced by the older superblock may have been reused since.
             let geometry = &self.metadata.geometry;
             let offset = geometry.superblock_block(0, recovery.newest_epoch) * geometry.block();
             return Err(OpenError::DamagedPage { offset, what: "the newest superblock" });
@@ -58,8 +58,8 @@ impl Pool {
         Ok(RecoveryProgress::Next(RecoveryStep::Verify))
     }
 
-    /// Walks the chain as far as what has been read goes, keeping the changes of `most` entries. Gives the bytes (offset, length)
-    /// that have to be added to the window then, `None` at the end of the chain.
+    /// Walks the chain through the bytes read so far, and keeps the changes of `most` entries. Returns the bytes (offset, length) that have to be
+    /// added to the window; `None` at the end of the chain.
     pub(crate) fn walk_window(&self, recovery: &mut Recovery, most: u64) -> Option<(u64, u64)> {
         let block = self.metadata.geometry.block_size as usize;
         let ring = self.metadata.geometry.journal_blocks;
@@ -73,7 +73,7 @@ impl Pool {
                     recovery.walked_blocks += blocks;
                     recovery.position = (recovery.position + blocks) % ring;
                     let bytes = (blocks as usize * block).min(recovery.window.len());
-                    // Blocks inlined may lie beyond the window; what is read next begins after them.
+                    // Inlined blocks may lie beyond the window; the next read begins after them.
                     recovery.window.drain(..bytes);
                     if bytes < blocks as usize * block {
                         recovery.window.clear();
@@ -81,7 +81,7 @@ impl Pool {
                     recovery.entries += walked.changes.len() as u64;
                     recovery.records.push(*walked);
                     if recovery.entries > most {
-                        // There is no memory to replay them all: they are only counted.
+                        // Memory is too small to replay them all: they are only counted.
                         recovery.records.iter_mut().for_each(|walked| walked.changes = Vec::new());
                     }
                     continue;
@@ -98,7 +98,7 @@ impl Pool {
                 }
                 Next::Read(blocks) => blocks,
             };
-            // What is in the window is contiguous from `position`; read on behind it.
+            // The window is contiguous from `position`; the next read continues behind it.
             let from = (recovery.position + have) % ring;
             let count = WINDOW_BLOCKS.max(needed - have).min(ring - from).min(ring - have);
             let offset = (self.metadata.geometry.journal_start() + u64::from(from)) * block as u64;
@@ -106,8 +106,8 @@ impl Pool {
         }
     }
 
-    /// Returns the highest watermark and the highest epoch of the records that lie beyond the end of the chain: what they say was durable has been damaged
-    /// since.
+    /// Returns the highest watermark and the highest epoch of the records beyond the end of the chain: records that they declare durable have been
+    /// damaged since.
     fn beyond(&self, recovery: &Recovery) -> (u64, u64) {
         let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
         let block = self.metadata.geometry.block_size as usize;
@@ -129,7 +129,7 @@ impl Pool {
         highest
     }
 
-    /// Returns the next record of the chain, if what has been read has it.
+    /// Returns the next record of the chain, if the window contains it.
     fn next_record(&self, recovery: &mut Recovery) -> Next {
         let block = self.metadata.geometry.block_size as usize;
         let (sequence, previous) = match recovery.records.last() {

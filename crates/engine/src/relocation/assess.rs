@@ -1,12 +1,12 @@
-//! What an object would gain from lying in order, and what that would cost others (Algorithm 1, section IV.B).
+//! Assessment of objects: the gain of an object from lying in order, and the cost to others (ReDedup, Algorithm 1, section IV.B).
 //!
-//! Randomness R is the number of runs in which an object was read. Sharing S says how much others are hurt; there are three ways to count it.
-//! The value of an object is R - S.
+//! Randomness R is the number of runs in which an object was read. Sharing S is the harm to others; there are three ways to count it. The value of an
+//! object is R - S.
 //!
-//! As printed, S counts *pairs* of runs. It grows with the square of the reads while R grows with the reads, so hot shared objects come last:
-//! the opposite of what the paper is for. The other two count each read once.
+//! As printed, S counts *pairs* of runs. It grows with the square of the reads while R grows with the reads, so hot shared objects come last: the
+//! opposite of the paper's purpose. The other two count each read once.
 //!
-//! The printed search looks at all pairs. Here the runs are sorted by first and by last slot; how many of them overlap one is then two
+//! The printed search looks at all pairs. Here the runs are sorted by first and by last slot. The number of runs that overlap one is then two
 //! searches: all that begin before its end, without those that end before its beginning. For n runs that takes n log n steps.
 
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ pub enum Sharing {
     /// Own runs that overlap one of another object, each once.
     #[default]
     OwnRuns,
-    /// Runs of other objects that touch a slot which this one read, each once.
+    /// Runs of other objects that touch a slot read for this one, each once.
     OthersRuns,
 }
 
@@ -33,7 +33,7 @@ pub struct Assessment {
     pub object: Object,
     /// R: the runs in which it was read.
     pub randomness: u64,
-    /// S. It is 0 only if nothing that it read was read for another object.
+    /// S: the sharing. It is 0 only if no slot read for it was read for another object.
     pub sharing: u64,
 }
 
@@ -89,18 +89,18 @@ impl RunBounds {
     }
 }
 
-/// A stretch that an object did not read.
+/// A range of slots between those read for an object.
 struct Gap {
     first: u64,
     end: u64,
-    /// Of which assessment.
+    /// Index of the object's assessment.
     of: usize,
 }
 
-/// Sets `sharing` to the runs of others that touch what an object read.
+/// Sets `sharing` to the runs of others that touch the blocks read for an object.
 ///
-/// A run touches nothing of an object exactly if it lies within one of the gaps between what that object read. Runs and gaps go by in the
-/// order of their ends; a tree counts the runs so far by their first slots.
+/// A run touches nothing of an object exactly if it lies within one of the gaps between the blocks read for it. Runs and gaps go by in the order of
+/// their ends; a tree counts the runs so far by their first slots.
 fn count_others(sorted: &[Run], assessments: &mut [Assessment]) {
     let mut gaps = Vec::new();
     for (of, own) in sorted.chunk_by(|one, other| one.object == other.object).enumerate() {

@@ -1,14 +1,14 @@
 //! Clones: objects that consist of the same slots in the same order, such as one file in several volumes that were made of one image.
 //!
-//! Each of them would be hurt by none of the others moving, for they move together. As objects of their own they count as others who share: S grows with
-//! the number of clones, R of each does not, and the files that most clones read come last. So an assessment takes them as one.
+//! None of them is hurt when another moves, because they move together. As separate objects they would count as others who share: S grows with the
+//! number of clones, R of each does not, and the files that most clones read come last. So an assessment takes them as one.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::{Content, Extent, Object, Run};
 
-/// Returns the runs, with those of clones given to the first of them. `contents` are in ascending order of objects.
+/// Returns the runs, with those of clones assigned to the first of them. `contents` are in ascending order of objects.
 pub fn unite(runs: &[Run], contents: &[Content]) -> Vec<Run> {
     let mut first: BTreeMap<&[Extent], Object> = BTreeMap::new();
     let firsts: Vec<Object> =

@@ -1,4 +1,4 @@
-//! What a plan would do to the reads of a profile: the device reads before and after it, object by object.
+//! Forecast of a plan: the device reads of a profile before and after it, object by object.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -40,23 +40,23 @@ impl Moved {
 /// Device reads of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reads {
-    /// Before the plan.
+    /// Reads before the plan.
     pub before: u64,
-    /// After it.
+    /// Reads after the plan.
     pub after: u64,
 }
 
 /// Reads to be expected, if everything that was read once is read again.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Forecast {
-    /// By object, in ascending order.
+    /// Reads by object, in ascending order.
     pub objects: Vec<(Object, Reads)>,
 }
 
 impl Forecast {
     /// Counts the reads of a profile, before and after the moves.
     pub fn new(runs: &[Run], moved: &Moved) -> Forecast {
-        // Reads so far, and where the last one ended: before and after.
+        // Reads so far, and the end of the last one: before and after.
         let mut objects: BTreeMap<Object, (Reads, u64, u64)> = BTreeMap::new();
         for run in runs {
             let (reads, before, after) = objects.entry(run.object).or_insert((Reads::default(), u64::MAX, u64::MAX));
@@ -83,7 +83,7 @@ impl Forecast {
         self.objects.iter().fold(Reads::default(), add)
     }
 
-    /// Reads that objects need more than before, summed over those that do.
+    /// Returns the additional reads of the objects that need more than before.
     pub fn harm(&self) -> u64 {
         self.objects.iter().map(|(_, reads)| reads.after.saturating_sub(reads.before)).sum()
     }

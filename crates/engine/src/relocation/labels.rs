@@ -5,15 +5,15 @@ use alloc::vec::Vec;
 
 use super::Extent;
 
-/// The set. Its memory grows with its extents, not with its slots.
+/// The labelled slots. Their memory grows with their extents, not with their number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Labels {
-    /// First slot to the slot behind the last.
+    /// From the first slot of each extent to the slot behind its last.
     extents: BTreeMap<u64, u64>,
 }
 
 impl Labels {
-    /// Puts slots in. Says which of them were not there before, in ascending order.
+    /// Inserts slots. Returns the new ones among them, in ascending order.
     pub(super) fn insert(&mut self, extent: Extent) -> Vec<Extent> {
         let missing = self.missing(extent);
         let (mut first, mut end) = (extent.slot, extent.end());

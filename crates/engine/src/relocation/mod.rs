@@ -1,21 +1,22 @@
-//! Relocation: which shared blocks should lie together, and for whose sake (ReDedup, CBD 2013).
+//! Relocation: the choice of shared blocks that should lie together, and of the object that profits (ReDedup, CBD 2013).
 //!
-//! A block that several objects share can be next to its neighbours for only one of them. The three steps of the paper say for which one:
+//! A block that several objects share can lie in order for only one of them. The three steps of the paper choose that one:
 //!
 //! 1. [`profile`]: runs of device reads, by slot and object, in bounded memory.
-//! 2. [`assess`]: what an object would gain from lying in order (its randomness R), and what that would cost the others (its sharing S).
+//! 2. [`assess`]: the gain of an object from lying in order (its randomness R), and the cost to the others (its sharing S).
 //!    Objects that consist of the same slots in the same order count as one there ([`clones`]).
 //! 3. [`plan`]: the objects one after another, best first. Each moves only blocks that no earlier one has moved.
 //!
 //! [`forecast`] then counts the device reads of a profile before and after a plan.
 //!
-//! An *object* is whatever is read as one: a file of a trace, a file of a guest by a manifest ([`objects`]), a stream, a volume. The caller says which.
+//! An *object* is a unit of reading: a file of a trace, a file of a guest by a manifest ([`objects`]), a stream, a volume. The caller says which.
 //!
-//! It owns no state of the pool and moves nothing. All of it is a pure function of what it is given, in integers alone; nothing here is quadratic.
-//! What must hold: a plan moves each slot once at most; every slot that it moves is in the contents it was given.
+//! It owns no state of the pool and moves nothing. All of it is a pure function of its arguments, in integers alone; nothing here is quadratic. What
+//! must hold: a plan moves each slot once at most; every slot that it moves is in the given contents.
 //!
-//! Who calls it: the engine notes reads in a [`profiling::Profiling`] while it is told to, the program makes plans of them (`onefold relocate`), and the simulator
-//! measures plans (`repro figure rededup-*`): docs/relocation.md. The job that runs a plan knows only slots in an order (`jobs/relocate/`).
+//! Its callers: the engine notes reads in a [`profiling::Profiling`] while it is told to, the program makes plans of them (`onefold relocate`), and
+//! the simulator measures plans (`repro figure rededup-*`): docs/relocation.md. The job that runs a plan knows only slots in an order
+//! (`jobs/relocate/`).
 
 pub mod assess;
 pub mod clones;

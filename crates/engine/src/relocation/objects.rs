@@ -1,4 +1,4 @@
-//! Which object a block of a volume belongs to: a table of parts, filled from manifests.
+//! The map from blocks of volumes to objects: a table of parts, filled from manifests.
 //!
 //! A block that no part names belongs to the object of its volume, whose number is the volume's. Objects of manifests have numbers from [`FIRST`] on.
 //! Parts never overlap, and lie in the order of volumes and blocks, so finding one is a search by halves.
@@ -14,9 +14,9 @@ use crate::api::VolumeId;
 
 /// The number of the first object that is no volume.
 pub const FIRST: u32 = 1 << 16;
-/// Objects that can have names.
+/// The most objects that can have names.
 pub const MOST_NAMES: usize = 1 << 16;
-/// Bytes of all names together.
+/// The most bytes of all names together.
 pub const MOST_NAME_BYTES: usize = 4 << 20;
 
 /// Blocks in a row of a volume that belong to an object.
@@ -28,7 +28,7 @@ pub struct Part {
     pub blocks: u32,
     /// Object that the blocks belong to.
     pub object: Object,
-    /// Of which volume.
+    /// Volume of the blocks.
     pub volume: VolumeId,
 }
 
@@ -50,12 +50,12 @@ pub enum Refusal {
     Overlaps(Object),
 }
 
-/// The table.
+/// The table of parts, and the names of objects.
 #[derive(Clone, Debug)]
 pub struct Objects {
     most: usize,
     parts: Vec<Part>,
-    /// Of the objects from [`FIRST`] on.
+    /// Names of the objects from [`FIRST`] on.
     names: Vec<String>,
     name_bytes: usize,
 }
@@ -66,7 +66,7 @@ impl Objects {
         Objects { most, parts: Vec::with_capacity(most), names: Vec::new(), name_bytes: 0 }
     }
 
-    /// Puts a part in. Parts that come in ascending order of blocks cost the least.
+    /// Inserts a part. Parts that come in ascending order of blocks cost the least.
     pub fn insert(&mut self, part: Part) -> Result<(), Refusal> {
         if part.blocks == 0 || part.block.checked_add(u64::from(part.blocks)).is_none() {
             return Err(Refusal::NoBlocks);
@@ -85,7 +85,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Takes all parts of a volume out.
+    /// Removes all parts of a volume.
     pub fn forget(&mut self, volume: VolumeId) {
         self.parts.retain(|part| part.volume != volume);
     }

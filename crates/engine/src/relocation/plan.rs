@@ -1,12 +1,12 @@
-//! Which objects move, in which order (section IV.C).
+//! Plans: the objects that move, and their order (ReDedup, section IV.C).
 //!
-//! The candidates are the objects that share content, best first. Contents say who shares, not reads: an object that is read often and shares with one that
-//! nobody read has nothing to lose. An object labels its slots and moves those that no earlier one has labelled;
-//! they are to lie one after another in the order in which the object is read. So an earlier object is never taken apart by a later one.
+//! The candidates are the objects that share content, best first. Contents say who shares, not reads: an object that is read often and shares with an
+//! unread one has nothing to lose. An object labels its slots and moves those that no earlier one has labelled. They are to lie one after another in
+//! the order in which the object is read. So an earlier object is never taken apart by a later one.
 //!
-//! As printed ([`Rules::PAPER`]) candidates are ranked by value. Ours ([`Rules::OURS`]) ranks by runs for each block, whoever shares: the order that saved most
-//! on 21 made populations of two servers each (docs/relocation.md). Either goes on until there are no candidates; either can stop where the value is no longer
-//! above 0, leave objects that lie in one piece where they are, and have a budget.
+//! As printed ([`Rules::PAPER`]) candidates are ranked by value. Ours ([`Rules::OURS`]) ranks by runs for each block, regardless of sharers: the
+//! order that saved most on 21 made populations of two servers each (docs/relocation.md). Either continues until there are no candidates; either can
+//! stop where the value is no longer above 0, leave objects that lie in one piece where they are, and have a budget.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ pub enum Order {
     Value,
     /// The highest value for each block that the object has.
     ValuePerBlock,
-    /// The most runs for each block that the object has, whoever shares it.
+    /// The most runs for each block that the object has, regardless of sharers.
     RunsPerBlock,
 }
 
@@ -39,10 +39,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// As printed.
+    /// The printed rules.
     pub const PAPER: Rules =
         Rules { order: Order::Value, gains_only: false, keeps_whole: false, most_blocks: u64::MAX };
-    /// Ours. Objects in one piece move, too: so all that is read often lies together, and the arm goes less far.
+    /// Our rules. Objects in one piece move, too: so all blocks that are read often lie together, and the arm moves less far.
     pub const OURS: Rules = Rules { order: Order::RunsPerBlock, ..Rules::PAPER };
 }
 
@@ -55,24 +55,24 @@ pub struct Move {
     pub extents: Vec<Extent>,
     /// Number of slots in these extents.
     pub blocks: u64,
-    /// Slots of the object that an earlier one labelled: it goes on reading those elsewhere.
+    /// Slots of the object that an earlier one labelled: it continues to read those elsewhere.
     pub taken: u64,
 }
 
 /// Moves that shall be made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// In this order.
+    /// The moves, in order.
     pub moves: Vec<Move>,
     /// Objects that were read and share content.
     pub candidates: u64,
-    /// Of these: without a value above 0.
+    /// Candidates without a value above 0.
     pub worthless: u64,
-    /// Of these: all their slots were labelled before.
+    /// Candidates all of whose slots were labelled before.
     pub taken: u64,
-    /// Of these: they lie in one piece.
+    /// Candidates that lie in one piece.
     pub whole: u64,
-    /// Of these: too large for what was left of the budget.
+    /// Candidates too large for the rest of the budget.
     pub too_large: u64,
 }
 
@@ -155,7 +155,7 @@ fn shares(contents: &[Content]) -> Vec<bool> {
         all.flat_map(|(of, content)| content.extents.iter().map(move |&extent| (extent, of))).collect();
     extents.sort_unstable();
     let mut shares = alloc::vec![false; contents.len()];
-    // So far: the furthest end with whose it is, and the furthest end of all others.
+    // So far: the furthest end with its owner, and the furthest end of all others.
     let (mut furthest, mut second) = ((0, usize::MAX), (0, usize::MAX));
     let mark = |(extent, of): (Extent, usize), (end, other): (u64, usize), shares: &mut Vec<bool>| {
         if other != of && other != usize::MAX && end > extent.slot {

@@ -1,10 +1,10 @@
 //! Runs of device reads, in bounded memory (the paper's LBA-to-FILE table, section IV.A).
 //!
-//! A read that goes on where the last one of its object ended makes that run longer. With [`Merge::Adjacent`] another object's read in between
-//! ends the run: so it is printed. Interleaved streams then never merge. [`Merge::ByObject`] keeps the last runs of 64 objects open.
+//! A read that continues where the last one of its object ended makes that run longer. With [`Merge::Adjacent`] another object's read in between ends
+//! the run, as printed. Interleaved streams then never merge. [`Merge::ByObject`] keeps the last runs of 64 objects open.
 //!
-//! Memory: 16 bytes a run; 1,048,576 runs are 16 MiB. When there is no space the oldest run goes, and [`Profile::dropped`] counts it: what was read last says most about
-//! what is read next.
+//! Memory: 16 bytes a run; 1,048,576 runs are 16 MiB. When there is no space the oldest run goes, and [`Profile::dropped`] counts it: the latest
+//! reads say most about the next ones.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ const MOST_OPEN: usize = 64;
 /// Read that ends a run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Merge {
-    /// Any read that does not go on where it ended, of whatever object: only adjacent records merge, as printed.
+    /// Any read that does not continue where the run ended, of any object: only adjacent records merge, as printed.
     Adjacent,
     /// A read of the same object elsewhere. Reads of others may come in between.
     ByObject,
@@ -71,7 +71,7 @@ impl Profile {
         (self.reads, self.dropped) = (reads, dropped);
     }
 
-    /// Takes up a run that another profile has noted; false if there is no space. None is forgotten for it.
+    /// Adds a run that another profile has noted; returns false if there is no space. None is forgotten for it.
     pub fn take_up(&mut self, run: Run) -> bool {
         let has_space = self.runs.len() < self.most;
         if has_space {
@@ -114,7 +114,7 @@ impl Profile {
         (first..).zip(self.runs.range(skipped..).copied())
     }
 
-    /// Reads that were noted.
+    /// Returns the number of reads that were noted.
     pub fn reads(&self) -> u64 {
         self.reads
     }

@@ -1,4 +1,4 @@
-//! The profile of a pool that is served: which reads of clients went to the device, by slot and object.
+//! The profile of a served pool: the client reads that went to the device, by slot and object.
 //!
 //! It owns the runs and the table of objects, and nothing of the pool. Noting changes nothing that the engine does. It is there only while
 //! an operator has it on; both tables are made then, with all the space that they will ever have.
@@ -12,11 +12,11 @@ use super::profile::{Merge, Profile};
 use super::{Object, Run};
 use crate::api::VolumeId;
 
-/// Runs that are kept.
+/// The most runs that are kept.
 pub const MOST_RUNS: usize = 1 << 18;
-/// Parts of objects that are kept.
+/// The most parts of objects that are kept.
 pub const MOST_PARTS: usize = 1 << 17;
-/// Bytes that both take, and the names of objects.
+/// The most bytes of runs, parts and names of objects.
 pub const MOST_BYTES: usize =
     MOST_RUNS * size_of::<Run>() + MOST_PARTS * size_of::<Part>() + MOST_NAMES * size_of::<String>() + MOST_NAME_BYTES;
 
@@ -36,12 +36,12 @@ impl Default for Profiling {
 }
 
 impl Profiling {
-    /// Forgets the reads; whose blocks are whose stays known.
+    /// Forgets the reads; the table of objects stays.
     pub fn renew(&mut self) {
         self.profile = Profile::new(Merge::ByObject, MOST_RUNS);
     }
 
-    /// Notes what one request read from the device: blocks of a volume in ascending order, and their slots.
+    /// Notes the device reads of one request: blocks of a volume in ascending order, and their slots.
     pub fn note(&mut self, volume: VolumeId, blocks: impl Iterator<Item = (u64, u64)>) {
         let mut run: Option<Run> = None;
         for (block, slot) in blocks {

@@ -25,7 +25,7 @@ fn extent(slot: u64, blocks: u64) -> Extent {
 /// Builds Fig. 1: A1 A2 A3 lie at 0 to 2, B2 B3 at 3 and 4, and B1 is A3. Each file is read once for each number.
 fn figure_1(reads_of_1: usize, reads_of_2: usize) -> Vec<Run> {
     let mut profile = Profile::new(Merge::Adjacent, 100);
-    // What is between the reads of a file ends its run.
+    // A read between those of a file ends its run.
     let other = |profile: &mut Profile| profile.note(Object(9), 1000, 1);
     for _ in 0..reads_of_1 {
         (0..3).for_each(|slot| profile.note(Object(1), slot, 1));
@@ -50,7 +50,7 @@ fn a_file_that_many_clones_read_comes_before_one_that_one_reads() {
     assert_eq!(best(&assess(&runs, Sharing::OthersRuns)), Object(100));
     let united = unite(&runs, &contents);
     assert_eq!(best(&assess(&united, Sharing::OthersRuns)), Object(1));
-    // Who reads the same in another order is none of them: it wants another order. Nor is who reads a part.
+    // An object with the same slots in another order is no clone: it wants another order. Nor is one with a part of them.
     let runs = [
         run(1, 0, 2),
         run(1, 9, 1),
@@ -83,7 +83,7 @@ fn figure_1_of_the_paper() {
     let case_2 = plan(&[one, two], &figure_1_contents(), Rules::PAPER);
     assert_eq!(case_2.moves[0].assessment.object, Object(2));
     assert_eq!(case_2.moves[0].extents, [extent(2, 1), extent(103, 2)]);
-    // File 1 moves only what is not labelled.
+    // File 1 moves only its unlabelled slots.
     assert_eq!((case_2.moves[1].extents.as_slice(), case_2.moves[1].taken), (&[extent(0, 2)][..], 1));
     let moved = Moved::new(&case_2, 500);
     let forecast = Forecast::new(&runs, &moved);
@@ -104,7 +104,7 @@ fn figure_1_with_a_hot_file_keeps_the_blocks_with_it() {
     let whole_ones_stay = Rules { keeps_whole: true, ..Rules::OURS };
     let stays = plan(&[one, two], &figure_1_contents(), Rules { gains_only: true, ..whole_ones_stay });
     assert_eq!((stays.moves.len(), stays.whole, stays.worthless), (0, 1, 1));
-    // Without a bound by value, what is left of the cold file lies in one piece, too.
+    // Without a bound by value, the rest of the cold file lies in one piece, too.
     let stays = plan(&[one, two], &figure_1_contents(), whole_ones_stay);
     assert_eq!((stays.moves.len(), stays.whole, stays.worthless), (0, 2, 0));
     // By the product's rules both move, the hot one first and with the shared block.
@@ -157,7 +157,7 @@ fn a_profile_goes_on_from_another() {
     let took: Vec<bool> = (0..4).map(|number| profile.take_up(run(number, 0, 1))).collect();
     assert_eq!(took, [true, true, true, false]);
     assert_eq!((profile.reads(), profile.dropped(), profile.ended()), (9, 5, 8));
-    // What is noted now is a run of its own, for which the oldest goes.
+    // The new read is a run of its own, for which the oldest goes.
     profile.note(Object(2), 1, 1);
     assert_eq!(profile.runs(), [run(1, 0, 1), run(2, 0, 1), run(2, 1, 1)]);
     assert_eq!((profile.reads(), profile.dropped()), (10, 6));
@@ -243,7 +243,7 @@ fn a_budget_passes_over_what_is_too_large() {
         let first = u64::from(object) * 1000;
         Content { object: Object(object), extents: vec![extent(first + 500, blocks), extent(first, blocks)] }
     };
-    // Nobody reads 9; all share with it.
+    // Object 9 is unread; all share with it.
     let all = Content { object: Object(9), extents: vec![extent(0, 5000)] };
     let contents = [content(1, 10), content(2, 100), content(3, 20), all];
     let assessments = [one(1, 5), one(2, 100), one(3, 6)];

@@ -1,21 +1,21 @@
-//! Blocks that fail their check, or cannot be read: the right content from another copy, and back into the slot. For reads, and
-//! for the scrub.
+//! Block repair: for a block that fails its check or cannot be read, finds the right content in another copy and writes it back into the slot. For
+//! reads, and for the scrub.
 //!
 //! ```text
 //! Prove     the 128 bits that the slot must hold: from a delta, or from its summary
-//! Again     the slot is read once more, by itself: a run fails as a whole, and some errors go away
+//! Again     the slot is read once more, alone: a multi-block read fails as a whole, and some errors go away
 //! Memory    the content in the read cache is copied
 //! Journal   the journal inlined it, and no sync has covered its slot since (`inlined.rs`): it is read from there
 //! Other     another slot that the index, or the scrub, knows for the same digest is read
 //! Copy      its second copy is read (`second_copies.rs`)
-//! Write     the content is proven by all its bits: whoever waits is answered, and the slot is written in place
+//! Write     the content is proven by all its bits: waiters are answered, and the slot is written in place
 //! Sync      until a sync covers the write
 //! ReadBack  the slot is read once more: only now the block counts as repaired
-//! Owner     which block of which volume it is, if the map agrees with the summary
+//! Owner     the volume and block that own it are found, if the map agrees with the summary
 //! ```
 //!
-//! Nothing is written but what the slot must hold: a crash at any moment leaves the damage, or its end. A slot under repair is not
-//! given back to the allocator, and from Write to ReadBack its content is read from memory, as that of any dirty block.
+//! Only the content that the slot must hold is written: a crash at any moment leaves the damage, or the repaired block. A slot under repair is not
+//! given back to the allocator. From Write to ReadBack its content is read from memory, as that of any dirty block.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -28,9 +28,9 @@ use crate::metadata::tree::Unresolved;
 use crate::pool::Pool;
 use crate::pool::state::Look;
 
-/// Blocks that are under repair at once; the others wait.
+/// Blocks under repair at once; the others wait.
 const AT_ONCE: usize = 8;
-/// Damaged places that are listed, and blocks that are remembered as lost; all are counted.
+/// Maximum length of the lists of damaged places and of lost blocks; all of them are counted.
 const LISTED: usize = 64;
 
 /// Kind of a damaged place.
@@ -38,7 +38,7 @@ const LISTED: usize = 64;
 pub enum Damaged {
     /// A block of data.
     Block,
-    /// A page of metadata: of this table.
+    /// A page of metadata, with the name of its table.
     Page(&'static str),
     /// A copy of the superblock.
     Superblock,
@@ -47,13 +47,13 @@ pub enum Damaged {
 /// A damage that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damage {
-    /// Counts the damages since the pool was opened, from 1.
+    /// Number of the damage since the pool was opened, from 1.
     pub number: u64,
     /// Kind of the damaged place.
     pub what: Damaged,
     /// Byte offset on the store.
     pub offset: u64,
-    /// The volume that it belongs to, and the first of its blocks: one of them, if several share the block.
+    /// Volume that it belongs to, and its first block there: one of them, if several share the block.
     pub owner: Option<(VolumeId, u64)>,
     /// True if it has been repaired.
     pub repaired: bool,
@@ -64,12 +64,12 @@ pub struct Damage {
 pub(crate) struct DamageLog {
     pub found: u64,
     pub repaired: u64,
-    /// Damaged places that still are: what the last finished scrub left, and what was found and not repaired since.
+    /// Number of damaged places that remain: those that the last finished scrub left, and those found and not repaired since.
     pub left: u64,
-    /// The last ones.
+    /// Most recent damages.
     pub list: VecDeque<Damage>,
     number: u64,
-    /// Blocks without another copy so far: found again by a read they are not counted again.
+    /// Blocks without another copy so far: if a read finds one again, it is not counted again.
     pub lost: Vec<(Slot, Digest)>,
 }
 
@@ -90,22 +90,22 @@ enum RepairStage {
 /// Outcome of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
-    /// The slot holds what it must: the error went away.
+    /// The slot holds the right content: the error went away.
     Good,
     Repaired,
     Left,
 }
 
-/// For whom a block is repaired.
+/// Client of a block repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum For {
     Reads,
     Scrub,
-    /// For the scrub, which had found it before and knows another slot now.
+    /// The scrub, which had found the block before and knows another slot now.
     Again,
 }
 
-/// A request that waits for a block: which of its blocks, and what the map says of the digest.
+/// A request that waits for a block: its id, the number of the block in it, and the check bits of the digest in the map.
 type RepairWaiter = (RequestId, u32, u32);
 
 /// A block under repair.
@@ -115,11 +115,11 @@ pub(crate) struct BlockRepair {
     second: Option<BufferId>,
     at: RepairStage,
     in_flight: bool,
-    /// The look at who has the pool, before it is written.
+    /// Ownership check of the pool before the write.
     look: Option<Look>,
     digest: Option<Digest>,
     owner: Option<Key>,
-    /// Another slot that holds the same.
+    /// Another slot with the same content.
     other: Option<Slot>,
     waiters: Vec<RepairWaiter>,
     whom: For,
@@ -213,7 +213,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Reads the second copy, or what a second copy was made from.
+    /// Reads the second copy of a slot, or the original of a second copy.
     fn look_for_copy(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
         let other = match repair.owner.and_then(|owner| self.copied_from(owner)) {
             Some(first) => Some(first),
@@ -236,7 +236,7 @@ impl Pool {
 }
 
 impl Repairs {
-    /// Repairs a block that has failed and that requests wait for; the buffer is the block's from here on.
+    /// Repairs a failed block that requests wait for, and takes over the buffer.
     pub(crate) fn repair_for(
         &mut self,
         pool: &mut Pool,
@@ -247,7 +247,7 @@ impl Repairs {
         let mut repair = self.in_progress.remove(&slot).unwrap_or_else(|| BlockRepair::new(None, For::Reads, None));
         repair.waiters.extend(waiters);
         if repair.buffer.is_none() {
-            // One that is over but for the report begins again after that.
+            // A repair that has ended except for its report begins again after the report.
             repair.buffer = Some(buffer);
         } else {
             pool.buffers.release(buffer);
@@ -258,7 +258,7 @@ impl Repairs {
         self.in_progress.insert(slot, repair);
     }
 
-    /// Repairs a block that has been found to fail, where `other` should hold the same. The buffer is the block's from here on.
+    /// Repairs a block that was found to fail, where `other` should hold the same content. Takes over the buffer.
     pub(crate) fn repair_from(&mut self, pool: &mut Pool, slot: Slot, buffer: BufferId, other: Slot) {
         if self.is_repairing(slot) {
             return pool.buffers.release(buffer);
@@ -267,7 +267,7 @@ impl Repairs {
         pool.needs_pump = true;
     }
 
-    /// Repairs a block that the scrub has found to fail. The buffer is the block's from here on.
+    /// Repairs a block that the scrub found to fail. Takes over the buffer.
     pub(crate) fn repair_for_scrub(
         &mut self,
         pool: &mut Pool,
@@ -276,10 +276,10 @@ impl Repairs {
         whom: For,
         other: Option<Slot>,
     ) {
-        // The search comes after the repairs have had their turn.
+        // The search for other copies comes after the repairs have had their turn.
         pool.needs_pump = true;
         match self.in_progress.get_mut(&slot) {
-            // A read has been faster.
+            // A read was faster.
             Some(repair) => {
                 repair.whom = whom;
                 pool.buffers.release(buffer);
@@ -288,7 +288,7 @@ impl Repairs {
         }
     }
 
-    /// Lets a request wait for a slot that is under repair; false if it is not, or if that is over but for the report.
+    /// Adds a request to the waiters of a slot under repair. Returns false if the slot is not, or if its repair has ended except for the report.
     pub(crate) fn join_repair(&mut self, slot: Slot, check: u32, id: RequestId, at: u32) -> bool {
         let Some(repair) = self.in_progress.get_mut(&slot) else { return false };
         let joins = matches!(
@@ -301,7 +301,7 @@ impl Repairs {
         joins
     }
 
-    /// Moves the repairs on.
+    /// Steps the repairs.
     pub(crate) fn step_repairs(&mut self, pool: &mut Pool) {
         if self.in_progress.is_empty() {
             return;
@@ -318,7 +318,7 @@ impl Repairs {
                 }
             }
             if ended {
-                // Others may have their turn.
+                // The waiting repairs get their turn.
                 pool.needs_pump = true;
             } else {
                 self.in_progress.insert(slot, repair);
@@ -328,7 +328,7 @@ impl Repairs {
 
     fn step_repair(&mut self, pool: &mut Pool, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
         match repair.at {
-            // The slot has been given back and taken again since somebody saw it damaged: its new block is on its way.
+            // The slot has been freed and taken again since the damage was seen: its new block is in flight.
             RepairStage::Prove if pool.dirty.contains_key(&slot) => self.give_up(pool, repair, Found::Good),
             RepairStage::Prove => match pool.proven_digest(slot) {
                 Ok(Some((digest, owner))) if repair.buffer.is_some() => {
@@ -342,18 +342,18 @@ impl Repairs {
                     pool.metadata.load(missing, None);
                     RepairStep::Wait
                 }
-                // Nothing says what it must hold. One that is no longer in use is no damage.
+                // Neither delta nor summary gives its content: a slot that is no longer in use is no damage.
                 Ok(None) => self.give_up(pool, repair, Found::Good),
                 _ => self.give_up(pool, repair, Found::Left),
             },
-            // These are in flight until they have failed.
+            // These stages are in flight until their read fails.
             RepairStage::Again => pool.look_into_memory(slot, repair),
             RepairStage::Memory => pool.look_into_journal(slot, repair),
             RepairStage::Journal => pool.find_alternate(slot, repair),
             RepairStage::Other => pool.look_for_copy(slot, repair),
             RepairStage::Copy => {
                 if let Some(digest) = repair.digest {
-                    // Nobody shall share it: what is written with this content from here on is a new copy.
+                    // No block may share it any more: later writes of this content make a new copy.
                     pool.index.remove(pool.sharing_digest(digest), slot);
                 }
                 self.give_up(pool, repair, Found::Left)
@@ -364,7 +364,7 @@ impl Repairs {
                     return self.give_up(pool, repair, Found::Left);
                 }
                 let Some(buffer) = repair.buffer else { return self.give_up(pool, repair, Found::Left) };
-                // What failed may be what another has written who has the pool now.
+                // The block may have failed because another owner has the pool now and wrote to it.
                 let look = *repair.look.get_or_insert_with(|| pool.look_at_owner());
                 if !pool.is_ours(look) {
                     return RepairStep::Wait;
@@ -413,7 +413,7 @@ impl Repairs {
         match repair.at {
             RepairStage::Again if good => {
                 let matched = self.answer_waiters(pool, &mut repair);
-                // It holds what its summary says: then it is the map that leads to the wrong slot.
+                // If the slot holds the content of its summary, the map refers to the wrong slot.
                 repair.at = RepairStage::Owner(if matched { Found::Good } else { Found::Left });
                 pool.keep_repaired(slot, &mut repair);
             }
@@ -435,7 +435,7 @@ impl Repairs {
         self.in_progress.insert(slot, repair);
     }
 
-    /// Hands the proven content to all that wait for it. Returns true if the maps of all of them agree with it.
+    /// Hands the proven content to all waiters. Returns true if the maps of all of them agree with it.
     fn answer_waiters(&mut self, pool: &mut Pool, repair: &mut BlockRepair) -> bool {
         let (Some(buffer), Some(digest)) = (repair.buffer, repair.digest) else { return false };
         let check = check_bits(digest);
@@ -452,7 +452,7 @@ impl Repairs {
         all
     }
 
-    /// Ends a repair without another copy, or whose content cannot be written: whoever still waits gets an error.
+    /// Ends a repair without another copy, or whose content cannot be written: the remaining waiters get an error.
     fn give_up(&mut self, pool: &mut Pool, repair: &mut BlockRepair, found: Found) -> RepairStep {
         if let Some(buffer) = repair.buffer.take() {
             pool.buffers.release(buffer);
@@ -463,7 +463,7 @@ impl Repairs {
         RepairStep::On
     }
 
-    /// Finds the owner, and tells.
+    /// Finds the owner of the block, and reports the outcome.
     fn report_repair(&mut self, pool: &mut Pool, slot: Slot, repair: &mut BlockRepair, found: Found) -> RepairStep {
         let mut owner = None;
         if found != Found::Good
@@ -517,7 +517,7 @@ impl Repairs {
         RepairStep::End
     }
 
-    /// Counts and lists a damage that the scrub has found and that is no block.
+    /// Counts and lists a damage found by the scrub that is not a block.
     pub(crate) fn note_found(&mut self, what: Damaged, offset: u64, owner: Option<(VolumeId, u64)>, repaired: bool) {
         self.damages.found += 1;
         self.damages.repaired += u64::from(repaired);
@@ -525,12 +525,12 @@ impl Repairs {
         self.note_damage(what, offset, owner, repaired);
     }
 
-    /// Takes over how many damages a scrub that read everything has left.
+    /// Adopts the number of damages that a complete scrub has left.
     pub(crate) fn set_left(&mut self, left: u64) {
         self.damages.left = left;
     }
 
-    /// Lists a damage.
+    /// Adds a damage to the list.
     fn note_damage(&mut self, what: Damaged, offset: u64, owner: Option<(VolumeId, u64)>, repaired: bool) {
         let damages = &mut self.damages;
         if damages.list.len() == LISTED {

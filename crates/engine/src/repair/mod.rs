@@ -1,7 +1,7 @@
-//! Repair: blocks and pages that do not hold what they should, what is known of them, and second copies.
+//! Online repair: repairs of damaged blocks and pages, the log of damages, and second copies.
 //!
-//! A repair knows neither requests nor jobs. What it has for them stands on two lists: the engine empties `arrived` after each call that
-//! may fill it, the scrub empties `ended` when it moves on.
+//! A repair knows neither requests nor jobs. Its results stand on two lists: the engine empties `arrived` after each call that may fill it, and the
+//! scrub empties `ended` in its next step.
 
 pub(crate) mod block_repair;
 pub(crate) mod second_copies;
@@ -13,7 +13,7 @@ use crate::api::{BufferId, Digest, RequestId};
 use crate::format::entry::Slot;
 use crate::repair::block_repair::{BlockRepair, DamageLog, For, Found};
 
-/// A block that a request waited for: in this buffer, or there is no good copy.
+/// Result for a request that waited for a block: the content in this buffer, or no good copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
     pub request: RequestId,
@@ -32,12 +32,12 @@ pub(crate) struct Repairs {
     arrived: Vec<Arrived>,
     /// Outcomes of repairs that were made for the scrub, in order.
     ended: VecDeque<(For, Found)>,
-    /// Set if there may be second copies.
+    /// Set if second copies may exist.
     has_copies: bool,
 }
 
 impl Repairs {
-    /// Returns true if a slot is under repair: it is not to be reused, and read from where the repair says.
+    /// Returns true if a slot is under repair: it must not be reused, and is read from the place that the repair names.
     #[inline]
     pub(crate) fn is_repairing(&self, slot: Slot) -> bool {
         self.in_progress.contains_key(&slot)
@@ -59,23 +59,23 @@ impl Repairs {
         &self.damages
     }
 
-    /// Returns true if a slot is known to hold this content no longer, and there was no other copy. Who writes the content again has one.
+    /// Returns true if a slot is known to have lost this content, and no other copy was found. A new write of the content makes one.
     pub(crate) fn is_lost(&self, slot: Slot, digest: Digest) -> bool {
         self.damages.lost.contains(&(slot, digest))
     }
 
-    /// Returns true if blocks for requests have come.
+    /// Returns true if blocks for requests have arrived.
     #[inline]
     pub(crate) fn has_arrived(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// Returns the blocks for requests that have come since the last call; the list is to be given back.
+    /// Returns the blocks for requests that have arrived since the last call; the list is to be given back.
     pub(crate) fn take_arrived(&mut self) -> Vec<Arrived> {
         core::mem::take(&mut self.arrived)
     }
 
-    /// Takes the list back, for the next ones.
+    /// Takes the list back, for later blocks.
     pub(crate) fn give_list_back(&mut self, mut list: Vec<Arrived>) {
         list.clear();
         self.arrived = list;

@@ -1,17 +1,17 @@
-//! Second copies: what much depends on is kept twice.
+//! Second copies: redundant copies of blocks that many references share.
 //!
-//! Deduplication makes the one copy of a block precious: when it rots, all that share it are lost. With a threshold set, a block with
-//! more references than that gets a second copy in a slot of its own.
+//! Deduplication makes the only copy of a block precious: if it rots, all blocks that share it are lost. With a threshold set, a block with more
+//! references than the threshold gets a second copy in a slot of its own.
 //!
 //! ```text
-//! who makes them   the scrub, from what it has just read and verified
-//! where they are   in the map of a volume that nobody sees: its block n is the second copy of slot n
-//! who uses them    repairs: of a slot by its second copy, of a second copy by the slot
-//! who drops them   the scrub, where a slot needs none any more; all of them at once, when slots run short
+//! made by    the scrub, from content that it has just read and verified
+//! stored in  the map of a hidden volume: its block n is the second copy of slot n
+//! used by    repairs: of a slot by its second copy, of a second copy by the slot
+//! dropped by the scrub, where a slot needs none any more; all of them at once, when slots run short
 //! ```
 //!
-//! The volume is truth like any other: journaled, checkpointed, counted. That its block n equals slot n is a hint, and proven by
-//! the digest before anything is made of it: slots are freed and filled again without a look at their second copies.
+//! The volume is authoritative like any other: journaled, checkpointed, counted. Its block n equals slot n only as a hint, which the digest must
+//! prove before any use: slots are freed and reused without a check of their second copies.
 
 use super::Repairs;
 use crate::api::*;
@@ -31,12 +31,12 @@ use crate::pool::state::{LoadSnapshot, Phase};
 use crate::pool::volumes::VolumeChange;
 use crate::space::SlotState;
 
-/// Divisor of the slots: no second copies are made where fewer than one in N is free beside the spare ones.
+/// Divisor of the slots: no second copies are made where fewer than one in N is free beyond the reserve.
 const SPACE_TO_MAKE: u64 = 8;
-/// Divisor of the slots: all second copies are given back where fewer than one in N is free beside the spare ones.
+/// Divisor of the slots: all second copies are given back where fewer than one in N is free beyond the reserve.
 const SPACE_TO_KEEP: u64 = 16;
 
-/// Change that a slot's second copy calls for.
+/// Change that a slot needs for its second copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copying {
     Leave,
@@ -45,18 +45,18 @@ pub(crate) enum Copying {
 }
 
 impl Pool {
-    /// Returns the number of blocks of data that are second copies (merged ones).
+    /// Returns the number of data blocks that are second copies, as of the last merge.
     pub(crate) fn second_copies_used(&self) -> u64 {
         self.hidden_blocks_used(Keeps::SecondCopies)
     }
 
-    /// Returns the number of blocks that hidden volumes of this kind have (merged ones).
+    /// Returns the number of blocks of hidden volumes of this kind, as of the last merge.
     pub(crate) fn hidden_blocks_used(&self, keeps: Keeps) -> u64 {
         let hidden = self.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
         hidden.map(|volume| volume.logical_blocks_used).sum()
     }
 
-    /// Returns the index of the volume of second copies in the list, if it can be used already.
+    /// Returns the index of the volume of second copies in the list of volumes, if it is usable already.
     pub(crate) fn copies_volume(&self) -> Option<usize> {
         self.volume_index(self.copies?)
     }
@@ -66,7 +66,7 @@ impl Pool {
         geometry.spare_slots() + geometry.slots() / one_in
     }
 
-    /// Returns the slot that holds the second copy of a slot, or did.
+    /// Returns the slot that holds the second copy of a slot, or held it.
     pub(crate) fn copy_of(&mut self, slot: Slot) -> Result<Option<Slot>, Missing> {
         let Some(at) = self.copies_volume() else { return Ok(None) };
         let volume = &self.volumes[at];
@@ -82,7 +82,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Returns the slot whose second copy, or replica, this is, if a slot was first written as one.
+    /// Returns the original slot of a second copy or replica, if the block is one.
     pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
         let volume = Some(owner.volume());
         let slot = if self.copies == volume {
@@ -95,7 +95,8 @@ impl Pool {
         Some(slot).filter(|&slot| self.space.contains(slot))
     }
 
-    /// Returns the change that a slot calls for which must hold `digest`, or nothing any more. What cannot be read calls for nothing.
+    /// Returns the change that a slot needs for its second copy; the slot must hold `digest`, or no content any more. Unreadable pages need no
+    /// change.
     pub(crate) fn copying(&mut self, slot: Slot, digest: Option<Digest>) -> Result<Copying, Missing> {
         if self.copies_volume().is_none() || !self.may_repair() {
             return Ok(Copying::Leave);
@@ -116,7 +117,7 @@ impl Pool {
         }
     }
 
-    /// References to a slot, as of the last merge.
+    /// Returns the number of references to a slot, as of the last merge.
     fn references(&mut self, slot: Slot) -> Result<u32, Missing> {
         match self.slot_state(slot)? {
             SlotState::Shared => {}
@@ -152,8 +153,8 @@ impl Pool {
 }
 
 impl Repairs {
-    /// Sees to the volume of second copies: it is as large as the pool, and goes when it is not wanted any more; what is in it is
-    /// given back when slots run short.
+    /// Maintains the volume of second copies: resizes it to the pool, deletes it when it is no longer wanted, and gives its blocks back when slots
+    /// run short.
     pub(crate) fn step_copies(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         let Some(at) = pool.copies_volume() else { return };
         if pool.phase != Phase::Serving || !pool.takes_changes() || load.writes_blocked {
@@ -169,7 +170,7 @@ impl Repairs {
         }
     }
 
-    /// Drops all second copies; false if there are none, or no space to say so.
+    /// Drops all second copies. Returns false if there are none, or no metadata space for the clear.
     pub(crate) fn give_back_copies(&mut self, pool: &mut Pool, load: &LoadSnapshot) -> bool {
         if !self.has_copies {
             return false;
@@ -182,8 +183,7 @@ impl Repairs {
         true
     }
 
-    /// Writes a second copy of a slot from a buffer with its verified content, which is the copy's from here on; or gives the buffer
-    /// back, if there is no space.
+    /// Writes a second copy of a slot from a buffer with its verified content. Takes over the buffer, or releases it if there is no space.
     pub(crate) fn make_copy(
         &mut self,
         pool: &mut Pool,
@@ -196,7 +196,7 @@ impl Repairs {
         let Some(volume) = Repairs::space_for_copies(pool, load, space).filter(|_| !load.writes_blocked) else {
             return pool.buffers.release(buffer);
         };
-        // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
+        // The first bytes of the content are no longer known, and it has no waiters: it is never inlined in the journal.
         pool.put_alone(
             Key::new(volume, slot.0),
             Put::Fresh { digest, buffer, may_travel: false, sequential: false, offline: false },
@@ -204,7 +204,7 @@ impl Repairs {
         self.has_copies = true;
     }
 
-    /// Drops the second copy of a slot, if there is space to say so.
+    /// Drops the second copy of a slot, if there is metadata space for the change.
     pub(crate) fn drop_copy(pool: &mut Pool, load: &LoadSnapshot, slot: Slot) {
         if let Some(volume) = Repairs::space_for_copies(pool, load, true) {
             pool.put_alone(Key::new(volume, slot.0), Put::Zero);

@@ -1,4 +1,4 @@
-//! What becomes of the blocks of a write: what was found out about them goes to the policy, and what it decides is noted in them.
+//! Decisions on the blocks of a write: the policy gets the look-up results, and its decisions are noted in the blocks.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use crate::requests::request::{Block, Decision, Request};
 pub(crate) struct Deciding {
     lookups: Vec<Lookup>,
     shares: Vec<bool>,
-    /// The first half of the digest of each block that is not known, and which block it is.
+    /// The first half of the digest of each unknown block, and the index of that block.
     digests: Vec<u64>,
     blocks: Vec<u32>,
 }
@@ -29,13 +29,13 @@ fn is_repeated(blocks: &[Block], at: usize) -> bool {
 }
 
 impl Deciding {
-    /// Decides what becomes of the blocks of a request.
+    /// Decides on the blocks of a request.
     pub(crate) fn decide(&mut self, request: &mut Request, policy: Policy) {
         if !policy.looks_up() {
             return request.blocks.iter_mut().for_each(|block| block.decision = Decision::Write);
         }
         self.look(request);
-        self.find_twins(request);
+        self.find_intra_duplicates(request);
         policy.decide(&self.lookups, &mut self.shares);
         for (block, &share) in request.blocks.iter_mut().zip(&self.shares) {
             block.decision = match block.lookup {
@@ -56,7 +56,7 @@ impl Deciding {
         }
     }
 
-    /// Returns the category of a request, by what is known of its blocks.
+    /// Returns the category of a request, by the look-ups of its blocks.
     pub(crate) fn category(&mut self, request: &Request, policy: Policy) -> Category {
         self.look(request);
         policy.category(&self.lookups)
@@ -69,8 +69,8 @@ impl Deciding {
         self.shares.resize(self.lookups.len(), false);
     }
 
-    /// Finds the blocks that are not known, and equal to an earlier one of the same request.
-    fn find_twins(&mut self, request: &mut Request) {
+    /// Finds the intra-request duplicates: blocks that are not known, and equal to an earlier one of the same request.
+    fn find_intra_duplicates(&mut self, request: &mut Request) {
         self.digests.clear();
         self.blocks.clear();
         for at in 0..request.blocks.len() {

@@ -1,8 +1,8 @@
-//! What clients get: requests, bytes and latencies, measured about once a second while somebody asks for something. Of the pool as a whole,
-//! and of each volume that has a goal or whose mode a controller chooses.
+//! Measurements of the clients' service: requests, bytes and latencies, about once a second while there are requests. Of the pool as a whole, and of
+//! each volume that has a goal or whose mode a controller chooses.
 //!
-//! Owns the meters, the controllers, and what was measured last. What follows from that others do: the throttle of the background goes by
-//! [`Foreground::measure`], and writes by the mode of their volume.
+//! Owns the meters, the controllers, and the last measurements. Others act on them: the throttle of the background goes by [`Foreground::measure`],
+//! and writes by the mode of their volume.
 //!
 //! What must hold: a request that was counted when it came is counted when it is answered, also where its volume got a meter in between. So a
 //! new meter begins with the requests that are in progress.
@@ -18,15 +18,15 @@ use crate::format::volume::Volume;
 use crate::pool::Pool;
 use crate::sizes::list_bytes;
 
-/// Between two measurements, at least.
+/// The least time between two measurements.
 const PERIOD: Nanos = 1_000_000_000;
-/// HIODS' loop does not sum up more of one: with a client that comes back its pause is measured, too.
+/// The longest time that HIODS' loop integrates for one measurement: the pause of a client that comes back is measured, too.
 const MOST_COUNTED: Nanos = 2 * PERIOD;
 
 /// Measurement of a volume, and the mode that follows from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimingStatus {
-    /// Timing of the search for duplicates, whether it was set or follows from the policy.
+    /// Timing of deduplication, set or derived from the policy.
     pub timing: Timing,
     /// True if a controller chooses the mode. Where offline would save nothing, a hybrid volume stays inline.
     pub may_change: bool,
@@ -36,20 +36,20 @@ pub struct TimingStatus {
     pub switches: u64,
     /// Measured value in the unit of the goal: requests or bytes a second, or the p99 in nanoseconds, also without a goal. `None`: it is not measured.
     pub measured: Option<u64>,
-    /// By how much the goal was missed, in millionths of it; below 0 is space.
+    /// Miss of the goal, in millionths of it; below 0 is headroom.
     pub miss_ppm: i64,
-    /// Of a million requests those that came less than 3 ms after the one before had left (HIODS 4.3).
+    /// Requests of a million that came less than 3 ms after the one before had left (HIODS 4.3).
     pub stressed_ppm: u32,
 }
 
-/// The pool as a whole, and the background.
+/// Status of the throttle: the pool as a whole, and the background.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PaceStatus {
-    /// Of a million parts of the device, those that background work may have while clients are busy.
+pub struct ThrottleStatus {
+    /// Share of the device that background work may have while clients are busy, in millionths.
     pub share_ppm: u32,
-    /// Miss that the share follows: the largest of all goals, in millionths; below 0 is space.
+    /// Miss that the share follows: the largest of all goals, in millionths; below 0 is headroom.
     pub miss_ppm: i64,
-    /// With HIODS' loop: how long the pass rests for each block that it has looked at. `None`: it has its part of the share.
+    /// HIODS' delay: the rest of the pass for each block that it has looked at. `None`: it has its part of the share.
     pub pass_delay: Option<Nanos>,
     /// Latency at the 99th percentile of all requests when it was measured last, in nanoseconds.
     pub p99: Nanos,
@@ -66,8 +66,7 @@ pub(crate) struct Measured {
     pub miss: i64,
     /// Time that was measured.
     pub time: Nanos,
-    /// For HIODS' loop: of the volume that is shortest of its goal, of those that are offline. `None`: there is none that has such a goal and
-    /// was asked for something.
+    /// Rates for HIODS' loop: of the offline volume that is shortest of its goal. `None`: no such volume has such a goal and had requests.
     pub rates: Option<Rates>,
 }
 
@@ -107,12 +106,12 @@ struct Why {
     chooses: Option<Controller>,
 }
 
-/// Meter of a volume or the pool, and what follows from its measurements.
+/// Meter of a volume or the pool, and the results of its measurements.
 struct Watched {
     why: Why,
     meter: Meter,
     last: Measurement,
-    /// Usual values, and the mode in force: what is learnt counts for the mode that it was learnt in, whoever chose it.
+    /// Usual values, and the mode in force: a learnt value counts for the mode that it was learnt in, regardless of who chose it.
     forecast: Forecast,
     paper: PaperTiming,
     miss: i64,
@@ -126,7 +125,7 @@ impl Watched {
         Watched { why, meter, last, forecast, paper, miss: -WHOLE, switches: 0 }
     }
 
-    /// Takes a measurement and chooses the mode. `has_space`: it may be offline from here on.
+    /// Takes a measurement and chooses the mode. `has_space`: it may be offline from then on.
     fn measure(&mut self, now: Nanos, spent: bool, has_space: bool) {
         self.last = self.meter.take(now);
         self.miss = self.forecast.miss(self.why.goal, &self.last);
@@ -150,7 +149,7 @@ impl Watched {
 /// Meters of all requests of clients, and the state of the controllers.
 pub(crate) struct Foreground {
     pool: Watched,
-    /// By id.
+    /// Meters of volumes, by id.
     volumes: Vec<(VolumeId, Watched)>,
     since: Nanos,
     miss: i64,
@@ -193,8 +192,8 @@ impl Foreground {
         self.volumes.iter().any(is_offline).then_some(self.since + PERIOD)
     }
 
-    /// Measures, and tells volumes their mode. `active`: the requests of a volume that are in progress; `spent`: the background has nothing
-    /// left to give.
+    /// Measures, and sets the mode of volumes. `active`: the requests of a volume that are in progress; `spent`: the background has no more than its
+    /// minimum share.
     pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> Measured {
         self.follow(pool, active);
         let time = pool.now - core::mem::replace(&mut self.since, pool.now);
@@ -206,7 +205,7 @@ impl Foreground {
         }
         let all_have_goals = pool.volumes.iter().all(|volume| volume.keeps.is_some() || volume.goal != Goal::None);
         let whole = (!all_have_goals).then_some(self.pool.miss);
-        // Who has stated none is one of the pool's clients: their p99 as a whole is protected.
+        // Volumes without a goal are clients of the pool: their p99 as a whole is protected.
         let stated = self.volumes.iter().filter(|(_, watched)| watched.why.goal != Goal::None);
         self.miss = largest_miss(stated.map(|(_, watched)| watched.miss).chain(whole));
         Measured { miss: self.miss, time, rates: self.rates(pool) }
@@ -226,7 +225,7 @@ impl Foreground {
         self.volumes.retain(|(id, watched)| {
             let stays = why(pool, *id) == Some(watched.why);
             if !stays {
-                // Whoever gets the choice next begins inline.
+                // The next controller of the mode begins inline.
                 pool.choose_mode(*id, Mode::Inline);
             }
             stays
@@ -245,7 +244,7 @@ impl Foreground {
         self.volumes.binary_search_by_key(&volume, |(id, _)| *id)
     }
 
-    /// Figures of a volume.
+    /// Returns the figures of a volume.
     pub(crate) fn timing(&self, pool: &Pool, volume: &Volume) -> TimingStatus {
         let unmeasured = TimingStatus {
             timing: pool.timing_of(volume),
@@ -267,9 +266,9 @@ impl Foreground {
         }
     }
 
-    /// Figures of the pool as a whole.
-    pub(crate) fn pace(&self, share: i64, pass_delay: Option<Nanos>, requests: usize) -> PaceStatus {
-        PaceStatus {
+    /// Returns the figures of the pool as a whole.
+    pub(crate) fn throttle(&self, share: i64, pass_delay: Option<Nanos>, requests: usize) -> ThrottleStatus {
+        ThrottleStatus {
             share_ppm: share as u32,
             miss_ppm: self.miss,
             pass_delay,

@@ -1,4 +1,4 @@
-//! Who is in flight, and how far: the table of requests; what becomes of the blocks of a write; and what clients get.
+//! Requests in flight and their stages: the request table, the decisions on the blocks of a write, and the measurements of the clients' service.
 
 pub(crate) mod deciding;
 pub(crate) mod foreground;

@@ -1,9 +1,8 @@
 //! The request table: requests in flight, each at a stage.
 //!
-//! A stage that needs something that is not in memory asks for it and returns; when everything asked for has come, the
-//! request runs again *from its first stage*. Nothing is changed before the last stage, which changes everything at once,
-//! without waiting. So no lock is held on any block or digest: what another request changed meanwhile is simply seen, and a
-//! partial write whose base has changed completes its block again.
+//! A stage that needs something that is not in memory asks for it and returns. When everything asked for has come, the request runs again *from its
+//! first stage*. Nothing is changed before the last stage, which changes everything at once, without waiting. So no lock is held on any block or
+//! digest: another request's changes meanwhile are simply seen, and a partial write whose base has changed completes its block again.
 
 use alloc::vec::Vec;
 
@@ -26,7 +25,7 @@ pub enum Stage {
     Read,
     /// Waits for a partial block to be completed.
     Merge,
-    /// Waits for what proves what the index says: summaries, or the known block itself.
+    /// Waits for the proof of an index entry: summaries, or the known block itself.
     Verify,
     /// The map is changed; waits for its record to be durable.
     Commit,
@@ -46,7 +45,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Flushes wait for what others wrote, and extents for nothing: neither says what the device does for a request.
+    /// Returns true if the latency of such requests shows the device's. Flushes wait for others' writes, and extents for nothing: neither does.
     fn is_measured(self) -> bool {
         matches!(self, Kind::Read | Kind::Write | Kind::Clear)
     }
@@ -89,7 +88,7 @@ pub(crate) struct Block {
     /// Write: decision on the block.
     pub decision: Decision,
     pub on_disk: OnDisk,
-    /// Outcome of comparing the block with what a slot held, byte by byte. `base_buffer` held that content.
+    /// Outcome of comparing the block with a slot's content, byte by byte. `base_buffer` held that content.
     pub compared: Option<(Slot, bool)>,
     /// Read: it had been read ahead.
     pub was_ahead: bool,
@@ -144,7 +143,7 @@ pub(crate) struct Request {
     pub cleared: u64,
     /// Blocks that are unchanged.
     pub unchanged: usize,
-    /// Extents to report at most.
+    /// The most extents to report.
     pub limit: u32,
     pub stage: Stage,
     /// Loads, fills and merges that have to come before it runs again.
@@ -169,7 +168,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Gives the memory of its lists back.
+    /// Frees the memory of its lists.
     fn forget_lists(&mut self) {
         (self.blocks, self.data, self.extents) = (Vec::new(), Vec::new(), Vec::new());
     }
@@ -194,7 +193,7 @@ impl Requests {
         self.active() < self.limit
     }
 
-    /// Sets the most requests in flight. Those beyond that come to their end.
+    /// Sets the most requests in flight. Requests beyond that still end normally.
     pub(crate) fn set_limit(&mut self, limit: u32) {
         self.limit = limit as usize;
         for request in self.table.iter_mut().filter(|request| !request.active) {
@@ -213,7 +212,7 @@ impl Requests {
         self.table.len() - self.free.len()
     }
 
-    /// Begins a request without blocks; there must be space for it.
+    /// Begins a request without blocks; the table must have a free entry for it.
     pub(crate) fn begin(
         &mut self,
         token: u64,
@@ -325,7 +324,7 @@ impl Requests {
         foreground.measure(pool, active, spent)
     }
 
-    /// Stages and kinds of everything in flight, for whoever looks for a hang.
+    /// Returns the stages and kinds of everything in flight, to diagnose hangs.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = (u64, Stage)> + '_ {
         let stage = |request: &Request| request.leader.map_or(request.stage, |leader| self.get(leader).stage);
         self.table.iter().filter(|request| request.active).map(move |request| (request.token, stage(request)))

@@ -1,28 +1,28 @@
-//! Evacuation of containers, and slots for jobs: slots that a job asks for by name, containers that it evacuates, and which those may be.
+//! Evacuation of containers by jobs such as garbage collection, claims of single slots by jobs, and the choice of containers to evacuate.
 //!
-//! A container that is evacuated is closed to everybody else: the allocator does not open it, and no slot of it is given to another job. So what
-//! becomes free there stays free, until all of it is. Where writes find no other free slot, the evacuation ends: the container is opened
-//! for them, and the job has to look whether it still has it.
+//! An evacuated container is closed to all others: the allocator does not open it, and its slots are given to no other job. So slots that
+//! become free there stay free, until the whole container is. If writes find no other free slot, the evacuation ends. The container is then
+//! opened for the writes, and the job has to check if it still has the container.
 
 use super::spared::TOLERANCE;
 use super::{Container, Space};
 use crate::format::entry::Slot;
 use alloc::vec::Vec;
 
-/// Containers that a step of a survey looks at.
+/// Number of containers that a step of a survey looks at.
 const AT_ONCE: u32 = 1 << 16;
-/// Containers that a survey knows of when it ends: the emptiest.
+/// Number of containers that a survey keeps at its end: the emptiest.
 const MOST: usize = 8192;
 
-/// A look at all containers: those that could be emptied, or filled by emptying others.
+/// Survey of all containers: those that could be emptied, or filled by emptying others.
 #[derive(Default)]
 pub(crate) struct Survey {
     next: u32,
-    /// Free slots and number of each, and whether it is on flash.
+    /// Free slots and number of each container, and true if it is on flash.
     found: Vec<(u16, u32, bool)>,
 }
 
-/// Containers to be emptied, and others that take what is in them; each list in the order in which they come.
+/// Containers to be emptied, and others to take their blocks; each list in the order of use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct EvacuationPlan {
     pub emptied: Vec<u32>,
@@ -30,7 +30,7 @@ pub(crate) struct EvacuationPlan {
 }
 
 impl Space {
-    /// Returns true if a job may have a slot that the space map shows free: its container is neither open nor evacuated, and it is not taken.
+    /// Returns true if a job may have a slot that the space map shows as free: its container is neither open nor evacuated, and it is not taken.
     pub(crate) fn may_claim(&self, slot: Slot) -> bool {
         let container = self.container_of(slot);
         self.contains(slot)
@@ -40,9 +40,8 @@ impl Space {
             && self.containers[container as usize].free > 0
     }
 
-    /// Takes slots of one container for a job, which all may be claimed and which the space map shows free. What was known of the
-    /// container's slots has to be verified again, as when it is opened. A slot that is not used after all is given up with
-    /// [`Space::retire`].
+    /// Takes slots of one container for a job. All must be claimable and free in the space map. Information about the container's slots must be verified again,
+    /// as when it is opened. A claimed slot that stays unused is given up with [`Space::defer_free`].
     pub(crate) fn claim(&mut self, slots: &[Slot]) -> Option<()> {
         let &first = slots.first()?;
         assert!(slots.iter().all(|&slot| self.container_of(slot) == self.container_of(first)));
@@ -51,13 +50,13 @@ impl Space {
         Some(())
     }
 
-    /// Returns true if a container is in use in part, and neither open nor evacuated.
+    /// Returns true if a container is partly in use, and neither open nor evacuated.
     fn is_partly_free(&self, container: u32) -> bool {
         let free = u32::from(self.containers[container as usize].free);
         free > 0 && free < self.per_container && container < self.reserved && !self.closed_to.contains(&container)
     }
 
-    /// Begins to evacuate a container for a job; false if it is not to be had.
+    /// Begins to evacuate a container for a job; false if it is not available.
     pub(crate) fn begin_evacuation(&mut self, container: u32) -> bool {
         let is_to_be_had = self.is_partly_free(container);
         if is_to_be_had {
@@ -67,12 +66,12 @@ impl Space {
         is_to_be_had
     }
 
-    /// Returns true if a container is evacuated by a job.
+    /// Returns true if a job evacuates a container.
     pub(crate) fn is_evacuating(&self, container: u32) -> bool {
         self.evacuating.contains(&container)
     }
 
-    /// Ends the evacuation of a container. Returns false if it had been reclaimed.
+    /// Ends the evacuation of a container. Returns false if the container had been reclaimed.
     pub(crate) fn end_evacuation(&mut self, container: u32) -> bool {
         let Some(at) = self.evacuating.iter().position(|&evacuating| evacuating == container) else { return false };
         self.evacuating.swap_remove(at);
@@ -80,7 +79,7 @@ impl Space {
         true
     }
 
-    /// Reclaims a container that is scratch or evacuated and has free slots, since there are no others; `None`: the spill space is reclaimed instead.
+    /// Reclaims a scratch or evacuated container with free slots, because there are no others; `None`: the spill space is reclaimed instead.
     pub(super) fn call_in(&mut self) -> Option<u32> {
         if let Some(container) = self.give_up_scratch() {
             return Some(container);
@@ -94,7 +93,7 @@ impl Space {
         Some(container)
     }
 
-    /// Ends the evacuation of a container and gives out all of its slots, whatever is in them: only where that is broken on purpose.
+    /// Ends the evacuation of a container and gives out all of its slots, whatever their content: only with the mutant.
     pub(crate) fn open_as_if_empty(&mut self, container: u32) {
         self.end_evacuation(container);
         for slot in self.slots_of(container).map(Slot) {
@@ -107,7 +106,7 @@ impl Space {
         self.open(container, |_| true);
     }
 
-    /// Gives a slot out next, whatever is in it: only where that is broken on purpose.
+    /// Gives a slot out next, whatever its content: only with the mutant.
     pub(crate) fn give_out_as_if_free(&mut self, slot: Slot) {
         let container = self.container_of(slot);
         if self.taken.contains(&slot) || self.closed_to.contains(&container) {
@@ -131,7 +130,7 @@ impl Space {
         self.planned.contains(&self.container_of(slot))
     }
 
-    /// Returns the number of containers of which every slot is free, those included whose space is not reserved yet.
+    /// Returns the number of containers with all slots free, including those without reserved space.
     pub(crate) fn empty_containers(&self) -> u32 {
         self.empty + (self.containers.len() as u32 - self.reserved)
     }
@@ -146,7 +145,7 @@ impl Space {
         u32::from(self.free_in(container)) == self.per_container
     }
 
-    /// Looks at the next containers of a survey. Returns true at the end: then what it has found is in order, the emptiest first.
+    /// Looks at the next containers of a survey. Returns true at the end: the found containers are then in order, the emptiest first.
     pub(crate) fn look_further(&self, survey: &mut Survey, is_on_flash: impl Fn(u32) -> bool) -> bool {
         let end = self.reserved.min(survey.next.saturating_add(AT_ONCE));
         for container in survey.next.min(end)..end {
@@ -173,9 +172,9 @@ impl Survey {
         self.found.truncate(MOST);
     }
 
-    /// Divides the containers that were found, each of `per_container` slots: at most `containers` are emptied, with at most `blocks` blocks in all, and those
-    /// that follow take all of it. So blocks always move to where no fewer slots are in use. Those on flash are spared (`spared.rs`), unless then none could be
-    /// emptied.
+    /// Divides the found containers, each of `per_container` slots. At most `containers` are emptied, with at most `blocks` blocks in all, and the following
+    /// ones take these blocks. So blocks always move to containers with at least as many slots in use. Containers on flash are spared (`spared.rs`), unless
+    /// none could be emptied then.
     pub(crate) fn divide(
         &self,
         per_container: u32,
@@ -188,12 +187,13 @@ impl Survey {
             let may = |at: usize, container, free| !is_spared(at) && may_be_emptied(container, free);
             self.divide_by(per_container, containers, blocks, may)
         };
-        let division = divide(&|at| spared[at]);
-        let is_none = division.emptied.is_empty() && spared.contains(&true);
-        if is_none { divide(&|_| false) } else { division }
+        let partition = divide(&|at| spared[at]);
+        let is_none = partition.emptied.is_empty() && spared.contains(&true);
+        if is_none { divide(&|_| false) } else { partition }
     }
 
-    /// Returns for each container that was found if it is spared: it is on flash, and one that is not, and that may be emptied, has about as few in use.
+    /// Returns a flag for each found container that is spared: it is on flash, and another that may be emptied is not on flash and has about as few slots in
+    /// use.
     fn spared(&self, per_container: u32, may_be_emptied: impl Fn(u32, u16) -> bool) -> Vec<bool> {
         let margin = per_container / u32::from(TOLERANCE);
         let mut next: Option<u16> = None;
@@ -216,29 +216,29 @@ impl Survey {
         blocks: u64,
         may_be_emptied: impl Fn(usize, u32, u16) -> bool,
     ) -> EvacuationPlan {
-        let mut division = EvacuationPlan::default();
+        let mut partition = EvacuationPlan::default();
         let mut holes: u64 = self.found.iter().map(|&(free, ..)| u64::from(free)).sum();
         let (mut live, mut taken) = (0, 0);
         for (at, &(free, container, _)) in self.found.iter().enumerate() {
-            // What is passed over takes nothing: it is emptier than what comes.
+            // A skipped container takes no blocks: it is emptier than the next ones.
             holes -= u64::from(free);
             if !may_be_emptied(at, container, free) {
                 continue;
             }
             live += u64::from(per_container - u32::from(free));
-            if live > holes.min(blocks) || division.emptied.len() == containers {
+            if live > holes.min(blocks) || partition.emptied.len() == containers {
                 break;
             }
-            division.emptied.push(container);
+            partition.emptied.push(container);
             taken = at + 1;
         }
-        if !division.emptied.is_empty() {
+        if !partition.emptied.is_empty() {
             for is_filled_last in [false, true] {
                 let filled = self.found[taken..].iter().filter(|&&(.., is_on_flash)| is_on_flash == is_filled_last);
-                division.filled.extend(filled.map(|&(_, container, _)| container));
+                partition.filled.extend(filled.map(|&(_, container, _)| container));
             }
         }
-        division
+        partition
     }
 }
 
@@ -331,15 +331,15 @@ mod tests {
         let none = u32::MAX;
         let found = [(3, 10), (3, 11), (2, 12), (2, 13)];
         assert_eq!(divide_with_flash(&found, &[10, 12], 1, 99, none), (vec![11], vec![13, 10, 12]));
-        // The only one that may be emptied at all is on flash; and of the one that stays nothing is gained.
+        // The only container that may be emptied is on flash. Sparing it gains nothing, because the other one stays.
         assert_eq!(divide_with_flash(&[(3, 10), (1, 11)], &[10], 1, 99, none), (vec![10], vec![11]));
         assert_eq!(divide_with_flash(&found, &[10], 1, 99, 11), (vec![10], vec![12, 13]));
-        // Of 16 slots each, 6 and 7 are in use. The second is not on flash, but there is space for the 6 alone.
+        // Of 16 slots each, 6 and 7 are in use. The second is not on flash, but only the 6 fit into the containers that follow.
         let found = vec![(10, 1, true), (9, 2, false), (1, 3, false)];
-        let division = Survey { next: 0, found }.divide(16, 1, 99, |_, _| true);
-        assert_eq!((division.emptied, division.filled), (vec![1], vec![2, 3]));
+        let partition = Survey { next: 0, found }.divide(16, 1, 99, |_, _| true);
+        assert_eq!((partition.emptied, partition.filled), (vec![1], vec![2, 3]));
         let found = vec![(10, 1, true), (9, 2, false), (9, 3, false)];
-        let division = Survey { next: 0, found }.divide(16, 1, 99, |_, _| true);
-        assert_eq!((division.emptied, division.filled), (vec![2], vec![3]));
+        let partition = Survey { next: 0, found }.divide(16, 1, 99, |_, _| true);
+        assert_eq!((partition.emptied, partition.filled), (vec![2], vec![3]));
     }
 }

@@ -1,13 +1,13 @@
-//! Slots and containers: which slots are referenced, which may be allocated, which wait to become free.
+//! Space management of slots and containers: references, allocation, and deferred frees, so that a crash never loses a referenced slot.
 //!
-//! Two views. The *space map* (two bits a slot) is as of the newest merge and changes only there. It is a tree of pages,
-//! read through the page cache: a container takes six bytes here, a slot none. The *taken* slots are the present: those
-//! that the map shows free and that must not be allocated, because they have been since, or because the loss of their last
-//! reference is not known durable yet. These are pending (commit rule 3).
+//! Two views. The *space map* (two bits a slot) is as of the newest merge and changes only there. It is a tree of pages, read through the page
+//! cache: a container takes six bytes of memory here, a slot none. The *taken* slots are the present: the map shows them as free, but they must
+//! not be allocated. They have been allocated since, or the loss of their last reference is not known durable yet. The latter are pending
+//! (commit rule 3).
 //!
-//! The allocator takes slots from *open* containers. A container is opened with a list of its free slots, made from its
-//! part of the space map and the taken slots; what becomes free meanwhile waits until it is opened again. With each opening
-//! the container's generation grows, so that what was known about its slots must be verified again before a slot is reused.
+//! The allocator takes slots from *open* containers. A container is opened with a list of its free slots, made from its part of the space map
+//! and the taken slots; slots that become free later wait until it is opened again. Each opening increases the container's generation. So
+//! information about its slots must be verified again before a slot is reused.
 
 pub(crate) mod evacuation;
 mod sequential;
@@ -34,7 +34,7 @@ pub(crate) enum SlotState {
     Free = 0,
     Single = 1,
     Shared = 2,
-    /// Slot to which no tree refers, and that is not free: records after the checkpoint refer to it, or did. The next merge settles it.
+    /// Slot that is not free although no tree refers to it: records after the checkpoint refer to it, or did. The next merge settles it.
     Held = 3,
 }
 
@@ -65,35 +65,35 @@ impl SlotState {
     }
 }
 
-/// Containers whose greatest number of free slots is kept, so that finding one does not look at all.
+/// Number of containers whose greatest number of free slots is kept, so that a search can skip them.
 const GROUP: u32 = 1024;
 
-/// A container.
+/// Container: a group of consecutive slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Container {
-    /// Grows whenever the container is opened.
+    /// Number that grows whenever the container is opened.
     pub generation: u16,
-    /// Slots that are not free in the space map.
+    /// Number of slots that are not free in the space map.
     pub live: u16,
-    /// Slots that are free and not taken. Not on disk.
+    /// Number of slots that are free and not taken. Not on disk.
     pub free: u16,
 }
 
-/// The greatest number of free slots among the containers of a group that can be opened.
+/// Greatest number of free slots among the containers of a group that can be opened.
 #[derive(Clone, Copy)]
 struct Group {
     most: u16,
-    /// Set if `most` may be less by now.
+    /// True if `most` may be less by now.
     stale: bool,
 }
 
-/// An open container: slots that the allocator gives out, in order.
+/// Open container, with the slots that the allocator gives out in order.
 struct Open {
     container: u32,
-    /// A bit for each slot that is left.
+    /// Bitmap of the remaining slots.
     slots: Vec<u64>,
     left: u32,
-    /// The word of them that the next slot is in, or one before it.
+    /// Word of the bitmap with the next slot, or a word before it.
     word: usize,
 }
 
@@ -106,59 +106,59 @@ impl Open {
         at
     }
 
-    /// Returns the first word that has a slot left.
+    /// Returns the first word with a remaining slot.
     fn next_word(&self) -> Option<usize> {
         (self.word..self.slots.len()).find(|&at| self.slots[at] != 0)
     }
 }
 
-/// All slots and containers.
+/// Space of a pool: all slots and containers.
 pub(crate) struct Space {
     slots: u64,
     per_container: u32,
     pub(crate) containers: Vec<Container>,
     groups: Vec<Group>,
     taken: NearSet<Slot>,
-    /// Slots without a reference, and the record that took the last one away.
+    /// Slots without a reference, each with the record that removed the last one.
     pending: VecDeque<(Slot, u64)>,
-    /// The last record of them, or a later one that is published.
+    /// Last record of pending slots, or a later one that is published.
     last_pending_free: u64,
     open: VecDeque<Open>,
-    /// Open containers for what is written in rows (`sequential.rs`), opened empty, and the slots left in them.
+    /// Open containers for sequential writes in rows (`sequential.rs`), opened empty, and the number of their remaining slots.
     sequential: VecDeque<Open>,
     sequential_left: u64,
-    /// Lists of containers that have been closed, for the next ones.
+    /// Slot lists of closed containers, kept for reuse.
     spare: Vec<Vec<u64>>,
-    /// Containers that are open, evacuated, scratch or spill space, and those whose part of the space map cannot be read.
+    /// Containers that are open, evacuated, scratch or spill space, and those whose part of the space map is unreadable.
     closed_to: HashSet<u32, FixedState>,
     excluded: Vec<u32>,
-    /// Containers that are evacuated by a job (`evacuation.rs`); they are among those that are closed to all others.
+    /// Containers that a job evacuates (`evacuation.rs`); they are closed to all others.
     evacuating: Vec<u32>,
     /// Containers that are kept for copies (`zones.rs`); they are closed to all others, too.
     scratch: Vec<u32>,
-    /// Containers that a job writes for itself into (`spill_space.rs`), and whether writes need them; they are closed to all others, too.
+    /// Containers in which a job has its own temporary data (`spill_space.rs`), and a flag if writes need them; they are closed to all others, too.
     spill: BTreeSet<u32>,
     spill_is_reclaimed: bool,
     /// Containers that a plan has filled, until they are empty: defragmentation takes nothing out of them.
     planned: BTreeSet<u32>,
     search: u32,
     free: u64,
-    /// Reserved containers of which every slot is free.
+    /// Number of reserved containers with all slots free.
     empty: u32,
-    /// Slots that have been given back, ever.
+    /// Number of slots that have been given back since opening.
     given_back: u64,
-    /// Containers below this have their space reserved; only they are opened.
+    /// Number of containers with reserved space: the first ones. Only these are opened.
     reserved: u32,
-    /// Free slots in them.
+    /// Number of free slots in reserved containers.
     available: u64,
-    /// Slots left in open containers.
+    /// Number of remaining slots in open containers.
     ready: u64,
-    /// Slots with at least one reference in the space map.
+    /// Number of slots with at least one reference in the space map.
     pub(crate) data_used: u64,
     wrapped: Vec<u32>,
-    /// Number of times that a generation has come round.
+    /// Number of times that a generation has wrapped around.
     wraps: u64,
-    /// Containers whose slots may have got new content since somebody asked, if anybody wants to know.
+    /// Containers whose slots may have got new content since the last query; `None`: not collected.
     changed: Option<BTreeSet<u32>>,
     leaf_entries: u64,
     dirty_containers: Vec<bool>,
@@ -204,7 +204,7 @@ impl Space {
         }
     }
 
-    /// Adds free containers at the end, as the geometry says by now.
+    /// Adds free containers at the end, up to the number in the new geometry.
     pub(crate) fn grow(&mut self, geometry: &Geometry) {
         let fresh = Container { generation: 1, live: 0, free: geometry.slots_per_container as u16 };
         self.containers.reserve_exact(geometry.containers as usize - self.containers.len());
@@ -234,8 +234,8 @@ impl Space {
         first..first + u64::from(self.per_container)
     }
 
-    /// Notes that a merge has changed a slot's state. `None` if that cannot be: a slot that gets its first reference was taken before, one that had references
-    /// was not, and the tables count what the map shows.
+    /// Notes that a merge has changed a slot's state. `None` if the tables contradict this: a slot must be taken before its first reference, and not while it
+    /// had references. The counts must agree with the map.
     pub(crate) fn merged(&mut self, slot: Slot, before: SlotState, after: SlotState) -> Option<()> {
         let container = self.container_of(slot);
         let live = &mut self.containers[container as usize].live;
@@ -247,7 +247,7 @@ impl Space {
             }
             (_, SlotState::Free) => {
                 *live = live.checked_sub(1)?;
-                // Records that lie can have taken it as well: it would be given back twice.
+                // Damaged records may have taken it as well: it would be given back twice.
                 self.taken.insert(slot).then_some(())?;
                 self.touch_container(container);
             }
@@ -265,12 +265,12 @@ impl Space {
         self.dirty_containers[(u64::from(container) / self.leaf_entries) as usize] = true;
     }
 
-    /// Returns true if a slot that the space map shows free must not be allocated.
+    /// Returns true if a slot is not available to the allocator although the space map shows it as free.
     pub(crate) fn is_taken(&self, slot: Slot) -> bool {
         self.taken.contains(&slot)
     }
 
-    /// Takes a slot that the space map shows free: allocation, and replay. `None` if its container has no free slot.
+    /// Takes a slot that the space map shows as free: allocation, and replay. `None` if its container has no free slot.
     pub(crate) fn take(&mut self, slot: Slot) -> Option<()> {
         let container = self.container_of(slot);
         let free = &mut self.containers[container as usize].free;
@@ -310,7 +310,7 @@ impl Space {
         container < self.reserved && !self.excluded.contains(&container)
     }
 
-    /// Increases the generation of a container, so that all that was known about its slots has to be verified again.
+    /// Increases the generation of a container, so that all information about its slots must be verified again.
     fn grow_generation(&mut self, container: u32) {
         let generation = &mut self.containers[container as usize].generation;
         *generation = generation.wrapping_add(1);
@@ -324,12 +324,12 @@ impl Space {
         self.touch_container(container);
     }
 
-    /// Returns the slots of a container whose generation has come round, each such container once.
+    /// Returns the slots of a container whose generation has wrapped around, each such container once.
     pub(crate) fn take_wrapped(&mut self) -> Option<core::ops::Range<u64>> {
         self.wrapped.pop().map(|container| self.slots_of(container))
     }
 
-    /// Returns the number of times that a generation has come round since the pool was opened: what was noted before the last time may look right again.
+    /// Returns the number of generation wraparounds since the pool was opened. Information from before the last one may falsely match again.
     pub(crate) fn wraps(&self) -> u64 {
         self.wraps
     }
@@ -344,7 +344,7 @@ impl Space {
         self.changed = None;
     }
 
-    /// Notes that replay took a slot: its container was opened before, and its generation may not say so.
+    /// Notes that replay took a slot: its container was opened before, perhaps with a generation that does not say so.
     pub(crate) fn note_replayed(&mut self, slot: Slot) {
         let container = self.container_of(slot);
         if let Some(changed) = &mut self.changed {
@@ -352,7 +352,7 @@ impl Space {
         }
     }
 
-    /// Returns true if there is something to [`Space::take_changed`].
+    /// Returns true if [`Space::take_changed`] would return any containers.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed.as_ref().is_some_and(|changed| !changed.is_empty())
     }
@@ -362,7 +362,7 @@ impl Space {
         self.changed.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
-    /// Returns true if all that was written to a container is merged, no write to it is to come, and at least half of its slots are in use.
+    /// Returns true if all writes to a container are merged, no further write to it will come, and at least half of its slots are in use.
     pub(crate) fn is_settled(&self, container: u32) -> bool {
         let Some(known) = self.containers.get(container as usize) else { return false };
         let live = u32::from(known.live);
@@ -371,20 +371,20 @@ impl Space {
             && 2 * live >= self.per_container
     }
 
-    /// Retires a slot whose last reference went away in record `sequence`: it is pending until that is published.
+    /// Makes a slot pending whose last reference went away in record `sequence`. It becomes free when that record is published.
     pub(crate) fn defer_free(&mut self, slot: Slot, sequence: u64) {
         assert!(self.is_taken(slot));
         self.pending.push_back((slot, sequence));
         self.last_pending_free = self.last_pending_free.max(sequence);
     }
 
-    /// Returns the last of the records that the pending slots wait for, if there are any; or one that is published.
+    /// Returns the last record that the pending slots wait for, or a later, published one; `None` without pending slots.
     pub(crate) fn last_pending_free(&self) -> Option<u64> {
         (!self.pending.is_empty()).then_some(self.last_pending_free)
     }
 
-    /// Gives back the pending slots whose record is at or below `published`, except those that `busy` holds on to, and
-    /// lists them in `matured`. Looks at `most` of them; true if some were given back and there may be more.
+    /// Gives back the pending slots whose record is at or below `published`, except those for which `busy` is true, and lists them in `reclaimed`. Looks at
+    /// `most` of them. Returns true if some were given back and more may follow.
     pub(crate) fn reclaim(
         &mut self,
         published: u64,
@@ -413,27 +413,27 @@ impl Space {
         &self.pending
     }
 
-    /// Returns the number of free slots, also where no space is reserved yet.
+    /// Returns the number of free slots, with or without reserved space.
     pub(crate) fn free(&self) -> u64 {
         self.free
     }
 
-    /// Returns the number of slots that have been given back since the pool was opened: it grows whenever something becomes free.
+    /// Returns the number of slots given back since the pool was opened. It grows whenever a slot becomes free.
     pub(crate) fn given_back(&self) -> u64 {
         self.given_back
     }
 
-    /// Returns the number of slots that can be allocated at once: those left in open containers.
+    /// Returns the number of slots that can be allocated immediately: those left in open containers.
     pub(crate) fn ready(&self) -> u64 {
         self.ready
     }
 
-    /// Returns the number of free slots whose space is reserved: what can be allocated once their containers are open.
+    /// Returns the number of free slots with reserved space: they can be allocated once their containers are open.
     pub(crate) fn available(&self) -> u64 {
         self.available
     }
 
-    /// Returns the number of containers whose space is reserved: the first ones.
+    /// Returns the number of containers with reserved space: the first ones.
     pub(crate) fn reserved(&self) -> u32 {
         self.reserved
     }
@@ -441,10 +441,10 @@ impl Space {
     /// Returns the next containers to reserve space for (first, count), if less than `ahead` free slots are available.
     pub(crate) fn to_reserve(&self, ahead: u64, at_once: u32) -> Option<(u32, u32)> {
         let left = self.containers.len() as u32 - self.reserved;
-        // What is kept for copies, or taken for spill space, is given up only when there is nothing more to reserve.
+        // Scratch containers and spill space are given up only when there is nothing more to reserve.
         let scratch = || self.scratch.iter().map(|&container| u64::from(self.free_in(container))).sum::<u64>();
         let kept = || scratch() + self.spill_slots();
-        // Most of the time there is enough even if all of that is free.
+        // Usually there is enough space even if all of these slots are free.
         let most_kept = self.scratch.len() as u64 * u64::from(self.per_container) + self.spill_slots();
         let is_short = |kept: u64| self.available.saturating_sub(kept) < ahead;
         (left > 0 && is_short(most_kept) && is_short(kept())).then_some((self.reserved, left.min(at_once)))
@@ -485,7 +485,7 @@ impl Space {
         containers.into_iter().find(fits)
     }
 
-    /// Finds an empty container that can be opened: the next one after the last that was.
+    /// Finds an empty container that can be opened: the next one after the container opened last.
     pub(crate) fn empty_container(&mut self) -> Option<u32> {
         let groups = self.reserved.div_ceil(GROUP);
         let reserved = self.reserved;
@@ -496,7 +496,7 @@ impl Space {
             if i < groups && self.most(group) < self.per_container as u16 {
                 continue;
             }
-            // The first group is looked at from where the search stopped, and again as a whole at the end.
+            // The first group is searched from the last position, and again as a whole at the end.
             let from = if i == 0 { self.search } else { group * GROUP };
             if let Some(empty) = self.find(from..end(group), self.per_container as u16) {
                 return Some(empty);
@@ -505,8 +505,8 @@ impl Space {
         None
     }
 
-    /// Chooses the container to open next, by the `log` placement: an empty one after the last, else the emptiest. Where fresh ones can be reserved, one that
-    /// is more than half full is no choice: its holes make small writes. Those on flash are spared (`spared.rs`).
+    /// Chooses the container to open next, by the `log` placement: the next empty one, else the emptiest. If fresh containers can be reserved, one that is more
+    /// than half full is no choice, because its holes make small writes. Containers on flash are spared (`spared.rs`).
     pub(crate) fn choose(&mut self, fresh: bool, is_on_flash: &dyn Fn(u32) -> bool) -> Option<u32> {
         let empty = self.empty_container();
         if empty.is_some() {
@@ -524,7 +524,7 @@ impl Space {
             let is_spared = emptiest.is_some_and(is_on_flash);
             return if is_spared { self.find_unspared(best, most, is_on_flash) } else { None }.or(emptiest);
         }
-        // What became free in an open container, after it was opened.
+        // Slots of an open container that became free after it was opened.
         let grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > open.left;
         let Some(at) = self.open.iter().position(grown) else {
             return self.close_grown_sequential().or_else(|| self.call_in());
@@ -533,7 +533,7 @@ impl Space {
         Some(self.close(open))
     }
 
-    /// Closes an open container, with the slots that are left in it.
+    /// Closes an open container, with its remaining slots.
     fn close(&mut self, open: Open) -> u32 {
         self.ready -= u64::from(open.left);
         self.closed(open.container);
@@ -541,7 +541,7 @@ impl Space {
         open.container
     }
 
-    /// Opens a container. `free` says which of its slots (by place) can be allocated.
+    /// Opens a container. `free` returns true for its slots (by place) that can be allocated.
     pub(crate) fn open(&mut self, container: u32, free: impl Fn(u64) -> bool) {
         let open = self.make_open(container, free);
         self.open.push_back(open);
@@ -562,7 +562,7 @@ impl Space {
         Open { container, slots, left, word: 0 }
     }
 
-    /// Closes a container for good whose part of the space map cannot be read: its free slots stay unused.
+    /// Closes a container permanently because its part of the space map is unreadable: its free slots stay unused.
     pub(crate) fn exclude(&mut self, container: u32) {
         self.available -= u64::from(self.containers[container as usize].free);
         self.excluded.push(container);
@@ -579,7 +579,7 @@ impl Space {
         self.groups[(container / GROUP) as usize].stale = true;
     }
 
-    /// Returns the number of slots at the front of the open container that follow each other.
+    /// Returns the number of consecutive slots at the front of the open container.
     pub(crate) fn run(&self) -> u64 {
         let Some(open) = self.open.front() else { return 0 };
         let Some(first) = open.next_word() else { return 0 };
@@ -591,8 +591,8 @@ impl Space {
         at - start
     }
 
-    /// Allocates a slot from the open containers, if one is left there: for what is written in rows, or for all else. Where one of these
-    /// two has none, it takes those of the other.
+    /// Allocates a slot from the open containers, if one is left: from rows for `sequential` writes, from the others for all other writes. If the preferred
+    /// containers have none, it takes one of the others.
     pub(crate) fn allocate(&mut self, sequential: bool) -> Option<Slot> {
         let from_sequential = if sequential { !self.sequential.is_empty() } else { self.open.is_empty() };
         if from_sequential {
@@ -613,7 +613,7 @@ impl Space {
         Some(slot)
     }
 
-    /// Keeps a closed container's list for the next one.
+    /// Keeps a closed container's list for reuse.
     fn keep(&mut self, mut slots: Vec<u64>) {
         slots.clear();
         self.spare.push(slots);
@@ -639,7 +639,7 @@ impl Space {
         self.dirty_containers[leaf as usize] = false;
     }
 
-    /// Takes a leaf of the container table in, at opening. `None`: it makes no sense.
+    /// Reads a leaf of the container table at opening. `None`: it is invalid.
     pub(crate) fn read_container_leaf(&mut self, leaf: u64, page: &[u8]) -> Option<()> {
         let first = (leaf * self.leaf_entries) as usize;
         let containers = self.containers.get_mut(first..)?;
@@ -659,7 +659,7 @@ impl Space {
     }
 }
 
-/// Containers that are reserved at once while the host has space.
+/// Number of containers that are reserved at once while the host has space.
 pub(crate) const RESERVE_CONTAINERS: u32 = 8;
 
 #[cfg(test)]

@@ -1,18 +1,16 @@
-//! Sequential containers (rows): opened empty for what is written in order, or in large requests, where the disk has heads.
-//!
-//! All else goes to holes before it takes the last empty containers: they are kept open here. Where there is nothing else left, it does
-//! take them, so what is kept is never missing.
+//! Sequential containers (rows): opened empty for sequential or large writes, on an HDD. All other writes fill holes before they take the last empty
+//! containers, which are kept open here. If there is nothing else left, the other writes do take them, so these slots are never lost to the pool.
 
 use super::{Open, Space};
 use crate::format::entry::Slot;
 
 /// Divisor of the containers: one in N is kept for rows.
 const KEPT: usize = 32;
-/// Number of containers kept for rows, at most.
+/// Maximum number of containers kept for rows.
 const MOST_KEPT: usize = 16;
 
 impl Space {
-    /// Chooses an empty container to be opened for rows, which are to have `ahead` slots ready; `None`: they have enough, or there is no other.
+    /// Chooses an empty container to be opened for rows, which shall have `ahead` slots ready; `None`: they have enough, or there is no other.
     pub(crate) fn choose_sequential(&mut self, ahead: u64) -> Option<u32> {
         let kept = (self.containers.len() / KEPT).clamp(1, MOST_KEPT);
         let untouched = self.sequential.iter().filter(|open| open.left == self.per_container).count();
@@ -47,7 +45,7 @@ impl Space {
         Some(slot)
     }
 
-    /// Closes a container that is open for rows and of which more has become free since it was opened.
+    /// Closes a container that is open for rows and that has more free slots than when it was opened.
     pub(super) fn close_grown_sequential(&mut self) -> Option<u32> {
         let grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > open.left;
         let at = self.sequential.iter().position(grown)?;

@@ -1,26 +1,26 @@
-//! Containers with a copy on flash: the allocator and garbage collection spare them where another container is about as good.
+//! Sparing of containers with a copy on flash: the allocator and garbage collection prefer another container that is about as good.
 //!
-//! Whoever opens a container that is on flash makes the copy worthless, and whoever empties it moves what is read often to where it is
-//! not on flash. So, of containers in use in part:
+//! Opening a container that is on flash makes its copy worthless. Emptying it moves its popular blocks to containers that are not on flash. So,
+//! for partly used containers:
 //!
-//! - **Opened for writes** is one that is not on flash, if it has at least seven eighths of the free slots that the emptiest has; of [`GROUPS`]
-//!   groups at most, so that the look has an end.
+//! - **Opened for writes** is one that is not on flash, if it has at least seven eighths of the free slots that the emptiest has. The search is
+//!   limited to [`GROUPS`] groups.
 //! - **Emptied** is one that is not on flash before one that is, if it has at most an eighth of a container more in use (`evacuation.rs`).
-//! - **Filled by what is moved** are those that are not on flash first.
+//! - **Filled with moved blocks** are those that are not on flash first.
 //!
-//! Empty containers are opened whether they are on flash or not: a copy of one has nothing that can be read. Where no flash is in
-//! front, all are alike, and nothing here costs anything.
+//! Empty containers are opened whether they are on flash or not: the copy of an empty one holds nothing readable. Without a flash in front, all
+//! containers are equal, and nothing here costs anything.
 
 use super::{GROUP, Space};
 
-/// Divisor: a difference of one part in N counts as none.
+/// Divisor of a number of slots: a difference of at most one part in N does not count.
 pub(super) const TOLERANCE: u16 = 8;
-/// Groups of containers that are looked at for another one.
+/// Maximum number of groups of containers that are searched for another one.
 const GROUPS: usize = 4;
 
 impl Space {
-    /// Finds a container in use in part that is not on flash, and has nearly as many free slots as the emptiest, which has `most`; in this group of containers,
-    /// or in others.
+    /// Finds a partly used container that is not on flash, and has nearly as many free slots as the emptiest, which has `most`. It searches the group `best`
+    /// first, then others.
     pub(super) fn find_unspared(&mut self, best: u32, most: u16, is_on_flash: &dyn Fn(u32) -> bool) -> Option<u32> {
         let least = most - most / TOLERANCE;
         let groups = self.reserved.div_ceil(GROUP);

@@ -1,8 +1,7 @@
-//! Spill space: empty containers that a job writes its own temporary data into. For all tables they stay free, so a crash leaves
-//! nothing behind.
+//! Spill space: empty containers that a job borrows for its own temporary data. In all tables they stay free, so a crash leaves nothing behind.
 //!
-//! They are closed to everybody else, but their slots count as available: writes that find no other free slot call the spill space in. The job
-//! then gives back all of it, as soon as none of its own writes is on its way there. So a slot never has two writers.
+//! They are closed to all others, but their slots count as available: writes that find no other free slot reclaim the spill space. The job then
+//! gives back all of it, as soon as none of its own writes to it is in flight. So a slot never has two writers.
 
 use super::Space;
 
@@ -26,18 +25,18 @@ impl Space {
         self.spill_is_reclaimed &= !self.spill.is_empty();
     }
 
-    /// Reclaims the spill space, since writes need it. Returns false if it has no container.
+    /// Reclaims the spill space because writes need it. Returns false if it has no container.
     pub(crate) fn reclaim_spill(&mut self) -> bool {
         self.spill_is_reclaimed = !self.spill.is_empty();
         self.spill_is_reclaimed
     }
 
-    /// Returns true if all of the spill space is to come back, since writes need it.
+    /// Returns true if all of the spill space must be given back, because writes need it.
     pub(crate) fn is_spill_reclaimed(&self) -> bool {
         self.spill_is_reclaimed
     }
 
-    /// Returns the number of empty containers that it could take, those of the spill space included.
+    /// Returns the number of further empty containers that the spill space could take.
     pub(crate) fn lendable(&self) -> u32 {
         let is_out_of_reach = |&&container: &&u32| {
             container < self.reserved && self.is_empty(container) && !self.spill.contains(&container)

@@ -1,4 +1,4 @@
-//! Slots come and go, and containers with them.
+//! Tests of slots and containers: allocation, deferred frees and generations.
 
 use super::*;
 
@@ -27,7 +27,7 @@ pub(super) fn geometry(containers: u32) -> Geometry {
     }
 }
 
-/// Opens the next container, as far as the taken slots tell (the space map of these tests is empty).
+/// Opens the next container, as far as the taken slots show (the space map of these tests is empty).
 fn open_next(space: &mut Space) -> Option<u32> {
     let container = space.choose(false, &|_| false)?;
     let first = space.slots_of(container).start;
@@ -43,7 +43,7 @@ pub(super) fn allocate(space: &mut Space) -> Option<Slot> {
     space.allocate(false)
 }
 
-/// Checks that a generation that comes round is noticed: entries of the index of 65,536 lives ago would prove something again.
+/// Checks that a wraparound of a generation is noticed: otherwise index entries of 65,536 generations ago would be valid again.
 #[test]
 fn a_generation_that_comes_round_names_its_slots_once() {
     let mut space = space();

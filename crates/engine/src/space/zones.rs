@@ -1,16 +1,16 @@
-//! Scratch zones: areas at equal distances across the disk, in which copies of popular blocks are ("I/O Deduplication"; REFERENCE 1.6). Wherever the
-//! heads are, a copy is no farther than half a zone away.
+//! Scratch zones: areas at equal distances across the disk that hold copies of popular blocks ("I/O Deduplication"; REFERENCE 1.6). Wherever
+//! the heads are, a copy is no farther than half a zone away.
 //!
-//! A zone is a part of the containers that follow each other. One of them, near the middle, is *scratch*: closed to all but the job that makes
-//! copies. Where writes find no other free slot, it is given up first.
+//! A zone is a range of consecutive containers. One of them, near the middle, is *scratch*: closed to all but the job that makes copies. If
+//! writes find no other free slot, it is given up first.
 
 use alloc::vec::Vec;
 
 use super::Space;
 
-/// Scratch zones of a pool: copies of a popular block, one in each ("I/O Deduplication"; REFERENCE 1.6).
+/// Number of scratch zones of a pool: a popular block has one copy in each ("I/O Deduplication"; REFERENCE 1.6).
 pub const ZONES: u32 = 10;
-/// Nothing is kept in a pool of fewer containers.
+/// Minimum number of containers of a pool with scratch zones.
 const LEAST_CONTAINERS: u32 = 4 * ZONES;
 
 impl Space {
@@ -20,7 +20,7 @@ impl Space {
         edge(zone)..edge(zone + 1)
     }
 
-    /// Returns the zone in which a container is.
+    /// Returns the zone of a container.
     pub(crate) fn zone_of(&self, container: u32) -> u32 {
         (0..ZONES).rfind(|&zone| self.zone(zone).start <= container).unwrap_or(0)
     }
@@ -30,7 +30,7 @@ impl Space {
         self.containers.len() as u32 >= LEAST_CONTAINERS
     }
 
-    /// Keeps the empty containers in the middle of their zones, of those from this one on, whose space has been reserved.
+    /// Keeps the empty containers in the middle of their zones, from number `from` on, if their space has been reserved.
     pub(crate) fn keep_middles(&mut self, from: u32) {
         for zone in 0..if self.has_zones() { ZONES } else { 0 } {
             let middle = self.middle(zone);
@@ -40,7 +40,7 @@ impl Space {
         }
     }
 
-    /// Returns a container of a zone that is kept for copies, and is none of those that have some. If there is none, one is from here on: an empty one near the
+    /// Returns a container of a zone that is kept for copies, and for which `has_copies` is false. If there is none, it sets one aside: an empty one near the
     /// middle, or else the emptiest, if half of it is free.
     pub(crate) fn scratch_in(&mut self, zone: u32, has_copies: impl Fn(u32) -> bool) -> Option<u32> {
         let of_zone = self.zone(zone);
@@ -62,7 +62,7 @@ impl Space {
         found
     }
 
-    /// Keeps a container for copies from here on, if it is to be had. Returns true if it is kept.
+    /// Keeps a container for copies from now on, if it is available. Returns true if it is kept.
     pub(crate) fn keep_for_copies(&mut self, container: u32) -> bool {
         if self.scratch.contains(&container) {
             return true;
@@ -74,7 +74,7 @@ impl Space {
         is_to_be_kept
     }
 
-    /// Ends the keeping of containers that are full.
+    /// Ends the reservation of full containers for copies.
     pub(crate) fn end_full_scratch(&mut self) {
         let (kept, full): (Vec<u32>, Vec<u32>) =
             self.scratch.iter().partition(|&&container| self.free_in(container) > 0);

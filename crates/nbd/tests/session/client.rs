@@ -1,4 +1,4 @@
-//! A client: builds what it sends, decodes what it gets with a decoder of its own, and checks the rules on the way.
+//! A test client. It builds its own messages, decodes the replies with a separate decoder, and checks the protocol's rules on the way.
 
 use nbd::wire::*;
 use nbd::{ExportInfo, Progress, Request, Session, Step, Tls, Violation};
@@ -9,7 +9,7 @@ pub const BIG_BYTES: u64 = 1 << 40;
 pub const FIXED_NEWSTYLE: u32 = 1;
 pub const NO_ZEROES: u32 = 2;
 
-/// `disk` (the default one), `frozen` (read-only) and `big`.
+/// Returns the exports `disk` (the default one), `frozen` (read-only) and `big`.
 pub fn exports() -> Vec<ExportInfo> {
     vec![
         ExportInfo::new("disk", "a disk", DISK_BYTES).unwrap().default_export(true),
@@ -18,34 +18,34 @@ pub fn exports() -> Vec<ExportInfo> {
     ]
 }
 
-/// A connection seen from the client: what it sends is fed to a session, what comes back is kept.
+/// A connection seen from the client. Its messages are fed to a session, and the replies are kept.
 pub struct Client {
     pub session: Session,
     pub exports: Vec<ExportInfo>,
     pub received: Vec<u8>,
-    /// Bytes of the last request's payload that are still to come.
+    /// Number of payload bytes of the last request that are still to come.
     payload_bytes: usize,
 }
 
 impl Client {
-    /// Connected, greeting received, client flags not sent.
+    /// Connects to a server without TLS and receives the greeting. Client flags are not sent.
     pub fn connected() -> Client {
         Client::with(Tls::Unsupported)
     }
 
-    /// The same, where the server has so much of TLS.
+    /// Connects to a server with this TLS mode and receives the greeting. Client flags are not sent.
     pub fn with(tls: Tls) -> Client {
         let mut received = Vec::new();
         let session = Session::new(tls, &mut received);
         Client { session, exports: exports(), received, payload_bytes: 0 }
     }
 
-    /// Ready to send options.
+    /// Connects to a server without TLS and sends the client flags. Options can follow.
     pub fn haggling() -> Client {
         Client::haggling_with(Tls::Unsupported)
     }
 
-    /// The same, where the server has so much of TLS.
+    /// Connects to a server with this TLS mode and sends the client flags. Options can follow.
     pub fn haggling_with(tls: Tls) -> Client {
         let mut client = Client::with(tls);
         assert_eq!(client.send(&(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes()), []);
@@ -53,14 +53,14 @@ impl Client {
         client
     }
 
-    /// In transmission on the export named, with simple replies.
+    /// Enters transmission on the export named, with simple replies.
     pub fn simple(export: &str) -> Client {
         let mut client = Client::haggling();
         client.go(export);
         client
     }
 
-    /// In transmission on the export named, with structured replies and `base:allocation`.
+    /// Enters transmission on the export named, with structured replies and `base:allocation`.
     pub fn structured(export: &str) -> Client {
         let mut client = Client::haggling();
         assert_eq!(client.send(&option(OPTION_STRUCTURED_REPLY, &[])), []);
@@ -75,7 +75,7 @@ impl Client {
         self.received.clear();
     }
 
-    /// Sends bytes; payloads of requests are taken out of them. Returns the steps that mean something.
+    /// Sends bytes, from which payloads of requests are taken out. Returns all steps but [`Step::Proceed`].
     pub fn send(&mut self, mut bytes: &[u8]) -> Vec<Step> {
         let mut steps = Vec::new();
         loop {
@@ -97,7 +97,7 @@ impl Client {
         }
     }
 
-    /// Sends an option; returns its replies.
+    /// Sends an option and returns its replies.
     pub fn ask(&mut self, number: u32, data: &[u8]) -> Vec<Reply> {
         self.received.clear();
         self.send(&option(number, data));
@@ -106,12 +106,12 @@ impl Client {
         replies
     }
 
-    /// Sends one option; returns the type of its final reply.
+    /// Sends one option and returns the type of its final reply.
     pub fn ask_final(&mut self, number: u32, data: &[u8]) -> u32 {
         self.ask(number, data).last().expect("every option is answered").kind
     }
 
-    /// Sends one request that must be accepted; its payload, if any, is left out.
+    /// Sends one request that must be accepted, without its payload, if any.
     pub fn request(&mut self, command: Command, flags: u16, offset: u64, length: u32) -> Request {
         let steps = self.send(&request(command as u16, flags, offset, length));
         self.payload_bytes = 0;
@@ -121,7 +121,7 @@ impl Client {
         }
     }
 
-    /// Sends one request that must be refused, with its payload if it is a write; returns the error.
+    /// Sends one request that must be refused, with its payload if it is a write. Returns the error.
     pub fn refusal(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> ErrorCode {
         let mut bytes = request(command, flags, offset, length);
         if command == Command::Write as u16 {
@@ -202,7 +202,7 @@ pub struct Reply {
     pub data: Vec<u8>,
 }
 
-/// Decodes replies to options, all of them whole.
+/// Decodes a series of whole replies to options.
 pub fn option_replies(mut bytes: &[u8]) -> Vec<Reply> {
     let mut replies = Vec::new();
     while !bytes.is_empty() {
@@ -254,17 +254,17 @@ pub fn integer(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// What a client knows after the structured reply to a READ.
+/// Result of a structured reply to a READ, as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// Per byte of the request, what came for it.
+    /// Received content of each byte of the request.
     pub content: Vec<Option<u8>>,
     /// The error and, if it was named, its offset.
     pub error: Option<(u32, Option<u64>)>,
     pub content_chunks: usize,
 }
 
-/// Puts a structured reply to a READ together and checks every rule on its chunks ("Structured reply types").
+/// Assembles a structured reply to a READ and checks every rule on its chunks ("Structured reply types").
 pub fn assemble_read(request: &Request, bytes: &[u8]) -> ReadOutcome {
     let mut outcome = ReadOutcome { content: vec![None; request.length as usize], error: None, content_chunks: 0 };
     let messages = messages(bytes);

@@ -1,4 +1,4 @@
-//! Claims on the handshake.
+//! Tests of the handshake.
 
 use nbd::wire::*;
 use nbd::{ExportInfo, InvalidExport, ReplyForm, Step, Tls, Violation};
@@ -332,7 +332,7 @@ fn setting_contexts_selects_exact_names_only() {
     }
 }
 
-/// Whether BLOCK_STATUS works after these options and GO on `disk`.
+/// Returns true if BLOCK_STATUS works after these options and GO on `disk`.
 fn selected_after(options: &[Vec<u8>]) -> bool {
     let mut client = with_structured_replies();
     for option in options {

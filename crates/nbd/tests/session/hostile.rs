@@ -1,4 +1,4 @@
-//! What went wrong in other servers, by the number under which it became known, and other hostile clients.
+//! Hostile clients: attacks that broke other servers, by CVE number, and further ones.
 
 use nbd::wire::*;
 use nbd::{ExportInfo, Extent, ExtentState, InvalidExport, Session, Step, Tls, Violation};

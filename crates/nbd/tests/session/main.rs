@@ -1,4 +1,4 @@
-//! The claims that the crate makes, one test each, seen from the client's end of the wire.
+//! Tests of the crate's guarantees, one for each, from the client's end of the wire.
 
 mod client;
 mod handshake;

@@ -1,4 +1,4 @@
-//! Claims on all inputs: no panic, bounded output, no dependence on how bytes are cut, valid plans.
+//! Property tests over all inputs: no panic, bounded output, no dependence on the division into calls, valid plans.
 
 use nbd::wire::*;
 use nbd::{Extent, ExtentState, Failure, MAXIMUM_EXTENTS, Run, Step};
@@ -9,7 +9,7 @@ use proptest::sample::{Index, select};
 use crate::client::*;
 use crate::read::{Sender, expected};
 
-/// The longest answer to one option of the exports in these tests, generously.
+/// Maximum length of the answer to one option of the exports in these tests, generously.
 const MAXIMUM_ANSWER_BYTES: usize = 1024;
 
 fn option_number() -> impl Strategy<Value = u32> {
@@ -38,7 +38,7 @@ fn length() -> impl Strategy<Value = u32> {
     prop_oneof![10 => 0_u32..10_000, 1 => any::<u32>()]
 }
 
-/// A request and, if it is a short write, its payload.
+/// Generates a request and, if it is a short write, its payload.
 fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
     (0_u16..10, prop_oneof![3 => Just(0_u16), 1 => any::<u16>()], offset(), length()).prop_map(
         |(command, flags, offset, length)| {
@@ -51,7 +51,7 @@ fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// What a client sends after the greeting: well-formed for the most part, then bent in a few places.
+/// Generates a client's bytes after the greeting. They are mostly well-formed, then changed in a few places.
 fn conversation() -> impl Strategy<Value = Vec<u8>> {
     let flags = prop_oneof![10 => Just(3_u32), 1 => 0_u32..4, 1 => any::<u32>()];
     let options = vec((option_number(), option_data()), 0..8);
@@ -73,7 +73,7 @@ fn conversation() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Feeds bytes call by call and checks what one call may append.
+/// Feeds bytes call by call and checks the output of each call.
 fn feed_checking_output(client: &mut Client, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         client.received.clear();

@@ -1,4 +1,4 @@
-//! Claims on replies to READ.
+//! Tests of replies to READ.
 
 use nbd::wire::*;
 use nbd::{Failure, Part, ReadReply, Request, Run};
@@ -7,12 +7,12 @@ use crate::client::*;
 
 const DF: u16 = 1 << 2;
 
-/// The byte at an offset of the export.
+/// Returns the byte at an offset of the export.
 pub fn content(offset: u64) -> u8 {
     (offset % 251) as u8 + 1
 }
 
-/// A reply in the making and the bytes it puts on the wire.
+/// A reply in progress and its bytes on the wire.
 pub struct Sender {
     pub reply: ReadReply,
     pub sent: Vec<u8>,
@@ -54,7 +54,7 @@ impl Sender {
     }
 }
 
-/// What a reader of these runs gets.
+/// Returns the bytes that a reader of these runs gets.
 pub fn expected(request: &Request, runs: &[Run]) -> Vec<Option<u8>> {
     let mut bytes = Vec::new();
     for run in runs {

@@ -1,4 +1,4 @@
-//! Claims on replies other than those to READ.
+//! Tests of replies to all commands but READ.
 
 use nbd::wire::*;
 use nbd::{Extent, ExtentState, MAXIMUM_EXTENTS, Request, Step};
@@ -97,7 +97,7 @@ fn extent(length_bytes: u64, state: ExtentState) -> Extent {
     Extent { length_bytes, state }
 }
 
-/// The descriptors of a reply to BLOCK_STATUS, whose form is checked.
+/// Returns the descriptors of a reply to BLOCK_STATUS, whose form is checked.
 fn descriptors(request: &Request, extents: &[Extent]) -> Vec<(u64, u64)> {
     let mut bytes = b"before".to_vec();
     request.reply_block_status(extents, &mut bytes);

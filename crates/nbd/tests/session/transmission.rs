@@ -1,4 +1,4 @@
-//! Claims on what requests are let through, and what is said to the others.
+//! Tests of the validation of requests, and of the answers to refused ones.
 
 use nbd::wire::*;
 use nbd::{ReplyForm, Step, Violation};

@@ -1,8 +1,8 @@
-//! What clients may begin in one turn of the reactor.
+//! Per-turn request budget of a connection, so that no client can monopolise the reactor.
 //!
-//! A request can be answered as soon as it is taken in, and then the next one is: with thousands of them received, one client would keep the
-//! reactor from looking at the others' sockets. So a connection begins so many requests in a turn; one that has more waits in a queue, of which
-//! a few go on in each of the next turns. (What a long request costs is the engine's to bound.)
+//! A request can be answered as soon as it is taken in, and then the next one is. With thousands of received requests, one client would keep the reactor from
+//! looking at the others' sockets. So a connection begins at most `BEGUN_AT_ONCE` requests in a turn. One that has more waits in a queue, and each of the next
+//! turns serves a few of that queue. (The engine bounds the cost of a long request.)
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::clients::connection::Connection;
 const BEGUN_AT_ONCE: u32 = 32;
 /// Number of requests that a step of a handshake counts as: it looks at all volumes.
 const HANDSHAKE_STEP: u32 = 8;
-/// Connections of the queue that go on in a turn.
+/// Connections of the queue that continue in a turn.
 const LATER_AT_ONCE: usize = 2;
 
 /// Requests that a connection has begun in the last turn in which it began any.
@@ -20,7 +20,7 @@ const LATER_AT_ONCE: usize = 2;
 pub struct IterationBudget {
     turn: u64,
     count: u32,
-    /// True while it is in the queue of those that go on later.
+    /// True while it is in the queue of connections that continue later.
     is_later: bool,
 }
 
@@ -43,14 +43,14 @@ impl IterationBudget {
 pub struct Later(VecDeque<u32>);
 
 impl Later {
-    /// Queues a connection to go on in a later turn, unless it is queued already.
+    /// Queues a connection to continue in a later turn, unless it is queued already.
     pub fn add(&mut self, connection: &mut Connection) {
         if !std::mem::replace(&mut connection.begun.is_later, true) {
             self.0.push_back(connection.slot());
         }
     }
 
-    /// Returns the number of queued connections that go on in the turn that begins.
+    /// Returns the number of queued connections that continue in the turn that begins.
     pub fn due(&self) -> usize {
         self.0.len().min(LATER_AT_ONCE)
     }

@@ -1,22 +1,21 @@
-//! One client: what it sends is taken apart here, and its requests are handed to the engine piece by piece.
+//! Connection of one client: parses its bytes and submits its requests to the engine piece by piece.
 //!
 //! Owns the socket, the protocol session, the receive area and the buffers of the piece that is being received.
 //!
-//! States: handshake; then for each request in order: parsed, (payload received,) submitted piece by piece. One request at a
-//! time is in this part; any number of earlier ones wait for their answers. A connection ends by draining (goodbye or end of
-//! file: what is outstanding is answered first) or dead (error: what is outstanding is only given back).
+//! States: handshake; then for each request in order: parsed, (payload received,) submitted piece by piece. One request at a time is in this part; any number
+//! of earlier ones wait for their answers. A connection ends by draining (goodbye or end of file: outstanding requests are answered first) or dead (error:
+//! outstanding buffers are only given back).
 //!
-//! A piece of a write that has been received does not go to the engine at once, but into a line that all connections share: its digests
-//! and all that follows take longer than to empty a socket, which is small, and a client whose socket is full sleeps. So what clients
-//! have sent is received first, again between any two steps through that line ([`Shared::submit_arrived`]).
+//! A received piece of a write does not go to the engine at once, but into a queue that all connections share. Its digests and all later steps take longer than
+//! to empty a socket. A socket is small, and a client whose socket is full sleeps. So the reactor receives the clients' bytes first, again between any two
+//! steps through that queue ([`Shared::submit_arrived`]).
 //!
-//! Back-pressure: nothing is received while the engine has no space for a request or no buffers for a piece, or while the
-//! client does not take its replies; what one client does not take is bounded, so that it leaves space for others. Buffers for
-//! a piece, or for a read that is collected, are taken all or none, in order of arrival; who has them needs nothing else
-//! that a connection could hold, so connections cannot wait for each other.
+//! Back-pressure: nothing is received while the engine has no space for a request or no buffers for a piece, or while the client does not take its replies. The
+//! replies that one client leaves untaken are bounded, so that others have space. Buffers for a piece, or for a read that is collected, are taken all or none,
+//! in order of arrival. Their holder needs nothing else that a connection could hold, so connections cannot wait for each other.
 //!
-//! Memory: a connection begins with a small share of memory to receive and send with. One whose client sends more than
-//! that at once gets a large share while there are any, and keeps it.
+//! Memory: a connection begins with a small share of memory to receive and send with. One whose client sends more than that at once gets a large share while
+//! there are any, and keeps it.
 
 use std::collections::VecDeque;
 
@@ -39,7 +38,7 @@ use crate::store::host;
 
 /// Requests of one connection that may wait for their answers.
 const REQUESTS_MAX: u32 = 1024;
-/// Limits of one connection: small for most, large for a few. `memory/capacity.rs` counts the bytes that they come to.
+/// Limits of one connection: small for most, large for a few. `memory/capacity.rs` counts their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Share {
     /// Bytes received at once.
@@ -72,8 +71,8 @@ const LONG_PAYLOAD: usize = 32 << 10;
 /// Number of extents of one answer at most.
 const EXTENTS_MAX: u32 = 128;
 
-/// Minimum that a connection may have although others hold most of everything: bytes of buffers for reads, and places in the engine's table. Clients
-/// that take no replies keep what they hold; a client that asks for little does not wait for them.
+/// Minimum that a connection may have although others hold most of everything: bytes of buffers for reads, and places in the engine's table. Clients that take
+/// no replies keep their buffers; a client with small requests does not wait for them.
 const SURE_READ_BYTES: u64 = 64 << 10;
 const SURE_PIECES: u32 = 2;
 
@@ -84,7 +83,7 @@ pub enum State {
     Open,
     /// No more input: it is closed when all replies have left.
     Draining,
-    /// Closed as soon as the kernel and the engine are done with it.
+    /// Closed as soon as the kernel and the engine no longer use its memory.
     Dead,
 }
 
@@ -95,7 +94,7 @@ pub enum Progress {
     Client,
     /// It waits for the engine.
     Engine(Wants),
-    /// It has begun enough in this turn: others first.
+    /// It has used its budget of this turn: others first.
     Later,
 }
 
@@ -125,7 +124,7 @@ pub enum Deferred {
     Bytes(Vec<u8>),
 }
 
-/// The request that is being taken in.
+/// The request that is being received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Current {
     None,
@@ -289,8 +288,8 @@ impl Connection {
         self.receiving.is_some() || self.output.is_sending()
     }
 
-    /// Returns the time since which its client has kept buffers: with a piece of a write that it does not complete, even if bytes trickle in, or with
-    /// replies of which it takes nothing.
+    /// Returns the time since which its client has kept buffers: with an uncompleted piece of a write, even if bytes trickle in, or with replies of which it
+    /// takes nothing.
     pub fn keeps_buffers_since(&self) -> Option<Nanos> {
         let receives = self.receiving.is_some() && !self.incoming.inputs.is_empty();
         let sends = self.output.is_sending() && self.read_bytes > 0;
@@ -336,7 +335,7 @@ impl Connection {
             || self.deferred.len() >= self.share().deferred
     }
 
-    /// Receives: the rest of the payload of the current piece, and what follows.
+    /// Receives the rest of the payload of the current piece, and the bytes behind it.
     fn receive(&mut self, core: &mut Core) {
         let area = core.arena.receive_area(self.slot as usize);
         self.spans.clear();
@@ -506,7 +505,7 @@ impl Connection {
         if holds_stream && piece == 0 && self.read_bytes > 0 {
             return Some(Progress::Client);
         }
-        // What is collected is paid for as a whole, so that it can be completed whatever others do.
+        // A collected read is charged as a whole, so that it can be completed whatever others do.
         let charge = match (collect, piece) {
             (true, 0) => touched_bytes(request.offset, u64::from(request.length), BLOCK as u64),
             (true, _) => 0,
@@ -516,7 +515,7 @@ impl Connection {
         if charge > 0 && (full || self.pieces >= shared.pieces_max) {
             return Some(Progress::Client);
         }
-        // What is paid for waits for nobody: others may be waiting for what it holds.
+        // A charged read waits for no other: others may be waiting for its buffers.
         let affordable = charge == 0 || self.may_take_place(first, shared) && self.may_read(charge, first, shared);
         if !affordable || !self.is_next(shared, core) || !core.engine.can_submit() {
             return Some(Progress::Engine(Wants::Place));
@@ -617,7 +616,7 @@ impl Connection {
         }
     }
 
-    /// Ends it as [`Connection::leave`] does without waiting for its client: what the client sends from now on is not received.
+    /// Ends the connection as [`Connection::leave`] does, without waiting for its client: bytes that the client sends from now on are not received.
     pub fn part(&mut self, now: Nanos) {
         self.leave(now);
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);
@@ -639,8 +638,8 @@ impl Connection {
         }
     }
 
-    /// Returns the buffers of the piece that was being received to the engine, and returns the place of the request that was being taken in. Call it
-    /// only when the kernel no longer uses its memory.
+    /// Returns the buffers of the piece that was being received to the engine, and returns the place of the request that was being received. Call it only when
+    /// the kernel no longer uses its memory.
     pub fn abandon(&mut self, core: &mut Core) -> Option<u32> {
         for input in self.incoming.inputs.drain(..) {
             core.engine.return_buffer(input.buffer);

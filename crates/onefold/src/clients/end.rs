@@ -1,4 +1,4 @@
-//! Why the server ends a connection, in words for the log.
+//! Reasons for the end of a connection, in words for the log.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub enum End {
     Stopping,
     /// It asked for TLS and sent more before TLS began.
     ClearBeforeTls,
-    /// It asked for TLS, and there are too many who have it, or the system has no more sockets.
+    /// It asked for TLS, and too many clients have it already, or the system has no more sockets.
     NoMoreTls,
 }
 

@@ -1,4 +1,4 @@
-//! Pieces of writes on their way in: received block by block, then in a line that all connections share.
+//! Queue of received write pieces: received block by block, then in one queue that all connections share.
 //!
 //! Invariants: a piece has all of its buffers or none; pieces reach the engine in the order in which they were received.
 
@@ -77,8 +77,7 @@ impl Shared {
         !self.arrived.is_empty() && core.engine.can_submit()
     }
 
-    /// Gives the engine what has been received, in order, until it was `most` bytes or the engine has no space for more; returns true if there was
-    /// anything.
+    /// Submits received pieces to the engine in order, until they were `most` bytes or the engine has no space for more. Returns true if there were any.
     pub fn submit_arrived(&mut self, most: usize, core: &mut Core) -> bool {
         let mut bytes = 0;
         while bytes < most && core.engine.can_submit() {
@@ -128,8 +127,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Takes the buffers of a piece, all or none, and returns true if it has them. It takes none while the engine has no space for what arrived
-    /// before.
+    /// Takes the buffers of a piece, all or none, and returns true if it has them. It takes none while the engine has no space for earlier pieces.
     pub fn begin(&mut self, offset: u64, length: usize, shared: &mut Shared, core: &mut Core) -> bool {
         if !core.engine.can_submit() {
             return false;

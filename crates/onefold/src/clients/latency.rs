@@ -1,7 +1,7 @@
-//! How long clients' requests take, counted by kind and time.
+//! Latency histograms of clients' requests, by kind and time.
 //!
-//! A request's time is from its header's arrival until its reply is queued. The reactor reads its clock once in a turn, so that a request
-//! which is answered within the turn in which it came counts as one of no time.
+//! A request's time is from its header's arrival until its reply is queued. The reactor reads its clock once in a turn. So a request that is answered within
+//! the turn in which it came counts as one of no time.
 
 use engine::Nanos;
 use nbd::Command;

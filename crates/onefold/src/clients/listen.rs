@@ -1,7 +1,7 @@
-//! Where the server listens: addresses, listening sockets and the URIs that clients connect to.
+//! Listening sockets of the server: their addresses, and the URIs that clients connect to.
 //!
-//! A socket file that is in the way is replaced only if nobody answers on it: the caller holds the pool's lock, so a dead
-//! one was left by a server that is gone. At the end a server removes the file that it made, and no other that has taken its place.
+//! An existing socket file is replaced only if no server answers on it. The caller holds the pool's lock, so a dead one was left by a server that is gone. At
+//! the end a server removes the file that it made, and no other that has taken its place.
 
 use std::fmt;
 use std::fs;
@@ -163,7 +163,7 @@ pub enum Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Somebody may have removed it, and another server may listen at its path now.
+        // Another process may have removed it, and another server may listen at its path now.
         if let Listener::Unix { path, made: Some(made), .. } = self
             && SocketFile::at(path).is_ok_and(|found| found == *made)
         {
@@ -195,7 +195,7 @@ impl Listener {
         }
     }
 
-    /// Listens on a Unix socket, replacing what a dead server left.
+    /// Listens on a Unix socket, replacing the stale socket file of a dead server.
     pub fn bind_unix(path: &Path, purpose: Purpose) -> anyhow::Result<Listener> {
         let path = std::path::absolute(path).with_context(|| format!("cannot use the path {}", path.display()))?;
         check_unix_path(&path, purpose.switch())?;
@@ -332,7 +332,7 @@ fn remove_stale(path: &Path, purpose: Purpose) -> anyhow::Result<()> {
     let switch = purpose.switch();
     let kind = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
-        // What is wrong with its directory is said when the socket is made.
+        // A problem of its directory is reported when the socket is made.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
     };
@@ -346,7 +346,7 @@ fn remove_stale(path: &Path, purpose: Purpose) -> anyhow::Result<()> {
             path.display()
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        // Only this says that nobody listens: a socket that may not be connected to, or of another kind, can be alive.
+        // Only this error proves that it has no listener: a socket that may not be connected to, or of another kind, can be alive.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
         Err(error) => {
             return Err(error).with_context(|| {
@@ -406,7 +406,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         drop(Listener::bind_unix(&path, Purpose::Export).unwrap());
-        // Somebody has this one open, who does not listen for connections.
+        // A process has this one open without listening for connections.
         let datagrams = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
         assert!(Listener::bind_unix(&path, Purpose::Export).is_err());
         assert!(path.exists());

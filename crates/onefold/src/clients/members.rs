@@ -1,7 +1,7 @@
-//! Who uses which volume: the guard of exclusive ones, and a word to the operator where two clients write one.
+//! Table of the clients of each volume: the guard of exclusive volumes, and a warning to the operator where two clients write one.
 //!
-//! A client is a process (of a Unix socket) or the holder of a certificate (of TLS); all its connections are one client. Where neither is known,
-//! each connection is a client of its own.
+//! A client is a process (of a Unix socket) or the holder of a certificate (of TLS); all its connections are one client. Where neither is known, each
+//! connection is a client of its own.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! NBD clients: sockets, connections, their requests and answers, and whose turn it is.
+//! NBD clients: sockets, connections, their requests and answers, and fair turns among them.
 
 pub mod budget;
 pub mod connection;

@@ -1,7 +1,7 @@
-//! What a connection has to send: headers, data straight from block buffers, zeroes, in order.
+//! Send queue of a connection: headers, data straight from block buffers, zeroes, in order.
 //!
-//! Invariants: one send is in flight at a time, and it carries everything that was ready when it began, up to the limits of a
-//! message; a read's buffers go back to the engine only after the send that carried their last byte has completed.
+//! Invariants: one send is in flight at a time, and it carries everything that was ready when it began, up to the limits of a message; a read's buffers go back
+//! to the engine only after the send that carried their last byte has completed.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -115,7 +115,7 @@ impl Output {
         self.in_flight
     }
 
-    /// Starts a send of what is ready, if none is in flight. Adds to `departed` what needed no sending.
+    /// Starts a send of the ready items, if none is in flight. Adds to `departed` the answers that needed no sending.
     ///
     /// Takes at most `header_bytes` of headers at once.
     pub fn send(
@@ -138,8 +138,8 @@ impl Output {
         core.ring.send(connection, socket, &core.arena, &self.sending);
     }
 
-    /// Takes the result of a send, and sends the rest if it was cut short. Returns true if the connection can go on; adds to `departed` the answers
-    /// that have left.
+    /// Takes the result of a send, and sends the rest if it was cut short. Returns true if the connection can continue; adds to `departed` the answers that
+    /// have left.
     pub fn completed(
         &mut self,
         result: i32,
@@ -209,7 +209,7 @@ impl Output {
         let mut area = arena.header_area(connection as usize).first(header_bytes);
         let mut space = SEND_BYTES;
         while self.sending.len() < SEND_SPANS {
-            // What needs no space is never left behind: an answer departs with its last byte.
+            // An item that needs no space is never left behind: an answer departs with its last byte.
             if space == 0 && !matches!(self.items.front(), Some(Item::Departure(..))) {
                 break;
             }

@@ -1,7 +1,7 @@
-//! Requests of clients in service, and how long ones are cut into pieces for the engine.
+//! Table of clients' requests in service, and the division of long ones into pieces for the engine.
 //!
-//! Invariants: a request is in the table from its header until its reply is queued and every piece that was submitted is
-//! answered; the token of a piece names its request's place in the table and its number, so an answer always finds it.
+//! Invariants: a request is in the table from its header until its reply is queued and every submitted piece is answered; the token of a piece names its
+//! request's place in the table and its number, so an answer always finds it.
 
 use engine::{Error, Full, Nanos, RequestId};
 use nbd::{ErrorCode, ReadReply, Request};

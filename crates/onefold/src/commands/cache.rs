@@ -1,4 +1,4 @@
-//! `onefold cache`: a cache on flash in front of a pool comes, goes, and shows its figures.
+//! `onefold cache`: attaches and detaches a cache on flash in front of a pool, and shows its figures.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -71,7 +71,7 @@ fn attach(target: &Target, wanted: &Attach, json: bool) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the cache of a pool that no server has, which is locked meanwhile and not written.
+/// Makes the cache of a pool that no server has. The pool is locked meanwhile and not written.
 fn attach_to_stopped(pool: &Path, wanted: &Attach) -> anyhow::Result<FlashReport> {
     let store = Store::open(pool, Access::Read)?;
     let id = probe::require_pool(&store)?.parameters.id;

@@ -1,8 +1,8 @@
-//! `onefold check`: audits a pool at rest, and writes nothing to it.
+//! `onefold check`: a read-only audit of an idle pool.
 //!
-//! The engine opens the pool as always, but what it writes on the way (recovery redoes blocks and seals the journal) stays in
-//! memory, over the store: so the audit sees exactly the state that opening the pool would bring back. Then the engine
-//! accounts for every structure, and every live block is read and compared with its digest.
+//! The engine opens the pool as always, but its writes on the way (recovery redoes blocks and seals the journal) stay in memory, over the store. So the audit
+//! sees exactly the state that opening the pool would bring back. Then the engine accounts for every structure, and every live block is read and compared with
+//! its digest.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -119,7 +119,7 @@ pub fn check(arguments: &CheckArgs) -> anyhow::Result<bool> {
         audit.blocks(&mut findings);
         audit.explain(&mut findings);
     } else {
-        // It does not open. A repair that is only planned finds the rest.
+        // The pool does not open. A planned repair finds the rest.
         let plan = audit.plan(&superblock, false);
         match plan {
             Ok(plan) => {
@@ -207,16 +207,14 @@ fn report(arguments: &CheckArgs, findings: &Findings) {
             "{path}: nothing but that is wrong; {checked} of data match their digests. See that the disk is sound, then let a repair \
              lift the failure: onefold repair {path} --dry-run says what it would do\n"
         )),
-        (1, None) => {
-            print(format_args!("{path}: 1 problem. What a repair would do: onefold repair {path} --dry-run\n"))
-        }
+        (1, None) => print(format_args!("{path}: 1 problem. A repair would do: onefold repair {path} --dry-run\n")),
         (count, _) => {
-            print(format_args!("{path}: {count} problems. What a repair would do: onefold repair {path} --dry-run\n"))
+            print(format_args!("{path}: {count} problems. A repair would do: onefold repair {path} --dry-run\n"))
         }
     }
 }
 
-/// A store with what was written to it on top, in memory.
+/// A store with an overlay of writes in memory.
 pub struct Overlay {
     pub store: Store,
     blocks: HashMap<u64, Box<[u8]>>,
@@ -228,7 +226,7 @@ impl Overlay {
         Overlay { store, blocks: HashMap::new(), forgets: false }
     }
 
-    /// Creates an overlay that does not keep writes, for a caller that opens a pool and reads nothing of what that writes.
+    /// Creates an overlay that does not keep writes, for a caller that opens a pool and reads none of its writes.
     pub fn that_forgets(store: Store) -> Overlay {
         Overlay { forgets: true, ..Overlay::new(store) }
     }
@@ -256,7 +254,7 @@ impl Overlay {
     }
 }
 
-/// Blocks of payload, read ahead: who asks for them asks in order.
+/// Read-ahead of payload blocks, whose reader asks in order.
 struct Ahead {
     start: u64,
     bytes: Option<AlignedBytes>,
@@ -267,7 +265,7 @@ impl Ahead {
         let length = self.bytes.as_ref().map_or(0, |bytes| bytes.bytes().len() as u64);
         if !(self.start..self.start + length).contains(&offset) {
             self.start = offset;
-            // Where one of them cannot be read, each is asked for by itself.
+            // If one of them cannot be read, each is read separately.
             self.bytes = store.read(offset, RUN_BYTES as usize).or_else(|_| store.read(offset, BLOCK)).ok();
         }
         let at = (offset - self.start) as usize;
@@ -345,7 +343,7 @@ impl Audit {
         }
     }
 
-    /// Plans a repair of what the store holds, without anything that was written over it.
+    /// Plans a repair of the store's own contents, without the overlay's writes.
     pub fn plan(&self, superblock: &Superblock, data: bool) -> Result<Repair, RepairError> {
         let store = &self.overlay.store;
         // For each slot in use 24 bytes of summary and 8 of map, read twice, give an idea of how much there is to read.
@@ -379,7 +377,7 @@ impl Audit {
         &self.engine
     }
 
-    /// Opens the pool, with as much memory as that takes.
+    /// Opens the pool, with as much memory as it needs.
     pub fn open(&mut self) -> anyhow::Result<Result<Recovered, engine::OpenError>> {
         loop {
             match self.open_once()? {
@@ -389,7 +387,7 @@ impl Audit {
         }
     }
 
-    /// Opens the pool, and goes on until the engine wants nothing more.
+    /// Opens the pool, and runs until the engine wants nothing more.
     fn open_once(&mut self) -> anyhow::Result<Result<Recovered, engine::OpenError>> {
         let mut opened = None;
         loop {

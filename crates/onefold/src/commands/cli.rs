@@ -1,4 +1,4 @@
-//! The command line: what can be asked, in clap's terms. What is done about it is in the modules that `main` calls.
+//! The command line in clap's terms. The modules that `main` calls carry it out.
 
 use std::path::PathBuf;
 
@@ -32,8 +32,8 @@ pub struct Cli {
     /// Open a pool although another host, or another container, has it: only when that has certainly ended
     #[arg(long, global = true)]
     pub take_over: bool,
-    /// Memory for a command that opens a pool itself, because no server has it [default: 128M, or what the pool needs if that is no more
-    /// than half of what is available]
+    /// Memory for a command that opens a pool itself, because no server has it [default: 128M, or the need of the pool if that is no more
+    /// than half of the available memory]
     #[arg(long, global = true, value_name = "SIZE", value_parser = size::parse_large)]
     pub memory: Option<u64>,
 }
@@ -64,7 +64,7 @@ pub enum Command {
     /// Say which blocks of a volume are which file of its guest, for the profile of device reads
     #[command(subcommand)]
     Objects(ObjectsCommand),
-    /// Put a cache on flash in front of a pool on slow disks, take it away, and show what it is good for
+    /// Put a flash cache in front of a pool on slow disks, remove it, and show its hits and wear
     #[command(subcommand)]
     Cache(CacheCommand),
     /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
@@ -84,11 +84,11 @@ pub enum Command {
         /// each that is written), off, or a size that may be moved in a day;
         /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
         /// read, each also with ,lru;
-        /// cache-key: what the read cache finds blocks by: sector (their places, the default), content (what several places hold is kept
+        /// cache-key: key of the read cache: sector (block addresses, the default), content (equal blocks are kept
         /// once) or off (it keeps nothing);
-        /// device: what the disk is: hdd (it has heads), ssd, or auto (the default: what the system says), at once, also while serving;
+        /// device: kind of disk: hdd (rotational), ssd, or auto (the default: detected), at once, also while serving;
         /// dedup-verify: what 'dedup' reads before blocks share a place: kept (the block that is kept, the default), both (and compares them) or off;
-        /// relocate: when the server notes reads, plans and runs 'relocate' by itself: auto (when the pool is idle), hours of the day, such as
+        /// relocate: when the server profiles reads, plans and runs 'relocate' automatically: auto (when the pool is idle), hours of the day, such as
         /// 22-06, or off (the default);
         /// throttle: what sets the pace of 'dedup' beside clients: share (of the device, the default), paper (HIODS' delay before each block)
         /// or paper:0.001 (the same with its other gain);
@@ -113,7 +113,7 @@ pub enum Command {
     Import(ImportArgs),
     /// Make an image of a volume; also while the pool is served
     Export(ExportArgs),
-    /// Show what a pool holds and what it saves
+    /// Show a pool's contents and savings
     Status(StatusArgs),
     /// Show a pool that is being served, in this terminal: savings, requests, memory, background work
     Top {
@@ -126,17 +126,17 @@ pub enum Command {
     },
     /// Print what to paste to connect a client to a volume that is being served
     Connect(ConnectArgs),
-    /// Read and verify everything, and repair what has another copy; also while the pool is served
+    /// Read and verify everything, and repair damage from other copies; also while the pool is served
     Scrub(ScrubArgs),
     /// Find all blocks that are stored more than once, and store them once; also while the pool is served
     Dedup(DedupArgs),
     /// Audit everything that can be checked at rest; reads only
     Check(CheckArgs),
-    /// Repair a damaged pool at rest: make its tables anew from its maps, and say what is lost
+    /// Repair a damaged pool offline: rebuild its tables from its maps, and list losses
     Repair(RepairArgs),
-    /// Estimate what a pool would save of files, block devices and directories; reads only, and needs no pool
+    /// Estimate the savings for files, block devices and directories; reads only, and needs no pool
     Estimate(EstimateArgs),
-    /// Print what a shell needs to complete commands and switches: 'onefold completions bash'
+    /// Print a completion script for a shell: 'onefold completions bash'
     Completions {
         /// Name of the shell
         shell: Shell,
@@ -209,8 +209,8 @@ pub enum VolumeCommand {
         /// Size as clients see it, a multiple of 4096; it may exceed the pool's capacity
         #[arg(long, alias = "capacity", value_parser = size::parse)]
         size: u64,
-        /// Deduplication policy: none (native; observe also counts what could be), every known block (full), what makes
-        /// requests cheaper (select, select:T, select:T,request), runs (idedup, idedup:T), or what the pool says (inherit)
+        /// Deduplication policy: none (native; observe also counts duplicates), every known block (full), blocks that make
+        /// requests cheaper (select, select:T, select:T,request), runs (idedup, idedup:T), or the pool's (inherit)
         #[arg(long, value_parser = policy_value, default_value = "inherit")]
         policy: String,
         /// Report as JSON
@@ -245,10 +245,10 @@ pub enum VolumeCommand {
         /// The new size
         #[command(flatten)]
         size: NewSize,
-        /// Make it smaller: what lies beyond the new end is lost
+        /// Shrink it: data beyond the new end is lost
         #[arg(long)]
         force: bool,
-        /// Disconnect its clients when it is done: QEMU with reconnect-delay connects again by itself and sees the new size. Not for nbd-client, which
+        /// Disconnect its clients when it is done: QEMU with reconnect-delay reconnects and sees the new size. Not for nbd-client, which
         /// ends where a size has changed
         #[arg(long)]
         reconnect: bool,
@@ -345,7 +345,7 @@ pub struct RunArgs {
     /// Let the run rest; the next 'onefold relocate run' goes on with it
     #[arg(long, conflicts_with = "stop")]
     pub pause: bool,
-    /// End the run; what it has moved stays where it is
+    /// End the run; moved blocks stay where they are
     #[arg(long)]
     pub stop: bool,
     /// Report as JSON
@@ -380,13 +380,13 @@ pub enum ProfileCommand {
         #[command(flatten)]
         target: Target,
     },
-    /// End that, and forget what was noted
+    /// Stop profiling, and discard the profile
     Stop {
         /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
     },
-    /// Write what was noted to a file: it survives the end of the server there
+    /// Save the profile to a file: there it survives the end of the server
     Save {
         /// Pool: its file or block device
         #[command(flatten)]
@@ -394,7 +394,7 @@ pub enum ProfileCommand {
         /// The file; a saved profile that is there is replaced
         file: PathBuf,
     },
-    /// Take what was noted from such a file of the same pool, in place of what there is, and note on
+    /// Load a profile that was saved from the same pool, in place of the present one, and continue profiling
     Load {
         /// Pool: its file or block device
         #[command(flatten)]
@@ -402,7 +402,7 @@ pub enum ProfileCommand {
         /// The file
         file: PathBuf,
     },
-    /// Show what was noted
+    /// Show the profile
     Show {
         /// Pool: its file or block device
         #[command(flatten)]
@@ -449,7 +449,7 @@ pub enum CacheCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Show what the cache holds, how often it hits, what was written to it, and how long it lasts
+    /// Show the cache's contents, hit rate, writes and expected life
     Status {
         /// Pool: its file or block device
         #[command(flatten)]
@@ -491,7 +491,7 @@ pub struct ServeArgs {
     /// pool is served without, and the log and 'status' say why
     #[arg(long, value_name = "PATH", conflicts_with_all = ["read_only", "record"])]
     pub flash: Option<PathBuf>,
-    /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M, or half of what the control group or the machine allows]
+    /// Memory for everything: buffers, caches, tables [default: the pool's setting, else 512M, or half of the limit of the control group or of the machine]
     #[arg(long, value_parser = size::parse_large)]
     pub memory: Option<u64>,
     /// Set the policy of volumes that do not set one themselves, as 'onefold set' does
@@ -500,7 +500,7 @@ pub struct ServeArgs {
     /// Clients at a time (with little memory, fewer)
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16384), default_value_t = 1024)]
     pub max_connections: u32,
-    /// Stay awake for up to so many microseconds while requests come shortly after each other; 0: sleep at once
+    /// Busy-poll up to N microseconds for the next request; 0 disables polling
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(0..=1000), default_value_t = 100)]
     pub poll: u64,
     /// Seconds after which a stop gives up the last checkpoint; the next start replays the journal
@@ -671,7 +671,7 @@ pub struct ExportArgs {
     /// File to make, or block device; .qcow2, .vmdk, .vdi and .vhdx say the format, everything else is raw
     pub image: PathBuf,
     /// Bytes of the image, a multiple of 512 and no less than the volume has: behind the end of the volume there are zeroes. On a device that is longer, what
-    /// lies behind the image stays as it is [default: what the volume has]
+    /// lies behind the image stays as it is [default: the volume's size]
     #[arg(long, alias = "capacity", value_name = "SIZE", value_parser = size::parse_large)]
     pub size: Option<u64>,
     /// The format of the image [default: as its name says]
@@ -720,7 +720,7 @@ pub struct DedupArgs {
     /// Let the pass rest; the next 'onefold dedup' goes on where it was
     #[arg(long, conflicts_with = "stop")]
     pub pause: bool,
-    /// End the pass; what it has shared stays so
+    /// End the pass; shared blocks stay shared
     #[arg(long)]
     pub stop: bool,
     /// Report as JSON
@@ -743,7 +743,7 @@ pub struct CheckArgs {
 pub struct RepairArgs {
     /// File or block device of the pool
     pub pool: PathBuf,
-    /// Say what a repair would do and what would be lost; write nothing
+    /// Print the repair and the losses; write nothing
     #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
     /// Do it
@@ -769,13 +769,13 @@ pub struct EstimateArgs {
     /// Only writes of this size, several times if wanted: a power of two from 4K to 1M [default: 4K, 16K, 64K, 256K, 1M]
     #[arg(long, value_name = "SIZE", value_parser = estimate::parse_request_size)]
     pub request_size: Vec<u64>,
-    /// Memory for what is noted of the data; where it is too little for all of it, the data is sampled
+    /// Memory for fingerprints; if it is too little for all of them, the data is sampled
     #[arg(long, value_name = "SIZE", value_parser = estimate::parse_memory, default_value = "256M")]
     pub memory: u64,
     /// Also what other file systems hold that are mounted below the directories
     #[arg(long)]
     pub cross_mounts: bool,
-    /// Take images as plain bytes, as they lie in their files [default: what a guest sees of images of other formats than raw]
+    /// Take images as plain bytes, as they lie in their files [default: the guest's view of images of other formats than raw]
     #[arg(long, value_name = "FORMAT", value_parser = ["raw"])]
     pub format: Option<String>,
     /// Take an image all the same, as 'onefold import' does: one that is damaged or was cut short, or one whose header names other files of this host

@@ -1,4 +1,4 @@
-//! The question before a volume is deleted.
+//! Confirmation prompt before a volume is deleted.
 
 use std::io::{IsTerminal, Write};
 
@@ -13,7 +13,7 @@ use crate::size;
 /// Bytes of a block, as the figures count them.
 const BLOCK: u64 = 4096;
 
-/// Asks whoever sits at the terminal whether the volume is meant. A script, whose input is no terminal, is not asked.
+/// Asks the user at the terminal to confirm the volume. A script, whose input is no terminal, is not asked.
 pub fn is_meant(target: &Target, name: &str) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         return Ok(true);

@@ -1,7 +1,7 @@
-//! `onefold connect`: what to paste, so that a client finds a volume of the server that runs now.
+//! `onefold connect`: text to paste, so that a client finds a volume of the running server.
 //!
-//! Everything is taken from the server's own report: where it listens, the name of the export, whether it can be written. Names and
-//! paths are quoted as each place wants it: for the shell, as JSON, in XML, in a URI.
+//! Everything is taken from the server's own report: its addresses, the name of the export, and the right to write. Names and paths are quoted as each place
+//! wants it: for the shell, as JSON, in XML, in a URI.
 
 use std::process::ExitCode;
 
@@ -55,7 +55,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Finds the place of a volume in a server's report. A Unix socket goes before TCP, unless TCP is asked for.
+    /// Finds the place of a volume in a server's report. A Unix socket goes before TCP, unless TCP is requested.
     pub fn of(report: &Report, name: &str, tcp: bool) -> anyhow::Result<Place> {
         let volume = report.volumes.iter().find(|volume| volume.name == name);
         let volume = volume.ok_or_else(|| anyhow::Error::msg(no_volume(name)))?;
@@ -64,14 +64,14 @@ impl Place {
         addresses.sort_by_key(|address| matches!(address, Address::Tcp { .. }) != tcp);
         let address = addresses.into_iter().next().context("its server does not say where it listens")?;
         if tcp && !matches!(address, Address::Tcp { .. }) {
-            bail!("its server does not listen on TCP: start it with --listen tcp:127.0.0.1:10809 beside what it has");
+            bail!("its server does not listen on TCP: start it with --listen tcp:127.0.0.1:10809 as well");
         }
         let read_only = volume.read_only || report.mode == "read-only";
         let tls = report.tls == "require" && matches!(address, Address::Tcp { .. });
         Ok(Place { address: reachable(address), export: name.into(), read_only, tls })
     }
 
-    /// Refuses a place that would be more than one line, or not what it seems, where it is pasted. A URI and JSON have escapes for that.
+    /// Refuses a place that would be more than one line, or would look like another one, where it is pasted. A URI and JSON have escapes for that.
     fn refuse_control_characters(&self, form: Form) -> anyhow::Result<()> {
         let place = self.address.to_string();
         let is_pasted_raw = matches!(form, Form::Libvirt | Form::NbdClient | Form::Fstab);

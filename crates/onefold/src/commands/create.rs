@@ -1,7 +1,7 @@
-//! Makes a store into an empty pool, and refuses where that would destroy something.
+//! `onefold create`: makes a store into an empty pool, and refuses where that would destroy something.
 //!
-//! Order: everything is zeroed and synced before the superblocks are written and synced, and the file's name is made durable
-//! last. A crash on the way leaves a store that is not a pool; a failure removes the file if this made it.
+//! Order: everything is zeroed and synced before the superblocks are written and synced, and the file's name is made durable last. A crash on the way leaves a
+//! store that is not a pool; a failure removes the file if this made it.
 
 use std::path::Path;
 
@@ -18,13 +18,13 @@ use crate::store::guard::{self, Allowed};
 use crate::store::owner;
 use crate::store::probe::{self, Contents};
 
-/// Bytes cleared at both ends of a device, so that nothing takes it for what it was. Signatures that libblkid knows lie in the first 2 MiB and the last 2:
-/// btrfs at 64 KiB, VMFS at 1 and 2 MiB, GPT, ZFS and RAID at the end, Promise's at 1.5 MiB before it.
+/// Bytes cleared at both ends of a device, so that its earlier contents are not recognised. Signatures that libblkid knows lie in the first 2 MiB and the last
+/// 2: btrfs at 64 KiB, VMFS at 1 and 2 MiB, GPT, ZFS and RAID at the end, Promise's at 1.5 MiB before it.
 const MARGIN: u64 = 4 << 20;
 /// Byte offsets of btrfs's superblock copies, from which a rescue makes the file system anew.
 const BTRFS_COPIES: [u64; 2] = [64 << 20, 256 << 30];
 
-/// Makes a pool of 16 MiB for a unit test, over whatever is at the path.
+/// Makes a pool of 16 MiB for a unit test, over any file at the path.
 #[cfg(test)]
 pub fn scratch(path: &Path) -> (Store, Parameters) {
     create(path, Geometry::for_capacity(16 << 20).unwrap(), true, DeviceKind::Auto).unwrap()
@@ -36,10 +36,10 @@ pub fn create(path: &Path, geometry: Geometry, force: bool, device: DeviceKind) 
     let mut store = Store::open(path, if existed { Access::Write } else { Access::CreateNew })?;
     guard::check(&store, Allowed::Pools)?;
     if !force {
-        // Also in a file that we made: until it was locked, somebody else may have made a pool of it.
+        // This holds also in a file that we made: until it was locked, another process may have made a pool of it.
         refuse_to_overwrite(&store)?;
     }
-    // Whoever has what is to be destroyed is not robbed of it.
+    // An existing pool is replaced only if no other process owns it.
     let _owned = match probe::probe(&store)? {
         Contents::Pool(pool) => Some(owner::acquire(&store, &pool.parameters)?),
         _ => None,
@@ -55,7 +55,7 @@ pub fn create(path: &Path, geometry: Geometry, force: bool, device: DeviceKind) 
     }
 }
 
-/// Makes an empty pool of a store, whatever it holds.
+/// Makes an empty pool of a store, over any contents.
 pub fn fill(store: &mut Store, geometry: Geometry, device: DeviceKind) -> anyhow::Result<Parameters> {
     let parameters = new_parameters(geometry)?;
     write_pool(store, parameters, device)?;
@@ -68,7 +68,7 @@ pub fn geometry_for(capacity: u64, metadata_percent: u64) -> anyhow::Result<Geom
         .map_err(|error| anyhow::anyhow!("a pool of {} is not possible: {error}", size::show(capacity)))
 }
 
-/// Says that a pool got more than was asked for: its space comes in containers of 4 MiB, at least four of them.
+/// Says that a pool got more than the requested size: its space comes in containers of 4 MiB, at least four of them.
 pub fn rounding(asked: u64, got: u64) -> Option<String> {
     (got != asked).then(|| {
         format!(

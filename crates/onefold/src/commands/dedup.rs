@@ -1,4 +1,4 @@
-//! `onefold dedup`: through the server where one runs, else by opening the pool for as long as it takes.
+//! `onefold dedup`: offline deduplication through the server where one runs, else by opening the pool for as long as it takes.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::report::status::Report;
 /// Time from one request for the server's progress to the next.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Shows who waits how it goes on; true at the end.
+/// Shows the progress to a waiting user. Returns true at the end.
 fn see(teller: &mut Teller, report: &Report) -> bool {
     let is_running = report.dedup.state == "running";
     if is_running {
@@ -40,7 +40,7 @@ fn show(report: &Report, json: bool) {
     }
 }
 
-/// Finds all duplicates of a pool, or changes how that goes on.
+/// Finds all duplicates of a pool, or pauses or stops the pass.
 pub fn dedup(arguments: &DedupArgs) -> anyhow::Result<ExitCode> {
     let action = match (arguments.pause, arguments.stop) {
         (true, _) => DedupAction::Pause,

@@ -1,7 +1,7 @@
-//! A pool for a command that works through NBD: the server that has it, or one that lives as long as the command.
+//! Ephemeral server: a pool for a command that works through NBD, served by the server that has it, or by one that lives as long as the command.
 //!
-//! The one of our own is found by other commands as any server is (`onefold status` shows it), and is reached by clients only through a
-//! socket in a folder that nobody else can enter.
+//! Other commands find our own server as any server (`onefold status` shows it). Clients reach it only through a socket in a folder that no other user can
+//! enter.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,14 +31,14 @@ use crate::transfer::folder::Folder;
 
 /// Clients of a server of our own: the workers of a transfer.
 const CLIENTS: u32 = 32;
-/// Time between two looks of a command that waits for another one, or for the index.
+/// Polling interval of a command that waits for another one, or for the index.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Label of the progress display while the index is being filled.
 const FILLING: &str = "filling the index";
 
 /// Work on a pool, with the plan and the request that precede it.
 pub struct Work<'a, Prepare, Job> {
-    /// Set when the end is asked for: no wait goes on then.
+    /// Set when the end is requested: every wait ends then.
     pub stop: &'a AtomicBool,
     /// True if the pool is written to.
     pub writes: bool,
@@ -114,14 +114,14 @@ impl Waiting {
     }
 }
 
-/// Waits for a moment before the next look at somebody else's work. Fails if the end is asked for, and says when that was.
+/// Waits for a moment before the next poll of another process's work. If the end is requested, fails with the stage that `when` names.
 fn pause(stop: &AtomicBool, when: impl FnOnce() -> String) -> anyhow::Result<()> {
     ensure!(!stop.load(Ordering::Relaxed), "interrupted {}", when());
     std::thread::sleep(PERIOD);
     Ok(())
 }
 
-/// Waits until the index of a server is filled: what is written before is not found, and is stored again. A stop ends it.
+/// Waits until the index of a server is filled: blocks written before that are not found, and are stored again. A stop ends the wait.
 fn filled(
     mut report: Report,
     stop: &AtomicBool,
@@ -160,7 +160,7 @@ where
     let Address::Unix(socket) = &address else { bail!("the socket is a Unix socket") };
     let listeners = vec![Listener::bind_unix(socket, Socket::Control)?];
     let (mailbox, sending) = control::mailbox()?;
-    // Without a place for it the transfer goes on all the same.
+    // Without a place for it the transfer continues all the same.
     let control = Sockets::of(path).ok().flatten().and_then(|sockets| {
         sockets.prepare().ok()?;
         control::listen(&sockets.control, store.share().ok()?, device::make_for_served, sending.clone()).ok()
@@ -198,7 +198,7 @@ where
     result
 }
 
-/// Fills the index of a pool that we have; false if a stop was asked for.
+/// Fills the index of a pool that we have; false if a stop was requested.
 fn fill(reactor: &mut Reactor) -> anyhow::Result<bool> {
     let (mut progress, mut done) = (Progress::new(FILLING, 1_000_000), 0);
     while let Some(ppm) = reactor.engine().status().index_filled_ppm {
@@ -238,7 +238,7 @@ where
             let _end = End(sending);
             job(address, plan)
         });
-        // The reactor ends before its clients are waited for: whatever happens to it, they come to their ends.
+        // The reactor ends before its clients are waited for, so that they end in every case.
         let served = serve(reactor);
         let result = job.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a defect of this program: please report it")));
         let report = served?;

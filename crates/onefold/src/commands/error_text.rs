@@ -1,4 +1,4 @@
-//! Words for what cannot be done: why a pool does not open, why a command fails, and what to do.
+//! Error texts for refusals and failures: why a pool does not open, why a command fails, and the remedy.
 
 use engine::{ControlError, OpenError};
 
@@ -28,7 +28,7 @@ pub fn explain_open(error: OpenError) -> String {
                  see what a repair would do: onefold repair POOL --dry-run"
             )
         }
-        OpenError::TakenOver => "another process has taken it over: see who has it with 'onefold status'".into(),
+        OpenError::TakenOver => "another process has taken it over: 'onefold status' shows its owner".into(),
         OpenError::UnknownFormat => {
             "a newer program has written it: its version or features are not known here. Use that program".into()
         }
@@ -56,21 +56,21 @@ pub fn explain_control(error: ControlError) -> &'static str {
         }
         ControlError::PlanTooLong => "the plan has too many pieces: --budget makes it smaller",
         ControlError::NoSpace => {
-            "the pool's tables have no space for this change: discard something, or wait until what was deleted is freed"
+            "the pool's tables have no space for this change: discard something, or wait until deleted data is freed"
         }
         ControlError::TooManyVolumes => {
             "the pool has 1,024 volumes, which is the limit, with deleted ones whose space has not come back yet: delete one, or use another pool"
         }
         ControlError::BadCapacity(error) => error.0,
         ControlError::NoHostSpace => {
-            "the host file system has no space for the tables of a larger pool; the pool is what it was"
+            "the host file system has no space for the tables of a larger pool; the pool is unchanged"
         }
         ControlError::HostFull => {
             "closed without a checkpoint, because the host file system is full; nothing is lost, the next start replays the \
              journal"
         }
         ControlError::NotDurable => {
-            "the host file system is full: what was not flushed may be lost. What was flushed is in the journal; make space on \
+            "the host file system is full: unflushed writes may be lost. Flushed writes are in the journal; make space on \
              the host before the next start"
         }
         ControlError::NoCheckpoint => {

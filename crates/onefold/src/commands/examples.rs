@@ -1,4 +1,4 @@
-//! Examples of every command, and the commands that go with it: for its manual page. The tests parse each example as a command line.
+//! Examples of every command, and its related commands, for its manual page. The tests parse each example as a command line.
 
 /// A manual page's own part.
 pub struct Page {
@@ -16,7 +16,7 @@ pub const PAGES: &[Page] = &[
         command: "",
         examples: &[
             ("Make a pool of 10 GiB with one volume, and serve it", "serve --create --size 10G disk.onefold"),
-            ("Show what the pool holds and saves", "status disk.onefold"),
+            ("Show a pool's contents and savings", "status disk.onefold"),
             ("Add a volume while the pool is served", "volume create disk.onefold web1 --size 20G"),
         ],
         see: &["serve", "status", "volume", "connect", "import", "estimate"],
@@ -63,7 +63,7 @@ pub const PAGES: &[Page] = &[
         command: "volume resize",
         examples: &[
             ("Make a volume larger", "volume resize vms.onefold web1 40G"),
-            ("Make it smaller, and lose what lies behind", "volume resize vms.onefold web1 10G --force"),
+            ("Shrink it, and lose the data beyond the new end", "volume resize vms.onefold web1 10G --force"),
         ],
         see: &["volume-create", "grow"],
     },
@@ -88,8 +88,8 @@ pub const PAGES: &[Page] = &[
     Page {
         command: "relocate",
         examples: &[
-            ("Note what is read from the device", "relocate profile start vms.onefold"),
-            ("Show what would be moved", "relocate plan vms.onefold"),
+            ("Profile reads from the device", "relocate profile start vms.onefold"),
+            ("Show the planned moves", "relocate plan vms.onefold"),
             ("Move it", "relocate run vms.onefold --wait"),
         ],
         see: &["objects", "set"],
@@ -111,22 +111,22 @@ pub const PAGES: &[Page] = &[
     },
     Page {
         command: "relocate profile save",
-        examples: &[("Keep what was noted", "relocate profile save vms.onefold vms.profile")],
+        examples: &[("Save the profile", "relocate profile save vms.onefold vms.profile")],
         see: &["relocate-profile-load"],
     },
     Page {
         command: "relocate profile load",
-        examples: &[("Take what was noted earlier", "relocate profile load vms.onefold vms.profile")],
+        examples: &[("Load a saved profile", "relocate profile load vms.onefold vms.profile")],
         see: &["relocate-profile-save"],
     },
     Page {
         command: "relocate profile show",
-        examples: &[("Show what was noted", "relocate profile show vms.onefold")],
+        examples: &[("Show the profile", "relocate profile show vms.onefold")],
         see: &["relocate-plan"],
     },
     Page {
         command: "relocate plan",
-        examples: &[("Show what would be moved, and the reads that it saves", "relocate plan vms.onefold")],
+        examples: &[("Show the planned moves, and the reads that they save", "relocate plan vms.onefold")],
         see: &["relocate-run", "relocate-profile-start"],
     },
     Page {
@@ -155,7 +155,7 @@ pub const PAGES: &[Page] = &[
     },
     Page {
         command: "cache",
-        examples: &[("Show what a cache on flash is good for", "cache status vms.onefold")],
+        examples: &[("Show the hits and wear of a flash cache", "cache status vms.onefold")],
         see: &["serve"],
     },
     Page {
@@ -226,7 +226,7 @@ pub const PAGES: &[Page] = &[
     Page {
         command: "status",
         examples: &[
-            ("Show what the pool holds and saves", "status vms.onefold"),
+            ("Show a pool's contents and savings", "status vms.onefold"),
             ("Print metrics for Prometheus", "status vms.onefold --prometheus"),
         ],
         see: &["top", "get", "volume-list"],
@@ -255,13 +255,13 @@ pub const PAGES: &[Page] = &[
     },
     Page {
         command: "check",
-        examples: &[("Audit a pool that nobody serves", "check vms.onefold")],
+        examples: &[("Audit a pool without a server", "check vms.onefold")],
         see: &["scrub", "repair"],
     },
     Page {
         command: "repair",
         examples: &[
-            ("Say what a repair would do and lose", "repair vms.onefold --dry-run"),
+            ("Print a repair and its losses", "repair vms.onefold --dry-run"),
             ("Do it, and read all data too", "repair vms.onefold --yes --data"),
         ],
         see: &["check", "scrub"],
@@ -269,7 +269,7 @@ pub const PAGES: &[Page] = &[
     Page {
         command: "estimate",
         examples: &[
-            ("Estimate what a pool would save of images", "estimate /var/lib/libvirt/images"),
+            ("Estimate the savings for images", "estimate /var/lib/libvirt/images"),
             ("Only one policy, and writes of 64 KiB", "estimate /dev/vg0/web1 --policy full --request-size 64K"),
         ],
         see: &["import", "status"],

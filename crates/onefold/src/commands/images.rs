@@ -31,7 +31,7 @@ const BLOCK: u64 = 4096;
 /// Bytes of which the size of an image is a multiple.
 const SECTOR: u64 = 512;
 
-/// Blocks of writes since the pool was opened: what got a slot, and what was known already.
+/// Blocks of writes since the pool was opened: those that got a slot, and those that were known already.
 #[derive(Clone, Copy, Default)]
 struct Written {
     new: u64,
@@ -128,7 +128,7 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses an image that is not what it seems, unless that is allowed.
+/// Refuses an image that QEMU may write, whose header names other files, or that is damaged, unless that is allowed.
 pub fn require_good(image: &Path, file: &File, format: &str, allow: &[Allow]) -> anyhow::Result<()> {
     let shown = image.display();
     if !locks::is_written(file) {
@@ -157,14 +157,14 @@ pub fn require_good(image: &Path, file: &File, format: &str, allow: &[Allow]) ->
         && let Some(what) = tool::damage(image, format)?
     {
         bail!(
-            "{shown} is damaged, or was cut short: {}. What is missing would be zeroes; copy the image once more, or add --allow damaged",
+            "{shown} is damaged, or was cut short: {}. The missing part would be zeroes; copy the image once more, or add --allow damaged",
             outside(&what)
         );
     }
     Ok(())
 }
 
-/// Checks that a volume can take an image of this size: large enough, writable, without clients. Returns what it may hold before.
+/// Checks that a volume can take an image of this size: large enough, writable, without clients. Returns its possible contents before.
 fn check_destination(volume: &VolumeReport, needed: u64, arguments: &ImportArgs) -> anyhow::Result<Before> {
     let (name, pool) = (&volume.name, arguments.target.pool.display());
     ensure!(
@@ -203,7 +203,7 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
         let known = known.ok_or_else(|| anyhow::Error::msg(no_volume(volume)))?;
         if known.clients > 0 {
             complain(format_args!(
-                "note: '{volume}' is in use by {}: what is written to it meanwhile may be in the image or not",
+                "note: '{volume}' is in use by {}: concurrent writes may be in the image or not",
                 command::plural(known.clients)
             ));
         }
@@ -265,7 +265,7 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that the image may be written over, and returns what it holds before, and its store, locked, if it exists.
+/// Checks that the image may be overwritten. Returns its contents before, and its store, locked, if it exists.
 fn check_image(image: &Path, arguments: &ExportArgs) -> anyhow::Result<(Before, Option<Store>)> {
     let Some(kind) = backing::kind_of(image)? else {
         ensure!(!arguments.resume, "{} does not exist: there is nothing to go on with", image.display());
@@ -283,7 +283,7 @@ fn check_image(image: &Path, arguments: &ExportArgs) -> anyhow::Result<(Before, 
     Ok((before, guard::claim(image, Allowed::Foreign)?))
 }
 
-/// Makes the file that the volume goes to, unless it is there, and says where it is found; for a format other than raw, with what serves it.
+/// Makes the file that the volume goes to, unless it is there, and returns its place; for a format other than raw, with the tool that serves it.
 fn make_image(
     image: &Path,
     format: &str,
@@ -292,7 +292,7 @@ fn make_image(
     claimed: Option<Store>,
 ) -> anyhow::Result<(Option<Tool>, Place)> {
     if format != "raw" {
-        // QEMU has locks of its own, and asks for those of others. On some network file systems ours would be in its way.
+        // QEMU has locks of its own, and checks for those of others. On some network file systems ours would conflict with them.
         drop(claimed);
         if before == Before::Empty {
             tool::create(image, format, size)?;
@@ -303,7 +303,7 @@ fn make_image(
     }
     let file = match claimed {
         Some(store) => store.file().try_clone(),
-        // What came into being meanwhile is not ours.
+        // A file that appeared meanwhile is not ours.
         None => OpenOptions::new().read(true).write(true).create_new(true).open(image),
     };
     let file = file.with_context(|| format!("cannot make {}", image.display()))?;
@@ -324,10 +324,10 @@ fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Says how to go on after an interruption.
+/// Adds the way to resume after an interruption.
 fn explain(error: anyhow::Error, again: &str) -> anyhow::Error {
     if error.is::<Interrupted>() {
-        return anyhow::anyhow!("interrupted; what is copied is kept. It goes on with: {again}");
+        return anyhow::anyhow!("interrupted; the copied part is kept. Continue with: {again}");
     }
     error
 }

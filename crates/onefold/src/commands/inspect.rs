@@ -1,7 +1,7 @@
-//! What a pool holds that no server has, without a write to it.
+//! Read-only inspection of a pool that no server has.
 //!
-//! The engine opens the pool as always, but what it writes on the way goes nowhere: nothing that it asks for afterwards is read from
-//! there. So the figures of a pool that was not closed cleanly are those that recovery will find, also where it cannot be written.
+//! The engine opens the pool as always, but its writes on the way are dropped: it reads none of them later. So the figures of a pool that was not closed
+//! cleanly are those that recovery will find, also where it cannot be written.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub fn report(path: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Refuses what writes to a pool that has to be recovered for that, which nobody has asked for.
+/// Refuses a command that would have to recover the pool, a write that the user has not asked for.
 pub fn require_recovered(path: &Path) -> anyhow::Result<()> {
     let (superblock, _) = owner::claim(&Store::open(path, Access::Read)?, Purpose::Read)?;
     if needs_recovery(&superblock) {

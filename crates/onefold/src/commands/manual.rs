@@ -1,5 +1,4 @@
-//! What a package brings beside the program, made from the program itself: manual pages and completions for shells.
-//! So they cannot differ from what the program takes.
+//! Generated files of a package: manual pages and shell completions, made from the program itself. So they cannot differ from the command line.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -38,7 +37,7 @@ pub fn pages(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Renders the pages of a command and of those below it; `path` is what it is called behind `onefold`.
+/// Renders the pages of a command and of those below it; `path` is its name behind `onefold`.
 fn render(command: Command, path: &str, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()).cloned() {
         let path = format!("{path} {}", below.get_name());

@@ -1,4 +1,4 @@
-//! What is done about a command line, by a command each: what it needs of a pool, what it prints, and what it says when it cannot.
+//! Implementations of the commands, one module each: its use of a pool, its output, and its error messages.
 
 pub mod cache;
 pub mod check;

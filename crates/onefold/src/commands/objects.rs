@@ -1,11 +1,11 @@
-//! `onefold objects import`: which blocks of a volume are which file of its guest, for the profile of device reads (docs/relocation.md).
+//! `onefold objects import`: the map from blocks of a volume to files of its guest, for the profile of device reads (docs/relocation.md).
 //!
 //! Two formats of text are understood, and told apart by their lines:
 //!
-//! - what `filefrag -v FILES...` prints in the guest (e2fsprogs; any file system that has FIEMAP);
+//! - output of `filefrag -v FILES...` in the guest (e2fsprogs; any file system that has FIEMAP);
 //! - lines of `OFFSET LENGTH NAME`, in bytes of the volume.
 //!
-//! A file that shares a block with another, as small files may, has it if it begins in it.
+//! A block that several files share, as small files may, belongs to the file in which it begins.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -97,7 +97,7 @@ impl<Lines: BufRead> Manifest<Lines> {
     }
 }
 
-/// Parses a line of `filefrag` behind the one with a file's name: an extent, or `None` for what is between extents or has no place.
+/// Parses a line of `filefrag` behind the one with a file's name: an extent, or `None` for a line between extents or an extent without a place.
 fn extent_of_filefrag(line: &str, name: &str, block: u64, offset: u64) -> anyhow::Result<Option<Extent>> {
     let fields: Vec<_> = line.split(':').map(str::trim).collect();
     let is_extent = fields.first().is_some_and(|first| first.parse::<u64>().is_ok()) && fields.len() >= 4;

@@ -1,5 +1,5 @@
-//! Commands on a pool: through the server's control socket where one runs, else by opening the pool for a moment. What only
-//! looks at it does so without a write (`look`).
+//! Execution of commands on a pool: through the server's control socket where one runs, else by opening the pool for a moment. Read-only commands write nothing
+//! (`look`).
 
 use std::path::Path;
 
@@ -20,10 +20,10 @@ use crate::store::owner::{self, Purpose};
 
 /// Memory for a command that opens the pool itself, unless the pool needs more.
 const MEMORY: u64 = 128 << 20;
-/// Number of times that a server is looked for anew when somebody has the pool.
+/// Number of searches for a server when another process has the pool.
 pub const ATTEMPTS: usize = 2;
 
-/// Opens a pool that no server has, for a command; with more memory than usual where its last server left so much to replay.
+/// Opens a pool that no server has, for a command; with more memory than usual where its last server left a long journal to replay.
 pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
     let store = Store::open(path, Access::Write)?;
     let (superblock, mut owned) = owner::claim(&store, Purpose::Use)?;
@@ -73,7 +73,7 @@ pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
     }
 }
 
-/// Returns the pool's figures. Exact figures and recovery write to a pool that no server has, so they must be asked for.
+/// Returns the pool's figures. Exact figures and recovery write to a pool that no server has, so they must be requested.
 pub fn status(target: &Target, settle: bool, recover: bool) -> anyhow::Result<Report> {
     let (path, wanted) = (&target.pool, Request::Status { settle });
     if !settle && !recover {
@@ -95,10 +95,10 @@ pub fn status(target: &Target, settle: bool, recover: bool) -> anyhow::Result<Re
 
 /// Carries out a request on a pool that no server has.
 fn perform(path: &Path, request: &Request) -> anyhow::Result<Report> {
-    // Nobody sends to this mailbox: the sending end only keeps it open.
+    // This mailbox has no sender: the sending end only keeps it open.
     let (mailbox, _sending) = control::mailbox()?;
     let mut reactor = open(path, mailbox)?;
-    // Nobody is connected to a pool that is not served.
+    // A pool that is not served has no clients.
     let result = match command::wanted(request, reactor.engine(), |_| 0) {
         Ok(Wanted::Command(command, _)) => match reactor.prepare(&command) {
             Ok(()) => reactor.command(command)?.map_err(|error| explain_control(error).to_string()),

@@ -1,5 +1,5 @@
-//! Every path that the command line takes, and what is done with what is there. The test holds the table against clap's definitions, so that a new
-//! command that writes somewhere cannot be forgotten. tests/interop/test_guard.py reads the table, and tries each output with every kind of target.
+//! Table of every path on the command line, and its use. The test compares the table with clap's definitions, so that a new command that writes somewhere
+//! cannot be forgotten. tests/interop/test_guard.py reads the table, and tries each output with every kind of target.
 
 use std::any::TypeId;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ enum Role {
 
 use Role::{Connects, Pool, Port, Reads, Writes};
 
-/// Commands, their arguments that are paths, and what is done there. Of a command that is not named here, `pool` is a pool and `control` a socket.
+/// Path arguments of the commands, and their use. For a command that is not named here, `pool` is a pool and `control` a socket.
 const PATHS: [(&str, &str, Role); 16] = [
     ("create", "pool", Writes),
     ("relocate profile save", "file", Writes),

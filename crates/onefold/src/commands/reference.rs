@@ -1,4 +1,4 @@
-//! docs/reference.md: every command and switch, as `--help` says it. Made here, so that the page cannot differ from the program.
+//! Generator of docs/reference.md: every command and switch, as `--help` prints it, so that the page cannot differ from the program.
 //!
 //! `ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold reference` writes the page; without it the test compares.
 
@@ -57,6 +57,6 @@ fn the_reference_is_what_the_program_says() {
     let same = there == page();
     assert!(
         same,
-        "docs/reference.md is not what the program says: ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold reference makes it anew"
+        "docs/reference.md differs from the program's help: ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold reference rewrites it"
     );
 }

@@ -1,4 +1,4 @@
-//! `onefold relocate`: what clients read from the device, what would move to make those reads longer, and the run that moves it.
+//! `onefold relocate`: shows the clients' device reads, plans moves that make those reads longer, and runs the plan.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -112,7 +112,7 @@ fn tell(target: &Target, request: &Request) -> anyhow::Result<Report> {
     report.with_context(|| format!("no server has {}: a plan is run by the server of a pool", target.pool.display()))
 }
 
-/// Makes a plan and runs it, or changes how that goes on.
+/// Makes a plan and runs it, or pauses or stops the run.
 fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
     let RunArgs { target, json, .. } = arguments;
     if arguments.pause || arguments.stop {
@@ -139,7 +139,7 @@ fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
         teller.tell(|_| format!("relocate {}", report.relocate.text()));
         let asked =
             control::call_server_of(&target.pool, target.control.as_deref(), &Request::Status { settle: false })?;
-        report = asked.context("the server has stopped, and the run with it; what was moved stays where it is")?;
+        report = asked.context("the server has stopped, and the run with it; moved blocks stay where they are")?;
     }
     teller.finish();
     show_run(&report, *json);
@@ -154,7 +154,7 @@ fn send_plan(target: &Target, budget: Option<u64>) -> anyhow::Result<()> {
     let (plan, _) = taken.plan(budget);
     if !planning::send(&asks(target), &plan)? {
         bail!(
-            "there is nothing to move: of what was read so far, nothing that shares blocks lies scattered{}",
+            "there is nothing to move: no file read so far that shares blocks is scattered{}",
             if plan.too_large > 0 { ", or it is larger than --budget" } else { "" }
         );
     }

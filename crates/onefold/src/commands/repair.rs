@@ -1,8 +1,8 @@
 //! `onefold repair`: plans a repair, audits its result in memory, and only then writes.
 //!
-//! In order: an audit says whether there is anything to do; the engine plans (docs/rfc/0007-repair.md); what the plan would write is
-//! laid over the store, and the whole result is audited. With `--yes` it is written then: copies of the superblock that are
-//! missing, pages that nothing leads to, and last the superblock that puts them into force, one place after the other.
+//! In order: an audit finds the damage; the engine plans (docs/rfc/0007-repair.md); the planned writes are laid over the store, and the whole result is
+//! audited. With `--yes` the plan is written then: missing copies of the superblock, unreferenced pages, and last the superblock that puts them into force, one
+//! place after the other.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ struct Report {
     problems: Vec<String>,
     actions: Vec<String>,
     lost: Vec<Range>,
-    /// As they were before the records that the journal has lost.
+    /// Ranges that go back to their state before the records that the journal has lost.
     reverted: Vec<Range>,
     bytes_to_write: u64,
     /// Reason why the pool had failed, and whether that is lifted (with `--dry-run`: would be).
@@ -78,7 +78,7 @@ pub fn repair(arguments: &RepairArgs) -> anyhow::Result<bool> {
     if is_sound && plan.problems.is_empty() {
         return Ok(finish(arguments, report));
     }
-    // What only the audit sees are contradictions between tables that are all readable.
+    // If all tables are readable, only the audit sees contradictions between them.
     report.problems = if plan.problems.is_empty() { before.problems } else { plan.problems.clone() };
     report.actions.clone_from(&plan.actions);
     report.lost = plan.lost.iter().map(Range::from).collect();
@@ -91,7 +91,7 @@ pub fn repair(arguments: &RepairArgs) -> anyhow::Result<bool> {
     let mut result = Audit::new(&superblock, overlay)?;
     if !result.run(&mut after)? || after.problem_count > 0 {
         bail!(
-            "{} cannot be repaired: what a repair comes to does not pass its audit ({}). Nothing was written",
+            "{} cannot be repaired: the repaired pool does not pass its audit ({}). Nothing was written",
             path.display(),
             after.problems.first().map_or("", String::as_str)
         );
@@ -136,7 +136,7 @@ fn lay_over(overlay: &mut Overlay, plan: &Repair) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Carries the plan out. Whatever fails on the way leaves the pool as it was, until the last superblocks.
+/// Carries the plan out. A failure on the way leaves the pool unchanged, until the last superblocks.
 fn write(store: &Store, plan: &Repair, lift: bool) -> std::io::Result<()> {
     if !plan.superblocks.is_empty() {
         for (offset, block) in &plan.superblocks {
@@ -159,7 +159,7 @@ fn write(store: &Store, plan: &Repair, lift: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Says what was done. With `--dry-run` there may be something left to do also where the result would be sound.
+/// Prints the result. With `--dry-run` writes may be left to do although the result would be sound.
 fn finish(arguments: &RepairArgs, mut report: Report) -> bool {
     let is_needed = report.bytes_to_write > 0;
     let sound = report.sound && (report.written || !is_needed);

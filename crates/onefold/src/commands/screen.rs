@@ -1,7 +1,7 @@
-//! What `onefold top` shows in a terminal of any size.
+//! Layout of `onefold top` in a terminal of any size.
 //!
-//! Where there is no space for all of it, whole columns go, the least important first, then whole boxes. Text is wrapped between words. So what is
-//! shown is never the beginning of something else; only a single word that is longer than the line ends with `…`.
+//! Where space is short, whole columns are left out, the least important first, then whole boxes. Text is wrapped between words. So no shown text is the
+//! beginning of something else; only a single word that is longer than the line ends with `…`.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -77,7 +77,7 @@ impl Screen<'_> {
         let space = usize::from(height).saturating_sub(head.len() + foot);
         let rows = self.fit(width, space);
         let mut heights: Vec<usize> = rows.iter().map(|row| self.row_least(row, width)).collect();
-        // What is left goes to the volumes.
+        // The remaining lines go to the volumes.
         let left = space.saturating_sub(heights.iter().sum());
         if let Some(at) = rows.iter().position(|row| row.contains(&Part::Volumes)) {
             heights[at] = (heights[at] + left).min(self.row_height(&rows[at], width));
@@ -333,7 +333,7 @@ struct Column {
     cells: Vec<String>,
 }
 
-/// Lays out a table with the columns that fit, least important ones left out first. The first column always stays: what is too long there ends with `…`.
+/// Lays out a table with the columns that fit, least important ones left out first. The first column always stays: a text too long for it ends with `…`.
 fn table(mut columns: Vec<Column>, width: u16) -> Vec<Line<'static>> {
     // A column without anything in it takes no space.
     columns.retain(|column| column.importance == 0 || column.cells.iter().any(|cell| !cell.is_empty()));
@@ -422,7 +422,7 @@ mod tests {
     fn full_report() -> Report {
         let mut report = report(30);
         report.volumes[29].clients = 2;
-        report.volumes[28].pace.offline = true;
+        report.volumes[28].timing_state.offline = true;
         report.volumes[27].policy = "idedup:16".into();
         (report.scrub.state, report.scrub.blocks_total) = ("running".into(), 1 << 20);
         (report.logical_blocks_used, report.data_blocks_used) = (1_234_567, 765_432);

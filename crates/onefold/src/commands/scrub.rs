@@ -1,4 +1,4 @@
-//! `onefold scrub`: through the server where one runs, else by opening the pool for as long as it takes.
+//! `onefold scrub`: verifies the pool through the server where one runs, else by opening the pool for as long as it takes.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// A block, as the figures count them.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Display of the progress for a user who waits.
+/// Progress display for a waiting user.
 struct Follower {
     json: bool,
     progress: Option<Progress>,
@@ -82,7 +82,7 @@ impl Follower {
     }
 }
 
-/// Scrubs a pool, or changes how that goes on.
+/// Scrubs a pool, or pauses or stops the scrub.
 pub fn scrub(arguments: &ScrubArgs) -> anyhow::Result<ExitCode> {
     let action = match (arguments.pause, arguments.stop) {
         (true, _) => ScrubAction::Pause,

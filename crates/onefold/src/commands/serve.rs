@@ -19,7 +19,7 @@ use crate::flash::device;
 use crate::http::Listening;
 use crate::io::record;
 use crate::log;
-use crate::memory::{self, Division, Source, TooLittle};
+use crate::memory::{self, PartitionMode, Source, TooLittle};
 use crate::operators::auto_relocate;
 use crate::operators::command::inheritable;
 use crate::operators::control::{self, Control, Message, Sending};
@@ -41,7 +41,7 @@ use crate::version::VERSION;
 /// The volume of `--create`.
 const DEFAULT_VOLUME: &str = "default";
 
-/// Serves until it is told to stop. Errors before it is ready are for whoever typed the command; what comes later is logged.
+/// Serves until it is told to stop. Errors before it is ready go to the user of the command; later ones are logged.
 pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result<ExitCode> {
     log::start(arguments.log);
     let began = Instant::now();
@@ -125,7 +125,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     announce(&reactor, arguments, (control_path, &pages), &sockets);
     let result = run(&mut reactor, arguments);
     let failure = reactor.engine().status().failure;
-    // The kernel lets go of the store, and waiting commands are answered, before the end is told of.
+    // The kernel closes the store, and waiting commands are answered, before the end is reported.
     drop(reactor);
     drop(control);
     Ok(match (result, failure) {
@@ -156,7 +156,7 @@ pub fn explain_opening(path: &Path, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Serves clients until the end is asked for, then drains requests and closes the pool before the deadline of `--stop-timeout`.
+/// Serves clients until the end is requested, then drains requests and closes the pool before the deadline of `--stop-timeout`.
 fn run(reactor: &mut Reactor, arguments: &ServeArgs) -> anyhow::Result<()> {
     reactor.serve(&format!("serving {}", arguments.pool.display()))?;
     let deadline = Instant::now() + Duration::from_secs(arguments.stop_timeout);
@@ -194,7 +194,7 @@ fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
 /// Logs the pool, its listeners, and the memory that it is served with.
 fn log_start(reactor: &Reactor, parameters: &Parameters, control: &Control) {
     let status = reactor.engine().status();
-    let Division { memory, connections, limits } = reactor.division();
+    let PartitionMode { memory, connections, limits } = reactor.partition();
     let block = |count: u32| size::show(u64::from(count) * u64::from(engine::geometry::BLOCK_SIZE));
     let listeners: Vec<String> = reactor.server().listeners().iter().map(Listener::address).collect();
     info!(
@@ -285,11 +285,11 @@ fn say_made(store: &Store, size: u64, geometry: &Geometry) {
     }
 }
 
-/// Warns if the file system copies what is overwritten: then overwriting needs space too, and writes fail when it is full.
+/// Warns if the file system overwrites by copying: then overwriting needs space too, and writes fail when it is full.
 fn warn_of_copying(store: &Store) {
     if let Overwriting::Elsewhere(name) = copy_on_write::overwriting(store) {
         warn!(
-            "{} is on {name}, which copies what is overwritten: when the file system is full, writes and flushes fail. Keep space \
+            "{} is on {name}, which copies on write: when the file system is full, writes and flushes fail. Keep space \
              there, or make the pool anew in a file that is written in place (docs/operations.md)",
             store.path().display()
         );
@@ -364,11 +364,11 @@ fn start_tls(arguments: &ServeArgs, listeners: &[Listener]) -> anyhow::Result<Op
     let over_tcp: Vec<String> = listeners.iter().filter(|listener| listener.is_tcp()).map(Listener::address).collect();
     let open = match (arguments.tls, arguments.tls_verify_peer) {
         (Mode::Require, true) => None,
-        (Mode::Require, false) => {
-            Some("whoever reaches it may read and write all volumes: --tls-verify-peer asks clients for certificates")
-        }
+        (Mode::Require, false) => Some(
+            "any client that reaches it may read and write all volumes: --tls-verify-peer asks clients for certificates",
+        ),
         (Mode::On | Mode::Off, _) => Some(
-            "whoever reaches it may read and write all volumes, and nothing is encrypted unless the client asks: see --tls",
+            "any client that reaches it may read and write all volumes, and nothing is encrypted unless the client asks: see --tls",
         ),
     };
     if let (true, Some(what)) = (arguments.allow_remote && !over_tcp.is_empty(), open) {
@@ -418,7 +418,7 @@ pub fn catch_signals(sending: Sending) -> anyhow::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new(caught).context("cannot catch signals")?;
     let watch = move || {
         for _ in signals.forever() {
-            // The reactor may have come to its end, and the process with it.
+            // The reactor may have ended, and the process with it.
             sending.send(Message::Stop);
         }
     };
@@ -476,7 +476,7 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, (control, pages): (&Path, 
     let capacity = size::show(reactor.engine().status().capacity_bytes);
     let how = if arguments.read_only { " read-only" } else { "" };
     let mut text =
-        format!("serving {pool}{how}: capacity {capacity}, memory {}\n", size::show(reactor.division().memory));
+        format!("serving {pool}{how}: capacity {capacity}, memory {}\n", size::show(reactor.partition().memory));
     for volume in &volumes {
         for uri in uris(&volume.name) {
             text.push_str(&format!("  {uri}\n"));

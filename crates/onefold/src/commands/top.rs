@@ -1,7 +1,7 @@
-//! `onefold top`: what the page of a server shows, in a terminal.
+//! `onefold top`: the page of a server, in a terminal.
 //!
-//! A thread asks the server, so that keys are read also while it does not answer. The terminal is left as it was found: at the end, when a
-//! signal comes, after an error, and by a panic's hook. A terminal that goes away ends it, also where no signal says so.
+//! A thread asks the server, so that keys are read also while it does not answer. The terminal is restored at the end, when a signal comes, after an error, and
+//! by a panic's hook. A terminal that goes away ends it, also where no signal says so.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -94,7 +94,7 @@ pub fn top(target: &Target, once: bool) -> anyhow::Result<ExitCode> {
     let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
     let result = show(&mut terminal, &mut view, &answers, &ends);
     if ratatui::try_restore().is_err() {
-        // It is gone. The library would tell it so, and panic because it cannot.
+        // The terminal is gone. The library would try to write to it, and panic because it cannot.
         std::mem::forget(terminal);
     }
     result.map(|()| ExitCode::SUCCESS)
@@ -108,9 +108,7 @@ fn ask(target: &Target) -> anyhow::Result<Report> {
     }
     let report = control::call_server_of(&target.pool, target.control.as_deref(), &Request::Status { settle: false })?;
     report.with_context(|| {
-        format!(
-            "no server has {pool}: 'onefold serve {pool}' starts one, 'onefold status {pool}' shows what the pool holds"
-        )
+        format!("no server has {pool}: 'onefold serve {pool}' starts one, 'onefold status {pool}' shows its contents")
     })
 }
 
@@ -153,7 +151,7 @@ fn show(
             Waited::Gone => return Ok(()),
             Waited::Nothing | Waited::Ready => {}
         }
-        // The library would wait forever for what a terminal says that is gone, so it is asked only for what is there. The size may have changed, too.
+        // A read of the library would wait without end on a terminal that is gone, so it reads only available input. The size may have changed, too.
         if !event::poll(Duration::ZERO).context("cannot read from this terminal")? {
             continue;
         }

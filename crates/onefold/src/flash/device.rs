@@ -1,7 +1,7 @@
-//! Which file or device is the flash: what is refused, what counts as away, and how one is made into a cache.
+//! The file or device of the flash: refusals, the state *away*, and making a new cache.
 //!
-//! A mistake of whoever names it is refused: a directory, the pool's own store, another pool, something in use, something too small.
-//! What became of a cache by itself never keeps a pool from being served: it is *away*, with the reason, and reads go to the store.
+//! An operator's mistake is refused: a directory, the pool's own store, another pool, something in use, something too small. A failure of the cache itself
+//! never keeps a pool from being served: the flash is *away*, with the reason, and reads go to the store.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ pub struct Pool<'a> {
     pub id: [u8; 16],
 }
 
-/// Opens what a start names.
+/// Opens the flash that a start names.
 pub fn open(path: &Path, pool: Pool<'_>) -> anyhow::Result<Given> {
     let away = |reason: String| Ok(Given::Away { path: path.to_path_buf(), reason });
     if backing::kind_of(path)?.is_none() {

@@ -1,7 +1,7 @@
-//! What the reactor has of the flash: its I/O, its state, and how it comes and goes while the pool is served.
+//! The flash as the reactor has it: its I/O, its state, and its attachment and detachment while the pool is served.
 //!
-//! States, in order: none, or away (it was named and cannot be used); here; leaving (detached, and some of its I/O has not ended). Nothing
-//! that happens here ends the server: an I/O error goes to the engine, which reads from the store instead.
+//! States, in order: none, or away (it was named and cannot be used); here; leaving (detached, and some of its I/O has not ended). No failure here ends the
+//! server: an I/O error goes to the engine, which reads from the store instead.
 
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use crate::report::flash::FlashReport;
 use crate::size;
 use crate::store::backing::Store;
 
-/// So long the server waits for an answer of the flash: longer than a drive takes that cleans up, and shorter than clients wait.
+/// Time-out of the flash: longer than a drive takes that cleans up, and shorter than clients wait.
 const PATIENCE: Nanos = 3_000_000_000;
 
-/// And so long again, where it seems to be late: it may be the server itself that has not looked.
+/// Additional time for a flash that seems to be late: the server itself may have been late to look.
 const SECOND_LOOK: Nanos = 200_000_000;
 
-/// The tables of the flash take at most one part in so many of the memory.
+/// Divisor of the memory: the tables of the flash take at most this part of it.
 const MEMORY_SHARE: u64 = 4;
 
 /// The flash of a server.
@@ -55,9 +55,9 @@ struct Device {
     store: Store,
     label: Label,
     since: Instant,
-    /// It did not answer, and the engine has been told.
+    /// True if it did not answer, and the engine has been told.
     is_late: bool,
-    /// It seemed to be late; it is if it still seems so then.
+    /// Time of the second look at a flash that seemed to be late: it is late if it still seems so then.
     second_look: Option<Nanos>,
 }
 
@@ -72,7 +72,7 @@ impl Device {
     fn becomes_late(&mut self, now: Nanos) -> bool {
         let is_over = self.deadline().is_some_and(|deadline| deadline <= now);
         if !is_over {
-            // A look that is still to come stays.
+            // A pending second look stays.
             self.second_look = self.second_look.filter(|&at| at > now);
             return false;
         }
@@ -93,7 +93,7 @@ struct Seen {
 #[derive(Clone, Copy)]
 pub struct Plan {
     places: u32,
-    /// Bytes of memory that its tables take, to be taken off what is divided.
+    /// Bytes of memory that its tables take, to be taken off the divided memory.
     pub memory: u64,
 }
 
@@ -187,7 +187,7 @@ impl Front {
             State::Here(device) => {
                 core.engine.detach_flash();
                 let path = device.store.path().to_path_buf();
-                // It is let go when it is at rest, and not before it has got what the engine wanted of it until now.
+                // The device is released when it is idle, and not before it has got the engine's I/O up to now.
                 self.state = State::Leaving(device);
                 Ok(path)
             }
@@ -249,7 +249,7 @@ impl Front {
         any
     }
 
-    /// Returns the time at which it must be looked at even if nothing happens: it may not have answered.
+    /// Returns the time at which it must be checked even without an event: it may not have answered.
     #[cfg_attr(not(feature = "faults"), expect(unused_variables))]
     pub fn next_look(&self, now: Nanos) -> Option<Nanos> {
         match &self.state {
@@ -263,7 +263,7 @@ impl Front {
         }
     }
 
-    /// Tells the log what has changed.
+    /// Logs changes.
     pub fn look(&mut self, status: &Status) {
         let (State::Here(device), Some(flash)) = (&self.state, &status.flash) else { return };
         let path = device.store.path().display();
@@ -292,14 +292,14 @@ impl Front {
             }
         }
         if flash.bad_blocks > 0 && !std::mem::replace(&mut self.seen.has_bad_blocks, true) {
-            warn!("the flash {path} gave blocks that are not what was written there: they are read from the store");
+            warn!("the flash {path} returned blocks that differ from those written: they are read from the store");
         }
         if flash.failed_reads > 0 && !std::mem::replace(&mut self.seen.has_failed_reads, true) {
             warn!("reads of the flash {path} failed: they went to the store");
         }
     }
 
-    /// Figures.
+    /// Returns the report of the flash.
     pub fn report(&self, status: &Status, geometry: &Geometry) -> FlashReport {
         let named = |state: &str, path: &Path| FlashReport {
             state: state.into(),

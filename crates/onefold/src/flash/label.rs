@@ -1,6 +1,6 @@
-//! The first block of a flash: which pool it is for, and what was said when it was attached. Layout in docs/disk-format.md.
+//! Label of a flash, its first block: the pool that it is for, and the operator's settings from when it was attached. Layout in docs/disk-format.md.
 //!
-//! Without it nothing is written there: whoever names the wrong device at a start loses nothing.
+//! Without it nothing is written there: an operator who names the wrong device at a start loses nothing.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub struct Label {
     pub size: u64,
     /// Bytes that may be written to it in a day.
     pub budget: u64,
-    /// Bytes that may be written to it in its life, as its maker says (TBW); 0: nobody said.
+    /// Bytes that may be written to it in its life, as its maker says (TBW); 0: unknown.
     pub endurance: u64,
 }
 

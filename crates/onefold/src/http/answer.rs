@@ -1,4 +1,4 @@
-//! Which request gets which answer.
+//! Routing of HTTP requests to their answers.
 
 use std::net::IpAddr;
 
@@ -86,7 +86,7 @@ impl Site {
     }
 }
 
-/// Returns the health as an HTTP status, for programs that only look at that, with its sentence.
+/// Returns the health as an HTTP status, for programs that read only the status, with its sentence.
 fn well(known: &Known) -> (StatusCode, String) {
     match known {
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason.clone()),
@@ -148,7 +148,7 @@ fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Ans
     answer
 }
 
-/// Returns true if a request's host is an address or `localhost`, which no other site can have made up. HTTP/1.0 names none.
+/// Returns true if a request's host is an address or `localhost`, which no other site can have invented. HTTP/1.0 names none.
 fn is_local(host: Option<&HeaderValue>) -> bool {
     let Some(host) = host else { return true };
     let Ok(host) = host.to_str() else { return false };

@@ -1,4 +1,4 @@
-//! Pictures as SVG: bars, and what happened over time. Colours are classes of the page's styles.
+//! Charts as SVG: bars, and events over time. Colours are classes of the page's styles.
 
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
-//! Figures for all readers: asked of the reactor at most once in [`FRESH`], kept, and shown to whoever asks meanwhile.
+//! Cache of figures for all readers: requested of the reactor at most once in [`FRESH`], kept, and shown to readers that come meanwhile.
 //!
-//! A thread asks and waits, so that nobody else does; readers wait for it with a limit. While nobody reads it asks once in
-//! [`HISTORY_PERIOD`], for the history.
+//! A thread asks and waits, so that no other thread does; readers wait for it with a limit. Without readers it asks once in [`HISTORY_PERIOD`], for the
+//! history.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use crate::operators::control::{self, Request, Response, Sending};
 use crate::report::recent::{HISTORY_PERIOD, Past, Rates, Sample};
 use crate::report::status::Report;
 
-/// Age of figures after which they are asked for again.
+/// Age of figures after which they are requested again.
 pub const FRESH: Duration = Duration::from_secs(1);
 /// Time that the reactor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub struct Snapshot {
     pub made: Made,
 }
 
-/// Texts of a snapshot, each made when it is first asked for.
+/// Texts of a snapshot, each made at its first request.
 #[derive(Default)]
 pub struct Made {
     /// Output of `status --json`.
@@ -61,7 +61,7 @@ impl Figures {
     /// Starts the thread that asks.
     pub fn start(sending: Sending) -> anyhow::Result<Figures> {
         let (publish, news) = watch::channel(None);
-        // One word is enough to be asked, for however many.
+        // One queued request is enough for any number of readers.
         let (wanted, asked) = sync_channel(1);
         let run = move || follow(&asked, &sending, &publish);
         std::thread::Builder::new().name("figures".into()).spawn(run).context("cannot start a thread")?;
@@ -76,7 +76,7 @@ impl Figures {
         {
             return known.clone();
         }
-        // If it is full, somebody has asked just now.
+        // If the channel is full, another reader has just asked.
         let _ = self.wanted.try_send(());
         match tokio::time::timeout(PATIENCE, news.changed()).await {
             Ok(Ok(())) => news.borrow().clone().map_or_else(silent, |(_, known)| known),
@@ -100,7 +100,7 @@ fn follow(asked: &Receiver<()>, sending: &Sending, publish: &watch::Sender<News>
             Ok(()) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        // Who asked while the last answer was on its way has got that.
+        // A reader that asked while the last answer was on its way has got that.
         if publish.borrow().as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH) {
             continue;
         }

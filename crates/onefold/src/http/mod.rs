@@ -1,10 +1,10 @@
-//! The page of a server that runs: what its operator sees in a browser, and what monitoring reads.
+//! Read-only HTTP server beside a pool: the operator's page for browsers, and metrics for monitoring.
 //!
-//! A thread of its own answers requests, and another asks the reactor for figures: at most once in [`figures::FRESH`], however many ask, and
-//! with the same request as `onefold status`. Nothing here can change anything.
+//! A thread of its own answers requests, and another asks the reactor for figures: at most once in [`figures::FRESH`], however many ask, and with the same
+//! request as `onefold status`. Nothing here can change anything.
 //!
-//! Invariants: a connection has one request and a bounded time; when there are too many, the oldest goes. So who never sends, or never
-//! reads, holds up nobody: not another reader, and not a client, whose reactor knows nothing of readers.
+//! Invariants: a connection has one request and a bounded time; when there are too many, the oldest goes. So a reader that never sends, or never reads, delays
+//! neither another reader nor a client, whose reactor knows nothing of readers.
 
 mod answer;
 mod chart;

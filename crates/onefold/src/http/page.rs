@@ -36,7 +36,7 @@ pub fn page(snapshot: &Snapshot, pool: &str, find: &str) -> String {
     ];
     let behind =
         [("memory", "", memory(snapshot)), ("policies", "", policies(report)), ("damages", "whole", damages(report))];
-    // The field is not live: what somebody types stays.
+    // The field is not live: text that a user types stays.
     let volumes = format!(
         "<section id=\"volumes\" class=\"whole\"><h2>Volumes</h2>\
          <form role=\"search\"><input id=\"find\" name=\"find\" type=\"search\" value=\"{}\" placeholder=\"Find by name\" \
@@ -100,14 +100,14 @@ fn summary(report: &Report) -> String {
     let tile = |value: String, words: String| format!("<div><b>{value}</b><span class=\"dim\">{words}</span></div>");
     let saving = figure("saving_percent", report.saving_percent, shown_percent(report.saving_percent));
     let saved = match (report.saving_is_at_least, report.leaving_blocks) {
-        (true, _) => "saved at least: what was deleted is still being freed".into(),
+        (true, _) => "saved at least: deleted data is still being freed".into(),
         (false, 0) => "saved: blocks that are stored once for several".into(),
         (false, left) => format!("saved, with {} of deleted volumes still to be freed", blocks("leaving_blocks", left)),
     };
     let tiles = [
         tile(saving, saved),
-        tile(blocks("logical_blocks_used", report.logical_blocks_used), "what the volumes hold".into()),
-        tile(blocks("data_blocks_used", report.data_blocks_used), "what is stored for it".into()),
+        tile(blocks("logical_blocks_used", report.logical_blocks_used), "logical data of the volumes".into()),
+        tile(blocks("data_blocks_used", report.data_blocks_used), "stored after deduplication".into()),
         tile(
             figure("data_percent", data, format!("{data} %")),
             format!("of the capacity, {}, in use", bytes("capacity_bytes", report.capacity_bytes))
@@ -162,7 +162,7 @@ fn volumes(report: &Report, find: &str) -> String {
     };
     let since = report.opened_text();
     format!(
-        "<p class=\"dim\">{shown} Shared: the part of what a volume holds that is stored once for several blocks. Writes: {since}.</p>\
+        "<p class=\"dim\">{shown} Shared: the part of a volume's data that is stored once for several blocks. Writes: {since}.</p>\
          <table><tr><th>volume</th><th>holds</th><th>shared</th><th class=\"wide\">size</th><th class=\"wide\">policy</th>\
          <th class=\"wide\">clients</th><th class=\"wide\">set</th><th>writes</th></tr>{rows}</table>"
     )
@@ -237,7 +237,7 @@ fn policies(report: &Report) -> String {
     );
     format!(
         "{head}<table><tr><th>policy</th><th colspan=\"2\">of the blocks written</th><th>not written</th>\
-         <th class=\"wide\">whole requests</th></tr>{real}{rows}</table><p class=\"dim\">Since the pool was opened, each request by itself.</p>"
+         <th class=\"wide\">whole requests</th></tr>{real}{rows}</table><p class=\"dim\">Since the pool was opened, each request separately.</p>"
     )
 }
 
@@ -250,7 +250,7 @@ fn memory(snapshot: &Snapshot) -> String {
     let of = |sample: &Sample| parts(sample.index_bytes, sample.read_bytes, sample.memory_bytes);
     let points = history(snapshot, of, parts(index, read, all));
     let cap = report.memory_cap_bytes;
-    let picture = areas(&points, cap as f64, "memory in use by what it is for");
+    let picture = areas(&points, cap as f64, "memory in use by purpose");
     format!(
         "<h2>Memory</h2><p>{} of {} in use: index {}, read cache {}, the rest is for everything else. Sharing: {}</p>{}{}",
         bytes("memory_bytes", all),
@@ -356,7 +356,7 @@ mod tests {
         page.split("<tr><td>").filter_map(|row| row.strip_prefix("vm")).map(|row| &row[..3]).collect()
     }
 
-    /// Guards against a page on which the box of volumes, the largest, came before what an operator looks for first.
+    /// Guards against a page on which the box of volumes, the largest, came before the requests and the background work.
     #[test]
     fn requests_and_work_come_before_twenty_volumes() {
         let text = page(&snapshot(report(200)), "p", "");

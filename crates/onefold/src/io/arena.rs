@@ -1,21 +1,19 @@
-//! All memory that the kernel reads or writes on our behalf: one mapping, divided once.
+//! Arena of all memory that the kernel reads or writes on our behalf: one mapping, divided once.
 //!
 //! ```text
-//! zeroes            only ever read: what zero blocks are sent from
+//! zeroes            only ever read: zero blocks are sent from here
 //! wake-up           eight bytes that the event counter is read into
-//! connections       a receive area and a header area each, of which the kernel has given only what was used
+//! connections       a receive area and a header area each; the kernel has given only their used parts
 //! staging           metadata pages on their way to and from the store
 //! block buffers     the engine's numbered buffers of payload, as many as there can ever be
-//! (the last two are registered with the ring: of the buffers, those that there are)
+//! (the last two are registered with the ring: of the buffers, those that exist)
 //! ```
 //!
-//! Buffers come and go with the memory that the server may use: addresses are there for all that the machine has space for,
-//! memory only for those in use.
+//! Buffers come and go with the memory that the server may use: addresses are there for all that the machine has space for, memory only for those in use.
 //!
-//! Invariants: the mapping is never unmapped or moved, so an address given to the kernel stays good until the process ends,
-//! whatever becomes of the I/O. A [`Span`] is checked against the mapping when it is turned into an address or a slice.
-//! While an I/O that writes to memory is in flight, no one reads or writes that memory here: the owners of the parts (the
-//! engine's free list for buffers, the disk for staging, each connection for its areas) see to it.
+//! Invariants: the mapping is never unmapped or moved, so an address given to the kernel stays good until the process ends, whatever becomes of the I/O. A
+//! [`Span`] is checked against the mapping when it is turned into an address or a slice. While an I/O that writes to memory is in flight, no one reads or
+//! writes that memory here: the owners of the parts (the engine's free list for buffers, the disk for staging, each connection for its areas) ensure it.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -72,7 +70,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Maps memory for so many block buffers (now, and at most), blocks of staging and connections.
+    /// Maps memory for these numbers of block buffers (now, and at most), blocks of staging, and connections.
     pub fn new((buffers, buffers_max): (usize, usize), staging_blocks: usize, connections: usize) -> io::Result<Arena> {
         assert!(buffers <= buffers_max, "there are no more buffers than there can be");
         let others = ZEROES + BLOCK + connections * (RECEIVE_AREA + HEADER_AREA);
@@ -142,13 +140,13 @@ impl Arena {
         self.buffers = count;
         if self.buffers().end() < before.end() {
             let gone = Span { start: self.buffers().end(), length: before.end() - self.buffers().end() };
-            // SAFETY: the span lies inside the mapping (checked by `address`) and is whole pages; nobody owns these buffers
-            // any more, so no I/O uses them, and `&mut self` says that no reference into the arena exists.
+            // SAFETY: the span lies inside the mapping (checked by `address`) and is whole pages; these buffers have no owner any more, so no I/O uses them,
+            // and `&mut self` says that no reference into the arena exists.
             let _ = unsafe { rustix::mm::madvise(self.address(gone).cast(), gone.length, Advice::LinuxDontNeed) };
         }
     }
 
-    /// Zeroes, to be read only.
+    /// Returns the span of zeroes, to be read only.
     pub fn zeroes(&self) -> Span {
         Span { start: 0, length: ZEROES }
     }
@@ -188,9 +186,9 @@ impl Arena {
 
     /// Borrows the bytes of a span; no I/O in flight may write to them.
     pub fn bytes(&self, span: Span) -> &[u8] {
-        // SAFETY: the range is inside the mapping (checked by `address`), which is initialised (the kernel gives zeroes),
-        // lives as long as the process, and is changed by us only through `&mut self`. No I/O that is in flight writes to
-        // it: that is the invariant of the module, and no reference outlives the call that asked for it.
+        // SAFETY: the range is inside the mapping (checked by `address`), which is initialised (the kernel gives zeroes), lives as long as the process, and is
+        // changed by us only through `&mut self`. No I/O that is in flight writes to it: that is the invariant of the module, and no reference outlives the
+        // call that returned it.
         unsafe { std::slice::from_raw_parts(self.address(span), span.length) }
     }
 
@@ -224,11 +222,10 @@ impl Arena {
     }
 }
 
-/// Gives back to the system what the allocator keeps of freed tables. (Its own threshold for that grows with the tables that it has
-/// seen.)
+/// Returns the allocator's memory of freed tables to the system. (Its own threshold for that grows with the tables that it has seen.)
 pub fn give_heap_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: the call touches only memory that the allocator owns and nobody has.
+    // SAFETY: the call touches only memory that the allocator owns and that is not allocated.
     unsafe {
         libc::malloc_trim(0);
     }

@@ -53,7 +53,7 @@ impl Digester {
         }
     }
 
-    /// Computes what the engine needs of a full block. A zero block's digest is never used, so it is not computed.
+    /// Computes the content of a full block for the engine. A zero block's digest is never used, so it is not computed.
     pub fn content(&self, block: &[u8]) -> BlockContent {
         if is_zero(block) {
             return BlockContent::ZERO;

@@ -1,9 +1,9 @@
-//! The disk side of the reactor: carries out the engine's I/O on a device and reports each back. There is one for the store, and one for
-//! the flash in front of it, if there is one.
+//! Disk side of the reactor: carries out the engine's I/O on a device and reports each operation back. There is one for the store, and one for the flash in
+//! front of it, if there is one.
 //!
-//! Owns the slots of operations in flight, the staging area and the queue of I/O that waits for either. Invariants: pages are
-//! copied when the effect is taken, so the engine may change them at once; every I/O taken is reported exactly once; a short
-//! read or write is continued, and only what a read wants beyond the end of the store is filled up with zeroes.
+//! Owns the slots of operations in flight, the staging area and the queue of I/O that waits for either. Invariants: pages are copied when the effect is taken,
+//! so the engine may change them at once; every I/O taken is reported exactly once; a short read or write is continued, and only the part of a read beyond the
+//! end of the store is filled up with zeroes.
 //!
 //! States of an I/O, in order: waiting (no slot or no staging is free), in flight (perhaps in several steps), reported.
 
@@ -92,7 +92,8 @@ pub struct Disk {
     is_device: bool,
     /// True if the kernel makes a write durable; otherwise a sync follows each durable write.
     forces_writes: bool,
-    /// True if a write that found no space has lost nothing else. Through the page cache the error may be that of another write, which is in no memory any more.
+    /// True if a write that found no space has lost nothing else. Through the page cache the error may be that of another write, which is in no memory any
+    /// more.
     loses_nothing: bool,
     /// Bytes of the device.
     size: u64,
@@ -111,7 +112,7 @@ pub struct Host {
     pub full: Option<Nanos>,
     /// Time at which it last had space.
     pub space: Option<Nanos>,
-    /// Writes to what is there already have found none for a while.
+    /// True if overwrites have found no space for a while.
     pub lacks_space: bool,
 }
 
@@ -223,7 +224,7 @@ impl Disk {
             }
             IoOp::Compare => self.reports.push((io, Report::Compared(compare(&wanted.segments, &core.arena)))),
             IoOp::Reserve if self.is_device => self.reports.push((io, Report::Complete)),
-            // It would wait for ever.
+            // It would wait without end.
             IoOp::ReadPages | IoOp::Write | IoOp::WriteDurable if staged_blocks(wanted) > self.staging.used.len() => {
                 let (length, offset) = (wanted.length, wanted.offset);
                 error!("I/O of {length} bytes of metadata at byte {offset} exceeds the staging area");
@@ -238,7 +239,7 @@ impl Disk {
         }
     }
 
-    /// Reports what was done without the device and starts what waited; true if the engine was told something.
+    /// Reports I/O that needed no device, and starts waiting I/O; true if the engine was told something.
     pub fn advance(&mut self, core: &mut Core) -> bool {
         while let Some(waiting) = self.waiting.pop_front() {
             if !self.start(waiting.io, Some(&waiting.pages), core) {
@@ -355,7 +356,7 @@ impl Disk {
         }
     }
 
-    /// Goes on with what is not held back any longer; true if there was something.
+    /// Resumes operations that are not held back any longer; true if there was one.
     #[cfg(feature = "faults")]
     fn end_faults(&mut self, core: &mut Core) -> bool {
         let mut any = false;
@@ -369,13 +370,13 @@ impl Disk {
         any
     }
 
-    /// Returns the time at which operations that are held back have to be looked at.
+    /// Returns the time at which held operations must be checked.
     #[cfg(feature = "faults")]
     pub fn next_look(&self, now: Nanos) -> Option<Nanos> {
         self.faults.next_look(now)
     }
 
-    /// Takes the end of an operation: goes on after a short read or write, else reports the I/O to the engine and frees its slot.
+    /// Takes the end of an operation: continues after a short read or write, else reports the I/O to the engine and frees its slot.
     pub fn completed(&mut self, on_ring: u32, result: i32, core: &mut Core) {
         let index = on_ring - self.part.first_slot;
         if result == -libc::EFAULT && core.ring.lost_registered_buffer(on_ring) {
@@ -418,7 +419,7 @@ impl Disk {
             (_, _) => Some(IoError::Failed),
         };
         match (slot.work, error) {
-            // Whoever needs the space is told; that the host is full is said once (`watch`).
+            // The command that needs the space is told; `watch` logs once that the host is full.
             (Work::Reserve, Some(IoError::NoSpace)) => self.host.full = Some(core.now),
             (Work::Reserve, None) => self.host.space = Some(core.now),
             (Work::Write | Work::WriteDurable, Some(IoError::NoSpace)) => {}
@@ -428,7 +429,7 @@ impl Disk {
                 if let Some(number) = self.failures.add(core.now) {
                     warn!("{failure} (failure {number} since the start)");
                 }
-                // Reads of the store have second copies, and who asks for them is told; what fails on flash switches it off.
+                // Reads of the store have second copies, and their reader is told; a failure on flash switches the flash off.
                 if self.part.first_slot > 0 || !matches!(work, Work::ReadBlocks | Work::ReadPages) {
                     self.failed = Some(failure);
                 }
@@ -533,7 +534,7 @@ fn remaining(spans: &[Span], done: usize, into: &mut Vec<Span>) {
     }
 }
 
-/// Fills what a read did not get with zeroes.
+/// Fills the missing part of a short read with zeroes.
 fn fill_rest(slot: &Slot, window: &mut Vec<Span>, arena: &mut Arena) {
     let mut done = slot.done;
     while done < slot.length {
@@ -641,7 +642,7 @@ mod tests {
     use crate::io::ring::Tag;
     use engine::{Command, DigestFunction, Effect, Geometry, Limits, Parameters};
 
-    /// Lets the engine go on until it says what `is_over` waits for. What is registered with the kernel is lost after some I/O.
+    /// Drives the engine until it has the effect that `is_over` waits for. After `lose_after` I/Os, the registrations with the kernel are lost.
     fn drive(core: &mut Core, disk: &mut Disk, mut lose_after: usize, is_over: impl Fn(&Effect) -> bool) {
         let mut completions = Vec::new();
         loop {
@@ -656,7 +657,7 @@ mod tests {
             if disk.advance(core) {
                 continue;
             }
-            // With what has been asked for and has not been submitted.
+            // Operations that were requested and are not submitted yet lose it too.
             if lose_after == 0 {
                 core.ring.lose_registered();
             }
@@ -677,7 +678,7 @@ mod tests {
     }
 
     /// Tests I/O whose registered buffer is gone. Where little memory could be locked, the kernel took some of the buffers, or none any more when memory was
-    /// raised. I/O that named the others failed with EFAULT, that was taken for an error of the disk, and a healthy pool became read-only.
+    /// raised. I/O that named the others failed with EFAULT. That counted as an error of the disk, and a healthy pool became read-only.
     #[test]
     fn an_io_whose_registered_buffer_is_gone_is_done_again_without() {
         let path = std::env::temp_dir().join(format!("onefold-disk-{}", std::process::id()));

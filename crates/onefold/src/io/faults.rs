@@ -1,24 +1,24 @@
-//! Faults of the store on purpose, for tests: only in builds with the feature `faults`, between the disk and the ring.
+//! Fault injection on the store, for tests: only in builds with the feature `faults`, between the disk and the ring.
 //!
-//! Owns the plan and the I/O that it holds back. The plan is a file named by `ONEFOLD_FAULTS`, read again whenever it has been
-//! replaced, so that a test can let faults begin and end while the pool is served. A rule is a line:
+//! Owns the plan and the I/O that it holds back. The plan is a file named by `ONEFOLD_FAULTS`, read again whenever it has been replaced, so that a test can let
+//! faults begin and end while the pool is served. A rule is a line:
 //!
 //! ```text
 //! [flash] OPERATION [from=BYTE] [to=BYTE] [first=N] [every=N] EFFECT
 //! ```
 //!
-//! A rule that begins with `flash` is for the flash in front of the store, all others are for the store. An operation is `read`, `write`, `sync` or `reserve`; `from` and `to` are the bytes of the store that it must touch; of
-//! what matches, the N-th and all later ones count (`first`), and of these each N-th (`every`). The first rule that counts
-//! decides. Effects:
+//! A rule that begins with `flash` is for the flash in front of the store, all others are for the store. An operation is `read`, `write`, `sync` or `reserve`;
+//! `from` and `to` are the bytes of the store that it must touch. Of the matching operations, the N-th and all later ones count (`first`), and of these each
+//! N-th (`every`). The first rule that counts decides. Effects:
 //!
 //! - `error=EIO` (or `ENOSPC`, `EDQUOT`, `EFBIG`): nothing is done, and the error comes back;
 //! - `short=UNIT`: only the first bytes are read or written, a multiple of UNIT that grows from one time to the next;
-//! - `slow=MILLISECONDS`: it begins so much later;
-//! - `seek=MILLISECONDS`: one after another: it begins so much later than the one before of this rule, unless it begins where that ended. A
-//!   disk with one head;
+//! - `slow=MILLISECONDS`: the operation begins later by this time;
+//! - `seek=MILLISECONDS`: a disk with one head, one operation after another. Each begins later by this time than the previous one of this rule, unless it
+//!   begins at the byte where that ended;
 //! - `stuck`: it begins when the plan has been replaced.
 //!
-//! Invariant: what is held back has a slot and nothing on the ring.
+//! Invariant: a held operation has a slot and nothing on the ring.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ use tracing::{error, warn};
 use crate::io::arena::Span;
 
 const MILLISECOND: Nanos = 1_000_000;
-/// Interval of the looks whether the plan that holds an operation back has been replaced.
+/// Interval of the checks for a new plan, while the plan holds an operation back.
 const LOOK_AGAIN: Nanos = 50 * MILLISECOND;
 
 /// Kind of operation on the store.
@@ -46,7 +46,7 @@ pub enum Operation {
     Reserve,
 }
 
-/// The plan and what it holds back.
+/// The fault plan and the operations that it holds back.
 pub struct Faults {
     path: Option<PathBuf>,
     is_flash: bool,
@@ -56,7 +56,7 @@ pub struct Faults {
     held: Vec<Held>,
     /// Held back once, it goes to the ring now.
     passing: Option<u32>,
-    /// The most bytes of the operation that goes to the ring now.
+    /// Maximum of bytes of the operation that goes to the ring now.
     limit: Option<usize>,
 }
 
@@ -151,7 +151,7 @@ impl Faults {
         true
     }
 
-    /// Cuts off what a short operation does not reach.
+    /// Cuts off the bytes beyond the limit of a short operation.
     pub fn shorten(&mut self, spans: &mut Vec<Span>) {
         let Some(mut left) = self.limit.take() else { return };
         spans.retain_mut(|span| {
@@ -175,7 +175,7 @@ impl Faults {
         }
     }
 
-    /// Returns the time of the next look; `None` if no operation is held back.
+    /// Returns the time of the next check; `None` if no operation is held back.
     pub fn next_look(&self, now: Nanos) -> Option<Nanos> {
         self.held.iter().map(|held| held.until.unwrap_or(now + LOOK_AGAIN)).min()
     }

@@ -1,7 +1,7 @@
-//! The heap: that of the system, with large tables in huge pages.
+//! Global allocator: that of the system, with large tables in huge pages.
 //!
-//! The engine's tables (index, ghosts, hash tables) are hundreds of megabytes which are looked into at random. In pages of 4 KiB nearly
-//! each look is a miss of the TLB too, which in a virtual machine costs as much again as the look (docs/measurements-2026-11.md has the figures).
+//! The engine's tables (index, ghosts, hash tables) are hundreds of megabytes which are looked into at random. In pages of 4 KiB nearly each look is a miss of
+//! the TLB too, which in a virtual machine costs as much again as the look (docs/measurements-2026-11.md has the figures).
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 
 use rustix::mm::Advice;
 
-/// Of this size on, bytes, an allocation is in huge pages: it has at least one whole one, wherever it begins.
+/// Bytes from which on an allocation is in huge pages: it has at least one whole one, wherever it begins.
 const LARGE: usize = 2 * HUGE;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
@@ -25,7 +25,7 @@ impl Heap {
         }
         let before = start.align_offset(HUGE);
         let length = (size - before) / HUGE * HUGE;
-        // SAFETY: the range is within the allocation, which is the caller's; the advice changes nothing of what it holds.
+        // SAFETY: the range is within the allocation, which is the caller's; the advice changes none of its contents.
         let _ = unsafe { rustix::mm::madvise(start.wrapping_byte_add(before).cast(), length, Advice::LinuxHugepage) };
     }
 }

@@ -1,4 +1,4 @@
-//! Input that may never come: terminals that hang up, and pipes and other files that make whoever opens them wait.
+//! Input that may never come: terminals that hang up, and pipes and other files that block the process that opens them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal};
@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Opens a file or device to read it, without waiting: not for a writer of a pipe, nor for the carrier of a line. What is neither a regular file nor a
-/// block device may then have no bytes to read.
+/// Opens a file or device to read it, without waiting: not for a writer of a pipe, nor for the carrier of a line. A file that is neither regular nor a block
+/// device may then have no bytes to read.
 pub fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
@@ -21,7 +21,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 pub enum Waited {
     /// Nothing came in time, or a signal did.
     Nothing,
-    /// There is something to read.
+    /// Input is ready to read.
     Ready,
     /// The other end is gone: nothing will ever come.
     Gone,

@@ -1,10 +1,10 @@
 //! Byte-range locks of open file descriptions (fcntl(2), `F_OFD_SETLK`), as QEMU sets them on images.
 //!
-//! QEMU says what it does with an image by shared locks on single bytes (its block/file-posix.c): byte 100 + p, that it uses permission p;
-//! byte 200 + p, that nobody else may. So two that may share an image never conflict in the kernel; each tests the bytes of what it needs.
+//! QEMU declares its use of an image by shared locks on single bytes (its block/file-posix.c): byte 100 + p, that it uses permission p; byte 200 + p, that no
+//! other process may. So two that may share an image never conflict in the kernel; each tests the bytes of the permissions that it needs.
 //!
-//! A lock lasts as long as the file that it was set on is open, and is seen by every other opening, also of the same process. Where a file system has no
-//! such locks, nothing is locked and nothing is found.
+//! A lock lasts as long as the file that it was set on is open, and is seen by every other opening, also of the same process. Where a file system has no such
+//! locks, nothing is locked and nothing is found.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The kernel's side: the ring, the memory that it reads and writes, digests beside it, locks of byte ranges. The only unsafe code (and one descriptor in
+//! The kernel's side: the ring, the memory that it reads and writes, digests of that memory, locks of byte ranges. The only unsafe code (and one descriptor in
 //! `operators/service.rs`).
 
 pub mod arena;

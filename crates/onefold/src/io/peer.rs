@@ -1,4 +1,4 @@
-//! Which process is at the other end of a Unix socket.
+//! Peer credentials of a Unix socket: the process at the other end.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 pub fn process_of(socket: &OwnedFd) -> Option<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `peer` and `length` outlive the call, which writes at most `length` bytes: a structure of integers, for which all values are valid.
-    // rustix has this call, but its process id cannot be 0, which is what the kernel says of one that is not visible.
+    // SAFETY: `peer` and `length` outlive the call, which writes at most `length` bytes: a structure of integers, for which all values are valid. rustix has
+    // this call, but its process id cannot be 0, which the kernel returns for a process that is not visible.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -1,34 +1,34 @@
-//! Whether the reactor looks for what happens next, again and again, or sleeps until it is woken.
+//! Adaptive busy polling of the reactor, against the latency of a wake-up.
 //!
-//! To be woken takes the kernel some microseconds, more in a virtual machine: about as long as a client that sends one request at a
-//! time takes to send the next. So such waits are spent looking, within two bounds: a look takes no longer than `--poll`, and
-//! there is none where it would not pay: after waits longer than that, while many requests come with each wait (then sleeping
-//! costs little for each, and collects more), or where others want the processor. A wait that was slept through says less than
-//! one awake: the client, on a processor that had gone to sleep as well, took longer to answer because nobody stayed awake. So a
-//! slept wait of twice the length still counts as one that a look would have shortened.
+//! A wake-up takes the kernel some microseconds, more in a virtual machine: about as long as a client that sends one request at a time takes to send the next.
+//! So the reactor polls during such waits, within two bounds. A poll takes no longer than `--poll`. There is none where it would not pay: after waits longer
+//! than that, while many requests come with each wait (then sleeping costs little for each, and collects more), or where others want the processor. A wait that
+//! was slept through says less than one awake: the client, on a processor that had gone to sleep as well, took longer to answer because both processors slept.
+//! So a slept wait of twice the length still counts as one that a poll would have shortened.
 
 use engine::Nanos;
 
-/// Short waits in a row after which it pays to look.
+/// Short waits in a row after which polling pays.
 const TRUSTED: u32 = 8;
-/// Counted at most.
+/// Maximum of the count.
 const MOST: u32 = 16;
-/// Most requests that come with a wait that is worth a look: a stream of long writes is one or two for each, and the server that
-/// sleeps leaves the client's socket full meanwhile.
+/// Most requests that come with a wait that is worth a poll. A stream of long writes has one or two for each, and a server that sleeps leaves the client's
+/// socket full meanwhile.
 const FEW: u64 = 4;
-/// Decrease of the count for a look in vain, and for a long sleep. A client that always takes a little longer than a look costs one look in five waits.
+/// Decrease of the count for a poll without an event, and for a long sleep. A client that always takes a little longer than a poll costs one poll in five
+/// waits.
 const IN_VAIN: u32 = 4;
 const SLEPT_LONG: u32 = 2;
-/// A look that was interrupted for so long was interrupted by somebody who wanted the processor for himself. Interrupts and the
-/// kernel's own short work take less, and do not wait for it.
+/// Interruption of a poll from which on another process counts as its cause: it wanted the processor. Interrupts and the kernel's own short work take less, and
+/// do not wait for it.
 const INTERRUPTED: Nanos = 100_000;
-/// First and greatest time without looks after an interrupted one, for the process that wanted the processor; it doubles with each interruption.
+/// First and greatest time without polls after an interrupted one, for the process that wanted the processor; it doubles with each interruption.
 const BARRED: Nanos = 1_000_000;
 const BARRED_MOST: Nanos = 256_000_000;
 
-/// Record of the waits before, which decides on the next look.
+/// Record of the earlier waits, which decides on the next poll.
 pub struct Poll {
-    /// The longest look; 0: there is none.
+    /// Longest poll; 0: there is none.
     limit: Nanos,
     short: u32,
     barred_until: Nanos,
@@ -36,18 +36,18 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// Looks of at most `limit`. None where there is only one processor: whoever is waited for needs it.
+    /// Creates a poller with polls of at most `limit`. It has none where there is only one processor: the awaited process needs it.
     pub fn new(limit: Nanos) -> Poll {
         let alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
         Poll { limit: if alone { 0 } else { limit }, short: 0, barred_until: 0, barred: BARRED }
     }
 
-    /// Returns the time to look before sleeping; 0 if a look would not pay.
+    /// Returns the time to poll before sleeping; 0 if a poll would not pay.
     pub fn look(&self, now: Nanos) -> Nanos {
         if self.short >= TRUSTED && now >= self.barred_until { self.limit } else { 0 }
     }
 
-    /// Counts a wait that began with a look (or was slept through), by its length and the number of requests that it brought.
+    /// Counts a wait that began with a poll (or was slept through), by its length and the number of requests that it brought.
     pub fn waited(&mut self, looked: bool, waited: Nanos, requests: u64) {
         let (longest, loss) = if looked { (self.limit, IN_VAIN) } else { (2 * self.limit, SLEPT_LONG) };
         let is_short = waited <= longest && requests <= FEW;
@@ -62,7 +62,7 @@ impl Poll {
         }
     }
 
-    /// Halves the time without looks, since a look found something: no other process wants the processor.
+    /// Halves the time without polls, since a poll found an event: no other process wants the processor.
     pub fn found(&mut self) {
         self.barred = (self.barred / 2).max(BARRED);
     }

@@ -1,10 +1,10 @@
-//! `--record`: the calls of the engine go to a file, so that what happened can run again in the simulator. The format is the engine's
+//! Recorder of the calls of the engine (`--record`): they go to a file, so that the simulator can replay them. The format is the engine's
 //! ([`engine::recording`]).
 //!
-//! [`Recorded`] is the engine as the reactor has it: what changes the engine goes through here, and is recorded if a recording
-//! is made. The reactor only appends to memory; a thread of its own writes the file, several times a second. Where that is too slow, or the file
-//! has its greatest size, the recording ends and the server goes on. When the program panics, the recording ends with the
-//! call that did not return; when it is killed, with what was written last.
+//! [`Recorded`] is the engine as the reactor has it: all changes of the engine go through here, and are recorded if a recording is made. The reactor only
+//! appends to memory; a thread of its own writes the file, several times a second. Where that is too slow, or the file has its greatest size, the recording
+//! ends and the server continues. When the program panics, the recording ends with the call that did not return; when it is killed, with the last written
+//! bytes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -26,15 +26,15 @@ use crate::io::input;
 use crate::size;
 use crate::store::replace::Replaceable;
 
-/// The most that waits to be written; twice as much memory is taken, beside what the pool is served with.
+/// Maximum of bytes that wait to be written; twice as much memory is taken, beside the memory that the pool is served with.
 const PENDING_MAX: usize = 4 << 20;
-/// As much as this is written at once.
+/// Bytes that wake the writer.
 const CHUNK: usize = 256 << 10;
-/// After so long it is written, however little it is.
+/// Time after which recorded bytes are written, however few they are.
 const PERIOD: Duration = Duration::from_millis(250);
 /// Space for the end.
 const END_BYTES: u64 = 64;
-/// The least size of a recording.
+/// Minimum size of a recording.
 pub const SIZE_MIN: u64 = 1 << 20;
 /// Recordings of earlier starts that are kept.
 const KEPT: u32 = 3;
@@ -177,7 +177,7 @@ pub struct Recording {
 #[derive(Default)]
 struct Shared {
     pending: Mutex<Pending>,
-    /// There is enough to write, or there will be no more.
+    /// Signals that there is enough to write, or that there will be no more.
     more: Condvar,
 }
 
@@ -197,7 +197,7 @@ impl Shared {
 }
 
 impl Recording {
-    /// Begins: makes the file, and the thread that writes it.
+    /// Begins a recording: makes the file, and the thread that writes it.
     pub fn begin(wanted: &Wanted, header: &Header) -> anyhow::Result<Recording> {
         let Wanted { path, size } = wanted;
         ensure!(*size >= SIZE_MIN, "--record-size {size} is too little: at least {} are needed", size::show(SIZE_MIN));
@@ -230,7 +230,7 @@ impl Recording {
         })
     }
 
-    /// Hands over what has been recorded.
+    /// Hands over the recorded bytes.
     fn hand_over(&mut self) {
         let bytes = self.recorder.bytes();
         if bytes.is_empty() {
@@ -259,9 +259,9 @@ impl Recording {
         }
     }
 
-    /// Ends the recording here; the server goes on.
+    /// Ends the recording here; the server continues.
     fn give_up(&mut self, ending: Ending, why: &str) {
-        warn!("the recording {} ends here: {why}. What comes now is not recorded", self.path.display());
+        warn!("the recording {} ends here: {why}. Later events are not recorded", self.path.display());
         self.recorder.give_up(ending);
         self.end();
     }
@@ -288,13 +288,13 @@ impl Drop for Recording {
             self.end();
         }
         if let Some(writer) = self.writer.take() {
-            // If it has panicked, this has been said.
+            // A panic of the writer has been reported.
             let _ = writer.join();
         }
     }
 }
 
-/// Writes what comes, until the end.
+/// Writes handed-over bytes, until the end.
 fn write_out(shared: &Shared, mut file: File, path: &Path) {
     let mut bytes = Vec::with_capacity(PENDING_MAX + END_BYTES as usize);
     loop {
@@ -306,7 +306,7 @@ fn write_out(shared: &Shared, mut file: File, path: &Path) {
         let ended = pending.ended;
         drop(pending);
         if let Err(error) = file.write_all(&bytes) {
-            warn!("the recording {} ends here: {error}. What comes now is not recorded", path.display());
+            warn!("the recording {} ends here: {error}. Later events are not recorded", path.display());
             shared.lock().failed = true;
             return;
         }
@@ -317,8 +317,8 @@ fn write_out(shared: &Shared, mut file: File, path: &Path) {
     }
 }
 
-/// Makes the file. What it held before, the recording of an earlier start, is kept under another name: a server that is started again
-/// after a failure must not overwrite what says how it came about.
+/// Makes the file. Its earlier contents, the recording of an earlier start, are kept under another name: a server that is started again after a failure must
+/// not overwrite the record of that failure.
 fn make_file(path: &Path) -> anyhow::Result<File> {
     // A pipe would be waited for.
     let is_file = std::fs::metadata(path).map_or(true, |found| found.is_file());

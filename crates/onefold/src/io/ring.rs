@@ -1,8 +1,8 @@
 //! The io_uring: the only place where the reactor's thread waits, and the only one that gives memory to the kernel.
 //!
-//! Owns the ring, what is registered with it, and the descriptors of vectored operations (`iovec` arrays, message headers).
-//! Memory is named by [`Span`]s of the arena. An operation is identified by its [`Tag`]: there is at most one in flight per
-//! tag, which is what makes the descriptors of a tag free to be used again when its completion has been seen.
+//! Owns the ring, its registrations, and the descriptors of vectored operations (`iovec` arrays, message headers). Memory is named by [`Span`]s of the arena.
+//! An operation is identified by its [`Tag`]. At most one is in flight per tag, so the descriptors of a tag are free to be used again when its completion has
+//! been seen.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -17,28 +17,28 @@ use tracing::{info, warn};
 
 use crate::io::arena::{Arena, BLOCK, Span};
 
-/// Oldest Linux that can serve a pool; what decides is asked of the ring. The pages of users name it (tests/interop/test_pages.py).
+/// Oldest Linux that can serve a pool; the ring's probe decides. The pages of users name it (tests/interop/test_pages.py).
 const LEAST_KERNEL: &str = "5.11";
-/// Entries of the submission queue; the completion queue has eight times as many. The lower numbers are for where so little memory may be
-/// locked that there is no space for more: they work as well, with more calls of the kernel.
+/// Entries of the submission queue; the completion queue has eight times as many. The lower numbers are for a low limit on locked memory: they work as well,
+/// with more calls of the kernel.
 const ENTRIES: [u32; 3] = [512, 128, 32];
 /// Entries of the store, and of the flash in front of it, in the table of registered files.
 const STORE: Fixed = Fixed(0);
 const FLASH: Fixed = Fixed(1);
-/// Block buffers are registered in chunks of so many bytes, so that they can come and go.
+/// Size in bytes of the chunks in which block buffers are registered, so that they can come and go.
 const REGISTERED_CHUNK: usize = 2 << 20;
-/// The most entries of the table of registered buffers; what is beyond is used as it is.
+/// Maximum of entries of the table of registered buffers; buffers beyond it are used unregistered.
 const REGISTERED_MAX: usize = 1 << 14;
 /// Disk operations in flight on the store.
 pub const DISK_SLOTS: usize = 256;
-/// The same on flash: their slots follow those of the store.
+/// Disk operations in flight on flash: their slots follow those of the store.
 pub const FLASH_SLOTS: usize = 64;
-/// The most spans of one disk operation or receive.
+/// Maximum of spans of one disk operation or receive.
 pub const SPANS: usize = 260;
-/// The most spans of one send: the kernel's limit for a message.
+/// Maximum of spans of one send: the kernel's limit for a message.
 pub const SEND_SPANS: usize = 1024;
 
-/// Writes that nobody waits for, submitted at once: to submit one takes some microseconds.
+/// Background writes that are submitted at once: to submit one takes some microseconds.
 const UNHURRIED_AT_ONCE: usize = 8;
 
 /// Time that the operations in flight may take to end when the ring ends.
@@ -47,10 +47,10 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 /// Vectors that are kept to be used again, of each size.
 const SPARE_MAX: usize = 64;
 
-/// Urgency of a write, by who waits for it.
+/// Urgency of a write, by its waiters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
-    /// Nobody.
+    /// No waiter.
     None,
     /// Others, or a sync that comes next.
     Soon,
@@ -116,7 +116,7 @@ impl Completion {
     fn new(data: u64, result: i32) -> Completion {
         let tag = Tag::decode(data);
         let socket = match tag {
-            // SAFETY: a successful accept returns a new descriptor that nobody else knows; its completion is seen once.
+            // SAFETY: a successful accept returns a new descriptor with no other owner; its completion is seen once.
             Tag::Accept(_) if result >= 0 => Some(unsafe { OwnedFd::from_raw_fd(result) }),
             _ => None,
         };
@@ -213,7 +213,7 @@ pub struct Ring {
     ahead: VecDeque<squeue::Entry>,
     /// Operations of the disk that go behind those of sockets: to submit one takes the kernel much longer than to send a reply.
     behind: VecDeque<squeue::Entry>,
-    /// Writes that nobody waits for: some of them at a time, so that they do not hold up requests.
+    /// Background writes without a waiter: submitted some at a time, so that they do not delay requests.
     unhurried: VecDeque<squeue::Entry>,
     /// Durable writes in flight.
     durable: u32,
@@ -280,8 +280,8 @@ impl Ring {
         })
     }
 
-    /// Registers the buffers that the arena has now, and unregisters those that are not among `buffers`, which it is about to lose. Operations in flight keep
-    /// what they use.
+    /// Registers the arena's current buffers, and unregisters those that are not among `buffers`, which it is about to lose. Operations in flight keep their
+    /// buffers.
     pub fn follow_buffers(&mut self, arena: &Arena, buffers: Span) {
         let Some(before) = self.registered else { return };
         let after = Registered { buffers, ..before };
@@ -312,7 +312,7 @@ impl Ring {
         was_fixed
     }
 
-    /// Unregisters all buffers: everything works as well, a little slower. Operations that were asked for and not submitted yet, and name one, end with EFAULT.
+    /// Unregisters all buffers: everything works as well, a little slower. Operations that were requested and not submitted yet, and name one, end with EFAULT.
     fn end_registration(&mut self, why: &str) {
         if self.registered.take().is_some() {
             let _ = self.ring.submitter().unregister_buffers();
@@ -422,7 +422,7 @@ impl Ring {
         self.push(opcode::Read::new(Fd(counter), arena.address(span), span.length as u32).build(), Tag::WakeUp);
     }
 
-    /// Submits what was asked for; true if nothing is left behind.
+    /// Submits the queued operations; true if nothing is left behind.
     pub fn submit(&mut self) -> bool {
         self.push_all();
         let submitted = self.ring.submit();
@@ -439,7 +439,7 @@ impl Ring {
         !self.unhurried.is_empty()
     }
 
-    /// Submits what was asked for and waits until something completes or `timeout` has passed; not at all while there is more to submit.
+    /// Submits the queued operations and waits until something completes or `timeout` has passed; not at all while there is more to submit.
     pub fn submit_and_wait(&mut self, timeout: Option<Duration>) -> anyhow::Result<()> {
         self.push_all();
         let timeout = if self.has_unhurried() { Some(Duration::ZERO) } else { timeout };
@@ -467,7 +467,7 @@ impl Ring {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
 
-    /// Moves what has completed to `completions`.
+    /// Moves finished operations to `completions`.
     pub fn completions(&mut self, completions: &mut Vec<Completion>) {
         let first = completions.len();
         let done = self.ring.completion();
@@ -552,11 +552,10 @@ impl Ring {
     /// Moves entries to the submission queue while it has space; submits to make space.
     fn push_backlog(&mut self) {
         while let Some(entry) = self.backlog.front() {
-            // SAFETY: what the entry points to stays where it is until the operation has completed: payload is in the arena,
-            // which is never unmapped; vectors and message headers are boxed, belong to this ring, which lives as long as
-            // the reactor, and are not changed before `completions` has seen the operation end (`in_flight`). File
-            // descriptors are numbers, which the kernel looks up when the entry is submitted: whoever closes one calls
-            // `submit` first, or has seen the end of its operations.
+            // SAFETY: the memory of the entry stays in place until the operation has completed: payload is in the arena, which is never unmapped; vectors and
+            // message headers are boxed, belong to this ring, which lives as long as the reactor, and are not changed before `completions` has seen the
+            // operation end (`in_flight`). File descriptors are numbers, which the kernel looks up when the entry is submitted: the caller that closes one
+            // calls `submit` first, or has seen the end of its operations.
             let pushed = unsafe { self.ring.submission().push(entry) };
             if pushed.is_ok() {
                 self.backlog.pop_front();
@@ -570,8 +569,8 @@ impl Ring {
 }
 
 impl Ring {
-    /// Ends what is in flight and lets go of the store. Without it the kernel does both only some time after the process has ended: until
-    /// then the store is locked, and the file systems of the store and of the sockets are busy.
+    /// Ends operations in flight and closes the store. Without it the kernel does both only some time after the process has ended. Until then the store is
+    /// locked, and the file systems of the store and of the sockets are busy.
     fn end(&mut self) {
         for queue in [&mut self.backlog, &mut self.ahead, &mut self.behind, &mut self.unhurried] {
             queue.clear();
@@ -659,7 +658,7 @@ fn why_not_registered(error: &io::Error) -> String {
     }
 }
 
-/// Builds the ring with what the kernel has of: work done only when we ask, one submitter. A smaller one where there is no space for it.
+/// Builds the ring with those of two features that the kernel has: work done only when we ask, one submitter. A smaller one where there is no space for it.
 fn build() -> anyhow::Result<IoUring> {
     let mut last = None;
     for entries in ENTRIES {
@@ -771,7 +770,7 @@ mod tests {
         assert_eq!(wait(&mut ring, Tag::Disk(3)), 4096);
         assert!(arena.bytes(five).iter().all(|byte| *byte == 2));
 
-        // More buffers, then fewer: what is registered follows.
+        // More buffers, then fewer: the registrations follow.
         for count in [16, 3, 6] {
             if count * BLOCK < arena.buffers().length {
                 let buffers = arena.buffers().first(count * BLOCK);

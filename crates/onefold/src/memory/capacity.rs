@@ -1,4 +1,4 @@
-//! How many clients there can be at a time: what the memory and the limit on open files allow.
+//! Maximum number of clients at a time, by the memory and the limit on open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
@@ -7,19 +7,19 @@ use tracing::warn;
 const OTHER_FILES: u64 = 128;
 /// Memory that a connection with a small share uses at most, apart from the buffers of its requests.
 const CONNECTION_BYTES: u64 = 20 << 10;
-/// The same with a large share.
+/// Memory that a connection with a large share uses at most, apart from the buffers of its requests.
 const LARGE_CONNECTION_BYTES: u64 = 192 << 10;
-/// Clients that there is space for whatever the memory.
+/// Minimum number of clients, for any memory.
 const LEAST: u32 = 16;
-/// With a large share of memory.
+/// Minimum number of clients with a large share of memory.
 const LEAST_LARGE: u32 = 4;
 
 /// Number of connections that the memory allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connections {
-    /// At a time.
+    /// Number at a time.
     pub most: u32,
-    /// Of these, how many may have a large share of memory.
+    /// Number of these that may have a large share of memory.
     pub large: u32,
 }
 
@@ -42,7 +42,7 @@ impl Connections {
     }
 }
 
-/// Raises the limit on open files to what so many clients need; returns how many it allows.
+/// Raises the limit on open files for `wanted` clients; returns the number of clients that it allows.
 pub fn allow_files(wanted: u32) -> u32 {
     let needed = u64::from(wanted) + OTHER_FILES;
     let limit = getrlimit(Resource::Nofile);

@@ -1,4 +1,4 @@
-//! How memory is divided: between clients, staging and the engine; how much there is, and how much a pool needs to be opened.
+//! PartitionMode of the server's memory between clients, staging and the engine; the available memory, and the memory that a pool needs to be opened.
 
 pub mod capacity;
 
@@ -29,7 +29,7 @@ pub fn usual(bytes: u64) -> u64 {
     bytes.min((allowed() / SHARE).max(1))
 }
 
-/// Warns of memory that is more than half of what this process may have. `what` says who asked for it.
+/// Warns of memory that is more than half of what this process may have. `what` names the source of the setting.
 pub fn warn_of_much(memory: u64, what: &str) {
     if let Some(text) = too_much(memory, allowed()) {
         warn!("{what} {text}");
@@ -50,7 +50,7 @@ fn too_much(memory: u64, allowed: u64) -> Option<String> {
 /// Origin of the amount of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Nobody.
+    /// The default: no amount was set.
     Default,
     /// The pool: it was set.
     Pool,
@@ -74,30 +74,30 @@ pub fn of_pool(pool: u64) -> (u64, Source) {
     if pool == 0 { (default(), Source::Default) } else { (pool, Source::Pool) }
 }
 
-/// A division of so much memory.
+/// A division of the memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Division {
+pub struct PartitionMode {
     /// All of it, in bytes.
     pub memory: u64,
     /// Number of clients that there can be.
     pub connections: Connections,
-    /// Division of the engine's part.
+    /// PartitionMode of the engine's part.
     pub limits: Limits,
 }
 
-impl Division {
+impl PartitionMode {
     /// Returns the same division for a pool on a disk of this kind.
-    pub fn on(self, device: DeviceTraits) -> Division {
-        Division { limits: Limits { device, ..self.limits }, ..self }
+    pub fn on(self, device: DeviceTraits) -> PartitionMode {
+        PartitionMode { limits: Limits { device, ..self.limits }, ..self }
     }
 
-    /// Divides `memory` bytes for a pool and up to `wanted` clients; fails with what would do if that is too little.
-    pub fn new(memory: u64, geometry: &Geometry, wanted: u32) -> Result<Division, u64> {
+    /// Divides `memory` bytes for a pool and up to `wanted` clients; if that is too little, fails with a sufficient number of bytes.
+    pub fn new(memory: u64, geometry: &Geometry, wanted: u32) -> Result<PartitionMode, u64> {
         let mut needed = 0;
         for connections in [Connections::within(memory, wanted), Connections::least(wanted)] {
             let others = (STAGING_BLOCKS * BLOCK) as u64 + connections.memory_bytes();
             match Limits::for_memory(memory.saturating_sub(others), geometry) {
-                Ok(limits) => return Ok(Division { memory, connections, limits }),
+                Ok(limits) => return Ok(PartitionMode { memory, connections, limits }),
                 Err(least) => needed = (least + others).next_multiple_of(1 << 20),
             }
         }
@@ -105,8 +105,14 @@ impl Division {
     }
 }
 
-/// Divides the memory, of which `taken` bytes are for others than the engine. A command that only looks takes what the pool needs at least.
-pub fn divide(memory: u64, taken: u64, geometry: &Geometry, serving: bool, wanted: u32) -> anyhow::Result<Division> {
+/// Divides the memory, of which `taken` bytes are for others than the engine. A read-only command takes at least the memory that the pool needs.
+pub fn divide(
+    memory: u64,
+    taken: u64,
+    geometry: &Geometry,
+    serving: bool,
+    wanted: u32,
+) -> anyhow::Result<PartitionMode> {
     anyhow::ensure!(
         geometry.block_size as usize == BLOCK,
         "this pool has blocks of {} bytes; this program serves pools with blocks of {BLOCK} bytes",
@@ -115,16 +121,16 @@ pub fn divide(memory: u64, taken: u64, geometry: &Geometry, serving: bool, wante
     let installed = installed();
     anyhow::ensure!(
         !serving || memory <= installed,
-        "{} of memory are asked for (--memory, or what the pool was set to), and this machine has {}: ask for less",
+        "{} of memory were requested (--memory, or the pool's setting), and this machine has {}: lower it",
         size::show(memory),
         size::show(installed)
     );
-    let divided = |memory: u64| match Division::new(memory.saturating_sub(taken), geometry, wanted) {
-        Ok(division) => Ok(Division { memory, ..division }),
+    let divided = |memory: u64| match PartitionMode::new(memory.saturating_sub(taken), geometry, wanted) {
+        Ok(partition) => Ok(PartitionMode { memory, ..partition }),
         Err(needed) => Err(needed + taken),
     };
     match divided(memory) {
-        Ok(division) => Ok(division),
+        Ok(partition) => Ok(partition),
         Err(needed) if !serving && needed > installed => anyhow::bail!(
             "this pool needs {} of memory, and this machine has {}",
             size::show(needed),
@@ -141,7 +147,7 @@ pub fn divide(memory: u64, taken: u64, geometry: &Geometry, serving: bool, wante
     }
 }
 
-/// More memory than this is no answer to what a pool needs.
+/// Upper bound of the search for a pool's memory: no larger amount is an answer.
 const MOST_NEEDED: u64 = 1 << 50;
 
 /// A pool that was last served with more memory, and left more to replay than this memory has space for.
@@ -192,7 +198,7 @@ impl fmt::Display for TooLittle {
 
 impl std::error::Error for TooLittle {}
 
-/// A command that opens a pool itself takes no more than this part of the available memory, unless it is told how much.
+/// Divisor of the available memory: the maximum of a command that opens a pool itself, unless its memory is set.
 const SHARE: u64 = 2;
 
 static GIVEN: OnceLock<u64> = OnceLock::new();
@@ -266,7 +272,7 @@ fn least_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
         let (root, files) = match controllers {
-            // Beyond memory.high a process is held up until it has given memory back.
+            // Beyond memory.high a process is delayed until it has given memory back.
             "" => ("/sys/fs/cgroup", ["memory.max", "memory.high"]),
             _ if controllers.split(',').any(|name| name == "memory") => {
                 ("/sys/fs/cgroup/memory", ["memory.limit_in_bytes", "memory.stat"])
@@ -299,7 +305,7 @@ mod tests {
     fn largest_pools_gib(memory: u64) -> [u64; 2] {
         let fits = |gib: u64, is_good: &dyn Fn(&Limits, &Geometry) -> bool| {
             let Ok(geometry) = Geometry::for_capacity(gib << 30) else { return false };
-            Division::new(memory, &geometry, 1024).is_ok_and(|division| is_good(&division.limits, &geometry))
+            PartitionMode::new(memory, &geometry, 1024).is_ok_and(|partition| is_good(&partition.limits, &geometry))
         };
         let largest = |is_good: &dyn Fn(&Limits, &Geometry) -> bool| {
             (0..18).rev().fold(0, |gib, bit| if fits(gib + (1 << bit), is_good) { gib + (1 << bit) } else { gib })
@@ -319,8 +325,8 @@ mod tests {
     fn what_is_too_little_says_what_would_do() {
         for (capacity, memory) in [(1u64 << 30, 1u64 << 20), (1 << 40, 32 << 20), (100 << 40, 64 << 20)] {
             let geometry = Geometry::for_capacity(capacity).unwrap();
-            let needed = Division::new(memory, &geometry, 1024).unwrap_err();
-            assert!(Division::new(needed, &geometry, 1024).is_ok(), "{capacity}: {needed}");
+            let needed = PartitionMode::new(memory, &geometry, 1024).unwrap_err();
+            assert!(PartitionMode::new(needed, &geometry, 1024).is_ok(), "{capacity}: {needed}");
         }
     }
 
@@ -331,10 +337,10 @@ mod tests {
             assert_eq!(too_little.needed, Some(enough.next_multiple_of(1 << 20)));
         }
         assert_eq!(TooLittle::new(128 << 20, |_| false).needed, None);
-        // As it is asked for: entries that nothing has space for come from a pool that somebody has made up.
+        // The caller's test: no memory has space for u64::MAX entries, which only a made-up pool has.
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
         let fits = |memory, entries| {
-            Division::new(memory, &geometry, 1).is_ok_and(|it| it.limits.replayable_entries(&geometry) >= entries)
+            PartitionMode::new(memory, &geometry, 1).is_ok_and(|it| it.limits.replayable_entries(&geometry) >= entries)
         };
         for entries in [0, 1 << 20, 1 << 24, u64::MAX] {
             for had in [0, 64 << 20, u64::MAX - 1, u64::MAX] {
@@ -394,7 +400,7 @@ mod tests {
     #[test]
     fn little_memory_is_of_use() {
         let geometry = Geometry::for_capacity(4 << 40).unwrap();
-        let limits = Division::new(64 << 20, &geometry, 1024).unwrap().limits;
+        let limits = PartitionMode::new(64 << 20, &geometry, 1024).unwrap().limits;
         assert!(limits.write_buffers >= 2 * geometry.piece_blocks && limits.pages >= 2000, "{limits:?}");
     }
 }

@@ -1,8 +1,8 @@
-//! Relocation by itself (`onefold set POOL relocate=auto`, or hours of the day): reads are noted, a plan is made of them now and then, and it is run
-//! if it is worth it. docs/relocation.md says when.
+//! Automatic relocation (`onefold set POOL relocate=auto`, or hours of the day): notes reads, makes a plan of them now and then, and runs the plan if it is
+//! worth it. docs/relocation.md says when.
 //!
-//! A thread of its own looks twice a minute, and asks the reactor what an operator would ask. So the data path never waits for a plan, and all of it
-//! could be done by hand. What the operator does goes first: a run that somebody else has begun or paused is left alone.
+//! A thread of its own looks twice a minute, and sends the reactor an operator's requests. So the data path never waits for a plan, and all of it could be done
+//! by hand. The operator's work goes first: a run that another client has begun or paused is left alone.
 
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ struct Seen {
     schedule: Schedule,
     /// State of the last run.
     state: PassState,
-    /// Set while the last run rests because metadata is short.
+    /// Set while the last run is paused because metadata is short.
     is_short: bool,
     /// Blocks that the last run was to move, and blocks that it has moved.
     blocks: (u64, u64),
@@ -98,15 +98,15 @@ struct Seen {
     requests: u64,
 }
 
-/// Action that follows from a look.
+/// Action that results from a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Nothing,
     /// Begin to note reads.
     Note,
-    /// Begin to note reads, and forget those that somebody has noted before a run.
+    /// Begin to note reads, and forget those that an operator has noted before a run.
     NoteAnew,
-    /// Forget the reads noted so far, and go on noting.
+    /// Forget the reads noted so far, and continue noting.
     Renew,
     /// Stop noting reads, and forget those noted so far.
     Forget,
@@ -132,7 +132,7 @@ enum Ours {
 
 /// State that is kept from one look to the next.
 #[derive(Debug)]
-struct Unasked {
+struct AutoRelocate {
     periods: Periods,
     /// Time since which reads are noted; `None` while they are not.
     noted: Option<Duration>,
@@ -147,9 +147,9 @@ struct Unasked {
     before: Option<Seen>,
 }
 
-impl Unasked {
-    fn new(periods: Periods) -> Unasked {
-        Unasked { periods, noted: None, ours: None, begun: None, tried: None, planned: None, before: None }
+impl AutoRelocate {
+    fn new(periods: Periods) -> AutoRelocate {
+        AutoRelocate { periods, noted: None, ours: None, begun: None, tried: None, planned: None, before: None }
     }
 
     /// Decides on the next step by the state of the pool, and keeps that state for the next look.
@@ -176,14 +176,14 @@ impl Unasked {
                     return Step::TryAgain;
                 }
             }
-            // Somebody has gone on with it, or paused it, and may.
+            // An operator may have resumed or paused it.
             (PassState::Running, Some(Ours::Rests)) | (PassState::Paused, Some(Ours::Goes)) => self.ours = None,
             _ => {}
         }
         if is_in_progress(seen.state) {
             return Step::Nothing;
         }
-        // What was noted before a run says where blocks were. Also one that somebody else has begun, and that ended between two looks.
+        // Reads noted before a run name the blocks' old places. This holds also for an operator's run that ended between two looks.
         let ended = before.is_some_and(|before| is_in_progress(before.state) || before.blocks != seen.blocks);
         if (ended || self.ours.take().is_some()) && self.noted.is_some() {
             (self.noted, self.planned) = (Some(seen.now), None);
@@ -198,7 +198,7 @@ impl Unasked {
         let is_due = is_past(noted, self.periods.noted)
             && self.planned.is_none_or(|(at, _)| is_past(at, self.periods.noted))
             && self.begun.is_none_or(|at| is_past(at, self.periods.apart));
-        // Who has named the hours has said when clients are to share the disk.
+        // Named hours already say when clients are to share the disk.
         let is_idle = before.is_some_and(|before| before.requests == seen.requests);
         if is_due && may_run && (is_idle || seen.schedule != Schedule::Auto) { Step::Plan } else { Step::Nothing }
     }
@@ -243,7 +243,7 @@ impl Unasked {
     fn plan(&mut self, now: Duration, asks: Asks<'_>) -> anyhow::Result<()> {
         let Answer::Summary { on, reads, .. } = planning::ask(asks, Ask::Summary)? else { bail!("no summary") };
         if !on {
-            // Somebody has ended it.
+            // An operator has ended it.
             self.noted = None;
             return Ok(());
         }
@@ -262,7 +262,7 @@ impl Unasked {
         }
         asks(&Request::Run(RunAction::Start))?;
         (self.ours, self.begun) = (Some(Ours::Goes), Some(now));
-        info!("relocation begins by itself: it moves {bytes} to make {after} device reads of {before}");
+        info!("automatic relocation begins: it moves {bytes} to make {after} device reads of {before}");
         Ok(())
     }
 }
@@ -302,7 +302,7 @@ pub fn start(sending: Sending) -> anyhow::Result<()> {
 
 fn follow(sending: &Sending) {
     let mut clock = Clock::begin();
-    let mut unasked = Unasked::new(Periods::USUAL);
+    let mut auto = AutoRelocate::new(Periods::USUAL);
     let asks = |request: &Request| match control::ask(request.clone(), sending) {
         Response::Failed(reason) | Response::Later(reason) => bail!(reason),
         response => Ok(response),
@@ -315,25 +315,25 @@ fn follow(sending: &Sending) {
         );
     }
     loop {
-        let (now, hour) = clock.wait(unasked.periods.look);
+        let (now, hour) = clock.wait(auto.periods.look);
         // It is being opened, or has stopped.
         let Response::Done(report) = control::ask(Request::Status { settle: false }, sending) else { continue };
         if report.mode != "normal" {
             continue;
         }
         let done = seen(&report, now, hour).and_then(|seen| {
-            let step = unasked.look(seen);
-            unasked.perform(step, seen.now, &asks)
+            let step = auto.look(seen);
+            auto.perform(step, seen.now, &asks)
         });
         if let Err(error) = done {
             let text = format!("{error:#}");
             if said != text {
-                warn!("relocation by itself: {text}");
+                warn!("automatic relocation: {text}");
                 said = text;
             }
             // A profile that could not begin is tried again.
-            if unasked.planned.is_none() {
-                unasked.noted = None;
+            if auto.planned.is_none() {
+                auto.noted = None;
             }
         }
     }
@@ -357,120 +357,117 @@ mod tests {
         }
     }
 
-    fn unasked() -> Unasked {
-        Unasked::new(Periods::USUAL)
+    fn auto() -> AutoRelocate {
+        AutoRelocate::new(Periods::USUAL)
     }
 
-    fn begin(unasked: &mut Unasked, now: Duration) {
-        (unasked.ours, unasked.begun, unasked.planned) = (Some(Ours::Goes), Some(now), Some((now, 1)));
+    fn begin(auto: &mut AutoRelocate, now: Duration) {
+        (auto.ours, auto.begun, auto.planned) = (Some(Ours::Goes), Some(now), Some((now, 1)));
     }
 
     #[test]
     fn a_pool_that_nobody_has_set_is_left_alone() {
-        let mut unasked = unasked();
-        assert!((0..3000).all(|minute| unasked.look(seen("off", minute)) == Step::Nothing));
+        let mut auto = auto();
+        assert!((0..3000).all(|minute| auto.look(seen("off", minute)) == Step::Nothing));
     }
 
     #[test]
     fn a_plan_is_made_of_the_reads_of_an_hour_when_nobody_asks_for_anything() {
-        let mut unasked = unasked();
-        assert_eq!(unasked.look(seen("auto", 0)), Step::Note);
-        assert!((1..60).all(|minute| unasked.look(seen("auto", minute)) == Step::Nothing));
+        let mut auto = auto();
+        assert_eq!(auto.look(seen("auto", 0)), Step::Note);
+        assert!((1..60).all(|minute| auto.look(seen("auto", minute)) == Step::Nothing));
         let busy = Seen { requests: 7, ..seen("auto", 61) };
-        assert_eq!(unasked.look(busy), Step::Nothing);
-        assert_eq!(unasked.look(Seen { requests: 7, ..seen("auto", 62) }), Step::Plan);
-        // It was not worth it: once more in an hour.
-        unasked.planned = Some((62 * HOUR / 60, 9));
-        assert!((63..122).all(|minute| unasked.look(Seen { requests: 7, ..seen("auto", minute) }) == Step::Nothing));
-        assert_eq!(unasked.look(Seen { requests: 7, ..seen("auto", 122) }), Step::Plan);
+        assert_eq!(auto.look(busy), Step::Nothing);
+        assert_eq!(auto.look(Seen { requests: 7, ..seen("auto", 62) }), Step::Plan);
+        // The plan was not worth it: the next attempt is in an hour.
+        auto.planned = Some((62 * HOUR / 60, 9));
+        assert!((63..122).all(|minute| auto.look(Seen { requests: 7, ..seen("auto", minute) }) == Step::Nothing));
+        assert_eq!(auto.look(Seen { requests: 7, ..seen("auto", 122) }), Step::Plan);
     }
 
     #[test]
     fn after_a_run_reads_are_noted_anew_and_the_next_one_waits() {
-        let mut unasked = unasked();
-        unasked.look(seen("auto", 0));
-        begin(&mut unasked, HOUR);
-        assert_eq!(unasked.look(Seen { state: PassState::Running, ..seen("auto", 61) }), Step::Nothing);
+        let mut auto = auto();
+        auto.look(seen("auto", 0));
+        begin(&mut auto, HOUR);
+        assert_eq!(auto.look(Seen { state: PassState::Running, ..seen("auto", 61) }), Step::Nothing);
         let after = |minute| Seen { state: PassState::Finished, blocks: (9, 9), ..seen("auto", minute) };
-        assert_eq!(unasked.look(after(62)), Step::Renew);
-        let first = (63..2000).find(|&minute| unasked.look(after(minute)) == Step::Plan);
+        assert_eq!(auto.look(after(62)), Step::Renew);
+        let first = (63..2000).find(|&minute| auto.look(after(minute)) == Step::Plan);
         assert_eq!(first, Some(13 * 60));
     }
 
     #[test]
     fn a_run_rests_outside_its_hours_and_goes_on_in_them() {
-        let mut unasked = unasked();
-        assert_eq!(unasked.look(seen("01-03", 0)), Step::Note);
+        let mut auto = auto();
+        assert_eq!(auto.look(seen("01-03", 0)), Step::Note);
         // In its hours it does not wait until the clients are silent.
         let busy = |minute| Seen { requests: minute, ..seen("01-03", minute) };
-        assert!((1..60).all(|minute| unasked.look(busy(minute)) == Step::Nothing));
-        assert_eq!(unasked.look(busy(60)), Step::Plan);
-        begin(&mut unasked, HOUR);
+        assert!((1..60).all(|minute| auto.look(busy(minute)) == Step::Nothing));
+        assert_eq!(auto.look(busy(60)), Step::Plan);
+        begin(&mut auto, HOUR);
         let goes = |minute| Seen { state: PassState::Running, ..busy(minute) };
         let rests = |minute| Seen { state: PassState::Paused, ..busy(minute) };
-        assert_eq!((unasked.look(goes(179)), unasked.look(goes(180))), (Step::Nothing, Step::Rest));
-        assert!((181..1500).all(|minute| unasked.look(rests(minute)) == Step::Nothing));
-        assert_eq!((unasked.look(rests(1500)), unasked.look(goes(1501))), (Step::GoOn, Step::Nothing));
+        assert_eq!((auto.look(goes(179)), auto.look(goes(180))), (Step::Nothing, Step::Rest));
+        assert!((181..1500).all(|minute| auto.look(rests(minute)) == Step::Nothing));
+        assert_eq!((auto.look(rests(1500)), auto.look(goes(1501))), (Step::GoOn, Step::Nothing));
     }
 
     #[test]
     fn what_an_operator_has_begun_or_paused_is_left_alone() {
-        let mut unasked = unasked();
-        unasked.look(seen("01-03", 0));
+        let mut auto = auto();
+        auto.look(seen("01-03", 0));
         let goes = |minute| Seen { state: PassState::Running, ..seen("01-03", minute) };
         let rests = |minute| Seen { state: PassState::Paused, ..seen("01-03", minute) };
-        assert!((1..300).all(|minute| unasked.look(goes(minute)) == Step::Nothing));
-        assert_eq!(
-            unasked.look(Seen { blocks: (5, 5), state: PassState::Finished, ..seen("01-03", 300) }),
-            Step::Renew
-        );
-        begin(&mut unasked, 25 * HOUR);
-        assert!((1500..5000).all(|minute| unasked.look(rests(minute)) == Step::Nothing));
+        assert!((1..300).all(|minute| auto.look(goes(minute)) == Step::Nothing));
+        assert_eq!(auto.look(Seen { blocks: (5, 5), state: PassState::Finished, ..seen("01-03", 300) }), Step::Renew);
+        begin(&mut auto, 25 * HOUR);
+        assert!((1500..5000).all(|minute| auto.look(rests(minute)) == Step::Nothing));
         // Theirs from here on, also outside the hours.
-        begin(&mut unasked, 97 * HOUR);
-        unasked.look(goes(97 * 60));
-        assert_eq!(unasked.look(goes(99 * 60)), Step::Rest);
-        assert!((99 * 60 + 1..100 * 60).all(|minute| unasked.look(goes(minute)) == Step::Nothing));
+        begin(&mut auto, 97 * HOUR);
+        auto.look(goes(97 * 60));
+        assert_eq!(auto.look(goes(99 * 60)), Step::Rest);
+        assert!((99 * 60 + 1..100 * 60).all(|minute| auto.look(goes(minute)) == Step::Nothing));
     }
 
     #[test]
     fn a_run_that_its_operator_has_paused_is_theirs() {
-        let mut unasked = unasked();
-        unasked.look(seen("01-03", 0));
-        begin(&mut unasked, HOUR);
-        unasked.look(Seen { state: PassState::Paused, ..seen("01-03", 61) });
+        let mut auto = auto();
+        auto.look(seen("01-03", 0));
+        begin(&mut auto, HOUR);
+        auto.look(Seen { state: PassState::Paused, ..seen("01-03", 61) });
         let goes = |minute| Seen { state: PassState::Running, ..seen("01-03", minute) };
-        assert!((62..300).all(|minute| unasked.look(goes(minute)) == Step::Nothing));
+        assert!((62..300).all(|minute| auto.look(goes(minute)) == Step::Nothing));
     }
 
     #[test]
     fn a_run_that_is_short_of_metadata_is_tried_again_each_hour() {
-        let mut unasked = unasked();
-        unasked.look(seen("auto", 0));
-        begin(&mut unasked, HOUR);
+        let mut auto = auto();
+        auto.look(seen("auto", 0));
+        begin(&mut auto, HOUR);
         let short = |minute| Seen { state: PassState::Paused, is_short: true, ..seen("auto", minute) };
-        let tries: Vec<_> = (61..300).filter(|&minute| unasked.look(short(minute)) == Step::TryAgain).collect();
+        let tries: Vec<_> = (61..300).filter(|&minute| auto.look(short(minute)) == Step::TryAgain).collect();
         assert_eq!(tries, [120, 180, 240]);
     }
 
     #[test]
     fn switched_on_after_a_run_it_notes_anew() {
-        let mut unasked = unasked();
+        let mut auto = auto();
         let after = |state, minute| Seen { state, ..seen("auto", minute) };
-        assert_eq!(unasked.look(after(PassState::Finished, 0)), Step::NoteAnew);
+        assert_eq!(auto.look(after(PassState::Finished, 0)), Step::NoteAnew);
     }
 
     #[test]
     fn switched_off_it_ends_its_run_and_forgets_the_reads() {
-        let mut unasked = unasked();
-        unasked.look(seen("auto", 0));
-        begin(&mut unasked, HOUR);
+        let mut auto = auto();
+        auto.look(seen("auto", 0));
+        begin(&mut auto, HOUR);
         let off = |minute, state| Seen { state, ..seen("off", minute) };
-        assert_eq!(unasked.look(off(61, PassState::Running)), Step::End);
-        assert_eq!(unasked.look(off(62, PassState::Stopped)), Step::Forget);
-        assert_eq!(unasked.look(off(63, PassState::Stopped)), Step::Nothing);
-        // Somebody's run is theirs.
-        assert_eq!(unasked.look(off(64, PassState::Running)), Step::Nothing);
+        assert_eq!(auto.look(off(61, PassState::Running)), Step::End);
+        assert_eq!(auto.look(off(62, PassState::Stopped)), Step::Forget);
+        assert_eq!(auto.look(off(63, PassState::Stopped)), Step::Nothing);
+        // An operator's run stays theirs.
+        assert_eq!(auto.look(off(64, PassState::Running)), Step::Nothing);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What operators ask for, as commands of the engine: the same checks whether a server runs or not.
+//! Operators' requests as commands of the engine: the same checks whether a server runs or not.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -31,7 +31,7 @@ pub enum Wanted<'a> {
 /// Clients of a volume that are disconnected when a command is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leaving {
-    /// The volume is gone: at once.
+    /// The volume was deleted: at once.
     Deleted(VolumeId),
     /// The volume has another size: once their requests are answered, so that they connect again and learn it.
     Resized(VolumeId),
@@ -64,7 +64,7 @@ pub fn wanted<'a>(
             let volume = find(engine, name)?;
             if *size_bytes < volume.size && !force {
                 return Err(format!(
-                    "it has {}, and what lies beyond {} would be lost: --force cuts it off",
+                    "it has {}, and the data beyond {} would be lost: --force cuts it off",
                     size::show(volume.size),
                     size::show(*size_bytes)
                 ));
@@ -127,9 +127,9 @@ pub fn wanted<'a>(
     Ok(Wanted::Command(command, None))
 }
 
-/// Checks a request as [`wanted`] does, and lets `compute` work out what its command needs. Both only look: if one of them panics, the
-/// engine is as it was, so the request is refused and the service goes on. There is no such boundary around what changes the engine: a
-/// panic there may leave anything half done, and what was durable is recovered by the next start.
+/// Checks a request as [`wanted`] does, and lets `compute` prepare its command. Both only look: if one of them panics, the engine is unchanged, so the request
+/// is refused and the service continues. Changes of the engine have no such boundary. A panic there may leave anything half done, and the next start recovers
+/// the durable state.
 pub fn judged<'a>(
     request: &'a Request,
     engine: &Engine,
@@ -316,7 +316,7 @@ pub fn dedup_verify_value(text: &str) -> Result<DedupVerify, String> {
     text.parse().map_err(|error| format!("dedup-verify={text} is not possible: {error}"))
 }
 
-/// Parses the value of `throttle`, the feedback loop that sets the pace of the pass that finds duplicates.
+/// Parses the value of `throttle`, the feedback loop that sets the rate of the pass that finds duplicates.
 pub fn throttle_value(text: &str) -> Result<PassThrottle, String> {
     text.parse().map_err(|error| format!("throttle={text} is not possible: {error}"))
 }
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
     use engine::{DigestFunction, Geometry, Limits, Parameters};
 
-    /// Guards against a panic in a command's check that ended the service, though nothing had been changed by then.
+    /// Guards against a panic in a command's check that ended the service, although the engine was unchanged.
     #[test]
     fn a_panic_while_a_command_is_judged_refuses_the_command() {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();

@@ -1,11 +1,10 @@
-//! The control socket: how other processes ask a serving one for its figures, or to do something.
+//! Control socket of a server: requests of other processes for its figures, or for an action.
 //!
-//! One request and one answer per line, both JSON. Threads of their own read and write them, so that parsing never delays
-//! the data path; they reach the reactor through a queue and an event counter. Whoever may write to the socket file (mode
-//! 0600: its owner) may ask anything.
+//! One request and one answer per line, both JSON. Threads of their own read and write them, so that parsing never delays the data path; they reach the reactor
+//! through a queue and an event counter. Every process that may write to the socket file (mode 0600: its owner) may ask anything.
 //!
-//! Each request says which file or device it is about. A server answers for the one that it has open and for no other: a socket is
-//! found by a name or by the pool's id, and both can belong to something else by now, or to a copy.
+//! Each request names the file or device that it is about. A server answers for the one that it has open and for no other: a socket is found by a name or by
+//! the pool's id, and both can belong to something else by now, or to a copy.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -54,7 +53,7 @@ impl Budget {
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
 /// Clients at a time; others wait until one of these has left.
 const CLIENTS_MAX: usize = 64;
-/// Commands at a time, beside those that only look; others wait for their turn. So the figures can be seen whatever the commands wait for.
+/// Commands at a time, beside read-only ones; others wait for their turn. So the figures can be seen while commands wait.
 const COMMANDS_MAX: usize = 16;
 /// Time after which the connection of a silent client is closed; it bounds each read and each write.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -62,14 +61,14 @@ const SILENCE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time that a stopping server waits for its clients to take their answers.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
-/// Time that a command waits for a stopping server to end; it looks again after each `STOP_PERIOD`.
+/// Time that a command waits for a stopping server to end; it checks again after each `STOP_PERIOD`.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 const STOP_PERIOD: Duration = Duration::from_millis(50);
 
 /// A line to a server.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 struct Line {
-    /// The file or device that is meant.
+    /// The file or device of the request.
     store: Identity,
     /// Request to carry out; `None` only asks if this server has the store.
     request: Option<Request>,
@@ -122,7 +121,7 @@ pub enum Request {
         size_bytes: u64,
         /// Set to allow a smaller size, which cuts off the blocks beyond it.
         force: bool,
-        /// Set to disconnect its clients afterwards, so that those that connect again see the new size.
+        /// Set to disconnect its clients after that, so that those that connect again see the new size.
         #[serde(default)]
         reconnect: bool,
     },
@@ -152,12 +151,12 @@ pub enum Request {
     },
     /// Other properties of the pool; answered when they are durable.
     SetPool(PoolSettings),
-    /// Begin, rest or end a scrub; answered when that is durable.
+    /// Begin, pause or end a scrub; answered when that is durable.
     Scrub {
         /// Action on the scrub.
         action: ScrubAction,
     },
-    /// Begin, rest or end a pass that finds all duplicates; answered when that is durable.
+    /// Begin, pause or end a pass that finds all duplicates; answered when that is durable.
     Dedup {
         /// Action on the pass.
         action: DedupAction,
@@ -174,7 +173,7 @@ pub enum Request {
     Stop,
 }
 
-/// Properties of the pool; what is not there stays as it is.
+/// Properties of the pool; a missing property stays unchanged.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(default)]
 pub struct PoolSettings {
@@ -190,7 +189,7 @@ pub struct PoolSettings {
     pub index_copy: Option<String>,
     /// Amount that may be moved to put scattered regions in order: `auto`, `off`, or bytes a day.
     pub defrag: Option<String>,
-    /// Division of memory between index and read cache, or `default`.
+    /// PartitionMode of memory between index and read cache, or `default`.
     pub cache: Option<String>,
     /// Key by which the read cache finds blocks, as written on the command line.
     pub cache_key: Option<String>,
@@ -200,7 +199,7 @@ pub struct PoolSettings {
     pub dedup_verify: Option<String>,
     /// Times at which a plan of relocation is made and run without a command: `off`, `auto`, or hours.
     pub relocate: Option<String>,
-    /// Feedback loop that sets the pace of the pass that finds duplicates, as written on the command line.
+    /// Feedback loop that sets the rate of the pass that finds duplicates, as written on the command line.
     pub throttle: Option<String>,
     /// Policy of which containers are copied to flash, as it is written on the command line.
     pub flash_policy: Option<String>,
@@ -210,7 +209,7 @@ pub struct PoolSettings {
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum DedupAction {
-    /// Begin one, or go on with the one that rests.
+    /// Begin one, or resume the paused one.
     Start,
     /// Rest.
     Pause,
@@ -229,7 +228,7 @@ pub enum RunAction {
         /// The first slot of each row, and how many.
         extents: Vec<(u64, u64)>,
     },
-    /// Begin to run it, or go on with the run that rests.
+    /// Begin to run it, or resume the paused run.
     Start,
     /// Rest.
     Pause,
@@ -241,7 +240,7 @@ pub enum RunAction {
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubAction {
-    /// Begin one, or go on with the one that rests.
+    /// Begin one, or resume the paused one.
     Start,
     /// Rest.
     Pause,
@@ -253,19 +252,19 @@ pub enum ScrubAction {
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Response {
-    /// It was done; the figures after it.
+    /// The request was carried out; the figures after it.
     Done(Box<Report>),
-    /// It is in force, but not durable: the host has no space. It becomes durable when there is some. The figures after it.
+    /// The request is in force, but not durable: the host has no space. It becomes durable when there is some. The figures after it.
     InForce(Box<Report>),
-    /// It was not done.
+    /// The request was not carried out.
     Failed(String),
     /// Answer about the profile of device reads.
     Relocate(Answer),
-    /// This server has the store that is meant; nothing was asked.
+    /// This server has the requested store; the message had no request.
     Here,
-    /// It was not done, for this reason, which passes: the server stops, or has only begun.
+    /// The request was not carried out, for this temporary reason: the server stops, or has only begun.
     Later(String),
-    /// It was not done: another store is meant than this server has open, which is called so now.
+    /// The request was not carried out: it is about another store than this server has open; the current name of the server's store.
     Elsewhere(String),
 }
 
@@ -275,7 +274,7 @@ pub enum Message {
     Request(Box<Request>, Sender<Response>),
     /// A flash to be attached, and where the answer goes.
     Attach(Box<(Store, Label)>, Sender<Response>),
-    /// A signal asks for a clean stop; once more, for one without a checkpoint.
+    /// A signal asks for a clean stop; a second one, for a stop without a checkpoint.
     Stop,
 }
 
@@ -306,7 +305,7 @@ impl Mailbox {
         self.counter.as_raw_fd()
     }
 
-    /// Wakes the thread that waits on the counter, so that it looks again.
+    /// Wakes the thread that waits on the counter, so that it checks again.
     pub fn raise(&self) {
         let _ = rustix::io::write(&self.counter, &1u64.to_ne_bytes());
     }
@@ -342,8 +341,8 @@ pub fn listen(path: &Path, store: Store, opens_flash: OpensFlash, sending: Sendi
     Ok(Control { listener: Some(listener), socket, clients, ends })
 }
 
-/// The control socket of a server. When it is dropped, which is after the reactor, clients that have come are told that the server has ended,
-/// and nobody else can come: a command that finds no server any more goes on without one.
+/// Control socket of a server. It is dropped after the reactor. Clients that have come are told then that the server has ended, and no other client can come: a
+/// command that finds no server any more continues without one.
 pub struct Control {
     listener: Option<Listener>,
     socket: UnixListener,
@@ -361,21 +360,21 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        // First its name goes, and then those who found it before are accepted.
+        // Its name goes first, and then the clients that found it before are accepted.
         self.listener = None;
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         self.clients.wait_until_free(LAST_ANSWERS);
     }
 }
 
-/// Places for whoever has to have one, up to a number of them.
+/// Counting semaphore: a number of places for threads.
 struct Places {
     count: usize,
     taken: Mutex<usize>,
     freed: Condvar,
 }
 
-/// One of them, which is free again when this is dropped.
+/// A place of the semaphore, which is free again when this is dropped.
 struct Place(Arc<Places>);
 
 impl Places {
@@ -430,7 +429,7 @@ fn accept(socket: &UnixListener, clients: &Arc<Places>, ends: &AtomicBool, serve
         let place = clients.take();
         let client = match socket.accept() {
             Ok((client, _)) => client,
-            // All who had come before the end have been accepted.
+            // All clients that had come before the end have been accepted.
             Err(_) if ends.load(Ordering::Relaxed) => return,
             Err(_) => {
                 std::thread::sleep(Duration::from_millis(100));
@@ -554,11 +553,11 @@ fn ask_once(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::R
             }
             Some(Response::Failed(error)) => bail!(error),
             Some(Response::Elsewhere(served)) if is_named => bail!(
-                "the server at {} serves {served}, not {}: name what it serves, or the control socket of the other",
+                "the server at {} serves {served}, not {}: name that pool, or the control socket of the other server",
                 path.display(),
                 pool.display()
             ),
-            // Whatever it serves is none of ours.
+            // A server of another store is not ours.
             Some(Response::Here | Response::Elsewhere(_)) | None => {}
         }
     }
@@ -574,9 +573,9 @@ fn usual_sockets(pool: &Path) -> anyhow::Result<Vec<PathBuf>> {
 pub enum Found {
     /// No server.
     Nobody,
-    /// A server of the pool, or one that does not say what it serves.
+    /// A server of the pool, or one that does not name its store.
     Server,
-    /// A server of something else: where it was found, and what it serves.
+    /// A server of another store: its socket, and that store.
     Other(PathBuf, String),
 }
 
@@ -618,7 +617,7 @@ fn call(path: &Path, line: &Line, patience: Option<Duration>) -> anyhow::Result<
     if text.is_empty() {
         let only_looks = line.request.as_ref().is_none_or(only_looks);
         anyhow::ensure!(only_looks, lost());
-        // Nothing can have been done: who asks again finds out what has become of the server.
+        // Nothing can have been done: a second attempt finds out the state of the server.
         return Ok(Some(Response::Later(lost())));
     }
     serde_json::from_str(&text).map(Some).context("the server's answer is not understood: is it of another version?")
@@ -657,7 +656,7 @@ mod tests {
         let line = |pool: &Path, request: Option<Request>| {
             serde_json::to_string(&Line { store: Identity::at(pool).unwrap(), request }).unwrap() + "\n"
         };
-        // What an older command says names no store.
+        // A request of an older command names no store.
         raw.write_all(b"nonsense\n{\"command\":\"stop\"}\n").unwrap();
         for (pool, request) in
             [(&pool, Some(Request::Stop)), (&pool, None), (&other, Some(Request::Stop)), (&other, None)]

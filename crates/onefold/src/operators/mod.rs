@@ -1,4 +1,4 @@
-//! Operators and the service manager: the control socket, commands to the engine, and what is watched for them.
+//! Operators and the service manager: the control socket, commands to the engine, and conditions that are watched for them.
 
 pub mod auto_relocate;
 pub mod command;

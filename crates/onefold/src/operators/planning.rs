@@ -1,5 +1,5 @@
-//! A plan of relocation (docs/relocation.md): the profile is taken from the server that keeps it, a plan is made of it, and the server is given that.
-//! Whoever does so asks as operators do, a few runs at a time: the data path waits for none of it.
+//! Planner of relocation (docs/relocation.md): takes the profile from the server that keeps it, makes a plan, and gives it to the server. It sends operators'
+//! requests, for a few runs at a time: the data path waits for none of it.
 
 use anyhow::bail;
 use engine::MOST_EXTENTS;
@@ -51,7 +51,7 @@ pub fn ask(asks: Asks<'_>, ask: Ask) -> anyhow::Result<Answer> {
 }
 
 impl Taken {
-    /// Takes all runs that there are now; those that come meanwhile are not waited for.
+    /// Takes all current runs; those that come meanwhile are not waited for.
     pub fn from(asks: Asks<'_>) -> anyhow::Result<Taken> {
         let Answer::Summary { on, reads, dropped, ended, slots, volumes } = ask(asks, Ask::Summary)? else {
             bail!(NOT_UNDERSTOOD)

@@ -1,10 +1,10 @@
-//! A profile of device reads in a file (docs/relocation.md): it survives the end of the server there.
+//! File format of a profile of device reads (docs/relocation.md): in a file it survives the end of the server.
 //!
-//! The file is text, a JSON value a line. The first line says the version of the form, the pool, and the volumes that it had; then come names, parts and runs as
-//! [`Row`] has them; the last line counts these, so that a file that was cut off is known.
+//! The file is text, a JSON value a line. The first line holds the version of the form, the pool, and the volumes that it had; then come names, parts and runs
+//! as [`Row`] has them; the last line counts these, so that a file that was cut off is known.
 //!
-//! Whoever loads one puts all of it together first, as the server will: an error names the line, and the server hears nothing of it. What
-//! it hears it puts together beside the profile that it has, which goes only when all has come.
+//! A command that loads one builds the whole profile first, as the server will: an error names the line, and the server gets no part of it. The server builds
+//! the new profile beside its present one, which goes only when all rows have come.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -64,7 +64,7 @@ pub struct ProfileFile {
     pub dropped: u64,
     /// Numbers of the volumes that there were, and their names.
     volumes: Vec<(u32, String)>,
-    /// The rest.
+    /// The profile itself.
     pub profiling: Profiling,
 }
 
@@ -138,7 +138,7 @@ fn row_of_run(run: &Run) -> Row {
 }
 
 impl ProfileFile {
-    /// Writes it to a file; one that is there is replaced when the new one is whole.
+    /// Writes the profile to a file; an existing file is replaced when the new one is complete.
     pub fn write(&self, file: &Path) -> anyhow::Result<()> {
         PROFILE.replace(file, |made| {
             let mut writer = BufWriter::new(made);

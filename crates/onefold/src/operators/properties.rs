@@ -1,4 +1,4 @@
-//! Properties of pools and volumes as they are written: `KEY=VALUE` in, a table with the source of each value out.
+//! Properties of pools and volumes in text form: `KEY=VALUE` in, a table with the source of each value out.
 
 use engine::DedupVerify;
 use serde::Serialize;
@@ -53,7 +53,7 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
             name: name.clone(),
             property: "goal",
             value: volume.goal.clone(),
-            source: if volume.pace.setpoint.is_some() { "volume" } else { DEFAULT },
+            source: if volume.timing_state.setpoint.is_some() { "volume" } else { DEFAULT },
         },
         Property {
             name: name.clone(),
@@ -141,8 +141,8 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
         Property {
             name: name.into(),
             property: "throttle",
-            value: report.pace.throttle.clone(),
-            source: if report.pace.is_throttle_set() { "pool" } else { DEFAULT },
+            value: report.throttle.policy.clone(),
+            source: if report.throttle.is_throttle_set() { "pool" } else { DEFAULT },
         },
         Property {
             name: name.into(),
@@ -163,7 +163,7 @@ pub fn sets_replicas(request: &Request) -> bool {
     matches!(request, Request::SetPool(PoolSettings { replicas: Some(_), .. }))
 }
 
-/// Tells what a budget of replicas comes to: what there is memory for. `None` without one.
+/// Describes the replicas that a budget and the memory allow. `None` without a budget.
 pub fn replicas_fit(report: &Report) -> Option<String> {
     let replicas = &report.replicas;
     let set = replicas.set_bytes.filter(|&bytes| bytes > 0)?;

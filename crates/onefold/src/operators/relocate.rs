@@ -1,7 +1,7 @@
-//! The profile of device reads that a server keeps (docs/relocation.md): what is asked about it, and what is answered.
+//! Control requests about the profile of device reads that a server keeps (docs/relocation.md), and their answers.
 //!
-//! Whoever wants the runs asks for a few at a time, by their numbers, so that neither the data path nor a line on the control socket waits
-//! for all of them. The plan is made by the one who asks, in a process of its own.
+//! A client requests a few runs at a time, by their numbers, so that neither the data path nor a line on the control socket waits for all of them. The client
+//! makes the plan, in a process of its own.
 
 use engine::VolumeId;
 use engine::relocation::objects::{FIRST, Part, Refusal};
@@ -21,11 +21,11 @@ const NAMES_AT_ONCE: usize = 32 << 10;
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum Ask {
-    /// Begin to note reads; if they are noted already, noting goes on.
+    /// Begin to note reads; if they are noted already, noting continues.
     Start,
     /// Stop noting, and forget all reads, runs and objects.
     Stop,
-    /// Forget the reads, and go on noting; parts of objects stay known.
+    /// Forget the reads, and continue noting; parts of objects stay known.
     Renew,
     /// Close the open runs, and answer with a summary.
     Summary,
@@ -55,7 +55,7 @@ pub enum Ask {
     },
     /// Load a saved profile, which is put together beside the present one.
     Load {
-        /// Number of the client that loads it; a load goes on only for the client that began last.
+        /// Number of the client that loads it; a load continues only for the client that began last.
         by: u32,
         /// Step of the load.
         step: Step,
@@ -66,7 +66,7 @@ pub enum Ask {
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// It begins.
+    /// The load begins.
     Begin {
         /// Reads that it was made of.
         reads: u64,
@@ -75,7 +75,7 @@ pub enum Step {
     },
     /// Some rows, in the order of the file.
     Rows(Vec<Row>),
-    /// That was all: it takes the place of the profile that there is.
+    /// All rows have been sent: the new profile replaces the present one.
     End,
 }
 
@@ -152,12 +152,12 @@ pub enum Answer {
     Runs {
         /// The number behind the last of these.
         next: u64,
-        /// In the order of their numbers.
+        /// Runs in the order of their numbers.
         runs: Vec<(u64, u32, u32)>,
     },
     /// Some names of objects.
     Names {
-        /// In the order of the objects' numbers; none: there are no more.
+        /// Names in the order of the objects' numbers; none: there are no more.
         names: Vec<String>,
     },
     /// Some parts: volume, first block, blocks and object.
@@ -165,7 +165,7 @@ pub enum Answer {
         /// Volume, first block, number of blocks and object of each part, in the order of volumes and blocks; empty if there are no more.
         parts: Vec<(u16, u64, u32, u32)>,
     },
-    /// The step of a load was accepted, and the load goes on.
+    /// The step of a load was accepted, and the load continues.
     Loading,
     /// N parts were assigned, and N left out because another object has some of their blocks, or because they have no blocks.
     Imported {
@@ -182,7 +182,7 @@ pub const OFF: &str = "no reads are noted: 'onefold relocate profile start POOL'
 /// Words for a table that is full.
 const FULL: &str = "there is no space for more objects, which are at most 65536 names of 4 MiB, in 131072 parts: import those that matter";
 
-/// Words for a load that somebody else's has ended, or that of another file.
+/// Text for a load that another client's has ended, or that of another file.
 const ANOTHER: &str =
     "another load has begun, or the profile was stopped: nothing of this one counts; load it once more";
 
@@ -191,7 +191,7 @@ const ANOTHER: &str =
 pub struct Profiles {
     /// Bytes that all of it takes at most.
     pub memory: u64,
-    /// One that is being loaded, and by whom.
+    /// Profile that is being loaded, and its client.
     loading: Option<(u32, Box<Profiling>)>,
 }
 
@@ -290,7 +290,7 @@ impl Profiles {
     }
 }
 
-/// Checks that a profile can go on to count from these numbers: both must be at most half of `u64::MAX`.
+/// Checks that a profile can continue to count from these numbers: both must be at most half of `u64::MAX`.
 pub fn may_be_counted(reads: u64, dropped: u64) -> Result<(), &'static str> {
     let most = u64::MAX / 2;
     if reads.max(dropped) <= most { Ok(()) } else { Err("nobody has noted so many reads, or forgotten so many runs") }

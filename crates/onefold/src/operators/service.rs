@@ -1,7 +1,7 @@
-//! Running under a service manager: what it is told (sd_notify(3)), and the sockets that it hands over (sd_listen_fds(3)).
+//! Interface to a service manager: messages to it (sd_notify(3)), and the sockets that it hands over (sd_listen_fds(3)).
 //!
-//! Without `NOTIFY_SOCKET` nothing is told; without `LISTEN_FDS`, or with a `LISTEN_PID` that is another process, nothing is
-//! inherited. A manager that does not read does not hold up the server.
+//! Without `NOTIFY_SOCKET` nothing is sent; without `LISTEN_FDS`, or with a `LISTEN_PID` that is another process, nothing is inherited. A manager that does not
+//! read does not delay the server.
 
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -18,9 +18,9 @@ use crate::clients::listen::{Listener, Service, refuse_remote};
 
 /// The first descriptor that is handed over (SD_LISTEN_FDS_START).
 const FIRST: i32 = 3;
-/// The most descriptors that are taken.
+/// Maximum of inherited descriptors.
 const MOST: i32 = 64;
-/// Additional time that is asked for while an action takes long; asked for again after each `EXTENSION_PERIOD`.
+/// Additional time that is requested while an action takes long; requested again after each `EXTENSION_PERIOD`.
 const EXTENSION: Duration = Duration::from_secs(30);
 const EXTENSION_PERIOD: Duration = Duration::from_secs(5);
 
@@ -125,8 +125,8 @@ fn handed_over(us: u32, variable: impl Fn(&str) -> Option<String>) -> anyhow::Re
 /// Takes a descriptor by its number.
 #[allow(unsafe_code)]
 fn take(number: i32) -> anyhow::Result<OwnedFd> {
-    // SAFETY: nothing in this process has opened a descriptor yet (`inherited` is called first), so that nobody else owns
-    // one of this number; if none is open the kernel says so to the one call that is made with it.
+    // SAFETY: nothing in this process has opened a descriptor yet (`inherited` is called first), so one of this number has no other owner; if none is open the
+    // kernel says so to the one call that is made with it.
     let known = unsafe { BorrowedFd::borrow_raw(number) };
     let flags = rustix::io::fcntl_getfd(known)
         .with_context(|| format!("LISTEN_FDS hands over descriptor {number}, which is not open"))?;
@@ -147,7 +147,7 @@ impl Inherited {
         let Ok(kind) = sockopt::socket_type(&descriptor) else { bail!(wrong("not a socket")) };
         ensure!(kind == SocketType::STREAM, wrong("not a stream socket"));
         ensure!(sockopt::socket_acceptconn(&descriptor).unwrap_or(false), wrong("a socket that does not listen"));
-        // The ring waits for clients; a socket that never blocks would have to be asked again and again.
+        // The ring waits for clients; a non-blocking socket would have to be polled.
         let blocks = rustix::fs::fcntl_getfl(&descriptor)
             .and_then(|flags| rustix::fs::fcntl_setfl(&descriptor, flags - rustix::fs::OFlags::NONBLOCK));
         blocks.with_context(|| format!("cannot change {which}"))?;
@@ -201,7 +201,7 @@ mod tests {
             assert_eq!(next(), "STOPPING=1");
         }
         drop(sockets);
-        // Nobody reads any more.
+        // The socket has no reader any more.
         Manager::at(&path.clone().into_os_string()).unwrap().stopping();
         std::fs::remove_file(&path).unwrap();
         assert!(Manager::at(&"relative".into()).is_err());

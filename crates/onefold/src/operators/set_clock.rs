@@ -1,6 +1,5 @@
-//! A clock that a test sets, in builds with the feature `faults`: `ONEFOLD_CLOCK` names a file with the seconds since 1970 (UTC). It stands still
-//! until the file says another number, and when that has been looked at, the same number is in
-//! a file of the same name that ends with `.seen`.
+//! Settable clock for tests, in builds with the feature `faults`: `ONEFOLD_CLOCK` names a file with the seconds since 1970 (UTC). The clock stands still until
+//! the file holds another number. When that has been read, the same number is in a file of the same name that ends with `.seen`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +23,7 @@ impl SetClock {
         Some(SetClock { path, first: None, last: None })
     }
 
-    /// Says that the time has been looked at, and waits for another one. Gives the time since the first one, and the time.
+    /// Reports that the time has been read, and waits for another one. Returns the time since the first one, and the time.
     pub fn wait(&mut self) -> (Duration, Timestamp) {
         if let Some(seconds) = self.last {
             let seen = std::fs::write(self.path.with_extension("seen"), seconds.to_string());

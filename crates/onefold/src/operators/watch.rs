@@ -1,7 +1,7 @@
-//! What an operator has to know about the pool while it is served: each change is logged once, when it is seen.
+//! Events of a served pool for the operator's log: each change is logged once, when it is seen.
 //!
-//! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: what was
-//! reported has to go away by some distance, or for some time, before it is reported again.
+//! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: a reported condition has to go away by some distance,
+//! or for some time, before it is reported again.
 
 use engine::{Engine, Failure, Full, Nanos, PassState, Recovered, Status};
 use tracing::{error, info, warn};
@@ -19,8 +19,8 @@ const HYSTERESIS: u64 = 2;
 const SLOW: Nanos = 10_000_000_000;
 /// Time that the host must have had space before it counts as not full.
 const CALM: Nanos = 5_000_000_000;
-/// Time between two looks that counts at most. During a checkpoint a look comes every second; a server that was stopped, or had no processor, knows nothing
-/// of the disk.
+/// Maximum of the time between two looks that counts. During a checkpoint a look comes every second; a server that was stopped, or had no processor, knows
+/// nothing of the disk.
 const LOOK: Nanos = 5_000_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
@@ -67,7 +67,7 @@ impl Watch {
         Watch { failed: recovered.failed.is_some(), ..Watch::default() }
     }
 
-    /// Looks; returns when it wants to look again at the latest, if it waits for something.
+    /// Logs changes. Returns the latest time of the next look, if it waits for something.
     pub fn look(&mut self, now: Nanos, status: &Status, failure: Option<&str>, host: Host) -> Option<Nanos> {
         self.look_at_mode(status, failure);
         self.look_at_space(status);
@@ -182,7 +182,7 @@ impl Watch {
             let (used, all) = (size::show(used.saturating_mul(4096)), size::show(all.saturating_mul(4096)));
             let said = format!("{percent} % of the pool's {what} are in use ({used} of {all})");
             if now > *before {
-                warn!("{said}: the pool is nearly full; trim or delete what is not needed, or grow it");
+                warn!("{said}: the pool is nearly full; trim or delete unneeded data, or grow it");
             } else {
                 info!("{said}: less than before");
             }
@@ -201,7 +201,7 @@ impl Watch {
             }
             None if self.fills => {
                 self.fills = false;
-                info!("the index is filled: writes find what the pool holds");
+                info!("the index is complete: writes find all stored blocks");
             }
             _ => {}
         }
@@ -275,7 +275,7 @@ fn thresholds(before: usize, used: u64, capacity: u64) -> usize {
     before.clamp(up, down)
 }
 
-/// Returns true if a job in progress, which had this state at the last look, continues from where it rested. Its progress counts only at the first look:
+/// Returns true if a job in progress, which had this state at the last look, continues from where it was paused. Its progress counts only at the first look:
 /// between two looks a new job may have made some.
 fn went_on(before: Option<PassState>, is_some_way: bool) -> bool {
     is_some_way && before.is_none_or(|before| before == PassState::Paused)
@@ -344,7 +344,7 @@ mod tests {
             dedup: engine::DedupStatus::default(),
             relocate: engine::RelocateStatus::default(),
             flash: None,
-            pace: engine::PaceStatus::default(),
+            throttle: engine::ThrottleStatus::default(),
             mode: Mode::Normal,
             failure: None,
         }
@@ -375,7 +375,7 @@ mod tests {
             watch.checkpoint.is_some_and(|(_, _, said)| said)
         };
         assert!(!look(1) && !look(2) && !look(33) && !look(34));
-        // A disk that keeps the server from looking is slow all the same.
+        // A disk that keeps the server from looking is slow, too.
         assert!(!look(37) && look(47));
     }
 

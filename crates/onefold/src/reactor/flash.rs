@@ -1,4 +1,4 @@
-//! How a flash comes and goes while the pool is served: the memory is divided anew for its tables.
+//! Attachment and detachment of a flash while the pool is served: the memory is divided anew for its tables.
 
 use std::sync::mpsc::Sender;
 
@@ -26,7 +26,7 @@ impl Reactor {
         ensure!(matches!(self.opened, Some(Ok(_))), "the pool is still being opened: try again in a moment");
         ensure!(!self.core.engine.is_recorded(), "calls are being recorded (--record), and recordings know no flash");
         ensure!(!self.flash.is_here(), "the pool has a flash: detach it first");
-        let plan = Plan::new(&cache.label, self.division.memory, self.core.engine.geometry())?;
+        let plan = Plan::new(&cache.label, self.partition.memory, self.core.engine.geometry())?;
         let (path, size) = (cache.store.path().display().to_string(), size::show(cache.label.size));
         self.give_to_flash(plan.memory)?;
         if let Err(error) = self.flash.attach(cache, plan, &mut self.core) {
@@ -51,7 +51,7 @@ impl Reactor {
     fn give_to_flash(&mut self, bytes: u64) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.for_flash, bytes);
         if before != bytes {
-            self.set_memory(self.division.memory).inspect_err(|_| self.for_flash = before)?;
+            self.set_memory(self.partition.memory).inspect_err(|_| self.for_flash = before)?;
         }
         Ok(())
     }

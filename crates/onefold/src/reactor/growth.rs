@@ -1,4 +1,4 @@
-//! How a pool that is served grows: asked for, or by itself where its maps are short.
+//! Growth of a served pool: requested by an operator, or automatic where its maps are short.
 
 use engine::{Command, ControlError, Event, Nanos, Status};
 use tracing::{info, warn};
@@ -7,11 +7,11 @@ use super::{Reactor, Waiter};
 use crate::commands::error_text::explain_control;
 use crate::store::grow;
 
-/// Time from an unasked growth that failed to the next attempt.
+/// Time from a failed automatic growth to the next attempt.
 const GROWTH_PAUSE: Nanos = 10_000_000_000;
 
 impl Reactor {
-    /// Makes space for a larger pool. Fails while the pool is growing: what the next growth needs depends on the result of this one.
+    /// Makes space for a larger pool. Fails while the pool is growing: the needs of the next growth depend on the result of this one.
     pub(super) fn prepare_growth(&mut self, wanted: grow::Wanted) -> anyhow::Result<()> {
         anyhow::ensure!(self.growing.is_none(), "the pool is growing already: try again in a moment");
         let memory = self.grown_memory();
@@ -29,7 +29,7 @@ impl Reactor {
     /// Answers writes that wait for metadata: the pool grows, or they fail.
     pub(super) fn answer_for_metadata(&mut self) {
         if self.core.engine.awaits_growth() && self.growing.is_none() {
-            self.grow_unasked(&self.core.engine.status());
+            self.grow_automatically(&self.core.engine.status());
             if self.growing.is_none() {
                 self.offer_growth(false);
             }
@@ -39,7 +39,7 @@ impl Reactor {
 
     /// Gives the pool more metadata if its maps are short and the store has space. If the store has none, it tries again after a while, and until then
     /// writes that find no metadata fail at once.
-    pub(super) fn grow_unasked(&mut self, status: &Status) {
+    pub(super) fn grow_automatically(&mut self, status: &Status) {
         let may = self.growing.is_none() && self.stops == 0 && self.core.engine.takes_changes();
         if !self.serving || !may || self.core.now < self.grows_after {
             return;
@@ -49,7 +49,7 @@ impl Reactor {
         }
         let geometry = *self.core.engine.geometry();
         let awaited = self.core.engine.awaits_growth();
-        let wanted = match grow::Wanted::unasked(&mut self.store, &geometry, status, awaited) {
+        let wanted = match grow::Wanted::automatic(&mut self.store, &geometry, status, awaited) {
             Ok(Some(wanted)) => wanted,
             Ok(None) => return,
             Err(error) => return self.cannot_grow(&error),
@@ -65,8 +65,8 @@ impl Reactor {
         self.growing = Some(self.submit_command(Command::Grow { capacity, metadata }, Waiter::Growth));
     }
 
-    /// Takes the result of an unasked growth.
-    pub(super) fn grown_unasked(&mut self, result: Result<(), ControlError>) {
+    /// Takes the result of an automatic growth.
+    pub(super) fn grown_automatically(&mut self, result: Result<(), ControlError>) {
         match result {
             Ok(()) => self.growth_error = None,
             Err(error) => self.cannot_grow(&anyhow::Error::msg(explain_control(error))),
@@ -78,7 +78,7 @@ impl Reactor {
         self.grows_after = self.core.now + GROWTH_PAUSE;
         let error = format!("{error:#}");
         if self.growth_error.as_ref() != Some(&error) {
-            warn!("the pool's maps and tables are nearly full, and it cannot grow by itself: {error}");
+            warn!("the pool's maps and tables are nearly full, and it cannot grow automatically: {error}");
             self.growth_error = Some(error);
         }
     }

@@ -1,11 +1,11 @@
-//! What `status` reports of the index and the read cache: how they share memory, and what was hit (docs/counters.md).
+//! Report of the index and the read cache in `status`: their cache partition, and their hits (docs/counters.md).
 
-use engine::{CacheSetting, Division, Engine};
+use engine::{CacheSetting, Engine, PartitionMode};
 use serde::{Deserialize, Serialize};
 
 use crate::size;
 
-/// Division of memory between index and read cache. Hits and misses are blocks since the pool was opened.
+/// PartitionMode of memory between index and read cache. Hits and misses are blocks since the pool was opened.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheReport {
     /// Setting in force, as it is written on the command line.
@@ -51,12 +51,12 @@ pub struct CacheReport {
     /// Entries put into an index that had grown.
     pub prefetched_entries: u64,
     /// Last 64 places of the boundary, the oldest first.
-    pub history: Vec<DivisionReport>,
+    pub history: Vec<PartitionReport>,
 }
 
 /// A place of the boundary between index and read cache.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct DivisionReport {
+pub struct PartitionReport {
     /// Time since which it holds, in milliseconds since the server was started.
     pub since_ms: u64,
     /// Thousandths of the shared bytes that are the index.
@@ -92,7 +92,7 @@ impl CacheReport {
             prefetched_blocks: counts.prefetched_blocks,
             prefetched_entries: counts.prefetched_entries,
             history: history
-                .map(|change| DivisionReport { since_ms: change.at / 1_000_000, index_share: change.index_share })
+                .map(|change| PartitionReport { since_ms: change.at / 1_000_000, index_share: change.index_share })
                 .collect(),
         }
     }
@@ -103,10 +103,10 @@ impl CacheReport {
             let percent = (hits * 100).checked_div(hits + misses);
             percent.map_or_else(|| "nothing looked up".into(), |percent: u64| format!("{percent} % hits"))
         };
-        let moving = self.setting.parse::<CacheSetting>().map(|setting| setting.division);
-        let moving = if matches!(moving, Ok(Division::Adaptive(_))) { "adaptive" } else { "fixed" };
+        let moving = self.setting.parse::<CacheSetting>().map(|setting| setting.partition);
+        let moving = if matches!(moving, Ok(PartitionMode::Adaptive(_))) { "adaptive" } else { "fixed" };
         let index = format!(
-            "{:<12}{} entries, {}; {:.1} % of what it shares with the read cache, {moving}",
+            "{:<12}{} entries, {}; {:.1} % of the memory that it shares with the read cache, {moving}",
             size::show(self.index_bytes),
             self.index_entries,
             percent(self.index_hits, self.index_misses),

@@ -1,4 +1,4 @@
-//! The pass that finds all duplicates, for people and programs.
+//! Report of the pass that finds all duplicates, for people and programs.
 
 use engine::{DedupStatus, DedupVerify};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct DedupReport {
     pub state: String,
     /// Part of the pass that is done, in millionths.
     pub done_ppm: u32,
-    /// Seconds until its end at the pace so far, if that is known.
+    /// Seconds until its end at the rate so far, if that is known.
     pub left_seconds: Option<u64>,
     /// Blocks that share a slot now and had one of their own before, since the pool was opened.
     pub shared_blocks: u64,
@@ -25,14 +25,14 @@ pub struct DedupReport {
     /// Pairs of blocks with equal digests that were left apart, since reading both did not show the same bytes; counted since the pool was opened.
     #[serde(default)]
     pub unequal_blocks: u64,
-    /// Passes that have come to their end since the pool was opened.
+    /// Passes that have ended since the pool was opened.
     #[serde(default)]
     pub passes: u64,
     /// Walks of all summaries since the pool was opened.
     pub scans: u64,
     /// Walks of all maps since the pool was opened.
     pub map_walks: u64,
-    /// Blocks of empty containers that it has taken for what it has found.
+    /// Blocks of empty containers that the pass has taken as spill space.
     #[serde(default)]
     pub spill_blocks: u64,
     /// Blocks that it wrote to this spill space since the pool was opened.
@@ -41,7 +41,7 @@ pub struct DedupReport {
     /// Blocks that it read back from this spill space since the pool was opened.
     #[serde(default)]
     pub spill_read: u64,
-    /// Set while the pass rests because the pool is short of metadata.
+    /// Set while the pass is paused because the pool is short of metadata.
     pub short_of_space: bool,
     /// True if writes have left work to the next pass.
     #[serde(default)]
@@ -49,8 +49,7 @@ pub struct DedupReport {
     /// Blocks of that work that came since the pool was opened.
     #[serde(default)]
     pub backlog_blocks: u64,
-    /// Blocks written since the pool was opened although their content was known, and that no pass has looked at since. Each gives back one slot, at
-    /// most.
+    /// Blocks written since the pool was opened although their content was known, and that no pass has examined since. Each gives back one slot, at most.
     #[serde(default)]
     pub missed_blocks: u64,
 }

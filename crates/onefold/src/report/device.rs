@@ -1,4 +1,4 @@
-//! What the disk under a pool is.
+//! Report of the disk under a pool.
 
 use engine::{DeviceKind, Status};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ pub struct DeviceReport {
     pub set: String,
     /// Kind that the disk is treated as: `hdd` or `ssd`.
     pub kind: String,
-    /// True if it has heads, which take time to move from one place to another.
+    /// True if it is rotational: its heads take time to move from one place to another.
     pub is_rotational: bool,
     /// Number of unwanted blocks that a read goes over rather than end.
     pub gap_blocks: u32,

@@ -1,4 +1,4 @@
-//! The complete index on disk, for people and programs.
+//! Report of the complete index on disk, for people and programs.
 
 use engine::DiskIndexStatus;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The flash in front of the store, for people and programs.
+//! Report of the flash in front of the store, for people and programs.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! What a pool's operator should know and do: for `status`, `/healthz`, the page and `onefold top`.
+//! Health of a pool, and the operator's remedies: for `status`, `/healthz`, the page and `onefold top`.
 //!
-//! [`findings`] has each of them once, with the command that helps. [`Health`] is what they come to together.
+//! [`findings`] has each finding once, with the command that helps. [`Health`] is their sum.
 
 use crate::report::share::percent;
 use crate::report::status::{NOT_RECOVERED, Report, full_text};
@@ -73,7 +73,7 @@ pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
     }
     for (percent, what) in [(report.data_percent, "capacity"), (report.metadata_percent, "metadata space")] {
         if percent >= 80 && report.refuses_new.is_empty() {
-            let remedy = "trim or delete what is not needed, or grow the pool";
+            let remedy = "trim or delete unneeded data, or grow the pool";
             add(Level::Warning, "nearly full", format!("{percent} % of the pool's {what} are in use: {remedy}"));
         }
     }

@@ -1,4 +1,4 @@
-//! Background work of a pool, as a list: what there is, how far it is, and in which words.
+//! Background work of a pool, as a list: each job, its progress, and its text.
 
 use crate::report::status::Report;
 use crate::size;

@@ -1,4 +1,4 @@
-//! What `status` reports of how long clients' requests take (docs/counters.md).
+//! Report of the latency of clients' requests in `status` (docs/counters.md).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Figures, as people and programs read them.
+//! Reports: figures of a server for people and programs.
 
 pub mod caches;
 pub mod dedup;
@@ -8,11 +8,11 @@ pub mod flash;
 pub mod health;
 pub mod jobs;
 pub mod latency;
-pub mod pace;
 pub mod prometheus;
 pub mod recent;
 pub mod relocate;
 pub mod share;
 pub mod status;
 pub mod text;
+pub mod throttle;
 pub mod writes;

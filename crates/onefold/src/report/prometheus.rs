@@ -79,7 +79,7 @@ const METRICS: &[Metric] = &[
         one(report.metadata_percent)
     }),
     gauge("onefold_metadata_bytes", "Bytes for maps and tables.", |report| one(report.metadata_bytes)),
-    gauge("onefold_refuses_new", "1 for what is full where writes of new blocks are refused now.", |report| {
+    gauge("onefold_refuses_new", "1 for the full part while writes of new blocks are refused.", |report| {
         states("full", &["data", "metadata"], &report.refuses_new)
     }),
     gauge("onefold_pending_blocks", "Blocks freed and not yet usable.", |report| one(report.pending_blocks)),
@@ -105,7 +105,7 @@ const METRICS: &[Metric] = &[
     counter("onefold_metadata_table_blocks_written_total", "Blocks of metadata written, by table.", |report| {
         tables(&report.metadata.tables)
     }),
-    gauge("onefold_device_has_heads", "1 if the disk under the pool is taken for one with heads.", |report| {
+    gauge("onefold_device_has_heads", "1 if the disk under the pool counts as rotational.", |report| {
         one(report.device.is_rotational)
     }),
     gauge("onefold_second_copies", "Blocks of the data that are second copies.", |report| one(report.second_copies)),
@@ -194,7 +194,7 @@ const METRICS: &[Metric] = &[
     gauge("onefold_relocate_moved_blocks", "Blocks that the last run has moved.", |report| {
         one(report.relocate.moved_blocks)
     }),
-    gauge("onefold_relocate_referrers", "Blocks that walks of the last run found and led to a copy.", |report| {
+    gauge("onefold_relocate_referrers", "Blocks that walks of the last run found and remapped to a copy.", |report| {
         one(report.relocate.referrers)
     }),
     gauge("onefold_relocate_map_walks", "Walks of all maps by the last run.", |report| one(report.relocate.map_walks)),
@@ -202,27 +202,27 @@ const METRICS: &[Metric] = &[
         one(report.relocate.doubled_blocks)
     }),
     gauge(
-        "onefold_pace_share_ppm",
+        "onefold_throttle_share_ppm",
         "Of a million parts of the device, those that background work has beside clients.",
-        |report| one(report.pace.share_ppm),
+        |report| one(report.throttle.share_ppm),
     ),
     gauge(
-        "onefold_pace_miss_ppm",
+        "onefold_throttle_miss_ppm",
         "The largest miss of all goals, in millionths of the goal; below 0 is headroom.",
-        |report| one(report.pace.miss_ppm),
+        |report| one(report.throttle.miss_ppm),
     ),
     gauge(
-        "onefold_pace_pass_delay_seconds",
+        "onefold_throttle_pass_delay_seconds",
         "With the paper's throttle: how long the pass rests for each block that it has looked at.",
-        |report| some(report.pace.pass_delay_ns.map(seconds)),
+        |report| some(report.throttle.pass_delay_ns.map(seconds)),
     ),
-    gauge("onefold_pace_p99_seconds", "The p99 of all requests when it was measured last.", |report| {
-        one(seconds(report.pace.p99_ns))
+    gauge("onefold_throttle_p99_seconds", "The p99 of all requests when it was measured last.", |report| {
+        one(seconds(report.throttle.p99_ns))
     }),
-    gauge("onefold_pace_usual_p99_seconds", "The usual p99 of all requests; 0: not known yet.", |report| {
-        one(seconds(report.pace.usual_p99_ns))
+    gauge("onefold_throttle_usual_p99_seconds", "The usual p99 of all requests; 0: not known yet.", |report| {
+        one(seconds(report.throttle.usual_p99_ns))
     }),
-    gauge("onefold_requests_in_flight", "Requests in flight.", |report| one(report.pace.requests_in_flight)),
+    gauge("onefold_requests_in_flight", "Requests in flight.", |report| one(report.throttle.requests_in_flight)),
     counter("onefold_dedup_shared_blocks_total", "Blocks that the pass has let share a slot.", |report| {
         one(report.dedup.shared_blocks)
     }),
@@ -239,11 +239,9 @@ const METRICS: &[Metric] = &[
     counter("onefold_dedup_passes_total", "Passes that have come to their end.", |report| one(report.dedup.passes)),
     counter("onefold_dedup_scans_total", "Walks of all summaries by the pass.", |report| one(report.dedup.scans)),
     counter("onefold_dedup_map_walks_total", "Walks of all maps by the pass.", |report| one(report.dedup.map_walks)),
-    gauge(
-        "onefold_dedup_spill_blocks",
-        "Blocks of empty containers that the pass has taken for what it has found.",
-        |report| one(report.dedup.spill_blocks),
-    ),
+    gauge("onefold_dedup_spill_blocks", "Blocks of empty containers that the pass uses as spill space.", |report| {
+        one(report.dedup.spill_blocks)
+    }),
     counter("onefold_dedup_spill_written_blocks_total", "Blocks that the pass wrote there.", |report| {
         one(report.dedup.spill_written)
     }),
@@ -316,7 +314,7 @@ const METRICS: &[Metric] = &[
     counter("onefold_writes_removed_requests_total", "Writes of which nothing was left to write.", |report| {
         one(report.writes.removed_requests)
     }),
-    counter("onefold_writes_unchanged_blocks_total", "Blocks that were rewritten with what they had.", |report| {
+    counter("onefold_writes_unchanged_blocks_total", "Blocks rewritten with the same content.", |report| {
         one(report.writes.unchanged_blocks)
     }),
     counter("onefold_writes_index_hits_total", "Blocks that were looked up and found in another slot.", |report| {
@@ -361,16 +359,18 @@ const METRICS: &[Metric] = &[
         samples: |report| report.latency.kinds().into_iter().flat_map(durations).collect(),
     },
     counter(
-        "onefold_neighbours_pages_total",
+        "onefold_index_prefetch_pages_total",
         "Summary pages gone through because a block beside theirs was found.",
-        |report| one(report.neighbours.pages),
+        |report| one(report.index_prefetch.pages),
     ),
-    counter("onefold_neighbours_loads_total", "Reads of the store for them.", |report| one(report.neighbours.loads)),
-    counter("onefold_neighbours_entries_total", "Digests that the index took from them.", |report| {
-        one(report.neighbours.entries)
+    counter("onefold_index_prefetch_loads_total", "Reads of the store for them.", |report| {
+        one(report.index_prefetch.loads)
     }),
-    counter("onefold_neighbours_hits_total", "Digests of them that a write asked for.", |report| {
-        one(report.neighbours.hits)
+    counter("onefold_index_prefetch_entries_total", "Digests that the index took from them.", |report| {
+        one(report.index_prefetch.entries)
+    }),
+    counter("onefold_index_prefetch_hits_total", "Digests of them that a write asked for.", |report| {
+        one(report.index_prefetch.hits)
     }),
     gauge("onefold_replicas_budget_bytes", "Bytes that replicas may take.", |report| one(report.replicas.budget_bytes)),
     gauge("onefold_replicas_blocks", "Blocks of the data that are replicas.", |report| one(report.replicas.blocks)),
@@ -416,7 +416,7 @@ const METRICS: &[Metric] = &[
         "Blocks that were read elsewhere, and then from their slots.",
         |report| one(report.replicas.wrong_blocks),
     ),
-    gauge("onefold_flash_state", "What the flash in front of the store is: 1 for what it is.", |report| {
+    gauge("onefold_flash_state", "State of the flash in front of the store: 1 for the present one.", |report| {
         states("state", &flash::STATES, &report.flash.state)
     }),
     gauge("onefold_flash_size_bytes", "Bytes of flash that are used.", |report| one(report.flash.size_bytes)),
@@ -453,7 +453,7 @@ const METRICS: &[Metric] = &[
     }),
     counter(
         "onefold_flash_bad_blocks_total",
-        "Blocks from flash that were not what they must be; the store had them.",
+        "Blocks from flash that failed verification; the store had them.",
         |report| one(report.flash.bad_blocks),
     ),
     counter("onefold_flash_copied_containers_total", "Containers copied to flash.", |report| {
@@ -529,26 +529,24 @@ const METRICS: &[Metric] = &[
         volumes(report, |volume| one(volume.clients))
     }),
     gauge("onefold_volume_offline", "1 while writes are stored without a look for duplicates.", |report| {
-        volumes(report, |volume| one(volume.pace.offline))
+        volumes(report, |volume| one(volume.timing_state.offline))
     }),
     counter("onefold_volume_mode_switches_total", "How often a controller has changed that.", |report| {
-        volumes(report, |volume| one(volume.pace.switches))
+        volumes(report, |volume| one(volume.timing_state.switches))
     }),
     gauge("onefold_volume_goal", "The goal, in requests or bytes a second, or as a p99 in nanoseconds.", |report| {
-        volumes(report, |volume| some(volume.pace.setpoint))
+        volumes(report, |volume| some(volume.timing_state.setpoint))
     }),
-    gauge(
-        "onefold_volume_measured",
-        "What was measured last, in the unit of the goal; without one the p99.",
-        |report| volumes(report, |volume| some(volume.pace.measured)),
-    ),
+    gauge("onefold_volume_measured", "Last measurement, in the unit of the goal; without one the p99.", |report| {
+        volumes(report, |volume| some(volume.timing_state.measured))
+    }),
     gauge(
         "onefold_volume_miss_ppm",
         "By how much that missed the goal, in millionths; below 0 is headroom.",
-        |report| volumes(report, |volume| some(volume.pace.miss_ppm)),
+        |report| volumes(report, |volume| some(volume.timing_state.miss_ppm)),
     ),
     gauge("onefold_volume_stressed_ppm", "Of a million requests those in stress (HIODS 4.3).", |report| {
-        volumes(report, |volume| some(volume.pace.stressed_ppm))
+        volumes(report, |volume| some(volume.timing_state.stressed_ppm))
     }),
     gauge("onefold_volume_logical_blocks_used", "Mapped blocks of the volume that are not zero.", |report| {
         volumes(report, |volume| one(volume.logical_blocks_used))
@@ -591,7 +589,7 @@ const METRICS: &[Metric] = &[
     ),
     counter(
         "onefold_volume_writes_unchanged_blocks_total",
-        "Blocks of the volume that were rewritten with what they had.",
+        "Blocks of the volume rewritten with the same content.",
         |report| volumes(report, |volume| one(volume.writes.unchanged_blocks)),
     ),
     counter(

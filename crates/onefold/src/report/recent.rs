@@ -1,4 +1,4 @@
-//! What happened between two reports of one server: requests a second and how long they took.
+//! Differences between two reports of one server: requests a second and their latency.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

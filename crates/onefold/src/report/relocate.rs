@@ -1,4 +1,4 @@
-//! The run of a plan of relocation, for people and programs.
+//! Report of the run of a plan of relocation, for people and programs.
 
 use engine::{Kept, RelocateStatus, Schedule};
 use serde::{Deserialize, Serialize};
@@ -23,14 +23,14 @@ pub struct KeptReport {
 /// Run that is in progress, or the last one since the pool was opened.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelocateReport {
-    /// Schedule on which the server makes and runs a plan unasked: `off`, `auto`, or hours of the day.
+    /// Schedule on which the server makes and runs a plan automatically: `off`, `auto`, or hours of the day.
     #[serde(default)]
     pub by_itself: String,
     /// State of the run: `never`, `running`, `paused`, `finished` or `stopped`.
     pub state: String,
     /// Part of the run that is done, in millionths.
     pub done_ppm: u32,
-    /// Seconds until its end at the pace so far, if that is known.
+    /// Seconds until its end at the rate so far, if that is known.
     pub left_seconds: Option<u64>,
     /// Blocks of the plan.
     pub planned_blocks: u64,
@@ -44,7 +44,7 @@ pub struct RelocateReport {
     pub doubled_blocks: u64,
     /// Blocks that stay where they are, by the reason.
     pub kept: KeptReport,
-    /// Set while the run rests because the pool is short of metadata.
+    /// Set while the run is paused because the pool is short of metadata.
     pub short_of_space: bool,
 }
 
@@ -72,7 +72,7 @@ impl RelocateReport {
         self.state != "never" || self.is_by_itself()
     }
 
-    /// Returns true if runs begin unasked. The report of an earlier version has no schedule.
+    /// Returns true if runs begin automatically. The report of an earlier version has no schedule.
     pub fn is_by_itself(&self) -> bool {
         !self.by_itself.is_empty() && self.by_itself != Schedule::Off.to_string()
     }

@@ -1,4 +1,4 @@
-//! Shares of a whole. Every ratio of two figures that do not move in step goes through here, so that none is negative, above 100 % or not a number.
+//! Shares of a total. Every ratio of two figures that do not move in step goes through here, so that none is negative, above 100 % or not a number.
 
 /// Returns a part of a whole, from 0 to 1; 0 of nothing.
 pub fn share(part: u64, whole: u64) -> f64 {

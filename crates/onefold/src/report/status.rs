@@ -1,4 +1,4 @@
-//! What `status` and `volume list` report: one set of figures. (`text` has them for people.)
+//! Figures of `status` and `volume list`: one set for both. (`text` has them for people.)
 
 use engine::{
     Damage, Damaged, DefragSetting, DefragStatus, Engine, Failure, Full, GcStatus, Mode, PagesWritten, ReplicateStatus,
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::latency::Latencies;
 use crate::clients::tls;
-use crate::memory::{Division, Source};
+use crate::memory::{PartitionMode, Source};
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
 use crate::report::device::DeviceReport;
 use crate::report::disk_index::DiskIndexReport;
 use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
-use crate::report::pace::{PaceReport, VolumePaceReport};
 use crate::report::relocate::RelocateReport;
 use crate::report::share::{ppm_percent, saved_percent, whole_percent};
-use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
+use crate::report::throttle::{ThrottleReport, TimingReport};
+use crate::report::writes::{IndexPrefetchReport, ReadsReport, WritesReport};
 use crate::size;
 
 /// Version of the JSON that `status` and `volume list` print.
@@ -57,7 +57,7 @@ pub struct Report {
     pub overhead_blocks_used: u64,
     /// Data in percent of the capacity: from 80 on the pool is nearly full.
     pub data_percent: u64,
-    /// Metadata in use in percent of what there is.
+    /// Metadata in use in percent of all metadata.
     pub metadata_percent: u64,
     /// Bytes for metadata: maps, summaries and tables.
     #[serde(default)]
@@ -112,7 +112,7 @@ pub struct Report {
     pub memory_source: String,
     /// True while memory in use beyond the limit is still to be given back.
     pub memory_resizing: bool,
-    /// Division of memory between index and read cache.
+    /// PartitionMode of memory between index and read cache.
     #[serde(default)]
     pub cache: CacheReport,
     /// Mode of the pool: `normal`, `recovering` or `read-only`.
@@ -130,7 +130,7 @@ pub struct Report {
     pub damaged_blocks_found: u64,
     /// Number of those damages that have been repaired.
     pub repaired_blocks: u64,
-    /// Number of places that are still damaged: what the last finished scrub left, and what was found and not repaired since.
+    /// Number of places that are still damaged: damages that the last finished scrub left, and unrepaired ones found since.
     #[serde(default)]
     pub damages_left: u64,
     /// The scrub that is in progress, or the last one.
@@ -143,7 +143,7 @@ pub struct Report {
     pub relocate: RelocateReport,
     /// Latency of clients beside the pass that finds duplicates.
     #[serde(default)]
-    pub pace: PaceReport,
+    pub throttle: ThrottleReport,
     /// The damages found last, at most 64.
     pub damages: Vec<DamageReport>,
     /// The pool's policy, if it is set.
@@ -159,7 +159,7 @@ pub struct Report {
     pub latency: LatencyReport,
     /// Counts of digests that were put into the index ahead of need.
     #[serde(default)]
-    pub neighbours: NeighboursReport,
+    pub index_prefetch: IndexPrefetchReport,
     /// The complete index on disk.
     #[serde(default)]
     pub disk_index: DiskIndexReport,
@@ -254,7 +254,7 @@ pub struct ScrubReport {
 pub struct DamageReport {
     /// Number of the damage, counted since the pool was opened.
     pub number: u64,
-    /// Damaged thing: a block of data, a page of a table, or a copy of the superblock.
+    /// Damaged object: a block of data, a page of a table, or a copy of the superblock.
     pub what: String,
     /// Byte offset on the store.
     pub offset: u64,
@@ -377,7 +377,7 @@ pub struct VolumeReport {
     pub controller: String,
     /// Performance that its clients get, and the mode that follows from it.
     #[serde(default)]
-    pub pace: VolumePaceReport,
+    pub timing_state: TimingReport,
     /// Clients connected to it.
     pub clients: usize,
     /// Mapped, non-zero blocks of the volume.
@@ -385,7 +385,7 @@ pub struct VolumeReport {
     /// Part of these blocks whose slots other blocks have, too, in percent, as of the last census; none until it is counted.
     #[serde(default)]
     pub shared_percent: Option<f64>,
-    /// Standard error of `shared_percent` in percentage points; 0: all blocks were looked at.
+    /// Standard error of `shared_percent` in percentage points; 0: all blocks were examined.
     #[serde(default)]
     pub shared_error_percent: Option<f64>,
     /// Counts of its writes.
@@ -422,13 +422,13 @@ pub struct ReplicasReport {
     pub dropped_blocks: u64,
     /// Blocks that reads got from replicas since the pool was opened.
     pub read_blocks: u64,
-    /// Reads that went to another place than the slot because blocks follow each other there, on a store with heads.
+    /// Reads served from another place than the slot because blocks follow each other there, on an HDD.
     #[serde(default)]
     pub reads_in_order: u64,
-    /// Reads that went to another place because a read in flight stood beside it, on a store with heads.
+    /// Reads served from another place because a read in flight was beside it, on an HDD.
     #[serde(default)]
     pub reads_beside: u64,
-    /// Reads that went to another place because it was nearer to the heads, on a store with heads.
+    /// Reads served from another place because it was nearer to the heads, on an HDD.
     #[serde(default)]
     pub reads_nearer: u64,
     /// Blocks that were read from other slots with the same content, which the index named.
@@ -443,12 +443,12 @@ pub struct ReplicasReport {
 }
 
 impl ReplicasReport {
-    /// Collects the engine's figures. The space for replicas is that of a server with `memory` bytes, whatever memory this command has.
+    /// Collects the engine's figures. The space for replicas is that of a server with `memory` bytes, independent of this command's memory.
     fn new(engine: &Engine, status: &ReplicateStatus, memory: u64) -> ReplicasReport {
-        let served = Division::new(memory, engine.geometry(), u32::MAX);
+        let served = PartitionMode::new(memory, engine.geometry(), u32::MAX);
         let known = (status.budget_bytes, status.most_copied);
         let (budget_bytes, popular_blocks_most) =
-            served.map_or(known, |division| engine.replicas_space(&division.limits));
+            served.map_or(known, |partition| engine.replicas_space(&partition.limits));
         ReplicasReport {
             budget_bytes,
             set_bytes: engine.replicas_budget(),
@@ -474,9 +474,9 @@ impl ReplicasReport {
 /// Regions that readers found scattered, and the blocks moved for defragmentation and garbage collection.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DefragReport {
-    /// Bytes that may be moved in a day: 0 if nothing is moved, none if it follows what is written.
+    /// Bytes that may be moved in a day: 0 if nothing is moved, none if the limit follows the written bytes.
     pub bytes_per_day: Option<u64>,
-    /// Scattered regions that have not been looked at, plus one while blocks are being moved.
+    /// Scattered regions that have not been examined, plus one while blocks are being moved.
     pub noted_regions: u64,
     /// Regions that were put in order since the pool was opened.
     pub regions: u64,
@@ -549,7 +549,7 @@ impl Report {
             goal: volume.goal.to_string(),
             keep_runs: volume.keep_runs.to_string(),
             controller: volume.controller.to_string(),
-            pace: VolumePaceReport::new(engine, volume),
+            timing_state: TimingReport::new(engine, volume),
             clients: clients(volume.id),
             logical_blocks_used: engine.held_by(volume),
             shared_percent: engine.shared_of(volume).map(|shared| ppm_percent(shared.ppm)),
@@ -597,13 +597,13 @@ impl Report {
             scrub: ScrubReport::new(&status.scrub),
             dedup: DedupReport::new(&status.dedup, engine.dedup_verify()),
             relocate: RelocateReport::new(&status.relocate, engine.relocate_schedule()),
-            pace: PaceReport::new(&status.pace, engine.pass_throttle()),
+            throttle: ThrottleReport::new(&status.throttle, engine.pass_throttle()),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
             writes: WritesReport::new(engine.write_counts()),
             reads: engine.read_counts().into(),
             latency: LatencyReport::new(&Latencies::default()),
-            neighbours: engine.index_prefetch_counts().into(),
+            index_prefetch: engine.index_prefetch_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
             flash: FlashReport { policy: engine.flash_policy().to_string(), ..FlashReport::default() },
             addresses: Vec::new(),
@@ -627,12 +627,10 @@ fn full_name(full: Full) -> &'static str {
     }
 }
 
-/// Returns what is full and the remedy, by its name in a report; none for other names.
+/// Returns the resource that is full and the remedy, by its name in a report; none for other names.
 pub fn full_text(name: &str) -> Option<&'static str> {
     match name {
-        "data" => {
-            Some("the pool's capacity is used up: trim or delete what is not needed, or 'onefold grow --capacity'")
-        }
+        "data" => Some("the pool's capacity is used up: trim or delete unneeded data, or 'onefold grow --capacity'"),
         "metadata" => Some(
             "the pool's maps and tables are full: delete volumes that are not needed, or 'onefold grow --metadata' (docs/sizing.md)",
         ),
@@ -640,7 +638,7 @@ pub fn full_text(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns what is full and the remedy, by the engine's value.
+/// Returns the resource that is full and the remedy, by the engine's value.
 pub fn full_of(full: Full) -> &'static str {
     full_text(full_name(full)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What `status` and `volume list` say to people: about ten lines and the volumes that hold most, or with `--all` every figure.
+//! Text of `status` and `volume list` for people: about ten lines and the volumes that hold most, or with `--all` every figure.
 
 use std::cmp::Ordering;
 
@@ -14,7 +14,7 @@ pub const VOLUMES_MOST: usize = 20;
 const DAMAGES_MOST: usize = 5;
 
 impl Report {
-    /// Formats the figures that are asked for most often: state, capacity, saving, memory, background work, findings, and some volumes.
+    /// Formats the figures that are wanted most often: state, capacity, saving, memory, background work, findings, and some volumes.
     pub fn text(&self, pool: &str) -> String {
         let blocks = |count: u64| size::show(count.saturating_mul(4096));
         let mut text = format!("{pool}: {}\n\n", self.state());
@@ -25,8 +25,8 @@ impl Report {
         let (data, metadata) = (self.data_percent, self.metadata_percent);
         let used = format!("{data} % in use; metadata space: {metadata} %");
         row("capacity", format!("{:<12}{used}", size::show(self.capacity_bytes)));
-        row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
-        row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));
+        row("logical", format!("{:<12}logical data of the volumes", blocks(self.logical_blocks_used)));
+        row("data", format!("{:<12}stored after deduplication", blocks(self.data_blocks_used)));
         row("saving", self.saving_text());
         row("memory", self.memory_text());
         for job in jobs(self) {
@@ -59,7 +59,7 @@ impl Report {
     pub fn saving_text(&self) -> String {
         let leaving = size::show(self.leaving_blocks.saturating_mul(4096));
         let what = match (self.saving_is_at_least, self.leaving_blocks) {
-            (true, _) => ", at least: more is known when what was deleted has been freed".into(),
+            (true, _) => ", at least: exact when deleted data has been freed".into(),
             (false, 0) => String::new(),
             (false, _) => format!(", with {leaving} of deleted volumes that are still to be freed"),
         };
@@ -84,7 +84,7 @@ impl Report {
         !self.addresses.is_empty()
     }
 
-    /// Returns the memory in use and the limit of a server. A command that only looks at a pool has memory of its own, so only the limit is told.
+    /// Returns the memory in use and the limit of a server. A read-only command has memory of its own, so only the limit is shown.
     fn memory_text(&self) -> String {
         let resizing = if self.memory_resizing { " (resizing)" } else { "" };
         let cap = size::show(self.memory_cap_bytes);
@@ -106,8 +106,8 @@ impl Report {
         }
         row("capacity", size::show(self.capacity_bytes));
         row("device", self.device.text());
-        row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
-        row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));
+        row("logical", format!("{:<12}logical data of the volumes", blocks(self.logical_blocks_used)));
+        row("data", format!("{:<12}stored after deduplication", blocks(self.data_blocks_used)));
         if self.second_copies > 0 {
             let above = self.second_copies_above;
             row(
@@ -178,7 +178,7 @@ impl Report {
         }
         text.push_str(&self.damages_text(usize::MAX));
         text.push_str(&self.writes.text());
-        text.push_str(&self.neighbours.text());
+        text.push_str(&self.index_prefetch.text());
         text.push_str(&self.reads.text());
         text.push_str(&self.latency.text());
         text.push('\n');
@@ -201,8 +201,7 @@ impl VolumeReport {
         remarks.join(", ")
     }
 
-    /// Says which share of it lies in shared slots: `62 %`, `about 62 %` if not all was looked at, or `counting`. It says 100 and 0 % only of all and
-    /// of nothing.
+    /// Formats the share of it in shared slots: `62 %`, `about 62 %` if not all was examined, or `counting`. It says 100 and 0 % only of all and of nothing.
     pub fn shared_text(&self) -> String {
         let Some(percent) = self.shared_percent else { return "counting".into() };
         let about = if self.shared_error_percent.unwrap_or(0.0) > 0.0 { "about " } else { "" };
@@ -219,10 +218,11 @@ impl VolumeReport {
         let is_hybrid = self.timing == "hybrid";
         if self.timing_source == "volume" && !is_hybrid {
             remarks.push(self.timing.clone());
-        } else if is_hybrid && self.pace.offline {
+        } else if is_hybrid && self.timing_state.offline {
             remarks.push("hybrid, now offline".into());
         } else if is_hybrid && self.timing_source == "volume" {
-            remarks.push(if self.pace.may_change { "hybrid, now inline" } else { "hybrid, stays inline" }.into());
+            remarks
+                .push(if self.timing_state.may_change { "hybrid, now inline" } else { "hybrid, stays inline" }.into());
         }
         if self.read_only {
             remarks.push("read-only".into());
@@ -299,7 +299,7 @@ pub fn volumes_text(volumes: &[VolumeReport], most: usize, is_served: bool) -> S
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::report::pace::VolumePaceReport;
+    use crate::report::throttle::TimingReport;
     use crate::report::writes::WritesReport;
     use engine::{DigestFunction, Engine, Geometry, Limits, Parameters};
 
@@ -316,7 +316,7 @@ pub mod tests {
             goal: "none".into(),
             keep_runs: "auto".into(),
             controller: "forecast".into(),
-            pace: VolumePaceReport::default(),
+            timing_state: TimingReport::default(),
             clients: 0,
             logical_blocks_used: blocks,
             shared_percent: None,
@@ -451,7 +451,7 @@ pub mod tests {
         let columns: Vec<_> = text.lines().skip(1).map(|line| line.find("10 GiB")).collect();
         assert_eq!(columns[0], columns[1]);
         assert!(text.contains("1 MiB"));
-        volumes[1].pace.offline = true;
+        volumes[1].timing_state.offline = true;
         assert_eq!(volumes[1].remarks(), "hybrid, now offline");
         (volumes[0].timing, volumes[0].timing_source) = ("offline".into(), "volume".into());
         (volumes[0].read_only, volumes[0].clients) = (true, 2);

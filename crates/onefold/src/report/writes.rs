@@ -1,4 +1,4 @@
-//! What `status` reports of requests: the counters of docs/counters.md, as JSON and for people.
+//! Report of requests in `status`: the counters of docs/counters.md, as JSON and for people.
 
 use engine::{IndexPrefetchCounts, ReadCounts, Removed, WriteCounts};
 use serde::{Deserialize, Serialize};
@@ -138,8 +138,8 @@ impl ReadsReport {
 
 /// Counts of digests that were put into the index because a block beside theirs was found.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-pub struct NeighboursReport {
-    /// Summary pages that were gone through.
+pub struct IndexPrefetchReport {
+    /// Summary pages that were walked.
     pub pages: u64,
     /// Reads of the store for these pages.
     pub loads: u64,
@@ -151,23 +151,23 @@ pub struct NeighboursReport {
     pub hits_per_load: f64,
 }
 
-impl From<IndexPrefetchCounts> for NeighboursReport {
-    fn from(counts: IndexPrefetchCounts) -> NeighboursReport {
+impl From<IndexPrefetchCounts> for IndexPrefetchReport {
+    fn from(counts: IndexPrefetchCounts) -> IndexPrefetchReport {
         let IndexPrefetchCounts { pages, loads, entries, hits } = counts;
-        NeighboursReport { pages, loads, entries, hits, hits_per_load: hits as f64 / loads.max(1) as f64 }
+        IndexPrefetchReport { pages, loads, entries, hits, hits_per_load: hits as f64 / loads.max(1) as f64 }
     }
 }
 
-impl NeighboursReport {
-    /// Formats the counts in one line for people; empty if no page was gone through.
+impl IndexPrefetchReport {
+    /// Formats the counts in one line for people; empty if no page was walked.
     pub fn text(&self) -> String {
-        let NeighboursReport { pages, loads, entries, hits, hits_per_load } = self;
+        let IndexPrefetchReport { pages, loads, entries, hits, hits_per_load } = self;
         if *pages == 0 {
             return String::new();
         }
         format!(
             "  {:<12}{entries} entries of {pages} pages, {hits} hits; {loads} reads, {hits_per_load:.1} hits each\n",
-            "neighbours"
+            "prefetch"
         )
     }
 }

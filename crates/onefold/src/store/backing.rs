@@ -125,7 +125,7 @@ pub fn kind_of(path: &Path) -> anyhow::Result<Option<Kind>> {
 }
 
 impl Store {
-    /// Opens and locks what is at `path`.
+    /// Opens and locks the store at `path`.
     pub fn open(path: &Path, access: Access) -> anyhow::Result<Store> {
         let kind = match (kind_of(path)?, access) {
             (None, Access::CreateNew) => Kind::File,
@@ -146,7 +146,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens and locks what is at `path` for a command that writes it over, through the page cache. Whoever has it is not waited for.
+    /// Opens and locks the file or device at `path` for a command that overwrites it, through the page cache. A lock of another process is not waited for.
     pub fn open_target(path: &Path) -> anyhow::Result<Store> {
         let Some(kind) = kind_of(path)? else { bail!("{} does not exist", path.display()) };
         let (file, direct) = open_buffered(path, kind, Access::Write)?;
@@ -192,7 +192,7 @@ impl Store {
         &self.path
     }
 
-    /// Identifies the file or device that is open, whatever its path leads to now.
+    /// Identifies the file or device that is open, whatever its path refers to now.
     pub fn identity(&self) -> anyhow::Result<Identity> {
         Identity::of_file(&self.file)
     }
@@ -234,12 +234,12 @@ impl Store {
             || rustix::fs::fstatfs(&self.file).is_ok_and(|file_system| FORCING.contains(&(file_system.f_type as u32)))
     }
 
-    /// Fails if this process may not write so many bytes to a file that is to be written.
+    /// Fails if this process may not write a file of `size` bytes that it is to write.
     fn allow_size(&self, size: u64) -> anyhow::Result<()> {
         if self.kind == Kind::Device || !self.writable { Ok(()) } else { file_size::allow(&self.path, size) }
     }
 
-    /// Makes a file `size` bytes long, keeping nothing of what it held. Not for devices.
+    /// Makes a file `size` bytes long, keeping none of its contents. Not for devices.
     pub fn reset_to(&mut self, size: u64) -> anyhow::Result<()> {
         self.allow_size(size)?;
         self.file
@@ -254,7 +254,7 @@ impl Store {
         self.settle_for_what_works()
     }
 
-    /// Makes a file at least `size` bytes long, keeping what it holds. Not for devices.
+    /// Makes a file at least `size` bytes long, keeping its contents. Not for devices.
     pub fn extend_to(&mut self, size: u64) -> io::Result<()> {
         if size > self.size {
             self.file.set_len(size)?;
@@ -325,7 +325,8 @@ impl Store {
         Ok(())
     }
 
-    /// Finds the next range at or after `offset` that a file has stored, up to a hole or its end; all that is left where the file system does not tell.
+    /// Finds the next range at or after `offset` that a file has stored, up to a hole or its end. Where the file system does not report holes, returns the
+    /// remaining file.
     pub fn next_data(&self, offset: u64) -> io::Result<Option<std::ops::Range<u64>>> {
         use rustix::fs::SeekFrom;
         use rustix::io::Errno;
@@ -383,7 +384,7 @@ impl Store {
 fn open_file(path: &Path, kind: Kind, access: Access) -> anyhow::Result<(File, bool)> {
     let deadline = Instant::now() + LOCK_PATIENCE;
     let mut opened = options(kind, access, true).open(path);
-    // A device that a process has just let go of may be busy for a moment, for the reason given at `lock`.
+    // A device that a process has just closed may be busy for a moment, for the reason given at `lock`.
     while opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
         opened = options(kind, access, true).open(path);
@@ -429,8 +430,8 @@ fn explain_open(error: io::Error, path: &Path) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("cannot open {}{advice}", path.display()))
 }
 
-/// Takes the lock. It is tried for a while: the kernel lets go of a dead process's ring, and with it of the store, only when
-/// the last write in flight has ended; and a command that opens the pool itself is soon done.
+/// Takes the lock. It is tried for a while. The kernel closes a dead process's ring, and with it the store, only when the last write in flight has ended. A
+/// command that opens the pool itself ends soon.
 fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
     let is_over = |waited| waited >= LOCK_PATIENCE_UNSERVED || (waited >= LOCK_PATIENCE && is_served(file, path));
     if !try_lock(file, path, is_over)? {
@@ -462,13 +463,13 @@ fn is_served(file: &File, path: &Path) -> bool {
     identity::holder_of(file).is_some_and(identity::is_server) || matches!(control::find_server_of(path), Found::Server)
 }
 
-/// Explains that another process has the store, with advice by what answers where its server would listen.
+/// Explains that another process has the store, with advice by the answer at its server's usual sockets.
 fn explain_lock(file: &File, path: &Path) -> String {
     let process = || identity::holder_of(file).map_or(String::new(), |process| format!(" ({process})"));
     let who = owner::running_at(path)
         .map_or_else(|| format!("another onefold process{}", process()), |owner| owner::describe(&owner));
     let advice = match control::find_server_of(path) {
-        Found::Server => format!("'onefold status {}' shows what it does; stop it first", path.display()),
+        Found::Server => format!("'onefold status {}' shows its activity; stop it first", path.display()),
         Found::Nobody => {
             "no server of it is found in its usual place. It may have been started with --control PATH (give that to commands, too), or \
              under another name of this store; or another command is at work"

@@ -1,10 +1,9 @@
-//! Copy-on-write file systems under a pool.
+//! Detection of copy-on-write file systems under a pool.
 //!
-//! There, what overwrites something needs new space as well: on a full one not even the journal can be written. The engine lives with
-//! that (`engine/src/data_path/enospc.rs`), but flushes fail meanwhile, and the store gets scattered. So a new pool's file is switched to
-//! writing in place where that is possible: on Btrfs, as long as the file is empty. Btrfs keeps no checksums of such a
-//! file then. Onefold needs none: it has its own of every block. A snapshot, or a copy with `cp --reflink`, brings copying back
-//! for what is shared, once for each place; on XFS too. That is not looked for.
+//! There, overwrites need new space as well: on a full one not even the journal can be written. The engine lives with that (`engine/src/data_path/enospc.rs`),
+//! but flushes fail meanwhile, and the store gets scattered. So a new pool's file is switched to writing in place where that is possible: on Btrfs, as long as
+//! the file is empty. Btrfs keeps no checksums of such a file then. Onefold needs none: it has its own of every block. A snapshot, or a copy with `cp
+//! --reflink`, brings copying back for the shared blocks, once for each place; on XFS too. Snapshots and such copies are not detected.
 
 use std::fs::File;
 

@@ -1,7 +1,7 @@
-//! The limit on the size of files (RLIMIT_FSIZE, `ulimit -f`): raised as far as it may be, and looked at before a pool is written to.
+//! The limit on the size of files (RLIMIT_FSIZE, `ulimit -f`): raised as far as it may be, and checked before a pool is written to.
 //!
-//! A write beyond it sends SIGXFSZ, which ends a process that does not handle it, and fails with EFBIG. The limit can also be changed
-//! while a server runs. So the signal is handled, and EFBIG is a lack of space as ENOSPC is: nothing is lost by it.
+//! A write beyond it sends SIGXFSZ, which ends a process that does not handle it, and fails with EFBIG. The limit can also be changed while a server runs. So
+//! the signal is handled, and EFBIG is a lack of space as ENOSPC is: nothing is lost by it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::size;
 
-/// Handles the signal of a write beyond the limit: that write fails, and the process goes on.
+/// Handles the signal of a write beyond the limit: that write fails, and the process continues.
 pub fn handle_signal() -> anyhow::Result<()> {
     signal_hook::flag::register(libc::SIGXFSZ, Arc::default()).context("cannot handle SIGXFSZ")?;
     Ok(())
 }
 
-/// Raises the limit to what a file of so many bytes needs; fails if that is not allowed.
+/// Raises the limit for a file of `bytes` bytes; fails if that is not allowed.
 pub fn allow(path: &Path, bytes: u64) -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Fsize);
     if limit.current.is_none_or(|current| current >= bytes) {

@@ -1,7 +1,7 @@
-//! Growing a pool: what has to be right before the engine is asked to use what is new.
+//! Growth of a pool's store: checks and allocation before the engine may use the new space.
 //!
-//! A file is made longer, never shorter; a device has to be long enough. The engine makes the new length durable, with the
-//! sync before the superblock that relies on it. If growing fails later, the file stays longer, which does no harm.
+//! A file is made longer, never shorter; a device has to be long enough. The engine makes the new length durable, with the sync before the superblock that
+//! relies on it. If growing fails later, the file stays longer, which does no harm.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -9,17 +9,17 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use engine::{Geometry, Status};
 
-use crate::memory::Division;
+use crate::memory::PartitionMode;
 use crate::size;
 use crate::store::backing::{Kind, Store};
 use crate::store::file_size;
 
 /// The part of the host's free space that metadata is reserved in, as a divisor.
 const FREE_SHARE: u64 = 2;
-/// Growths of metadata that are left to operators: the pool takes the others by itself.
+/// Growths of metadata that are left to operators: the pool makes the others automatically.
 const KEPT: usize = 2;
-/// Mapped blocks for each block of metadata in use, at least, where the pool grows by itself: a sixteenth of what a leaf maps. Whoever
-/// writes far and wide into a huge volume gets no more from the host by that.
+/// Minimum of mapped blocks for each block of metadata in use, for an automatic growth: a sixteenth of the blocks that a leaf maps. So scattered writes into a
+/// huge volume take no more space from the host.
 const MAPPED: u64 = 32;
 
 /// Size of a pool after growing, in total.
@@ -42,9 +42,9 @@ impl Wanted {
         Wanted { capacity, metadata: if grows { doubled } else { asked } }
     }
 
-    /// Returns the growth, unasked, of a pool whose maps are short or whose clients wait for it: the largest that the store has space for. `None` if no growth
+    /// Returns the automatic growth of a pool whose maps are short or whose clients wait for it: the largest that the store has space for. `None` if no growth
     /// is due or possible.
-    pub fn unasked(
+    pub fn automatic(
         store: &mut Store,
         geometry: &Geometry,
         status: &Status,
@@ -128,7 +128,7 @@ pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<ServerMemory>) -
         ),
     };
     if let Some(ServerMemory { bytes, taken, clients }) = memory
-        && let Err(needed) = Division::new(bytes.saturating_sub(taken), &grown, clients)
+        && let Err(needed) = PartitionMode::new(bytes.saturating_sub(taken), &grown, clients)
     {
         bail!(
             "a pool of {capacity} needs more memory than its server has: {}M would do ('onefold set POOL memory=SIZE', or --memory)",
@@ -138,7 +138,7 @@ pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<ServerMemory>) -
     Ok(grown)
 }
 
-/// Makes a file long enough, keeping what it holds; fails if a device is too short.
+/// Makes a file long enough, keeping its contents; fails if a device is too short.
 fn make_space(store: &mut Store, geometry: &Geometry) -> anyhow::Result<()> {
     let needed = geometry.total_bytes();
     match store.kind() {
@@ -166,7 +166,7 @@ pub fn reserve_metadata(store: &Store, geometry: &Geometry) {
     let free = host.f_bavail.saturating_mul(host.f_frsize);
     if store.kind() == Kind::File && needed <= free / FREE_SHARE {
         for (offset, length) in geometry.metadata_ranges() {
-            // Somebody else may have taken the space since.
+            // Another process may have taken the space since.
             if store.allocate_range(offset, length).is_err() {
                 return;
             }

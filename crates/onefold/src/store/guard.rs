@@ -1,10 +1,10 @@
-//! Answers one question for every command that writes to a file or device: may this be written over?
+//! Overwrite guard for every command that writes to a file or device.
 //!
-//! Never, whatever the switches, what somebody uses: a mounted or mapped device, swap space, what a server, a QEMU or another program has open to
-//! write. Never what belongs to Onefold: a pool, the flash cache of a pool. [`Allowed`] names the commands that make these and may replace them. All
-//! of it holds for what the target stands on, too, and for the partitions of a device: a loop device over a pool's file is that pool.
+//! A target in use is never overwritten, whatever the switches: a mounted or mapped device, swap space, a file or device that a server, a QEMU or another
+//! program has open to write. Nor are Onefold's own stores: a pool, the flash cache of a pool. [`Allowed`] names the commands that make these and may replace
+//! them. All of it holds for the layers under the target, too, and for the partitions of a device: a loop device over a pool's file is that pool.
 //!
-//! This is for what is written into what is there; files that are replaced as a whole are in `replace`.
+//! This guards writes into existing files and devices; files that are replaced as a whole are in `replace`.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ use crate::store::layers::Layer;
 use crate::store::owner;
 use crate::store::probe;
 
-/// As much of a flash cache as names its pool.
+/// Bytes of a flash cache that name its pool.
 const LABEL_BYTES: usize = 32;
 
 /// Contents of Onefold that a command may overwrite, if they are not in use.
@@ -38,7 +38,7 @@ pub enum Allowed {
     Pools,
 }
 
-/// Opens what is at `path`, to be written over: locked as long as the result lives. `None` if nothing is there.
+/// Opens the file or device at `path` to overwrite it: locked as long as the result lives. `None` if nothing is there.
 pub fn claim(path: &Path, allowed: Allowed) -> anyhow::Result<Option<Store>> {
     if kind_of(path)?.is_none() {
         return Ok(None);
@@ -48,7 +48,7 @@ pub fn claim(path: &Path, allowed: Allowed) -> anyhow::Result<Option<Store>> {
     Ok(Some(store))
 }
 
-/// Refuses to write over what an open and locked store holds, or is used by.
+/// Refuses to overwrite an open and locked store, by its contents and its users.
 pub fn check(store: &Store, allowed: Allowed) -> anyhow::Result<()> {
     let path = store.path();
     if let Some(owner) = owner::running_at(path) {
@@ -58,7 +58,7 @@ pub fn check(store: &Store, allowed: Allowed) -> anyhow::Result<()> {
     refuse_use(&target, &target, store.file())?;
     let below = target.below();
     for layer in &below {
-        // What cannot be opened cannot be asked, and is written by nobody of our rights.
+        // A layer that cannot be opened cannot be checked, and no process with our rights writes it.
         let Ok(file) = input::open(&layer.path) else { continue };
         refuse_use(layer, &target, &file)?;
         let is_free = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
@@ -91,7 +91,7 @@ fn stands_on(target: &Layer, layer: &Layer) -> String {
     format!("{} leads to {}", target.path.display(), layer.path.display())
 }
 
-/// Refuses a layer that somebody uses beside the target itself.
+/// Refuses a layer that another process uses beside the target itself.
 fn refuse_use(layer: &Layer, target: &Layer, file: &File) -> anyhow::Result<()> {
     let what = stands_on(target, layer);
     for over in layer.loops() {
@@ -133,7 +133,7 @@ pub fn writer_of(layer: &Layer) -> Option<String> {
     })
 }
 
-/// Returns true if a descriptor's link can lead there. Called first, since most lead to sockets and the like.
+/// Returns true if a descriptor's link can refer to that file or device. Called first, since most refer to sockets and the like.
 fn may_be(link: &Path, identity: Identity) -> bool {
     let leads = fs::read_link(link).unwrap_or_default();
     match identity {
@@ -216,7 +216,7 @@ pub fn owner_of(path: &Path) -> Option<Owner> {
     }
 }
 
-/// Opens an image to read it into the pool at `pool`. Refuses pools and flash caches, unless their bytes are wanted `as_they_are` and nobody uses them.
+/// Opens an image to read it into the pool at `pool`. Refuses pools and flash caches, unless their bytes are wanted `as_they_are` and they are not in use.
 pub fn open_source(path: &Path, pool: &Path, as_they_are: bool) -> anyhow::Result<File> {
     let shown = path.display();
     kind_of(path)?;

@@ -1,7 +1,7 @@
-//! Whether the disk under a store has heads, as Linux says: `queue/rotational` of the block device, or of that under a file's file system.
+//! Detection of a rotational disk under a store, as Linux reports it: `queue/rotational` of the block device, or of that under a file's file system.
 //!
-//! A file system that is on no device of its own (Btrfs, overlays, networks), loop devices, and disks of virtual machines that cannot say
-//! what they are count as without. Who knows better says so with `onefold set POOL device=hdd`.
+//! Three kinds count as not rotational: a file system that is on no device of its own (Btrfs, overlays, networks), loop devices, and disks of virtual machines
+//! that do not report their kind. An operator who knows better sets `onefold set POOL device=hdd`.
 
 use std::path::Path;
 
@@ -11,21 +11,21 @@ use crate::store::backing::{Kind, Store};
 
 /// Directory of Linux with its block devices, by their numbers.
 const DEVICES: &str = "/sys/dev/block";
-/// Buses of virtual machines, whose disks cannot say what they are: Linux answers 1 for them.
+/// Buses of virtual machines, whose disks do not report their kind: Linux answers 1 for them.
 const SILENT: [&str; 3] = ["virtio", "xen", "vmbus"];
-/// Volumes on arrays of volumes: so deep it looks.
+/// Maximum depth of volumes on arrays of volumes.
 const LEVELS: u32 = 8;
 
 /// Returns the traits of the disk under a store, as far as the system tells; an SSD where it does not.
 pub fn of(store: &Store) -> DeviceTraits {
-    // What is at hand is the open file itself, whatever its name leads to by now.
+    // The open file itself counts, whatever its name refers to by now.
     let Ok(found) = rustix::fs::fstat(store.file()) else { return DeviceTraits::SSD };
     let device = if store.kind() == Kind::Device { found.st_rdev } else { found.st_dev };
     let name = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     if is_rotational(&Path::new(DEVICES).join(name), LEVELS) { DeviceTraits::HDD } else { DeviceTraits::SSD }
 }
 
-/// Returns true if a device has heads: a disk that says so itself, a partition of one, or a volume or an array on one.
+/// Returns true if a device is rotational: a disk that reports so itself, a partition of one, or a volume or an array on one.
 fn is_rotational(device: &Path, levels: u32) -> bool {
     let Ok(device) = device.canonicalize() else { return false };
     let says = |directory: &Path| std::fs::read_to_string(directory.join("queue/rotational")).ok();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_partitions_and_arrays_are_believed_and_who_cannot_know_is_not() {
+    fn disks_partitions_and_arrays_are_trusted_and_who_cannot_know_is_not() {
         let devices = Devices(std::env::temp_dir().join(format!("onefold-heads-{}", std::process::id())));
         devices.disk("hdd", Some("1\n"), Some("scsi"));
         devices.disk("ssd", Some("0\n"), Some("nvme"));

@@ -1,7 +1,7 @@
-//! Who this process is, to others that open the same pool: its host, the boot of that, and itself; and whether another process of this
-//! host is still there.
+//! Identity of this process for others that open the same pool: its host, the boot of that, and its own; and the check that another process of this host still
+//! lives.
 //!
-//! Of what names a host or its hardware only keyed hashes leave this module: machine-id(5) is not for others.
+//! Names of the host and its hardware leave this module only as keyed hashes: machine-id(5) is not for others.
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -28,7 +28,7 @@ impl Host {
         let name = line("/proc/sys/kernel/hostname").unwrap_or_default();
         let machine = ["/etc/machine-id", "/var/lib/dbus/machine-id"].into_iter().find_map(line);
         let host = match machine {
-            // What an image has before its first boot is no id.
+            // The content that an image has before its first boot is no id.
             Some(machine) if machine != "uninitialized" => hash("onefold owner: machine", &machine),
             _ => hash("onefold owner: host name", &name),
         };
@@ -64,7 +64,7 @@ fn pid_namespace() -> u64 {
 /// Reads state and start of a process, as proc(5) has them.
 fn state_of(process: &str) -> Option<(char, u64)> {
     let text = read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The second field is a name in parentheses, with whatever in it.
+    // The second field is a name in parentheses, with any characters in it.
     let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
     let state = fields.next()?.chars().next()?;
     Some((state, fields.nth(18)?.parse().ok()?))

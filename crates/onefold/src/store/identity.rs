@@ -1,8 +1,8 @@
-//! Which store is meant: the file or device itself, whatever it is called.
+//! Identity of a store: the file or device itself, under any name.
 //!
-//! Names change and are given to others: a served file is moved away and a backup takes its place. What a store holds says no
-//! more: a copy of a device has the pool's id, and all else that is written there. So a command says which file or device it
-//! found at its path, and a server answers only for the one that it has open.
+//! Names change and are given to others: a served file is moved away and a backup takes its place. The contents of a store identify it no better: a copy of a
+//! device has the pool's id, and all other bytes. So a command names the file or device that it found at its path, and a server answers only for the one that
+//! it has open.
 
 use std::fs::{File, Metadata};
 use std::os::fd::AsRawFd;
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// A file or a device, on this machine and until it starts anew. Hard links, symbolic links, bind mounts and other names lead to
-/// the same; a loop device over a file is another.
+/// A file or a device, on this machine and until it starts anew. Hard links, symbolic links, bind mounts and other names refer to the same; a loop device over
+/// a file is another.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum Identity {

@@ -1,7 +1,7 @@
-//! What a file or device stands on, and what stands on it: partitions, loop devices, device mapper and RAID, as sysfs says it.
+//! Layers under and above a file or device: partitions, loop devices, device mapper and RAID, from sysfs.
 //!
-//! A loop device over a file, and a device mapped onto another, lead to the same bytes by another path, with other locks. Where sysfs is not
-//! there, or names a file of another mount namespace, nothing is found.
+//! A loop device over a file, and a device mapped onto another, reach the same bytes by another path, with other locks. Where sysfs is not there, or names a
+//! file of another mount namespace, nothing is found.
 
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};

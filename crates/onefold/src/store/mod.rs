@@ -1,5 +1,4 @@
-//! The file or device that holds a pool: which one is meant, who may have it, what it can do, and how it grows; and whether a file or device may be
-//! written over.
+//! The store of a pool, a file or device: its identity, owner, abilities and growth; and the overwrite guard of files and devices.
 
 pub mod backing;
 pub mod copy_on_write;

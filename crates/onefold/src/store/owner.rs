@@ -1,13 +1,13 @@
-//! Who has a pool. What is opened is locked (`backing`), and that guards against a second opening of the same file or device. By another
-//! path (a loop device over the file, a device mapped onto the device, another host's path to the disk) there is another lock, or none.
-//! So an owner is written to the pool itself, before the first other write; the engine looks at it again (engine/src/pool/owner.rs).
+//! Ownership of a pool, recorded in the pool. An open store is locked (`backing`), and that guards against a second opening of the same file or device. By
+//! another path (a loop device over the file, a device mapped onto the device, another host's path to the disk) there is another lock, or none. So an owner is
+//! written to the pool itself, before the first other write; the engine looks at it again (engine/src/pool/owner.rs).
 //!
 //! ```text
-//! judge      nobody, or one that is certainly dead: go on. One that lives, or may: refused, with who it is and what to do
+//! judge      no owner, or one that is certainly dead: continue. An owner that lives, or may: refused, with its name and the remedy
 //! write      our record, with a fresh nonce; made durable
-//! wait       longer than anybody takes from judging to writing who has judged before our record was there
-//! read back  it is still ours: so nobody else's record has replaced it, and nobody who comes later finds nobody there
-//! release    at the end: the record says that nobody has the pool
+//! wait       longer than any process takes from judging to writing, for those that have judged before our record was there
+//! read back  it is still ours: so no other record has replaced it, and every later process finds it
+//! release    at the end: the record says that the pool has no owner
 //! ```
 //!
 //! Judging and writing are one step on one host, by a lock of its own ([`Gate`]); the waiting is for all that do not share it.
@@ -39,7 +39,7 @@ const SETTLING: Duration = Duration::from_millis(20);
 const SETTLING_TIMES: u32 = 4;
 /// Time to try for the lock, and to wait for the writes of a dead process to end.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Interval of the attempts at the lock and of the looks for these writes.
+/// Interval of the attempts at the lock and of the checks for these writes.
 const PERIOD: Duration = Duration::from_millis(20);
 /// Directory of the lock: everybody may make files there, and services that have no other directory in common have this one.
 const GATES: &str = "/dev/shm";
@@ -57,7 +57,7 @@ pub fn take_over() {
 pub enum Purpose {
     /// Nothing is written.
     Read,
-    /// It is served, or a command changes something: written, unless it has failed.
+    /// It is served, or a command changes it: written, unless it has failed.
     Use,
     /// It is written also if it has failed.
     Repair,
@@ -68,7 +68,7 @@ pub struct Owned {
     store: Store,
     parameters: Parameters,
     owner: Owner,
-    /// Nothing but what is written through [`Store`] has been: it can be released at any time.
+    /// True while all writes have gone through [`Store`]: the pool can be released at any time.
     is_quiet: bool,
 }
 
@@ -92,7 +92,7 @@ impl Owned {
             Ok(None) | Err(_) => "somebody who cannot be told any more".into(),
         };
         format!(
-            "{path} was taken over by {taker}. This process writes nothing more to it; what it wrote after it was taken over may be lost"
+            "{path} was taken over by {taker}. This process writes nothing more to it; its writes after the takeover may be lost"
         )
     }
 
@@ -133,7 +133,7 @@ pub fn claim(store: &Store, purpose: Purpose) -> anyhow::Result<(Superblock, Opt
         return Ok((superblock, None));
     }
     let owned = acquire(store, &parameters)?;
-    // Until it was ours, somebody else may have changed it.
+    // Until it was ours, another process may have changed it.
     let superblock = probe::require_pool(store)?;
     if superblock.parameters.id != parameters.id {
         bail!("{} became another pool while it was being opened: try again", store.path().display());
@@ -209,13 +209,13 @@ fn offset(parameters: &Parameters) -> Option<u64> {
 }
 
 fn place(store: &Store, parameters: &Parameters) -> anyhow::Result<u64> {
-    offset(parameters).with_context(|| format!("{} has no space to say who has it", store.path().display()))
+    offset(parameters).with_context(|| format!("{} has no space for its owner's record", store.path().display()))
 }
 
 fn read(store: &Store, parameters: &Parameters) -> anyhow::Result<Option<Owner>> {
     let block = store
         .read(place(store, parameters)?, BLOCK)
-        .with_context(|| format!("cannot read who has {}", store.path().display()))?;
+        .with_context(|| format!("cannot read the owner of {}", store.path().display()))?;
     Ok(Owner::decode(parameters, block.bytes()))
 }
 
@@ -223,9 +223,7 @@ fn read(store: &Store, parameters: &Parameters) -> anyhow::Result<Option<Owner>>
 fn readable(store: &Store, parameters: &Parameters) -> anyhow::Result<Option<Owner>> {
     match read(store, parameters) {
         Err(_) if TAKES_OVER.load(Ordering::Relaxed) => Ok(None),
-        Err(error) => {
-            Err(error.context(format!("if you are certain that nobody else has it, type:\n  {}\nThe reason", again())))
-        }
+        Err(error) => Err(error.context(format!("if no other process uses it, type:\n  {}\nThe reason", again()))),
         found => found,
     }
 }
@@ -235,7 +233,7 @@ fn write(store: &Store, parameters: &Parameters, owner: &Owner) -> anyhow::Resul
     owner.encode(parameters, &mut block);
     store
         .write(place(store, parameters)?, &block)
-        .with_context(|| format!("cannot write to {} who has it", store.path().display()))
+        .with_context(|| format!("cannot write the owner of {}", store.path().display()))
 }
 
 fn sync(store: &Store) -> anyhow::Result<()> {
@@ -274,12 +272,12 @@ fn identity(store: &Store) -> anyhow::Result<Opened> {
 
 // ---- judging ----
 
-/// OwnerState of the owner that the record names.
+/// State of the owner that the record names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerState {
     /// It is dead, and has the lock that we have.
     Gone,
-    /// Its process is dead; what it had in flight may not be.
+    /// Its process is dead; its operations may still be in flight.
     Ended,
     /// Its process is there.
     Runs,
@@ -287,7 +285,7 @@ enum OwnerState {
     Hidden,
     /// It is of another host.
     Elsewhere,
-    /// It came at the same moment, and won.
+    /// It came at the same moment, and its record stands.
     Overtook,
 }
 
@@ -345,7 +343,7 @@ fn refusal(store: &Store, owner: &Owner, state: &OwnerState) -> String {
     let (pid, name) = (owner.pid, &owner.host_name);
     let what = match state {
         OwnerState::Runs | OwnerState::Overtook | OwnerState::Gone => format!(
-            "It is running on this host: 'onefold status {}' shows what it does. Stop it first, or use the pool through it",
+            "It is running on this host: 'onefold status {}' shows its activity. Stop it first, or use the pool through it",
             owner.path
         ),
         OwnerState::Ended => format!(
@@ -386,7 +384,7 @@ fn quoted(word: &str) -> String {
 
 // ---- the lock ----
 
-/// Between judging and writing, one process of a host at a time. Anybody may hold it for ever: then it is done without.
+/// Lock from judging to writing, for one process of a host at a time. Another process may hold it without end: then the owner is taken without it.
 struct Gate(Option<(File, PathBuf)>);
 
 impl Gate {
@@ -395,7 +393,7 @@ impl Gate {
         let begun = Instant::now();
         while let Some(file) = open_gate(&path) {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Who had it before has removed the file.
+                // The previous holder has removed the file.
                 Ok(()) if !is_at(&file, &path) => {}
                 Ok(()) => return Gate(Some((file, path))),
                 Err(rustix::io::Errno::INTR) => {}
@@ -424,7 +422,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().is_ok_and(|ours| std::fs::metadata(path).is_ok_and(|theirs| place(ours) == place(theirs)))
 }
 
-/// Opens the file to be locked, whoever made it.
+/// Opens the lock file, and makes it if it is missing.
 fn open_gate(path: &Path) -> Option<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     for _ in 0..2 {
@@ -435,7 +433,7 @@ fn open_gate(path: &Path) -> Option<File> {
         }
         let made = OpenOptions::new().write(true).create_new(true).mode(0o644).custom_flags(flags).open(path);
         if let Ok(file) = made {
-            // Who has a mask of its own must not keep others out.
+            // A restrictive umask must not keep others out.
             let _ = file.set_permissions(std::fs::Permissions::from_mode(0o644));
         }
     }
@@ -467,7 +465,7 @@ mod tests {
     fn a_dead_owner_is_followed_and_one_that_may_live_is_not() {
         let elsewhere = Opened { file_system: 5, inode: 9, device: 0x700 };
         let judged = |owner: Owner, runs: bool| state(&owner, &ours(), |_, _| runs);
-        // We have the lock on the same file, whatever a process of that number does.
+        // We have the lock on the same file, independent of a process of that number.
         assert_eq!(judged(ours(), true), OwnerState::Gone);
         assert_eq!(judged(Owner { host: [9; 16], ..ours() }, true), OwnerState::Gone);
         let by_another_path = Owner { opened: elsewhere, ..ours() };

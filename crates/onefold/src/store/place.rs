@@ -1,5 +1,5 @@
-//! Where the sockets of a pool are unless that is said: beside its file; for a block device in the run-time directory, by the
-//! pool's id; for a file with a path too long for a socket there, too, by the digest of that path. So commands find them.
+//! Default places of a pool's sockets, so that commands find them: beside its file; for a block device in the run-time directory, by the pool's id; for a file
+//! with a path too long for a socket there, too, by the digest of that path.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -39,7 +39,7 @@ impl Sockets {
                 Ok(Sockets::in_run_time(&format!("{:032x}", u128::from_be_bytes(id))))
             }
             Some(Kind::File) => {
-                // Whatever name the file is called by, its sockets are in one place.
+                // Under every name of the file, its sockets are in one place.
                 let path =
                     path.canonicalize().with_context(|| format!("cannot find out where {} is", path.display()))?;
                 Ok(Sockets::of_file(&path))

@@ -1,4 +1,4 @@
-//! Finds out what a store holds: the newest superblock of a pool, or what else is there.
+//! Probe of a store's contents: the newest superblock of a pool, or the kind of other data.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -80,7 +80,7 @@ fn newest<'a>(slots: impl Iterator<Item = &'a [u8]>) -> Result<Superblock, Super
     let (mut found, mut worst) = (Vec::new(), SuperblockError::Foreign);
     for slot in slots {
         if let Some(refusal) = Superblock::refusal(slot) {
-            // An older superblock beside it is not an answer: opening that would undo what the newer program did.
+            // An older superblock beside it is not an answer: opening that would lose the newer program's changes.
             return Err(refusal);
         }
         match Superblock::decode(slot) {
@@ -115,7 +115,7 @@ pub fn superblock_without_lock(file: &File) -> Result<Superblock, SuperblockErro
     newest(blocks.chunks_exact(BLOCK))
 }
 
-/// Reads up to the end, or to what cannot be read; the rest stays as it is.
+/// Reads up to the end, or to the first unreadable byte; the rest of `bytes` stays unchanged.
 fn read_what_is_there(file: &File, bytes: &mut [u8], offset: u64) {
     let mut done = 0;
     while done < bytes.len()

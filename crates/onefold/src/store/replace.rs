@@ -1,4 +1,4 @@
-//! Writes a file in place of one of the same kind, by a rename: profiles, recordings, manual pages. What is there otherwise stays.
+//! Replacement of a file by one of the same kind, by a rename: profiles, recordings, manual pages. A file of another kind stays.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -19,7 +19,7 @@ pub struct Replaceable {
 }
 
 impl Replaceable {
-    /// Refuses what is at a path unless it is missing, empty, or a file that begins so. Two names are easily confused, and one of them is that of a pool.
+    /// Refuses a path unless it is missing, empty, or a file that begins so. Two names are easily confused, and one of them is that of a pool.
     pub fn check(&self, path: &Path) -> anyhow::Result<()> {
         let shown = path.display();
         let is_own = match fs::symlink_metadata(path) {
@@ -37,7 +37,7 @@ impl Replaceable {
         Ok(())
     }
 
-    /// Writes a file in place of one of the same kind, when the new one is whole.
+    /// Writes a file in place of one of the same kind, when the new one is complete.
     pub fn replace(&self, path: &Path, write: impl FnOnce(&mut File) -> anyhow::Result<()>) -> anyhow::Result<()> {
         self.check(path)?;
         let new = beside(path)?;

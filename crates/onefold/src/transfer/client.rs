@@ -1,7 +1,7 @@
-//! An NBD client: blocking, one request at a time, with structured replies and `base:allocation` where the server has them.
+//! NBD client: blocking, one request at a time, with structured replies and `base:allocation` where the server has them.
 //!
-//! What the server says is checked as far as it decides lengths: nothing is allocated by a length that it claims beyond what was asked
-//! for, and an answer that does not fit ends the connection with an error.
+//! The server's bytes are checked as far as they decide lengths: nothing is allocated by a length that it claims beyond the requested one, and an answer that
+//! does not fit ends the connection with an error.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -47,7 +47,7 @@ pub struct Client {
     cookie: u64,
 }
 
-/// Part of an export: so many bytes that read as zeroes, or may be data.
+/// Part of an export that reads as zeroes, or may be data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// Number of bytes.
@@ -102,7 +102,7 @@ impl Client {
             put_u32(&mut data, 1);
             put_string(&mut data, ALLOCATION_CONTEXT);
             let mut has = false;
-            // A server without it answers reads all the same.
+            // A server without it answers reads, too.
             let _ = self.option(OPTION_SET_META_CONTEXT, &data, |reply, _| has |= reply == REPLY_META_CONTEXT);
             self.has_allocation = has;
         }
@@ -156,7 +156,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Sends a request and takes its reply; `data` is filled by a read, `each` gets what is said of the allocation.
+    /// Sends a request and takes its reply; a read fills `data`, and `each` gets the extents of the allocation.
     fn request(
         &mut self,
         command: Command,
@@ -275,7 +275,7 @@ impl Client {
         self.request(Command::WriteZeroes, (offset, length), &[], &mut [], |_, _| {}).map(|()| true)
     }
 
-    /// Makes durable what was written.
+    /// Makes the writes durable.
     pub fn flush(&mut self) -> anyhow::Result<()> {
         if self.flags & TRANSMISSION_SEND_FLUSH == 0 {
             return Ok(());
@@ -305,7 +305,7 @@ impl Drop for Client {
             RequestHeader { flags: CommandFlags(0), command: COMMAND_DISCONNECT, cookie: 0, offset: 0, length: 0 };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
-        // Whoever is gone needs no goodbye.
+        // A server that is gone needs no goodbye.
         let _ = self.writer.write_all(&bytes);
     }
 }

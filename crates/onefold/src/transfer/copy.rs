@@ -2,11 +2,11 @@
 //!
 //! Pieces are chunks in which an end may hold data (`extents`); holes of both ends are passed over, and cost nothing for their length.
 //!
-//! A chunk that was copied is known by its digest (BLAKE3), so the source is read once; what the verification reads is the destination as
-//! any client would get it. 40 bytes are kept for each chunk with data: 40 MiB for 1 TiB of data.
+//! A copied chunk is known by its digest (BLAKE3), so the source is read once. The verification reads the destination as any client would get it. 40 bytes are
+//! kept for each chunk with data: 40 MiB for 1 TiB of data.
 //!
-//! Invariants: a chunk that equals the source is not written again, which is how an interrupted transfer goes on; one that holds
-//! something else is left alone and ends the transfer, unless it may be overwritten.
+//! Invariants: a chunk that equals the source is not written again, so an interrupted transfer can resume; one that holds something else is left alone and ends
+//! the transfer, unless it may be overwritten.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +18,9 @@ use crate::progress::Progress;
 use crate::transfer::disk::{Disk, Place};
 use crate::transfer::extents::{Allocation, CHUNK, Piece, Pieces};
 
-/// A block: what is compared and skipped.
+/// Bytes of a block, the unit of comparing and skipping.
 const BLOCK: usize = 4096;
-/// Zeroes of so many bytes are not written into what is zero.
+/// Bytes of zeroes from which on they are not written into zeroes.
 const GAP: usize = 64 << 10;
 /// Chunks at a time.
 const WORKERS: usize = 4;
@@ -41,13 +41,13 @@ pub enum Before {
 pub struct Outcome {
     /// Bytes of blocks in the source that are not zero.
     pub data: u64,
-    /// Bytes of these that the destination held already, at the same place.
+    /// Bytes of these that the destination held already, unchanged.
     pub in_place: u64,
     /// Bytes written, with the zeroes within a stretch.
     pub written: u64,
 }
 
-/// That somebody asked for the end.
+/// Error of a transfer whose end was requested.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -78,14 +78,14 @@ pub struct Transfer<'a> {
     pub before: Before,
     /// Name of the copying in the progress shown.
     pub what: &'static str,
-    /// Set when the end is asked for.
+    /// Set when the end is requested.
     pub stop: &'a AtomicBool,
 }
 
 impl Transfer<'_> {
     /// Transfers everything, makes it durable, reads it back and compares.
     pub fn run(&self) -> anyhow::Result<Outcome> {
-        // What is empty is not asked for its holes.
+        // An empty destination is not asked for its holes.
         let before = if self.before == Before::Empty { None } else { Some(Allocation::open(self.destination)?) };
         let pieces = Pieces::new([Some(Allocation::open(self.source)?), before], self.size);
         let walk = Mutex::new(Walk {
@@ -139,7 +139,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// Takes the next piece, and the digest of what it is to hold.
+    /// Takes the next piece, and the digest of its content.
     fn next(&self, walk: &Mutex<Walk>, ended: &AtomicBool) -> anyhow::Result<Option<(Piece, Option<Digest>)>> {
         let mut walk = walk.lock().map_err(|_| anyhow!("another worker of the transfer has failed"))?;
         if self.stop.load(Ordering::Relaxed) || ended.load(Ordering::Relaxed) {
@@ -186,7 +186,7 @@ impl Transfer<'_> {
         Ok((outcome, digests))
     }
 
-    /// Writes what differs over what is there; how much that was.
+    /// Writes the different blocks over the destination's; returns the written bytes.
     fn replace(&self, destination: &mut Disk, offset: u64, data: &[u8], there: &[u8]) -> anyhow::Result<u64> {
         if data == there {
             return Ok(0);
@@ -221,7 +221,7 @@ impl Transfer<'_> {
             };
             if !is_right {
                 bail!(
-                    "verification failed: between byte {offset} and byte {} the result is not what was read. Did \
+                    "verification failed: between byte {offset} and byte {} the result differs from the source. Did \
                      somebody else write to it meanwhile?",
                     offset + length as u64
                 );
@@ -252,7 +252,7 @@ fn bytes_of<'a>(blocks: impl Iterator<Item = &'a [u8]>) -> u64 {
     blocks.map(|block| block.len() as u64).sum()
 }
 
-/// Writes what is not zero into what is; how much that was.
+/// Writes non-zero blocks into zeroes; returns the written bytes.
 fn write_data(destination: &mut Disk, offset: u64, data: &[u8]) -> anyhow::Result<u64> {
     let mut written = 0;
     for (from, to) in stretches(data) {

@@ -1,4 +1,4 @@
-//! An end of a transfer: a raw file or device, or an NBD export, read and written at offsets.
+//! End of a transfer: a raw file or device, or an NBD export, read and written at offsets.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -15,7 +15,7 @@ use crate::transfer::client::{Client, Extent};
 /// Place of one end of a transfer.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// A raw file or device, open: what its path leads to meanwhile does not matter.
+    /// A raw file or device, open: the later target of its path does not matter.
     File(Arc<File>, PathBuf),
     /// An export.
     Export(Address, String),
@@ -37,7 +37,7 @@ pub enum Disk {
 }
 
 impl Place {
-    /// Opens it. A file is open already, for what it is needed for.
+    /// Opens it. A file is open already, with the needed access.
     pub fn open(&self, writes: bool) -> anyhow::Result<Disk> {
         match self {
             Place::File(file, path) => open_file(file, path),
@@ -129,7 +129,7 @@ impl Disk {
         }
     }
 
-    /// Makes durable what was written.
+    /// Makes the writes durable.
     pub fn flush(&mut self) -> anyhow::Result<()> {
         match self {
             Disk::File { file, path, .. } => {

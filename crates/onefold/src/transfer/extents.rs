@@ -1,4 +1,4 @@
-//! Where the work of a transfer is: a disk's allocation, asked for extent by extent, and the pieces that are left once holes are passed over.
+//! Allocation of the disks of a transfer, queried extent by extent, and the pieces that are left once holes are passed over.
 //!
 //! A hole costs a few requests, however long it is; a piece is a chunk, on the grid of the digests.
 //!
@@ -10,10 +10,10 @@ use crate::transfer::disk::{Disk, Place};
 
 /// Bytes that are copied at once.
 pub const CHUNK: usize = 1 << 20;
-/// Longest range of one question: what a request of NBD can name, in whole chunks.
+/// Longest range of one query: the maximum of an NBD request, in whole chunks.
 const LOOK_AHEAD: u64 = 1 << 31;
 
-/// A disk and what it said of its allocation from some offset on.
+/// A disk and its answer about the allocation from some offset on.
 pub struct Allocation {
     disk: Disk,
     /// Offset at which the last answer ends.
@@ -82,7 +82,7 @@ impl Pieces {
         Pieces { disks, size, at: 0 }
     }
 
-    /// Returns the next piece and how many bytes of holes were passed before it. Chunks in `wanted` are pieces whatever the disks say.
+    /// Returns the next piece and the number of bytes of holes before it. Chunks in `wanted` are pieces whatever the disks say.
     pub fn next(&mut self, wanted: Option<u64>) -> anyhow::Result<(u64, Option<Piece>)> {
         let begin = self.at;
         let stop = wanted.map_or(self.size, |number| number.saturating_mul(CHUNK as u64)).min(self.size);
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn only_chunks_where_a_disk_has_data_are_pieces_however_long_the_holes_are() {
-        // So many chunks that a look at each would not end.
+        // A check of each of these chunks would not end.
         let size = (4 << 40) + 512;
         let one = Sparse::new("one", size, &[0, 7 * MIB - 4096, (3 << 40) + 5 * MIB]);
         let two = Sparse::new("two", 10 * MIB, &[6 * MIB, 9 * MIB + 8192]);
@@ -172,7 +172,7 @@ mod tests {
         let (pieces, passed) = walk(Pieces::new([one.allocation(), two.allocation()], size), &[]);
         assert_eq!(pieces, [(0, [true, false]), (6, [true, true]), (9, [false, true]), (far, [true, false])]);
         assert_eq!(passed, size);
-        // What is wanted is a piece all the same, also the last one, which is short.
+        // A wanted chunk is always a piece, also the last one, which is short.
         let (pieces, passed) = walk(Pieces::new([None, two.allocation()], size), &[0, 6, 4 << 20]);
         assert_eq!(pieces, [(0, [true; 2]), (6, [true; 2]), (9, [false, true]), (4 << 20, [true; 2])]);
         assert_eq!(passed, size);

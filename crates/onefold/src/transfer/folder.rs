@@ -1,7 +1,7 @@
-//! A folder for sockets in the temporary folder, which nobody else can enter.
+//! Private folder for sockets in the temporary folder, closed to other users.
 //!
-//! It goes when its value is dropped. A process that is killed cannot do that: its folder loses the lock that says that it is in use, and the next command of the same user
-//! removes it.
+//! It goes when its value is dropped. A process that is killed cannot do that: its folder loses the lock that says that it is in use, and the next command of
+//! the same user removes it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
@@ -19,7 +19,7 @@ const DIGITS: usize = 16;
 /// New names that are tried.
 const ATTEMPTS: usize = 8;
 
-/// A folder for sockets that nobody else can enter; it goes with what is in it.
+/// A private folder for sockets, closed to other users; it is removed with its contents.
 pub struct Folder {
     path: PathBuf,
     /// Locked as long as the folder is in use.
@@ -63,7 +63,7 @@ impl Drop for Folder {
     }
 }
 
-/// Removes folders of this user that no process uses any more. What cannot be removed stays.
+/// Removes folders of this user that no process uses any more. A folder that cannot be removed stays.
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -83,7 +83,7 @@ fn remove_abandoned(parent: &Path) {
     }
 }
 
-/// Removes a folder in which there are sockets at most: one with anything else is somebody's own, whatever its name.
+/// Removes a folder in which there are sockets at most: one with any other file is a user's own, whatever its name.
 fn remove_with_sockets(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_socket()) {

@@ -1,4 +1,4 @@
-//! Which format an image has: by what it begins with where it is read, by its name where it is made.
+//! Format of an image: by its first bytes where it is read, by its name where it is made.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,9 +8,9 @@ use anyhow::{Context, bail};
 
 use crate::io::input;
 
-/// Formats that qemu-nbd reads and writes, as it calls them; what is none of them is raw.
+/// Formats that qemu-nbd reads and writes, under its names; an image of no other format is raw.
 pub const FORMATS: [&str; 8] = ["raw", "qcow2", "vmdk", "vdi", "vhdx", "vpc", "qed", "parallels"];
-/// Those that are made.
+/// Formats that an export makes.
 pub const MADE: [&str; 5] = ["raw", "qcow2", "vmdk", "vdi", "vhdx"];
 
 /// Marks, and where they stand.
@@ -31,7 +31,7 @@ const MARKS: [(u64, &[u8], &str); 10] = [
 const FOOTERS: [(&[u8], &str); 2] = [(b"conectix", "vpc"), (b"koly", "an Apple disk image")];
 const SECTOR: u64 = 512;
 
-/// Compressed files, archives and images that nobody here reads: their bytes are no disk.
+/// Compressed files, archives and images that nothing here reads: their bytes are no disk.
 pub const PACKED: [(usize, &[u8], &str); 13] = [
     (0, &[0x1f, 0x8b], "a gzip file"),
     (0, b"\xfd7zXZ\0", "an xz file"),
@@ -78,8 +78,8 @@ pub fn of_content(path: &Path) -> anyhow::Result<&'static str> {
     Ok("raw")
 }
 
-/// Returns true if an image ends before the data that its header counts, where `qemu-img check` does not see that: VDI (blocks allocated, their size, and where
-/// they begin, at 0x184, 0x178 and 0x158 of its header), and dynamic VHD, which ends with a copy of its first sector.
+/// Returns true if an image ends before the data that its header counts, where `qemu-img check` does not see that. These are VDI and dynamic VHD. The header of
+/// VDI has the number of allocated blocks, their size, and their beginning at 0x184, 0x178 and 0x158. A dynamic VHD ends with a copy of its first sector.
 pub fn is_cut_short(path: &Path, format: &str) -> anyhow::Result<bool> {
     let file = input::open(path).with_context(|| format!("cannot open the image {}", path.display()))?;
     let length = file.metadata()?.len();

@@ -77,7 +77,7 @@ impl Tool {
         Place::Export(self.address(), String::new())
     }
 
-    /// Lets it write what it still has, and waits for its end.
+    /// Lets it finish its writes, and waits for its end.
     pub fn finish(mut self) -> anyhow::Result<()> {
         self.client = None;
         let status = self.child.wait().context("cannot wait for qemu-nbd")?;
@@ -95,7 +95,7 @@ impl Drop for Tool {
     }
 }
 
-/// Lists the names of other files that the header of an image leads to: a backing file, a data file, extents.
+/// Lists the names of other files that the header of an image references: a backing file, a data file, extents.
 pub fn other_files(image: &Path, format: &str) -> anyhow::Result<Vec<String>> {
     let path = absolute(image)?;
     let mut command = Command::new("qemu-img");

@@ -1,6 +1,6 @@
-//! A client of NBD over a socket: connects to an export, sends requests, takes simple replies in whichever order they come.
+//! NBD client over a socket: it connects to an export, sends requests, and takes simple replies in any order.
 //!
-//! Numbers and headers are those of `nbd::wire`. Nothing that a server says panics, or allocates more than a bound.
+//! Numbers and headers are those of `nbd::wire`. No server data causes a panic, or an allocation above a bound.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -16,9 +16,9 @@ use nbd::wire::{
 
 use super::uri::{Place, Uri};
 
-/// A server that says nothing for so long is gone.
+/// Timeout after which a silent server counts as gone.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Data of an answer in the handshake, at most.
+/// Maximum data bytes of an answer in the handshake.
 const MOST_OPTION_BYTES: u32 = 1 << 16;
 
 /// Properties of an export, as the server states them.
@@ -28,7 +28,7 @@ pub struct Export {
     pub bytes: u64,
     /// True if writes are refused.
     pub is_read_only: bool,
-    /// The most bytes of a request.
+    /// Maximum bytes of a request.
     pub most_payload: u32,
 }
 
@@ -227,13 +227,13 @@ impl Connection {
         Ok(cookie)
     }
 
-    /// Makes durable what was answered, and waits for that. Nothing else is in progress.
+    /// Flushes the answered writes to durable storage, and waits for the reply. Nothing else is in progress.
     pub fn flush(&mut self) -> io::Result<()> {
         self.request(Command::Flush, u64::MAX, (0, 0), false, |_| {})?;
         self.reply(&mut Vec::new(), |_| None).map(|_| ())
     }
 
-    /// Says goodbye.
+    /// Disconnects from the server, and consumes the connection.
     pub fn close(mut self) {
         let flags = CommandFlags::default();
         RequestHeader { flags, command: COMMAND_DISCONNECT, cookie: 0, offset: 0, length: 0 }.encode(&mut self.output);

@@ -1,4 +1,4 @@
-//! `repro bench`: the command line, the threads, and the report.
+//! Command `repro bench`: its arguments, threads and report.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Arguments {
     contents: Contents,
     #[command(flatten)]
     requests: Requests,
-    /// The load stays within so much of the device, from its beginning. Not given: all of it. Takes 8 bytes of memory for each block.
+    /// The load stays within this size from the beginning of the device. Not given: all of it. Takes 8 bytes of memory for each block.
     #[arg(long, value_parser = whole_blocks)]
     span: Option<u64>,
     /// Requests that each worker has in progress.
@@ -63,7 +63,7 @@ struct Report {
     throughput_mib_s: Spread,
     requests_a_second: Spread,
     latency_mean_us: Spread,
-    /// Of all runs, and of filling. A device that was empty and shares everything stores `distinct_blocks`.
+    /// Counts of all runs and of filling. A device that was empty and shares everything stores `distinct_blocks`.
     generated: Tally,
     saved_blocks: u64,
     /// Blocks that were read back and were right.
@@ -85,7 +85,7 @@ struct RunReport {
     reads: Option<LatencyReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     writes: Option<LatencyReport>,
-    /// After the last answer.
+    /// Duration of the flush after the last answer.
     flush_seconds: f64,
 }
 
@@ -170,7 +170,7 @@ fn bench(arguments: &Arguments) -> Result<Report, String> {
     })
 }
 
-/// Becomes true with SIGINT or SIGTERM: what is in progress ends, and what there is is reported.
+/// Returns a flag that SIGINT or SIGTERM sets. Then requests in progress end, and the results so far are reported.
 fn interruption() -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

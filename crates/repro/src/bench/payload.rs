@@ -1,4 +1,4 @@
-//! The bytes of a content: the same for the same content, different for different ones, and nothing that compresses.
+//! Payload bytes of a content: the same for the same content, different for different ones, and incompressible.
 
 use crate::dedis::load::ContentId;
 use sim::random::mix;

@@ -1,4 +1,4 @@
-//! NBD URIs: `nbd://HOST[:PORT]/EXPORT` and `nbd+unix:///EXPORT?socket=PATH` (the NBD project's `doc/uri.md`).
+//! Parser of NBD URIs: `nbd://HOST[:PORT]/EXPORT` and `nbd+unix:///EXPORT?socket=PATH` (the NBD project's `doc/uri.md`).
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! One worker: a connection, a stream of requests, and what each block holds.
+//! Worker of the benchmark: a connection, a stream of requests, and the content of each of its blocks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub struct Shared<'a> {
     pub uri: &'a Uri,
     /// Distribution of the contents.
     pub distribution: &'a Distribution,
-    /// Requests that each worker has in progress at most.
+    /// Maximum requests in flight for each worker.
     pub depth: usize,
     /// True if writes are answered when they are durable.
     pub fua: bool,
@@ -55,7 +55,7 @@ pub struct Done {
     pub reads: Latencies,
     /// Latencies of writes.
     pub writes: Latencies,
-    /// From the beginning to the last answer.
+    /// Time from the beginning to the last answer.
     pub time: Duration,
 }
 
@@ -65,8 +65,8 @@ struct Flight {
     since: Instant,
 }
 
-/// Returns true if a request has to wait for an answer first: because another is at its blocks; or because the server may be unable to send
-/// the read data while we are sending written data, and then both would wait for ever.
+/// Returns true if a request must first wait for an answer. Either another request is at its blocks, or both sides could deadlock: the server may be unable to
+/// send the read data while we send written data.
 fn must_wait(request: &Request, flights: &HashMap<u64, Flight>, bytes: u64) -> bool {
     let reads = flights.values().filter(|flight| !flight.writes).count() as u64;
     let could_block = request.writes && reads * bytes > UNREAD_BYTES;
@@ -84,7 +84,7 @@ impl Worker {
         let begin = Instant::now();
         let mut done = Done::default();
         let mut flights: HashMap<u64, Flight> = HashMap::new();
-        // One whose blocks another is at.
+        // A request whose blocks are in another request in flight.
         let mut held: Option<Request> = None;
         let (mut cookie, mut data, mut scratch) = (0, Vec::new(), Vec::new());
         loop {
@@ -157,7 +157,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Holds what was read against what was written.
+    /// Compares read data with the written contents.
     fn compare(&self, first: u64, data: &[u8], scratch: &mut Vec<u8>) -> Result<(), String> {
         for (block, bytes) in (first..).zip(data.chunks_exact(BLOCK as usize)) {
             if !payload::is(self.written.content(block), bytes, scratch) {
@@ -167,12 +167,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes durable what was written.
+    /// Flushes the written blocks to durable storage.
     pub fn flush(&mut self, shared: &Shared<'_>) -> Result<(), String> {
         self.connection.flush().map_err(|error| self.lost(&error, shared))
     }
 
-    /// Reads back all that was written, and says how many blocks that is.
+    /// Reads back all written blocks, and returns their number.
     pub fn verify(&mut self, shared: &Shared<'_>) -> Result<u64, String> {
         let most = VERIFIED_AT_ONCE.min(u64::from(self.connection.export.most_payload)) / BLOCK;
         let (mut verified, mut data, mut scratch) = (0, Vec::new(), Vec::new());
@@ -195,7 +195,7 @@ impl Worker {
         Ok(verified)
     }
 
-    /// Says goodbye; what was written.
+    /// Closes the connection, and returns the record of written blocks.
     pub fn close(self) -> Written {
         self.connection.close();
         self.written

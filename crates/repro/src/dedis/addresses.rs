@@ -1,4 +1,4 @@
-//! Where requests go: patterns of addresses.
+//! Address patterns of requests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -65,7 +65,7 @@ enum Kind {
     },
     Uniform,
     Hotspot {
-        /// NURand's constant C: where the hot places lie.
+        /// Constant C of NURand: it determines the position of the hot places.
         constant: u64,
     },
     Zipf(Zipf),
@@ -84,8 +84,7 @@ impl Addresses {
         Addresses { places, kind }
     }
 
-    /// Returns NURand's constant, which decides where the hot places lie, or nothing for other patterns: a run is repeated with the same
-    /// one.
+    /// Returns NURand's constant, which determines the hot places, or nothing for other patterns. A run is repeated with the same constant.
     pub fn constant(&self) -> Option<u64> {
         match self.kind {
             Kind::Hotspot { constant } => Some(constant),

@@ -1,4 +1,4 @@
-//! The load, as the command line says it: the same words for `repro workload run` and `repro bench`.
+//! Load arguments of the command line, shared by `repro workload run` and `repro bench`.
 
 use std::path::PathBuf;
 
@@ -48,10 +48,10 @@ pub struct Requests {
     /// Requests a second of all workers together (nominal load). Not given: as many as are answered (peak load).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub rate: Option<u64>,
-    /// Stop after so many bytes: a number with K, M, G or T.
+    /// Stop after N bytes: a number with K, M, G or T.
     #[arg(long, value_parser = whole_blocks, conflicts_with = "seconds")]
     pub size: Option<u64>,
-    /// Stop after so many seconds.
+    /// Stop after N seconds.
     #[arg(long)]
     pub seconds: Option<f64>,
     /// Write every block once before, in order. This is not measured. Reads need it, else they find nothing.

@@ -1,4 +1,4 @@
-//! `repro workload`: what a distribution will save, and a load through the engine in virtual time.
+//! Command `repro workload`: expected savings of a distribution, and a load through the engine in virtual time.
 
 use std::process::ExitCode;
 
@@ -59,7 +59,7 @@ struct Run {
     /// Goal of the clients, such as 20000iops or 200MiB/s.
     #[arg(long, default_value_t = Goal::None)]
     goal: Goal,
-    /// Passes that find what was not shared at once: after the load; or beside it, one after the other.
+    /// Background passes: after the load; or beside it, one after the other.
     #[arg(long, value_parser = passes, default_value = "none")]
     passes: Passes,
     /// Journal, tables and checkpoints take no time, and nothing of them would survive. Only here: a server always keeps them.
@@ -139,7 +139,7 @@ fn expect(contents: &Contents, size: u64, json: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// All runs, and what they have in common.
+/// Report of all runs, with their common parameters.
 #[derive(Serialize)]
 struct Report {
     distribution: String,
@@ -153,7 +153,7 @@ struct Report {
     request_bytes: u64,
     reads_percent: u32,
     volume_bytes: u64,
-    /// On average, of as many writes as the first run had.
+    /// Expected mean for the number of writes of the first run.
     expected_duplicate_gib: f64,
     throughput_mib_s: Spread,
     requests_a_second: Spread,
@@ -180,7 +180,7 @@ struct RunReport {
     /// Blocks that hold something, less those that are stored.
     saved_blocks: i64,
     saved_gib: f64,
-    /// Blocks that passes beside the load led to another slot.
+    /// Blocks that concurrent passes remapped to another slot.
     shared_blocks: u64,
     /// The time of the pass after the load.
     pass_seconds: f64,

@@ -1,8 +1,8 @@
-//! Distributions of contents: how many contents come how often, as a file says, and draws from them.
+//! Content distributions from files, and draws from them. A distribution gives the frequency of each content, as in DEDISbench.
 //!
-//! A line of the file is `<duplicates> <contents>`: so many contents, each of which comes once and so many times more. The order of lines
-//! matters, because of how numbers are drawn: DEDISbench takes 32 random bits modulo the number of blocks, so the first blocks are a
-//! little more likely than the last ones. What comes once is not told apart: each draw of it is a new content.
+//! A line of the file is `<duplicates> <contents>`: the number of contents, each of which comes `duplicates` times more than once. The order of lines matters,
+//! because DEDISbench takes 32 random bits modulo the number of blocks. So the first blocks are a little more likely than the last ones. Contents that come
+//! once have no identity: each draw of one is a new content.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ struct Class {
     first_block: u64,
     /// The contents of all classes before.
     first_content: u64,
-    /// Number of times that each content comes, at least twice.
+    /// Frequency of each content, at least two.
     copies: u64,
     contents: u64,
 }
@@ -26,11 +26,11 @@ struct Class {
 /// Distribution of contents: each with the number of times that it comes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Distribution {
-    /// The file's name.
+    /// Name of the file.
     pub name: String,
     /// Contents that come more than once, in the order of the file.
     classes: Vec<Class>,
-    /// Blocks of those.
+    /// Blocks of the contents that come more than once.
     shared_blocks: u64,
     /// All blocks.
     total_blocks: u64,
@@ -41,7 +41,7 @@ pub struct Distribution {
 pub struct Expected {
     /// Draws.
     pub draws: u64,
-    /// Of them, draws of a content that had been drawn before.
+    /// Draws of a content that had been drawn before.
     pub duplicates: f64,
 }
 
@@ -96,8 +96,8 @@ impl Distribution {
         Ok(distribution)
     }
 
-    /// Returns the distribution for a load that is `times` times smaller: as many of its draws are duplicates. Of contents that come
-    /// equally often there are `times` times fewer; where there are too few of them for that, each comes less often.
+    /// Returns the distribution for a load that is `times` times smaller, with the same share of duplicate draws. A class of equally frequent contents gets
+    /// `times` times fewer contents. If there are too few of them for that, each comes less often.
     pub fn shrunk(&self, times: u64) -> Distribution {
         let times = times.max(1);
         let mut shrunk =
@@ -120,7 +120,7 @@ impl Distribution {
         shrunk
     }
 
-    /// Returns the number of contents that come more than once: draws name them by the numbers below this.
+    /// Returns the number of contents that come more than once: draws give them numbers below this.
     pub fn shared_contents(&self) -> u64 {
         self.classes.last().map_or(0, |class| class.first_content + class.contents)
     }
@@ -143,7 +143,7 @@ impl Distribution {
     /// A content of probability p is drawn `draws * p` times, and of these draws the first is not a duplicate, if there is one: `draws * p
     /// - (1 - (1 - p)^draws)`, summed over all contents.
     pub fn expect(&self, draws: u64) -> Expected {
-        // So many blocks are drawn by one value of 32 bits more than the others.
+        // The first `favoured` blocks are drawn by one 32-bit value more than the others.
         let favoured = VALUES % self.total_blocks;
         let values = |first: u64, end: u64| {
             (end - first) * (VALUES / self.total_blocks) + (end.min(favoured) - first.min(favoured))
@@ -155,7 +155,7 @@ impl Distribution {
         };
         let mut sum = 0.0;
         for class in &self.classes {
-            // Contents before the favoured blocks end are alike, one may lie across that end, and those behind are alike.
+            // Contents before the end of the favoured blocks have one probability, and those after it another; one content may span the end.
             let before = (favoured.saturating_sub(class.first_block) / class.copies).min(class.contents);
             let mut first = class.first_block;
             for count in [before, (class.contents - before).min(1), (class.contents - before).saturating_sub(1)] {

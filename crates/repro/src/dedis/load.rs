@@ -1,4 +1,4 @@
-//! What the workers of a load do: how many, where, reads or writes, how fast, and until when. Pure: time is an argument.
+//! Request generator of the workers of a load: worker count, addresses, read share, rate and end. It is pure: time is an argument.
 
 use std::ops::Range;
 
@@ -8,9 +8,9 @@ use super::addresses::{Addresses, Pattern};
 use super::distribution::Distribution;
 use sim::random::{Random, mix};
 
-/// A worker that is ahead of its rate looks again after this long (DEDISbench's 4 ms).
+/// Pause of a worker that is ahead of its rate (DEDISbench's 4 ms).
 pub const LOOK_AGAIN: Nanos = 4_000_000;
-/// Contents from here on are written once in a run; those below are the distribution's.
+/// First number of the unique contents, which are written once in a run; lower numbers are the distribution's.
 const UNIQUE: u64 = 1 << 62;
 
 /// A content: 0 is a block that was never written.
@@ -23,7 +23,7 @@ pub struct Load {
     pub pattern: Pattern,
     /// Blocks of a request.
     pub request_blocks: u64,
-    /// Of a hundred requests, how many are reads.
+    /// Percentage of requests that are reads.
     pub reads_percent: u32,
     /// Workers, each with a region of the volume of its own.
     pub workers: u64,
@@ -38,9 +38,9 @@ pub struct Load {
 /// Condition that ends a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// After so many requests of all workers together.
+    /// Total number of requests of all workers.
     Requests(u64),
-    /// After so long.
+    /// Duration.
     After(Nanos),
 }
 
@@ -58,9 +58,9 @@ pub struct Request {
 /// Time of a worker's next request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// At once.
+    /// Immediate request.
     Now,
-    /// Not before.
+    /// Earliest time of the request.
     At(Nanos),
     /// Never again.
     Ended,
@@ -98,7 +98,7 @@ impl Load {
         Load { pattern: Pattern::Sequential, reads_percent: 0, rate: None, stop, seed: mix(self.seed), ..self.clone() }
     }
 
-    /// Returns the most requests that a worker makes.
+    /// Returns the maximum number of requests of a worker.
     fn most(&self, worker: u64) -> u64 {
         match self.stop {
             Stop::Requests(requests) => requests / self.workers + u64::from(worker < requests % self.workers),
@@ -121,7 +121,7 @@ pub struct Stream {
     workers: u64,
     stop: Stop,
     most: u64,
-    /// Contents so far that are written once, counted on from those of loads before.
+    /// Number of unique contents so far, continued from earlier loads.
     unique: u64,
     /// Requests so far.
     requests: u64,
@@ -146,7 +146,7 @@ impl Stream {
         }
     }
 
-    /// Goes on with what an earlier load's worker of the same number had: contents that are written once stay so.
+    /// Continues the unique contents of the same worker in an earlier load, so contents that are written once stay unique.
     pub fn after(&mut self, earlier: &Stream) {
         self.unique = earlier.unique;
     }

@@ -1,10 +1,10 @@
-//! What runs come to, as numbers for a report: means, standard deviations, latencies.
+//! Summary statistics of runs for a report: means, standard deviations, latencies.
 
 use engine::Nanos;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The longest latency that is told apart: an hour.
+/// Largest distinguishable latency: an hour.
 const LONGEST: Nanos = 3_600_000_000_000;
 
 /// Latencies, in bounded memory, to three digits.

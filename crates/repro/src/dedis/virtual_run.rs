@@ -1,8 +1,7 @@
-//! A load through the engine, in virtual time, on the model of a disk.
+//! Run of a load through the engine, in virtual time, on a disk model.
 //!
-//! Each worker has one request in flight, as a process of DEDISbench has. Every read is compared with what was written. One
-//! processor takes a stated time for each block that is written, one after the other; how much real time the engine took is reported beside
-//! it.
+//! Each worker has one request in flight, as a DEDISbench process has. Every read is compared with the written content. One processor serves the written blocks
+//! one after the other, with a given time for each. The engine's real time is reported beside it.
 
 pub mod phases;
 
@@ -26,16 +25,16 @@ use sim::timed::machine::{Machine, Processor, Step, Store};
 use sim::timed::pool::{Pool, VOLUME as BEFORE_VOLUME};
 use sim::{Checked, Violation, violated};
 
-/// The pool has a volume of so many bytes before, which the load does not touch.
+/// Size of a volume that is in the pool from the start and that the load does not touch.
 const BEFORE: u64 = 64 << 20;
-/// Memory for each block that may be written, where it is to be enough for all contents: a quarter of the memory is index, of 16 bytes an
-/// entry; and some for all else.
+/// Memory for each block that may be written, where the memory is to hold all contents. A quarter of the memory is index, of 16 bytes an entry; the constant
+/// below covers all else.
 const MEMORY_A_BLOCK: u64 = 96;
 const MEMORY_BESIDE: u64 = 128 << 20;
-/// Replies between two looks at whether a pass has come to its end.
+/// Number of replies between two checks for the end of a pass.
 const LOOK_AT_PASS: u64 = 1024;
-/// Before a load that passes go beside, if it has no goal: so long, with so many reads a second. The share of the pass then has grown to all
-/// of the device. With a goal it begins with the least.
+/// Duration and reads a second of the warm-up before a load with concurrent passes and no goal. The pass's share then has grown to the whole device. With a
+/// goal the pass begins with the minimum share.
 const WARM: Nanos = 25_000_000_000;
 const WARM_RATE: u64 = 10;
 
@@ -44,9 +43,9 @@ const WARM_RATE: u64 = 10;
 pub enum Passes {
     /// None.
     None,
-    /// One, after the load, while nobody asks for anything.
+    /// One pass after the load, without client requests.
     After,
-    /// One after the other while the load goes on, and another one after it.
+    /// Consecutive passes during the load, and another one after it.
     Beside,
 }
 
@@ -59,14 +58,13 @@ pub struct Setup {
     pub timing: Timing,
     /// Performance goal of the clients.
     pub goal: Goal,
-    /// Passes that find what was not shared at once.
+    /// Passes that find the duplicates that were not shared inline.
     pub passes: Passes,
-    /// Volatile metadata, as the papers have it in memory: journal, tables and checkpoints are on a device that takes no time. After a crash
-    /// nothing of it would be there.
+    /// Volatile metadata, as the papers have it in memory: journal, tables and checkpoints are on a device that takes no time. It would not survive a crash.
     pub volatile: bool,
     /// Blocks of the volume.
     pub volume_blocks: u64,
-    /// Memory of the engine, in bytes; none: enough for all contents, all of what is divided being index.
+    /// Memory of the engine, in bytes. None: enough for all contents, with the whole cache partition as index.
     pub memory: Option<u64>,
     /// The disk, before anything happened to it.
     pub disk: Disk,
@@ -89,7 +87,7 @@ pub struct Outcome {
     pub blocks: u64,
     /// Virtual time from the beginning of the load to the last answer.
     pub time: Nanos,
-    /// From the arrival of a request to its answer.
+    /// Latencies from the arrival of a request to its answer.
     pub latencies: Latencies,
     /// Blocks that were generated, filling included.
     pub tally: Tally,
@@ -99,7 +97,7 @@ pub struct Outcome {
     pub processor: Processor,
     /// Bytes of the engine's tables and buffers.
     pub memory_bytes: u64,
-    /// Blocks that passes beside the load led to another slot.
+    /// Blocks that concurrent passes remapped to another slot.
     pub shared_blocks: u64,
     /// The time of the pass after the load; 0 if there was none.
     pub pass: Nanos,
@@ -115,7 +113,7 @@ impl Setup {
         let limits = Limits::for_memory(memory, &pool.parameters.geometry);
         let mut limits = limits.map_err(|needed| Violation(format!("this volume needs {needed} bytes of memory")))?;
         if self.memory.is_none() {
-            // The index keeps what it has.
+            // The index keeps its size.
             limits.cache.setting = None;
         }
         Ok(limits)
@@ -178,7 +176,7 @@ fn prepare<'a>(setup: &Setup, distribution: &'a Distribution) -> Checked<(Worker
     machine.command(Command::Settle)?;
     let volume = machine.engine.volumes().find(|volume| volume.name == "load").map(|volume| volume.id);
     let volume = volume.ok_or(Violation("the volume is not there".into()))?;
-    // A pass leaves it alone, too: what it holds says nothing about the load.
+    // Read-only also excludes it from passes: its contents are not part of the load.
     let change = VolumeProperties { read_only: Some(true), ..VolumeProperties::default() };
     machine.command(Command::SetVolume { volume: BEFORE_VOLUME, change })?;
     let (timing, goal) = (Some(setup.timing), Some(setup.goal));
@@ -213,7 +211,7 @@ struct Workers<'a> {
     streams: Vec<Stream>,
     written: Written,
     distribution: &'a Distribution,
-    /// By token.
+    /// Requests in flight, by token.
     flights: HashMap<u64, Flight>,
     /// True if a pass begins whenever none is in progress.
     has_passes: bool,
@@ -235,7 +233,7 @@ impl Workers<'_> {
     fn work(&mut self, progress: &mut dyn FnMut(u64)) -> Checked<(u64, u64, Nanos, Latencies)> {
         let (begin, mut latencies) = (self.machine.now, Latencies::default());
         let (mut requests, mut blocks, mut last) = (0, 0, begin);
-        // Those that have nothing in progress; some have a request that is not submitted yet.
+        // Workers without a request in flight; some have a request that is not submitted yet.
         let mut resting: Vec<(usize, Option<Ready>)> = (0..self.streams.len()).map(|worker| (worker, None)).collect();
         loop {
             let mut wake = Nanos::MAX;
@@ -260,7 +258,7 @@ impl Workers<'_> {
             if resting.is_empty() && self.flights.is_empty() {
                 return Ok((requests, blocks, last - begin, latencies));
             }
-            // What was submitted together is seen by the engine together; then until something changes for a worker.
+            // The engine sees all requests of this round together. Then step until a worker's state changes.
             loop {
                 match self.machine.step(wake)? {
                     Step::Reply(token, result) => {
@@ -401,7 +399,7 @@ fn cells(content: ContentId) -> Cells {
     if content == 0 {
         return ZERO;
     }
-    // Numbers below 2^26: above are those of blocks that imitate metadata.
+    // Numbers are below 2^26; those above belong to blocks that imitate metadata.
     let part = |shift: u32| (content >> shift) as u32 & 0x3f_ffff;
     let mut cells = [0; CELLS];
     (cells[0], cells[1], cells[2], cells[3]) = (2, part(0), part(22), part(44));

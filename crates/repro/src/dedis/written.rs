@@ -1,5 +1,4 @@
-//! What the workers have written: what each block holds, and how many different contents that is. From it follows what a device that
-//! shares everything must have saved.
+//! Record of the workers' writes: the content of each block, and the number of different contents. It gives the saving of a device that shares everything.
 
 use std::ops::Range;
 
@@ -21,16 +20,16 @@ pub struct Written {
     unique: u64,
 }
 
-/// Counts of what was written.
+/// Counts of written blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Tally {
     /// Blocks that were written.
     pub written_blocks: u64,
-    /// Of them, those whose content the run had written before, there or elsewhere.
+    /// Written blocks whose content the run had written before, there or elsewhere.
     pub duplicate_blocks: u64,
     /// Blocks that hold something in the end.
     pub live_blocks: u64,
-    /// Different contents among them: what a device must store that shares all there is.
+    /// Different contents among the live blocks: the blocks that a device with full deduplication stores.
     pub distinct_blocks: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Claims: each number and each statement of a paper, once, with its band and its kind, written before anything runs.
+//! Claims of the papers: each number and each statement of a paper, once, with its band and its kind, written before anything runs.
 //!
 //! A paper's folder has them in its `claims.rs`; [`PAPERS`] lists the papers. A row of a figure that judges a claim names it by its id
-//! ([`Row::claim`](super::Row::claim)), so a figure holds no value of a paper, no band and no kind. The figure is the part of the id before
-//! the `/`. An id that begins with the name of a paper in place of a figure is of a claim that no figure measures.
+//! ([`Row::claim`](super::Row::claim)). So a figure holds no value of a paper, no band and no kind. The figure is the part of the id before the `/`. An id that
+//! begins with the name of a paper in place of a figure is of a claim that no figure measures.
 
 use serde::Serialize;
 
@@ -49,17 +49,17 @@ pub enum Kind {
 /// statements with a tolerance, bounds and claims of our own.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Band {
-    /// Gain of so many percent in time: see [`gain_band`].
+    /// Gain in time, in percent: see [`gain_band`].
     Gain,
-    /// From the value divided by a factor to the value times it.
+    /// Range from the value divided by a factor to the value times it.
     Factor(f64),
     /// The excess above 1, from half to twice of it.
     Excess,
-    /// At most so much below or above the value.
+    /// Maximum difference below or above the value.
     Within(f64),
-    /// A share in percent: a factor of two, and at most so many points below or above.
+    /// Share in percent: within a factor of two, and within a number of points below or above.
     Share(f64),
-    /// From the first to the second, whatever the value.
+    /// Range from the first to the second, whatever the value.
     Range(f64, f64),
     /// 1: it holds.
     Holds,
@@ -163,7 +163,7 @@ impl Claim {
         Claim { kind, ..self }
     }
 
-    /// Returns the least and the most that count as reproduced.
+    /// Returns the minimum and maximum value that count as reproduced.
     pub fn band(&self) -> (f64, f64) {
         let value = self.value.unwrap_or(f64::NAN);
         match self.band {

@@ -1,4 +1,4 @@
-//! `repro figure`: makes figures of the papers.
+//! Command `repro figure`: makes figures of the papers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -136,7 +136,7 @@ struct Lists {
     recorded: Option<PathBuf>,
 }
 
-/// Writes what is of all figures together, prints the scores, and compares.
+/// Writes the files common to all figures, prints the scores, and compares.
 fn finish(figures: &[Figure], out: &Path, made: &Made, lists: &Lists) -> Result<(), String> {
     let judgements = judge(figures);
     let (names, lines) = (figures.iter().map(|figure| figure.name).collect::<Vec<_>>(), recorded::lines(&judgements));
@@ -146,7 +146,7 @@ fn finish(figures: &[Figure], out: &Path, made: &Made, lists: &Lists) -> Result<
     };
     write("index.html", &page(figures, made))?;
     write("verdicts.json", &json(&judgements, &made.command(), &made.commit))?;
-    // Not what an earlier command made of other figures.
+    // An earlier command's list of other figures is not kept.
     let path = out.join("verdicts.csv");
     if path.exists() {
         std::fs::remove_file(&path).map_err(|error| format!("{} cannot be replaced: {error}", path.display()))?;

@@ -1,8 +1,8 @@
-//! Figures: what a paper shows, and what comes out here, from the same command on every machine.
+//! Figures of the papers: the paper's values beside our values, from the same command on every machine.
 //!
-//! A figure is a function that makes a [`Figure`]: rows of our values, a picture, and sentences. A row that judges a number or a statement of the
-//! paper names it in the table of [`claims`], which has values, bands and kinds and is written before anything runs. [`all`] lists the figures;
-//! `command` writes them as JSON, CSV, SVG and PNG, [`page`] as one page, and [`verdicts`] counts. A figure is a file below a folder for its paper.
+//! A figure is a function that makes a [`Figure`]: rows of our values, a picture, and sentences. A row that judges a number or a statement of the paper names
+//! it in the table of [`claims`]. That table has values, bands and kinds and is written before anything runs. [`all`] lists the figures; `command` writes them
+//! as JSON, CSV, SVG and PNG, [`page`] as one page, and [`verdicts`] counts. A figure is a file below a folder for its paper.
 
 pub mod claims;
 pub mod command;
@@ -31,7 +31,7 @@ use crate::traces::synthetic::Profile;
 /// One figure.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// As `repro figure` and the files name it.
+    /// Name in `repro figure` and in file names.
     pub name: &'static str,
     /// Place in the paper.
     pub source: &'static str,
@@ -54,11 +54,11 @@ pub struct Row {
     pub unit: &'static str,
     /// The paper's value; none where it prints none.
     pub paper: Option<f64>,
-    /// Ours; none where nothing could be measured.
+    /// Our value; none where nothing could be measured.
     pub ours: Option<f64>,
-    /// Least that counts as reproduced.
+    /// Minimum value that counts as reproduced.
     pub low: Option<f64>,
-    /// Most that counts as reproduced.
+    /// Maximum value that counts as reproduced.
     pub high: Option<f64>,
     /// True if our value is in the band; absent without a value or a band.
     pub within: Option<bool>,
@@ -113,7 +113,7 @@ impl Row {
         }
     }
 
-    /// Judges the claim `id` by our value. Subject, unit, value, band and kind are those of the table of claims, which must have the id.
+    /// Judges the claim `id` by our value. Subject, unit, value, band and kind come from the table of claims, which must have the id.
     pub fn claim(id: &str, ours: f64) -> Row {
         let claim = find(id);
         let row = Row::new(claim.what, claim.unit, ours);
@@ -135,7 +135,7 @@ impl Row {
         Row::claim(id, f64::from(u8::from(holds)))
     }
 
-    /// Judges a statement about several points: the part of them at which it holds. The points at which it does not are named.
+    /// Judges a statement about several points by the share of points at which it holds. The note names the other points.
     pub fn every<L: Into<String>>(id: &str, points: impl IntoIterator<Item = (L, bool)>) -> Row {
         let points: Vec<(String, bool)> = points.into_iter().map(|(label, holds)| (label.into(), holds)).collect();
         let held = points.iter().filter(|point| point.1).count();
@@ -162,13 +162,13 @@ impl Row {
     }
 }
 
-/// A figure that can be made.
+/// Entry of a figure that can be made.
 pub struct Entry {
-    /// Its name.
+    /// Name of the figure.
     pub name: &'static str,
     /// Place in the paper, and subject of the figure.
     pub about: &'static str,
-    /// The replays that it is made of. Figures share them.
+    /// Replays of the figure. Figures share them.
     pub runs: fn() -> Vec<Run>,
     /// Makes it of their outcomes.
     pub make: fn(&Results) -> Figure,
@@ -193,7 +193,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// Returns the command that made them.
+    /// Returns the command line that made the figures.
     pub fn command(&self) -> String {
         format!("repro figure {} --out DIR{}", self.names, self.options)
     }

@@ -1,6 +1,6 @@
-//! All figures on one page: plain HTML with the pictures in it, no scripts.
+//! HTML page with all figures: plain HTML with the pictures in it, no scripts.
 //!
-//! It begins with the score of each paper and one table a paper: predicted numbers, statements, then what does not count. Pictures, and rows that
+//! It begins with the score of each paper and one table a paper: predicted numbers, statements, then the claims that do not count. Pictures, and rows that
 //! judge nothing, are folded away below. Colours follow the reader's light or dark setting.
 
 use std::fmt::Write;

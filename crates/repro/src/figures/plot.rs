@@ -1,7 +1,7 @@
-//! Pictures: bars and lines, drawn by `plotters` as SVG and PNG from the same code. The font of PNGs is part of the program.
+//! Plots of bars and lines, drawn by `plotters` as SVG and PNG from the same code. The font of PNGs is part of the program.
 //!
-//! Ticks are values in the axis's unit, also on logarithmic axes. Categories are words. The paper's values are marked, error bars go from the
-//! lowest to the highest of several seeds. An SVG follows the reader's light or dark setting; a PNG is light.
+//! Ticks are values in the axis's unit, also on logarithmic axes. Categories are words. The paper's values are marked, error bars go from the lowest to the
+//! highest of several seeds. An SVG follows the reader's light or dark setting; a PNG is light.
 
 use std::error::Error;
 use std::ops::Range;
@@ -46,7 +46,7 @@ pub const COLOURS: [Colour; 10] = [
     (0x88, 0x22, 0x55),
     (0x44, 0x33, 0x99),
 ];
-/// Light ones, for what is behind lines.
+/// Light colours for bands behind lines.
 pub const SHADES: [Colour; 2] = [(0xdb, 0xe9, 0xf6), (0xfb, 0xe3, 0xd3)];
 
 const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
@@ -87,9 +87,9 @@ struct Panel {
 
 #[derive(Clone, Debug)]
 struct Axis {
-    /// In words, with its unit.
+    /// Label in words, with its unit.
     label: String,
-    /// From where to where; none: as the values are.
+    /// Range of the axis; none: that of the values.
     range: Option<(f64, f64)>,
     scale: Scale,
 }
@@ -114,11 +114,11 @@ enum Content {
 /// Stretches of the x axis of one kind.
 #[derive(Clone, Debug)]
 pub struct Band {
-    /// In the legend.
+    /// Name in the legend.
     pub name: String,
     /// A colour.
     pub colour: Colour,
-    /// From where to where.
+    /// Start and end of each stretch.
     pub stretches: Vec<(f64, f64)>,
 }
 
@@ -380,7 +380,7 @@ struct Entry<'a> {
     mark: Mark,
 }
 
-/// Sign before a name of the legend.
+/// Symbol before a name of the legend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Area,
@@ -452,7 +452,7 @@ impl Drawn {
     }
 }
 
-/// Coordinates of an axis for `plotters`: linear, with ticks where they are asked for.
+/// Coordinates of an axis for `plotters`: linear, with ticks at given values.
 struct Coordinates {
     range: (f64, f64),
     ticks: Vec<f64>,
@@ -478,7 +478,7 @@ impl Ranged for Coordinates {
 
 /// Ticks of an axis, as values.
 fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
-    /// At most so many.
+    /// Maximum number of ticks.
     const MOST: usize = 10;
     let near = |value: &f64| *value >= low * (1.0 - 1e-9) - 1e-12 && *value <= high * (1.0 + 1e-9) + 1e-12;
     match scale {
@@ -723,7 +723,7 @@ impl Panel {
     }
 }
 
-/// Corners of a mark around a place: marks of neighbouring lines differ in shape.
+/// Corners of a marker around a point: markers of adjacent lines differ in shape.
 fn corners(shape: usize, size: i32, (x, y): (i32, i32)) -> Vec<(i32, i32)> {
     let unit: &[(f64, f64)] = match shape % 4 {
         0 => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
@@ -752,11 +752,11 @@ fn rgb((red, green, blue): Colour) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// Registers the font once, for those backends that draw letters themselves.
+/// Registers the font once, for backends that draw letters themselves.
 fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // It fails for what is no font; this is one.
+        // Registration fails only for invalid fonts; this one is valid.
         let _ = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
     });
 }

@@ -1,7 +1,7 @@
-//! Lists of verdicts in files: a line a claim, written by `repro figure --verdicts FILE` and held by `repro figure --compare FILE`.
+//! Verdict lists in files: a line a claim, written by `repro figure --verdicts FILE` and compared by `repro figure --compare FILE`.
 //!
-//! Everything happens in virtual time, so values are equal on every machine, and a list is compared exactly. Values that depend on files which
-//! not every checkout has (`shared/data`) are compared only where the data are of the same kind.
+//! Everything happens in virtual time, so values are equal on every machine, and a list is compared exactly. Some values depend on files that are not in every
+//! checkout (`shared/data`). Those are compared only where the data are of the same kind.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::verdicts::{Judged, Judgement};
 
-/// A line of a list: a claim and what came out. Numbers are as short as they can be without loss.
+/// Line of a list: a claim and its result. Numbers have the shortest lossless form.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Line {
     /// Id of the claim.
@@ -19,11 +19,11 @@ pub struct Line {
     pub kind: String,
     /// The paper's value, or nothing.
     pub paper: String,
-    /// Least that counts.
+    /// Minimum of the band.
     pub low: String,
-    /// Most that counts.
+    /// Maximum of the band.
     pub high: String,
-    /// Ours, or nothing.
+    /// Our value, or nothing.
     pub ours: String,
     /// Verdict.
     pub verdict: String,
@@ -63,7 +63,7 @@ pub fn read(path: &Path) -> Result<Vec<Line>, String> {
     csv::Reader::from_path(path).map_err(error)?.into_deserialize().collect::<Result<_, _>>().map_err(error)
 }
 
-/// Writes lines to a list. Lines of other figures that it has already stay, so papers can be made one by one.
+/// Writes lines to a list. Existing lines of other figures stay, so papers can be made one by one.
 pub fn write(path: &Path, new: &[Line], made: &[&str]) -> Result<(), String> {
     let mut lines = if path.exists() { read(path)? } else { Vec::new() };
     lines.retain(|line| !made.contains(&line.figure()) && new.iter().all(|other| other.claim != line.claim));

@@ -1,5 +1,5 @@
-//! Replays that figures are made of: each is done once, whichever figures want it. Days before the one that is measured are gone through
-//! once for a trace, and every replay of it begins there.
+//! Replays for figures: each distinct replay runs once, for all figures that use it. Days before the measured one are processed once for a trace, and every
+//! replay of it begins there.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -27,16 +27,16 @@ use sim::disks::hdd::{Hdd, Options};
 use sim::disks::raid5::{Array, Level, STRIPE_CACHE};
 use sim::parallel::{each_takes_all, in_order};
 
-/// In the short form, so much of the day is replayed.
+/// Replayed part of the day in the short form.
 const QUICK_UNTIL: Nanos = 3600 * 1_000_000_000;
-/// In the short form, so many rebuilds, and each of a part of the disks: one in so many bytes.
+/// Number of rebuilds in the short form, and the divisor of the rebuilt part of the disks.
 const QUICK_STARTS: usize = 1;
 const QUICK_REBUILT: u64 = 8;
 /// Linux md's bounds for a rebuild, in KB/s of each disk: POD's 10 MB/s, and md's default.
 const SPEED_MIN: u64 = 10_240;
 const SPEED_MAX: u64 = 200_000;
 
-/// The most memory that a replay has, in percent of the paper's.
+/// Maximum memory of a replay, in percent of the paper's.
 pub const MOST_MEMORY_PERCENT: u64 = 400;
 
 /// The disks of a replay.
@@ -67,8 +67,8 @@ impl Disks {
         rebuilds: None,
     };
 
-    /// Returns POD's setup for a rebuild: four disks of 10 GB (section 4.4). Their write caches are on, as a disk's are when it leaves the
-    /// factory: without, the spare loses a turn with each write.
+    /// Returns POD's setup for a rebuild: four disks of 10 GB (section 4.4). Their write caches are on, as in a disk's factory setting. Without them the spare
+    /// loses a turn with each write.
     pub const fn rebuild(starts: Starts) -> Disks {
         Disks { size: Some(10_000_000_000), rebuilds: Some(starts), write_cache: true, ..Disks::POD }
     }
@@ -83,9 +83,9 @@ pub struct Run {
     pub scheme: Scheme,
     /// Set if Onefold replays it, whatever the scheme.
     pub onefold: Option<Onefold>,
-    /// Copy that Onefold's index names. Schemes have theirs.
+    /// Copy that Onefold's index names. A scheme has its own setting.
     pub index_copy: IndexCopy,
-    /// The paper's memory for this trace, times so many percent.
+    /// Percentage of the paper's memory for this trace.
     pub memory_percent: u64,
     /// Time of the processor for a digest, in microseconds.
     pub digest_micros: u64,
@@ -138,7 +138,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Returns the outcome of a replay, which the figure must have asked for; panics if it has not.
+    /// Returns the outcome of a replay, which the figure must have requested; panics if it has not.
     pub fn of(&self, run: Run) -> &Outcome {
         let found = self.outcomes.iter().find(|(done, _)| *done == run);
         &found.unwrap_or_else(|| panic!("the figure did not ask for {run:?}")).1
@@ -162,9 +162,9 @@ impl Results {
 pub enum Stopped {
     /// `stop` became true.
     Interrupted,
-    /// A disk does not exist as it was asked for.
+    /// The requested disk does not exist.
     Disk(String),
-    /// A file cannot be read, or is not what it has to be.
+    /// A file cannot be read, or is invalid.
     Trace(String),
     /// The engine does something that it must not do, or cannot have such a pool.
     Engine(String),
@@ -184,7 +184,7 @@ pub fn run_all(
         outcomes: Vec::new(),
         days: std::array::from_fn(|_| OnceCell::new()),
     };
-    // A user's files: what is wrong with them is said before hours have passed.
+    // Errors in a user's files are reported before hours have passed.
     for given in sources.given() {
         results.has_day(given.trace, sources.stated(given.trace, quick, stop)?);
     }
@@ -216,13 +216,13 @@ struct Start {
     fold: Fold,
     warm: Warm,
     measured: Vec<Request>,
-    /// For Onefold's pool, which is written in order and then has only this: its state is larger than the schemes'.
+    /// Requests for Onefold's pool, which is written in order and then has only these: its state is larger than the schemes'.
     recent: Option<Vec<Request>>,
 }
 
 impl Start {
     fn new(run: &Run, wants_onefold: bool, results: &Results, stop: &AtomicBool) -> Result<Start, Stopped> {
-        // The same whatever figures are made together: where things are on the disk depends on it.
+        // The value is independent of the other figures made: it determines the places on the disk.
         let most_memory = paper_memory(run.trace) * MOST_MEMORY_PERCENT / 100;
         let disk = disk(&run.disks)?;
         let capacity = run.disks.size.map_or(disk.capacity(), |size| (run.disks.members as u64 - 1) * size);
@@ -291,7 +291,7 @@ fn group(
     stop: &AtomicBool,
     bar: &ProgressBar,
 ) -> Result<Vec<(Run, Outcome)>, Stopped> {
-    // Onefold's replays of a pool are one piece of work, the longest: the pool is made once, in the thread that uses it.
+    // Onefold's replays of a pool are one task, the longest: the pool is made once, in the thread that uses it.
     let (mut engines, schemes): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.onefold.is_some());
     engines.sort_by_key(|run| run.index_copy as u8);
     let pools: Vec<&[&Run]> = engines.chunk_by(|one, other| one.index_copy == other.index_copy).collect();

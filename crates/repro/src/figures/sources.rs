@@ -1,4 +1,4 @@
-//! Where the days of a trace come from: a stand-in, or files that a user has.
+//! Sources of a trace's days: a stand-in, or a user's files.
 //!
 //! The last day is the one that is measured; those before it fill index and contents.
 
@@ -18,20 +18,20 @@ use crate::traces::{Options, Request, open};
 pub const SEED: u64 = 1;
 /// The day of a stand-in that is measured (POD, section 4.1).
 pub const DAY: u32 = 15;
-/// In the short form it is this one, after a day that is as small: the days before it need not even be made.
+/// Measured day in the short form, after a day of the same small size. The days before it are not even made.
 const QUICK_DAY: u32 = 2;
-/// In the short form, so many of a user's files before the last are read.
+/// Number of a user's files before the last that the short form reads.
 const QUICK_FILES: usize = 1;
-/// Of the days before, so many are the recent ones.
+/// Number of recent days among the days before the measured one.
 const RECENT_DAYS: u32 = 1;
 const DAY_NANOS: Nanos = 24 * 3600 * 1_000_000_000;
-/// The last day may begin so much before the end of the one before it, as within a trace.
+/// Maximum overlap of the last day with the day before it, as within a trace.
 const CUT: Nanos = 1_000_000_000;
 
 /// A user's files for one of the traces: its days in the order of their time, the last of them measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Given {
-    /// For which of the traces they stand.
+    /// Trace that the files replace.
     pub trace: Profile,
     /// The files.
     pub files: Vec<PathBuf>,
@@ -64,11 +64,11 @@ pub struct Sources(Vec<Given>);
 /// Time of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
-    /// On a day before.
+    /// Day before the recent ones.
     Before,
-    /// On the last of the days before.
+    /// Last of the days before the measured one.
     Recent,
-    /// On the day that is measured.
+    /// Measured day.
     Measured,
 }
 

@@ -1,4 +1,4 @@
-//! Verdicts: what came out of each claim, and the score of each paper.
+//! Verdicts of the claims, and the score of each paper.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::{Data, Figure, Row, all};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Ours is in the band.
+    /// Our value is in the band.
     Holds,
     /// It is not.
     Fails,
@@ -40,7 +40,7 @@ pub struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// Returns the kind: a number that a stand-in was fitted to is predicted of a real trace.
+    /// Returns the kind: a number that a stand-in was fitted to counts as predicted of a real trace.
     pub fn kind(&self) -> Kind {
         self.row.and_then(|row| row.kind).unwrap_or(self.claim.kind)
     }
@@ -70,7 +70,7 @@ impl Judged<'_> {
 pub struct Count {
     /// Claims that hold, with values in their bands.
     pub held: usize,
-    /// All, those that were not measured among them.
+    /// All claims, including those that were not measured.
     pub all: usize,
 }
 
@@ -89,7 +89,7 @@ pub struct Score {
     pub statements: Count,
     /// Numbers that something was fitted to: they count for nothing.
     pub fitted: Count,
-    /// Numbers that ours is no worse than: they count for nothing.
+    /// Numbers that ours is no worse than: they do not count.
     pub no_worse: Count,
     /// Claims of our own: they count for nothing.
     pub ours: Count,
@@ -124,7 +124,7 @@ impl fmt::Display for Score {
     }
 }
 
-/// A paper with its claims as far as figures were made.
+/// A paper with its claims, limited to the figures that were made.
 pub struct Judgement<'a> {
     /// The paper.
     pub paper: &'static Paper,

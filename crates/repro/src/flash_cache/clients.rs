@@ -1,7 +1,6 @@
-//! Several readers at once, each of which reads one thing after another: what they read waits in the queues of the disks.
+//! Concurrent readers, each of which reads one file after another. Their reads wait in the queues of the disks.
 //!
-//! The policy decides in the order in which reads begin. A reader waits for the store, and then for the write to flash if there is one, as the
-//! slides have it.
+//! The policy decides in the order in which reads begin. A reader waits for the store, and then for the write to flash if there is one, as the slides have it.
 
 use std::collections::VecDeque;
 
@@ -13,7 +12,7 @@ use sim::disks::{Class, Command, Op};
 type Steps = VecDeque<(Target, Command)>;
 
 impl Simulation<'_> {
-    /// Lets so many readers read the files.
+    /// Reads the files with as many concurrent readers as the setup has clients.
     pub(super) fn read_together(&mut self, files: &[u32]) {
         assert!(self.setup.level == Level::Containers && self.disks.is_some(), "readers wait for disks, by container");
         let mut files = files.iter();
@@ -42,7 +41,7 @@ impl Simulation<'_> {
         true
     }
 
-    /// Asks the policy about a file, and says what the disks have to do for it.
+    /// Applies the policy to a file, and returns the disk commands for it.
     fn steps_of(&mut self, file: u32) -> Steps {
         let data = self.data;
         let command = |op, offset, bytes| Command { op, offset, bytes, class: Class::Foreground };

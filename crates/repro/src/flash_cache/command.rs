@@ -1,4 +1,4 @@
-//! `repro flash-reads`: the reads of the figures as a list, for programs that are compared with ours, and what our policies come to on them.
+//! Command `repro flash-reads`: a list of the figures' reads, for programs that are compared with ours, and the results of our policies on them.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,7 +17,7 @@ use sim::parallel::{cores, in_order};
 /// Arguments of `repro flash-reads`.
 #[derive(Args)]
 pub struct Arguments {
-    /// Of the slides' sizes (200 GB of data, 520 GB of reads), one part in so many.
+    /// Of the slides' sizes (200 GB of data, 520 GB of reads), one part in N.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     part: u64,
     /// The exponent of Zipf's law.

@@ -1,4 +1,4 @@
-//! The disks of a run: two hard disks, on which containers alternate, and flash with its translation layer. One read after another.
+//! Disks of a run: two hard disks, on which containers alternate, and flash with its translation layer. Reads are served one after another.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Disks at rest. The flash has so many bytes and no more; 0: there is none.
+    /// Creates idle disks. The flash has `flash_bytes` bytes; 0: there is none.
     pub fn new(container_bytes: u64, flash_bytes: u64, flash: impl Fn(u64) -> Parameters) -> Result<Disks, String> {
         let drive = Arc::new(Drive::wd1600aajs_like());
         let one = || Disk::Hdd(Box::new(Hdd::new(Arc::clone(&drive), Options::default())));
@@ -52,7 +52,7 @@ impl Disks {
         }
     }
 
-    /// Reads from a container in the store; `waits` says whether the reader waits for it.
+    /// Reads from a container in the store. If `waits` is set, the reader waits for it.
     pub fn read_store(&mut self, container: u32, offset: u64, bytes: u64, waits: bool) {
         let at = u64::from(container / 2) * self.container_bytes + offset;
         let class = if waits { Class::Foreground } else { Class::Background };
@@ -71,7 +71,7 @@ impl Disks {
 }
 
 impl Disks {
-    /// Begins a command of a reader, who has no other.
+    /// Begins a command of a reader without another command in flight.
     pub fn begin(&mut self, reader: u64, target: Target, command: Command) {
         let (disk, offset) = match (target, &mut self.flash) {
             (Target::Store(container), _) => {
@@ -84,7 +84,7 @@ impl Disks {
         disk.submit(self.now, reader, Command { offset, ..command });
     }
 
-    /// Lets time pass until a command is done, and says whose it was; none if there are no commands.
+    /// Advances the time until a command is done, and returns its reader; none if there are no commands.
     pub fn wait(&mut self) -> Option<u64> {
         loop {
             let now = self.now;
@@ -99,7 +99,7 @@ impl Disks {
 
 /// Gives a disk commands, and lets it work until they are done if someone waits: when that is.
 fn submit(disk: &mut Disk, now: Nanos, tag: &mut u64, commands: &[Command], waits: bool) -> Nanos {
-    // What nobody waited for has come by now, or is on its way.
+    // Removes completed commands without a waiter; the others are in flight.
     while disk.pop(now).is_some() {}
     let first = *tag;
     for &command in commands {

@@ -1,8 +1,8 @@
-//! A cache of containers on flash in front of a slow store, simulated: which reads it serves, what is written to flash for it, and how
-//! long it all takes. The engine's own admission code (`engine::admission`) stands beside the policies of others.
+//! Simulation of a container cache on flash in front of a slow store: its hits, its flash writes and its time. The engine's own admission code
+//! (`engine::admission`) is compared with the policies of others (PLC-Cache, MSST 2014).
 //!
-//! What must hold: a run is a function of data, reads, policy and sizes alone. Time of disks never changes what a policy decides: its clock
-//! spreads the reads of a run evenly over its days. Called by `figures/plc`; docs/flash-cache.md says what comes out.
+//! Invariants: a run is a function of data, reads, policy and sizes alone. Disk time never changes a decision of the policy: its clock spreads the reads of a
+//! run evenly over its days. `figures/plc` calls it; docs/flash-cache.md has the results.
 
 mod clients;
 pub mod command;
@@ -21,7 +21,7 @@ use sim::disks::ftl::{Parameters, Wear};
 use workload::{Data, EXTENT, Piece};
 
 const DAY: Nanos = 24 * 3600 * 1_000_000_000;
-/// Bytes that are kept for each chunk in its container, beside its content: digest, place, length.
+/// Bytes of metadata for each chunk in its container, beside its content: digest, place, length.
 const CHUNK_ENTRY: u64 = 64;
 
 /// Unit of caching.
@@ -36,7 +36,7 @@ pub enum Level {
 /// Handling of a miss.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Handling {
-    /// As on the slides: the whole container is read and, if admitted, written to flash; the reader waits for both.
+    /// Slides' handling: the whole container is read and, if admitted, written to flash; the reader waits for both.
     Foreground,
     /// The reader waits for its own bytes. The rest is read and written after that.
     Background,
@@ -51,19 +51,19 @@ pub struct Setup {
     pub level: Level,
     /// Bytes of flash for the cache.
     pub cache_bytes: u64,
-    /// Handling of a miss on the disks, if disks take part; else only counts come out.
+    /// Handling of a miss on the disks; none: the run has no disks, and only counts.
     pub disks: Option<Handling>,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
     /// Bytes that flash erases together, and thousandths of space beyond the cache.
     pub flash: (u64, u64),
-    /// Reads from which on a thing counts as popular.
+    /// Minimum number of reads of a popular thing.
     pub popular: u32,
     /// Days over which the reads are spread.
     pub days: u64,
-    /// Bytes of a cache in memory in front of all (LRU, of the same things): what it has is not asked of flash.
+    /// Bytes of a memory cache in front of all (LRU, of the same things). Its hits do not reach flash.
     pub memory_bytes: u64,
-    /// Readers at once; more than one only with disks, of containers, and each waits for what it lets in.
+    /// Concurrent readers; more than one only with disks and containers. Each waits for the flash writes of its admissions.
     pub clients: u32,
 }
 
@@ -85,14 +85,14 @@ impl Setup {
     }
 }
 
-/// Bytes written to flash, by what became of the things that were written: shares in percent.
+/// Bytes written to flash, by later popularity and writes of the things written: shares in percent.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Quadrants {
     /// Popular, written once: the slides' QA, PLC data.
     pub popular_once: f64,
     /// Popular, written repeatedly: QB.
     pub popular_repeatedly: f64,
-    /// Not popular: QC and QD.
+    /// Unpopular: QC and QD.
     pub unpopular: f64,
 }
 
@@ -101,22 +101,22 @@ pub struct Quadrants {
 pub struct Outcome {
     /// Reads of containers, or of extents.
     pub accesses: u64,
-    /// Of these, from flash.
+    /// Accesses served from flash.
     pub hits: u64,
-    /// Reads after which nothing was written, by the module of PLC-Cache that refused it: popularity filter, delayed eviction, in-out
-    /// comparison. Of the whole run so far.
+    /// Reads without a write to flash, by the module of PLC-Cache that refused it: popularity filter, delayed eviction, in-out comparison. They cover the whole
+    /// run so far.
     pub refused: [u64; 3],
-    /// Reads that the cache in memory served, and nobody else saw. They are not among `accesses`.
+    /// Reads that the memory cache served; they did not reach the policy. They are not among `accesses`.
     pub memory_hits: u64,
-    /// Bytes that were asked for and came from flash.
+    /// Requested bytes that came from flash.
     pub hit_bytes: u64,
     /// Bytes written to flash.
     pub written_bytes: u64,
     /// Their shares.
     pub quadrants: Quadrants,
-    /// With disks: from the first read to the end of the last.
+    /// Time from the first read to the end of the last, in runs with disks.
     pub nanos: Nanos,
-    /// With disks: what the flash did.
+    /// Wear of the flash, in runs with disks.
     pub wear: Wear,
 }
 
@@ -137,7 +137,7 @@ pub fn run(data: &Data, files: &[u32], setup: &Setup) -> Result<Outcome, String>
     Ok(run_in_parts(data, files, setup, 1)?.pop().unwrap_or_default())
 }
 
-/// Executes a run and returns the counts of each of `parts` equal parts. Quadrants, time and wear are of all up to the end of the part.
+/// Executes a run and returns the counts of each of `parts` equal parts. Quadrants, time and wear are cumulative up to the end of the part.
 pub fn run_in_parts(data: &Data, files: &[u32], setup: &Setup, parts: usize) -> Result<Vec<Outcome>, String> {
     let mut simulation = Simulation::new(data, setup, files.len())?;
     let mut outcomes = Vec::new();
@@ -165,13 +165,13 @@ struct Simulation<'a> {
     data: &'a Data,
     setup: &'a Setup,
     cache: Cache,
-    /// In front of it.
+    /// Memory cache in front of the flash cache.
     memory: Cache,
     container_bytes: u64,
     /// Bytes of a thing.
     thing_bytes: u64,
     disks: Option<Disks>,
-    /// With disks: the place of each thing on flash, and free ones.
+    /// Place of each thing on flash, and free places, in runs with disks.
     places: Vec<u32>,
     free: Vec<u32>,
     accesses: Vec<u32>,
@@ -179,13 +179,13 @@ struct Simulation<'a> {
     outcome: Outcome,
     files_read: u64,
     files: u64,
-    /// With disks: byte ranges (offset, length) of flash to be read for the piece of a file that is being served.
+    /// Byte ranges (offset, length) of flash to be read for the current piece of a file, in runs with disks.
     reading: Vec<(u64, u64)>,
-    /// With disks: byte ranges of flash to be written, of what that piece brought in.
+    /// Byte ranges of flash to be written for the admissions of that piece, in runs with disks.
     writing: Vec<(u64, u64)>,
     /// Bytes of it that memory has.
     from_memory: u64,
-    /// With disks: when the reads began.
+    /// Start time of the reads, in runs with disks.
     began: Nanos,
 }
 
@@ -243,7 +243,7 @@ impl<'a> Simulation<'a> {
         Ok(simulation)
     }
 
-    /// Ingests the files one after another. Each adds a reference to its contents, and the cache writes those that it admits.
+    /// Ingests the files one after another. Each adds a reference to its contents, and the cache writes the admitted ones.
     fn ingest(&mut self) {
         let data = self.data;
         let mut references = vec![0u16; self.accesses.len()];
@@ -292,7 +292,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Asks the policy about a piece of a file.
+    /// Applies the policy to a piece of a file.
     fn ask(&mut self, file: u32, at: usize, now: Nanos) {
         let data = self.data;
         let (first, pieces) = data.file(file);
@@ -314,7 +314,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Asks the policy about a thing, of which these bytes are wanted.
+    /// Applies the policy to a thing, of which a byte range is requested.
     fn access(&mut self, access: Access, offset: u64, bytes: u64) {
         let thing = access.thing as usize;
         if self.memory.access(access).hit {
@@ -349,7 +349,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Lets the disks do what the policy said for a piece of a file.
+    /// Submits the disk commands that the policy decided for a piece of a file.
     fn serve(&mut self, piece: &Piece) {
         let from_memory = std::mem::take(&mut self.from_memory);
         let chunk_bytes = self.setup.chunk_bytes;

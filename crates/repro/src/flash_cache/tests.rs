@@ -39,7 +39,7 @@ fn popular_files_are_read_as_zipf_says() {
     }
 }
 
-/// Checks that a cache which treats each chunk by itself agrees with the one that treats an extent as one.
+/// Checks that a cache with separate chunks agrees with one that treats an extent as a unit.
 #[test]
 fn extents_stand_for_their_chunks() {
     let shape = Shape { bytes: 256 << 20, read_bytes: 512 << 20, ..SMALL };
@@ -87,7 +87,7 @@ fn quadrants_are_all_that_is_written() {
         assert!(written_bytes > 0, "{policy:?}");
         assert!((popular_once + popular_repeatedly + unpopular - 100.0).abs() < 1e-9, "{policy:?}");
     }
-    // Who passes the filter is popular.
+    // A thing that passes the filter is popular.
     assert!(counts(Policy::Plc(Rules::PAPER), Level::Containers, &SMALL).quadrants.unpopular == 0.0);
 }
 
@@ -137,7 +137,7 @@ fn references_are_drawn_and_have_nothing_to_do_with_what_is_popular() {
 fn memory_in_front_takes_what_it_has_and_the_rest_is_as_without_it() {
     let data = Data::of_containers(4, 4 << 20);
     let setup = Setup { memory_bytes: 4 << 20, ..Setup::new(Policy::Lru, 16 << 20) };
-    // Memory has one: it serves what is read again at once, and flash sees the others.
+    // The memory cache holds one container: it serves immediate repeats, and flash sees the others.
     let outcome = run(&data, &[0, 0, 1, 1, 1, 0, 2, 0], &setup).expect("no disks");
     let counts = (outcome.memory_hits, outcome.accesses, outcome.hits, outcome.written_bytes >> 22);
     assert_eq!(counts, (3, 5, 2, 3));
@@ -145,7 +145,7 @@ fn memory_in_front_takes_what_it_has_and_the_rest_is_as_without_it() {
     assert_eq!(Outcome { memory_hits: 3, ..seen }, outcome);
 }
 
-/// Checks that ingest writes the extents that the most files have, and that reads change nothing.
+/// Checks that ingest writes the extents shared by the most files, and that reads change nothing.
 #[test]
 fn sar_at_ingest_has_what_the_most_files_share() {
     let data = Data::new(&SMALL);
@@ -155,7 +155,7 @@ fn sar_at_ingest_has_what_the_most_files_share() {
     let (one, all) = (read(&files[..1]), read(&files));
     assert_eq!(one.written_bytes, all.written_bytes);
     assert!(all.written_bytes >= 64 * EXTENT && all.accesses > 0);
-    // Each of the 64 is read once for each file that has it: nothing else is read as often.
+    // Each of the 64 is read once for each file that has it: no other extent is read as often.
     let mut references: Vec<u64> = data.extent_references.iter().map(|&references| references.into()).collect();
     references.sort_unstable_by(|one, other| other.cmp(one));
     let most: u64 = references[..64].iter().sum();

@@ -1,19 +1,19 @@
-//! What is stored, and what is read of it: files in containers, read whole, the popular ones more often (Zipf).
+//! Workload of stored files and their reads: files in containers, read whole, the popular ones more often (Zipf).
 //!
-//! A file is stored as deduplication at ingest does it: containers are filled in the order in which files come; a part of some files is a copy of
-//! a part of an earlier file and takes no space. So a container holds pieces of files that are not equally popular, a file may lie in
-//! several containers, and a container has as many references as files use it.
+//! Files are stored as in deduplication at ingest: containers are filled in the order of the files. A part of some files is a copy of a part of an earlier file
+//! and takes no space. So a container holds pieces of files with different popularity, and a file may lie in several containers. A container has one reference
+//! for each file that uses it.
 //!
-//! The unit below a container is the extent: 64 KiB of chunks that are always read together. A cache of chunks that treats the chunks of an
-//! extent one after another is the same as one of extents, as all of them come and go together (a test counts it chunk by chunk).
+//! The unit below a container is the extent: 64 KiB of chunks that are always read together. A cache of chunks that treats the chunks of an extent one after
+//! another is the same as one of extents: all of them enter and leave together (a test counts it chunk by chunk).
 
 use sim::random::Random;
 
 /// Bytes of an extent.
 pub const EXTENT: u64 = 64 << 10;
-/// Sizes of files: from 1 extent to two to the power of this, each power of two as likely as the others.
+/// Number of size classes of files: powers of two in extents, from 1 extent on, each equally likely.
 const FILE_POWERS: u64 = 7;
-/// One file in so many has a copy of a part of an earlier one.
+/// One file in N has a copy of a part of an earlier one.
 const COPIES_ONE_IN: u64 = 4;
 
 /// Unit of reading.
@@ -21,7 +21,7 @@ const COPIES_ONE_IN: u64 = 4;
 pub enum Unit {
     /// Files of 64 KiB to 4 MiB, deduplicated.
     Files,
-    /// Containers, each by itself.
+    /// Single containers.
     Containers,
 }
 
@@ -38,15 +38,15 @@ pub struct Shape {
     pub unit: Unit,
     /// The exponent of Zipf's law.
     pub alpha: f64,
-    /// Files that share a container beside its own, in the mean, of [`Unit::Containers`]: drawn for each by an exponential distribution,
-    /// whoever is popular. (In [`Unit::Files`] deduplication says it.)
+    /// Mean number of files that share a container beside its own, of [`Unit::Containers`]. An exponential distribution draws it for each, independently of
+    /// popularity. (In [`Unit::Files`] deduplication determines it.)
     pub others: f64,
     /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Shape {
-    /// As the slides have it: 200 GB of data, 520 GB of reads; 4 MiB a container, as Destor has. A GB is 2^30 bytes here.
+    /// Shape of the slides: 200 GB of data, 520 GB of reads; 4 MiB a container, as Destor has. A GB is 2^30 bytes here.
     pub const SLIDES: Shape = Shape {
         bytes: 200 << 30,
         container_bytes: 4 << 20,
@@ -76,7 +76,7 @@ pub struct Data {
     pub containers: u32,
     /// Extents of a container.
     pub extents_per_container: u32,
-    /// Of all files, one after another.
+    /// Pieces of all files, one file after another.
     pub pieces: Vec<Piece>,
     /// Number of the first piece of each file, and the end.
     files: Vec<u32>,
@@ -154,7 +154,7 @@ impl Data {
         }
     }
 
-    /// Starts the file that is coming with at most `most` extents of another one; returns the number copied.
+    /// Starts the current file with at most `most` extents of another one; returns the number copied.
     fn copy(&mut self, file: usize, most: u32) -> u32 {
         let mut left = most;
         for at in self.files[file]..self.files[file + 1] {

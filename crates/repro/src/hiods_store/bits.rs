@@ -1,4 +1,4 @@
-//! A set of small numbers that is walked in order from anywhere: dirty pages, dirty blocks.
+//! Set of small numbers with ordered iteration from any position: dirty pages, dirty blocks.
 
 /// The set.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Bits {
         was_there
     }
 
-    /// Finds the first member from a number on, and from the front if there is none behind it.
+    /// Finds the first member from a number on, or else the first of all.
     pub fn next_from(&self, number: u64) -> Option<u64> {
         if self.count == 0 {
             return None;

@@ -1,9 +1,8 @@
-//! The machine of the benchmark: workers with one request each, and the page cache of Linux between them and the network block device.
+//! Client machine of the benchmark: workers with one request each, and the page cache of Linux between them and the network block device.
 //!
-//! Writes are answered by the page cache. It writes back in the order of addresses, round and round, while more than a tenth of the memory that
-//! is left is dirty, and who writes waits while half as much again is (between the two limits, where Linux keeps who is too fast). A page
-//! that is written again before its turn is written back once. Reads are kept by LRU, and 128 KiB are read ahead of who reads in order, one
-//! window while the one before is consumed.
+//! The page cache answers writes. It writes back in address order, round and round, while more than a tenth of the remaining memory is dirty. Writers wait
+//! while half as much again is dirty (between the two limits, where Linux keeps a writer that is too fast). A page that is written again before its writeback
+//! is written back once. Read pages are kept by LRU. A sequential reader gets 128 KiB of read-ahead, one window while the one before is consumed.
 
 use engine::Nanos;
 use engine::pid::paper::{EXPERIMENT, PaperThrottle};
@@ -20,10 +19,10 @@ use sim::disks::ssd::{Command, Device};
 
 /// Blocks that are read ahead.
 const WINDOW: u64 = 32;
-/// A read without deduplication through SPDK, beside the drive.
+/// Processor time of a read through SPDK without deduplication, in addition to the drive's.
 const READ: Nanos = 2_000;
 
-/// A load, as the tables have them.
+/// Load of the tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Addresses of requests.
@@ -32,7 +31,7 @@ pub struct Case {
     pub workers: u64,
     /// Place of the maps.
     pub keeping: Keeping,
-    /// By how much all is smaller than the paper's.
+    /// Divisor of all sizes against the paper's.
     pub scale: Scale,
     /// Seed.
     pub seed: u64,
@@ -49,7 +48,7 @@ pub struct Outcome {
     pub latency: Nanos,
     /// Blocks that were written back.
     pub written_back: u64,
-    /// Blocks of the background beside the load.
+    /// Blocks that the background processed during the load.
     pub processed: u64,
     /// Contents in the Index when everything was processed.
     pub stored: u64,
@@ -243,7 +242,7 @@ pub fn reads(case: &Case, parameters: &Parameters, distribution: &Distribution) 
         behind: u64::MAX,
         cache: Lru::new(blocks, case.scale.pages(case.keeping)),
     };
-    // The page cache has what was written last.
+    // The page cache holds the last written pages.
     (0..blocks).for_each(|page| _ = reader.cache.touch(page));
     let mut outcome = Outcome::default();
     let latencies = match case.pattern {
@@ -262,13 +261,13 @@ struct Reader {
     /// Time at which the processor is free.
     free: Nanos,
     drive: Device,
-    /// The block behind the last one that the drive read.
+    /// Block after the last one that the drive read.
     behind: u64,
     cache: Lru,
 }
 
 impl Reader {
-    /// Gives the time at which so many blocks from one on have come that are asked for at some time.
+    /// Reads `count` blocks from `first` on, and returns the time of their arrival. A request for them comes at some time.
     fn fetch(&mut self, first: u64, count: u64, now: Nanos) -> Nanos {
         let mut begun = self.free.max(now);
         if self.is_native {
@@ -303,7 +302,7 @@ impl Reader {
     fn in_order(&mut self, case: &Case, outcome: &mut Outcome) -> Nanos {
         let blocks = case.scale.blocks() / case.workers;
         let mut latencies = 0;
-        // Of each worker: its next window, when that is there, and when it can begin with it.
+        // For each worker: its next window, the arrival time of that, and the time at which it can begin with it.
         let mut workers: Vec<(u64, Nanos, Nanos)> = Vec::new();
         for worker in 0..case.workers {
             let ready = self.fetch(worker * blocks, WINDOW.min(blocks), 0);
@@ -352,7 +351,7 @@ const NONE: u32 = u32::MAX;
 
 /// The pages that were used last.
 struct Lru {
-    /// Of each page: the ones used after and before it.
+    /// Neighbours of each page in LRU order: the page used after it, and the page used before it.
     links: Vec<(u32, u32)>,
     is_in: Bits,
     newest: u32,
@@ -436,7 +435,7 @@ mod tests {
             |pattern| writes(&case(pattern, 1, Keeping::Native), Way::Native(9_000), &CALIBRATED, &distribution());
         let [sequential, hotspot] = [Pattern::Sequential, Pattern::Hotspot].map(native);
         assert!(sequential.written_back <= SCALE.blocks() && hotspot.written_back < sequential.written_back * 9 / 10);
-        // The pace is that of who writes back.
+        // Writeback limits the rate.
         let each = sequential.time / sequential.written_back;
         assert!((8_900..9_400).contains(&each), "{each}");
     }

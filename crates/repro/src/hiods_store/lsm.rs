@@ -1,9 +1,9 @@
-//! The tables of LevelDB: what a look searches, what a change makes to be merged, and how long writers wait for that.
+//! Model of LevelDB's tables (an LSM tree): the tables that a lookup searches, the merges that a change causes, and the writers' wait for them.
 //!
-//! A database has a table in memory, tables of level 0 that overlap, and levels of 2 MiB tables that do not, each ten times as large as the
-//! one above. The rules are those of LevelDB's own implementation notes, with its default sizes: 4 MiB in memory, four tables in level 0 begin a
-//! merge, with eight each write waits for a millisecond, with twelve until there are fewer; 10 MiB in level 1. There are no Bloom filters by
-//! default, so a look for what is not there searches every level. All databases of a process share one thread that merges.
+//! A database has a table in memory, tables of level 0 that overlap, and levels of 2 MiB tables that do not, each ten times as large as the one above. The
+//! rules are those of LevelDB's own implementation notes, with its default sizes: 4 MiB in memory and 10 MiB in level 1. Four tables in level 0 begin a merge.
+//! With eight each write waits for a millisecond, with twelve until there are fewer. There are no Bloom filters by default, so a lookup of a missing key
+//! searches every level. All databases of a process share one thread that merges.
 //!
 //! Entries are numbers below a bound. Their order in the tables is that of their keys' bytes: see [`Order`].
 
@@ -32,8 +32,8 @@ const SLOW: Nanos = 1_000_000;
 pub enum Order {
     /// Digests: chance.
     Digest,
-    /// Addresses as the machine keeps numbers, least byte first. [D]: the prototype is in C, and LevelDB compares bytes; so neighbours lie
-    /// apart, and table 14 has sequential and uniform writes alike.
+    /// Addresses in machine byte order, least significant byte first. [D]: the prototype is in C, and LevelDB compares bytes. So adjacent addresses lie apart,
+    /// and table 14 has equal values for sequential and uniform writes.
     LittleEndian,
 }
 
@@ -79,7 +79,7 @@ type Table = Vec<u32>;
 enum Merge {
     /// The full table in memory becomes one of level 0.
     Flush,
-    /// All of level 0, or one table of a level, and what overlaps it in the next.
+    /// Merge of all of level 0, or of one table of a level, with the overlapping tables of the next level.
     Level(usize),
 }
 
@@ -92,13 +92,13 @@ pub struct Lsm {
     limits: [u64; LEVELS],
     /// Changes since the last flush.
     changes: Table,
-    /// Those that are being flushed.
+    /// Changes that are being flushed.
     full: Option<Table>,
     /// Level 0, the oldest first, with its numbers.
     newest: Vec<(u32, Table)>,
     /// Levels from 1 on, each in order.
     levels: Vec<Vec<Table>>,
-    /// Behind which place each level goes on to be merged.
+    /// Place after which the next merge of each level starts.
     merged_up_to: [u32; LEVELS],
     next_number: u32,
     found_in: Vec<u32>,
@@ -201,7 +201,7 @@ impl Lsm {
         above + self.levels[level][overlapping].iter().map(|table| table.len() as u64).sum::<u64>()
     }
 
-    /// Returns the index of the table of a level that is merged next: the first behind the last one, and from the front again.
+    /// Returns the index of the table of a level that is merged next, round robin.
     fn chosen(&self, level: usize) -> usize {
         let tables = &self.levels[level];
         let behind = self.merged_up_to[level];
@@ -226,7 +226,7 @@ impl Lsm {
                 self.written += table.len() as u64;
                 let number = self.next_number;
                 self.next_number += 1;
-                // What was put again meanwhile is newer in memory.
+                // Entries put again in the meantime are newer in memory.
                 let newer: HashSet<u32> = self.changes.iter().copied().collect();
                 for place in table.iter().filter(|place| !newer.contains(place)) {
                     self.found_in[self.order.key(*place) as usize] = number;
@@ -250,7 +250,7 @@ impl Lsm {
         }
     }
 
-    /// Merges sorted entries, whose newest versions `are_here`, with what overlaps them in a level.
+    /// Merges sorted entries, whose newest versions `are_here`, with the overlapping tables of a level.
     fn merge_into(&mut self, level: usize, above: Table, are_here: impl Fn(u32) -> bool) {
         let (Some(&first), Some(&last)) = (above.first(), above.last()) else { return };
         for place in &above {
@@ -319,7 +319,7 @@ pub struct Databases {
 }
 
 impl Databases {
-    /// Databases whose merges take so long for each entry that they read.
+    /// Creates databases whose merges take `entry` of time for each entry read.
     pub fn new(databases: Vec<Lsm>, entry: Nanos) -> Databases {
         Databases { databases, entry, in_progress: None, turn: 0, waited: 0, worked: 0 }
     }
@@ -329,7 +329,7 @@ impl Databases {
         &self.databases[database]
     }
 
-    /// Puts an entry; returns the time from which on the writer goes on.
+    /// Puts an entry; returns the time at which the writer continues.
     pub fn put(&mut self, database: usize, key: Key, now: Nanos) -> Nanos {
         let begun = now;
         let mut now = now;
@@ -352,7 +352,7 @@ impl Databases {
         now
     }
 
-    /// Ends what has ended by now, and begins what is next.
+    /// Completes the merges that have ended by now, and begins the next one.
     fn catch_up(&mut self, now: Nanos) {
         loop {
             let free = match self.in_progress.take() {

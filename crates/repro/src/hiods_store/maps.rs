@@ -1,6 +1,6 @@
-//! What the three maps of the prototype take: Index, Reverse Index and Metadata, in memory or in LevelDB.
+//! Time cost of the prototype's three maps: Index, Reverse Index and Metadata, in memory or in LevelDB.
 //!
-//! Only times are here; what the maps hold is in [`super::store`].
+//! Only times are here; [`super::store`] has the entries of the maps.
 
 use engine::Nanos;
 
@@ -9,10 +9,10 @@ use super::{Keeping, Parameters, Scale};
 
 /// An access to memory that misses the processor's caches.
 pub const MISS: Nanos = 100;
-/// Of those, a look into or an insertion into a hash table: bucket, node, value.
+/// Cache misses of a lookup or an insertion in a hash table: bucket, node, value.
 const HASHED: u64 = 3;
-/// An entry of a merge takes such a part of a search. [D]: LevelDB's published figures have 0.5 us for the next entry in order and 3.5 us for
-/// a look into cached tables.
+/// Divisor of a search's time that gives the time of an entry in a merge. [D]: LevelDB's published figures have 0.5 us for the next entry in order and 3.5 us
+/// for a lookup in cached tables.
 const MERGED: Nanos = 4;
 /// Bytes of an entry in LevelDB: digest or address, value, and 12 of its own.
 const INDEX_BYTES: u64 = 20 + 16 + 12;

@@ -1,6 +1,6 @@
-//! HIODS' own system (master's dissertation, University of Minho, 2021) in virtual time: what its tables were measured of.
+//! Simulation of HIODS' own system (master's dissertation, University of Minho, 2021) in virtual time: the system that its tables measured.
 //!
-//! Where data enters, and which way it flows:
+//! Data flow:
 //!
 //! ```text
 //! workers --4 KiB--> page cache --write-back, read-ahead--> store --new contents--> drive
@@ -9,20 +9,20 @@
 //! ```
 //!
 //! - [`client`] owns the virtual time, the workers and their page cache, which is the one of the machine on which the paper's benchmark ran;
-//! - [`server`] owns the prototype's processor: requests and the background, one at a time by turns, and the drive;
-//! - [`store`] owns what the prototype knows: Index, Reverse Index, Metadata, FreeBlocks, DirtyQueue, and the three ways through them;
-//! - [`maps`] says what looks and changes of the three maps take: a few accesses to memory, or [`lsm`], the tables of a LevelDB each, with one
-//!   thread that merges them all;
-//! - [`bits`] is a set that is walked in order.
+//! - [`server`] owns the prototype's processor, which alternates between requests and the background, and the drive;
+//! - [`store`] owns the prototype's state: Index, Reverse Index, Metadata, FreeBlocks, DirtyQueue, and the three ways through them;
+//! - [`maps`] has the time cost of lookups and changes of the three maps: a few accesses to memory, or [`lsm`], the tables of a LevelDB each, with one thread
+//!   that merges them all;
+//! - [`bits`] is a set with ordered iteration.
 //!
-//! Contents and addresses are those of DEDISbench ([`crate::dedis`]). Everything that has a size (the load, page cache, tables of LevelDB) is
-//! so many times smaller than the paper's ([`Scale`]); times are not.
+//! Contents and addresses are those of DEDISbench ([`crate::dedis`]). Everything that has a size (the load, page cache, tables of LevelDB) is smaller than the
+//! paper's by one factor ([`Scale`]); times are not.
 //!
-//! Invariants: every content that is written and processed is stored once, and its references are as many as addresses lead to it
-//! ([`store::Store::audit`]); nothing here depends on the engine, but its feedback loop as published.
+//! Invariants: every content that is written and processed is stored once, and its reference count equals the number of addresses that map to it
+//! ([`store::Store::audit`]). Nothing here depends on the engine, except its feedback loop as published.
 //!
-//! Three parameters are calibrated, one each from tables 9, 10 and 13 ([`Parameters`]); tables 2, 3 and 8 give the drive and the memory. What
-//! the text leaves open is marked [D] where it is decided, and was decided before the first run.
+//! Three parameters are calibrated, one each from tables 9, 10 and 13 ([`Parameters`]); tables 2, 3 and 8 give the drive and the memory. Each decision that the
+//! text leaves open is marked [D], and was made before the first run.
 
 pub mod bits;
 pub mod client;
@@ -41,13 +41,13 @@ pub const PAPER_BLOCKS: u64 = 1 << 24;
 pub const DRIVE: Ssd = Ssd { read_bytes_per_second: 1_808_000_000, write_bytes_per_second: 529_000_000, ..SSD };
 /// A write or read that the page cache serves (table 2: 2 us for a read in order).
 pub const CACHED: Nanos = 2_000;
-/// DEDISbench between two writes: at 504.87 MB/s one takes 7.7 us, of which 6 are latency (table 3).
+/// Time of DEDISbench between two writes: at 504.87 MB/s one takes 7.7 us, of which 6 are latency (table 3).
 pub const BETWEEN_WRITES: Nanos = 1_700;
 /// SHA-1 of 4 KiB at 1 GB/s. [D]: the paper does not name its digest.
 pub const DIGEST: Nanos = 4_000;
-/// A sleep of Linux takes so much longer than asked for: the default slack of its timers (prctl, PR_SET_TIMERSLACK).
+/// Excess of a Linux sleep over the requested time: the default slack of its timers (prctl, PR_SET_TIMERSLACK).
 pub const TIMER_SLACK: Nanos = 50_000;
-/// The background wakes so long after it went to sleep (section 3.4).
+/// Interval after which the background wakes (section 3.4).
 pub const WAKES: Nanos = 60_000_000_000;
 /// The goal of table 16, in requests a second.
 pub const GOAL: u64 = 35_000;
@@ -59,14 +59,14 @@ pub struct Parameters {
     pub native: [Nanos; 3],
     /// Table 10: a block through the prototype, its digest among it, without the maps.
     pub request: Nanos,
-    /// Table 13: a look into one sorted table of LevelDB, or an entry that is put into its newest one.
+    /// Table 13: a lookup in one sorted table of LevelDB, or an entry that is put into its newest one.
     pub search: Nanos,
 }
 
-/// By the cells of one worker with highperf, sequential for the last two, at a sixteenth of the paper's size, on 29 November 2026.
+/// Calibration by the cells of one worker with highperf, sequential for the last two, at a sixteenth of the paper's size, on 29 November 2026.
 pub const CALIBRATED: Parameters = Parameters { native: [9_000, 10_170, 15_830], request: 12_520, search: 3_460 };
 
-/// By how much everything that has a size is smaller than the paper's.
+/// Divisor of everything that has a size, against the paper's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scale(pub u64);
 
@@ -92,9 +92,9 @@ impl Scale {
 pub enum Keeping {
     /// There are none: no deduplication.
     Native,
-    /// In memory (section 4.2: a hash table and two arrays).
+    /// Maps in memory (section 4.2: a hash table and two arrays).
     Memory,
-    /// In LevelDB.
+    /// Maps in LevelDB.
     Device,
 }
 

@@ -1,8 +1,8 @@
-//! The prototype at work: one processor for requests and background, by turns, and the drive behind it.
+//! Server of the prototype: one processor that alternates between requests and background, and the drive behind it.
 //!
-//! SPDK polls: one thread takes a request, then gives the background its turn, and so on. [D]: the text has "concurrency control mechanisms
-//! for all auxiliary structures"; one lock that goes to and fro is the simplest, and in memory each block of the background takes from the
-//! requests what it costs (tables 11 and 12). The digest is computed within the turn. The drive writes meanwhile.
+//! SPDK polls: one thread takes a request, then gives the background its turn, and so on. [D]: the text has "concurrency control mechanisms for all auxiliary
+//! structures". One lock that alternates is the simplest. In memory, each block of the background costs the requests its own time (tables 11 and 12). The
+//! digest is computed within the turn. The drive writes meanwhile.
 
 use std::collections::VecDeque;
 
@@ -17,21 +17,21 @@ use sim::disks::ssd::{Command, Device};
 /// Ways to find duplicates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// They are not: blocks go to where they belong, each in so much time.
+    /// No deduplication: blocks go to their own addresses, each in a given time.
     Native(Nanos),
-    /// At once.
+    /// Inline.
     Inline,
     /// Later, not in this load.
     Offline,
     /// Later, by a background without delay.
     Beside,
-    /// The same, delayed by the feedback loop for the goal of table 16, whose error is in a unit.
+    /// Later, by a background that the feedback loop delays for the goal of table 16. The unit is that of the loop's error.
     Goal(Unit),
 }
 
-/// Commands to the drive at most in progress.
+/// Maximum commands to the drive in flight.
 const IN_PROGRESS: usize = 128;
-/// The loop measures so often.
+/// Measurement interval of the loop.
 const EVERY: Nanos = 1_000_000_000;
 
 /// The server.
@@ -44,7 +44,7 @@ pub struct Server {
     request: Nanos,
     drive: Device,
     writes: VecDeque<Nanos>,
-    /// Time at which the background may go on.
+    /// Time at which the background may continue.
     background_at: Nanos,
     is_background_turn: bool,
     wakes: Nanos,
@@ -109,7 +109,7 @@ impl Server {
         self.measure();
     }
 
-    /// Advances to `time` without client requests: the background goes on.
+    /// Advances to `time` without client requests: the background continues.
     pub fn rest_until(&mut self, time: Nanos) {
         while self.now < time && self.has_background() && self.background_at < time {
             self.now = self.now.max(self.background_at);
@@ -136,7 +136,7 @@ impl Server {
         }
     }
 
-    /// Processes all that waits, while nobody asks for anything.
+    /// Processes all pending blocks, without client load.
     pub fn finish(&mut self) {
         while self.store.background(&mut self.now) {
             self.processed += 1;

@@ -1,8 +1,7 @@
-//! What the prototype knows, and its three ways through that (sections 3.2 to 3.4): inline, offline, background.
+//! State of the prototype, and its three ways through it (sections 3.2 to 3.4): inline, offline, background.
 //!
-//! Where the text names a step, it is done, in its order: each look and each change of a map takes what [`Maps`] says. What the text leaves
-//! out: in inline mode the references of the new content are counted before those of the old one are given back, so that a block that is
-//! written again as it was stays.
+//! Each step that the text names is done, in its order; [`Maps`] has the time cost of each lookup and change of a map. The text leaves one order open. Here
+//! inline mode counts the references of the new content before it releases those of the old one. So a block that is written again with the same content stays.
 
 use std::collections::VecDeque;
 
@@ -18,7 +17,7 @@ pub type Content = u32;
 pub type Physical = u32;
 
 const NONE: u32 = u32::MAX;
-/// FreeBlocks on the device are read so many at a time (section 4.2), 8 bytes each.
+/// Number of FreeBlocks read at a time from the device (section 4.2), 8 bytes each.
 const FREE_AT_ONCE: u64 = 16_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,20 +45,20 @@ pub struct Done {
 /// The store.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// Costs of looks and changes.
+    /// Costs of lookups and changes.
     pub maps: Maps,
     index: Vec<Indexed>,
     reverse: Vec<Content>,
     metadata: Vec<Mapped>,
     free: VecDeque<Physical>,
-    /// Those that were never given away.
+    /// Number of blocks taken so far from the untouched part of the drive.
     untouched: Physical,
     free_at_once: u64,
     taken: u64,
     is_on_device: bool,
     dirty: Bits,
     dirty_blocks: Vec<(Content, Physical)>,
-    /// Address at which the background goes on.
+    /// Address at which the background continues.
     cursor: u64,
 }
 
@@ -101,7 +100,7 @@ impl Store {
         if self.is_on_device && self.taken.is_multiple_of(self.free_at_once) {
             *now += DRIVE.read_nanos + self.free_at_once * 8 * 1_000_000_000 / DRIVE.read_bytes_per_second;
         }
-        // A ring: what was given back comes after what was never given away.
+        // The free list is a ring: returned blocks come after the untouched ones.
         if (self.untouched as usize) < self.reverse.len() {
             self.untouched += 1;
             return self.untouched - 1;
@@ -133,7 +132,7 @@ impl Store {
         now
     }
 
-    /// Finds a content and counts one more reference, or enters it where `place` says. Returns its block, and whether it is new.
+    /// Finds a content and counts one more reference, or inserts it at the block that `place` returns. Returns its block, and true if it is new.
     fn test_and_increment(
         &mut self,
         content: Content,
@@ -160,7 +159,7 @@ impl Store {
         self.maps.put(Map::Metadata, logical as u32, false, now)
     }
 
-    /// Writes a block whose duplicate is looked up at once (section 3.2).
+    /// Writes a block with an inline duplicate lookup (section 3.2).
     pub fn inline(&mut self, logical: u64, content: Content, mut now: Nanos) -> Done {
         if let Some((_, pending)) = self.take_dirty(logical, &mut now) {
             self.free.push_back(pending);
@@ -209,12 +208,12 @@ impl Store {
         true
     }
 
-    /// Returns the number of blocks that hold a content that the Index knows.
+    /// Returns the number of blocks with a content in the Index.
     pub fn stored(&self) -> u64 {
         self.index.iter().filter(|indexed| indexed.physical != NONE).count() as u64
     }
 
-    /// Checks that references are as many as logical blocks lead to each content, and that Reverse Index and Index agree.
+    /// Checks that the reference count of each content equals the number of logical blocks that map to it, and that Reverse Index and Index agree.
     pub fn audit(&self) -> Result<(), String> {
         let mut references = vec![0u32; self.index.len()];
         for (logical, mapped) in self.metadata.iter().enumerate() {

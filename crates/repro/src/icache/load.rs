@@ -1,11 +1,10 @@
-//! Clients that read a small file and append copies to a large one.
+//! Client load that reads a small file and appends copies to a large one.
 //!
-//! - **Reads** are of single blocks of a region that nobody writes, some more often than others.
-//! - **Writes** append extents of some blocks to the rest of the volume, from its beginning to its end, so nothing that was
-//!   written is overwritten and each content that was ever written stays known to whoever remembers it. Nine of ten extents
-//!   come from a catalogue, some more often than others; the tenth is new.
+//! - **Reads** are single blocks of a region without writers. Some blocks are read more often than others.
+//! - **Writes** append extents of some blocks to the rest of the volume, from its beginning to its end. So no written block is overwritten, and a written
+//!   content stays known as long as the index remembers it. Nine of ten extents come from a catalogue, some more often than others; the tenth is new.
 //!
-//! How often is Zipf's law with exponent [`SKEW`]. [`DEPTH`] requests are in flight, and at most one every [`GAP`] is new.
+//! Frequencies follow Zipf's law with exponent [`SKEW`]. [`DEPTH`] requests are in flight, and at most one every [`GAP`] is new.
 
 use std::collections::HashMap;
 
@@ -22,11 +21,11 @@ use sim::{Checked, violated};
 pub const SKEW: f64 = 0.6;
 /// Requests in progress.
 const DEPTH: usize = 16;
-/// The least time between two submissions.
+/// Minimum time between two submissions.
 const GAP: Nanos = 10_000;
-/// One extent in so many has new content.
+/// One extent in N has new content.
 const NEW_IN: u64 = 10;
-/// Contents: of the catalogue from here on, of new extents from there on. Those below are the pool's own.
+/// First content numbers of the catalogue, and of new extents. Lower numbers are the pool's own.
 const CATALOGUE_NUMBER: u32 = 1 << 20;
 const NEW_NUMBER: u32 = 1 << 29;
 
@@ -37,7 +36,7 @@ pub enum Burst {
     Reads,
     /// 95 % writes.
     Writes,
-    /// As many reads and writes as in a burst of each together.
+    /// Equal to one read burst and one write burst together.
     Mixed,
 }
 
@@ -64,8 +63,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Sizes the load for a memory: the blocks that are read fit into nine tenths of it; the blocks that are written again and again do so
-    /// with an index that is nearly as large.
+    /// Sizes the load for a memory. The read blocks fit into nine tenths of it. The rewritten blocks fit into an index that is nearly as large as the memory.
     pub fn for_memory(memory: u64) -> Shape {
         let extent_blocks = 8;
         Shape { read_blocks: memory * 9 / 10 / 4096, extents: memory * 3 / 4 / 16 / extent_blocks, extent_blocks }
@@ -82,7 +80,7 @@ impl Shape {
     }
 }
 
-/// Zipf's law over so many things: cumulative weights.
+/// Cumulative weights of Zipf's law over N items.
 struct Zipf(Vec<u64>);
 
 impl Zipf {
@@ -175,7 +173,7 @@ impl Client {
         Tally { counts, requests, latency, read_latency, now: machine.now }
     }
 
-    /// Works until so many more requests have been answered, and leaves what is in progress so.
+    /// Works until `requests` more requests have been answered, and leaves the others in flight.
     pub fn work(&mut self, machine: &mut Machine, burst: Burst, requests: u64) -> Checked {
         let upto = self.requests + requests;
         while self.requests < upto {
@@ -295,7 +293,7 @@ impl Client {
         }
     }
 
-    /// Reads some of what was appended, and compares.
+    /// Reads some of the appended blocks, and compares their contents.
     pub fn verify(&mut self, machine: &mut Machine, count: u64) -> Checked {
         self.drain(machine)?;
         let written = self.log.len() as u64 * self.shape.extent_blocks;

@@ -1,14 +1,11 @@
-//! What becomes of one amount of memory that index and read cache compete for: fixed divisions of it, and those that the engine
-//! makes as it goes (iCache).
+//! Experiment on the cache partition: one amount of memory for index and read cache, with fixed partitions and with those of iCache (POD).
 //!
-//! The engine serves a pool that nobody wrote (`scale::pool`) from a simulated SSD (`scale::device`) in virtual time. [`load`]
-//! has the workloads; this module runs them with one [`Division`] after the other and counts what was saved; [`report`] makes
-//! tables and figures of that.
+//! The engine serves a preloaded pool (`scale::pool`) from a simulated SSD (`scale::device`) in virtual time. [`load`] has the workloads. This module runs them
+//! with one [`PartitionMode`] after the other and counts the savings. [`report`] makes tables and figures of them.
 //!
-//! **What is counted.** A read that is answered without the device saves a read of a block; a block that is not written
-//! because its content is known saves a write of a block. Each counts as long as the device takes for it when it has nothing else
-//! to do: [`READ_NANOS`] and [`WRITE_NANOS`]. What could be saved at best is the time of all reads, and of all blocks written whose
-//! content had been written before.
+//! **Metric.** A read that is answered without the device saves a read of a block. A block that is not written because its content is known saves a write of a
+//! block. Each saving counts the time of the idle device for it: [`READ_NANOS`] and [`WRITE_NANOS`]. The maximum saving is the time of all reads, and of all
+//! written blocks whose content had been written before.
 
 pub mod load;
 pub mod report;
@@ -28,16 +25,16 @@ use sim::{Checked, Violation, guarded};
 /// Bytes of an index entry, and of a buffer.
 const ENTRY_BYTES: u64 = 16;
 const BLOCK_BYTES: u64 = 4096;
-/// Of the memory that is not divided: what the engine needs beside, and buffers for what comes in.
+/// Memory outside the partition: the engine's other needs, and buffers for incoming writes.
 const OTHER_MEMORY: u64 = 64 << 20;
 const WRITE_BUFFERS: u32 = 1024;
-/// Space in the pool beyond what is mapped.
+/// Pool space beyond the mapped blocks.
 const SPARE_BYTES: u64 = 4 << 30;
-/// After opening: until the background has nothing to do.
+/// Idle time after opening until the background has no work.
 const REST: Nanos = 20_000_000_000;
-/// Intervals of the parameter sweep: requests between two looks at the hits.
+/// Intervals of the parameter sweep: requests between two checks of the hits.
 pub const INTERVALS: [u32; 3] = [256, 1000, 4000];
-/// Units of the parameter sweep: the least that the boundary moves, in thousandths.
+/// Units of the parameter sweep: the minimum move of the cache partition, in thousandths.
 pub const UNITS: [u32; 3] = [5, 10, 20];
 /// Samples of a phase.
 const SAMPLES: u64 = 100;
@@ -47,34 +44,34 @@ const VERIFIED: u64 = 500;
 /// Default seed.
 pub const SEED: u64 = 5;
 
-/// Division of the memory between index and read cache.
+/// Cache partition: the division of the memory between index and read cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Division {
+pub enum PartitionMode {
     /// Percentage of it that is index; the rest is read cache.
     Fixed(u32),
     /// The engine divides it.
     Adaptive(Adaptive),
 }
 
-/// Parameters of the engine's division.
+/// Parameters of the engine's cache partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Adaptive {
     /// Rule that divides it.
     pub rule: Rule,
-    /// Requests between two looks at the hits: N_int.
+    /// Requests between two checks of the hits: N_int.
     pub interval: u32,
-    /// The least that the boundary moves, in thousandths: S_unit.
+    /// Minimum move of the cache partition, in thousandths: S_unit.
     pub unit: u32,
     /// True if the engine knows the cost that each kind of hit saves; otherwise all hits count the same.
     pub knows_costs: bool,
-    /// One digest in so many is in the ghosts of the index.
+    /// Sampling of the index ghosts: they hold one digest in N.
     pub sampled_one_in: u32,
     /// Percentage that is index at first.
     pub begins_with: u32,
 }
 
 impl Adaptive {
-    /// As a server has it, but for the worth of hits.
+    /// Parameters of a server, except for the value of hits.
     pub const DEFAULT: Adaptive = Adaptive {
         rule: Rule::Curves,
         interval: 1000,
@@ -85,12 +82,12 @@ impl Adaptive {
     };
 }
 
-impl Division {
+impl PartitionMode {
     /// Returns the name that tables use; parameters with their default are left out.
     pub fn name(self) -> String {
         match self {
-            Division::Fixed(percent) => format!("{percent} %"),
-            Division::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in, begins_with }) => {
+            PartitionMode::Fixed(percent) => format!("{percent} %"),
+            PartitionMode::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in, begins_with }) => {
                 let rule = if rule == Rule::Paper { "adaptive:paper" } else { "adaptive" };
                 let costs = if knows_costs { "" } else { ", all hits alike" };
                 let sizes = match (interval, unit) {
@@ -111,7 +108,7 @@ impl Division {
     }
 }
 
-/// A stretch of time in which the clients do one thing.
+/// A period with one mix of client requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Phase {
     /// Mix of reads and writes that they do.
@@ -123,9 +120,9 @@ pub struct Phase {
 /// A workload, and the memory for it.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// As tables and files name it.
+    /// Name in tables and files.
     pub name: &'static str,
-    /// Bytes that are divided.
+    /// Bytes of the partitioned memory.
     pub memory: u64,
     /// Amounts that are read and written.
     pub shape: Shape,
@@ -165,7 +162,7 @@ impl Plan {
 pub struct Counts {
     /// Blocks read.
     pub reads: u64,
-    /// Those of them that came from memory.
+    /// Blocks read that came from memory.
     pub read_hits: u64,
     /// Blocks written whose content had been written before.
     pub known: u64,
@@ -230,7 +227,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Returns the share of the divided memory that is index, in percent.
+    /// Returns the index share of the partitioned memory, in percent.
     pub fn index_percent(&self) -> f64 {
         percent(self.index_bytes, self.index_bytes + self.read_bytes)
     }
@@ -239,8 +236,8 @@ impl Sample {
 /// Results of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The division.
-    pub division: Division,
+    /// Cache partition of the run.
+    pub partition: PartitionMode,
     /// Counts of the phases that count.
     pub counts: Counts,
     /// Requests in the phases that count.
@@ -269,14 +266,14 @@ impl Outcome {
     }
 }
 
-/// Executes a workload with a division of its memory.
-pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
+/// Executes a workload with a cache partition.
+pub fn run(plan: &Plan, partition: PartitionMode) -> Checked<Outcome> {
     let mapped = (plan.shape.read_blocks + plan.blocks_written()) * BLOCK_BYTES;
     let pool = Pool::new(mapped.next_multiple_of(1 << 30), SPARE_BYTES);
     let pool = pool.map_err(|why| Violation(format!("no pool of {mapped} bytes: {why}")))?;
     // The read cache always has space for two of the longest reads: with so little memory as here, short ones.
     let pool = pool.with_pieces(plan.shape.extent_blocks as u32);
-    let limits = limits(plan, division, &pool)?;
+    let limits = limits(plan, partition, &pool)?;
     let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
     machine.opened()?;
     while machine.now < REST {
@@ -284,7 +281,7 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
     }
     let mut client = Client::new(plan.shape, plan.seed);
     let mut outcome = Outcome {
-        division,
+        partition,
         counts: Counts::default(),
         requests: 0,
         latency: 0,
@@ -321,9 +318,9 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
     Ok(outcome)
 }
 
-/// Lists the fixed divisions, in steps of 10 % of the index, and the adaptive ones, also with other intervals and units.
-pub fn divisions() -> Vec<Division> {
-    let fixed = (0..=100).step_by(10).map(Division::Fixed);
+/// Lists the fixed cache partitions, in steps of 10 % of the index, and the adaptive ones, also with other intervals and units.
+pub fn partitions() -> Vec<PartitionMode> {
+    let fixed = (0..=100).step_by(10).map(PartitionMode::Fixed);
     let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
     let alike = Adaptive { knows_costs: false, ..Adaptive::DEFAULT };
     let finer = Adaptive { sampled_one_in: 4, ..Adaptive::DEFAULT };
@@ -334,41 +331,43 @@ pub fn divisions() -> Vec<Division> {
         let others = swept.map(|(interval, unit)| Adaptive { rule, interval, unit, ..Adaptive::DEFAULT });
         adaptive.extend(others.filter(|other| (other.interval, other.unit) != (1000, 10)));
     }
-    fixed.chain(adaptive.into_iter().map(Division::Adaptive)).collect()
+    fixed.chain(adaptive.into_iter().map(PartitionMode::Adaptive)).collect()
 }
 
-/// Executes all workloads with all divisions, or with those whose names contain `only`.
+/// Executes all workloads with all cache partitions, or with those whose names contain `only`.
 pub fn run_all(memory: u64, rounds: usize, seed: u64, threads: usize, only: &str) -> Checked<Vec<Results>> {
-    let mut plans = [(Plan::alternating(memory, rounds), divisions()), (Plan::steady(memory, rounds), divisions())];
-    for (plan, divisions) in &mut plans {
+    let mut plans = [(Plan::alternating(memory, rounds), partitions()), (Plan::steady(memory, rounds), partitions())];
+    for (plan, partitions) in &mut plans {
         plan.seed = seed;
-        divisions.retain(|division| division.name().contains(only));
+        partitions.retain(|partition| partition.name().contains(only));
     }
-    let runs: Vec<(&Plan, Division)> =
-        plans.iter().flat_map(|(plan, divisions)| divisions.iter().map(move |&division| (plan, division))).collect();
+    let runs: Vec<(&Plan, PartitionMode)> = plans
+        .iter()
+        .flat_map(|(plan, partitions)| partitions.iter().map(move |&partition| (plan, partition)))
+        .collect();
     let outcomes = in_order(threads, runs.len() as u64, |number| {
-        let (plan, division) = runs[number as usize];
-        guarded(|| run(plan, division))
+        let (plan, partition) = runs[number as usize];
+        guarded(|| run(plan, partition))
     });
     let mut outcomes = outcomes.into_iter();
     plans
         .iter()
-        .map(|(plan, divisions)| {
-            let outcomes = outcomes.by_ref().take(divisions.len()).collect::<Checked<_>>()?;
+        .map(|(plan, partitions)| {
+            let outcomes = outcomes.by_ref().take(partitions.len()).collect::<Checked<_>>()?;
             Ok(Results { plan: plan.clone(), outcomes })
         })
         .collect()
 }
 
-/// Returns the limits of the engine: the same in every run, except for the divided memory.
-fn limits(plan: &Plan, division: Division, pool: &Pool) -> Checked<Limits> {
+/// Returns the limits of the engine: the same in every run, except for the partitioned memory.
+fn limits(plan: &Plan, partition: PartitionMode, pool: &Pool) -> Checked<Limits> {
     let other = Limits::for_memory(OTHER_MEMORY, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory beside what is divided")))?;
-    let (percent, cache) = match division {
-        Division::Fixed(percent) => (percent, CacheLimits { setting: None, ..other.cache }),
-        Division::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in, begins_with }) => {
-            let division = engine::Division::Adaptive(rule);
-            let setting = Some(CacheSetting { division, ..CacheSetting::default() });
+    let (percent, cache) = match partition {
+        PartitionMode::Fixed(percent) => (percent, CacheLimits { setting: None, ..other.cache }),
+        PartitionMode::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in, begins_with }) => {
+            let partition = engine::PartitionMode::Adaptive(rule);
+            let setting = Some(CacheSetting { partition, ..CacheSetting::default() });
             let costs = [write_nanos() as u32, read_nanos() as u32];
             let hit_costs = if knows_costs { costs } else { [1, 1] };
             (begins_with, CacheLimits { setting, interval, unit, sampled_one_in, hit_costs })
@@ -382,7 +381,7 @@ fn limits(plan: &Plan, division: Division, pool: &Pool) -> Checked<Limits> {
         index_entries: (index / ENTRY_BYTES) as u32,
         // A thousandth of the memory.
         index_chunk: ((plan.memory / 1024 / ENTRY_BYTES) as u32).next_power_of_two().max(16),
-        // POD's question is what a division saves by itself: what is read ahead makes a small read cache look better.
+        // POD's question is the saving of a partition alone; read-ahead makes a small read cache look better.
         read_ahead: 0,
         ..other
     })

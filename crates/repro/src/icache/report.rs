@@ -1,4 +1,4 @@
-//! Tables, CSV and figures of the runs.
+//! Tables, CSV and figures of the icache runs.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use engine::Rule;
 use crate::figures::plot::{Band, Chart, Line, SHADES};
 use crate::icache::load::Burst;
 use crate::icache::{
-    Adaptive, Division, INTERVALS, Outcome, Plan, Sample, UNITS, percent, read_nanos, settling, write_nanos,
+    Adaptive, INTERVALS, Outcome, PartitionMode, Plan, Sample, UNITS, percent, read_nanos, settling, write_nanos,
 };
 
 /// Marker before the tables in the document.
@@ -23,14 +23,14 @@ pub struct Results {
 }
 
 impl Results {
-    /// Returns the run with a division, if there is one.
-    pub fn of(&self, division: Division) -> Option<&Outcome> {
-        self.outcomes.iter().find(|outcome| outcome.division == division)
+    /// Returns the run with a cache partition, if there is one.
+    pub fn of(&self, partition: PartitionMode) -> Option<&Outcome> {
+        self.outcomes.iter().find(|outcome| outcome.partition == partition)
     }
 
-    /// Returns the run of the fixed division that saved most.
+    /// Returns the run of the fixed cache partition that saved most.
     pub fn best_fixed(&self) -> Option<&Outcome> {
-        let fixed = self.outcomes.iter().filter(|outcome| matches!(outcome.division, Division::Fixed(_)));
+        let fixed = self.outcomes.iter().filter(|outcome| matches!(outcome.partition, PartitionMode::Fixed(_)));
         fixed.max_by_key(|outcome| outcome.counts.saved())
     }
 }
@@ -40,7 +40,7 @@ pub fn tables(results: &Results) -> String {
     let mut text = table(results);
     for rule in [Rule::Curves, Rule::Paper] {
         let default = Adaptive { rule, ..Adaptive::DEFAULT };
-        if results.of(Division::Adaptive(Adaptive { interval: INTERVALS[0], ..default })).is_some() {
+        if results.of(PartitionMode::Adaptive(Adaptive { interval: INTERVALS[0], ..default })).is_some() {
             text.push_str(&sweep_table(results, default));
         }
     }
@@ -50,7 +50,7 @@ pub fn tables(results: &Results) -> String {
 
 /// Formats the saved share with other intervals and units.
 fn sweep_table(results: &Results, default: Adaptive) -> String {
-    let name = Division::Adaptive(default).name();
+    let name = PartitionMode::Adaptive(default).name();
     let mut text = format!("\n{}, `{name}`: of what could be saved, by N_int and S_unit\n\n| |", results.plan.name);
     for unit in UNITS {
         let _ = write!(text, " {} % |", f64::from(unit) / 10.0);
@@ -59,7 +59,7 @@ fn sweep_table(results: &Results, default: Adaptive) -> String {
     for interval in INTERVALS {
         let _ = write!(text, "| {interval} requests |");
         for unit in UNITS {
-            let outcome = results.of(Division::Adaptive(Adaptive { interval, unit, ..default }));
+            let outcome = results.of(PartitionMode::Adaptive(Adaptive { interval, unit, ..default }));
             let _ = write!(text, " {:.2} % |", outcome.map_or(f64::NAN, |outcome| outcome.counts.saved_percent()));
         }
         text.push('\n');
@@ -67,23 +67,23 @@ fn sweep_table(results: &Results, default: Adaptive) -> String {
     text
 }
 
-/// Formats the requests that each division needs to settle after a change of phase; nothing if no phase is a pure burst.
+/// Formats the requests that each cache partition needs to settle after a change of phase; nothing if no phase is a pure burst.
 fn settling_table(results: &Results) -> String {
     let bursts = [Burst::Reads, Burst::Writes];
     if !results.plan.phases.iter().any(|phase| bursts.contains(&phase.burst)) {
         return String::new();
     }
     let mut text = format!("\n{}: requests from a change of phase until it has settled\n\n", results.plan.name);
-    text.push_str("| | read hits | division, reads | removed | division, writes |\n|---|---|---|---|---|\n");
+    text.push_str("| | read hits | partition, reads | removed | partition, writes |\n|---|---|---|---|---|\n");
     for outcome in &results.outcomes {
-        let is_shown = match outcome.division {
-            Division::Fixed(percent) => percent == 50,
-            Division::Adaptive(_) => true,
+        let is_shown = match outcome.partition {
+            PartitionMode::Fixed(percent) => percent == 50,
+            PartitionMode::Adaptive(_) => true,
         };
         if !is_shown {
             continue;
         }
-        let _ = write!(text, "| {} |", outcome.division.name());
+        let _ = write!(text, "| {} |", outcome.partition.name());
         for burst in bursts {
             let hits = requests_to_settle(
                 &results.plan,
@@ -92,9 +92,9 @@ fn settling_table(results: &Results) -> String {
                 |sample| main_hits(burst, sample),
                 |settled| settled / 10.0,
             );
-            let division =
+            let partition =
                 requests_to_settle(&results.plan, outcome, burst, |sample| Some(sample.index_percent()), |_| 10.0);
-            for requests in [hits, division] {
+            for requests in [hits, partition] {
                 let _ = write!(text, " {} |", requests.map_or("-".to_string(), |requests| requests.to_string()));
             }
         }
@@ -112,7 +112,7 @@ fn table(results: &Results) -> String {
         let _ = writeln!(
             text,
             "| {} | {:.1} % | {:.1} % | {:.2} s | {:.2} % | {:.1} us | {:.1} us |",
-            outcome.division.name(),
+            outcome.partition.name(),
             percent(counts.read_hits, counts.reads),
             percent(counts.removed, counts.known),
             counts.saved() as f64 / 1e9,
@@ -137,7 +137,7 @@ pub fn runs_csv(all: &[Results]) -> String {
                 text,
                 "{},\"{}\",{},{},{},{},{},{},{},{},{:.2},{:.2},{:.3},{},{},{},{}",
                 plan.name,
-                outcome.division.name(),
+                outcome.partition.name(),
                 counts.reads,
                 counts.read_hits,
                 counts.known,
@@ -159,48 +159,48 @@ pub fn runs_csv(all: &[Results]) -> String {
     text
 }
 
-/// Plots the saved device time of each fixed division, and of the adaptive ones.
-pub fn divisions_figure(results: &Results) -> Chart {
-    let point = |outcome: &Outcome| match outcome.division {
-        Division::Fixed(percent) => Some((f64::from(percent), outcome.counts.saved_percent())),
-        Division::Adaptive(_) => None,
+/// Plots the saved device time of each fixed cache partition, and of the adaptive ones.
+pub fn partitions_figure(results: &Results) -> Chart {
+    let point = |outcome: &Outcome| match outcome.partition {
+        PartitionMode::Fixed(percent) => Some((f64::from(percent), outcome.counts.saved_percent())),
+        PartitionMode::Adaptive(_) => None,
     };
-    let mut lines = vec![Line::new("fixed division", results.outcomes.iter().filter_map(point).collect())];
+    let mut lines = vec![Line::new("fixed partition", results.outcomes.iter().filter_map(point).collect())];
     let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
     for (adaptive, dashed) in [(Adaptive::DEFAULT, false), (paper, true)] {
-        let division = Division::Adaptive(adaptive);
-        if let Some(outcome) = results.of(division) {
+        let partition = PartitionMode::Adaptive(adaptive);
+        if let Some(outcome) = results.of(partition) {
             let saved = outcome.counts.saved_percent();
-            let line = Line::new(division.name(), vec![(0.0, saved), (100.0, saved)]);
+            let line = Line::new(partition.name(), vec![(0.0, saved), (100.0, saved)]);
             lines.push(line.dashed(dashed).marked(false));
         }
     }
     Chart::lines(
         format!("Time of the device that is saved, {} workload", results.plan.name),
         (
-            "fixed division: index in % of the divided memory (the rest is read cache)",
+            "fixed partition: index in % of the divided memory (the rest is read cache)",
             "saved, in % of what could be saved",
         ),
         lines,
     )
 }
 
-/// Plots the division over time.
+/// Plots the cache partition over time.
 pub fn time_figure(results: &Results) -> Chart {
     let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
     let mut lines = Vec::new();
     for (adaptive, dashed) in [(Adaptive::DEFAULT, false), (paper, true)] {
-        let division = Division::Adaptive(adaptive);
-        if let Some(outcome) = results.of(division) {
+        let partition = PartitionMode::Adaptive(adaptive);
+        if let Some(outcome) = results.of(partition) {
             let point = |sample: &Sample| (sample.requests as f64 / 1000.0, sample.index_percent());
             let points = outcome.samples.iter().map(point).collect();
-            let line = Line::new(division.name(), points).colour(1 + lines.len());
+            let line = Line::new(partition.name(), points).colour(1 + lines.len());
             lines.push(line.dashed(dashed).marked(false));
         }
     }
     let requests: u64 = results.plan.phases.iter().map(|phase| phase.requests).sum();
     Chart::lines(
-        format!("The division over time, {} workload", results.plan.name),
+        format!("The partition over time, {} workload", results.plan.name),
         ("requests, in thousands", "index, in % of the divided memory"),
         lines,
     )
@@ -262,7 +262,9 @@ pub fn bands(results: &Results) -> Vec<Band> {
 pub fn samples_csv(results: &Results) -> String {
     let mut text =
         String::from("requests,phase,index_bytes,read_cache_bytes,reads,read_hits,known_blocks,removed_blocks\n");
-    for sample in results.of(Division::Adaptive(Adaptive::DEFAULT)).into_iter().flat_map(|outcome| &outcome.samples) {
+    for sample in
+        results.of(PartitionMode::Adaptive(Adaptive::DEFAULT)).into_iter().flat_map(|outcome| &outcome.samples)
+    {
         let Sample { requests, phase, index_bytes, read_bytes, counts } = sample;
         let phase = results.plan.phases[*phase].burst.name();
         let _ = writeln!(
@@ -278,7 +280,7 @@ pub fn samples_csv(results: &Results) -> String {
 pub fn figures(all: &[Results], directory: &Path) -> Vec<(PathBuf, String)> {
     let figures = |results: &Results| {
         let path = |what: &str| directory.join(format!("icache-{}-{what}.svg", results.plan.name));
-        [(path("saved"), divisions_figure(results).svg()), (path("division"), time_figure(results).svg())]
+        [(path("saved"), partitions_figure(results).svg()), (path("partition"), time_figure(results).svg())]
     };
     all.iter().flat_map(figures).collect()
 }
@@ -287,6 +289,6 @@ pub fn figures(all: &[Results], directory: &Path) -> Vec<(PathBuf, String)> {
 pub fn data(all: &[Results], directory: &Path) -> Vec<(PathBuf, String)> {
     let samples = all
         .iter()
-        .map(|results| (directory.join(format!("icache-{}-division.csv", results.plan.name)), samples_csv(results)));
+        .map(|results| (directory.join(format!("icache-{}-partition.csv", results.plan.name)), samples_csv(results)));
     samples.chain([(directory.join("icache-runs.csv"), runs_csv(all))]).collect()
 }

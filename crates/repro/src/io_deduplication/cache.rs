@@ -1,10 +1,10 @@
-//! Second-level cache of a disk, by sector or by content.
+//! Second-level cache of a disk, by sector or by content (I/O Deduplication).
 //!
-//! A cache by content answers a read only if the content of the sector is known before the disk is read (REFERENCE, 1.6): the sector went by, and its
-//! entry is still there. Entries stay while the content is cached, and beyond that as long as the tables have space: the slides' four for each
-//! page. A read of a sector without an entry goes to the disk; if its content is cached, that saves memory and no I/O. A write always has its content.
+//! A cache by content answers a read only if the content of the sector is known before the disk is read (REFERENCE, 1.6). That needs an entry of the sector
+//! from an earlier read or write. Entries stay while the content is cached, and beyond that as long as the tables have space: the slides' four for each page. A
+//! read of a sector without an entry goes to the disk; if its content is cached, that saves memory and no I/O. A write always has its content.
 //!
-//! What must hold: no read of a sector that never went by is a hit, unless all sectors are known.
+//! Invariant: no read of a sector without an earlier read or write is a hit, unless all sectors are known.
 
 use super::PLACES_EACH;
 use crate::flash_cache::policies::lists::Lists;
@@ -12,19 +12,19 @@ use crate::flash_cache::policies::{Access, Cache, Outcome, Policy, Size};
 use crate::replay::lru::Numbers;
 use crate::traces::BLOCK;
 
-/// By what a cache knows its blocks.
+/// Key by which a cache finds its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// By address.
+    /// Address.
     Sector,
-    /// By content.
+    /// Content.
     Content,
 }
 
-/// Sectors of which a cache by content knows the content before it reads them.
+/// Knowledge of a cache by content: the sectors whose contents it knows before it reads them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Knowledge {
-    /// Those that went by, as far as the tables go: the paper's.
+    /// Sectors of earlier reads and writes, within the size of the tables: the paper's.
     Seen,
     /// All: a scan of the disk, or the map of a device that deduplicates. An ablation.
     All,
@@ -35,7 +35,7 @@ pub enum Knowledge {
 pub enum Fill {
     /// Reads and writes (REFERENCE, 1.6).
     All,
-    /// Reads alone, which is all that the slides name; a write only changes what is cached. An ablation.
+    /// Reads alone, the only requests that the slides name; a write only updates cached blocks. An ablation.
     Reads,
 }
 
@@ -106,9 +106,9 @@ pub fn access(cache: &mut Cache, name: u32) -> Outcome {
 /// Entries of sectors: which content each holds.
 #[derive(Clone, Debug)]
 struct Entries {
-    /// By sector; none if there is no entry.
+    /// Content by sector; none if there is no entry.
     contents: Vec<Option<u32>>,
-    /// Sectors by their last use, as many as the tables hold.
+    /// Sectors in the order of their last use, up to the size of the tables.
     recent: Lists,
     most: usize,
     /// Entries beyond that, by their content, which is cached.
@@ -131,7 +131,7 @@ impl Entries {
         self.contents[block.sector as usize] == Some(block.content)
     }
 
-    /// Drops entries of a content that left the cache, but for those used recently.
+    /// Drops the entries of a content that left the cache, except for recently used ones.
     fn evicted(&mut self, content: u32) {
         self.is_cached[content as usize] = false;
         for sector in self.kept.remove(&u64::from(content)).unwrap_or_default() {
@@ -166,7 +166,7 @@ pub struct SecondLevel {
     key: Key,
     fill: Fill,
     cache: Cache,
-    /// Of a cache by content that does not know all.
+    /// Entries of a cache by content that does not know all sectors.
     entries: Option<Entries>,
 }
 
@@ -187,7 +187,7 @@ impl SecondLevel {
         SecondLevel { fill, ..self }
     }
 
-    /// Reads or writes a block, and returns whether the cache answers it. What fills the cache is there afterwards.
+    /// Reads or writes a block, and returns true if the cache answers it. A block that fills the cache is cached afterwards.
     pub fn access(&mut self, block: Block) -> bool {
         if block.is_written && self.fill == Fill::Reads {
             if let Some(entries) = &mut self.entries {
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// The cache as REFERENCE 1.6 has it, with LRU, a list of pages with their sectors, and a list of sectors by last use; all by linear search.
+    /// Naive model of the cache of REFERENCE 1.6, with LRU, a list of pages with their sectors, and a list of sectors by last use; all by linear search.
     struct Naive {
         /// Content and sectors of each page, the last used one at the end.
         pages: Vec<(u32, HashSet<u32>)>,
@@ -269,8 +269,8 @@ mod tests {
     const COUNTS: Counts = Counts { sectors: 60, contents: 12 };
 
     proptest! {
-        /// Checks against an old fault: `repro`'s cache by content once hit for sectors that it had never seen, as it looked for the
-        /// content that the trace said: 6 to 11 % of its hits on web-vm and homes (REFERENCE, trap 4).
+        /// Checks for a fixed fault: `repro`'s cache by content once hit for sectors that it had never seen, as it looked up the content given by the trace.
+        /// That was 6 to 11 % of its hits on web-vm and homes (REFERENCE, trap 4).
         #[test]
         fn no_content_hit_is_for_an_unknown_sector(steps in steps(), places in 1u64..10) {
             for policy in [Policy::Lru, Policy::Arc] {

@@ -1,6 +1,5 @@
-//! The author's small test of replica retrieval: reads of 4 KiB of a disk on which each content has so many copies, anywhere; the copy
-//! that is nearest to the head is read. Beside it the same drive, of which only one part in as many is used (short-stroked): with many copies the arm
-//! should have as little to do as there.
+//! Model of the author's small test of replica retrieval: reads of 4 KiB from a disk on which each content has N copies, anywhere. The copy nearest to the head
+//! is read. Beside it the same drive is short-stroked to one part in N. With many copies the arm should have as little to do as there.
 
 use std::sync::Arc;
 
@@ -50,8 +49,8 @@ pub fn nearest_of(copies: u64, reads: u64) -> f64 {
     )
 }
 
-/// Returns the mean milliseconds of service of a read where `waiting` requests are always in progress: each has `copies` copies, anywhere, of
-/// which one is chosen when it comes, the nearest to the end of the last read that has completed, or when it is dispatched. C-LOOK.
+/// Returns the mean service time of a read in milliseconds, with `waiting` requests always in progress, under C-LOOK. Each has `copies` copies, anywhere. At
+/// arrival, the copy nearest to the end of the last completed read is chosen. At dispatch, the scheduler chooses.
 pub fn queued(copies: u64, waiting: u64, choice: Choice, reads: u64) -> f64 {
     let (mut random, blocks) = (Random::new(SEED), blocks());
     let mut disk = Disk::Hdd(Box::new(Hdd::new(Arc::new(Drive::wd1600aajs_like()), Options::default())));
@@ -90,9 +89,9 @@ pub fn short_stroked(part: u64, reads: u64) -> f64 {
     run(move |_| random.below(used), reads)
 }
 
-/// Predicts a read of the nearest of `copies` copies from the parameters of the drive alone: the head is anywhere, places are independent.
-/// The nearest is farther than d with the chance that none of them lies within d of the head; a seek of that distance, half a revolution,
-/// the block under the head, and the overhead.
+/// Predicts the time of a read of the nearest of `copies` copies from the parameters of the drive alone: the head is anywhere, and places are independent. The
+/// nearest copy is farther than d with the probability that none of them lies within d of the head. The time is a seek of that distance, half a revolution, the
+/// block under the head, and the overhead.
 pub fn expected(copies: u64) -> f64 {
     let drive = Drive::wd1600aajs_like();
     let geometry = &drive.geometry;
@@ -105,7 +104,7 @@ pub fn expected(copies: u64) -> f64 {
         let within = (head + distance).min(1.0) - (head - distance).max(0.0);
         libm::pow(1.0 - within, copies as f64)
     };
-    // Distances in steps that grow: most of the chance is at short ones when there are many copies.
+    // Distances grow in steps: with many copies most of the probability is at short ones.
     let steps: Vec<f64> = (0..=STEPS).map(|at| libm::pow(at as f64 / STEPS as f64, 4.0)).collect();
     let mut seek = 0.0;
     for at in 0..STEPS {

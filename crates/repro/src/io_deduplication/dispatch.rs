@@ -1,14 +1,14 @@
-//! Scheduler that chooses the copy when it dispatches: the slides' "I/O scheduling based on duplicated blocks", which is future work there.
+//! Scheduler that chooses the copy at dispatch: the slides' "I/O scheduling based on duplicated blocks", which is future work there.
 //!
-//! Requests wait here with all places that hold what they read. The scheduler sweeps upwards as C-LOOK does, over the places of all requests, and
-//! serves a request at the first of its places that the sweep reaches. A request that waits alone is served at its nearest place, upwards or
-//! downwards. Requests that continue each other become one command. With one place for each request it is `repro`'s C-LOOK (`disks/queue.rs`).
+//! Requests wait here with all places that hold their content. The scheduler sweeps upwards as C-LOOK does, over the places of all requests. It serves a
+//! request at the first of its places that the sweep reaches. A request that waits alone is served at its nearest place, upwards or downwards. Adjacent
+//! requests become one command. With one place for each request it is `repro`'s C-LOOK (`disks/queue.rs`).
 
 use std::collections::BTreeMap;
 
 use sim::disks::Op;
 
-/// Blocks of the longest command that is made of several: 512 KiB.
+/// Maximum blocks of a merged command: 512 KiB.
 const LONGEST_MERGED: u64 = 128;
 
 /// Request that waits.
@@ -29,7 +29,7 @@ pub struct Dispatched<T> {
     pub block: u64,
     /// Blocks.
     pub blocks: u64,
-    /// Its requests in order: first block, blocks, and what they are.
+    /// Requests of the command in order: first block, blocks, and caller's value.
     pub parts: Vec<(u64, u64, T)>,
 }
 
@@ -37,7 +37,7 @@ pub struct Dispatched<T> {
 #[derive(Clone, Debug)]
 pub struct Sweep<T> {
     waiting: BTreeMap<u64, Waiting<T>>,
-    /// By place and number.
+    /// Requests by place and number.
     sorted: BTreeMap<(u64, u64), ()>,
     next: u64,
     /// Block after the last command.
@@ -66,7 +66,7 @@ impl<T> Sweep<T> {
         Some(waiting)
     }
 
-    /// Takes the next command.
+    /// Removes and returns the next command.
     pub fn take(&mut self) -> Option<Dispatched<T>> {
         let above = self.sorted.range((self.position, 0)..).next().or_else(|| self.sorted.iter().next());
         let mut next = above?.0;

@@ -1,5 +1,5 @@
-//! Hits of a cache by sector or by content, with the same memory. Reads and writes fill it, as in the slides; a write that finds its block is
-//! counted and written all the same.
+//! Hit counts of a cache by sector or by content, with the same memory. Reads and writes fill it, as in the slides. A write hit is counted, and the block is
+//! written all the same.
 
 use super::cache::{Block, Counts, Key, Knowledge, Names, SecondLevel};
 use crate::flash_cache::policies::Policy;
@@ -8,7 +8,7 @@ use crate::traces::Request;
 /// Blocks of a trace as a cache sees them.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    /// In order.
+    /// Blocks in the order of the trace.
     pub blocks: Vec<Block>,
     /// Different addresses and contents.
     pub counts: Counts,
@@ -68,7 +68,7 @@ pub fn count(stream: &Stream, key: Key, knowledge: Knowledge, policy: Policy, bl
     hits
 }
 
-/// Counts the hits of a cache without end. By content it knows all sectors: with only those that went by, it has the hits of reads by sector.
+/// Counts the hits of an unbounded cache. By content it knows all sectors. With only the sectors of earlier requests, it has the hits of reads by sector.
 pub fn oracle(stream: &Stream, key: Key) -> Hits {
     let mut seen = vec![false; stream.counts.by(key) as usize];
     let mut hits = Hits::default();

@@ -1,9 +1,8 @@
-//! Disk before a week: what is read before it is written, and copies of it that nobody reads or writes.
+//! Disk image before a week: the blocks that are read before they are written, and unused copies of them.
 //!
-//! The slides give the static similarity of the disks, pages by different contents: 2.64 to 2.94. The FAST paper calls the same of the contents
-//! that a workload accesses its static similarity. Here each content that is read has as many places in the mean as the image of the stand-ins
-//! for POD has pages for each content (`traces/synthetic`). *Chosen here*: copies are of whole extents, anywhere, as many of an extent as a
-//! geometric distribution draws.
+//! The slides give the static similarity of the disks, pages by different contents: 2.64 to 2.94. The FAST paper uses the same term for the contents that a
+//! workload accesses. Here each read content has a mean number of places. It equals the pages for each content of the image of the stand-ins for POD
+//! (`traces/synthetic`). *Chosen here*: copies are of whole extents, anywhere. A geometric distribution draws their number for each extent.
 
 use std::collections::HashSet;
 
@@ -57,7 +56,7 @@ pub fn before(week: &[Request], shape: Shape, disk_blocks: u64, similarity: f64,
         }
     };
     let (mut at, mut end) = (0, 0);
-    // Copies of an extent do not lie beside each other: each round has those of all that have one more.
+    // Copies of an extent are not adjacent: each round places one copy of every extent that has copies left.
     let mut counts: Vec<u32> = different.iter().map(|_| geometric(&mut random, 1.0 + more.max(0.0)) - 1).collect();
     while counts.iter().any(|&count| count > 0) {
         for (count, extent) in counts.iter_mut().zip(&different).filter(|(count, _)| **count > 0) {

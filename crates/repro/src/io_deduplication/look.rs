@@ -1,4 +1,4 @@
-//! What a trace has: working sets, how often things are read, how far apart uses of the same thing are, and what days have in common.
+//! Statistics of a trace: working sets, read frequencies, reuse distances, and the overlap of days.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -12,9 +12,9 @@ use crate::traces::Request;
 pub struct WorkingSet {
     /// Blocks read, or written.
     pub total: u64,
-    /// Of different addresses.
+    /// Blocks of different addresses.
     pub sectors: u64,
-    /// Of different contents.
+    /// Blocks of different contents.
     pub contents: u64,
 }
 
@@ -40,7 +40,7 @@ pub fn both(requests: &[Request]) -> u64 {
     of(false).intersection(&of(true)).count() as u64
 }
 
-/// Counts the reads of each thing, the most read first; things that are only written are left out.
+/// Counts the reads of each address or content, the most read first; those that are only written are left out.
 pub fn frequencies(requests: &[Request], key: Key) -> Vec<u64> {
     let stream = Stream::of(requests);
     let mut counts = vec![0; stream.counts.by(key) as usize];
@@ -52,8 +52,7 @@ pub fn frequencies(requests: &[Request], key: Key) -> Vec<u64> {
     counts
 }
 
-/// Returns, for each read that has a use before it, how many other things were used between that use of the same thing and the read, in
-/// ascending order.
+/// Returns the reuse distances of reads, in ascending order. A distance is the number of other addresses or contents used since the previous use.
 pub fn distances(requests: &[Request], key: Key) -> Vec<u64> {
     let stream = Stream::of(requests);
     let mut marks = Marks(vec![0; stream.blocks.len() + 1]);
@@ -95,7 +94,7 @@ impl Marks {
     }
 }
 
-/// Returns the percentage of the things read in a seventh of a trace that were read in the seventh before it, on average.
+/// Returns the percentage of the addresses or contents read in a seventh of a trace that were read in the seventh before it, on average.
 pub fn overlap(requests: &[Request], key: Key, span: u64) -> f64 {
     let mut days: [BTreeSet<u64>; 7] = Default::default();
     for request in requests.iter().filter(|request| !request.writes) {

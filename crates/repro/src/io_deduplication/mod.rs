@@ -1,13 +1,12 @@
-//! I/O Deduplication (Koller and Rangaswami, FAST 2010) in place: blocks lie where their addresses say, and equal content saves reads.
+//! Simulation of I/O Deduplication (Koller and Rangaswami, FAST 2010) in place: blocks stay at their addresses, and equal content saves reads.
 //!
-//! Three techniques, each of which can be left out: a cache by content, the choice of the copy that is nearest to the head, and copies of
-//! popular blocks in scratch zones across the disk. [`workload`] makes the traces, [`cache`] is the cache, [`hits`] counts what it finds, [`replay`] gives a trace to a disk,
-//! [`copies`] measures one disk with many copies of each block, and [`look`] says what a trace has.
-//! [`image`] is the disk before a trace, [`dispatch`] a scheduler that knows copies. Called by `figures/iodedup`; docs/io-deduplication.md says
-//! what came out.
+//! It has three techniques, each of which can be disabled: a cache by content, the choice of the copy nearest to the head, and copies of popular blocks in
+//! scratch zones across the disk. [`workload`] makes the traces, [`cache`] is the cache, [`hits`] counts its hits, [`replay`] gives a trace to a disk.
+//! [`copies`] measures one disk with many copies of each block, and [`look`] has the statistics of a trace. [`image`] is the disk before a trace, [`dispatch`]
+//! a scheduler that knows copies. `figures/iodedup` calls it; docs/io-deduplication.md has the results.
 //!
-//! What must hold: all is a function of shape and set-up alone. A read gets the content that its address holds, from wherever it comes: places are known by
-//! the layer through which every write goes.
+//! Invariants: all is a function of shape and setup alone. A read returns the content of its address, whichever place it is read from: every write passes
+//! through the layer that tracks places.
 
 pub mod cache;
 pub mod copies;
@@ -33,8 +32,7 @@ pub const PLACES_EACH: u64 = 4;
 /// Buckets for each page: a million for 1 GiB, as the slides have it.
 const BUCKETS_EACH: u64 = 4;
 
-/// Returns the blocks of 4 KiB that a cache by content holds in `bytes` bytes: its tables are paid from them, so that it can be compared
-/// with one by sector.
+/// Returns the blocks of 4 KiB that a cache by content holds in `bytes` bytes. Its tables are part of these bytes, so it can be compared with one by sector.
 pub fn content_blocks(bytes: u64) -> u64 {
     let blocks = bytes / crate::traces::BLOCK;
     let tables = metadata_bytes(blocks, PLACES_EACH, BUCKETS_EACH * blocks);

@@ -1,4 +1,4 @@
-//! Which address holds which content, as far as the layer knows: from reads and writes that went through it, as many as its tables have space for.
+//! Map of addresses to contents, as known from the reads and writes that passed through the layer. Its tables bound its size.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ impl Places {
         self.contents.peek(block)
     }
 
-    /// Returns places where these contents are known to lie in order, `most` at most.
+    /// Returns at most `most` places where these contents are known to lie in order.
     pub fn all(&self, contents: &[ContentId], most: usize) -> Vec<u64> {
         let places = contents.first().and_then(|first| self.by_content.get(first));
         let matching = |place: &u64| {

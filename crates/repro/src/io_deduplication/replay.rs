@@ -1,10 +1,11 @@
-//! A trace on one disk, with the three techniques or without: how long its reads take.
+//! Replay of a trace on one disk, with the three techniques or without: it measures the read time.
 //!
-//! Requests come at their times, so many times as fast; when the disk has as many commands as the tool that replays allows, the next one waits, and all that follow it. State
-//! changes when a request comes, the disk's time passes after that. Writes go through to their addresses and fill the cache.
+//! Requests arrive at their times, divided by the speed factor. When the disk has the maximum number of commands of the replay tool, the next request waits,
+//! and so do all that follow it. State changes when a request arrives, and the disk's time passes after that. Writes go through to their addresses and fill the
+//! cache.
 //!
-//! *Service time* is the time in which the disk works on reads, commands that it merges counted once: what blktrace calls from dispatch to completion. *Response time* is
-//! from the moment at which a read is given to the block layer until its last block is there, with what it waits in the queue.
+//! *Service time* is the time in which the disk works on reads, with merged commands counted once: from dispatch to completion in blktrace's terms. *Response
+//! time* begins when a read is given to the block layer and ends with its last block. It includes the wait in the queue.
 
 use std::sync::Arc;
 
@@ -23,18 +24,18 @@ use sim::disks::drive::Drive;
 use sim::disks::hdd::{Hdd, Options};
 use sim::disks::{Class, Command, Disk, Done, Op, Tag};
 
-/// Commands in progress at most. [D]
+/// Maximum commands in progress. [D]
 const DEPTH: usize = 128;
 /// A digest on the paper's machine: 100,000 cycles at 2 GHz.
 const DIGEST: Nanos = 50_000;
 
-/// Places near enough to be asked for, of each request that is chosen a place for when it is dispatched. [D]
+/// Maximum number of candidate places of a request whose place is chosen at dispatch. [D]
 const MOST_PLACES: usize = 16;
 
 /// Places that retrieval knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tracker {
-    /// Those that went by, as many as the tables hold.
+    /// Places of earlier reads and writes, up to the size of the tables.
     Seen,
     /// All of the disk, as after a scan, without bound. An ablation.
     Disk,
@@ -43,9 +44,9 @@ pub enum Tracker {
 /// Moment at which the place of a read is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// At its arrival, by the end of the last read that has completed: the slides'.
+    /// At arrival of the read, by the end of the last completed read: the slides'.
     Arrival,
-    /// At its dispatch by the scheduler: the slides' future work. An ablation.
+    /// At dispatch of the read by the scheduler: the slides' future work. An ablation.
     Dispatch,
 }
 
@@ -68,9 +69,9 @@ pub struct Setup {
     pub duplication: bool,
     /// Bytes of the cache; the tables of known places are as large without one.
     pub memory: u64,
-    /// Factor of the pace, against that of the trace.
+    /// Speed factor, against the rate of the trace.
     pub speed: u64,
-    /// The trace has one part in so many of the paper's.
+    /// Scale: the trace has one part in N of the paper's amounts.
     pub part: u64,
     /// An epoch of the trace's own time.
     pub epoch: Nanos,
@@ -87,17 +88,17 @@ pub struct Outcome {
     pub hits: u64,
     /// Reads of the disk.
     pub commands: u64,
-    /// Of these, those that went to another place than home, and of these to a scratch zone.
+    /// Reads of the disk that went elsewhere than to their own address, and those of them that went to a scratch zone.
     pub redirected: u64,
     /// See `redirected`.
     pub from_scratch: u64,
-    /// Blocks between the head, as the layer knows it, and each read: the sum.
+    /// Distance in blocks between the head, as the layer knows it, and each read: the sum.
     pub distance: u64,
     /// Blocks written to scratch zones.
     pub copied: u64,
     /// Commands that waited or were served when a read of the disk came: the sum.
     pub depth: u64,
-    /// Of the service of reads, with the arm in motion, and waiting for the platter to turn.
+    /// Parts of the service time of reads: the seek, and the wait for the platter to turn.
     pub seek: Nanos,
     /// See `seek`.
     pub rotation: Nanos,
@@ -152,7 +153,7 @@ enum Cause {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     cause: Cause,
-    /// Place where it is read or written: at home until it is dispatched elsewhere.
+    /// Place of the read or write: its own address until it is dispatched elsewhere.
     first: u64,
     end: u64,
     home: u64,
@@ -203,7 +204,7 @@ struct Replay<'a> {
     disk_blocks: u64,
     /// Requests to the disk in progress, by number.
     pending: Numbers<Pending>,
-    /// Those that wait for a scheduler of their own, and those that it has given to the disk together.
+    /// Requests that wait in the layer's own scheduler, and the requests that it has submitted to the disk as one command.
     sweep: Sweep<u64>,
     given: Vec<u64>,
     depth: usize,
@@ -216,7 +217,7 @@ struct Replay<'a> {
     outcome: Outcome,
 }
 
-/// Replays requests, which say what they read and write, on a disk with an image before them.
+/// Replays requests with contents on a disk that has an image before them.
 pub fn replay(requests: &[Request], image: &Image, setup: &Setup) -> Outcome {
     let drive = Drive::wd1600aajs_like();
     let disk_blocks = drive.capacity() / BLOCK;
@@ -276,7 +277,7 @@ impl Replay<'_> {
         (self.outcome.busy, self.outcome.end) = (self.disk.statistics().busy, now);
     }
 
-    /// Asks the disk to read or write blocks at one of some places, the first of which is home.
+    /// Submits a read or write to the disk at one of some places; the first is the block's own address.
     fn submit(&mut self, now: Nanos, op: Op, blocks: u64, places: Vec<u64>, cause: Cause) {
         self.depth += 1;
         self.next += 1;
@@ -353,8 +354,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Makes the copies between two epochs, in time that is not counted: in a real week the disk is idle for most of it, and at many times
-    /// its pace never.
+    /// Makes the copies between two epochs, in time that is not counted. In a real week the disk is idle for most of the time; at many times the week's rate it
+    /// never is.
     fn end_epoch(&mut self) {
         for Task { blocks, at, .. } in self.zones.end_epoch() {
             self.zones.written(at);
@@ -428,11 +429,11 @@ impl Replay<'_> {
         }
     }
 
-    /// Returns the place where a run is read, or those of which the scheduler takes one. What is adjacent to something in progress or given last
-    /// stays at home; else it is the place nearest to the head.
+    /// Returns the place of a run, or the candidates of which the scheduler takes one. A run adjacent to a command in progress or to the last command stays at
+    /// its own address. Otherwise the place is the nearest to the head.
     fn places_of(&mut self, home: u64, contents: &[ContentId]) -> Vec<u64> {
         let end = home + contents.len() as u64;
-        // Before its first read nobody knows what a block holds, unless the disk was scanned.
+        // The content of an unread block is unknown, unless the disk was scanned.
         let is_known =
             || contents.iter().enumerate().all(|(at, content)| self.places.content(home + at as u64) == Some(*content));
         let is_adjacent =

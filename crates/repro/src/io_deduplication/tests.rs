@@ -1,4 +1,4 @@
-//! What must hold whatever the trace; and what was fitted.
+//! Tests of the invariants on any trace, and of the fitted values.
 
 use proptest::prelude::*;
 
@@ -43,8 +43,7 @@ const PLAIN: Setup = Setup {
 };
 
 proptest! {
-    /// Checks on any trace of reads that LRU by content has at least the hits of LRU by sector, block for block, and that a cache without
-    /// end bounds both.
+    /// Checks on any trace of reads that LRU by content has at least the hits of LRU by sector, block for block, and that an unbounded cache bounds both.
     #[test]
     fn by_content_finds_at_least_what_by_sector_finds(
         blocks in prop::collection::vec(0u64..40, 1..400),
@@ -65,7 +64,7 @@ proptest! {
         prop_assert!(sector <= content && content <= oracle(&stream, Key::Sector).found[0] && content <= most);
     }
 
-    /// Checks that the techniques change where blocks are read and how often, never how many are asked for; without duplicates they change
+    /// Checks that the techniques change the places and the number of block reads, never the number of requested blocks. Without duplicates they change
     /// nothing.
     #[test]
     fn without_duplicates_retrieval_changes_nothing(blocks in prop::collection::vec(0u64..4000, 1..100)) {
@@ -126,8 +125,8 @@ fn stand_ins_have_the_published_working_sets() {
     }
 }
 
-/// Checks that with 1 to 1,000 copies the nearest one takes as long as the drive's parameters say, within 10 %; the more, the nearer to the
-/// short-stroked disk.
+/// Checks that with 1 to 1,000 copies the read of the nearest one takes the time that the drive's parameters predict, within 10 %. More copies bring it nearer
+/// to the short-stroked disk.
 #[test]
 fn the_nearest_copy_is_as_near_as_the_model_expects() {
     for copies in [1, 3, 10, 100, 1000] {
@@ -143,14 +142,14 @@ fn the_nearest_copy_is_as_near_as_the_model_expects() {
 fn the_nearer_copy_is_read_once_it_is_known() {
     let read = |at: u64, block, content| Request { at, writes: false, block, blocks: 1, contents: vec![content] };
     let far = 30_000_000;
-    // Both places become known; then the head is at the far one's neighbour, and the near one is asked for.
+    // Both places become known. Then the head is next to the far one, and the near one is read.
     let trace = [(0, 5, 1), (1, far, 1), (2, far + 100, 2), (3, 5, 1)];
     let trace = trace.map(|(second, block, content)| read(second * 1_000_000_000, block, content));
     assert_eq!(replay(&trace, &Vec::new(), &Setup { retrieval: true, ..PLAIN }).redirected, 1);
 }
 
-/// Checks that a tracker which has scanned the disk reads a copy that was not read before; the tables of the paper do not know it. A
-/// scheduler that chooses takes it on its way up, although the head was at home when the request came.
+/// Checks that a tracker which has scanned the disk reads a copy that was not read before; the tables of the paper do not know it. A scheduler that chooses at
+/// dispatch takes the copy on its way up, although the head was at the block's own address at the arrival.
 #[test]
 fn a_scan_of_the_disk_tells_copies_that_never_went_by() {
     let far = 30_000_000;
@@ -171,8 +170,7 @@ fn a_scan_of_the_disk_tells_copies_that_never_went_by() {
     assert_eq!(redirected(&trace, &image, Tracker::Disk, Choice::Dispatch), 1);
 }
 
-/// Checks that the disk before a week holds the contents that are read before they are written, and as many places of each content as it is
-/// told.
+/// Checks that the disk before a week holds the contents that are read before they are written, with the given number of places of each content.
 #[test]
 fn the_disk_has_the_similarity_that_it_is_told() {
     for shape in Shape::ALL.map(|shape| shape.shortened(16)) {
@@ -200,7 +198,7 @@ fn the_disk_has_the_similarity_that_it_is_told() {
 fn what_is_popular_is_copied_and_read_there() {
     let mut trace = Vec::new();
     for second in 0..40 {
-        // Far from home every second time.
+        // Every second read is far away.
         let block = if second % 2 == 0 { 7 } else { 35_000_000 + 1000 * second };
         let content = if second % 2 == 0 { 1 } else { 100 + second };
         let at = second * 1_000_000_000;
@@ -216,7 +214,7 @@ fn metadata_is_what_the_slides_say() {
     let bytes = metadata_bytes(1 << 18, 4, 1_000_000);
     assert_eq!(bytes, 49_156_608);
     assert!((4.5..4.7).contains(&(bytes as f64 / f64::from(1 << 30) * 100.0)));
-    // What is left to the cache is what its metadata leave.
+    // The cache gets the memory that its metadata leave.
     let blocks = content_blocks(1 << 30);
     assert!((240_000..(1 << 18) * 96 / 100).contains(&blocks), "{blocks}");
 }

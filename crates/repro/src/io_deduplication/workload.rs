@@ -1,14 +1,14 @@
-//! Weeks of web-vm, mail and homes, made: their reads and writes have the amounts, and the working sets by sector and by content, that the paper publishes
-//! (table 1). They are synthetic, and nothing else of them is the real traces'.
+//! Synthetic weeks of web-vm, mail and homes. Their reads and writes have the amounts, and the working sets by sector and by content, that the paper publishes
+//! (table 1). Nothing else of them comes from the real traces.
 //!
-//! *Fitted*: blocks read and written, distinct sectors and distinct contents of both, how many sectors are both read and written (from the part of the file system
-//! that was accessed). From POD's table 3: mean sizes of requests. *Chosen here*: which sectors and contents are used again, where they lie, when
-//! requests come. So that a result on a stand-in is a prediction of this choice, and says nothing more about the real trace.
+//! *Fitted*: blocks read and written, distinct sectors and distinct contents of both, and the number of sectors that are both read and written (from the part
+//! of the file system that was accessed). From POD's table 3: mean sizes of requests. *Chosen here*: the sectors and contents that are used again, their
+//! places, and the arrival times. So a result on a stand-in is a prediction of this choice, and says nothing more about the real trace.
 //!
-//! How it is made. The working set is cut into extents, each of which is read as one request. Extents lie in groups of up to 1 MiB anywhere on the disk.
-//! A read is the first of its extent, as often as the working set wants, or reads an extent again (Zipf), unless the page cache above has it: traces were
-//! recorded below one. A write goes round a journal, to an extent for the first time, or to one again (Zipf). Its contents are new as often as the working
-//! set wants, some of them those of an extent that was read, else those of an earlier write.
+//! Generation: the working set is cut into extents, each of which is read as one request. Extents lie in groups of up to 1 MiB anywhere on the disk. A read is
+//! the first of its extent, as often as the working set needs. Otherwise it reads an extent again (Zipf), unless the page cache above has it: traces were
+//! recorded below one. A write goes round a journal, to an extent for the first time, or to one again (Zipf). Its contents are new as often as the working set
+//! needs, some of them those of a read extent. Otherwise they are those of an earlier write.
 
 use crate::replay::lru::{Lru, Numbers};
 use crate::traces::synthetic::Profile;
@@ -28,13 +28,13 @@ const GIB: f64 = 262_144.0;
 const GROUP: u64 = 256;
 /// Blocks of the longest request.
 const LONGEST: u64 = 64;
-/// Of the working set of reads, one part in so many is in the page cache above. [D]
+/// Divisor of the working set of reads: the part that is in the page cache above. [D]
 const PAGE_CACHE_PART: u64 = 4;
-/// Times that an extent is drawn again if the page cache has it. [D]
+/// Number of times that an extent is drawn again if the page cache has it. [D]
 const DRAWS: usize = 8;
-/// Of contents that are written for the first time, so much is of extents that were read. [D]
+/// Share of first-written contents that come from read extents. [D]
 const COPIES_OF_READ: f64 = 0.1;
-/// From a request of a burst to the next, in nanoseconds. [D]
+/// Time between requests of a burst, in nanoseconds. [D]
 const GAP: u64 = 1_000_000;
 /// Writes that are remembered.
 const REMEMBERED: usize = 1 << 14;
@@ -50,12 +50,12 @@ pub struct Amounts {
     pub contents: f64,
 }
 
-/// A stand-in.
+/// Parameters of a stand-in.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
-    /// For whom it stands.
+    /// Real trace that the shape stands in for.
     pub profile: Profile,
-    /// It has one part in so many of the paper's amounts, and of its time.
+    /// Scale: it has one part in N of the paper's amounts, and of its time.
     pub part: u64,
     /// Reads.
     pub reads: Amounts,
@@ -65,8 +65,8 @@ pub struct Shape {
     pub accessed: f64,
     /// Mean blocks of a read, of a write (POD, table 3).
     pub blocks: [f64; 2],
-    /// Of writes, those to the journal; requests of a burst, median and 90th percentile; how many writes ago known contents were written, the same. All as
-    /// in the stand-ins for POD. [D]
+    /// Share of writes to the journal; requests of a burst, median and 90th percentile; distance in writes of known contents, the same. All as in the stand-ins
+    /// for POD. [D]
     pub journal: f64,
     /// See `journal`.
     pub burst: (f64, f64),
@@ -134,7 +134,7 @@ impl Shape {
         (self.reads.sectors + self.writes.sectors - self.accessed).max(0.0)
     }
 
-    /// Returns the blocks of the journal, of the stand-in.
+    /// Returns the journal blocks of the stand-in.
     pub fn journal_blocks(&self) -> u64 {
         let rewritten = self.size(self.writes.sectors).saturating_sub(self.size(self.both()));
         (rewritten as f64 * self.journal) as u64
@@ -156,7 +156,7 @@ pub fn journal_start(disk_blocks: u64) -> u64 {
 struct Extent {
     block: u64,
     blocks: u32,
-    /// From which its contents follow.
+    /// Number from which its contents are derived.
     content: u64,
     /// Its contents are written within the week, and not read before.
     is_written: bool,
@@ -173,7 +173,7 @@ struct Maker {
     shape: Shape,
     random: Random,
     fresh: u64,
-    /// Extents to read for the first time, the next one last; and their blocks, with those that have to be written first.
+    /// Extents to read for the first time, the next one last; and their blocks, including those that must be written first.
     unread: Vec<Extent>,
     unread_blocks: u64,
     read: Vec<Extent>,
@@ -253,7 +253,7 @@ impl Maker {
         let mut read = maker.cut(shape.size(shape.reads.sectors), shape.blocks[0]);
         maker.give_contents(&mut read);
         let mut blocks = 0;
-        // Spread over the groups: every so many-th extent.
+        // Every N-th extent, so that they spread over the groups.
         let every = (shape.size(shape.reads.sectors) / both.max(1)).max(1) as usize;
         for at in (0..read.len()).step_by(every) {
             if blocks >= both {
@@ -388,7 +388,7 @@ impl Maker {
             self.journal.2 = at + blocks;
             (start + at, blocks as u32)
         } else {
-            // The journal has a part of all requests: the others are so much more often the first.
+            // The journal takes a share of all requests. So the share of first writes among the others is greater by that factor.
             let next = match self.written.is_empty() || chance(&mut self.random, first / (1.0 - self.shape.journal)) {
                 true => self.unwritten.pop(),
                 false => None,

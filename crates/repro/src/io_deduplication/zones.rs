@@ -1,8 +1,8 @@
-//! Scratch zones: ten areas at equal distances across the disk, which hold copies of what was popular in the last epoch.
+//! Scratch zones: ten areas at equal distances across the disk, with copies of the popular runs of the last epoch (I/O Deduplication).
 //!
-//! Each zone is a ring: a new run of blocks goes to the cursor in all zones, and what was there is dropped. A copy never changes; it is good for whoever
-//! wants the same contents in the same order. The slides leave the sizes open. Here, as REFERENCE has it: 1 % of the disk in all, one copy in every zone, of runs
-//! that were read from the disk at least twice in an epoch, most read first.
+//! Each zone is a ring: a new run of blocks goes to the cursor in all zones, and the old blocks there are dropped. A copy never changes; it serves any read of
+//! the same contents in the same order. The slides leave the sizes open. Here, as REFERENCE has it, copies take 1 % of the disk in all. Every zone has one copy
+//! of each run that was read from the disk at least twice in an epoch. The most frequently read runs come first.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::traces::ContentId;
 
 /// Zones.
 pub const ZONES: u64 = 10;
-/// Of the disk, one part in so many is for copies.
+/// Divisor of the disk: the part for copies.
 const BUDGET_PART: u64 = 100;
 /// Reads from the disk from which on a run is copied.
 const POPULAR: u32 = 2;
@@ -48,17 +48,17 @@ struct Copied {
     is_written: bool,
 }
 
-/// Copies, and what was read since the epoch began.
+/// Copies, and the reads since the epoch began.
 #[derive(Clone, Debug)]
 pub struct Zones {
     disk_blocks: u64,
     size: u64,
     cursor: u64,
-    /// By their place in a zone.
+    /// Copies by their place in a zone.
     copied: BTreeMap<u64, Copied>,
     /// The place of a run by its first content.
     by_content: Numbers<u64>,
-    /// Reads from the disk of each run by its home: how often, when last, what.
+    /// Reads from the disk of each run by its own address: their number, the last one, and the contents.
     reads: BTreeMap<u64, (u32, u64, Vec<ContentId>)>,
     count: u64,
 }
@@ -88,7 +88,7 @@ impl Zones {
         *last = self.count;
     }
 
-    /// Ends an epoch: returns the copies to make, most read first. Copies that are there already stay where they are.
+    /// Ends an epoch: returns the copies to make, most read first. Existing copies stay in place.
     pub fn end_epoch(&mut self) -> Vec<Task> {
         let reads = std::mem::take(&mut self.reads);
         let mut popular: Vec<_> = reads.into_iter().filter(|(_, (count, ..))| *count >= POPULAR).collect();
@@ -111,7 +111,7 @@ impl Zones {
         tasks
     }
 
-    /// Takes blocks at the cursor; runs that overlap them are dropped.
+    /// Allocates blocks at the cursor; runs that overlap them are dropped.
     fn take(&mut self, blocks: u64) -> u64 {
         if self.cursor + blocks > self.size {
             self.cursor = 0;

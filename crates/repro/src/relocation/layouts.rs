@@ -1,28 +1,28 @@
-//! Where each block of each file lies. Equal places are shared blocks.
+//! Block layouts of files: a place for each block. Equal places are shared blocks.
 
 use std::collections::HashMap;
 
 use super::population::Population;
 use super::reads::Request;
 
-/// Blocks of a region with a home, as the engine has it: 7/8 of a container.
+/// Blocks of a region, as in the engine: 7/8 of a container.
 const REGION: usize = 896;
-/// A region goes home if at least one of so many of its blocks is elsewhere (RFC 0012: what costs its readers one more device read for 128).
+/// Displacement threshold: a region is moved back if at least one in N of its blocks is elsewhere (RFC 0012: one more device read in 128 for its readers).
 const DISPLACED_ONE_IN: usize = 128;
 const NOWHERE: u32 = u32::MAX;
 
 /// A layout.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// For each block of all files, where it lies.
+    /// Place of each block of all files.
     pub places: Vec<u32>,
-    /// From here on nothing lies.
+    /// End of the used places.
     pub free: u32,
     /// Blocks that were written to make it of another layout.
     pub moved: u64,
-    /// For each block of all files, where it lay before it was overwritten.
+    /// Place of each block of all files before it was overwritten.
     first_places: Vec<u32>,
-    /// From here on lies what was overwritten, up to what was moved.
+    /// First place of the overwritten blocks; the moved blocks follow them.
     overwritten_from: u32,
 }
 
@@ -39,8 +39,8 @@ impl Layout {
         Layout::shared_from(population, 1)
     }
 
-    /// Creates the layout of iDedup: only runs of at least `threshold` blocks are shared that lie one after another on disk, too. All else
-    /// is written again. Blocks that were overwritten later lie behind all else, and left a hole if no other block had them.
+    /// Creates the layout of iDedup: it shares only runs of at least `threshold` blocks that are also consecutive on disk. All else is written again. Blocks
+    /// that were overwritten later lie after all else, and left a hole if no other block had them.
     pub fn shared_from(population: &Population, threshold: usize) -> Layout {
         let mut first_place = vec![NOWHERE; population.contents as usize];
         let mut places = vec![NOWHERE; population.content.len()];
@@ -80,8 +80,8 @@ impl Layout {
         stretches(&self.places[first..first + request.blocks as usize])
     }
 
-    /// Moves blocks home in regions with homes (RFC 0012): blocks of a region that were overwritten, and that no one else has, go back to
-    /// where they were first, if enough of the region is elsewhere and it was read. They stay where another block has their first place.
+    /// Moves overwritten blocks back to their first places (RFC 0012). A region takes part if enough of it is elsewhere and it was read. A block moves if it is
+    /// unshared and its first place is free.
     pub fn homes(&self, population: &Population, day: &[Request]) -> Layout {
         let mut made = self.clone();
         let regions = self.places.len().div_ceil(REGION);
@@ -110,7 +110,7 @@ impl Layout {
         made
     }
 
-    /// Gathers the blocks that are read most often, in the order in which they were read first, like BORG.
+    /// Collects the most frequently read blocks, in the order of their first reads, like BORG.
     pub fn hottest(&self, population: &Population, day: &[Request], budget: u64) -> Layout {
         let mut reads: HashMap<u32, (u32, u32)> = HashMap::new();
         for &request in day {
@@ -134,8 +134,7 @@ impl Layout {
         made
     }
 
-    /// Gathers files that were read in pieces to one piece, as Onefold's re-order does: those with most pieces read first, within a budget
-    /// of blocks.
+    /// Collects each fragmented file that was read into one piece, as Onefold's re-order does: those with most pieces read first, within a budget of blocks.
     pub fn copies(&self, population: &Population, day: &[Request], budget: u64) -> Layout {
         let mut pieces = vec![0u64; population.files()];
         for &request in day {

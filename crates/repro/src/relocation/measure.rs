@@ -1,6 +1,6 @@
-//! A day's reads on the model of a hard disk, one after another without pause, as the paper replays them with fio.
+//! Measurement of a day's reads on the hard disk model, one after another without pause, as the paper replays them with fio.
 //!
-//! Only a part of the paper's data is made. Containers of 4 MiB lie as far apart as if all of it were there, so arms go as far.
+//! Only a part of the paper's data is made. Containers of 4 MiB lie as far apart as if all of it were there, so seek distances are the paper's.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct Outcome {
     pub blocks: u64,
     /// Reads of the device.
     pub commands: u64,
-    /// From the first to the last.
+    /// Time from the first read to the last.
     pub nanos: Nanos,
     /// Sectors from the end of each read of the device to the beginning of the next, summed.
     pub sectors: u64,
@@ -39,7 +39,7 @@ pub struct Outcome {
     pub long: u64,
     /// Reads that are near the one before, and do not follow it.
     pub short: u64,
-    /// The mean of sectors in each of so many parts of the day.
+    /// Mean seek distance in sectors, for each of equal parts of the day.
     pub by_part: Vec<f64>,
 }
 

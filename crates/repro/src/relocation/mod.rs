@@ -1,11 +1,11 @@
-//! Files that share blocks, read from a hard disk: how long it takes with each way to lay the blocks out. The engine's planner
-//! (`engine::relocation`) stands beside the layouts of others.
+//! Simulation of files that share blocks, read from a hard disk: the read time of each block layout. The engine's planner (`engine::relocation`) is compared
+//! with the layouts of others (ReDedup, CBD 2013).
 //!
-//! A [`World`] has a population of files and days of reads, both made, fitted to ReDedup's Table I and Fig. 2a alone. A layout says for each block of each
-//! file where it lies; equal places are shared blocks. A plan that is made of one day's reads is measured with the next day's.
+//! A [`World`] has a population of files and days of reads, both made, fitted to ReDedup's Table I and Fig. 2a alone. A layout has the place of each block of
+//! each file; equal places are shared blocks. A plan is made from one day's reads and measured with the next day's.
 //!
-//! What must hold: all is a function of the shape alone; a layout never changes what a file contains. Called by `figures/rededup`;
-//! docs/relocation.md says what comes out.
+//! Invariants: all is a function of the shape alone; a layout never changes the content of a file. `figures/rededup` calls it; docs/relocation.md has the
+//! results.
 
 pub mod layouts;
 pub mod measure;
@@ -18,9 +18,9 @@ mod tests;
 use population::{Population, Shape};
 use reads::{Request, days};
 
-/// Files, and what is read of them.
+/// Files, and their reads.
 pub struct World {
-    /// As it was made.
+    /// Parameters of the population and its reads.
     pub shape: Shape,
     /// The files.
     pub population: Population,

@@ -1,4 +1,4 @@
-//! ReDedup on a layout: the engine's profile, assessment and plan, of some days' reads.
+//! Planner ReDedup on a layout: the engine's profile, assessment and plan, from the reads of some days.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -28,11 +28,11 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// As printed.
+    /// Planner as printed in the paper.
     pub const PRINTED: Planner = Planner { merge: Merge::Adjacent, sharing: Sharing::Pairs, rules: Rules::PAPER };
-    /// As printed, but each read counts once.
+    /// Planner as printed, but each read counts once.
     pub const NORMALISED: Planner = Planner { sharing: Sharing::OwnRuns, ..Planner::PRINTED };
-    /// Ours.
+    /// Our planner.
     pub const OURS: Planner = Planner { merge: Merge::ByObject, sharing: Sharing::OthersRuns, rules: Rules::OURS };
 }
 
@@ -79,15 +79,15 @@ pub fn relocate(population: &Population, layout: &Layout, days: &[Vec<Request>],
     Planned { layout: after, runs: runs.len() as u64, expected, plan }
 }
 
-/// Returns the layout after a plan, with each object's blocks where the longest piece of them was, and all behind that farther on: not
-/// together behind all else.
+/// Returns the layout after a plan that inserts each object's blocks at its longest piece and shifts all later blocks. The objects are not appended together at
+/// the end.
 pub fn insert(layout: &Layout, plan: &Plan) -> Layout {
     let longest =
         |extents: &[Extent]| extents.iter().max_by_key(|extent| extent.blocks).map_or(0, |extent| extent.slot);
     let mut moves: Vec<(u64, &[Extent])> =
         plan.moves.iter().map(|one| (longest(&one.extents), &one.extents[..])).collect();
     moves.sort_by_key(|&(before, _)| before);
-    // How far what lies from a place on has gone; and where blocks that moved are.
+    // Shifts by old place, and the new places of moved blocks.
     let (mut shifts, mut moved, mut shift) = (vec![(0, 0)], HashMap::new(), 0);
     for (before, extents) in moves {
         for slot in extents.iter().flat_map(|extent| extent.slot..extent.end()) {
@@ -107,8 +107,8 @@ pub fn insert(layout: &Layout, plan: &Plan) -> Layout {
     after
 }
 
-/// Lays all that was read behind all else, in an order in which what was read next lies next, as often as it can: the most frequent pairs
-/// first, each block in two of them at most, and no circles. The paths that come of it lie in the order in which they were read first.
+/// Returns a layout that moves all read blocks to the end, and puts blocks read one after another side by side where possible. The most frequent pairs come
+/// first. Each block is in at most two of them, and cycles are excluded. The resulting paths lie in the order of their first reads.
 pub fn follow(population: &Population, layout: &Layout, days: &[Vec<Request>]) -> Layout {
     let mut pairs: HashMap<(u32, u32), u32> = HashMap::new();
     let mut read: Vec<u32> = Vec::new();

@@ -1,19 +1,19 @@
-//! Files and the content of their blocks.
+//! Population of files, with the content of their blocks.
 //!
-//! Files come one after another. Some are derived from an earlier file: they are as long, copy stretches of it, at the same places within the file,
-//! and have stretches of their own in between. So no file has a content twice. Later a small part of all blocks is overwritten; those have new
-//! content, which was written last.
+//! Files are made one after another. Some are derived from an earlier file: they have its length, copy stretches of it at the same positions, and have
+//! stretches of their own in between. So no file has a content twice. Later a small part of all blocks is overwritten; those have new content, which was
+//! written last.
 
 use sim::random::Random;
 
 /// Parameters of a population of files and its reads.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
-    /// Its name.
+    /// Name of the population.
     pub name: &'static str,
-    /// Of the paper's sizes, one part in so many is made.
+    /// Scale: one part in N of the paper's sizes is made.
     pub part: u64,
-    /// 4 KiB blocks of all files together, before the part is taken. The paper does not say; what fits on the simulator's disk.
+    /// Number of 4 KiB blocks of all files together, before the part is taken. The paper does not give it; it fits on the simulator's disk.
     pub blocks: u64,
     /// Megabytes read in a week (Table I).
     pub read_mb: u64,
@@ -27,11 +27,11 @@ pub struct Shape {
     pub derived_percent: u64,
     /// Blocks of a copied stretch in the mean.
     pub stretch_blocks: u64,
-    /// A derived file comes from one of so many files; 0: of any.
+    /// Number of files from which a derived file's parent is drawn; 0: all earlier files.
     pub parents: u64,
     /// Blocks that were overwritten later, in percent.
     pub overwritten_percent: u64,
-    /// Files, in percent, whose popularity follows their age: the newest are read most. The others are read as chance has it.
+    /// Percentage of files whose popularity follows their age: the newest are read most. The popularity of the others is random.
     pub newest_percent: u64,
     /// Files that are read at the same time.
     pub streams: usize,
@@ -83,9 +83,9 @@ pub struct Population {
     pub firsts: Vec<u32>,
     /// The content of each block, numbered in the order in which it was first written.
     pub content: Vec<u32>,
-    /// The same before any was overwritten.
+    /// Content of each block before any was overwritten.
     pub first_content: Vec<u32>,
-    /// From this content on, blocks were overwritten.
+    /// First content number of the overwritten blocks.
     pub overwritten_from: u32,
     /// Contents.
     pub contents: u32,
@@ -114,7 +114,7 @@ impl Population {
         made
     }
 
-    /// Adds a file. Says how many of its blocks are copies.
+    /// Adds a file, and returns the number of its blocks that are copies.
     fn add(&mut self, shape: &Shape, copies: u64, random: &mut Random) -> u64 {
         let is_derived = self.files() > 0 && random.below(100) < shape.derived_percent;
         let parent = is_derived.then(|| {
@@ -125,7 +125,7 @@ impl Population {
             Some(parent) => parent.len() as u64,
             None => file_blocks(random, shape.median_blocks),
         };
-        // What is missing to the share of copies so far is made up for.
+        // The probability of a copy corrects the share of copies so far.
         let wanted = (self.content.len() as u64 + blocks) * shape.copies_percent / 100;
         let usual = 1000 * shape.copies_percent / shape.derived_percent.max(1);
         let chance = if copies < wanted { (usual + 300).min(950) } else { usual.saturating_sub(300) };

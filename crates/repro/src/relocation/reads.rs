@@ -1,7 +1,7 @@
-//! What is read on each day: files by Zipf's law, several at the same time.
+//! Reads of each day: files by Zipf's law, several at the same time.
 //!
-//! Most reads are of whole files, three in ten of a part. A file is read in requests of 8 blocks, up to 4 of them before another stream has its turn.
-//! The newest files are read most, as far as the shape says so. From day to day a twentieth of the files changes places in popularity.
+//! Most reads are of whole files, three in ten of a part. A file is read in requests of 8 blocks, up to 4 of them before another stream has its turn. The
+//! newest files are read most, for the share of files that the shape gives. From day to day a twentieth of the files changes places in popularity.
 
 use super::population::{Population, Shape};
 use sim::random::{Random, mix};
@@ -10,9 +10,9 @@ use sim::random::{Random, mix};
 const REQUEST: u32 = 8;
 /// Requests of a stream before another has its turn.
 const TURN: u32 = 4;
-/// One file in so many changes its place from day to day.
+/// One file in N changes its popularity rank from day to day.
 const CHANGES_ONE_IN: usize = 20;
-/// Of so many reads, 3 are of a part of a file.
+/// Base of the share of partial reads: 3 in N reads are of a part of a file.
 const PARTS_OF: u64 = 10;
 
 /// A read of a part of a file.
@@ -26,7 +26,7 @@ pub struct Request {
     pub blocks: u32,
 }
 
-/// Makes so many days.
+/// Makes `count` days of reads.
 pub fn days(shape: &Shape, population: &Population, count: usize) -> Vec<Vec<Request>> {
     let mut random = Random::new(mix(shape.seed));
     let mut by_rank: Vec<u32> = (0..population.files() as u32).collect();
@@ -54,7 +54,7 @@ pub fn days(shape: &Shape, population: &Population, count: usize) -> Vec<Vec<Req
         .collect()
 }
 
-/// Sorts the files whose popularity follows their age: they share the ranks that chance gave them by age.
+/// Sorts the files whose popularity follows their age: they share their random ranks by age.
 fn newest_first(shape: &Shape, by_rank: &mut [u32], random: &mut Random) {
     let ranks: Vec<usize> = (0..by_rank.len()).filter(|_| random.below(100) < shape.newest_percent).collect();
     let mut files: Vec<u32> = ranks.iter().map(|&rank| by_rank[rank]).collect();

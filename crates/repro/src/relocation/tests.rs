@@ -68,8 +68,8 @@ fn a_plan_makes_the_reads_that_it_was_made_of_fewer() {
     assert!(commands(&insert(&oldest, &planned.plan)) < commands(&oldest));
 }
 
-/// Checks a fault of derived files: those that are derived from a shorter one had copied it again and again. A third of all blocks read
-/// came more than once in their own file, and no order helps there.
+/// Checks for a fixed fault of derived files: one derived from a shorter file had copied it again and again. A third of all blocks read came more than once in
+/// their own file, and no order helps there.
 #[test]
 fn hardly_a_block_that_is_read_comes_twice_in_its_file() {
     for shape in [Shape::MAIL, Shape::RESEARCH] {

@@ -1,4 +1,4 @@
-//! `repro replay`: a trace under a scheme, on disks that are models.
+//! Command `repro replay`: replays a trace under a scheme, on disk models.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::driver::{Fold, Replay, Setup, Submitters};
 use super::in_place::{InPlace, Layout, Warm};
 use super::outcome::{Outcome, Times};
-use super::scheme::{Division, Scheme};
+use super::scheme::{PartitionMode, Scheme};
 use crate::figures::runs::paper_memory;
 use crate::figures::sources::{DAY, SEED};
 use crate::traces::command::Reading;
@@ -95,8 +95,7 @@ impl Preset {
     }
 }
 
-/// Parses a size of at most 8 GiB. iCache's ghosts stand for all of the memory and are made at once: more would take much of this machine's
-/// memory.
+/// Parses a size of at most 8 GiB. iCache's ghosts cover all of the memory and are made at once: a larger size would take much of this machine's memory.
 fn parse_memory(text: &str) -> Result<u64, String> {
     let most = 8 << 30;
     size(text).and_then(|bytes| if bytes <= most { Ok(bytes) } else { Err("8G at most".into()) })
@@ -110,7 +109,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 true => serde_json::to_string_pretty(&report).expect("a report is plain data") + "\n",
                 false => text(&report, &outcome),
             };
-            // Who reads it may have read enough.
+            // The reader may have closed the pipe early.
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
@@ -135,7 +134,7 @@ fn replay(arguments: &Arguments) -> Result<(Report, Outcome), String> {
     let mut disk = Disk::from_spec(&spec)?;
     let mut scheme = Scheme { index_copy: arguments.index_copy, ..arguments.scheme };
     if let Some(percent) = arguments.partition {
-        scheme.division = Division::Fixed(10 * percent);
+        scheme.partition = PartitionMode::Fixed(10 * percent);
     }
     let layout = Layout::of(disk.capacity() / BLOCK, memory);
     let mut start = Warm::new(layout.data, memory);
@@ -238,7 +237,7 @@ pub struct Report {
     pub device_writes: u64,
     pub device_read_bytes: u64,
     pub device_written_bytes: u64,
-    /// None: nothing is known of the power that this disk takes.
+    /// Energy of the disk; none if its power is not known.
     pub joules: Option<f64>,
 }
 

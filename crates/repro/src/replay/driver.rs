@@ -1,8 +1,8 @@
-//! The event loop: requests come when the trace says, wait for the processor, for looks at the index, for the disk, and are answered.
+//! Event loop of a replay. A request arrives at its trace time, waits for the processor, for index lookups and for the disk, and is answered.
 //!
-//! The rule of acknowledgement is the papers': a request is answered when its data is on the disk and its metadata in NVRAM.
+//! Acknowledgement follows the papers: a request is answered when its data is on the disk and its metadata in NVRAM.
 //!
-//! Who submits is a choice ([`Submitters`]). When no request was in flight for a while, the scheme may write home what reads found in pieces.
+//! [`Submitters`] selects the submitting threads. When no request was in flight for [`IDLE`], the scheme may write the blocks of split reads home.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,14 +19,14 @@ const NOBODY: Tag = Tag::MAX;
 /// Tag of commands that write the blocks of a split read home.
 const HOME: Tag = Tag::MAX - 1;
 
-/// The disks are idle if no request was in flight for so long: what bursts are told apart by (docs/traces.md). [D]
+/// Time without requests in flight after which the disks are idle; it also separates bursts (docs/traces.md). [D]
 pub const IDLE: Nanos = 100_000_000;
 
 /// Threads that submit requests to the scheme.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Submitters {
-    /// One thread, as a replayer of a trace is: it computes the digests of a write, and it sleeps in md while a write waits for a row of the
-    /// stripe cache. Whatever comes next waits for it, reads also.
+    /// One thread, as in a trace replayer: it computes the digests of a write, and it sleeps in md while a write waits for a row of the stripe cache. All later
+    /// requests wait for it, reads also.
     One,
     /// A thread for each request: only the digests are computed one after the other.
     Many,
@@ -279,7 +279,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Takes a request that came at its time: what is to be done for it, and then the digests.
+    /// Takes a request that arrived in time: plans its work, and queues its digests.
     fn take(&mut self, request: Request) {
         let plan = self.scheme.request(self.now, &request);
         let digests = plan.digests;
@@ -346,7 +346,7 @@ impl<'a> Replay<'a> {
     }
 
     fn command(&self, op: Op, extent: Extent, class: Class) -> Command {
-        // Spare places are as many as relocations made; a scheme that makes more of them than the layout has space for begins anew there.
+        // Each relocation takes a new spare place. A scheme with more relocations than the spare area has space for begins again at its front.
         let total = self.layout.blocks();
         let block = if extent.block < total {
             extent.block

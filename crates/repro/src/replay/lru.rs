@@ -1,4 +1,4 @@
-//! What was used last, in bounded numbers: an LRU list with a table, and one with ghosts behind it.
+//! LRU lists of bounded size: one with a hash table, and one with a ghost list behind it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -103,7 +103,7 @@ impl Lru {
         gone
     }
 
-    /// Enters a key that is not there as the one that was not used for longest, if there is space for it.
+    /// Inserts a new key as the least recently used one, if there is space for it.
     fn put_oldest(&mut self, key: u64, value: u64) {
         if self.places.len() >= self.most || self.places.contains_key(&key) {
             return;
@@ -135,7 +135,7 @@ impl Lru {
         at
     }
 
-    /// Takes a key out.
+    /// Removes a key, and returns its value.
     pub fn remove(&mut self, key: u64) -> Option<u64> {
         let at = self.places.remove(&key)?;
         self.unlink(at);
@@ -144,13 +144,13 @@ impl Lru {
         Some(self.nodes[at as usize].value)
     }
 
-    /// Takes out what was not used for longest.
+    /// Removes and returns the least recently used key.
     pub fn pop_oldest(&mut self) -> Option<(u64, u64)> {
         let key = self.nodes.get(self.oldest as usize)?.key;
         self.remove(key).map(|value| (key, value))
     }
 
-    /// Takes out what was used last.
+    /// Removes and returns the most recently used key.
     pub fn pop_newest(&mut self) -> Option<(u64, u64)> {
         let key = self.nodes.get(self.newest as usize)?.key;
         self.remove(key).map(|value| (key, value))
@@ -166,7 +166,7 @@ impl Lru {
         })
     }
 
-    /// Allows so many keys from here on. Those that have to go, oldest first.
+    /// Sets the maximum number of keys. Returns the evicted keys, oldest first.
     pub fn resize(&mut self, most: usize) -> Vec<(u64, u64)> {
         self.most = most.min(NONE as usize - 1);
         let mut gone = Vec::new();
@@ -207,7 +207,7 @@ impl Lru {
     }
 }
 
-/// A cache that also knows what it had lately: POD's actual and ghost cache, together as many keys as all memory would hold.
+/// Cache that also remembers recently evicted keys: POD's actual and ghost cache. Together they have as many keys as all memory would hold.
 #[derive(Clone, Debug)]
 pub struct Ghosted {
     /// Keys that the cache has.
@@ -240,7 +240,7 @@ impl Ghosted {
         }
     }
 
-    /// Takes a key out.
+    /// Removes a key from the cache and the ghosts.
     pub fn remove(&mut self, key: u64) {
         self.actual.remove(key);
         self.ghost.remove(key);
@@ -257,8 +257,8 @@ impl Ghosted {
         self.actual.peek(key).or_else(|| self.ghost.peek(key))
     }
 
-    /// Allows so many keys from here on. A smaller cache makes ghosts of the oldest. A larger one is filled by use, or, if it `swaps`, takes its
-    /// newest ghosts back (POD's Swap Module). How many went out or came in.
+    /// Sets the maximum number of actual keys. A smaller cache turns its oldest keys into ghosts. A larger one is filled by use, or, if it `swaps`, takes its
+    /// newest ghosts back (POD's Swap Module). Returns the number of moved keys.
     pub fn resize(&mut self, most: usize, swaps: bool) -> usize {
         let grows = most > self.actual.most();
         let gone = self.actual.resize(most);
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!((cache.actual.len(), cache.actual.peek(4), cache.peek(4)), (3, None, Some(40)));
         let mut dropped = cache.clone();
         assert_eq!(cache.resize(6, true), 3);
-        // Together they have what they had: a cache that grew dropped as many of its oldest ghosts as it took back of the newest.
+        // Together they have the same keys: a cache that grew dropped as many of its oldest ghosts as it took back of the newest.
         assert_eq!(
             (0..8).map(|key| cache.peek(key)).collect::<Vec<_>>(),
             (0..8).map(|key| Some(10 * key)).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Traces replayed in virtual time over disks, by scheme.
+//! Trace replay in virtual time over disk models, by scheme.
 //!
 //! ```text
 //! trace -> warm (days without disk) -> in_place: request -> plan -> driver: processor, lookups, disk -> outcome

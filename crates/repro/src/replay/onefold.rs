@@ -1,8 +1,7 @@
-//! Onefold itself under a trace: the engine with its log, journal and tables, on the same disks and with the same memory as the papers'
-//! schemes.
+//! Replay through Onefold itself: the engine with its log, journal and tables, on the same disks and with the same memory as the papers' schemes.
 //!
-//! The rule of acknowledgement is a choice: *through*, every write is answered when it is durable, as the papers' are; *back*, it is answered
-//! from memory as a server does where no client asks for a flush. What is not in slots is on the same disks, or in the papers' NVRAM.
+//! Two rules of acknowledgement are available. *Through*: every write is answered when it is durable, as in the papers. *Back*: a write is answered from
+//! memory, as by a server whose clients request no flush. Metadata outside the slots is on the same disks, or in NVRAM as in the papers.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -52,15 +51,15 @@ pub struct Pool {
     pub policy: Option<Policy>,
     /// Key by which the read cache finds blocks.
     pub cache_key: CacheKey,
-    /// Copy that the index names, where a known block is written again; else what a new pool has.
+    /// Copy that the index names after a known block is written again; none: the default of a new pool.
     pub index_copy: Option<IndexCopy>,
     /// Kind of device that the disk is declared as.
     pub device: DeviceKind,
-    /// Bytes that replicas may take, if it is said.
+    /// Maximum bytes of replicas, if given.
     pub replicas: Option<u64>,
 }
 
-/// The engine with what was written before.
+/// Engine state after the warm-up writes.
 pub struct Warmed {
     store: Store,
     limits: Limits,
@@ -112,7 +111,7 @@ impl Warmed {
     ) -> Checked<Outcome> {
         let mut machine = Machine::on(disk, how.nvram, self.store.clone(), self.limits, 0);
         machine.opened()?;
-        // The index is filled again after opening, while nobody waits: the day begins when it is.
+        // The index is refilled after opening, without load. The day begins when it is full.
         let morning = machine.now + FILLS;
         while !matches!(machine.step(morning)?, Step::Quiet) {}
         let before = machine.disk();
@@ -150,7 +149,7 @@ struct Clients {
     /// Pieces of requests that are digested, and that the engine has no space for yet: the request, and the piece's first block in it.
     blocked: VecDeque<(u64, u64)>,
     in_progress: HashMap<u64, InProgress>,
-    /// The most blocks that the engine takes at once.
+    /// Maximum blocks that the engine takes at once.
     piece: u64,
     next_token: u64,
     outcome: Outcome,
@@ -204,7 +203,7 @@ impl Clients {
         outcome.counts.write_requests = now.requests - then.requests;
         outcome.counts.removed_requests = now.removed.requests - then.removed.requests;
         outcome.counts.shared_blocks = now.removed.blocks - then.removed.blocks;
-        // The engine counts by what became of them.
+        // The engine counts blocks by their outcome.
         outcome.counts.written_blocks = now.written_blocks - then.written_blocks + now.zero_blocks - then.zero_blocks
             + outcome.counts.shared_blocks;
         let (now, then) = (self.machine.engine.read_counts(), reads);
@@ -213,7 +212,7 @@ impl Clients {
         Ok((self.machine, self.outcome))
     }
 
-    /// Lets everything happen up to a time, the submission of what is digested by then among it.
+    /// Processes all events up to a time, and submits the requests that are digested by then.
     fn advance(&mut self, until: Nanos) -> Checked {
         loop {
             let next = self.digested.peek().map_or(Nanos::MAX, |Reverse((at, _))| *at);
@@ -296,7 +295,7 @@ impl Clients {
         self.digested.push(Reverse((ready, token)));
     }
 
-    /// Gives the engine what it has space for, in order.
+    /// Submits blocked pieces in order while the engine has space.
     fn submit_blocked(&mut self) {
         while let Some(&(token, first)) = self.blocked.front()
             && self.machine.engine.can_submit()
@@ -314,7 +313,7 @@ impl Clients {
             if request.writes {
                 let content = |at: u64| match request.contents.get(at as usize) {
                     Some(&content) => cells(content),
-                    // A trace that does not say: each block is new.
+                    // The trace has no contents: each block is new.
                     None => cells(1 << 60 | token << 20 | at),
                 };
                 let contents: Vec<Cells> = (first..first + blocks).map(content).collect();
@@ -337,7 +336,7 @@ fn cells(content: ContentId) -> Cells {
     if content == ZEROES {
         return ZERO;
     }
-    // Numbers below 2^26: above are those of blocks that imitate metadata.
+    // Numbers are below 2^26; those above belong to blocks that imitate metadata.
     let part = |shift: u32| (content >> shift) as u32 & 0x3f_ffff;
     let mut cells = [0; CELLS];
     (cells[0], cells[1], cells[2], cells[3]) = (1, part(0), part(22), part(44));

@@ -1,4 +1,4 @@
-//! What a replay comes to.
+//! Results of a replay.
 
 use engine::Nanos;
 use hdrhistogram::Histogram;
@@ -11,15 +11,15 @@ use sim::disks::{Breakdown, Disk, Statistics};
 pub struct Parts {
     /// Waiting for the processor, and digests.
     pub processor: Nanos,
-    /// Looks at the index on the disk; of Onefold, at its tables there.
+    /// Lookups of the index on the disk; of Onefold, of its tables there.
     pub lookup: Nanos,
-    /// Of Onefold: records of its journal, and syncs.
+    /// Journal records and syncs of Onefold.
     pub journal: Nanos,
-    /// For the one who submits; of Onefold: a place among the engine's requests, and timers.
+    /// Wait for the submitting thread; for Onefold, wait for a request slot of the engine and for timers.
     pub waiting: Nanos,
     /// The disk, for the data: of the command that completed last.
     pub disk: Breakdown,
-    /// Of this, what passed after the first piece of a read that was split because its blocks are not at home.
+    /// Part of the disk time after the first piece of a split read. Reads split because blocks are redirected.
     pub splits: Nanos,
 }
 
@@ -95,12 +95,12 @@ pub struct Stretch {
     pub index_share: u32,
 }
 
-/// All that a replay comes to.
+/// All results of a replay.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Of reads.
+    /// Response times of reads.
     pub reads: Times,
-    /// Of writes.
+    /// Response times of writes.
     pub writes: Times,
     /// The length of a stretch.
     pub stretch: Nanos,
@@ -110,7 +110,7 @@ pub struct Outcome {
     pub end: Nanos,
     /// Requests in progress when another came: sum over all arrivals.
     pub queue_sum: u64,
-    /// Most requests in flight when another came, including the one that came.
+    /// Maximum requests in flight at an arrival, including the new one.
     pub queue_most: u64,
     in_progress: u64,
     /// Counters of the scheme.
@@ -121,7 +121,7 @@ pub struct Outcome {
     pub used_blocks: u64,
     /// Blocks that were read from copies in scratch zones.
     pub from_copies: u64,
-    /// The most bytes of NVRAM.
+    /// Maximum bytes of NVRAM.
     pub nvram: u64,
     /// Counters of the disk.
     pub disk: Statistics,
@@ -152,7 +152,7 @@ impl Outcome {
     }
 
     fn stretch_at(&mut self, at: Nanos) -> &mut Stretch {
-        // A disk that cannot follow may take days for a day.
+        // A slow disk may take days for a day.
         let index = ((at / self.stretch) as usize).min(100_000);
         if index >= self.stretches.len() {
             self.stretches.resize(index + 1, Stretch::default());
@@ -170,12 +170,12 @@ impl Outcome {
         stretch.index_share = index_share;
     }
 
-    /// Counts the answer of a request that came at `since`; the time series has it where the request came.
+    /// Counts the answer of a request that arrived at `since`; the time series has it at the arrival.
     pub fn answered(&mut self, at: Nanos, since: Nanos, writes: bool, parts: Parts) {
         self.in_progress -= 1;
         let time = at - since;
         if writes { &mut self.writes } else { &mut self.reads }.add(time, &parts);
-        // By when it came: then burst and response are in the same place.
+        // The arrival time selects the stretch, so a burst and its response times are in the same one.
         let stretch = self.stretch_at(since);
         stretch.answered += 1;
         stretch.sum += u128::from(time);

@@ -1,4 +1,4 @@
-//! Rebuilds that begin at several times of a day: between them the scheme goes through the requests without disks.
+//! Rebuilds that begin at several times of a day. Between them the scheme processes the requests without disks.
 
 use std::cell::Cell;
 
@@ -17,9 +17,9 @@ const HOUR: Nanos = 3_600_000_000_000;
 /// Times at which rebuilds begin.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Starts {
-    /// With each hour of the day.
+    /// Start of each hour of the day.
     Hours,
-    /// With the ten minutes that have the most requests.
+    /// Start of the ten minutes that have the most requests.
     Busiest,
 }
 
@@ -42,8 +42,8 @@ impl Starts {
     }
 }
 
-/// Replays a day, of which the disks see what comes while an array is rebuilt. Each rebuild has an array of its own. One that should begin
-/// before the one before it has ended is left out. What each came to, with when it began.
+/// Replays a day; the disks see only the requests that arrive during a rebuild. Each rebuild has an array of its own. A rebuild whose start precedes the end of
+/// the previous one is left out. Returns the outcome of each rebuild, with its start time.
 pub fn rebuilds<E>(
     scheme: &mut InPlace,
     layout: Layout,
@@ -63,7 +63,7 @@ pub fn rebuilds<E>(
         for (request, next) in day[at..first].iter().zip(&day[at + 1..]) {
             check()?;
             scheme.request(request.at, request);
-            // Each takes some tens of milliseconds of the idle time that there is.
+            // Each takes some tens of milliseconds of the available idle time.
             for _ in 0..next.at.saturating_sub(request.at) / IDLE {
                 if !scheme.has_split() {
                     break;

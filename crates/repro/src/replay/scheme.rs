@@ -1,4 +1,4 @@
-//! The papers' schemes, by name.
+//! Schemes of the papers, by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use engine::policy::{Counts, IndexCopy, Policy, Threshold};
 use engine::{CacheLimits, Rule};
 
-/// Division of a scheme's memory between index and read cache.
+/// Cache partition: the division of a scheme's memory between index and read cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Division {
-    /// The index has so many thousandths, always.
+pub enum PartitionMode {
+    /// Constant share of the index, in thousandths.
     Fixed(u32),
-    /// Boundary that iCache moves, starting in the middle.
+    /// Partition that iCache moves, starting in the middle.
     Adaptive(Rule, CacheLimits, Counting),
 }
 
@@ -22,10 +22,10 @@ pub enum Lookups {
     Free,
     /// Always a read of the disk.
     Bare,
-    /// A read of the disk if the page of the index is not in memory. Half of the index memory holds pages, the other half entries. POD's
-    /// section 2.2 says it so: "most indices are stored in memory, thus reducing the number of in-disk index-lookup operations".
+    /// A read of the disk if the page of the index is not in memory. Half of the index memory holds pages, the other half entries. This follows POD's section
+    /// 2.2: "most indices are stored in memory, thus reducing the number of in-disk index-lookup operations".
     Paged,
-    /// A read of the disk if a Bloom filter says that the digest may be known. The filter takes a quarter of the index memory.
+    /// A read of the disk if a Bloom filter reports that the digest may be known. The filter takes a quarter of the index memory.
     Filtered,
 }
 
@@ -44,7 +44,7 @@ pub enum Counting {
 /// Deduplication scheme: its treatment of written requests and its use of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scheme {
-    /// As tables and the command line name it.
+    /// Name in tables and on the command line.
     pub name: &'static str,
     /// Policy that decides which blocks are shared; [`Policy::Native`] shares nothing.
     pub policy: Policy,
@@ -54,17 +54,17 @@ pub struct Scheme {
     pub lookups: Lookups,
     /// Copy that the index names, where a known block is written again. POD's section 3.3 inserts an entry only where none matches: the oldest.
     pub index_copy: IndexCopy,
-    /// True if the entry of an overwritten content leaves the index at once. POD has a Map_table and an Index_table, and nothing that leads
-    /// from a place to its entry (section 3.3): there it stays until it is the oldest, and a match with it is none.
+    /// True if the entry of an overwritten content leaves the index at once. POD has a Map_table and an Index_table, and no reference from a place to its entry
+    /// (section 3.3). There the entry stays until it is the oldest, and a match with it does not count.
     pub drops_stale: bool,
-    /// Division of the memory.
-    pub division: Division,
-    /// True if a cache that shrinks is written to an area of the disk, from which a cache that grows is filled (POD, section 3.4).
-    /// Otherwise its entries are dropped, and use fills the one that grows.
+    /// Cache partition of the memory.
+    pub partition: PartitionMode,
+    /// True if a cache that shrinks is written to an area of the disk, from which a cache that grows is filled (POD, section 3.4). Otherwise its entries are
+    /// dropped, and use fills the growing cache.
     pub swaps: bool,
     /// True if there is a read cache.
     pub caches: bool,
-    /// True if blocks that a read found in pieces are written home again when the disk is idle (POD, section 3.3).
+    /// True if blocks of a split read are written home again when the disk is idle (POD, section 3.3).
     pub relinearises: bool,
 }
 
@@ -77,27 +77,28 @@ impl Scheme {
         lookups: Lookups::Free,
         index_copy: IndexCopy::Oldest,
         drops_stale: false,
-        division: Division::Fixed(0),
+        partition: PartitionMode::Fixed(0),
         swaps: true,
         caches: true,
         relinearises: false,
     };
-    /// The same with a read cache of half the memory: what the other schemes have.
-    pub const NATIVE_HALF: Scheme = Scheme { name: "native-half", division: Division::Fixed(500), ..Scheme::NATIVE };
+    /// [`Scheme::NATIVE`] with a read cache of half the memory, as the other schemes have.
+    pub const NATIVE_HALF: Scheme =
+        Scheme { name: "native-half", partition: PartitionMode::Fixed(500), ..Scheme::NATIVE };
     /// The bare device.
     pub const NATIVE_UNCACHED: Scheme = Scheme { name: "native-uncached", caches: false, ..Scheme::NATIVE };
-    /// Everything that is known is shared, whoever has to look on the disk for it. Pages of the index are cached.
+    /// Full-Dedupe: shares every known block, at the cost of a lookup on the disk. Pages of the index are cached.
     pub const FULL: Scheme = Scheme {
         name: "full",
         policy: Policy::Full,
         complete: true,
         lookups: Lookups::Paged,
-        division: Division::Fixed(500),
+        partition: PartitionMode::Fixed(500),
         ..Scheme::NATIVE
     };
-    /// The same without a cache of pages: each digest that no cached entry has is looked up on the disk.
+    /// [`Scheme::FULL`] without a cache of pages: each digest that no cached entry has is looked up on the disk.
     pub const FULL_BARE: Scheme = Scheme { name: "full-bare", lookups: Lookups::Bare, ..Scheme::FULL };
-    /// The same with a Bloom filter in front of the index on the disk.
+    /// [`Scheme::FULL`] with a Bloom filter in front of the index on the disk.
     pub const FULL_FILTER: Scheme = Scheme { name: "full-filter", lookups: Lookups::Filtered, ..Scheme::FULL };
     /// [`Scheme::FULL`] with lookups in the index on disk that cost no read; all of the index memory holds entries.
     pub const FULL_FREE: Scheme = Scheme { name: "full-free", lookups: Lookups::Free, ..Scheme::FULL };
@@ -127,18 +128,18 @@ impl Scheme {
     /// POD: Select-Dedupe with iCache, Algorithm 1.
     pub const POD: Scheme = Scheme {
         name: "pod",
-        division: Division::Adaptive(Rule::Paper, paper_limits(), Counting::Requests),
+        partition: PartitionMode::Adaptive(Rule::Paper, paper_limits(), Counting::Requests),
         ..Scheme::SELECT
     };
-    /// Onefold's choices in the papers' layout: the division follows what each size would have hit, and nothing is swapped.
+    /// Onefold's choices in the papers' layout: the partition follows the hits that each size would have had, and nothing is swapped.
     pub const CURVES: Scheme = Scheme {
         name: "curves",
-        division: Division::Adaptive(Rule::Curves, curves_limits(), Counting::Depths),
+        partition: PartitionMode::Adaptive(Rule::Curves, curves_limits(), Counting::Depths),
         swaps: false,
         ..Scheme::SELECT
     };
 
-    /// All that have a name.
+    /// All named schemes.
     pub const ALL: [Scheme; 15] = [
         Scheme::NATIVE,
         Scheme::NATIVE_HALF,
@@ -163,14 +164,13 @@ impl Scheme {
     }
 }
 
-/// Returns the limits of the paper's iCache, which counts all hits and weighs them alike.
+/// Returns the limits of the paper's iCache, which counts all hits with equal weight.
 const fn paper_limits() -> CacheLimits {
     CacheLimits { setting: None, interval: 1000, unit: 10, sampled_one_in: 1, hit_costs: [1, 1] }
 }
 
-/// Returns the limits of the engine, which weighs hits by the device time that they save. On a RAID5 without write caches a small write has
-/// two disks busy for a seek and one and a half turns, a read has one busy for a seek and half a turn: 43 ms to 13 with the disks of the
-/// papers.
+/// Returns the limits of the engine, which weighs hits by the device time that they save. On a RAID5 without write caches a small write keeps two disks busy
+/// for a seek and one and a half turns. A read keeps one busy for a seek and half a turn: 43 ms to 13 with the disks of the papers.
 const fn curves_limits() -> CacheLimits {
     CacheLimits { setting: None, interval: 1000, unit: 10, sampled_one_in: 16, hit_costs: [3, 1] }
 }

@@ -1,4 +1,4 @@
-//! A table over a large range of blocks of which few are used. A copy of it shares what neither side has changed since.
+//! Sparse copy-on-write table over a large range of blocks of which few are used. A clone shares the leaves that neither side has changed since.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Sparse {
         leaf.map_or(0, |leaf| leaf[(block % LEAF) as usize])
     }
 
-    /// Gives a block a number, or none (0); what it was.
+    /// Sets or clears (0) the number of a block. Returns the old number.
     pub fn set(&mut self, block: u64, value: u64) -> u64 {
         let at = (block / LEAF) as usize;
         if at >= self.leaves.len() {

@@ -1,4 +1,4 @@
-//! The event loop by itself: times of requests on disks whose times are known.
+//! Tests of the event loop alone: times of requests on disks whose times are known.
 
 use super::driver::{Fold, Replay, Setup, Submitters};
 use super::in_place::{InPlace, Layout, Warm};
@@ -57,8 +57,7 @@ fn one_submitter_computes_digests_before_it_takes_the_next_request() {
     assert_eq!(response(Submitters::One), (3 * 32_000, 3 * 32_000 + 4 * 32_000, 3 * 32_000));
 }
 
-/// Checks the sleep of Linux md: a thread that finds no free row of the stripe cache sleeps. One submitter so keeps the read behind it from
-/// disks that are idle.
+/// Checks the sleep of Linux md: a thread that finds no free row of the stripe cache sleeps. So a single submitter keeps the read behind it from idle disks.
 #[test]
 fn one_submitter_sleeps_while_a_write_waits_for_a_row_of_the_stripe_cache() {
     let contents: Vec<ContentId> = (1..=64).collect();
@@ -77,8 +76,7 @@ fn one_submitter_sleeps_while_a_write_waits_for_a_row_of_the_stripe_cache() {
     assert!(waited > 0 && one > many && one >= waited, "{one} and {waited}, {many}");
 }
 
-/// Checks that blocks which a read found in pieces go home while the disks are idle, and that the next read is one piece (POD, section
-/// 3.3).
+/// Checks that the blocks of a split read go home while the disks are idle, and that the next read is one piece (POD, section 3.3).
 #[test]
 fn split_reads_go_home_when_the_disks_are_idle_and_not_before() {
     let second = 1_000_000_000;
@@ -142,7 +140,7 @@ fn a_rebuild_within_the_day_is_one_of_the_day_that_begins_there() {
         assert_eq!((outcome.rebuilt, outcome.requests()), (alone.rebuilt, alone.requests()));
         assert_eq!((outcome.reads.sum, outcome.writes.sum), (alone.reads.sum, alone.writes.sum));
     }
-    // What comes between rebuilds reaches the scheme, and nothing does twice.
+    // Each request between rebuilds reaches the scheme exactly once.
     let seen = scheme.counts.write_requests + scheme.counts.read_requests;
     let last = day.partition_point(|request| request.at < day[0].at + 7200 * second) as u64;
     assert_eq!(seen, last + all[2].1.requests());

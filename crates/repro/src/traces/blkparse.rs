@@ -1,11 +1,11 @@
-//! What blkparse prints of a recording of blktrace, in its default format.
+//! Parser of blkparse's default text output, which prints a blktrace recording.
 //!
 //! ```text
 //!   8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]
 //! ```
 //!
-//! Device, processor, sequence number, time in seconds, process, action, kind, first sector + sectors, name. Every I/O has several lines, one
-//! for each stage. Those with action Q (queued: what was asked for, when it was) become requests, the others are passed over; so are discards, flushes
+//! Fields: device, processor, sequence number, time in seconds, process, action, kind, first sector + sectors, name. Each I/O has several lines, one for each
+//! stage. A line with action Q (queued: the request and its arrival time) becomes a request. Lines with other actions are skipped. So are discards, flushes
 //! without data, and the totals at the end.
 
 use super::record::{Line, Parsed, Record, number};

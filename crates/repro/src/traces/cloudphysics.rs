@@ -1,11 +1,11 @@
-//! The traces of virtual machines of CloudPhysics, as libCacheSim has them.
+//! Parser of the CloudPhysics traces of virtual machines, in the format of libCacheSim.
 //!
 //! ```text
 //! 1,5633898,2a,512,42932745
 //! ```
 //!
-//! Version, time in seconds, SCSI command in hex, size in bytes, first sector; a row of headings first. Commands that neither read nor write are
-//! passed over.
+//! Fields: version, time in seconds, SCSI command in hex, size in bytes, first sector. The first line is a row of headings. Commands that neither read nor
+//! write are skipped.
 
 use super::record::{Line, Parsed, Record, SECTOR, number};
 

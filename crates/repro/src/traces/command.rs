@@ -1,4 +1,4 @@
-//! `repro trace`: what is in traces, and made ones.
+//! Command `repro trace`: statistics of traces, and synthetic traces.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Writes a made trace that stands in for one of FIU, in FIU's format: docs/traces.md says what it is, and is not.
+    /// Writes a made trace that stands in for one of FIU, in FIU's format: docs/traces.md describes it, and is not.
     Synth {
         /// For which.
         profile: Profile,
@@ -57,7 +57,7 @@ enum What {
         /// Seed of the random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Days with one request in so many: nearly the same shares in as much less time.
+        /// Days with one request in N: nearly the same shares in as much less time.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
         one_in: u64,
         /// As JSON.
@@ -79,7 +79,7 @@ pub struct Reading {
     /// The format of the files; told from their first lines if not given.
     #[arg(long)]
     format: Option<Format>,
-    /// FIU: lines of one process that follow each other within so many microseconds, and in place, are one request.
+    /// FIU: lines of one process that follow each other within N microseconds, and in place, are one request.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(..=3_600_000_000))]
     join_us: u64,
     /// FIU: every line is a request.
@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     match result {
-        // Who reads it may have enough of it: then there is nobody to tell.
+        // A reader may close the pipe early. Then no output can be printed.
         Ok(text) => match std::io::stdout().write_all(text.as_bytes()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,

@@ -1,11 +1,11 @@
-//! The traces of DiskSim: its own ASCII format, and the measured requests of real drives that it is validated with.
+//! Parser of the DiskSim traces: its own ASCII format, and the measured requests of real drives that it is validated with.
 //!
 //! ```text
 //! 12.345000 0 264719034 16 1                            time in ms, device (not used), first sector, sectors, flags in hex (bit 0: a read)
 //! R Hit    2992396   4  13670.00000  35942.00000        R or W, Hit or Miss, first sector, sectors, us of service, us of thinking
 //! ```
 //!
-//! Of the second kind, a request comes when the one before has completed and the thinking is over; the first comes at 0.
+//! In the second format, a request arrives when the previous one has completed and the think time is over. The first request arrives at 0.
 
 use engine::Nanos;
 

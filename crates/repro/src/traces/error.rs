@@ -1,4 +1,4 @@
-//! What is wrong with a trace: in which file, in which line, and what was expected there.
+//! Error type of a trace reader: the file, the line and the expected text.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ const SHOWN: usize = 80;
 #[derive(Debug)]
 pub struct TraceError {
     file: PathBuf,
-    /// From 1; 0 if it is not about a line.
+    /// Line number from 1; 0 for an error about the whole file.
     line: u64,
     what: String,
 }

@@ -1,13 +1,13 @@
-//! The traces of FIU (I/O Deduplication, FAST '10) with their digests.
+//! Parser of the FIU traces (I/O Deduplication, FAST '10) with their digests.
 //!
 //! ```text
 //! 777599999908936 2552 kjournald 160806224 8 W 6 0 3f4fc2833a17fd2a3dacad7c0e8ca8ad...
 //! ```
 //!
-//! Time in ns since 1 November 2008, process and its name, first sector, sectors, R or W, major and minor number of the device, digest in
-//! hex: MD5 of each 4 KiB (mail, web-vm) or of each 512 bytes (homes), one after another. Fields are separated by blanks, as in the
-//! files that SNIA has; or by tabs, with the number of the row in front and a row of headings, as pandas writes them. Some sets have no
-//! digests. The name of a process may have blanks in it.
+//! Fields: time in ns since 1 November 2008, process and its name, first sector, sectors, R or W, major and minor number of the device, digest in hex. The
+//! digest is the MD5 of each 4 KiB (mail, web-vm) or of each 512 bytes (homes), one after another. Blanks separate fields, as in the SNIA files. In files
+//! written by pandas, tabs separate them; each row begins with its number, and the first row has headings. Some sets have no digests. The name of a process may
+//! contain blanks.
 
 use super::record::{Line, Parsed, Record, SECTOR, content, number};
 use super::{BLOCK, ContentId, ZEROES};
@@ -20,7 +20,7 @@ const SECTORS: usize = (BLOCK / SECTOR) as usize;
 /// MD5 of 512 bytes of zeroes.
 const ZERO_SECTOR: &str = "bf619eac0cdf3f68d496ea9344137e8b";
 
-/// MD5 of 4 KiB of zeroes; and what the authors' own page says that it is.
+/// MD5 of 4 KiB of zeroes, and the value that the authors' own page gives for it.
 pub(super) const ZERO_BLOCKS: [&str; 2] = ["620f0b67a91f7f74151bc5be745b7110", "3df1244f6143869f52abf2a1d73d0c0f"];
 
 /// Parses a line; `is_first` of its file.
@@ -93,7 +93,7 @@ fn first_half(digest: &str) -> u64 {
     u64::from_str_radix(&digest[..DIGITS / 2], 16).unwrap_or_default()
 }
 
-/// Formats the digest of a content: contents that are equal, and only those, are read again as equal ones.
+/// Formats the digest of a content. Contents are read back as equal only if they are equal.
 pub(super) fn digest(content: ContentId) -> String {
     match content {
         ZEROES => ZERO_BLOCKS[0].to_string(),

@@ -1,4 +1,4 @@
-//! The formats of files, and how to tell which one a file has.
+//! File formats of traces, and the detection of a file's format.
 
 use std::path::PathBuf;
 
@@ -63,7 +63,7 @@ impl Format {
                 *records += usize::from(matches!(parser.line(lines.line(), lines.number()), Ok(Line::Record(_))));
             }
         }
-        // Of equals the first: a file of MQSim could be one of DiskSim whose times are whole milliseconds.
+        // A tie goes to the first: a file of MQSim could be one of DiskSim whose times are whole milliseconds.
         let most = parsers.iter().map(|(_, records)| *records).max().unwrap_or(0);
         match parsers.iter().find(|(_, records)| *records == most && most > 0) {
             Some((parser, _)) => Ok(parser.format),

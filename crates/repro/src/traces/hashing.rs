@@ -1,11 +1,11 @@
-//! Tables by block or content: numbers that one step of mixing spreads well enough.
+//! Hash tables by block or content. Their hash is one mixing step, which spreads the numbers well enough.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use sim::random::mix;
 
-/// A table by numbers. Nobody may go through it in its order where that could be seen.
+/// Hash table by number. Its iteration order must not affect any visible result.
 pub(super) type Table<V> = HashMap<u64, V, BuildHasherDefault<Mixing>>;
 
 /// Mixes the one number that is hashed.

@@ -1,4 +1,4 @@
-//! The lines of several files in a row, plain or gzip, one at a time and never longer than [`LONGEST`].
+//! Line reader over several files in a row, plain or gzip. It returns one line at a time, never longer than [`LONGEST`].
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

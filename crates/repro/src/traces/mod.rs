@@ -1,7 +1,6 @@
-//! Traces of block devices: files of many formats, one kind of request; what is in them; and made ones that stand in for those that
-//! nobody has.
+//! Block traces: readers of many file formats into one request type, statistics, and synthetic traces.
 //!
-//! A reader gives requests one by one, whatever the size of the file: [`open`].
+//! Synthetic traces stand in for real ones that are not available. A reader returns requests one by one, whatever the size of the file: [`open`].
 
 mod blkparse;
 mod cloudphysics;

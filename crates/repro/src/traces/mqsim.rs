@@ -1,10 +1,10 @@
-//! The traces that come with MQSim.
+//! Parser of the traces that come with MQSim.
 //!
 //! ```text
 //! 938513000 4 264719034 16 0
 //! ```
 //!
-//! Time in ns, device (not used: MQSim does not either), first sector, sectors, 0 for a write and 1 for a read.
+//! Fields: time in ns, device (not used: MQSim does not use it either), first sector, sectors, 0 for a write and 1 for a read.
 
 use super::record::{Line, Parsed, Record, number};
 

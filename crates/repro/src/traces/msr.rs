@@ -1,10 +1,10 @@
-//! The traces of Microsoft Research in Cambridge (FAST '08).
+//! Parser of the traces of Microsoft Research in Cambridge (FAST '08).
 //!
 //! ```text
 //! 128166372003061629,hm,0,Read,383496192,32768,1131
 //! ```
 //!
-//! Time as Windows counts it (100 ns since 1601), host, number of the disk, Read or Write, offset and size in bytes, response time (not used).
+//! Fields: time in Windows ticks (100 ns since 1601), host, number of the disk, Read or Write, offset and size in bytes, response time (not used).
 
 use super::record::{Line, Parsed, Record, number};
 

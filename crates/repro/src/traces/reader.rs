@@ -1,4 +1,4 @@
-//! From lines to requests: one at a time, in the order of their times, with what the lines were counted.
+//! Reader that turns lines into requests: one at a time, in time order, with counts of the lines.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use super::record::{LARGEST, Line, Record};
 use super::stat::spread::Spread;
 use super::{Format, Request, TraceError};
 
-/// Most time between two lines of the same request (REFERENCE of the FIU traces: 100 us to 5 ms give nearly the same).
+/// Longest time between two lines of the same request (REFERENCE of the FIU traces: 100 us to 5 ms give nearly the same).
 const JOIN: Nanos = 1_000_000;
 
-/// A file may begin so much before the end of the file before it: days are cut a little unevenly.
+/// Largest overlap of a file with the file before it: days are cut a little unevenly.
 const CUT: Nanos = 1_000_000_000;
 
 /// Treatment of lines that are not of the format.
@@ -29,9 +29,9 @@ pub enum BadLines {
 /// Options of reading.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The format of all of them; told from the first file if not given.
+    /// Format of all files; detected from the first file if not given.
     pub format: Option<Format>,
-    /// In formats that have a line for each 4 KiB: the longest time between two lines of one request. None: every line is a request.
+    /// Longest time between two lines of one request, in formats with a line for each 4 KiB. None: every line is a request.
     pub join: Option<Nanos>,
     /// Treatment of lines that are not of the format.
     pub bad_lines: BadLines,
@@ -52,19 +52,19 @@ pub struct Tally {
     pub lines: u64,
     /// Lines that are I/Os.
     pub records: u64,
-    /// Bytes of these I/Os, as the lines have them: requests are of whole blocks.
+    /// Bytes of these I/Os, as given in the lines: requests are of whole blocks.
     pub bytes: u128,
     /// Lines that belong there, but are no I/O.
     pub other_lines: u64,
     /// Lines that are not of the format.
     pub bad_lines: u64,
-    /// I/Os whose time was before that of the line before them; they got that one.
+    /// I/Os with a time before that of the line before them; they got that line's time.
     pub moved: u64,
     /// I/Os with digests that do not begin and end with blocks: their contents are not known.
     pub unaligned_contents: u64,
     /// Times between I/Os, in ns.
     pub gaps: Spread,
-    /// ... and between those of one request.
+    /// Times between the I/Os of one request, in ns.
     pub joined_gaps: Spread,
 }
 
@@ -82,8 +82,7 @@ pub struct Reader {
     is_over: bool,
 }
 
-/// Opens files, which are read in this order. Requests come in the order of time: a line that is earlier than the one before gets
-/// that one's time, and is counted.
+/// Opens files, which are read in this order. Requests come in time order: a line that is earlier than the one before gets that one's time, and is counted.
 pub fn open(paths: &[PathBuf], options: &Options) -> Result<Reader, TraceError> {
     let lines = Lines::open(paths, options.progress)?;
     let format = match (options.format, paths.first()) {

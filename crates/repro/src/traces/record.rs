@@ -1,4 +1,4 @@
-//! What one line of a file says, before it is a request: in bytes, not in blocks.
+//! One line of a trace file, before it becomes a request: in bytes, not in blocks.
 
 use engine::Nanos;
 
@@ -34,7 +34,7 @@ pub(super) enum Line {
     Other,
 }
 
-/// A line, or what was expected in its place.
+/// Parsed line, or a description of the expected text.
 pub(super) type Parsed = Result<Line, &'static str>;
 
 impl Record {
@@ -43,7 +43,7 @@ impl Record {
         if bytes == 0 || bytes > LARGEST {
             return Err("a size above zero and of at most 64 MiB");
         }
-        // Of the end, its last block also: nobody who rounds up can overflow.
+        // The limit holds for the end and its last block. So rounding up cannot overflow.
         if offset > u64::MAX - LARGEST - BLOCK {
             return Err("an address that ends below 2^64 bytes");
         }
@@ -61,8 +61,8 @@ impl Record {
         self.offset.is_multiple_of(BLOCK) && self.bytes.is_multiple_of(BLOCK)
     }
 
-    /// Converts it to a request of the blocks that it touches. Contents are kept if it begins and ends with blocks: else none of them is
-    /// the content of a block.
+    /// Converts it to a request of the blocks that it touches. Contents are kept if it begins and ends at block boundaries. Otherwise none of them is the
+    /// content of a block.
     pub(super) fn request(self) -> Request {
         let first = self.offset / BLOCK;
         let blocks = (self.offset + self.bytes).div_ceil(BLOCK) - first;
@@ -89,6 +89,6 @@ pub(super) fn number(text: Option<&str>) -> Option<u64> {
 /// Parses a time in decimal fractions of a unit that has `unit` nanoseconds.
 pub(super) fn fraction(text: Option<&str>, unit: f64) -> Option<Nanos> {
     let nanos = text?.parse::<f64>().ok()? * unit;
-    // What is a time at all; the cast saturates.
+    // Only finite, representable times pass; the cast saturates.
     (nanos.is_finite() && (0.0..9e18).contains(&nanos)).then(|| libm::round(nanos) as Nanos)
 }

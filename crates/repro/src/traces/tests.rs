@@ -1,4 +1,4 @@
-//! Lines of every format, good and bad.
+//! Parser tests with good and bad lines of every format.
 
 use clap::ValueEnum;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What traces, loads, schemes and studies hold, in one program: it is linked once.
+//! Tests of traces, loads, schemes and studies, in one program, so that it is linked once.
 
 mod icache;
 mod processes;

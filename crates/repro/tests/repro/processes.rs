@@ -1,4 +1,4 @@
-//! What holds of the command `repro` as a process.
+//! Tests of the command `repro` as a process.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};

@@ -1,10 +1,10 @@
-//! The real samples of FIU's traces, read from the words of their lines and by nothing else.
+//! Readers of the real samples of FIU's traces. They split the words of the lines, independently of `repro`'s own readers.
 //!
-//! They are in `../shared/data`, seen from the root of the project; without them tests say so and pass.
+//! The samples are in `../shared/data`, seen from the root of the project. Without them tests report that and pass.
 
 use std::path::{Path, PathBuf};
 
-/// Where a sample is, if it is there.
+/// Returns the path of a sample, if it exists.
 pub fn sample(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
     if !path.exists() {
@@ -23,13 +23,13 @@ pub struct Words {
     pub digest: String,
 }
 
-/// The records of mail's sample, which has tabs, a row number and a row of headings.
+/// Reads the records of mail's sample, which has tabs, a row number and a row of headings.
 pub fn of_mail(path: &Path) -> Vec<Words> {
     let text = std::fs::read_to_string(path).expect("it is text");
     text.lines().skip(1).map(|line| words(&line.split('\t').skip(1).collect::<Vec<_>>())).collect()
 }
 
-/// The records of homes' sample.
+/// Reads the records of homes' sample.
 pub fn of_homes(path: &Path) -> Vec<Words> {
     let text = std::fs::read_to_string(path).expect("it is text");
     text.lines().map(|line| words(&line.split(' ').collect::<Vec<_>>())).collect()
@@ -40,7 +40,7 @@ fn words(words: &[&str]) -> Words {
     Words { ns: number(0), pid: words[1].into(), op: words[5].into(), lba: number(3), digest: words[8].into() }
 }
 
-/// The records of each request: one process, one operation, one place after the other, at most 1 ms apart.
+/// Groups the records by request: one process, one operation, consecutive places, and at most 1 ms between two records.
 pub fn joined(records: &[Words]) -> Vec<Vec<&Words>> {
     let mut requests: Vec<Vec<&Words>> = Vec::new();
     for record in records {

@@ -1,9 +1,9 @@
-//! The papers' schemes on real samples: what they count equals a separate computation, the slow way.
+//! The papers' schemes on real samples. Their counts must equal those of a separate, slow computation.
 //!
-//! The slow way knows nothing of `repro`. It reads the words of the samples' lines, and does what POD (sections 3.2 and 3.4) and iDedup say
-//! in their words, with lists that it goes through from the front. Where the papers leave a choice open, it makes that of the reference:
-//! runs of three in a request for Select-Dedupe, of four for iDedup. Of two copies the index names the oldest, as POD says, or another one.
-//! The disks are always idle: what a read found in pieces goes home at once.
+//! The slow computation shares no code with `repro`. It reads the words of the samples' lines. It follows the text of POD (sections 3.2 and 3.4) and
+//! of iDedup, with lists that it searches from the front. Where the papers leave a choice open, it makes that of the reference: runs of three in a
+//! request for Select-Dedupe, of four for iDedup. Of two copies the index names the oldest, as POD says, or another one. The disks are always idle:
+//! blocks that a read found split are moved back to their own places at once.
 
 use std::path::Path;
 
@@ -14,21 +14,21 @@ use repro::traces::{Options, open};
 
 use crate::samples::{Words, joined, of_homes, of_mail, sample};
 
-/// Places: as many as the largest address needs, and spare ones behind them.
+/// Places: enough for the largest address, and spare ones behind them.
 const LAYOUT: Layout = Layout { data: 1 << 27, spare: 1 << 20, index: 1 << 20, swap: 1 << 20 };
 
-/// What is shared of a request.
+/// The rule that selects the shared blocks of a request.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
     Nothing,
     All,
-    /// iDedup: sequences of at least so many.
+    /// Sequences of at least this length (iDedup).
     Sequences(usize),
-    /// Select-Dedupe: everything, if the whole request is one sequence; else sequences of at least so many.
+    /// Everything, if the whole request is one sequence; else sequences of at least this length (Select-Dedupe).
     Select(usize),
 }
 
-/// A list of pairs, the one that was used last at its end, cut at the front.
+/// A list of pairs in LRU order, the most recently used at its end, cut at the front.
 #[derive(Default)]
 struct Recent {
     most: usize,
@@ -51,7 +51,7 @@ impl Recent {
         }
     }
 
-    /// The entry stays where it is in the list, and leads nowhere.
+    /// Invalidates an entry, which keeps its position in the list.
     fn spoil(&mut self, key: &str, value: u64) {
         self.rename(key, value, u64::MAX);
     }
@@ -67,7 +67,7 @@ impl Recent {
     }
 }
 
-/// What is counted.
+/// Counts of a scheme over all requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Counted {
     writes: u64,
@@ -86,16 +86,16 @@ struct Counted {
     home_again: u64,
 }
 
-/// A scheme, the slow way.
+/// A scheme, computed the slow way.
 struct Slow {
     rule: Rule,
     is_complete: bool,
-    /// Copy that the index names, and whether entries of what is gone leave it at once.
+    /// The copy that the index names, and a flag: entries of freed places leave the index at once.
     copy: IndexCopy,
     drops_stale: bool,
-    /// Where the content of each block is that was written: block and place, the block that was pointed there last at the end.
+    /// The place of each written block: pairs of block and place, the last remapped block at the end.
     blocks: Vec<(u64, u64)>,
-    /// What each place holds.
+    /// The content of each place.
     holds: Vec<(u64, String)>,
     index: Recent,
     /// The index on disk of Full-Dedupe.
@@ -130,7 +130,7 @@ impl Slow {
         self.holds.iter().find(|pair| pair.0 == place).map(|pair| pair.1.clone())
     }
 
-    /// Blocks other than the owner of a place that point there.
+    /// Returns the blocks that refer to a place, without the owner of the place.
     fn guests(&self, place: u64) -> Vec<u64> {
         self.blocks.iter().filter(|pair| pair.1 == place && pair.0 != place).map(|pair| pair.0).collect()
     }
@@ -146,7 +146,7 @@ impl Slow {
         }
     }
 
-    /// A block points to a place. If nobody points to its old place any more, that one is free.
+    /// Remaps a block to a place. The old place is freed if no other block refers to it.
     fn point(&mut self, block: u64, place: u64) {
         let before = self.place(block);
         self.blocks.retain(|pair| pair.0 != block);
@@ -166,7 +166,7 @@ impl Slow {
     fn write(&mut self, block: u64, content: &str) {
         let guests = self.guests(block);
         if !guests.is_empty() {
-            // POD, Fig. 10. The heir is the block that came last among those whose own place nobody else uses.
+            // POD, Fig. 10. The heir is the last remapped block among those whose own place is used by no other block.
             let free = |&&guest: &&u64| self.guests(guest).is_empty();
             let to = guests.iter().rev().take(16).find(free).copied().unwrap_or_else(|| {
                 self.spare += 1;
@@ -199,7 +199,7 @@ impl Slow {
         }
         let found: Vec<Option<u64>> = request.iter().map(|record| self.find(&record.digest)).collect();
         self.counted.known += found.iter().flatten().count() as u64;
-        // For each block, how long the sequence of known blocks in a row of places is that it belongs to.
+        // For each block, the length of its sequence: known blocks at consecutive places.
         let is_row = |places: &[Option<u64>]| {
             places.iter().all(Option::is_some)
                 && places.windows(2).all(|pair| pair[0].map(|place| place + 1) == pair[1])
@@ -222,7 +222,7 @@ impl Slow {
         let mut shared = vec![false; count];
         for at in (0..count).filter(|&at| wanted[at]) {
             let place = found[at].expect("it is known");
-            // It may have been lost to a block of this request.
+            // An earlier block of this request may have overwritten it.
             if self.held(place).as_deref() == Some(&request[at].digest) {
                 shared[at] = true;
                 self.counted.shared += 1;
@@ -287,7 +287,7 @@ impl Slow {
         }
     }
 
-    /// POD, section 3.3: a block of a split read goes to its own place, if nobody else is there.
+    /// Moves a block of a split read to its own place, if no other block refers to that (POD, section 3.3).
     fn go_home(&mut self, block: u64) {
         let Some(place) = self.place(block).filter(|&place| place != block && self.guests(block).is_empty()) else {
             return;
@@ -319,7 +319,7 @@ impl Slow {
     }
 }
 
-/// `repro`'s model, over `repro`'s reader.
+/// Runs `repro`'s model, over `repro`'s reader.
 fn ours(scheme: Scheme, memory: u64, path: &Path) -> Counted {
     let mut model = InPlace::new(scheme, LAYOUT, memory, &Warm::new(LAYOUT.data, memory));
     let mut to_disk = 0;
@@ -349,7 +349,7 @@ fn ours(scheme: Scheme, memory: u64, path: &Path) -> Counted {
     }
 }
 
-/// Memory in which nothing is ever forgotten, and memory for 256 entries of the index and two blocks.
+/// Memory in which nothing is ever evicted, and memory for 256 entries of the index and two blocks.
 const MEMORY: [u64; 2] = [64 << 20, 16 << 10];
 
 fn agree(path: &Path, records: &[Words]) {
@@ -378,13 +378,13 @@ fn agree(path: &Path, records: &[Words]) {
             }
         }
     }
-    // iCache moves memory. With enough of it nothing is forgotten wherever the boundary is: POD shares what Select-Dedupe shares.
+    // iCache moves memory. With enough memory nothing is evicted under any cache partition, so POD shares the same blocks as Select-Dedupe.
     let entries = (MEMORY[0] / 64) as usize;
     let slow = Slow::new(Rule::Select(3), IndexCopy::Oldest, false, entries, (MEMORY[0] / 8192) as usize).all(records);
     for scheme in [Scheme::POD, Scheme::CURVES] {
         assert_eq!(ours(scheme, MEMORY[0], path), slow, "{scheme}");
     }
-    // What a look at the index costs changes no decision: with cached pages and with a filter there are fewer looks, and nothing else differs.
+    // The cost of an index lookup changes no decision. With cached pages and with a filter there are fewer lookups, and nothing else differs.
     for memory in MEMORY {
         let bare = ours(Scheme::FULL_BARE, memory, path);
         for scheme in [Scheme::FULL, Scheme::FULL_FILTER, Scheme::FULL_FREE] {
@@ -407,7 +407,7 @@ fn schemes_count_on_the_sample_of_homes_what_its_lines_come_to() {
     agree(&path, &of_homes(&path));
 }
 
-/// The other samples do not say what is written: nothing can be shared, and a scheme writes what the bare device does.
+/// The other samples have no contents. Nothing can be shared, and a scheme writes the same blocks as the bare device.
 #[test]
 fn without_contents_every_scheme_is_the_bare_device() {
     for name in ["mqsim/tpcc-small.trace", "cloudphysics/cloudPhysicsIO.csv"] {

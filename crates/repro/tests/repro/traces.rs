@@ -1,6 +1,6 @@
-//! Traces, through their door: files as users have them.
+//! Trace readers and synthetic traces, tested through the public interface with files as users have them.
 //!
-//! The samples are those of `samples`; without them the tests say so and pass.
+//! The samples are those of `samples`. Without them the tests report that and pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -13,7 +13,7 @@ use sim::random::mix;
 
 use crate::samples::{Words, joined, of_homes, of_mail, sample};
 
-/// A directory that goes away with the test.
+/// A directory that is removed with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -49,7 +49,8 @@ fn read(paths: &[PathBuf], options: &Options) -> Result<Vec<Request>, TraceError
     open(paths, options)?.collect()
 }
 
-/// The figures of records of 4 KiB, the slow way: requests are lists of records, and everything is looked for in lists of all that was before.
+/// Computes the figures of records of 4 KiB in a slow, independent way, and compares them. Requests are lists of records, and every search goes
+/// through the lists of all earlier records.
 fn agrees_with_the_slow_way(records: &[Words], figures: &Figures) {
     let requests = joined(records);
     let writes: Vec<_> = requests.iter().filter(|request| request[0].op == "W").collect();
@@ -59,7 +60,7 @@ fn agrees_with_the_slow_way(records: &[Words], figures: &Figures) {
     close(figures.write_ratio, writes.len() as f64 / requests.len() as f64);
     close(figures.mean_kib, kib(requests.len() as f64, records.len()));
     close(figures.mean_write_kib, kib(writes.len() as f64, writes.iter().map(|request| request.len()).sum()));
-    // Redundancy: of each written block, whether an earlier line of a write has its digest, and the last of its place.
+    // Redundancy: for each written block, compares its digest with all earlier writes, and with the last write of its place.
     let written: Vec<&Words> = records.iter().filter(|record| record.op == "W").collect();
     let (mut duplicates, mut unchanged) = (0, 0);
     let mut redundant = Vec::new();
@@ -128,7 +129,7 @@ fn the_sample_of_mail_has_the_figures_that_its_lines_have() {
     let Some(path) = sample("fiu/mail_day1_first10000.csv") else { return };
     let figures = figures(&path);
     agrees_with_the_slow_way(&of_mail(&path), &figures);
-    // What was known of it before: records, requests by size, bursts.
+    // Figures that were known before: records, requests by size, bursts.
     let lines = figures.lines.as_ref().expect("it came from a file");
     assert_eq!((lines.records, figures.write_blocks, figures.read_blocks), (10_000, 1_095, 8_905));
     assert_eq!(classes(&figures), [(73, 0, 269), (3, 8, 34), (7, 63, 112), (0, 28, 32), (0, 3, 7)]);
@@ -196,11 +197,11 @@ fn days_in_a_row_plain_or_gzip_are_one_trace() {
         let requests = read(&days, options).expect("both are good");
         requests.iter().map(|request| (request.at, request.block, request.blocks)).collect::<Vec<_>>()
     };
-    // The third line comes 1.00001 ms after the second: with the default of 1 ms it is another request.
+    // The third line comes 1.00001 ms after the second. With the default of 1 ms it is another request.
     assert_eq!(places(&Options::default()), [(10, 1, 2), (1_000_030, 3, 1), (1_000_030, 4, 1)]);
     assert_eq!(places(&Options { join: Some(1_000_010), ..Options::default() }), [(10, 1, 3), (1_000_030, 4, 1)]);
     assert_eq!(places(&Options { join: None, ..Options::default() }).len(), 4);
-    // The days in the wrong order: a little is a cut, more is a mistake.
+    // The days are in the wrong order. A small step back is a cut, a larger one is a mistake.
     let late = scratch.file("3.blkparse", b"9000000000 7 nfsd 8 8 W 6 0\n");
     assert!(read(&[second.clone(), first.clone()], &Options::default()).is_ok());
     let error = read(&[late, first], &Options::default()).expect_err("eight seconds back");
@@ -222,7 +223,7 @@ fn a_bad_line_is_refused_with_its_place_or_counted() {
     let options = Options { bad_lines: BadLines::Count, ..Options::default() };
     let mut reader = open(std::slice::from_ref(&path), &options).expect("it is there");
     let requests: Vec<_> = reader.by_ref().collect::<Result<_, _>>().expect("bad lines are counted");
-    // The last line is earlier than those before it: it comes with them.
+    // The last line is earlier than those before it, so it is returned with them.
     assert_eq!(requests.iter().map(|request| request.at).collect::<Vec<_>>(), [10, 20]);
     assert_eq!((reader.tally().bad_lines, reader.tally().records, reader.tally().moved), (1, 3, 1));
     let path = scratch.file("long", &vec![b'7'; 3 << 20]);
@@ -267,14 +268,14 @@ fn made_traces_have_what_is_published_of_the_real_ones() {
 fn a_made_trace_is_a_function_of_profile_seed_and_day() {
     let first: Vec<Request> = synthetic::days(Profile::Homes, 7, 1..=2).collect();
     let second: Vec<Request> = synthetic::day(Profile::Homes, 7, 2).collect();
-    // A working day; the one that is measured, and those of the short form, are as small as POD's.
+    // This is a working day. The measured day, and the days of the short form, are as small as POD's.
     assert_eq!(second.len(), 238_904);
     assert_eq!(synthetic::quiet_days(Profile::Homes, 7, 2..=2).count(), 64_819);
     assert_eq!(first[first.len() - second.len()..], second);
     assert!(synthetic::day(Profile::Homes, 8, 1).ne(first.iter().take(second.len()).cloned()));
     assert!(first.is_sorted_by_key(|request| request.at), "in the order of time");
     assert!(second.iter().all(|request| (1..2).contains(&(request.at / 86_400_000_000_000))), "a day is a day");
-    // On every machine, and in every version: who changes a made trace changes this, and all figures that were drawn of it.
+    // The digest is equal on every machine, and in every version. A change of a synthetic trace changes it, and all figures drawn from the trace.
     let digest = first.iter().fold(0, |state, request| {
         let parts = [request.at, u64::from(request.writes), request.block, u64::from(request.blocks)];
         parts.iter().chain(&request.contents).fold(state, |state, &part| mix(state ^ part))
@@ -282,7 +283,7 @@ fn a_made_trace_is_a_function_of_profile_seed_and_day() {
     assert_eq!(format!("{digest:016x}"), "23900648507dacc9");
 }
 
-/// Blocks that were not written have what the disk had before; the others what was written last.
+/// A read of unwritten blocks returns the disk's initial contents. A read of the others returns the last written contents.
 #[test]
 fn reads_of_a_made_trace_have_what_their_blocks_hold() {
     let mut held = BTreeMap::new();
@@ -319,7 +320,7 @@ fn a_made_trace_that_was_written_is_read_as_the_same_requests() {
     let read = read(&files, &Options::default()).expect("it is FIU's format");
     let made: Vec<Request> = synthetic::days(Profile::Homes, 5, 1..=2).collect();
     assert_eq!(read.len(), made.len());
-    // Contents have other numbers then, but the same ones are equal, and zeroes are zeroes.
+    // The contents have other numbers after reading. Equal ones stay equal, and zeroes stay zeroes.
     let (mut there, mut back) = (BTreeMap::new(), BTreeMap::new());
     for (read, made) in read.iter().zip(&made) {
         let places = |request: &Request| (request.at, request.writes, request.block, request.blocks);

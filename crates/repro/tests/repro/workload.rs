@@ -1,6 +1,6 @@
-//! Loads from distribution files: what is expected of them, and what the engine makes of them.
+//! Loads from distribution files: their expected savings, and the engine's results.
 //!
-//! The files are in `../shared/data/dedisbench`, seen from the root of the project; without them the tests say so and pass.
+//! The files are in `../shared/data/dedisbench`, seen from the root of the project. Without them the tests report that and pass.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/dedisbench")
 }
 
-/// A file, if the directory is there.
+/// Opens a distribution file, if the directory exists.
 fn file(name: &str) -> Option<Distribution> {
     if !directory().is_dir() {
         println!("skipped: there is no {}", directory().display());
@@ -53,7 +53,7 @@ fn outcome(setup: &Setup, distribution: &Distribution) -> Outcome {
     run(setup, distribution, &mut |_| {}).expect("no violation")
 }
 
-/// HIODS has saved 11.5 and 45.8 GB of 64 GB (sections 5.3 and 5.4).
+/// HIODS saved 11.5 and 45.8 GB of 64 GB (sections 5.3 and 5.4).
 #[test]
 fn expected_savings_are_those_of_the_paper() {
     for (name, gib) in [("highperf", 11.51), ("kernels", 45.80)] {
@@ -78,7 +78,7 @@ fn full_with_memory_for_all_contents_stores_exactly_what_is_distinct() {
     }
 }
 
-/// A file of ours, with many duplicates in few contents.
+/// Makes a distribution of our own, with many duplicates in few contents.
 fn small() -> Distribution {
     Distribution::parse("small", "0 3000\n1 1000\n9 200\n499 2").expect("it is one")
 }
@@ -134,7 +134,7 @@ fn a_load_that_does_not_fit_is_refused() {
     assert!(run(&many, &small(), &mut |_| {}).expect_err("too small").0.contains("too few"));
 }
 
-/// With any memory, and whenever duplicates are found: after the pass each content is stored once.
+/// With any memory, and with passes during or after the load, each content is stored once after the pass.
 #[test]
 fn after_a_pass_an_offline_load_is_stored_as_what_is_distinct() {
     let offline = Setup { timing: Timing::Offline, memory: Some(40 << 20), ..setup(16_384, 16_384) };
@@ -147,7 +147,7 @@ fn after_a_pass_an_offline_load_is_stored_as_what_is_distinct() {
     assert_eq!(before.stored_blocks, 16_384, "nothing is shared without one");
 }
 
-/// The paper's memory version: with journal and tables in memory a load takes less time, and comes to the same.
+/// The paper's memory version keeps journal and tables in memory. A load takes less time, and its result is the same.
 #[test]
 fn volatile_metadata_saves_time_and_nothing_else() {
     let durable = Setup { durable: true, ..setup(4096, 4096) };

@@ -1,4 +1,4 @@
-//! A drive's buffer: segments of consecutive sectors, read or written, the least recently used of which is given up first.
+//! A drive's buffer: segments of consecutive sectors, read or written, of which the least recently used is evicted first.
 
 use engine::Nanos;
 
@@ -7,15 +7,15 @@ use engine::Nanos;
 pub(super) struct Segment {
     /// Its first sector.
     pub start: u64,
-    /// The sector after its last.
+    /// Sector after its last.
     pub end: u64,
-    /// From here to the end it is not on the medium yet; the end, if all is.
+    /// First sector that is not on the medium yet; the end, if all are.
     pub dirty_from: u64,
     /// Time at which all of it has come from the host.
     pub ready: Nanos,
-    /// Until when it is being written to the medium.
+    /// Time until which it is being written to the medium.
     pub busy: Nanos,
-    /// It was written, not read.
+    /// True if it was written, false if it was read.
     pub written: bool,
     /// Count at which it was last used.
     pub used: u64,
@@ -43,7 +43,7 @@ impl Buffer {
         Buffer { segments: vec![Segment::default(); segments], clock: 0 }
     }
 
-    /// Says that a segment was used.
+    /// Notes that a segment was used.
     pub(super) fn touch(&mut self, segment: usize) {
         self.clock += 1;
         self.segments[segment].used = self.clock;
@@ -92,14 +92,14 @@ impl Buffer {
         Some(at)
     }
 
-    /// Forgets what was read.
+    /// Drops all segments of reads.
     pub(super) fn forget_reads(&mut self) {
         for s in self.segments.iter_mut().filter(|s| !s.written) {
             *s = Segment { used: s.used, ..Segment::default() };
         }
     }
 
-    /// Forgets what has been overwritten.
+    /// Drops overwritten sectors.
     pub(super) fn invalidate(&mut self, sector: u64, end: u64) {
         for s in self.segments.iter_mut().filter(|s| !s.is_dirty() && s.overlaps(sector, end)) {
             if s.start < sector {

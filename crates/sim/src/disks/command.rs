@@ -39,7 +39,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
                     true => serde_json::to_string_pretty(&comparisons).unwrap_or_default() + "\n",
                     false => table(&comparisons),
                 };
-                // Whoever reads may have seen enough.
+                // The reader of the output may have closed it.
                 _ = std::io::stdout().write_all(text.as_bytes());
                 ExitCode::SUCCESS
             }

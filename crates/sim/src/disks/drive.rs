@@ -1,16 +1,16 @@
 //! A hard disk's parameters: taken from DiskSim's public files, or built in.
 //!
-//! What the files leave open is decided here:
+//! Decisions on points that the files leave open:
 //! - The spares of a unit (track, cylinder, range of cylinders or zone, by the sparing scheme) lie at its end, or at its front if
 //!   the scheme says so.
 //! - `Read any free blocks` (sectors that pass the head before the wanted ones are kept) is followed only by drives that read on
 //!   arrival (`Immediate buffer read`). Of the measured drives that set it, atlas10k does both, and serves such sectors
 //!   from its buffer; ibm18es does not read on arrival, and never serves them (0 of 302 reads).
 //! - Reading ahead `4` is by tracks. A drive whose segments are smaller than a track does it when it sees a sequence (atlas_III);
-//!   one that reads on arrival reads to the track's end (atlas10k); else the segment is filled (cheetah9LP).
+//!   one that reads on arrival reads to the track's end (atlas10k); any other fills the segment (cheetah9LP).
 //! - A new access takes at least a seek of one cylinder, also on the track on which the heads are: they must find it anew. The
 //!   files have head switches of 0.1 ms and less, but no measured read from the medium is as fast as this would be.
-//! - A write makes the buffer forget what was read. Four of six measured drives served nearly all reads for which that
+//! - A write drops the read data of the buffer. Four of six measured drives served nearly all reads for which that
 //!   matters from the medium; cheetah9LP and atlas10k did not.
 //!
 //! Times are rounded to nanoseconds when they are read: nothing is computed with floating point while a disk runs.
@@ -25,15 +25,15 @@ use super::parameters::{Block, Problem, Value, read, seek_table};
 /// Extent to which the drive reads ahead after a requested read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadAhead {
-    /// Not at all.
+    /// No reading ahead.
     None,
-    /// To the end of the track.
+    /// Read-ahead to the end of the track.
     Track,
-    /// To the end of the cylinder.
+    /// Read-ahead to the end of the cylinder.
     Cylinder,
-    /// Until the segment is full.
+    /// Read-ahead until the segment is full.
     Segment,
-    /// To the end of the next track, of sequential reads only.
+    /// Read-ahead to the end of the next track, after sequential reads only.
     NextTrack,
 }
 
@@ -46,16 +46,16 @@ pub enum WriteCache {
     On,
 }
 
-/// The overheads of a command by what it is, and by what the one before it was: after a read, after a write.
+/// Overheads of a command by its kind, and by the kind of the command before it: after a read, after a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Overheads {
-    /// A read from the buffer.
+    /// Overheads of a read from the buffer.
     pub read_hit: [Nanos; 2],
-    /// A read from the medium.
+    /// Overheads of a read from the medium.
     pub read_miss: [Nanos; 2],
-    /// A write into the buffer.
+    /// Overheads of a write into the buffer.
     pub write_hit: [Nanos; 2],
-    /// A write to the medium.
+    /// Overheads of a write to the medium.
     pub write_miss: [Nanos; 2],
 }
 
@@ -68,29 +68,29 @@ pub struct Drive {
     pub geometry: Geometry,
     /// Overheads by the kind of command.
     pub overheads: Overheads,
-    /// A sector over the bus.
+    /// Time of a sector over the bus.
     pub bus_sector: Nanos,
-    /// Segments of the buffer.
+    /// Number of segments of the buffer.
     pub segments: usize,
-    /// Of these, how many may hold what is not yet written.
+    /// Number of segments that may hold unwritten data.
     pub write_segments: usize,
     /// Sectors of a segment.
     pub segment_sectors: u64,
     /// Reading ahead.
     pub read_ahead: ReadAhead,
-    /// Most sectors that it reads ahead.
+    /// Maximum number of sectors that it reads ahead.
     pub most_ahead: u64,
-    /// Reading ahead may overwrite what was asked for.
+    /// True if reading ahead may overwrite the requested data.
     pub over_requested: bool,
-    /// Reading ahead goes on when a read was served from the buffer.
+    /// True if reading ahead continues when a read was served from the buffer.
     pub ahead_on_hit: bool,
-    /// The sectors that pass the head before the first that is wanted are kept, too.
+    /// True if sectors that pass the head before the first wanted one are kept, too.
     pub reads_on_arrival: bool,
-    /// Reads are served from what was written.
+    /// True if reads are served from written data.
     pub hits_on_writes: bool,
-    /// A write makes the buffer forget what was read.
+    /// True if a write drops the read data of the buffer.
     pub writes_forget_reads: bool,
-    /// Writes that continue each other share a segment.
+    /// True if writes that continue each other share a segment.
     pub combine_writes: bool,
     /// Acknowledging writes.
     pub write_cache: WriteCache,
@@ -99,7 +99,7 @@ pub struct Drive {
 const MS: f64 = 1e6;
 /// The longest time in a parameter file, in milliseconds.
 const TIMES: (f64, f64) = (0.0, 10_000.0);
-/// The built-in drive.
+/// Name of the built-in drive.
 pub const WD1600AAJS_LIKE: &str = "wd1600aajs";
 
 fn nanos(milliseconds: f64) -> Nanos {

@@ -1,9 +1,10 @@
-//! Flash with its translation layer: which pages are written and erased for what the host writes, and when.
+//! Flash with its translation layer: a model of the pages written and units erased for the writes of the host, and of
+//! their times.
 //!
-//! Pages of 4 KiB are mapped one by one; writes go to the open erase unit. When no unit is free but one, the full unit with the
-//! fewest valid pages is emptied: its valid pages move to a unit of their own, and it is erased (greedy collection). Physical
-//! pages go round over the channels; each channel does one thing at a time: a read, a program or an erase. A write is
-//! acknowledged when its pages are programmed, after what had to be collected for it. Nothing is collected in pauses.
+//! Pages of 4 KiB are mapped one by one; writes go to the open erase unit. When only one unit is free, the full unit with the fewest valid pages is emptied:
+//! its valid pages move to a unit of their own, and it is erased (greedy garbage collection). Physical pages are striped over the channels; each channel does
+//! one thing at a time: a read, a program or an erase. A write is acknowledged when its pages are programmed, after the garbage collection that it needs.
+//! There is no garbage collection in pauses.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -24,13 +25,13 @@ pub struct Parameters {
     pub erase_unit: u64,
     /// Bytes beyond those for the host, in thousandths of these.
     pub spare_permille: u64,
-    /// Things done at the same time.
+    /// Number of operations that can be in progress at the same time.
     pub channels: usize,
-    /// A page into the controller.
+    /// Time of a page into the controller.
     pub read_nanos: Nanos,
-    /// A page onto flash.
+    /// Time of a page onto flash.
     pub program_nanos: Nanos,
-    /// An erase unit.
+    /// Time to erase a unit.
     pub erase_nanos: Nanos,
     /// Bytes per second to the host.
     pub read_bytes_per_second: u64,
@@ -39,8 +40,8 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Returns parameters for `bytes` bytes: 2 MiB erased together, 7 % to spare, and the published times of an Intel SSD 520: 80 us to read, 85 us to
-    /// write, 550 and 520 MB/s. An erase takes 3 ms, as is usual for such flash. 16 channels carry what the bus does.
+    /// Returns parameters for `bytes` bytes: 2 MiB erased together, 7 % to spare, and the published times of an Intel SSD 520: 80 us to read, 85 us to write,
+    /// 550 and 520 MB/s. An erase takes 3 ms, as is usual for such flash. 16 channels are as fast as the bus.
     pub fn of_size(bytes: u64) -> Parameters {
         Parameters {
             bytes,
@@ -92,15 +93,15 @@ enum Work {
 pub struct Ftl {
     /// Pages of an erase unit.
     unit_pages: u32,
-    /// Physical page of each logical one, and one; 0 if it has none.
+    /// Physical page of each logical one, plus one; 0 if it has none.
     map: Vec<u32>,
-    /// Logical page of each physical one, and one; 0 if it is not valid.
+    /// Logical page of each physical one, plus one; 0 if it is not valid.
     reverse: Vec<u32>,
     valid: Vec<u32>,
     free: VecDeque<u32>,
-    /// Full units, by their valid pages.
+    /// Full units, by the number of their valid pages.
     full: BTreeSet<(u32, u32)>,
-    /// The units being written: for the host, for what is moved; and their next page.
+    /// Units being written, one for the host and one for moved pages, each with its next page.
     open: [Option<(u32, u32)>; 2],
     wear: Wear,
 }
@@ -143,7 +144,7 @@ impl Ftl {
         self.map.get(page as usize).and_then(|&page| page.checked_sub(1))
     }
 
-    /// Writes a logical page: where it goes, and what had to be done for it.
+    /// Writes a logical page. Returns its physical page, and adds the garbage collection that it needed to `work`.
     fn write(&mut self, page: u64, work: &mut Vec<Work>) -> u32 {
         let page = page.min(self.map.len() as u64 - 1) as u32;
         self.forget(page);
@@ -197,7 +198,7 @@ impl Ftl {
     }
 }
 
-/// A drive of flash at work.
+/// A drive of flash in operation.
 #[derive(Clone, Debug)]
 pub struct Flash {
     parameters: Parameters,
@@ -284,7 +285,7 @@ impl Flash {
         self.calendar.push(Done { tag, at, breakdown });
     }
 
-    /// Programs a page that has come over the bus, after what must be collected for it.
+    /// Programs a page that has come over the bus, after the garbage collection that it needs.
     fn write(&mut self, page: u64) -> Nanos {
         let Parameters { read_nanos, program_nanos, erase_nanos, .. } = self.parameters;
         let from = self.write_bus;

@@ -1,4 +1,4 @@
-//! Where a drive's sectors are: zones, skews, spares and slipped sectors; how long the arm takes; how the platters turn.
+//! The geometry of a drive: zones, skews, spares and slipped sectors, seek times, and the rotation of the platters.
 //!
 //! The platters all begin at angle 0 at time 0 and turn without error, so an angle is a time: nanoseconds of the current
 //! revolution. A sector's angle is computed from whole numbers alone, and a sector begins exactly where the one before it ends.
@@ -19,36 +19,35 @@ pub struct Zone {
     pub track_sectors: u64,
     /// Angle of the first sector of the first track.
     pub first_angle: Nanos,
-    /// From the end of a track to the start of the next one of its cylinder.
+    /// Angle from the end of a track to the start of the next one of its cylinder.
     pub track_skew: Nanos,
-    /// From the end of a cylinder's last track to the start of the next cylinder.
+    /// Angle from the end of a cylinder's last track to the start of the next cylinder.
     pub cylinder_skew: Nanos,
-    /// Sectors at the start that hold nothing.
+    /// Number of sectors at the start that hold nothing.
     pub front: u64,
-    /// Sectors after which spares follow again, in the zone's order; 0: no spares between sectors.
+    /// Number of sectors after which spares follow again, in the zone's order; 0: no spares between sectors.
     pub spare_unit: u64,
-    /// Spares of each such unit.
+    /// Number of spares of each such unit.
     pub spares: u64,
-    /// The spares are at the front of their unit.
+    /// True if the spares are at the front of their unit.
     pub spares_at_front: bool,
-    /// Sectors of the zone that are skipped because they are defective, ascending. Those that would hold nothing anyway do not
-    /// count.
+    /// Sectors of the zone that are skipped because they are defective, ascending. Those without data in any case do not count.
     pub slips: Vec<u64>,
-    /// The first logical sector in it: computed by [`Geometry::new`].
+    /// First logical sector in it: computed by [`Geometry::new`].
     pub first: u64,
-    /// Logical sectors in it: computed by [`Geometry::new`].
+    /// Number of logical sectors in it: computed by [`Geometry::new`].
     pub sectors: u64,
 }
 
-/// In which order the tracks of a cylinder are used.
+/// Orders in which the tracks of a cylinder are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// From the first surface to the last.
+    /// Order from the first surface to the last.
     #[default]
     Same,
-    /// In every second cylinder of a zone from the last surface to the first.
+    /// Order from the last surface to the first in every second cylinder of a zone.
     ByZone,
-    /// In cylinders with odd numbers from the last surface to the first.
+    /// Order from the last surface to the first in cylinders with odd numbers.
     ByCylinder,
 }
 
@@ -57,7 +56,7 @@ pub enum Order {
 pub struct Geometry {
     /// Surfaces with a head each.
     pub surfaces: u64,
-    /// Logical sectors.
+    /// Number of logical sectors.
     pub sectors: u64,
     /// Nanoseconds of a revolution.
     pub revolution: Nanos,
@@ -65,9 +64,9 @@ pub struct Geometry {
     pub order: Order,
     /// The zones, ascending.
     pub zones: Vec<Zone>,
-    /// The time of a seek by distance in cylinders; the last one is that of all longer ones.
+    /// Times of a seek by distance in cylinders; the last one is that of all longer ones.
     pub seeks: Vec<u32>,
-    /// Switching to another head of the same cylinder.
+    /// Time to switch to another head of the same cylinder.
     pub head_switch: Nanos,
     /// Time that the heads take to find a track for a new access, also one that they were on before.
     pub resettle: Nanos,
@@ -130,7 +129,7 @@ impl Geometry {
         self
     }
 
-    /// Nanoseconds of a seek over so many cylinders.
+    /// Returns the nanoseconds of a seek over `distance` cylinders.
     pub fn seek(&self, distance: u64) -> Nanos {
         let last = self.seeks.len().saturating_sub(1) as u64;
         self.seeks.get(distance.min(last) as usize).map_or(0, |&nanos| Nanos::from(nanos))

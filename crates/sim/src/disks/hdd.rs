@@ -1,9 +1,8 @@
 //! A hard disk in virtual time: an arm that moves, platters that turn, a buffer that reads ahead and writes behind.
 //!
-//! One command is served at a time, from the moment at which the disk takes it to its completion. Hits in the buffer need no
-//! mechanism; all else waits until it is free. While no command is served, the disk writes what is dirty in its buffer,
-//! and after a read it reads on; a command that needs the mechanism ends the reading at once, the writing of a segment is
-//! finished first. What happens in such a pause is computed when the next command is taken.
+//! One command is served at a time, from the moment at which the disk takes it to its completion. Hits in the buffer need no mechanism; all other commands
+//! wait until it is free. While no command is served, the disk writes dirty data of its buffer, and after a read it reads ahead. A command that needs the
+//! mechanism ends the reading at once; the writing of a segment is finished first. The events of such a pause are computed when the next command is taken.
 //!
 //! Chosen where the parameter files leave it open: data cross the bus while they come from the medium. Any level of fast writes
 //! acknowledges every write that finds a segment, also a random one, and has the overhead of a write hit (the measured drives
@@ -30,7 +29,7 @@ use read_ahead::Ahead;
 pub struct Options {
     /// Policy that chooses the next command.
     pub queue: Policy,
-    /// The write cache: as the drive has it, if not given.
+    /// Setting of the write cache; `None`: as the drive has it.
     pub write_cache: Option<WriteCache>,
 }
 
@@ -50,7 +49,7 @@ struct Pass {
     end: Nanos,
 }
 
-/// The disk.
+/// A hard disk in operation.
 #[derive(Clone, Debug)]
 pub struct Hdd {
     drive: Arc<Drive>,
@@ -62,23 +61,23 @@ pub struct Hdd {
     free: Nanos,
     buffer: Buffer,
     ahead: Option<Ahead>,
-    /// The drive has the queue: it prepares a command while it serves another.
+    /// True if the drive has the queue: it prepares a command while it serves another.
     overlaps: bool,
     /// Time for which the drive had the command that it serves, before it began.
     early: Nanos,
-    /// The last command was a write.
+    /// True if the last command was a write.
     after_write: bool,
-    /// The sector after the last read.
+    /// Sector after the last read.
     read_end: u64,
     queue: Queue,
-    /// The commands being served, which complete together.
+    /// Commands being served, which complete together.
     current: VecDeque<Done>,
     completed: VecDeque<Done>,
     statistics: Statistics,
 }
 
 impl Hdd {
-    /// Creates a disk at rest, with an empty buffer.
+    /// Creates an idle disk, with an empty buffer.
     pub fn new(drive: Arc<Drive>, options: Options) -> Hdd {
         Hdd {
             write_cache: options.write_cache.unwrap_or(drive.write_cache),
@@ -130,7 +129,7 @@ impl Hdd {
         self.drive.capacity()
     }
 
-    /// Takes the next command, if one waits.
+    /// Takes the next command, if one is waiting.
     fn start(&mut self, now: Nanos) {
         let mut queue = std::mem::take(&mut self.queue);
         let batch = queue.take(now, |waiting| self.reach(now, waiting));
@@ -169,7 +168,7 @@ impl Hdd {
                 Some(at) => at.saturating_sub(now),
                 None => self.passes(begin(overheads.read_miss[after]), sector, false) - now,
             },
-            // Into the buffer; if that is full, all alike wait until a segment is written.
+            // Into the buffer; if that is full, all commands wait alike until a segment is written.
             Op::Write if self.write_cache == WriteCache::On && waiting.sectors <= self.drive.segment_sectors => {
                 let full = self.buffer.unwritten(now) >= self.drive.write_segments;
                 if full { self.free.saturating_sub(now) } else { 0 }
@@ -206,7 +205,7 @@ impl Hdd {
         (0..self.buffer.segments.len()).filter(dirty).min_by_key(cost)
     }
 
-    /// Writes what is dirty of a segment, from a time on at which the mechanism is free.
+    /// Writes the dirty sectors of a segment, from the time `start` on, at which the mechanism is free.
     fn write_back(&mut self, at: usize, start: Nanos) -> Pass {
         self.stop_ahead(start);
         let Segment { dirty_from, end, .. } = self.buffer.segments[at];
@@ -224,7 +223,7 @@ impl Hdd {
         let drive = Arc::clone(&self.drive);
         let overhead = self.left_of(drive.overheads.read_hit);
         let bus = sectors * drive.bus_sector;
-        // What is being read ahead is in its segment as far as it has come.
+        // Sectors being read ahead are in their segment up to the present position.
         if let Some(time) = self.read_of_ahead(now, sector, end) {
             return time;
         }
@@ -364,7 +363,7 @@ impl Hdd {
         time
     }
 
-    /// Writes what is dirty of these sectors; when that is done.
+    /// Writes the dirty segments among these sectors. Returns the time at which that is done.
     fn clean(&mut self, from: Nanos, sector: u64, end: u64) -> Nanos {
         let mut done = from;
         while let Some(at) = self.buffer.dirty_among(sector, end) {

@@ -35,7 +35,7 @@ fn a_read_takes_what_the_angles_say() {
         Breakdown { queue: 0, seek: 1_000_000, rotation: REVOLUTION - 1_300_000, transfer, overhead: 300_000 };
     assert_eq!(done.breakdown, expected);
     assert_eq!(done.at, REVOLUTION + transfer);
-    // What follows has been read ahead meanwhile.
+    // The following sectors have been read ahead meanwhile.
     let now = done.at + 5_000_000;
     let done = alone(&mut disk, now, command(Op::Read, 8, 8));
     assert_eq!(done.at - now, 300_000 + 8 * 1_707);
@@ -187,8 +187,8 @@ fn rate(queue: Policy, write_cache: WriteCache, depth: u64, op: Op, sequential: 
     count * 1_000_000_000 / now
 }
 
-/// Checks the order of the drive's own queue. It once ignored its overheads and the settling of writes: it chose what had just passed when it came
-/// there, and was slower than the order of arrival. It took the parts of a stream out of order.
+/// Checks the order of the drive's own queue. It once ignored its overheads and the settling of writes: it chose sectors that had just passed when the arm
+/// arrived, and was slower than the order of arrival. It took the parts of a stream out of order.
 #[test]
 fn the_drives_own_queue_is_the_fastest_and_keeps_streams_in_order() {
     let (off, on) = (WriteCache::Off, WriteCache::On);

@@ -1,8 +1,9 @@
-//! Disks, as models of time: given commands and when they came, when each completes, and what its time was spent on.
+//! Models of the timing of disks: given commands and their arrival times, they compute the completion of each, and its
+//! time by cause.
 //!
-//! A disk has no contents; who drives it keeps those. Commands go in at [`Disk::submit`] and wait in the disk's own queue, which may
-//! serve them in another order. What the disk does next happens at [`Disk::next`]; [`Disk::pop`] lets its time pass and gives the
-//! completions one by one. All times are integers, and nothing is random: equal commands have equal times on every machine.
+//! A disk has no contents; its caller keeps those. Commands go in at [`Disk::submit`] and wait in the disk's own queue, which may serve them in another
+//! order. The next event of the disk is at [`Disk::next`]; [`Disk::pop`] lets its time pass and returns the completions one by one. All times are integers,
+//! and nothing is random: equal commands have equal times on every machine.
 
 mod buffer;
 pub mod command;
@@ -25,7 +26,7 @@ use std::collections::BinaryHeap;
 
 use engine::{DeviceTraits, Nanos};
 
-/// The name that who drives a disk gives to a command, to know it again when it completes.
+/// Name that the caller gives to a command, to recognise it when it completes.
 pub type Tag = u64;
 
 /// Operations of a command.
@@ -35,11 +36,11 @@ pub enum Op {
     Read,
     /// Writes.
     Write,
-    /// Makes durable what was written and has completed; its offset and bytes do not matter.
+    /// Makes completed writes durable; its offset and bytes do not matter.
     Flush,
 }
 
-/// Classes of commands, by whether a client waits.
+/// Classes of commands: with or without a waiting client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
     /// Commands that a client waits for.
@@ -72,7 +73,7 @@ pub struct Breakdown {
     pub rotation: Nanos,
     /// Data in progress: from or to the medium, over the bus.
     pub transfer: Nanos,
-    /// All else: command overhead, the latency of flash.
+    /// Other time: command overhead, the latency of flash.
     pub overhead: Nanos,
 }
 
@@ -116,14 +117,14 @@ pub struct Statistics {
     pub written_bytes: u64,
     /// Nanoseconds in which a command was being served, summed over the members of an array.
     pub busy: Nanos,
-    /// Of these, with the arm in motion.
+    /// Nanoseconds among these with the arm in motion.
     pub seeking: Nanos,
 }
 
 /// Every kind of disk.
 #[derive(Clone, Debug)]
 pub enum Disk {
-    /// Everything completes at the moment at which it comes, for what is only to be counted or warmed.
+    /// A disk whose commands complete at once, for commands that are only to be counted or to warm caches.
     Instant(Instant),
     /// Flash.
     Ssd(ssd::Queue),
@@ -217,7 +218,7 @@ impl Disk {
     }
 }
 
-/// The disk that takes no time.
+/// A disk that takes no time.
 #[derive(Clone, Debug, Default)]
 pub struct Instant {
     calendar: Calendar,
@@ -260,7 +261,7 @@ impl Statistics {
     }
 }
 
-/// Completions to come, in the order of their times; those of one moment in the order in which they were entered.
+/// Future completions, in the order of their times; those of one moment in the order in which they were entered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calendar {
     entries: BinaryHeap<Reverse<(Nanos, u64, Tag)>>,

@@ -1,15 +1,15 @@
 //! The syntax of DiskSim's public parameter files, as they are: `.parv`, `.diskspecs`, `.model`, and tables of seek times.
 //!
-//! A file is a sequence of blocks `kind name { key = value, ... }`. A value is a number, a word, a list `[ ... ]`, a block, or
-//! `source FILE`, which stands for the block in that file. `#` begins a comment. What instantiates and connects components
-//! (`instantiate`, `topology`) says nothing of a drive and is passed over.
+//! A file is a sequence of blocks `kind name { key = value, ... }`. A value is a number, a word, a list `[ ... ]`, a block, or `source FILE`, which stands
+//! for the block in that file. `#` begins a comment. Statements that instantiate and connect components (`instantiate`, `topology`) say nothing of a drive
+//! and are skipped.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Blocks in blocks, files in files.
+/// Maximum depth of blocks in blocks and of files in files.
 const DEEPEST: usize = 24;
-/// No parameter file is as large as this.
+/// Maximum bytes of a parameter file.
 const LARGEST: u64 = 64 << 20;
 
 /// Error in a parameter file.
@@ -34,7 +34,7 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// A value, and where it stands.
+/// A value, with its type.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// A number.
@@ -111,7 +111,7 @@ impl Block {
         Ok(self.whole_or(key, (0, 1), u64::from(default))? == 1)
     }
 
-    /// Returns a word. Fails if the value is missing or anything else.
+    /// Returns a word. Fails if the value is missing or of another type.
     pub fn word(&self, key: &str) -> Result<&str, Problem> {
         match self.value(key)? {
             Value::Word(word) => Ok(word),
@@ -119,7 +119,7 @@ impl Block {
         }
     }
 
-    /// Returns a list. Fails if the value is missing or anything else.
+    /// Returns a list. Fails if the value is missing or of another type.
     pub fn list(&self, key: &str) -> Result<&[Value], Problem> {
         match self.value(key)? {
             Value::List(values) => Ok(values),
@@ -127,7 +127,7 @@ impl Block {
         }
     }
 
-    /// Returns a block of type `kind`. Fails if the value is missing or anything else.
+    /// Returns a block of type `kind`. Fails if the value is missing or of another type.
     pub fn block(&self, key: &str, kind: &str) -> Result<&Block, Problem> {
         match self.value(key)? {
             Value::Block(block) if block.kind == kind => Ok(block),

@@ -1,4 +1,4 @@
-//! The energy of disks: power by what they do, times how long they do it.
+//! The energy of disks: power in each state, times the time in that state.
 
 use engine::Nanos;
 
@@ -7,11 +7,11 @@ use super::Statistics;
 /// A disk's power in milliwatts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Power {
-    /// With the arm in motion.
+    /// Power with the arm in motion.
     pub seeking_mw: u64,
-    /// Else while it serves a command.
+    /// Power during other service of a command.
     pub active_mw: u64,
-    /// Turning, with nothing to do.
+    /// Power of the turning disk without work.
     pub idle_mw: u64,
 }
 
@@ -22,7 +22,7 @@ pub const HDD: Power = Power { seeking_mw: 12_500, active_mw: 12_000, idle_mw: 7
 /// A SATA SSD: 0.85 W active, 0.6 W idle (Intel, Solid-State Drive 520 Series Product Specification, 325968-001US).
 pub const SSD: Power = Power { seeking_mw: 850, active_mw: 850, idle_mw: 600 };
 
-/// Joules of so many disks with these statistics in the time that has gone by.
+/// Returns the joules of `disks` disks with these statistics in the time `elapsed`.
 pub fn joules(power: Power, statistics: &Statistics, disks: u64, elapsed: Nanos) -> f64 {
     let active = statistics.busy.saturating_sub(statistics.seeking);
     let idle = (u128::from(elapsed) * u128::from(disks)).saturating_sub(u128::from(active + statistics.seeking));

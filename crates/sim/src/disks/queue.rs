@@ -1,5 +1,5 @@
-//! Commands that wait for a disk, and which is next: in the order of arrival, by the elevator of the host, or by the drive's own
-//! choice. Flushes come first, commands of the background only when no other waits.
+//! The queue of commands that wait for a disk. The next one is chosen in the order of arrival, by the elevator of the host, or by the drive's own choice.
+//! Flushes come first, commands of the background only when no other waits.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,24 +10,23 @@ use super::{Class, Command, Op, Tag};
 /// Rules that choose the next command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
-    /// In the order of arrival.
+    /// Order of arrival.
     Fifo,
-    /// Upwards from where the arm is, then again from the lowest (C-LOOK); commands that continue each other become one. As
-    /// hosts do.
+    /// Upwards from the position of the arm, then again from the lowest (C-LOOK); commands that continue each other become one. Hosts do so.
     #[default]
     Clook,
-    /// Of the first 31 the one that is reached first. As drives do with native command queueing.
+    /// Among the first 31 the one that is reached first. Drives with native command queueing do so.
     Ncq,
 }
 
-/// Commands that a drive chooses from.
+/// Number of commands that a drive chooses from.
 const NCQ_DEPTH: usize = 31;
-/// A command that the drive has passed over for so long is next.
+/// Time for which a drive may pass over a command; then the command is next.
 const NCQ_PATIENCE: Nanos = 1_000_000_000;
-/// Sectors of the longest command that the host makes of several: 512 KiB.
+/// Maximum number of sectors of a command that the host merges from several: 512 KiB.
 const LONGEST_MERGED: u64 = 1_024;
 
-/// A command that waits.
+/// A waiting command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Waiting {
     pub tag: Tag,
@@ -39,21 +38,21 @@ pub(super) struct Waiting {
     pub sectors: u64,
 }
 
-/// Those of one class.
+/// Waiting commands of one class.
 #[derive(Clone, Debug, Default)]
 struct Line {
     arrived: VecDeque<Waiting>,
     sorted: BTreeMap<(u64, u64), Waiting>,
 }
 
-/// All that wait.
+/// All waiting commands.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     policy: Policy,
     flushes: VecDeque<Waiting>,
     lines: [Line; 2],
     sequence: u64,
-    /// The sector after the last command.
+    /// Sector after the last command.
     position: u64,
 }
 

@@ -1,15 +1,13 @@
 //! Arrays of disks: RAID 5 as Linux md does it, and RAID 0.
 //!
-//! RAID 5 is left-symmetric: in stripe `s` of `n` members the parity is on member `(n-1) - s mod n`, and data unit `i` on the
-//! i-th member after that one, around. Writes are decided by rows of 4 KiB at the same place of each member. Of the two ways to
-//! new parity the one with fewer reads is taken (drivers/md/raid5.c, `handle_stripe_dirtying5` of Linux 2.6.35): read-modify-write
-//! reads what is overwritten and the parity; reconstruct-write reads the data that are not overwritten. Equal numbers
-//! reconstruct. What is in the stripe cache (256 rows, the least recently used goes first) needs no read; a block on the
-//! failed member counts as `2 n` reads.
+//! RAID 5 is left-symmetric: in stripe `s` of `n` members the parity is on member `(n-1) - s mod n`, and data unit `i` on the i-th member after that one,
+//! around. Writes are decided by rows of 4 KiB at an equal offset of each member. Of the two ways to new parity the one with fewer reads is taken
+//! (drivers/md/raid5.c, `handle_stripe_dirtying5` of Linux 2.6.35). Read-modify-write reads the overwritten blocks and the parity; reconstruct-write reads
+//! the data that are not overwritten. With equal numbers the row is reconstructed. Blocks in the stripe cache (256 rows, the least recently used is evicted
+//! first) need no read; a block on the failed member counts as `2 n` reads.
 //!
-//! md delays rows that need reads, so that later writes may complete them. Here the plug is the batch: rows are decided when the
-//! one who drives the disk lets time pass, so writes of one moment meet. Commands of one moment for consecutive rows of a
-//! member become one, of 512 KiB at most.
+//! md delays rows that need reads, so that later writes may complete them. Here the plug is the batch: rows are decided when the caller lets time pass, so
+//! writes of one moment meet. Commands of one moment for consecutive rows of a member become one, of 512 KiB at most.
 //!
 //! Reads go to the members as they are, past the stripe cache, one for each unit. A read from the failed member reads all others
 //! and takes no time to compute. Left out: bitmaps, and the time of XOR.
@@ -24,9 +22,9 @@ use super::{Breakdown, Class, Command, Disk, Done, Op, Statistics, Tag};
 
 /// Bytes of a row on each member.
 pub const ROW: u64 = 4096;
-/// Rows of the stripe cache, md's default.
+/// Number of rows of the stripe cache, md's default.
 pub const STRIPE_CACHE: usize = 256;
-/// Bytes of the longest command that is made of consecutive rows.
+/// Maximum bytes of a command that is made of consecutive rows.
 const LONGEST: u64 = 512 << 10;
 
 /// Layouts of an array's data.
@@ -81,9 +79,9 @@ pub struct Array {
     unit: u64,
     failed: Option<usize>,
     rows: HashMap<u64, Row>,
-    /// At most so many of them.
+    /// Maximum number of rows.
     stripe_cache: usize,
-    /// Rows with nothing to do, by when they were last used.
+    /// Rows with nothing to do, by the time of their last use.
     idle: BTreeMap<u64, u64>,
     /// Rows to be decided.
     plugged: BTreeSet<u64>,
@@ -144,8 +142,8 @@ impl Array {
         can
     }
 
-    /// Puts a disk in the place of the failed member and rebuilds the first `bytes` of it (all, if there are fewer), with md's
-    /// bounds in KB/s for each disk. Says no if none has failed.
+    /// Puts a disk in the place of the failed member and rebuilds the first `bytes` of it (all, if there are fewer), with md's bounds in KB/s for each disk.
+    /// Returns false if none has failed.
     pub fn replace(&mut self, now: Nanos, disk: Disk, bytes: u64, speed_min: u64, speed_max: u64) -> bool {
         let Some(failed) = self.failed else { return false };
         let bytes = bytes.min(disk.capacity() / WINDOW * WINDOW);
@@ -237,7 +235,7 @@ impl Array {
                 }
             }
         }
-        // Its own hold on the request, in case that there was nothing to do.
+        // The hold of `submit` itself on the request, for a request without pieces.
         self.piece_done(now, id, Breakdown::default());
     }
 
@@ -306,7 +304,7 @@ impl Array {
         true
     }
 
-    /// Decides how a row is written.
+    /// Decides the method of writing a row.
     fn decide(&mut self, number: u64) {
         let (parity, missing) = (self.parity(number * ROW / self.unit), self.missing(number * ROW));
         let members = self.members.len();
@@ -334,7 +332,7 @@ impl Array {
         self.out.extend((0..self.members.len()).filter(of).map(|member| (member, write, class, row)));
     }
 
-    /// Submits what rows want of the members, consecutive rows together.
+    /// Submits the commands of rows to the members, merged for consecutive rows.
     fn issue(&mut self, now: Nanos) {
         let mut out = std::mem::take(&mut self.out);
         out.sort_unstable();
@@ -384,7 +382,7 @@ impl Array {
         }
         while let Some(piece) = self.blocked.pop_front() {
             if !self.admit(piece) {
-                // It went to the end of the line: back to its front.
+                // It was put at the end of the queue: back to the front.
                 self.blocked.rotate_right(1);
                 break;
             }

@@ -1,7 +1,6 @@
-//! Reading ahead, of a hard disk: after a read, as far as its way to do so goes, until a command needs the mechanism.
+//! Read-ahead of a hard disk: after a read, to the limit of the drive's method, until a command needs the mechanism.
 //!
-//! Nothing happens sector by sector: where it has come to is computed when somebody wants to know. While it goes on, the arm in
-//! [`Hdd`] is where it was when the reading ahead began.
+//! Nothing happens sector by sector: the position is computed on demand. While it continues, the arm in [`Hdd`] is where it was when the reading ahead began.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use super::{Arm, Hdd};
 use crate::disks::Breakdown;
 use crate::disks::drive::ReadAhead;
 
-/// Reading ahead: from when on which sector passes, and where it ends.
+/// A read-ahead: the time from which on each sector passes, and its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ahead {
     pub(super) segment: usize,

@@ -1,9 +1,9 @@
-//! The rebuild of a failed member, at the speed that Linux md allows it (`md_do_sync` up to Linux 4.0).
+//! A rebuild of a failed member, at the speed that Linux md allows it (`md_do_sync` up to Linux 4.0).
 //!
-//! Windows of 128 KiB are read from all other members and written to the new one, as many at a time as the stripe cache holds.
-//! Before each window the speed since the oldest mark is taken: KB issued, by whole seconds and one more, and 1. Marks are made
-//! every 3 s, and 10 are kept. Above `speed_min` the rebuild sleeps 500 ms when a member did more than 64 sectors of other work
-//! since the last look, above `speed_max` always; then it looks again.
+//! Windows of 128 KiB are read from all other members and written to the new one. The size of the stripe cache limits the windows in progress. Before each
+//! window the speed since the oldest mark is taken: KB issued, by whole seconds and one more, and 1. Marks are made every 3 s, and 10 are kept. Above
+//! `speed_min` the rebuild sleeps 500 ms when a member did more than 64 sectors of other work since the last look, above `speed_max` always; then it looks
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

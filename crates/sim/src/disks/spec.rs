@@ -1,4 +1,4 @@
-//! Disks as the command line names them.
+//! Names of disks on the command line.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn parse(spec: &str) -> Result<Disk, String> {
     }
 }
 
-/// Disks of one kind together: `N:UNIT:DISK`.
+/// Makes an array of disks of one kind: `N:UNIT:DISK`.
 fn array(level: Level, rest: &str) -> Result<Disk, String> {
     let mut parts = rest.splitn(3, ':');
     let (Some(count), Some(unit), Some(member)) = (parts.next(), parts.next(), parts.next()) else {

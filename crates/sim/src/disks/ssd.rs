@@ -1,12 +1,12 @@
-//! An SSD in virtual time: when each command completes, given all that came before it.
+//! An SSD in virtual time: a model of the completion time of each command, given all earlier ones.
 //!
-//! Not the timing of the crash tests (`world/mod.rs`), which takes each I/O by itself and shuffles completions on purpose. Here
-//! commands compete, and that is all: a controller that takes one after the other, flash channels that each serve one read at a
-//! time, and a bus for each direction. Nothing is random, so equal runs have equal times.
+//! This is not the timing of the crash tests (`world/mod.rs`), which takes each I/O independently and shuffles completions on purpose. Here commands only
+//! compete: for a controller that takes one after the other, flash channels that each serve one read at a time, and a bus for each direction. Nothing is
+//! random, so equal runs have equal times.
 //!
-//! The figures are round numbers for a datacenter drive behind PCIe 3 or 4, on the slow side of what such drives are sold
-//! with (80 us for a random read of 4 KiB, acknowledged writes from a cache with power-loss protection). They are parameters
-//! of the model and no measurement. Left out: garbage collection, and reads that wait behind the programming of flash.
+//! The figures are round numbers for a datacenter drive behind PCIe 3 or 4, on the slow side of the market (80 us for a random read of 4 KiB, acknowledged
+//! writes from a cache with power-loss protection). They are parameters of the model and no measurement. Left out: garbage collection, and reads that wait
+//! behind the programming of flash.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,13 +18,13 @@ use super::{Breakdown, Calendar, Done, Op, Statistics, Tag};
 /// Performance of a drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ssd {
-    /// From the moment at which a channel takes a read until its data is in the controller.
+    /// Time from the moment at which a channel takes a read until its data is in the controller.
     pub read_nanos: Nanos,
-    /// From the moment at which the data of a write has arrived until it is acknowledged from the cache.
+    /// Time from the arrival of a write's data until its acknowledgement from the cache.
     pub write_nanos: Nanos,
-    /// A flush, once everything before it has arrived.
+    /// Time of a flush, once everything before it has arrived.
     pub flush_nanos: Nanos,
-    /// Reads that are served at the same time.
+    /// Number of reads that are served at the same time.
     pub channels: usize,
     /// Bytes per second from the drive.
     pub read_bytes_per_second: u64,
@@ -45,18 +45,18 @@ pub const SSD: Ssd = Ssd {
     commands_per_second: 500_000,
 };
 
-/// A command to the drive. Where it goes does not matter to an SSD.
+/// A command to the drive. Its address does not matter to an SSD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Read so many bytes.
+    /// Read of this number of bytes.
     Read(u64),
-    /// Write so many bytes.
+    /// Write of this number of bytes.
     Write(u64),
-    /// Make durable what has been written.
+    /// Makes all written data durable.
     Flush,
 }
 
-/// A drive at work.
+/// A drive in operation.
 #[derive(Clone, Debug)]
 pub struct Device {
     ssd: Ssd,
@@ -96,7 +96,7 @@ impl Device {
     }
 }
 
-/// A drive that keeps what it has in progress.
+/// A drive with its commands in progress.
 #[derive(Clone, Debug)]
 pub struct Queue {
     device: Device,

@@ -1,4 +1,4 @@
-//! A row of an array with parity: what is in the stripe cache of it, what waits to be written, and how it is written.
+//! A row of an array with parity: its blocks in the stripe cache, its waiting writes, and the plan for writing it.
 
 use super::{Breakdown, Class};
 
@@ -6,9 +6,9 @@ use super::{Breakdown, Class};
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub cached: u64,
-    /// To be overwritten as a whole.
+    /// Members to be overwritten as a whole.
     pub full: u64,
-    /// To be overwritten in part.
+    /// Members to be overwritten in part.
     pub partial: u64,
     pub waiting: Vec<u64>,
     pub class: Class,
@@ -24,7 +24,7 @@ impl Row {
     }
 }
 
-/// The reads and writes of a row that are in progress.
+/// Reads and writes of a row that are in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Round {
     pub requests: Vec<u64>,

@@ -1,4 +1,4 @@
-//! A model beside the drive that it is a model of: the requests that were measured on it, and how far the times are apart.
+//! A validation of a drive's model against the drive: the requests that were measured on it, and the distance between the times.
 //!
 //! A trace has a line for each request: `R|W Hit|Miss sector sectors service_time think_time`, times in microseconds. The next
 //! request comes its think time after the completion of the one before, so that one is in progress at a time. The demerit
@@ -25,13 +25,13 @@ pub struct Measured {
     pub sector: u64,
     /// Number of sectors.
     pub sectors: u64,
-    /// Time that it took.
+    /// Time of the request.
     pub service: Nanos,
-    /// From its completion to the next request.
+    /// Time from its completion to the next request.
     pub think: Nanos,
 }
 
-/// Two means and how far two distributions are apart.
+/// Two means, and the distance between two distributions.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     /// Kind of the requests.
@@ -46,7 +46,7 @@ pub struct Comparison {
     pub mean_error_percent: f64,
     /// The demerit figure in milliseconds.
     pub demerit_ms: f64,
-    /// And in per cent of the measured mean.
+    /// Demerit figure in per cent of the measured mean.
     pub demerit_percent: f64,
     /// Root mean square of the differences request by request, in milliseconds.
     pub each_ms: f64,
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!((later.demerit_ms, later.demerit_percent, later.mean_error_percent), (1.0, 50.0, 50.0));
     }
 
-    /// Holds the models to two drives whose files and measured requests lie beside the repository, in `shared`.
+    /// Checks the models against two drives whose files and measured requests lie beside the repository, in `shared`.
     #[test]
     fn the_model_is_within_ten_per_cent_of_two_measured_drives() {
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|above| above.join("shared/data/disksim"));

@@ -1,6 +1,6 @@
-//! Takes what a fuzzer gives apart.
+//! A reader of fuzzer input as a sequence of values.
 
-/// Reads values from bytes; where they end, zeroes follow.
+/// A reader of values from bytes; where the bytes end, zeroes follow.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {

@@ -1,5 +1,5 @@
-//! What may be on a store: every decoder, the journal, and whole pools that mean harm. Whatever it is, opening it comes to an
-//! error or to a pool that serves: no panic, no hang, no memory beyond the limits, no I/O outside the store.
+//! Fuzz targets for the contents of a store: every decoder, the journal, and whole malicious pools. For any content, opening it ends in an error or in a pool
+//! that serves: no panic, no hang, no memory beyond the limits, no I/O outside the store.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -15,7 +15,7 @@ use super::bytes::Bytes;
 use super::driver::{Driver, Task, describe, digest, probe};
 use super::pool::{self, BLOCK, Kind, LIMITS, RECORD_ENTRY, RECORD_HEADER, Structure};
 
-/// Blocks of a volume that are read from its start; a volume can be larger than anything.
+/// Number of blocks that are read from a volume's start; a volume can be larger than anything.
 const READ_BLOCKS: u64 = 64;
 /// The most changes of one input.
 const MOST_CHANGES: usize = 64;
@@ -23,9 +23,9 @@ const MOST_CHANGES: usize = 64;
 /// Outcome for a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It was not opened: no superblock describes it, or the engine says what is damaged.
+    /// The store was not opened: no superblock describes it, or the engine reports the damage.
     Refused(Option<OpenError>),
-    /// It was served, or audited, after so many records were replayed.
+    /// The store was served, or audited, after this number of records was replayed.
     Served(u64),
 }
 
@@ -68,7 +68,7 @@ fn kind(choice: u8) -> Kind {
     if choice & 1 == 0 { Kind::Closed } else { Kind::Crashed }
 }
 
-/// Opens a store, reads all of it, and does to it what a server might be asked to.
+/// Opens a store, reads all of it, and performs the operations of a server on it.
 pub fn survive(image: Vec<u8>, how: Use) -> Fate {
     if how.0 & 3 == 1 {
         repair(&image);
@@ -88,7 +88,7 @@ pub fn survive(image: Vec<u8>, how: Use) -> Fate {
     }
     if how.writes() {
         write(&mut driver, &volumes);
-        // What was made of it must be as harmless.
+        // The resulting store must be as harmless.
         if let Ok(driver) = Driver::open(driver.image, LIMITS, Engine::open_to_audit) {
             audit(&driver);
         }
@@ -96,7 +96,7 @@ pub fn survive(image: Vec<u8>, how: Use) -> Fate {
     fate
 }
 
-/// Accounts for everything; findings are no fault of the engine.
+/// Audits the whole state; findings are no fault of the engine.
 fn audit(driver: &Driver) {
     let image = &driver.image;
     let mut read = |offset, length| bytes_at(image, offset, length);
@@ -121,8 +121,8 @@ fn bytes_at(image: &[u8], offset: u64, length: u32) -> Option<Vec<u8>> {
     Some(image[offset as usize..end as usize].to_vec())
 }
 
-/// Repairs a store as the program does: it opens and audits what comes of the plan before it writes anything. (Where checksums are
-/// right and what they cover makes no sense, that may be refused.)
+/// Repairs a store as the program does: opens and audits the result of the plan before anything is written. (A store with right checksums over senseless
+/// contents may be refused.)
 fn repair(image: &[u8]) {
     let Some(superblock) = probe(image) else { return };
     let mut read = |offset, length| bytes_at(image, offset, length);
@@ -189,7 +189,7 @@ fn write(driver: &mut Driver, volumes: &[(VolumeId, u64)]) {
     driver.control(Command::Close);
 }
 
-/// Superblocks of any content, and pools in which one page or record is.
+/// Tests superblocks of any content, and pools in which one page or record has any content.
 pub fn decoders(data: &[u8]) {
     superblock(data);
     let mut bytes = Bytes(data);
@@ -241,7 +241,7 @@ fn superblock(data: &[u8]) {
     }
 }
 
-/// Pools in which any bytes of any structure were changed, and blocks went to other places.
+/// Tests pools in which any bytes of any structure were changed, and blocks went to other places.
 pub fn image(data: &[u8]) -> Fate {
     let mut bytes = Bytes(data);
     let (choice, how) = (bytes.u8(), Use(bytes.u8()));
@@ -262,14 +262,14 @@ pub fn image(data: &[u8]) -> Fate {
             image[place + at..place + at + given.len()].copy_from_slice(given);
         }
     }
-    // Without it, this is what bit rot does.
+    // Without resealing, the changes are a model of bit rot.
     if choice & 2 == 0 {
         pool::reseal(&mut image);
     }
     survive(image, how)
 }
 
-/// Journals: any bytes in the ring, or records that say anything and whose checksums are right.
+/// Tests journals: any bytes in the ring, or records of any content whose checksums are right.
 pub fn journal(data: &[u8]) -> Fate {
     let mut bytes = Bytes(data);
     let (choice, how) = (bytes.u8(), Use(bytes.u8()));
@@ -312,7 +312,7 @@ impl Ring<'_> {
         (self.geometry.journal_start() + u64::from(block)) as usize * BLOCK
     }
 
-    /// Writes the record that `bytes` describe; its checksum and that of the one before come later. Gives the blocks it takes.
+    /// Writes the record that `bytes` describe; its checksum and that of the record before come later. Returns the number of blocks that it takes.
     fn record(&mut self, bytes: &mut Bytes<'_>, sequence: u64, superblock: &Superblock) -> u32 {
         let (shape, marks) = (bytes.u8(), bytes.u8());
         let (inlined, entries) = (u32::from(shape >> 6), usize::from(shape & 31));
@@ -350,7 +350,7 @@ impl Ring<'_> {
         blocks
     }
 
-    /// Makes an entry, with the digest of its slot's content, of the block that it carries, or with a wrong one.
+    /// Makes an entry for the block that it carries, with the digest of its slot's content or with a wrong one.
     fn entry(&self, bytes: &mut Bytes<'_>, pages: u32, entry: &mut [u8]) {
         let (kind, volume, lba) = (bytes.u8(), bytes.u8(), bytes.u16());
         let wide = kind & 0x80 != 0;

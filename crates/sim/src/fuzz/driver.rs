@@ -1,5 +1,5 @@
-//! A driver over memory: every I/O is done at once, payload is real bytes. It is as careful as the program: it opens only what
-//! the newest valid superblock describes, and only where the store is long enough for that.
+//! A driver over memory: every I/O completes at once, and payload is real bytes. It is as careful as the program: it opens only a pool that the newest valid
+//! superblock describes, and only where the store is long enough for that.
 
 use engine::encode::checksum;
 use engine::{
@@ -10,7 +10,7 @@ use engine::{
 
 use super::pool::{BLOCK, PLACE_B};
 
-/// Effects and timers that one call may take before it counts as a hang.
+/// Number of effects and timers in one call that counts as a hang.
 const PATIENCE: u32 = 200_000;
 
 /// A request, in blocks.
@@ -24,7 +24,7 @@ pub enum Task<'a> {
     WriteZeroes,
     /// Discards.
     Trim,
-    /// Asks what is there.
+    /// Requests extents.
     Extents,
     /// Makes everything durable.
     Flush,
@@ -75,7 +75,7 @@ pub fn probe(image: &[u8]) -> Option<Superblock> {
 }
 
 impl Driver {
-    /// Opens what is on a store. `Err` says that it is refused, by the driver or by the engine.
+    /// Opens the pool on a store. Returns `Err` if the driver or the engine refuses it.
     pub fn open(
         image: Vec<u8>,
         limits: Limits,
@@ -233,8 +233,8 @@ impl Driver {
         describe(into)
     }
 
-    /// Serves one request to its end; a write also to the end of what it leads to. `None` if the engine takes none, or never
-    /// answers because it has failed.
+    /// Serves one request to its end; for a write, also the work that it causes. Returns `None` if the engine accepts no request, or never answers because it
+    /// has failed.
     pub fn request(
         &mut self,
         volume: VolumeId,

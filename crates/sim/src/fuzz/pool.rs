@@ -1,5 +1,5 @@
-//! A small pool with something of everything, the list of its structures, and how its checksums are made good again after it
-//! was changed. (Who wants to harm a program with a pool can compute a checksum.)
+//! A small pool with every kind of structure, the list of its structures, and the repair of its checksums after a change. (An attacker who crafts a pool can
+//! compute checksums.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use super::driver::{Driver, Task, probe};
 
 /// Bytes of a block.
 pub const BLOCK: usize = 512;
-/// The block of superblock place B.
+/// Block of superblock place B.
 pub const PLACE_B: u64 = 2;
-/// Bytes of a record's header, and of an entry; where its checksum is (docs/disk-format.md).
+/// Size of a record's header in bytes, and position of its checksum (docs/disk-format.md).
 pub const RECORD_HEADER: usize = 64;
-/// Bytes of a journal entry.
+/// Size of a journal entry in bytes.
 pub const RECORD_ENTRY: usize = 40;
 const RECORD_CHECKSUM_AT: usize = 56;
 const ROOTS_AT: usize = 256;
@@ -26,10 +26,10 @@ const ROOT_SIZE: usize = 17;
 /// Bytes of a pointer, and of an entry of the discard list.
 const POINTER: usize = 16;
 const DISCARD: usize = 24;
-/// More pages than the pool has.
+/// Upper bound for the pages of the pool.
 const MOST_PAGES: usize = 4096;
 
-/// Memory for the engine: little, so that every table comes to its end.
+/// Limits with little memory for the engine, so that every table reaches its maximum.
 pub const LIMITS: Limits = Limits {
     buffers: 48,
     write_buffers: 24,
@@ -68,11 +68,12 @@ fn parameters() -> Parameters {
 pub enum Kind {
     /// Closed cleanly, with a discard that has not been worked off.
     Closed,
-    /// As a crash leaves it: with records in the journal.
+    /// Crashed: with records in the journal.
     Crashed,
 }
 
-/// Makes a pool: three volumes, one of which goes; new, shared, zero and discarded blocks in tables and journal.
+/// Makes a pool with three volumes, one of which is deleted, and with new, shared, zero and discarded blocks in tables
+/// and journal.
 pub fn make(kind: Kind) -> Vec<u8> {
     let parameters = parameters();
     let geometry = parameters.geometry;
@@ -98,7 +99,7 @@ pub fn make(kind: Kind) -> Vec<u8> {
     task(1, 10, 4, Task::WriteZeroes);
     task(1, 4, 1, Task::Trim);
     driver.control(Command::Settle).expect("answered").expect("settled");
-    // Their leaves are put off by the last checkpoint.
+    // The last checkpoint defers the writes of their leaves.
     for leaf in 1..4u64 {
         let (offset, length) = (leaf * 64 * BLOCK as u64, BLOCK as u64);
         driver.request(VolumeId(2), offset, length, Task::Write(&[leaf as u8; 40])).expect("answered").expect("served");
@@ -124,7 +125,7 @@ pub fn make(kind: Kind) -> Vec<u8> {
     driver.image
 }
 
-/// Something on the store that has a meaning of its own.
+/// A structure on the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Structure {
     /// A copy of a superblock.
@@ -160,7 +161,7 @@ pub fn structures(image: &[u8]) -> BTreeMap<usize, Structure> {
     walk.found
 }
 
-/// Makes every checksum good along the newest superblock's trees and the journal's chain, as far as they can be followed.
+/// Corrects every checksum along the newest superblock's trees and the journal's chain, as far as they can be followed.
 pub fn reseal(image: &mut [u8]) {
     for slot in [0, 1, PLACE_B, PLACE_B + 1] {
         seal_superblock(image, slot as usize * BLOCK);
@@ -195,14 +196,14 @@ fn reseal_record(image: &mut [u8], geometry: &Geometry, seed: u64, position: u32
     Some((pages + blocks, sum))
 }
 
-/// Makes the chain of records good from the newest superblock's position on.
+/// Corrects the checksums of the chain of records from the newest superblock's position on.
 fn reseal_journal(image: &mut [u8], superblock: &Superblock) {
     let parameters = superblock.parameters;
     let (ring, mut position) = (parameters.geometry.journal_blocks, superblock.journal_position);
     let (mut previous, mut walked, mut sequence) = (superblock.included_checksum, 0, superblock.included);
     while walked < ring {
         let at = (parameters.geometry.journal_start() + u64::from(position)) as usize * BLOCK;
-        // What is left of an earlier round of the ring stays out of the chain.
+        // Remains of an earlier round of the ring stay out of the chain.
         sequence = sequence.wrapping_add(1);
         if image[at + 8..at + 16] != sequence.to_le_bytes() {
             return;
@@ -215,7 +216,7 @@ fn reseal_journal(image: &mut [u8], superblock: &Superblock) {
     }
 }
 
-/// Goes through all trees, children first, and puts the checksum of each page into its parent.
+/// A walk through all trees, children first, that puts the checksum of each page into its parent.
 struct Walk<'a> {
     image: &'a mut [u8],
     superblock: Superblock,
@@ -242,7 +243,7 @@ impl Walk<'_> {
     fn pointer(&mut self, at: usize, level: u8, what: Structure) {
         let location = u32::from_le_bytes(self.image[at..at + 4].try_into().expect("four bytes"));
         let Some(page) = self.place(location, what) else { return };
-        // A page that leads to itself cannot be made good.
+        // The checksum of a page that points to itself cannot be corrected.
         if self.done.len() < MOST_PAGES && self.done.insert(page) {
             self.found.insert(page, what);
             if level > 0 {

@@ -1,12 +1,12 @@
-//! What a client may send: any bytes, in any pieces. The session never panics, says a bounded amount, and asks for nothing
-//! outside the export; how the bytes were cut makes no difference.
+//! Fuzz targets for the input of clients: any bytes, in any pieces. The session never panics, sends a bounded amount, and requests nothing outside the
+//! export. The cuts between pieces make no difference.
 
 use nbd::wire::{Command, ErrorCode, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_BYTES, Reader, RequestHeader};
 use nbd::{ExportInfo, Extent, ExtentState, MAXIMUM_EXTENTS, ReadReply, Request, Run, Session, Step, Tls};
 
 use super::bytes::Bytes;
 
-/// The longest answer to one option of these exports, generously.
+/// Generous maximum of the answer to one option of these exports, in bytes.
 const MOST_ANSWER: usize = 1024;
 const DISK_BYTES: u64 = 1 << 20;
 
@@ -51,7 +51,7 @@ fn option(number: u32, data: &[u8]) -> Vec<u8> {
     [&OPTION_MAGIC.to_be_bytes()[..], &number.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data].concat()
 }
 
-/// Replies to options are whole, and nothing is between them.
+/// Checks that replies to options are whole, and that nothing is between them.
 fn option_replies(sent: &[u8]) {
     let mut reader = Reader::new(sent);
     while reader.remaining() > 0 {
@@ -107,12 +107,12 @@ pub fn session(data: &[u8]) {
     }
 }
 
-/// A session with a server that serves what it is asked for, in its way.
+/// A session with a simple server, which serves every request.
 struct Talk {
     session: Session,
     exports: Vec<ExportInfo>,
     export: Option<usize>,
-    /// Set if the session discards payloads itself.
+    /// True if the session discards payloads itself.
     discards: bool,
     payload: usize,
     steps: Vec<Step>,
@@ -143,7 +143,7 @@ impl Talk {
             assert!(self.sent.len() - before <= MOST_ANSWER, "the answer to one option is bounded");
             bytes = &bytes[progress.consumed..];
             match progress.step {
-                // What follows is what would be decrypted.
+                // The server would decrypt the following bytes.
                 Step::Proceed | Step::StartTls | Step::ExportRefused { .. } => continue,
                 Step::Established { export } => self.export = Some(export),
                 Step::Request(request) => self.serve(&request),

@@ -1,14 +1,14 @@
-//! What fuzzing begins with: inputs of each target that are well-formed for the most part.
+//! Seeds of the fuzz targets: inputs of each target that are well-formed for the most part.
 
 use super::pool::BLOCK;
 
-/// A name for a file of the corpus, and what is in it.
+/// Name of a file of the corpus, and its content.
 pub type Seed = (String, Vec<u8>);
 
 /// Function that tests an input.
 pub type Target = fn(&[u8]);
 
-/// The targets, by the name of their directory in `fuzz/corpus`, with what runs them.
+/// Targets by the name of their directory in `fuzz/corpus`, each with the function that tests an input.
 pub const TARGETS: [(&str, Target); 5] = [
     ("nbd_wire", super::protocol::wire),
     ("nbd_session", super::protocol::session),

@@ -1,11 +1,12 @@
-//! What one block of a volume may contain: the oracle's smallest part.
+//! Possible contents of one block of a volume: the smallest part of the oracle.
 //!
-//! Changes (writes, zeroes, discards) are in flight from their submission to their answer, and take effect at one moment
-//! in between. A block therefore is in one of several possible *states*: a content, and the changes in flight that it
-//! already includes. Every content that was ever possible is remembered with the last time at which it was, so that
-//! - a read may return what was possible at some time between its submission and its answer;
-//! - a crash may leave what was possible at some time since the last completed flush was submitted (the *floor*), or,
-//!   after an answered write with FUA, what was possible with that write included.
+//! Changes (writes, zeroes, discards) are in flight from their submission to their answer, and take effect at one
+//! moment in between. A block therefore is in one of several possible *states*: a content, and the changes in flight
+//! that it already includes. Every content that was ever possible is remembered with the last time at which it was, for
+//! two checks:
+//! - a read may return any content that was possible at some time between its submission and its answer;
+//! - a crash may leave any content that was possible at some time since the last completed flush was submitted (the
+//!   *floor*), or, after an answered write with FUA, that was possible with that write included.
 //!
 //! Contents are whole blocks: a mixture of two states is in none of these sets, so a torn block is noticed.
 
@@ -14,12 +15,12 @@ use crate::content::{Cells, overlay};
 /// A moment in the model's own time, which counts its events.
 pub type Moment = u64;
 
-/// A content that is possible now.
+/// Value of `last` for a content that is possible now.
 const NOW: Moment = Moment::MAX;
-/// After everything that has happened.
+/// Moment after all past events.
 pub const ALWAYS: Moment = NOW - 1;
 
-/// The most changes that may be in flight to one block: the states grow with their permutations.
+/// Maximum number of changes in flight to one block: the number of states grows with their permutations.
 pub const MOST_CHANGES: usize = 4;
 
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ struct Change {
     mask: u8,
     values: Cells,
     bit: u8,
-    /// With FUA: every content that was possible with this change included.
+    /// All contents that were possible with this change included, if it has FUA.
     with: Option<Vec<Cells>>,
 }
 
@@ -43,7 +44,7 @@ struct Memory {
     content: Cells,
     /// Moment at which it was last possible.
     last: Moment,
-    /// Since when no crash may bring it back, as far as FUA and what was read are concerned.
+    /// Moment since which no crash may bring it back, according to FUA and to reads.
     dead_since: Moment,
 }
 
@@ -55,7 +56,7 @@ pub struct Block {
     memories: Vec<Memory>,
     /// Moment at which the set of states last changed other than by observation.
     changed: Moment,
-    /// No change since the pool was opened: what is read was durable then.
+    /// True if no change came since the pool was opened: a content read now was durable then.
     is_untouched: bool,
 }
 
@@ -82,7 +83,7 @@ impl Block {
         self.memories.iter().any(|memory| memory.content != crate::content::ZERO)
     }
 
-    /// Changes in flight.
+    /// Returns the number of changes in flight.
     pub fn changes_in_flight(&self) -> usize {
         self.changes.len()
     }
@@ -203,7 +204,7 @@ impl Block {
         self.states = kept;
     }
 
-    /// Brings the memories up to date with the states.
+    /// Updates the memories to the states.
     fn remember(&mut self, now: Moment) {
         for memory in self.memories.iter_mut().filter(|memory| memory.last == NOW) {
             if !self.states.iter().any(|state| state.content == memory.content) {

@@ -1,5 +1,5 @@
-//! The blocks of a volume that somebody has written: all others hold zeroes, and always have. So the memory that a model takes
-//! follows what is written, not how large volumes are.
+//! The written blocks of a volume: all others hold zeroes, and always have. So the memory of a model depends on the number of written blocks, not on the size
+//! of volumes.
 //!
 //! A list in order: cloning it, which every crash point does, is one allocation.
 

@@ -1,5 +1,5 @@
-//! What each block may legally hold, whatever has crashed: the model that all runs are held against. It knows requests and answers, and
-//! nothing of the engine.
+//! The oracle: a model of the legal contents of each block after any crash, against which all runs are checked. It knows requests and answers, and nothing of
+//! the engine.
 
 pub mod block;
 pub mod blocks;

@@ -1,4 +1,4 @@
-//! The oracle: what every block of every volume may legally contain, now and after a crash.
+//! The model of all volumes: the legal contents of every block of every volume, now and after a crash.
 //!
 //! Owns one [`Block`] per block and volume that was ever written, the requests in flight that concern it, and the durability floor: the moment
 //! at which the newest completed flush was submitted. It knows nothing of slots, journals or sharing.
@@ -139,7 +139,7 @@ pub struct Model {
     possible_pool_policies: Vec<Option<Policy>>,
     now: Moment,
     floor: Moment,
-    /// Contents of this moment and after it are remembered, whatever is durable; 0 if that is not wanted.
+    /// Moment from which on contents are remembered even if later ones are durable; 0: no such moment.
     kept_since: Moment,
 }
 
@@ -288,7 +288,8 @@ impl Model {
         self.volumes[volume].stamp.locked != stamp.locked
     }
 
-    /// Compares with the engine's list; after an opening, with nothing in flight, takes over what it decides.
+    /// Compares the volumes and the pool's policy with the engine's list. After an opening, with nothing in flight,
+    /// adopts the engine's state where several are possible.
     pub fn reconcile(&mut self, listed: &[Listing], pool_policy: Option<Policy>, opened: bool) -> Checked {
         let known: BTreeSet<_> = self.volumes.iter().filter_map(|volume| volume.id).collect();
         let names: BTreeSet<_> = listed.iter().map(|volume| &volume.name).collect();
@@ -352,7 +353,7 @@ impl Model {
     pub fn is_crowded(&self, range: Range) -> bool {
         let asked = range.blocks();
         let overlapping: Vec<_> = self.changes_in_flight(range.volume).map(|(_, change, ..)| change.blocks()).collect();
-        // Where most of them meet, one of them begins, or what is asked for does.
+        // The maximum of the overlap is at the start of one of them, or at the start of the asked range.
         let places = overlapping.iter().map(|blocks| blocks.start.max(asked.start)).filter(|place| *place < asked.end);
         let mut meeting = places.map(|place| overlapping.iter().filter(|blocks| blocks.contains(&place)).count());
         meeting.any(|count| count >= MOST_CHANGES)
@@ -387,7 +388,7 @@ impl Model {
     pub fn begin_change(&mut self, token: u64, range: Range, value: impl Fn(Part, usize) -> u32, fua: bool) {
         self.now += 1;
         let only_zeroes = |part: &Part| (part.from..part.to).all(|cell| value(*part, cell) == 0);
-        // A range of any length is one of zeroes.
+        // A range that is longer than a write is one of zeroes.
         let (first, last) = (range.part(range.blocks().start), range.part(range.blocks().end - 1));
         if !only_zeroes(&first) || !only_zeroes(&last) || range.count <= WRITTEN_AT_ONCE {
             for part in range.parts().filter(|part| !only_zeroes(part)) {
@@ -414,7 +415,7 @@ impl Model {
         };
         self.now += 1;
         let keep = self.oldest_interest();
-        // What was cut off, or deleted with its volume, holds nothing any more.
+        // A block that was cut off, or deleted with its volume, holds nothing any more.
         for (_, block) in self.volumes[range.volume].blocks.range_mut(range.blocks()) {
             let block = Rc::make_mut(block);
             block.end_change(self.now, token, succeeded);
@@ -428,7 +429,7 @@ impl Model {
         self.requests.insert(token, Request::Observation { range, since: self.now });
     }
 
-    /// Drops a read that failed, or whose answer says nothing.
+    /// Drops a read that failed, or whose answer proves nothing.
     pub fn drop_observation(&mut self, token: u64) {
         self.requests.remove(&token);
     }
@@ -544,7 +545,8 @@ impl Model {
         }
     }
 
-    /// Counts the blocks that may take space now, by any reading of requests in flight and contents that may come back.
+    /// Counts the blocks that may take space now, under any order of the requests in flight, and with any contents that
+    /// may come back.
     pub fn blocks_that_may_take_space(&self) -> u64 {
         let blocks = self.volumes.iter().flat_map(|volume| volume.blocks.iter());
         blocks.filter(|(_, block)| block.may_take_space()).count() as u64
@@ -555,17 +557,17 @@ impl Model {
         self.volumes[volume].blocks.get(block).map_or(Some(ZERO), |block| block.only())
     }
 
-    /// Counts the non-zero blocks of a volume, all of which must have been read at rest.
+    /// Counts the non-zero blocks of a volume, all of which must have been read while the engine was idle.
     pub fn used(&self, volume: usize) -> u64 {
         self.non_zero(volume).count() as u64
     }
 
-    /// Counts the distinct non-zero contents of all volumes, all of whose blocks must have been read at rest.
+    /// Counts the distinct non-zero contents of all volumes, all of whose blocks must have been read while the engine was idle.
     pub fn distinct(&self) -> u64 {
         (0..self.volumes.len()).flat_map(|volume| self.non_zero(volume)).collect::<BTreeSet<_>>().len() as u64
     }
 
-    /// Returns the non-zero blocks of a volume whose content other blocks have, too. All blocks must have been read at rest.
+    /// Returns the non-zero blocks of a volume whose content other blocks have, too. All blocks must have been read while the engine was idle.
     pub fn repeated(&self, volume: usize) -> u64 {
         let mut times = BTreeMap::<Cells, u64>::new();
         for content in (0..self.volumes.len()).flat_map(|volume| self.non_zero(volume)) {

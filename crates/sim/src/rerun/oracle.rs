@@ -1,11 +1,11 @@
-//! What answers must be, as far as a recording alone says it.
+//! The oracle of a replay: the correct answers, as far as a recording alone determines them.
 //!
-//! For each block of each volume: the contents that it may have, each the digest that the driver found, or zero. A write adds its
-//! content when it comes; when it has been answered with success, what was there before is no longer possible. Writes that
-//! overlap in time leave each of their contents possible. What a volume held before the recording began is not known until a
-//! read has found it; from then on it must stay so. A partial block's content is what came of completing it (`Merge`).
+//! It holds the possible contents of each block of each volume: digests computed by the driver, or zero. A write adds its content when it is submitted. When
+//! it is answered with success, the earlier contents are no longer possible. Writes that overlap in time leave each of their contents possible. The content
+//! from before the recording is unknown until a read returns it; from then on it must stay unchanged. The content of a partial block is the result of its
+//! completion (`Merge`).
 //!
-//! Not judged: what a long discard, or a change of a volume's size, went over while it was in progress; extents.
+//! Not judged: ranges of long discards and of changes of a volume's size while these were in progress; extents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -16,9 +16,9 @@ use engine::{
 
 use crate::{Checked, violated};
 
-/// Clears of more blocks than this are not followed block by block.
+/// Number of blocks above which a clear is not tracked block by block.
 const LONG: u64 = 1 << 16;
-/// The most contents of a block that are told apart.
+/// Maximum number of contents of a block that are told apart.
 const CONTENTS: usize = 64;
 
 /// Content of a block or a buffer.
@@ -37,7 +37,7 @@ impl From<BlockContent> for Content {
 
 /// Possible contents of a block.
 enum Block {
-    /// This.
+    /// Exactly one content.
     One(Content),
     /// One of several.
     Several(Box<Several>),
@@ -47,7 +47,7 @@ enum Block {
 struct Several {
     /// Contents that were possible before the writes in flight came.
     before: Vec<Content>,
-    /// Contents of these writes.
+    /// Contents of the writes in flight.
     written: Vec<Content>,
     /// Number of these writes in flight.
     in_flight: u32,
@@ -65,7 +65,7 @@ impl Several {
 
 /// A request in flight.
 struct Flight {
-    /// The call that brought it.
+    /// Call that submitted it.
     since: u64,
     volume: VolumeId,
     offset: u64,
@@ -86,39 +86,39 @@ enum Kind {
 /// History of a volume as a whole.
 #[derive(Default)]
 struct Volume {
-    /// It was created in the recording: what was not written is zero.
+    /// True if it was created in the recording: unwritten blocks are zero.
     is_new: bool,
     /// Long clears in flight.
     clears: u32,
-    /// The call of the last thing that is not followed block by block.
+    /// Call of the last event that is not tracked block by block.
     disturbed: u64,
 }
 
-/// Knows what the recording says about blocks.
+/// The state of all blocks, as far as the recording determines it.
 pub struct Oracle {
     /// Blocks of answers that were judged.
     pub checked: u64,
-    /// Blocks of answers that could not be.
+    /// Blocks of answers that could not be judged.
     pub unknown: u64,
     block: u64,
     blocks: BTreeMap<(u16, u64), Block>,
     volumes: HashMap<u16, Volume>,
-    /// Volumes that were there before the recording.
+    /// Volumes that existed before the recording.
     old: HashSet<u16>,
     flights: HashMap<u64, Flight>,
-    /// Calls that brought the reads in flight.
+    /// Calls that submitted the reads in flight.
     reads: BTreeSet<(u64, u64)>,
     buffers: HashMap<u32, Content>,
     /// Volume and block of each block that a write in flight covers only in part, by the number of the buffer in which the engine completes it.
     partial: HashMap<u32, (VolumeId, u64)>,
-    /// I/Os that fill buffers: these, in order.
+    /// Buffers that each I/O in flight fills, in order.
     fills: HashMap<IoId, Vec<BufferId>>,
     /// Buffers of answers that are being sent.
     sending: HashMap<RequestId, Vec<BufferId>>,
 }
 
 impl Oracle {
-    /// Knows nothing yet about a pool.
+    /// Returns an oracle without knowledge of the pool's content.
     pub fn new(geometry: &Geometry) -> Oracle {
         Oracle {
             checked: 0,
@@ -240,7 +240,7 @@ impl Oracle {
         let Submit { token, volume, offset, length, operation, .. } = *submit;
         let size = engine.volumes().find(|known| known.id == volume).map_or(0, |known| known.size);
         let end = offset.saturating_add(length);
-        // What is not inside the volume is refused.
+        // A request that is not inside the volume is refused.
         let is_inside = length > 0 && end <= size;
         let blocks = offset / self.block..end.div_ceil(self.block);
         let kind = match operation {
@@ -287,7 +287,7 @@ impl Oracle {
         match command {
             Command::DeleteVolume { volume } => {
                 self.forget(volume, 0, call);
-                // Who has its number next is another one.
+                // The next volume with this number is a different one.
                 self.old.remove(&volume.0);
                 self.volume(volume).is_new = true;
             }
@@ -316,7 +316,7 @@ impl Oracle {
             Kind::Write(blocks) => {
                 for (lba, buffer) in blocks {
                     if self.partial.remove(&buffer.0).is_some() && !self.buffers.contains_key(&buffer.0) {
-                        // It was not completed.
+                        // The block was not completed.
                         self.several(volume, lba).written.push(Content::Unknown);
                     }
                     self.end_block(call, volume, lba, good, followed);
@@ -406,7 +406,7 @@ impl Oracle {
                 }
                 None => {
                     self.unknown += 1;
-                    // Nobody has written it: it stays what it is.
+                    // An unwritten block keeps its content.
                     if followed && before.is_none() && content != Content::Unknown {
                         self.blocks.insert((volume.0, lba), Block::One(content));
                     }

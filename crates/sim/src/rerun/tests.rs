@@ -20,7 +20,7 @@ struct Recorded {
     pages: HashMap<u64, Vec<u8>>,
     blocks: HashMap<u64, BlockContent>,
     buffers: HashMap<BufferId, BlockContent>,
-    /// Set while the driver reports wrong contents for blocks that it reads.
+    /// True while the driver reports wrong contents for blocks that it reads.
     lie: bool,
     sending: Vec<RequestId>,
     random: Random,

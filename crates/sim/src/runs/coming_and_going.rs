@@ -1,4 +1,4 @@
-//! The fixed scenario of a flash that comes and goes while the pool serves.
+//! The fixed scenario of a flash that is detached and attached while the pool serves.
 
 use engine::{Limits, Policy};
 
@@ -8,14 +8,14 @@ use crate::runs::workload::{Fronting, Operation};
 use crate::world::disk::Cut;
 use crate::world::flash::FlashConfig;
 
-/// Of the scenario.
+/// Number of the scenario.
 pub(super) const NUMBER: u64 = 28;
 
-/// Sets the config of the scenario, and says its operations.
+/// Sets the config of the scenario, and returns its operations.
 ///
-/// Two volumes fill six containers of twelve, and a flash has space for four. It is taken away in the middle of reads and copies. What it
-/// held is overwritten until containers are opened again that it has. In the second round a crash comes before the pool forgets it, and it
-/// comes back as it was. Attached again it begins empty, and its places get other containers. In the end it hangs.
+/// Two volumes fill six containers of twelve, and a flash has space for four. The flash is taken away in the middle of reads and copies. The blocks it held
+/// are overwritten until containers that it has are opened again. In the second round a crash comes before the pool forgets the flash, and the flash comes
+/// back as it was. When attached again it begins empty, and its places get other containers. In the end it hangs.
 pub(super) fn prepare(config: &mut Config) -> Vec<Operation> {
     config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
     config.parameters.geometry.containers = 12;
@@ -41,7 +41,7 @@ pub(super) fn prepare(config: &mut Config) -> Vec<Operation> {
         operations.push(rest());
         operations.push(crash());
     }
-    // It hangs, and what was to be read there is overwritten before it answers.
+    // The flash hangs, and blocks to be read from it are overwritten before it answers.
     operations.extend([Operation::Flash(Fronting::Hang { one_in: 1 }), read(1), read(0), Operation::Drain]);
     operations.extend([write(1, 0, 8, 5000), read(1), Operation::Flash(Fronting::Answer), read(0)]);
     operations.extend([detach, Operation::Idle(10 * SECONDS), attach, read(0)]);

@@ -7,11 +7,12 @@ use crate::runs::forged;
 use crate::runs::workload::{any_cache, any_policy};
 use crate::world::flash::FlashConfig;
 
-/// Index and read cache keep what the limits give them; were that to change, then at every few requests.
+/// Cache limits under which index and read cache keep the division of the limits. With a setting, they would be resized
+/// every few requests.
 pub const GIVEN_CACHE: CacheLimits =
     CacheLimits { setting: None, interval: 8, unit: 10, sampled_one_in: 1, hit_costs: [1, 1] };
 
-/// Everything about a run but its operations.
+/// All parameters of a run except its operations.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Seed of all chance inside the run.
@@ -22,21 +23,21 @@ pub struct Config {
     pub limits: Limits,
     /// The volumes that are created first: blocks and policy.
     pub volumes: Vec<(u64, Policy)>,
-    /// The most requests in flight.
+    /// Maximum number of requests in flight.
     pub depth: u64,
-    /// The most steps that the world takes between two submissions.
+    /// Maximum number of steps that the world takes between two submissions.
     pub pace: u64,
     /// Number of contents that are written again and again.
     pub contents: u32,
-    /// Set if the pool grows.
+    /// True if the pool grows.
     pub grows: bool,
-    /// Set if the driver offers to give the pool more metadata where that runs short.
+    /// True if the driver offers to give the pool more metadata where that runs short.
     pub offers_growth: bool,
-    /// Set if volumes are deleted and resized, and their properties changed.
+    /// True if volumes are deleted and resized, and their properties changed.
     pub changes_volumes: bool,
     /// Key by which the read cache finds blocks.
     pub cache_key: CacheKey,
-    /// Set if the pool has an owner, whose record the engine reads. In runs with crashes others take the pool over.
+    /// True if the pool has an owner, whose record the engine reads. In runs with crashes others take the pool over.
     pub owned: bool,
     /// The flash in front of the store, if there is one.
     pub flash: Option<FlashConfig>,
@@ -103,7 +104,7 @@ impl Config {
             spare_containers: random.between(0, 2) as u32,
             growth: engine::UNGROWN,
         };
-        // A stream of its own: seeds without growth stay what they are.
+        // A stream of its own: seeds without growth stay unchanged.
         let growth = &mut Random::new(seed ^ 0x6772_6f77);
         if growth.one_in(3) {
             has_grown(&mut geometry, growth);
@@ -132,7 +133,7 @@ impl Config {
         let random_flash = &mut Random::new(seed ^ 0x666c_6173);
         let flash = random_flash.one_in(3).then(|| FlashConfig::draw(random_flash));
         if flash.is_some() {
-            // What is in memory, or read ahead, is not read from flash.
+            // A block in memory, or read ahead, is not read from flash.
             limits.buffers = limits.write_buffers + 2 * (geometry.piece_blocks + 1);
             limits.read_ahead = random_flash.pick(&[0, 0, 1024]);
         }
@@ -169,7 +170,7 @@ impl Config {
     }
 }
 
-/// Draws a device: one of three has heads, with numbers that fit a tiny pool.
+/// Draws a device: one of three is rotational, with numbers that fit a tiny pool.
 fn any_device(random: &mut Random) -> DeviceTraits {
     if !random.one_in(3) {
         return DeviceTraits::SSD;
@@ -184,8 +185,8 @@ fn any_device(random: &mut Random) -> DeviceTraits {
     }
 }
 
-/// Makes some volumes of every third seed a thousand or a million times as large as the pool, or as large as possible: blocks written there have leaves
-/// and interior pages of the map to themselves. Memory for pages is then often at its least.
+/// Makes some volumes of every third seed a thousand or a million times as large as the pool, or as large as possible: blocks written there have leaves and
+/// interior pages of the map to themselves. Memory for pages is then often at its minimum.
 fn make_huge(volumes: &mut [(u64, Policy)], geometry: &mut Geometry, limits: &mut Limits, random: &mut Random) {
     if !random.one_in(3) {
         return;

@@ -1,8 +1,8 @@
-//! Crashes at every point of small scenarios, and at every point of the recoveries from them.
+//! Crash tests: crashes at every point of small scenarios, and at every point of the recoveries from them.
 //!
-//! A scenario runs once and keeps what a crash would find after each step. From each of these points, for each
-//! *variant* (a way to cut, and a seed where chance has a part), the pool is opened again, every block is verified, the whole
-//! state is audited, a little more is written, and everything is audited again.
+//! A scenario runs once and keeps the state that a crash would find after each step. From each of these points, for each *variant* (a way to cut, and a seed
+//! where chance has a part), the pool is opened again, every block is verified, the whole state is audited, a little more is written, and everything is
+//! audited again.
 
 use crate::parallel::in_order;
 use crate::random::mix;
@@ -13,9 +13,9 @@ use crate::transcript::Trace;
 use crate::world::disk::Cut;
 use crate::{Checked, Violation, guarded};
 
-/// Tries of each cut in which chance has a part.
+/// Number of tries of each cut in which chance has a part.
 const TRIES: u64 = 3;
-/// Operations after a recovery.
+/// Number of operations after a recovery.
 const AFTERMATH_OPERATIONS: usize = 10;
 
 impl Snapshot {
@@ -28,25 +28,25 @@ impl Snapshot {
 /// Scope of an enumeration.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Scenarios 0 to this, not included.
+    /// End of the range of scenarios, which begins at 0.
     pub seeds: u64,
-    /// Only this scenario.
+    /// The only scenario to try, if given.
     pub seed: Option<u64>,
     /// 1: crashes in scenarios; 2: also crashes in the recoveries.
     pub depth: u32,
-    /// Only this point.
+    /// The only point to try, if given.
     pub point: Option<u64>,
-    /// Only this variant.
+    /// The only variant to try, if given.
     pub variant: Option<u64>,
-    /// Only this point of the recovery.
+    /// The only point of the recovery to try, if given.
     pub second_point: Option<u64>,
-    /// Only this variant there.
+    /// The only variant to try there, if given.
     pub second_variant: Option<u64>,
-    /// End with the first violation.
+    /// True to end with the first violation.
     pub first: bool,
-    /// The host has no space for some of the writes of the scenario: crashes come between a write and the same once more, too.
+    /// True if the host has no space for some of the writes of the scenario: crashes also come between a write and its repetition.
     pub full_host: bool,
-    /// Print everything that happens.
+    /// True to print every event.
     pub trace: bool,
     /// Number of scenarios at a time.
     pub threads: usize,
@@ -97,7 +97,8 @@ impl Tally {
     }
 }
 
-/// Of the cuts that tear all blocks in one way, each point tries one in so many; its neighbours try the others.
+/// Divisor for the cuts that tear all blocks in one way: each point tries one in this number, and adjacent points try
+/// the others.
 const MASKS_IN_TURN: u64 = 6;
 
 /// Returns all variants of a crash: the number that its chance is drawn from, and the cut.
@@ -118,7 +119,7 @@ fn second_variants() -> impl Iterator<Item = (u64, Cut)> {
     [Cut::Lost, Cut::Kept, Cut::Torn, Cut::Mixed].into_iter().enumerate().map(|(number, cut)| (number as u64, cut))
 }
 
-/// Returns true if the recovery after such a cut is crashed, too.
+/// Returns true if the recovery after such a cut is crashed as well.
 fn is_crashed_again(cut: Cut) -> bool {
     matches!(cut, Cut::Lost | Cut::Kept | Cut::Kill | Cut::Torn)
 }
@@ -131,7 +132,7 @@ fn wanted(only: Option<u64>, number: u64) -> bool {
     only.is_none_or(|only| only == number)
 }
 
-/// Enumerates.
+/// Enumerates all crashes of the plan.
 pub fn enumerate(plan: &Plan) -> Tally {
     let (first, count) = plan.seed.map_or((0, plan.seeds), |seed| (seed, 1));
     let tallies = in_order(plan.threads, count, |number| {
@@ -224,8 +225,8 @@ fn crash_once(
     }
 }
 
-/// Opens after a crash and holds everything against the model; then goes on a little. The snapshots are of the recovery
-/// and of the verification after it.
+/// Opens after a crash and checks everything against the model, then continues for a few operations. The snapshots are
+/// of the recovery and of the verification after it.
 fn recover(
     scenario: &Scenario,
     snapshot: &Snapshot,

@@ -1,13 +1,12 @@
-//! Exhaustive small scopes: all sequences of up to three operations on a tiny pool that is nearly full, a crash at every I/O, and
-//! after each of them all that the disk may then hold.
+//! Exhaustive tests of small scopes: all sequences of up to three operations on a tiny pool that is nearly full, a crash at every I/O, and all states that
+//! the disk may have after each crash.
 //!
-//! Each sequence is performed twice: with each operation begun when the one before is answered, and with all of them begun at
-//! once. At a crash point each block that no sync has covered has, independently, its durable content or any later
-//! version; where these come to more than [`MOST_STATES`] states, as many random ones take their place, which is counted.
-//! From each state the pool is opened, every block is verified, and everything is audited.
+//! Each sequence is performed in two ways: with each operation begun when the one before is answered, and with all of them begun at once. At a crash point
+//! each block that no sync has covered has, independently, its durable content or any later version. Where these amount to more than [`MOST_STATES`] states,
+//! as many random ones take their place, which is counted. From each state the pool is opened, every block is verified, and everything is audited.
 //!
-//! The same state is verified once: a sequence that begins like another one goes the same way, and the completion of a write
-//! changes nothing of what a crash may leave. States are known by hashes of 128 bits over the whole disk and the model.
+//! The same state is verified once: sequences with the same beginning have the same states there, and the completion of a write does not change the possible
+//! outcomes of a crash. States are known by hashes of 128 bits over the whole disk and the model.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,49 +25,49 @@ use crate::transcript::Trace;
 use crate::world::disk::Cut;
 use crate::{Checked, Violation, guarded};
 
-/// The most states of one crash point.
+/// Maximum number of states of one crash point.
 const MOST_STATES: u64 = 256;
-/// After the last operation: time for the engine to sync and publish by itself.
+/// Time after the last operation in which the engine syncs and publishes on its own timer.
 const AFTERMATH_NANOS: u64 = 3_000_000_000;
-/// After a move has begun: time until its blocks have been copied, and nothing leads to the copies yet.
+/// Time after the start of a move in which its blocks are copied, and no entry refers to the copies yet.
 const IN_THE_MIDDLE_NANOS: u64 = 200_000;
-/// Blocks of the volume that no operation touches: they fill the pool.
+/// Number of blocks of the volume that no operation touches: they fill the pool.
 const FILLED: u64 = 4;
 
-/// A operation: one thing that a client or fate may do. Blocks 0 and 1 hold contents 1 and 2.
+/// An operation: one action of a client or of fate. Blocks 0 and 1 hold contents 1 and 2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShortOperation {
-    /// Block 0 becomes a content that nobody has.
+    /// Write of a new, unique content to block 0.
     New,
-    /// Block 0 is written with what it was at first.
+    /// Write of its first content to block 0.
     Same,
-    /// Block 1 becomes what block 0 was at first.
+    /// Write of block 0's first content to block 1.
     Duplicate,
-    /// Blocks 0 and 1 are overwritten in one write.
+    /// Overwrite of blocks 0 and 1 in one write.
     Overwrite,
-    /// Block 0 is written with zeroes.
+    /// Write of zeroes to block 0.
     Zeroes,
-    /// Some of block 0 is written.
+    /// Write of a part of block 0.
     Part,
-    /// Both blocks are discarded.
+    /// Discard of both blocks.
     Trim,
     /// Flush.
     Flush,
-    /// Block 1 becomes a content that nobody has, durably.
+    /// Durable write of a new, unique content to block 1.
     Durable,
-    /// All is merged: a checkpoint.
+    /// Merge of all mappings: a checkpoint.
     Checkpoint,
-    /// The power fails, and the pool is opened again.
+    /// Power failure and reopening of the pool.
     Crash,
-    /// The pool is closed and opened again.
+    /// Closing and reopening of the pool.
     Reopen,
-    /// The volume shares by `select` from here on.
+    /// Change of the volume's policy to `select`.
     Select,
-    /// The volume shares nothing from here on.
+    /// Change of the volume's policy to `native`: no sharing.
     Native,
-    /// Block 0 becomes, durably, what looks like a record of the journal that lies in its block of the ring.
+    /// Durable write to block 0 of a content that looks like a record of the journal at its block of the ring.
     Imitate,
-    /// All blocks are moved, with all that leads to them. What follows comes in the middle of that.
+    /// Move of all blocks, with all references to them. The next operation comes in the middle of the move.
     Move,
 }
 
@@ -104,7 +103,7 @@ fn name(sequence: &[ShortOperation]) -> String {
 }
 
 impl ShortOperation {
-    /// Returns the full operation at a place of a sequence.
+    /// Returns the full operation for a position of a sequence.
     fn operation(self, at: usize) -> Operation {
         let blocks =
             |first: u64, count: u64| Place { volume: 0, first: first * CELLS as u64, count: count * CELLS as u64 };
@@ -137,7 +136,7 @@ impl ShortOperation {
 pub struct Plan {
     /// Operations of the longest sequences.
     pub operations: usize,
-    /// One part of so many (the first is 1).
+    /// Part to enumerate, and number of parts (the first part is 1).
     pub part: (u64, u64),
     /// Threads.
     pub threads: usize,
@@ -148,11 +147,11 @@ pub struct Plan {
 pub struct Only {
     /// The sequence.
     pub sequence: Vec<ShortOperation>,
-    /// All operations at once.
+    /// True to begin all operations at once.
     pub together: bool,
-    /// Only this crash point.
+    /// The only crash point to try, if given.
     pub point: Option<u64>,
-    /// Only this state.
+    /// The only state to try, if given.
     pub state: Option<u64>,
     /// Print everything that happens.
     pub trace: bool,
@@ -161,7 +160,7 @@ pub struct Only {
 /// Results of an enumeration.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Words performed, each in two ways.
+    /// Sequences performed, each in two ways.
     pub sequences: u64,
     /// Crash points.
     pub points: u64,
@@ -202,8 +201,8 @@ impl Tally {
     }
 }
 
-/// Enumerates. The work is divided by the first operation and by how operations are begun, so that sequences which begin alike share
-/// what they know.
+/// Enumerates the sequences. The work is divided by the first operation and by the way in which operations are begun, so that sequences with the same
+/// beginning share the set of known states.
 pub fn enumerate(plan: &Plan) -> Tally {
     let pieces = 2 * ALPHABET.len() as u64;
     let mine: Vec<u64> = (0..pieces).filter(|piece| piece % plan.part.1 == plan.part.0 - 1).collect();
@@ -315,7 +314,7 @@ impl Search {
             for &(durable, ref versions) in &unsynced {
                 let options = 1 + versions.len() as u64;
                 let choice = match state {
-                    // All that can be kept, and all that can be lost, are always among them.
+                    // The states with everything kept, and with everything lost, are always among them.
                     0 => 0,
                     1 if sampled => options - 1,
                     _ if sampled => random.below(options),
@@ -350,7 +349,7 @@ fn open_and_verify(config: &Config, snapshot: &Snapshot, choices: &[usize], prin
         let trace = Trace::new(print);
         trace.say(|| format!("======== crash at point {}: versions {choices:?}", snapshot.point));
         let seed = config.seed;
-        // There is nothing left to be lost.
+        // No unsynced write is left to be lost.
         let mut run = Run::resume(config.clone(), &snapshot, Cut::Lost, seed, false, trace)?;
         run.verify_all()?;
         run.audit()

@@ -1,8 +1,8 @@
-//! Runs under faults: mixed operations while faults of all classes strike, and the n-th I/O of small scenarios that fails.
+//! Runs under faults: mixed operations while faults of all classes strike, and small scenarios whose n-th I/O fails.
 //!
-//! A run of the swarm is a number of rounds. Each begins healthy; then faults strike while requests are served, and while the
-//! pool is opened again; then they are lifted, and everything has to be there and to work: every block is verified, the whole
-//! state audited, more is written, all requests come to their end.
+//! A run of the swarm is a number of rounds. Each begins healthy. Then faults strike while requests are served, and while the pool is opened again. Then they
+//! are lifted, and all data has to be present and all functions have to work: every block is verified, the whole state audited, more is written, all requests
+//! come to their end.
 
 use engine::Limits;
 
@@ -27,7 +27,7 @@ const AFTER: usize = 10;
 /// A year of virtual time.
 const YEAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
 
-/// More I/O than an opening takes.
+/// Upper bound for the I/O of an opening.
 const MOST_TO_OPEN: u64 = 1000;
 
 /// Fault of the n-th I/O of a kind, and the index of that kind in [`crate::world::World::submitted`].
@@ -43,7 +43,7 @@ pub struct Report {
     pub tally: Tally,
     /// Figures of all runs.
     pub counts: Counts,
-    /// A hash of all that happened in all of them.
+    /// Hash of all events in all runs.
     pub digest: u64,
     /// Violations, each with the command that shows it again.
     pub violations: Vec<(String, Violation)>,
@@ -118,8 +118,7 @@ impl Run {
         self.world.faults.begin(&rules);
         self.world.faults.disconnects = random.pick(&[0, 0, 2, 6]);
         self.world.trace.say(|| format!("======== faults begin: {rules:?}, and rot {rot}"));
-        // What deletes or resizes a volume is a record, which silent damage may cut off the journal. Of that the model keeps no
-        // account.
+        // A deletion or resize of a volume is a record, which silent damage may cut off the journal. The model does not account for that.
         let is_silent =
             |rule: &Rule| matches!(rule.class, Class::LostWrite | Class::MisdirectedWrite | Class::StaleRead);
         let changes_volumes = rot == 0 && !rules.iter().any(is_silent);
@@ -156,7 +155,7 @@ impl Run {
 
     /// Lifts the faults: a pool that has failed is opened again, and then all data is present and requests succeed.
     fn finish(&mut self, random: &mut Random) -> Checked {
-        // What could not be read may make the pool fail only when the checkpoint comes to it.
+        // An unreadable page may make the pool fail only when the checkpoint reaches it.
         self.rest()?;
         self.check_mode()?;
         if self.has_failed() || random.one_in(2) {
@@ -303,7 +302,7 @@ fn open_with(scenario: &Scenario, rule: Rule, print: bool) -> Checked<Run> {
     run.perform(&scenario.operations)?;
     run.world.faults.begin(&[rule]);
     run.open_under_faults(if rule.skip.is_multiple_of(2) { Cut::Kept } else { Cut::Torn })?;
-    // What has not struck by now belongs to serving.
+    // A fault that has not struck by now belongs to serving.
     run.lift();
     run.finish(&mut Random::new(rule.skip))?;
     Ok(run)
@@ -355,7 +354,7 @@ mod tests {
         assert_eq!(run.counts.errors, before);
     }
 
-    /// Checks that the model reports a wrong block from the engine, whatever fault strikes meanwhile.
+    /// Checks that the model reports a wrong block from the engine under any fault.
     #[test]
     fn a_wrong_block_is_a_violation_under_faults_too() {
         let mut run = three_blocks();
@@ -385,17 +384,17 @@ mod tests {
         }
     }
 
-    /// Writes to the journal and to a slot were lost. The pool was opened, and believed what it saw: the records had not been there, and
-    /// the slot was still that of the block before. Then the faults were lifted, and the slot held what had been lost.
+    /// Checks that damage accepted by an opening becomes permanent. Writes to the journal and to a slot were lost. The pool was opened, and accepted the disk
+    /// as it was: without the records, and with the slot still holding the block before. Then the faults were lifted, and the slot held the lost content.
     #[test]
-    fn a_lost_write_does_not_come_to_a_slot_that_an_opening_believed_in() {
+    fn a_lost_write_does_not_come_to_a_slot_that_an_opening_accepted() {
         let mut run = three_blocks();
         let block = data_blocks(&run)[0];
         assert!(run.world.disk.submit_write(1 << 20, block, vec![crate::content::Content::Payload([9; CELLS])]));
         assert_eq!(run.world.disk.lose_write(1 << 20, None), 1);
         run.world.disk.submit_sync(1 << 20);
         run.world.disk.complete_sync(1 << 20);
-        run.keep_believed_slots();
+        run.keep_accepted_slots();
         run.lift();
         run.verify_all().unwrap();
         assert_eq!(run.counts.errors, 0);

@@ -1,15 +1,14 @@
-//! Every byte of a pool flipped, one at a time: the pool must refuse to open, answer with an error, repair the byte or not need
-//! it; it must never answer with wrong data, and never panic. A scrub afterwards must find whatever the audit finds, and nothing is
-//! left of what it says that it has repaired.
+//! Flips of every byte of a pool, one at a time, as a test of detection. The pool must refuse to open, answer with an error, repair the byte, or not need it.
+//! It must never answer with wrong data, and never panic. A scrub afterwards must find all damage that the audit finds, and its reported repairs leave no
+//! damage.
 //!
-//! A pool is written once and left in a [`State`]. A pristine opening, a read of every block and an audit tell what every block
-//! reads as, which blocks of the disk are read at all, and which must be sound. Then each byte of the blocks that are read
-//! is inverted in its turn and all of that done again. A run is deterministic, so a byte that the pristine run does not read
-//! cannot change it: such bytes are counted and not tried.
+//! A pool is written once and left in a [`State`]. A pristine opening, a read of every block and an audit tell the content of every block, the blocks of the
+//! disk that are read at all, and the blocks that must be sound. Then each byte of the blocks read is inverted in turn, and these three steps are repeated. A
+//! run is deterministic, so a byte that the pristine run does not read cannot change it: such bytes are counted and not tried.
 //!
-//! Not every slot that is in use can be read. A mapping in the map buffer hides what its leaf says, which keeps its slot until the leaf is
-//! written (docs/rfc/0010); second copies and what was cut off with a discard are in no volume either. No read notices damage there,
-//! and none can be wrong because of it: it is the scrub that must find it.
+//! Not every slot in use can be read. A mapping in the map buffer hides the entry of its leaf, which keeps its slot until the leaf is written
+//! (docs/rfc/0010). Second copies and blocks cut off by a discard are in no volume either. No read notices damage in such a slot, and no read can be wrong
+//! because of it: the scrub must find it.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -30,7 +29,7 @@ use crate::world::disk::{Cut, Disk};
 use crate::world::{Answer, Step, World};
 use crate::{Checked, guarded, violated};
 
-/// Virtual time in which an opened pool comes to rest.
+/// Virtual time in which an opened pool becomes idle.
 const REST: Nanos = 20_000_000_000;
 /// Virtual time after the last write of a pool that crashes: its watermark is published by then.
 pub(crate) const PUBLISHED: Nanos = 1_600_000_000;
@@ -44,16 +43,16 @@ pub enum State {
     Crashed,
 }
 
-/// A pool to flip bytes in.
+/// A pool for flipping bytes.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// State in which it was left.
+    /// State in which the pool was left.
     pub state: State,
     /// The product's block and container sizes instead of the simulator's.
     pub product: bool,
-    /// One byte in so many.
+    /// Distance between flipped bytes: one byte in every `stride`.
     pub stride: u64,
-    /// Of the bytes to try, those whose number leaves this rest divided by the number of parts.
+    /// Part of the bytes to try: the remainder of a byte's number, and the number of parts that divides it.
     pub part: (u64, u64),
 }
 
@@ -64,21 +63,21 @@ pub struct Tally {
     pub bytes: u64,
     /// Bytes that were flipped.
     pub flips: u64,
-    /// Bytes that nothing reads (of those that the stride chose).
+    /// Bytes that have no reader (among those that the stride chose).
     pub unread: u64,
-    /// The pool did not open.
+    /// Flips after which the pool did not open.
     pub refused: u64,
-    /// A block could not be read.
+    /// Flips after which a block could not be read.
     pub errors: u64,
-    /// Only the audit noticed.
+    /// Flips that only the audit noticed.
     pub audited: u64,
-    /// Only the scrub noticed.
+    /// Flips that only the scrub noticed.
     pub scrubbed: u64,
-    /// The byte was right again afterwards.
+    /// Flips after which the byte was right again.
     pub repaired: u64,
-    /// Nothing noticed, and nothing needed to.
+    /// Flips that went unnoticed, of bytes that are not needed.
     pub unneeded: u64,
-    /// Violations: the byte's offset, and what happened.
+    /// Violations: the byte's offset and a description.
     pub violations: Vec<(u64, String)>,
 }
 
@@ -120,7 +119,7 @@ impl Tally {
     }
 }
 
-/// The pool, and what a sound opening of it finds.
+/// A pool, and the results of a sound opening of it.
 struct Pristine {
     config: Config,
     disk: Disk,
@@ -130,9 +129,9 @@ struct Pristine {
     read: BTreeSet<u64>,
     /// Blocks of the disk in which every byte counts for reads, or for the audit.
     needed: BTreeSet<u64>,
-    /// Slots in use that no block of a volume leads to.
+    /// Slots in use that no block of a volume maps to.
     hidden: BTreeSet<u64>,
-    /// Slots in use, these and others.
+    /// All slots in use, hidden ones and others.
     live: BTreeSet<u64>,
 }
 
@@ -143,7 +142,7 @@ fn config(product: bool) -> Config {
             Geometry { journal_blocks: 256, ..Geometry::for_capacity(8 << 20).expect("a possible capacity") };
         config.parameters.geometry = geometry;
         let piece = geometry.piece_blocks + 1;
-        // The longest request fits, also one of several that arrive together.
+        // The longest request fits, also one merged from several that arrive together.
         let (write_buffers, buffers, delta_entries) = (4 * piece, 8 * piece, 4 * piece);
         config.limits = Limits { write_buffers, buffers, delta_entries, ..config.limits };
     } else {
@@ -172,7 +171,7 @@ impl Pristine {
                 run.drain()?;
             }
             State::Crashed => {
-                // A last word that no checkpoint includes, but the journal.
+                // Some last operations that no checkpoint includes, only the journal.
                 run.perform(&Generator::new(&config, 6, false).operations(8))?;
                 run.perform(&[Operation::Flush])?;
                 let until = run.world.now + PUBLISHED;
@@ -197,13 +196,13 @@ impl Pristine {
         Ok(pristine)
     }
 
-    /// Opens the pristine pool, and notes which blocks are read, needed, or live slots.
+    /// Opens the pristine pool, and notes the blocks that are read, the needed ones, and the live slots.
     fn look(&mut self) -> Checked {
         let geometry = self.config.parameters.geometry;
         let block = geometry.block();
         let limits = self.config.limits;
         let (world, contents, read) = self.watch(limits)?;
-        // What is read only when it is asked for: no block that a read-ahead goes over.
+        // Blocks that are read only on request: without those that a read-ahead covers.
         let (_, _, asked_for) = self.watch(Limits { read_ahead: 0, ..limits })?;
         let mut needed = BTreeSet::new();
         let mut note = |offset: u64, length: u32| {
@@ -219,7 +218,7 @@ impl Pristine {
         let (asked_for, mut hidden): (BTreeSet<u64>, BTreeSet<u64>) =
             live.into_iter().partition(|at| asked_for.contains(at));
         needed.extend(asked_for);
-        // Pages of before the crash: what recovery wrote since is not on the disk that is damaged.
+        // Pages from before the crash only: pages that recovery wrote since are not on the disk that is damaged.
         let is_as_before = |at: &u64| world.disk.read(*at) == self.disk.read(*at);
         needed.retain(is_as_before);
         hidden.retain(is_as_before);
@@ -232,7 +231,7 @@ impl Pristine {
         Ok(())
     }
 
-    /// Opens the pristine pool and reads every block: the world, what they read as, and which blocks of the disk were read.
+    /// Opens the pristine pool and reads every block. Returns the world, the contents, and the blocks of the disk that were read.
     fn watch(&self, limits: Limits) -> Checked<(World, Vec<Answer>, BTreeSet<u64>)> {
         let block = self.config.parameters.geometry.block();
         let read = Rc::new(RefCell::new(BTreeSet::new()));
@@ -281,7 +280,7 @@ impl Pristine {
             }
             _ if repaired => tally.repaired += 1,
             Outcome::Audited(_) => tally.audited += 1,
-            // Recovery reads what it replays. What it did not find as it should be has its content elsewhere now, and nothing leads here.
+            // Recovery reads the blocks that it replays. A block that it found damaged has its content elsewhere now, and no entry refers to this slot.
             Outcome::Sound(_) if self.live.contains(&block) && !is_live(&world, block) => tally.unneeded += 1,
             Outcome::Sound(_) if self.needed.contains(&block) => return violated("nothing has noticed"),
             Outcome::Sound(_) if found > 0 => tally.scrubbed += 1,
@@ -301,7 +300,7 @@ fn is_live(world: &World, block: u64) -> bool {
 }
 
 impl Pristine {
-    /// Scrubs a pool that has been opened, and reads all of it again. How much damage the scrub has found.
+    /// Scrubs a pool that has been opened, and reads all of it again. Returns the damage that the scrub has found.
     fn scrub(&self, world: &mut World) -> Checked<u64> {
         world.control(0, Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
         let until = world.now + REST;
@@ -325,9 +324,9 @@ impl Pristine {
 /// Results of an opening, a read of every block, and an audit.
 enum Outcome {
     Refused,
-    /// Some block could not be read; the others read so.
+    /// At least one block could not be read; the contents of the others.
     Errors(Vec<Option<Answer>>),
-    /// All can be read, and the audit has something to report.
+    /// All blocks can be read, and the audit has a finding.
     Audited(Vec<Answer>),
     Sound(Vec<Answer>),
 }

@@ -1,8 +1,8 @@
-//! Blocks of clients that look like what the engine keeps on disk: records of the journal, superblocks, pages of tables. Whoever
-//! finds one where a client's bytes may stand must not take it for the real thing.
+//! Forged blocks: blocks of clients that look like the engine's structures on disk (records of the journal, superblocks, pages of tables). Code that finds
+//! one where a client's bytes may stand must not take it for a real structure.
 //!
-//! A client knows the format, and the pool's id: it is in logs, in the output of commands and in names of sockets. It does not know
-//! what only the superblock has; but it may have a copy of the pool, from a backup. It does not know where its block comes to lie in the ring either, so it tries many places.
+//! A client knows the format, and the pool's id: it is in logs, in the output of commands and in names of sockets. It does not know the secrets of the
+//! superblock, but it may have a copy of the pool, from a backup. It does not know the position of its block in the ring either, so it tries many positions.
 
 use engine::encode::{checksum, map_entry, record};
 use engine::geometry::PLACE_B_OFFSET;
@@ -11,9 +11,9 @@ use engine::{DigestFunction, Geometry, Parameters, Superblock};
 use crate::content::digest;
 use crate::random::{Random, mix};
 
-/// The numbers of such blocks are from here up to twice as much. A cell has the number of its block, and four bits of its own.
+/// First number of forged blocks; they end before twice this number. A cell has the number of its block, and four bits of its own.
 const FORGED: u32 = 1 << 26;
-/// Places in the ring that they try; most rings of the simulator have no more.
+/// Number of positions in the ring that forged records try; most rings of the simulator have no more.
 const PLACES: u64 = 96;
 
 /// Seed that follows from the public ids of all pools of the simulator: the seed of checksums of pools before version 3.
@@ -61,11 +61,11 @@ pub fn block(cell: u32, block_size: u32) -> Vec<u8> {
     let position = random.below(PLACES) as u32;
     let seed = random.pick(&[PUBLIC_SEED, SECRET_SEED]);
     match random.below(8) {
-        // More was durable than is there.
+        // More was durable than the journal has.
         0..=2 => record(1 << 40, random.between(1, 40), 1 << 40, position, seed, &mut bytes),
         // A newer superblock was durable.
         3 => record(1 << 40, 1 << 40, 1, position, seed, &mut bytes),
-        // What may come next, or lies a little beyond.
+        // The possible next record, or one a little beyond.
         4 | 5 => {
             let sequence = random.between(1, 400);
             let watermark = sequence - random.below(sequence.min(8));
@@ -78,7 +78,7 @@ pub fn block(cell: u32, block_size: u32) -> Vec<u8> {
             let parameters = Parameters::new(geometry, public_id([1; 16]), [1; 32], digest);
             Superblock { epoch: 1 << 40, ..Superblock::new(parameters) }.encode(&mut bytes);
         }
-        // A leaf of a map that leads to slots, and a page of pointers with the checksums of what they lead to.
+        // A leaf of a map that refers to slots, or a page of pointers with the checksums of their targets.
         _ => {
             let leads_to_pages = random.one_in(2);
             for entry in bytes.chunks_exact_mut(16) {

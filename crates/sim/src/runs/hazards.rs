@@ -1,5 +1,5 @@
-//! Hazards of the pass that finds duplicates, and of the flash, which chance does not bring about in a small pool: a sequence of its own for each. A
-//! sound engine passes; the mutants of the same names have to be caught by them.
+//! Hazards of the pass that finds duplicates, and of the flash, which random operations do not reach in a small pool: a sequence of its own for each. A sound
+//! engine passes; the mutants of the same names have to be caught by them.
 
 use engine::{
     CacheKey, DedupCommand, DedupVerify, IoOp, Limits, Policy, PoolChange, ScrubCommand, Segment, VolumeProperties,
@@ -14,15 +14,15 @@ use crate::world::disk::Cut;
 use crate::world::flash::FlashConfig;
 use crate::{Checked, violated};
 
-/// Changes that a job makes between two syncs, at most: recovery verifies each of them (docs/performance.md).
+/// Maximum number of changes that a job makes between two syncs: recovery verifies each of them (docs/performance.md).
 const PER_SYNC: u64 = 1024;
-/// Blocks that are stored twice.
+/// Number of blocks that are stored twice.
 const TWICE: u64 = 3200;
-/// Pairs of blocks, so far apart that each takes several pages.
+/// Number of pairs of blocks, so far apart that each takes several pages.
 const PAIRS: u64 = 34;
-/// Steps of 10 us in which a pass begins to write.
+/// Number of steps of 10 us in which a pass begins to write.
 const MOMENTS: u64 = 2_000;
-/// Blocks of a write.
+/// Number of blocks of a write.
 const AT_ONCE: u64 = 8;
 
 fn share(volume: u64) -> Operation {
@@ -66,8 +66,7 @@ pub fn changes_between_syncs() -> Checked {
     run.settle_and_audit()
 }
 
-/// Stores duplicates so far apart in a huge volume that each takes pages of its own, which are most of the metadata: a pass rests, and clients are
-/// served.
+/// Stores duplicates so far apart in a huge volume that each takes pages of its own, which are most of the metadata: a pass pauses, and clients are served.
 pub fn passes_short_of_metadata() -> Checked {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -124,7 +123,7 @@ pub fn spill_space_that_is_reclaimed() -> Checked {
     Ok(())
 }
 
-/// Writes new contents several times to the slots that are to stay, while a pass reads its results: no block is remapped to them.
+/// Writes new contents several times to the canonical slots, while a pass reads its results: no block is remapped to them.
 pub fn slots_that_get_other_contents() -> Checked {
     let mut config = Config::small(1);
     config.parameters.geometry.containers = 28;
@@ -135,7 +134,7 @@ pub fn slots_that_get_other_contents() -> Checked {
     let half = |first: u64, value: u64| (0..8).map(move |at| write(0, first + 8 * at, 8, (value + 8 * at) as u32));
     let mut sequence: Vec<Operation> = half(0, 1).chain(half(64, 1)).collect();
     sequence.extend([Operation::Drain, Operation::Settle, share(0), Operation::Drain]);
-    // Reading the slot that is kept would find it out, too.
+    // Reading the canonical slot would reveal it, too.
     let pool = PoolChange { dedup_verify: Some(DedupVerify::Off), ..PoolChange::default() };
     sequence.push(Operation::SetTiming { volume: 0, change: VolumeProperties::default(), pool });
     sequence.push(Operation::Dedup(DedupCommand::Start));

@@ -1,5 +1,5 @@
-//! Runs of the world, each held against the oracle: the swarm, crashes at every I/O, faults, all short sequences, flipped bytes, repair, and
-//! engines that are broken on purpose.
+//! Runs of the world, each checked against the oracle: the swarm, crashes at every I/O, faults, all short sequences, flipped bytes, repair, and engines with
+//! mutants.
 
 mod coming_and_going;
 pub mod config;

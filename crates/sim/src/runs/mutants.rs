@@ -1,5 +1,5 @@
-//! The simulator's own test: engines that are broken on purpose ([`engine::Mutant`]) have to be caught, each by the harness that does so in the
-//! least time. Which that is, a study of all harnesses says.
+//! Mutation tests of the simulator itself: engines with a mutant ([`engine::Mutant`]) have to be caught, each by the harness that needs the least time. A
+//! study of all harnesses names that harness.
 
 use std::cell::Cell;
 use std::fmt;
@@ -29,7 +29,7 @@ pub enum Hunt {
     Seeds(Harness, u64),
     /// The crashes of a scenario.
     Scenario(u64),
-    /// A sequence of its own.
+    /// An operation sequence of its own.
     Own(fn() -> Checked),
 }
 
@@ -55,7 +55,7 @@ const fn crash(scenario: u64) -> Hunt {
     Hunt::Scenario(scenario)
 }
 
-/// All mutants, each with what has to catch it: docs/fault-model.md says the same.
+/// All mutants, each with the runs that have to catch it: docs/fault-model.md has the same list.
 pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
@@ -130,13 +130,13 @@ thread_local! {
 /// Fault in all engines of this process.
 static BROKEN_EVERYWHERE: OnceLock<Mutant> = OnceLock::new();
 
-/// Breaks an engine as this thread or this process wants it.
+/// Applies the mutant of this thread or process to an engine.
 pub(crate) fn broken(mut engine: Engine) -> Engine {
     engine.break_on_purpose(BROKEN.get().or(BROKEN_EVERYWHERE.get().copied()));
     engine
 }
 
-/// Breaks all engines that the process makes from here on in this way. Only the first call counts.
+/// Applies the mutant to all engines that the process makes from here on. Only the first call counts.
 pub fn break_everywhere(mutant: Mutant) {
     BROKEN_EVERYWHERE.get_or_init(|| mutant);
 }
@@ -191,7 +191,7 @@ pub enum Harness {
     Swarm,
     /// All crashes of a scenario, by its number.
     Crash,
-    /// The same on a host that is full.
+    /// All crashes of a scenario on a full host, by its number.
     FullHost,
     /// Runs under faults, by their seeds.
     Faults,
@@ -200,7 +200,7 @@ pub enum Harness {
 }
 
 impl Harness {
-    /// All of them.
+    /// All harnesses.
     pub const ALL: [Harness; 5] =
         [Harness::Swarm, Harness::Crash, Harness::FullHost, Harness::Faults, Harness::Sequences];
 
@@ -266,8 +266,8 @@ pub fn study(mutant: Mutant, time: Duration) -> Vec<Studied> {
     studied.into()
 }
 
-/// Checks the repair of a pool by an engine that counted its space too low, as the engine once did: a checkpoint has run out of metadata. A sound repair
-/// has space, loses nothing that was flushed, and leaves a pool that is served and audited.
+/// Checks the repair of a pool by an engine that counted its space too low, as the engine once did: a checkpoint has run out of metadata. A sound repair has
+/// space, loses no flushed data, and leaves a pool that is served and audited.
 pub fn repair_of_what_was_counted_low() -> Checked {
     let mut config = Config::small(1);
     config.parameters.geometry.containers = 64;
@@ -281,7 +281,7 @@ pub fn repair_of_what_was_counted_low() -> Checked {
         contents: vec![number as u32 + 1],
         fua: false,
     };
-    // All of them come into one checkpoint: what is kept in reserve is more than a few of them take.
+    // All of them come into one checkpoint: the reserve is larger than the need of a few of them.
     let sequence: Vec<Operation> =
         (0..120).map(write).chain([Operation::Flush, Operation::Drain, Operation::Settle]).collect();
     BROKEN.set(Some(Mutant::SpaceCountedLow));

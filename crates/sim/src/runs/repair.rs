@@ -1,4 +1,4 @@
-//! Repairs on the simulated disk: plans one, and carries it out as the program does.
+//! Repairs on the simulated disk: planned and performed as the program does.
 
 use engine::{BlockContent, Medium, Repair, RepairError, plan_repair};
 
@@ -7,7 +7,7 @@ use crate::runs::config::Config;
 use crate::world::World;
 use crate::world::disk::Disk;
 
-/// Plans the repair of the pool on a disk at rest.
+/// Plans the repair of the pool on an idle disk.
 pub fn plan(disk: &Disk, config: &Config, data: bool) -> Result<Repair, RepairError> {
     let size = u64::from(disk.block_size());
     let mut read = |offset, length| World::read_bytes(disk, offset, length);
@@ -30,7 +30,7 @@ pub fn writes(disk: &Disk, repair: &Repair) -> Vec<(u64, Content)> {
     writes
 }
 
-/// Carries a repair out.
+/// Performs a repair.
 pub fn perform(disk: &mut Disk, repair: &Repair) {
     for (block, content) in writes(disk, repair) {
         disk.put(block, content);

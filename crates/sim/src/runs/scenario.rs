@@ -1,4 +1,4 @@
-//! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
+//! Small scenarios for the enumeration of crashes: a fixed list, each about one subject, and after it seeded ones.
 
 use engine::{
     CacheKey, DedupCommand, DedupVerify, DeviceTraits, Goal, KeepRuns, Limits, PassThrottle, Policy, PoolChange,
@@ -29,7 +29,7 @@ pub struct Scenario {
 /// Number of fixed scenarios.
 pub const FIXED: u64 = 38;
 
-/// The one whose volumes go offline because a goal is missed.
+/// Number of the scenario whose volumes go offline because a goal is missed.
 pub(crate) const OFFLINE: u64 = 33;
 
 /// Operations of a seeded scenario.
@@ -129,7 +129,7 @@ pub fn scenario(number: u64) -> Scenario {
             config.volumes = vec![(24, Policy::Observe), (24, Policy::Observe)];
             config.parameters.geometry.containers = 12;
             config.cache_key = CacheKey::Off;
-            // What begins alike is one for the index: it names what is not there.
+            // Contents whose digests begin alike are one for the index: it names contents that are not there.
             let device = DeviceTraits { sequential_blocks: 4, ..DeviceTraits::HDD };
             config.limits = Limits { read_ahead: 0, sharing_digest_bits: 24, device, ..config.limits };
             nearest()
@@ -202,7 +202,8 @@ pub fn scenario(number: u64) -> Scenario {
     Scenario { number, name, config, operations }
 }
 
-/// Fills the pool, grows it by these numbers of containers, and writes what would not have fitted after each.
+/// Fills the pool, grows it by these numbers of containers, and writes blocks that would not have fitted after each
+/// growth.
 fn growing(steps: &[u64]) -> Vec<Operation> {
     let mut operations = vec![write(0, 0, 8, 1), write(0, 8, 8, 10), Operation::Flush];
     for (round, &containers) in (1..).zip(steps) {
@@ -212,7 +213,7 @@ fn growing(steps: &[u64]) -> Vec<Operation> {
     operations
 }
 
-/// Growths of metadata between writes; those that follow one do not wait for it.
+/// Returns growths of metadata between writes; those that follow one do not wait for it.
 fn growing_metadata() -> Vec<Operation> {
     let mut operations = vec![write(0, 0, 8, 1), Operation::Flush];
     for (round, (containers, metadata)) in (1..).zip([(0, 16), (0, 4200), (2, 40)]) {
@@ -222,7 +223,7 @@ fn growing_metadata() -> Vec<Operation> {
     operations
 }
 
-/// Writes each of which takes a leaf and interior pages of a huge map, and trims that give some back.
+/// Returns writes that each take a leaf and interior pages of a huge map, and trims that free some of these pages.
 fn far_apart() -> Vec<Operation> {
     let far = |number: u64| number << 20;
     let mut operations = Vec::new();
@@ -432,8 +433,8 @@ fn scrubbing() -> Vec<Operation> {
     ]
 }
 
-/// Writes everything twice and lets a pass share it, while blocks are overwritten and their slots reused. Without changes of volumes, one of them
-/// leaves its duplicates to the pass for a while, which starts automatically in the end.
+/// Writes everything twice and lets a pass share it, while blocks are overwritten and their slots reused. Without changes of volumes, one of them leaves its
+/// duplicates to the pass for a while, which starts automatically in the end.
 fn passes(volumes_change: bool) -> Vec<Operation> {
     let full = |volume| Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None };
     let dedup = Operation::Dedup;
@@ -541,7 +542,7 @@ fn external_partitioning() -> Vec<Operation> {
     operations
 }
 
-/// Writes the same to two volumes, and blocks whose digests begin alike. Each round finds the cache empty, reads both, and gives slots new contents.
+/// Writes the same contents to two volumes, and blocks whose digests begin alike. Each round finds the cache empty, reads both, and gives slots new contents.
 fn duplicates() -> Vec<Operation> {
     let alike = |volume: usize| Operation::Write {
         place: place(volume as u64, 8, 4),
@@ -570,8 +571,8 @@ fn duplicates() -> Vec<Operation> {
     operations
 }
 
-/// Writes the same to two volumes, and blocks whose digests begin alike. They are read in turn, so that the heads come from the other volume's place;
-/// scattered blocks get replicas. Blocks read are overwritten, trimmed and their slots reused meanwhile.
+/// Writes the same contents to two volumes, and blocks whose digests begin alike. They are read in turn, so that the heads come from the other volume's
+/// place; scattered blocks get replicas. Meanwhile blocks that were read are overwritten and trimmed, and their slots reused.
 fn nearest() -> Vec<Operation> {
     let alike = |volume: usize, block: u64| Operation::Write {
         place: place(volume as u64, block, 4),
@@ -593,7 +594,7 @@ fn nearest() -> Vec<Operation> {
 }
 
 /// Reads blocks often, with the heads far away, so that they get copies. Then their slots are freed and get contents whose digests begin alike, before
-/// the copies are dropped, as the pool is opened again. Does the same once more while it stays open.
+/// the copies are dropped, as the pool is opened again. Repeats this while the pool stays open.
 fn popular() -> Vec<Operation> {
     let alike = |volume: u64, block: u64, which: usize| Operation::Write {
         place: place(volume, block, 4),
@@ -602,7 +603,7 @@ fn popular() -> Vec<Operation> {
     };
     let read = |volume, block| Operation::Read(place(volume, block, 4));
     let after = |far, volume, block| [read(0, far), Operation::Drain, read(volume, block), Operation::Drain];
-    // What is read in between is read once each: it is not popular.
+    // Each block in between is read once: it is not popular.
     let often = |far, block| after(far, 1, block).into_iter().chain(after(far + 4, 1, block));
     let from_afar = |volume, block| after(20, volume, block);
     let a_day = || [Operation::Idle(86_401 * SECONDS), Operation::Settle];
@@ -610,7 +611,7 @@ fn popular() -> Vec<Operation> {
     operations.extend((0..24).step_by(8).map(|block| write(0, block, 8, 50 + block as u32)));
     operations.push(Operation::Settle);
     operations.extend(often(8, 0).chain(often(16, 4)).chain(a_day()));
-    // Empty containers are taken in turn: those that were given up are among the next.
+    // Empty containers are taken in turn: those that were freed are among the next.
     operations.extend([write(1, 0, 8, 100), Operation::Reopen, alike(2, 0, 1), alike(2, 4, 1), alike(2, 8, 1)]);
     operations.extend([Operation::Drain, Operation::Idle(SECONDS / 2)]);
     operations.extend([0, 4, 8].into_iter().flat_map(|block| from_afar(2, block)));
@@ -802,8 +803,8 @@ fn by_the_paper() -> Vec<Operation> {
     operations
 }
 
-/// Writes a volume in order, its clone, and one that holds most of the same in another order and is read most. Its blocks are put in order, with all
-/// their referrers, while they are overwritten, shared once more and trimmed. In the second round the blocks for which the shared slots were first
+/// Writes a volume in order, its clone, and one that holds most of the same blocks in another order and is read most. The last one's blocks are put in order,
+/// with all their referrers, while they are overwritten, shared once more and trimmed. In the second round the blocks for which the shared slots were first
 /// written refer elsewhere. Slots freed by then are written again.
 fn relocating() -> Vec<Operation> {
     let run = Operation::Relocate(Relocating::Run { most_blocks: u64::MAX });
@@ -823,7 +824,7 @@ fn relocating() -> Vec<Operation> {
         operations.extend([Operation::Idle(SECONDS / 1000), Operation::Relocate(Relocating::Rest)]);
         operations.extend([write(0, 20, 1, 9 + round), Operation::Relocate(Relocating::GoOn)]);
         operations.push(Operation::Idle(SECONDS));
-        // Half of the blocks of the first volume lead elsewhere.
+        // Half of the blocks of the first volume are remapped.
         operations.extend([write(0, 0, 8, 1000 + 100 * round), write(0, 12, 4, 1010 + 100 * round)]);
         operations.extend([write(2, 0, 3, 1020 + 100 * round), Operation::Flush, read(1), read(2)]);
     }

@@ -1,4 +1,4 @@
-//! Short ways to write operations.
+//! Shorthands for operations.
 
 use crate::content::CELLS;
 use crate::runs::workload::{Operation, Place};

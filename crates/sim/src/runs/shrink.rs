@@ -1,7 +1,7 @@
-//! Makes a sequence that ends in a violation shorter, by delta debugging (Zeller and Hildebrandt, 2002): parts of it are left out,
-//! large ones first, as long as what remains still ends in a violation. Then operations are made simpler.
+//! Shortening of a sequence that ends in a violation, by delta debugging (Zeller and Hildebrandt, 2002). Parts of the sequence are left out, large ones
+//! first, as long as the rest still ends in a violation. Then operations are made simpler.
 //!
-//! What is left out shifts all chance that comes after it, so another violation may take the place of the first. It is as good.
+//! A removal shifts all later random draws, so another violation may take the place of the first. It is as good.
 
 use engine::{CacheLimits, Limits};
 
@@ -9,7 +9,7 @@ use crate::Violation;
 use crate::runs::workload::Operation;
 use crate::world::disk::Cut;
 
-/// A sequence that is as short as it got.
+/// Result of [`shrink`]: a sequence as short as the runs allowed.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// The sequence.
@@ -20,7 +20,7 @@ pub struct Shrunk {
     pub runs: usize,
 }
 
-/// Makes `sequence`, which ends in `violation`, shorter, in at most so many runs. `fails` runs a sequence.
+/// Shortens `sequence`, which ends in `violation`, in a bounded number of runs. `fails` runs a sequence.
 pub fn shrink(
     sequence: Vec<Operation>,
     violation: Violation,
@@ -82,7 +82,7 @@ fn try_operations(
     }
 }
 
-/// Operations that say less than this one.
+/// Returns operations that are simpler than this one.
 fn simpler(operation: &Operation) -> Vec<Operation> {
     match operation {
         Operation::Crash { cut, again, .. } => {

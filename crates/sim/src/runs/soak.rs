@@ -1,6 +1,6 @@
-//! Runs of the swarm: one seed, a range of seeds for their digests, and fresh seeds for as long as one likes.
+//! Runs of the swarm: one seed, a range of seeds for their digests, and fresh seeds for any length of time.
 //!
-//! A run whose sequence ends in a violation is made shorter ([`crate::runs::shrink`]) and reported with all that a test needs.
+//! A run whose sequence ends in a violation is shortened ([`crate::runs::shrink`]) and reported with all data that a test needs.
 
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -18,19 +18,19 @@ use crate::runs::workload::{Generator, Operation};
 use crate::transcript::Trace;
 use crate::{Checked, Violation, guarded};
 
-/// Operations of a run of the swarm.
+/// Number of operations of a run of the swarm.
 pub const OPERATIONS: usize = 3000;
-/// Runs that making one sequence shorter may take.
+/// Maximum number of runs for shortening one sequence.
 const SHRINKING_RUNS: usize = 1000;
-/// Violations that are made shorter; of more there is one line each.
+/// Number of violations that are shortened; of more there is one line each.
 const MOST_SHRUNK: u64 = 3;
-/// The last lines of a trace that are shown.
+/// Number of last lines of a trace that are shown.
 const LINES_SHOWN: usize = 30;
 
 /// Results of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The digest of everything that happened, and of the disk at the end.
+    /// Digest of all events, and of the disk at the end.
     pub digest: String,
     /// Figures.
     pub counts: Counts,
@@ -74,7 +74,7 @@ pub struct Plan {
     pub time: Duration,
     /// Threads.
     pub threads: usize,
-    /// The first seed; the others follow it.
+    /// First seed; the others follow it.
     pub from: u64,
     /// Operations of a run.
     pub operations: usize,
@@ -91,7 +91,7 @@ pub struct Tally {
     pub nanos: u128,
     /// Runs that ended with a violation.
     pub violations: u64,
-    /// The seed of the first of these.
+    /// Seed of the first of these.
     pub first: Option<u64>,
 }
 

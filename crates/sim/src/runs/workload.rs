@@ -1,5 +1,5 @@
-//! The alphabet of operations, and a generator that writes long sequences in it, biased to the nasty: few addresses, few
-//! contents, unaligned pieces, huge discards, crashes.
+//! The alphabet of operations, and a generator that draws long sequences of them. The generator is biased to nasty
+//! cases: few addresses, few contents, unaligned pieces, huge discards, crashes.
 
 use engine::{
     CacheKey, CacheSetting, Controller, DedupCommand, DedupVerify, FlashPolicy, Goal, IndexCopy, KeepRuns, Limits,
@@ -12,7 +12,7 @@ use crate::runs::config::Config;
 use crate::runs::forged;
 use crate::world::disk::Cut;
 
-/// A run of cells, in whichever volume has this number modulo the number of volumes; cut at the volume's end.
+/// A run of cells in the volume with this number, modulo the number of volumes. It is cut at the volume's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Number of the volume.
@@ -26,138 +26,138 @@ pub struct Place {
 /// Commands about a relocation plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relocating {
-    /// Note reads that go to the device, from now on. What was noted before is forgotten.
+    /// Begins to note reads that go to the device. Earlier notes are forgotten.
     Note,
-    /// Make a plan of what was noted, in which each volume is an object, and begin to run it.
+    /// Makes a plan from the noted reads, in which each volume is an object, and begins to run it.
     Run {
         /// Blocks that it may move.
         most_blocks: u64,
     },
-    /// Begin to move all that is in use, in the order in which it lies.
+    /// Begins to move all blocks in use, in the order of their slots.
     All,
-    /// Let the run rest.
+    /// Pauses the run.
     Rest,
-    /// Go on with it.
+    /// Continues the run.
     GoOn,
-    /// End it.
+    /// Ends the run.
     End,
 }
 
-/// Events that happen to the flash in front of the store.
+/// Events of the flash in front of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fronting {
-    /// It is away for the next opening.
+    /// Absence at the next opening.
     Away,
-    /// It is taken away while the pool serves.
+    /// Removal while the pool serves.
     Detach,
-    /// If it is away, it is put in front of the pool, which serves.
+    /// Attachment in front of the serving pool, if the flash is away.
     Attach,
-    /// From here on one of its I/Os in so many hangs, until it is attached again or the pool is opened again.
+    /// Hangs of one I/O in `one_in`, until the flash is attached again or the pool is opened again.
     Hang {
         /// 0: none.
         one_in: u64,
     },
-    /// I/O of the flash that hangs completes now.
+    /// Completion of the flash I/O that hangs.
     Answer,
 }
 
-/// A operation of the alphabet.
+/// An operation of the alphabet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Write one number per touched block; 0 writes zeroes.
+    /// Writes one number per touched block; 0 writes zeroes.
     Write {
         /// Range to write.
         place: Place,
         /// The content of each block; the last is repeated.
         contents: Vec<u32>,
-        /// Durable when answered.
+        /// True if the write is durable when answered.
         fua: bool,
     },
-    /// Writes of so many whole blocks each, one behind the other, submitted at one moment: the engine may take them as one.
+    /// Writes consecutive ranges of whole blocks, all submitted at one moment: the engine may merge them into one.
     WriteTogether {
         /// Range to write.
         place: Place,
-        /// The blocks of each write; beyond that, one.
+        /// Length of each write in blocks; one block for each write beyond the list.
         lengths: Vec<u64>,
         /// The content of each block; the last is repeated.
         contents: Vec<u32>,
-        /// In which order: the last first.
+        /// True to submit the last write first.
         backwards: bool,
-        /// Durable when answered.
+        /// True if the writes are durable when answered.
         fua: bool,
     },
-    /// Read and verify.
+    /// Reads and verifies.
     Read(Place),
-    /// Reads of so many blocks each, one behind the other, as of a sequential reader.
+    /// Reads consecutive ranges of `blocks` blocks each, as a sequential reader does.
     ReadOn {
         /// Range to read.
         place: Place,
-        /// The blocks of each read.
+        /// Blocks of each read.
         blocks: u64,
-        /// Each second one comes before the one before it.
+        /// True to submit every second read before its predecessor.
         swapped: bool,
     },
-    /// Writes of one block of so many each, from the first to the last: a dense range, or one that alternates.
+    /// Writes one block of every `apart`, from the first to the last: a dense range, or one with gaps.
     Fill {
         /// Range to fill.
         place: Place,
-        /// From one of these blocks to the next; 1: all of them.
+        /// Distance from one written block to the next; 1 writes all blocks.
         apart: u64,
-        /// The content of all of them.
+        /// Content of all these blocks.
         content: u32,
     },
-    /// Write zeroes.
+    /// Writes zeroes.
     WriteZeroes {
         /// Range to zero.
         place: Place,
-        /// Durable when answered.
+        /// True if the zeroes are durable when answered.
         fua: bool,
     },
-    /// Discard.
+    /// Discards.
     Trim {
         /// Range to discard.
         place: Place,
-        /// Durable when answered.
+        /// True if the discard is durable when answered.
         fua: bool,
     },
-    /// Make durable what was answered.
+    /// Makes all answered changes durable.
     Flush,
-    /// Ask for extents and verify them.
+    /// Requests extents and verifies them.
     Extents {
         /// Range to ask about.
         place: Place,
-        /// The most extents.
+        /// Maximum number of extents.
         limit: u32,
     },
-    /// Create a volume.
+    /// Creates a volume.
     CreateVolume {
         /// Blocks.
         size_blocks: u64,
-        /// Its own policy.
+        /// Policy of the volume itself.
         policy: Option<Policy>,
     },
-    /// Delete a volume, whatever is in flight.
+    /// Deletes a volume, whatever is in flight.
     DeleteVolume {
         /// Number of the volume.
         volume: u64,
     },
-    /// Resize a volume; shrinks it whatever is in flight.
+    /// Resizes a volume; shrinks it whatever is in flight.
     ResizeVolume {
         /// Number of the volume.
         volume: u64,
         /// Blocks.
         size_blocks: u64,
     },
-    /// Change properties of a volume.
+    /// Changes properties of a volume.
     SetVolume {
         /// Number of the volume.
         volume: u64,
-        /// Its own policy.
+        /// Policy of the volume itself.
         policy: Option<Option<Policy>>,
-        /// True to refuse writes, `None` to leave that as it is.
+        /// True to refuse writes, `None` to leave the setting unchanged.
         read_only: Option<bool>,
     },
-    /// Say when duplicates of a volume are found, and how a pass finds them.
+    /// Sets the time at which duplicates of a volume are found, and the method by which a pass finds them.
     SetTiming {
         /// Number of the volume.
         volume: u64,
@@ -166,66 +166,67 @@ pub enum Operation {
         /// Properties of the whole pool to change.
         pool: PoolChange,
     },
-    /// Change the policy of the pool.
+    /// Changes the policy of the pool.
     SetPool {
         /// The policy.
         policy: Option<Policy>,
     },
-    /// Make the pool larger.
+    /// Makes the pool larger.
     Grow {
         /// Number of containers to add.
         containers: u64,
         /// Number of metadata blocks to add.
         metadata: u64,
     },
-    /// Begin, rest or end a scrub, whatever is in flight.
+    /// Starts, pauses or ends a scrub, whatever is in flight.
     Scrub(ScrubCommand),
-    /// Begin, rest or end a pass that finds all duplicates, whatever is in flight.
+    /// Starts, pauses or ends a pass that finds all duplicates, whatever is in flight.
     Dedup(DedupCommand),
-    /// About a plan of relocation, whatever is in flight.
+    /// Gives a command about a plan of relocation, whatever is in flight.
     Relocate(Relocating),
-    /// Blocks with more references than that get a second copy; 0: none.
+    /// Sets the number of references above which a block gets a second copy; 0: no second copies.
     SecondCopies(u32),
-    /// Copy that the index names when a block is written again.
+    /// Sets the copy that the index names when a block is written again.
     IndexCopy(IndexCopy),
-    /// Change how index and read cache share memory, whatever is in flight; `None`: as the limits have it.
+    /// Changes the sharing of memory between index and read cache, whatever is in flight; `None`: as in the limits.
     SetCache(Option<CacheSetting>),
-    /// Key by which the read cache finds blocks; it may change with requests in flight.
+    /// Sets the key by which the read cache finds blocks; it may change with requests in flight.
     CacheKey(CacheKey),
-    /// Replicas of blocks that reads found scattered may take so many bytes; `None`: the default.
+    /// Sets the maximum bytes of replicas of blocks that reads found scattered; `None`: the default.
     Replicas(Option<u64>),
-    /// Divide the memory anew, whatever is in flight.
+    /// Divides the memory anew, whatever is in flight.
     SetLimits(Limits),
-    /// Wait for all answers.
+    /// Waits for all answers.
     Drain,
-    /// Let virtual time pass.
+    /// Lets virtual time pass.
     Idle(Nanos),
-    /// Wait for all answers, settle, and audit everything.
+    /// Waits for all answers, settles, and audits everything.
     Settle,
-    /// Close cleanly, cut the power, open again.
+    /// Closes cleanly, cuts the power, and opens again.
     Reopen,
-    /// Begin to close, after so many steps give the checkpoint up; then cut the power, open again.
+    /// Begins to close, and gives the checkpoint up after a number of steps; then cuts the power and opens again.
     CloseEarly {
         /// Steps of the world.
         after: u64,
     },
-    /// Crash now, whatever is in flight, and open again; perhaps crash again some steps into the opening.
+    /// Crashes now, whatever is in flight, and opens again; may crash again some steps into the opening.
     Crash {
         /// Fate of unsynced writes.
         cut: Cut,
         /// Further crashes, each after a number of steps of the opening.
         again: Vec<(u64, Cut)>,
-        /// Verify everything at once, or let later reads find out.
+        /// True to verify everything at once, false to leave the detection to later reads.
         verify: bool,
     },
-    /// After some steps another takes the pool over; when the engine has noticed, cut the power, open again.
+    /// Lets another owner take the pool over after some steps. When the engine has noticed, cuts the power and opens
+    /// again.
     TakeOver {
         /// Steps of the world.
         after: u64,
         /// Fate of unsynced writes.
         cut: Cut,
     },
-    /// Something happens to the flash in front of the store, whatever is in flight.
+    /// Triggers an event of the flash in front of the store, whatever is in flight.
     Flash(Fronting),
 }
 
@@ -239,12 +240,12 @@ impl Operation {
     }
 }
 
-/// Volumes of more blocks are huge.
+/// Size in blocks above which a volume is huge.
 pub const HUGE: u64 = 4096;
-/// Blocks that are read one behind the other, at most.
+/// Maximum number of blocks that are read consecutively.
 const READ_ON: u64 = 4096;
 
-/// Policies of every kind, as users write them; requests of the simulator reach most of the thresholds.
+/// Policies of every kind, as users write them. Requests of the simulator reach most of the thresholds.
 const POLICIES: [&str; 16] = [
     "native",
     "observe",
@@ -264,11 +265,11 @@ const POLICIES: [&str; 16] = [
     "idedup:8",
 ];
 
-/// Kinds of kinds, by their weights.
+/// Number of kinds of operations, each with a weight.
 const OPERATION_KINDS: usize = 30;
-/// Blocks of a volume that are read for a plan, at most.
+/// Maximum number of blocks of a volume that are read for a plan.
 const MOST_READ: u64 = 96;
-/// The most blocks of a volume that are filled at once: more than the pools of the swarm hold.
+/// Maximum number of blocks of a volume that are filled at once: more than the pools of the swarm hold.
 const MOST_FILLED: u64 = 1024;
 
 /// Parses a policy. Panics if the text is none.
@@ -295,30 +296,31 @@ pub fn any_cache(random: &mut Random) -> CacheSetting {
     cache(random.pick(&CACHES))
 }
 
-/// Writes sequences.
+/// A generator of operation sequences.
 pub struct Generator<'a> {
     config: &'a Config,
     random: Random,
-    /// A stream of its own, for the policies.
+    /// Random stream of its own for the policies.
     policies: Random,
-    /// One for the sharing of memory.
+    /// Random stream for the sharing of memory.
     caches: Random,
     keys: Random,
-    /// One for what passes keep.
+    /// Random stream for the setting by which passes keep runs.
     runs: Random,
-    /// One for the pace of passes.
+    /// Random stream for the rate of passes.
     throttles: Random,
-    /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
+    /// Random stream for blocks that imitate the engine's structures on disk.
     forgers: Random,
+    /// Share of such blocks among the written ones: one in N; 0: none.
     forged_one_in: u64,
     weights: [u32; OPERATION_KINDS],
     fresh: u32,
-    /// A stream of its own, for what is filled, and what follows that, the last first.
+    /// Random stream of its own for fills, and the operations that follow a fill, the last first.
     fills: Random,
     upcoming: Vec<Operation>,
-    /// And one for plans of relocation.
+    /// Random stream for plans of relocation.
     plans: Random,
-    /// The engine may end, and another one begin.
+    /// True if the engine may end, and another one begin.
     may_end: bool,
 }
 
@@ -332,14 +334,14 @@ impl Generator<'_> {
         let mut weights = [0; OPERATION_KINDS];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
-            // What is deleted has to be made again.
+            // Deleted volumes have to be created again.
             weights[6] = weights[6].max(8);
         } else {
             weights[12..16].fill(0);
         }
         weights[16] = if config.grows { 8 } else { 0 };
         weights[17] = 6 * random.pick(&[0, 1, 1, 2, 4]);
-        // A stream of its own: the other kinds stay what they are.
+        // A stream of its own: the draws of the other kinds stay unchanged.
         weights[18] = 5 * Random::new(seed ^ 0x7363_7275).pick(&[0, 1, 2, 4]);
         weights[19] = weights[18] / 2;
         weights[20] = 40 * Random::new(seed ^ 0x6a6f_696e).pick(&[0, 1, 2, 4]);
@@ -416,7 +418,7 @@ impl Generator<'_> {
             15 => Operation::SetPool { policy: self.policy() },
             16 => {
                 let containers = self.random.pick(&[0, 1, 1, 2, 5, 20, 700]);
-                // Alone, with few containers, and none.
+                // Metadata grows alone, with few containers, and not at all.
                 let metadata = [(0, 16), (5, 200)].into_iter().find(|(with, _)| *with == containers);
                 Operation::Grow { containers, metadata: metadata.map_or(0, |(_, metadata)| metadata) }
             }
@@ -477,8 +479,8 @@ impl Generator<'_> {
         Operation::Fill { place, apart: random.pick(&[1, 1, 2, 3]), content }
     }
 
-    /// Draws one command about a plan, or a whole plan: volumes are read from the device, one after another, and a plan of that is run. Writes go on
-    /// meanwhile, and it may rest, or end.
+    /// Draws one command about a plan, or a whole plan: volumes are read from the device, one after another, and a plan of these reads is run. Writes
+    /// continue meanwhile, and the run may be paused or ended.
     fn relocating(&mut self) -> Operation {
         use Relocating::*;
         let most_blocks = self.plans.pick(&[u64::MAX, u64::MAX, u64::MAX, 8]);
@@ -487,7 +489,7 @@ impl Generator<'_> {
         }
         let mut all = Vec::new();
         if self.may_end && self.plans.one_in(2) {
-            // The cache of what is opened anew has nothing.
+            // The cache is empty after an opening.
             all.push(Operation::Reopen);
         }
         all.extend([Operation::Flush, Operation::Idle(1_500_000_000), Operation::Relocate(Note)]);
@@ -566,8 +568,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Draws a block of a huge volume: one of a few, which are overwritten and trimmed again and again, or one far from all that were written. Each has
-    /// pages of the map to itself, from the leaf up to some height: all heights occur.
+    /// Draws a block of a huge volume: one of a few that are overwritten and trimmed again and again, or one far from all written blocks. Each has pages of
+    /// the map to itself, from the leaf up to some height. All heights occur.
     fn far_block(&mut self, blocks: u64) -> u64 {
         let geometry = &self.config.parameters.geometry;
         let mut span = geometry.map_leaf_entries();
@@ -636,7 +638,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Draws a change of when duplicates are found, or a command to the pass that finds those left over.
+    /// Draws a change of the time at which duplicates are found, or a command to the pass that finds the remaining
+    /// ones.
     fn timing(&mut self) -> Operation {
         let (start, pause, stop) = (DedupCommand::Start, DedupCommand::Pause, DedupCommand::Stop);
         match self.random.below(6) {
@@ -652,16 +655,17 @@ impl Generator<'_> {
                 let (paper, other) = (PassThrottle::Listing, PassThrottle::Experiment);
                 let throttle = self.throttles.pick(&[None, None, Some(PassThrottle::Share), Some(paper), Some(other)]);
                 let change = VolumeProperties {
-                    // What goes without saying, if nobody has said anything.
+                    // `None` leaves the default.
                     timing: self.throttles.pick(&[Some(timing), Some(timing), None]),
                     goal: Some(goal),
                     keep_runs: Some(keep_runs),
                     controller: Some(controller),
-                    // Without a draw of its own: the engine only keeps it, and seeds lead to the runs that they led to.
+                    // No draw of its own: the engine only stores the setting, and the runs of existing seeds stay
+                    // unchanged.
                     exclusive: Some(keep_runs == KeepRuns::On),
                     ..VolumeProperties::default()
                 };
-                // Without draws of its own, too: what is on flash changes no answer.
+                // No draws of its own either: the content of flash changes no answer.
                 let flash_policy = match (keep_runs, controller) {
                     (KeepRuns::Auto, _) => None,
                     (KeepRuns::On, Controller::Paper) => "paper:filter=2,delay=1".parse().ok(),

@@ -1,4 +1,4 @@
-//! Studies of the engine's costs in virtual time, a subject each.
+//! Studies of the engine's costs in virtual time, one module for each subject.
 
 pub mod aged;
 pub mod cost;

@@ -1,9 +1,10 @@
-//! Clients in virtual time: a number of requests in flight, a new one at most every so often, and what each cost.
+//! Clients in virtual time: a bounded number of requests in flight, a minimum time between submissions, and the cost of
+//! each request.
 //!
 //! Or clients that do not wait for each other ([`OpenLoad`]): requests come at random times.
 //!
-//! Every block that is read is compared with what was written last; after a crash, with what a flush had covered or anything
-//! written since. No two requests to the same block are in progress at once, so that is all that can be.
+//! Every block read is compared with its last written content; after a crash, with the content that a flush covered or with any later one. No two requests to
+//! the same block are in progress at once, so no other content is possible.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -15,9 +16,9 @@ use crate::timed::machine::{IoCounts, Machine, Step};
 use crate::timed::pool::{OTHER_VOLUME, VOLUME};
 use crate::{Checked, Violation, violated};
 
-/// Blocks of a sequential request: 128 KiB.
+/// Number of blocks of a sequential request: 128 KiB.
 const SEQUENTIAL_BLOCKS: u64 = 32;
-/// Numbers from here on are the contents of writes; those below are the pool's own.
+/// First number of the contents of writes; numbers below are the pool's own.
 const FIRST_NUMBER: u32 = 1 << 20;
 
 /// Access patterns of the clients.
@@ -34,7 +35,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// All of them, in the order in which they run: reads first, from the pool as it was made.
+    /// All workloads, in the order in which they run: reads first, from the pool as it was made.
     pub const ALL: [Workload; 4] =
         [Workload::RandomRead, Workload::SequentialRead, Workload::SequentialWrite, Workload::RandomWrite];
 
@@ -61,7 +62,7 @@ impl Workload {
         if self.blocks() == 1 { 32 } else { 8 }
     }
 
-    /// Returns the least time between two submissions: 100,000 requests a second of 4 KiB, 10,000 of 128 KiB.
+    /// Returns the minimum time between two submissions: 100,000 requests a second of 4 KiB, 10,000 of 128 KiB.
     fn gap(self) -> Nanos {
         if self.blocks() == 1 { 10_000 } else { 100_000 }
     }
@@ -76,7 +77,7 @@ pub struct Cost {
     pub counters: Counters,
     /// Commands to the drive for these requests.
     pub io: IoCounts,
-    /// From submission to answer, of each request.
+    /// Time from submission to answer, of each request.
     pub latencies: Vec<Nanos>,
 }
 
@@ -96,7 +97,7 @@ impl Cost {
         self.per_request(self.io.commands() - self.counters.rebuild_loads.min(self.io.metadata_reads))
     }
 
-    /// Reads of pages, those of the rebuild of the index left out.
+    /// Returns the number of reads of pages, without those for the rebuild of the index.
     pub fn metadata_reads(&self) -> f64 {
         self.per_request(self.io.metadata_reads - self.counters.rebuild_loads.min(self.io.metadata_reads))
     }
@@ -119,7 +120,7 @@ pub fn permille(latencies: &[Nanos], permille: usize) -> Nanos {
     sorted.get((sorted.len() * permille / 1000).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
 }
 
-/// Discards while a load goes on.
+/// Discards during a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discard {
     /// The second volume is deleted.
@@ -140,7 +141,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them, in the order of `OpenLoad::latencies`.
+    /// All classes, in the order of `OpenLoad::latencies`.
     pub const ALL: [Class; 3] = [Class::Read, Class::Write, Class::Durable];
 
     /// Draws a class: of a hundred requests 70 are reads, 27 are writes and 3 are durable writes.
@@ -165,9 +166,9 @@ pub struct OpenLoad {
     /// Discards that are still to do.
     pub discards: VecDeque<Discard>,
     discarding: Option<(u64, Nanos)>,
-    /// From the arrival of a request to its answer, by class.
+    /// Times from the arrival of a request to its answer, by class.
     pub latencies: [Vec<Nanos>; 3],
-    /// The same of discards.
+    /// Times from the arrival of a discard to its answer.
     pub discarded: Vec<Nanos>,
 }
 
@@ -185,8 +186,8 @@ impl OpenLoad {
         }
     }
 
-    /// Lets come what is due. Of the microseconds each has the same chance that a request comes: a Poisson process, but for
-    /// that a microsecond has one at most.
+    /// Adds the requests that are due to the backlog. A request comes in each microsecond with the same chance: a Poisson process, except that a microsecond
+    /// has at most one request.
     fn arrive(&mut self, now: Nanos, random: &mut Random) {
         while self.next <= now {
             self.backlog.push_back((self.next, Class::draw(random)));
@@ -212,7 +213,7 @@ pub struct Clients {
     /// Block at which the sequential requests continue.
     cursor: u64,
     in_progress: HashMap<u64, InProgress>,
-    /// After a crash: a block may have any content of its history.
+    /// True after a crash: a block may have any content of its history.
     is_verifying: bool,
 }
 
@@ -239,7 +240,8 @@ impl Clients {
         }
     }
 
-    /// Works until `enough` says so, which sees the machine and the number of answers, and leaves what is in progress so.
+    /// Works until `enough` returns true, which sees the machine and the number of answers. Requests in progress stay in
+    /// progress.
     pub fn work(
         &mut self,
         machine: &mut Machine,
@@ -309,7 +311,8 @@ impl Clients {
         self.next_token += 1;
     }
 
-    /// Submits a request for a block that no other one is at; false if there is no space for it.
+    /// Submits a request for a block that no other request in progress touches. Returns false if there is no space for
+    /// it.
     fn submit_block(&mut self, machine: &mut Machine, since: Nanos, class: Class) -> bool {
         let lba = loop {
             let lba = self.random.below(machine.store.pool.mapped);
@@ -338,7 +341,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Makes durable what has been written, once all of it has been answered.
+    /// Makes all written blocks durable, once all writes have been answered.
     pub fn flush(&mut self, machine: &mut Machine) -> Checked {
         self.drain(machine)?;
         machine.submit(self.request(0, 0, Operation::Flush));
@@ -422,7 +425,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Submits the next request; false if there is no space for it.
+    /// Submits the next request. Returns false if there is no space for it.
     fn submit(&mut self, machine: &mut Machine, workload: Workload) -> bool {
         let blocks = workload.blocks();
         let end = machine.store.pool.mapped / blocks;
@@ -445,7 +448,7 @@ impl Clients {
         true
     }
 
-    /// Submits a write of new contents; false if there are no buffers for it.
+    /// Submits a write of new contents. Returns false if there are no buffers for it.
     fn write(&mut self, machine: &mut Machine, first: u64, blocks: u64, fua: bool) -> bool {
         let contents: Vec<Cells> = (self.next_number..).take(blocks as usize).map(|number| [number; CELLS]).collect();
         let request = Submit { fua, ..self.request(first, blocks, Operation::Flush) };

@@ -1,12 +1,11 @@
 //! The engine with a synthesised pool on a simulated SSD, in virtual time: a driver without bytes.
 //!
-//! A second, smaller world: the other one (`world/mod.rs`) holds every block of its disk, notes each step in the digest of the
-//! run, and takes the time of each I/O from chance, so that crash tests see every order. Here the disk has terabytes, runs
-//! have hundreds of thousands of requests, and times follow from what the drive is doing. Crashes are simple ones: what no
-//! sync covered is all lost or all kept.
+//! This is a second, smaller world. The other one (`world/mod.rs`) holds every block of its disk, notes each step in the digest of the run, and draws the
+//! time of each I/O, so that crash tests see every order. Here the disk has terabytes, runs have hundreds of thousands of requests, and times follow from the
+//! load of the drive. Crashes are simple: the writes that no sync covered are all lost or all kept.
 //!
-//! The time of the processor is not part of it: between an event and its effects no time passes. How much it takes can be
-//! looked at ([`Machine::processor`]); nothing depends on that.
+//! The time of the processor is not part of it: between an event and its effects no time passes. It can be measured
+//! ([`Machine::processor`]); nothing depends on it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -24,10 +23,10 @@ use crate::timed::path::{Begun, Path, Purpose};
 use crate::timed::pool::Pool;
 use crate::{Checked, allocations, violated};
 
-/// Work in memory, and the answers of a host file system that has to reserve nothing.
+/// Time of work in memory, and of answers of a host file system that has to reserve nothing.
 const MEMORY_NANOS: Nanos = 1_000;
 
-/// The store: what was written since the pool was made, over the pool.
+/// The store: the blocks written since the pool was made, over the pool.
 #[derive(Clone)]
 pub struct Store {
     /// Pool as it was made, under the blocks written since.
@@ -90,7 +89,7 @@ impl Store {
     }
 }
 
-/// I/O by what it is for, as seen from the drive.
+/// Counts of I/O by purpose, as seen from the drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IoCounts {
     /// Writes of records and of the blocks in them.
@@ -123,9 +122,9 @@ pub enum Step {
     Opened(Result<Recovered, OpenError>),
     /// A command is answered.
     Command(bool),
-    /// Something else happened.
+    /// Another event happened.
     Other,
-    /// Nothing is due up to the horizon; the clock stands there.
+    /// No event is due up to the horizon; the clock stands there.
     Quiet,
 }
 
@@ -139,7 +138,7 @@ struct Flight {
     io: Io,
     /// Contents of a write.
     contents: Vec<Content>,
-    /// Completions that a sync covers.
+    /// Count of completions that a sync covers.
     covers: u64,
     begun: Begun,
 }
@@ -174,8 +173,7 @@ pub(crate) fn thread_nanos() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-// The calls of the engine that do work, each a function of its own: `tests/instructions` counts what is between their entries and
-// exits.
+// The calls of the engine that do work, each a function of its own: `tests/instructions` counts the instructions between their entries and exits.
 
 #[inline(never)]
 fn handle(engine: &mut Engine, now: Nanos, event: Event<'_>) {
@@ -192,7 +190,7 @@ fn take_buffer(engine: &mut Engine) -> Option<BufferId> {
     engine.take_buffer()
 }
 
-/// The engine and its drive.
+/// An engine and its drive.
 pub struct Machine {
     /// The engine.
     pub engine: Engine,
@@ -200,16 +198,16 @@ pub struct Machine {
     pub now: Nanos,
     /// The blocks.
     pub store: Store,
-    /// All I/O so far.
+    /// Counts of all I/O so far.
     pub io: IoCounts,
-    /// Time that the engine takes, if that is wanted.
+    /// Time that the engine takes, if it is measured.
     pub processor: Option<Processor>,
     /// Allocations of the engine, where they are counted ([`crate::allocations`]).
     pub allocations: u64,
     disk: Disk,
-    /// Set if everything except slots is on a device of its own that takes no time: the papers' NVRAM.
+    /// True if everything except slots is on a device of its own that takes no time: the papers' NVRAM.
     has_nvram: bool,
-    /// Counts of what led to the answers.
+    /// Causes of the answers.
     pub path: Path,
     calendar: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
     sequence: u64,
@@ -223,8 +221,8 @@ impl Machine {
         Machine::on(Disk::Ssd(Queue::new(SSD)), false, store, limits, now)
     }
 
-    /// Begins to open the pool at `now`, with an idle disk; with `has_nvram`, what is not in slots takes no time, as if it were in memory
-    /// that keeps it.
+    /// Begins to open the pool at `now`, with an idle disk. With `has_nvram`, I/O outside of slots takes no time, as if that part were in non-volatile
+    /// memory.
     pub fn on(disk: Disk, has_nvram: bool, store: Store, limits: Limits, now: Nanos) -> Machine {
         Machine {
             engine: Engine::open(store.pool.parameters, limits, now),
@@ -243,7 +241,7 @@ impl Machine {
         }
     }
 
-    /// Stops the machine. With `keep`, all writes in flight or not covered by a sync are kept, else none.
+    /// Stops the machine. With `keep`, all writes in flight or not covered by a sync are kept; otherwise none.
     pub fn crash(mut self, keep: bool) -> Store {
         if keep {
             // In the order in which they would have completed.
@@ -295,7 +293,7 @@ impl Machine {
             return Ok(Step::Other);
         }
         if disk < calendar {
-            // A step of the disk need not be a completion.
+            // A step of the disk may end without a completion.
             if let Some(done) = self.disk.pop(self.now) {
                 self.complete(IoId(done.tag as u32), done.breakdown)?;
             }
@@ -309,7 +307,7 @@ impl Machine {
         Ok(Step::Other)
     }
 
-    /// Submits a write of whole blocks; false if there are no buffers for it now.
+    /// Submits a write of whole blocks. Returns false if there are no buffers for it now.
     pub fn write(&mut self, token: u64, submit: Submit<'_>, contents: &[Cells]) -> bool {
         let mut inputs = Vec::with_capacity(contents.len());
         for cells in contents {
@@ -352,7 +350,7 @@ impl Machine {
         self.handle(Event::Control { token: 0, command });
     }
 
-    /// Steps until the pool is open; what was found.
+    /// Steps until the pool is open, and returns the engine's report of the recovery.
     pub fn opened(&mut self) -> Checked<Recovered> {
         loop {
             match self.step(Nanos::MAX)? {
@@ -364,7 +362,7 @@ impl Machine {
         }
     }
 
-    /// Lets what is in progress finish and audits everything: for small pools, the audit walks all of it.
+    /// Waits until nothing is in progress, and audits everything. For small pools: the audit reads all of the pool.
     pub fn settle_and_audit(&mut self) -> Checked {
         self.command(EngineCommand::Settle)?;
         while self.engine.next_timer().is_some() || !self.calendar.is_empty() || self.disk.next().is_some() {
@@ -485,7 +483,7 @@ impl Machine {
             }
         };
         let covers = self.store.completions;
-        // A sync is for both devices; on one that has nothing to make durable it takes no time.
+        // A sync is for both devices. On one that has nothing to make durable it takes no time.
         let is_instant = self.has_nvram && op != Op::Flush && block < geometry.data_start();
         let command = Command { op, offset: io.offset, bytes: io.length, class: Class::Foreground };
         let begun = self.path.begin(self.now, purpose);
@@ -542,7 +540,7 @@ impl Machine {
                 }
                 Outcome::Blocks(&found)
             }
-            // A copy: nothing of what was in the first buffer stays.
+            // A copy: nothing of the first buffer's old content stays.
             IoOp::Merge { from: 0, to: 0, zero: false } => {
                 let [Segment::Buffer(into), Segment::Buffer(from)] = io.segments[..] else {
                     return violated(format!("not two buffers: {io:?}"));

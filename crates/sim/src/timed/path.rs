@@ -1,8 +1,8 @@
-//! What a request waited for: the commands to the drive that led to its answer, from the last one backwards.
+//! Critical path of a request: the commands to the drive on which its answer depended, from the last one backwards.
 //!
-//! A command is entered when the engine gives it, with the completion that the engine was told of last: that one is its cause. The answer to
-//! a request follows from a completion, too. So there is one row of commands without gaps of the drive's making, and every nanosecond
-//! of a response is of exactly one kind.
+//! A command is entered when the engine issues it, with the completion that was delivered to the engine last: that one is its cause. The answer to a request
+//! also has the last completion as its cause. So there is one chain of commands without gaps caused by the drive, and every nanosecond of a response has
+//! exactly one cause.
 
 use std::collections::VecDeque;
 
@@ -43,7 +43,7 @@ struct Completed {
 #[derive(Clone, Debug, Default)]
 pub struct Path {
     completed: VecDeque<Completed>,
-    /// The number of the first that is remembered.
+    /// Number of the first remembered completion.
     first: u64,
 }
 
@@ -56,12 +56,12 @@ pub struct Waited {
     pub tables: Nanos,
     /// Commands for the journal.
     pub journal: Nanos,
-    /// No command that led to the end: a timer, or a place among the engine's requests.
+    /// Time without a command of the chain: a timer, or a place among the engine's requests.
     pub other: Nanos,
 }
 
 impl Path {
-    /// Begins a command, whose cause is the completion that the engine was last told of.
+    /// Begins a command, whose cause is the completion that was delivered to the engine last.
     pub fn begin(&self, at: Nanos, purpose: Purpose) -> Begun {
         let cause = (!self.completed.is_empty()).then(|| self.first + self.completed.len() as u64 - 1);
         Begun { at, purpose, cause }
@@ -139,7 +139,7 @@ mod tests {
         let all = Waited { data: of(15, 20, 5), tables: 20, journal: 15, other: 15 };
         assert_eq!(path.waited(5, 95), all);
         assert_eq!(all.total(), 90);
-        // Who came when the block was half read waited for its end alone.
+        // A request that came when the block was half read waited for its end alone.
         assert_eq!(path.waited(50, 95), Waited { data: of(0, 15, 5), tables: 0, journal: 15, other: 10 });
         assert_eq!(path.waited(95, 95), Waited::default());
         assert_eq!(path.waited(95, 99), Waited { other: 4, ..Waited::default() });

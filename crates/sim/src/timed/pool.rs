@@ -1,14 +1,14 @@
-//! A pool of any size that nobody wrote: its metadata is a formula, its pages are made when they are read.
+//! A synthetic pool of any size, without a writer: its metadata is a formula, and its pages are made when they are
+//! read.
 //!
-//! One volume, `default`, all of whose blocks are mapped, block address = slot; if wanted a second one, `other`, whose blocks
-//! have the slots after those. Behind them the pool is empty. What a slot holds
-//! depends only on its place within a leaf of summaries, so all full leaves of summaries, of the space map and of the container
-//! table are the same bytes, and have the same checksum. Leaves of the map all differ: each is hashed once, when the pool is
-//! made, and only the checksums are kept (8 bytes for 2 MiB of pool). In such a pool the summaries say of each slot that it was first written for
-//! block 0. Who empties containers needs the truth: [`Pool::with_owners`] has it, and three times as many pages that differ.
+//! It has one volume, `default`, all of whose blocks are mapped, block address = slot. An optional second volume, `other`, has the slots after those. The
+//! slots behind them are empty. The content of a slot depends only on its place within a leaf of summaries. So all full leaves of summaries, of the space map
+//! and of the container table have the same bytes and the same checksum. Leaves of the map all differ: each is hashed once, when the pool is made, and only
+//! the checksums are kept (8 bytes for 2 MiB of pool). In such a pool the summaries say of each slot that it was first written for block 0. Garbage
+//! collection needs the true owners: [`Pool::with_owners`] has them, and three times as many pages that differ.
 //!
-//! Everything that this module knows of the format beyond `engine::encode` is in [`Table`] and [`Pool::fill_leaf`]. That the
-//! pools are true ones is shown by the engine's own audit, in the tests of `scale`.
+//! All knowledge of the format beyond `engine::encode` is in [`Table`] and [`Pool::fill_leaf`]. The engine's own audit shows that the pools are valid, in the
+//! tests of `scale`.
 
 use engine::encode::{CONTAINER_BYTES, SUMMARY_BYTES, VOLUME_BYTES, checksum, height_for, meta_map_location};
 use engine::superblock::{Pointer, Root, TREES, TreeId};
@@ -21,7 +21,7 @@ use crate::random::mix;
 pub const VOLUME: VolumeId = VolumeId(1);
 /// The second volume, of pools that have one.
 pub const OTHER_VOLUME: VolumeId = VolumeId(2);
-/// The epoch in which all of it was written.
+/// Epoch in which all of it was written.
 const EPOCH: u64 = 2;
 
 /// Tables of the pool, by the content of their trees' leaves.
@@ -83,7 +83,7 @@ struct Level {
 
 enum Checksums {
     Each(Vec<u64>),
-    /// Of all pages but the last, and of the last.
+    /// Checksum of all pages except the last, and checksum of the last.
     Same(u64, u64),
 }
 
@@ -107,7 +107,7 @@ impl Level {
 
 struct Tree {
     table: Table,
-    /// Leaves first.
+    /// Levels of the tree, leaves first.
     levels: Vec<Level>,
 }
 
@@ -118,12 +118,12 @@ impl Tree {
     }
 }
 
-/// Blocks that hold what an earlier one does: so many in a row, as many as that of so many.
+/// Blocks that repeat an earlier content: runs of `run` such blocks, at a share of one block in `one_in`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Doubles {
-    /// One block of so many, two at least.
+    /// Inverse of their share: one block in this number, at least two.
     pub one_in: u64,
-    /// In a row; where they come from, they follow each other, too.
+    /// Length of a run of such blocks; their originals are consecutive, too.
     pub run: u64,
 }
 
@@ -138,7 +138,7 @@ impl Doubles {
     fn first(self, slot: u64) -> u64 {
         let row = self.one_in * self.run;
         let (number, place) = (slot / row, slot % row);
-        // The first ones of each row are no doubles.
+        // The first blocks of each row are no doubles.
         let Some(place) = place.checked_sub(row - self.run) else { return slot };
         mix(number) % (number + 1) * row + place
     }
@@ -154,11 +154,11 @@ pub struct Pool {
     pub other: u64,
     trees: Vec<Tree>,
     superblock: Superblock,
-    /// By place within a leaf of summaries: what the slots hold.
+    /// Digests of the contents of slots, by place within a leaf of summaries.
     digests: Vec<Digest>,
-    /// Summaries say of each slot for which block it was written.
+    /// True if the summaries have for each slot the block that it was written for.
     has_owners: bool,
-    /// Contents all differ, but for some, which are known to the metadata alone.
+    /// Blocks with an earlier content among contents that all differ; only the metadata has these contents.
     doubles: Option<Doubles>,
     metadata_used: u64,
 }
@@ -208,7 +208,7 @@ impl Pool {
         for table in TABLES.into_iter().filter(|&table| table != Table::OtherMap || other > 0) {
             pool.plant(table);
         }
-        // Last, when it is known how many blocks are in use.
+        // Planted last, when the number of blocks in use is known.
         pool.plant(Table::MetaMap);
         let mut roots = [Root::default(); TREES];
         for tree in &pool.trees {
@@ -249,7 +249,7 @@ impl Pool {
         }
     }
 
-    /// Gives a tree its place and finds out its checksums, from the leaves up.
+    /// Sets the location of a tree and computes its checksums, from the leaves up.
     fn plant(&mut self, table: Table) {
         let geometry = *self.geometry();
         let entries = self.entries(table);
@@ -322,10 +322,10 @@ impl Pool {
                     out.copy_from_slice(&encode::map_entry(slot, self.digest_of(slot)).to_le_bytes());
                 }
             }
-            // Two bits a slot: each has one reference.
+            // Two bits a slot: each slot has one reference.
             Table::SpaceMap => fill_bits(page, 2 * count, 0x55),
             Table::Containers => {
-                // The empty ones in the rest of the leaf, too.
+                // Includes the empty containers in the rest of the leaf.
                 let all = per_leaf.min(u64::from(geometry.containers) - first);
                 for (number, out) in (first..first + all).zip(page.chunks_exact_mut(CONTAINER_BYTES as usize)) {
                     encode::container(1, self.live_slots(number), out);
@@ -334,7 +334,7 @@ impl Pool {
             Table::Summaries => {
                 let entries = page.chunks_exact_mut(SUMMARY_BYTES as usize).take(count as usize);
                 for (slot, out) in (first..).zip(entries) {
-                    // Else the same for all: it is a hint.
+                    // Without owners the same block for all slots: it is a hint.
                     let owner = if self.has_owners { slot } else { 0 };
                     encode::summary(self.digest_of(slot), VOLUME, owner, out);
                 }

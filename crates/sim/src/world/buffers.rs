@@ -1,8 +1,8 @@
 //! The payload buffers, which the driver owns and the engine passes around by number.
 //!
-//! Each is used by one owner at a time: taken by the driver until it is submitted or returned; filled by one I/O in
-//! flight; read by any number of I/O and replies in flight, and unchanged meanwhile. A buffer that nobody has filled is
-//! poisoned: whoever reads it gets something that no client wrote.
+//! Each buffer has one use at a time. It is taken by the driver until it is submitted or returned, or filled by one I/O
+//! in flight, or read by any number of I/O and replies in flight, and unchanged meanwhile. An unfilled buffer is
+//! poisoned: its readers get content that no client wrote.
 
 use engine::{BlockContent, BufferId, DataSegment, Io, IoOp, Segment};
 
@@ -15,11 +15,11 @@ const POISON: Cells = [0xdead_beef; CELLS];
 #[derive(Clone, Copy, Debug)]
 struct Buffer {
     cells: Cells,
-    /// Taken by the driver and not yet submitted or returned.
+    /// True if it is taken by the driver and not yet submitted or returned.
     taken: bool,
     /// I/O in flight that reads it.
     readers: u32,
-    /// An I/O in flight fills it.
+    /// True while an I/O in flight fills it.
     filling: bool,
     /// Replies not yet sent that name it.
     replies: u32,
@@ -36,7 +36,7 @@ impl Buffer {
 pub struct Buffers {
     buffers: Vec<Buffer>,
     block_size: u32,
-    /// Digests are those of a hash with so many values; 0: a good one.
+    /// Number of values of the hash behind digests; 0: a good hash.
     weak: u32,
 }
 

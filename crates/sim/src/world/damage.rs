@@ -1,4 +1,4 @@
-//! What happens to the disk and to the clock by itself.
+//! Events that change the disk and the clock without the engine: bit rot and clock jumps.
 
 use engine::Nanos;
 

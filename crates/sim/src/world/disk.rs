@@ -1,16 +1,14 @@
-//! The simulated disk: what is durable, what is written but not covered by a sync, and what a crash makes of it.
+//! The simulated disk: its durable content, the written content that no sync covers, and the outcome of a crash.
 //!
-//! Owns the content of every block. A write is `Flying` from submission until its completion is delivered, then `Landed`,
-//! and visible; a sync makes durable, when it completes, the writes that had landed when it was submitted; a durable
-//! write is so when it completes. Until then a block has its durable content and a list of later versions, in order of
-//! completion. While one of these fails, those in flight beside it may end well and make nothing durable: what they asked for can
-//! be lost with the one that fails, and only that one says so.
+//! Owns the content of every block. A write is `Flying` from submission until its completion is delivered, then `Landed` and visible. A sync makes durable,
+//! when it completes, the writes that had landed when it was submitted. A durable write is durable when it completes. Until then a block has its durable
+//! content and a list of later versions, in order of completion. If a sync or durable write fails, those in flight beside it may succeed and make nothing
+//! durable. Their data can be lost with the failed one, and only the failed one returns an error.
 //!
-//! A power cut leaves each block by itself with its durable content, any later version (those in flight too), or a torn
-//! mix of two of these. A kill of the process leaves what landed visible but still not durable; what was in flight lands or
-//! does not, block by block.
+//! A power cut leaves each block independently with its durable content, any later version (those in flight too), or a torn mix of two of these. A kill of
+//! the process leaves landed writes visible but still not durable. Each block of a write in flight lands or does not.
 //!
-//! Faults put damage beside what is pristine ([`Overlay`]): reads see it until a write replaces it or it is lifted.
+//! Faults put damage beside pristine content ([`Overlay`]): reads see it until a write replaces it or it is lifted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -22,9 +20,9 @@ use crate::world::faults::{Overlay, rotten};
 /// Fates in a crash of writes that no sync has covered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// All of it is lost.
+    /// All of them are lost.
     Lost,
-    /// All of it is kept, also what was in flight.
+    /// All of them are kept, also those in flight.
     Kept,
     /// Each block has any of its versions.
     Mixed,
@@ -38,23 +36,23 @@ pub enum Cut {
     PayloadOnly,
     /// Writes in flight are kept, those that had completed are lost.
     FlyingOnly,
-    /// The power fails in the middle of a sync or of a durable write: of what these cover, each block is written back, torn, or not
-    /// reached yet. All else is lost.
+    /// The power fails in the middle of a sync or of a durable write: each block that these cover is written back, torn, or not reached yet. All other writes
+    /// are lost.
     MidSync,
-    /// Only the process dies: what completed stays visible, and stays volatile.
+    /// A kill of the process alone: completed writes stay visible, and stay volatile.
     Kill,
-    /// Of each block's last version this cell alone is written.
+    /// This cell alone is written of each block's last version.
     OneKept(u8),
-    /// Of each block's last version this cell alone is missing.
+    /// This cell alone is missing of each block's last version.
     OneLost(u8),
-    /// As `OneKept`, with another cell in each block.
+    /// One cell alone is written of each block's last version, another cell in each block.
     RotatingKept,
-    /// As `OneLost`, with another cell in each block.
+    /// One cell alone is missing of each block's last version, another cell in each block.
     RotatingLost,
 }
 
 impl Cut {
-    /// All of them, in the order of the variants that `sim crash` tries.
+    /// All cuts except [`Cut::MASKS`], in the order of the variants that `sim crash` tries.
     pub const ALL: [Cut; 10] = [
         Cut::Lost,
         Cut::Kept,
@@ -68,7 +66,7 @@ impl Cut {
         Cut::MidSync,
     ];
 
-    /// Those that tear all blocks in one way: every single cell alone written or missing, and these in turn.
+    /// Cuts that tear all blocks in one way: every single cell alone written or missing, and these in turn.
     pub const MASKS: [Cut; 18] = [
         Cut::OneKept(0),
         Cut::OneKept(1),
@@ -117,14 +115,14 @@ impl Cut {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Flying,
-    /// The count of completions at which it landed.
+    /// Count of completions at which it landed.
     Landed(u64),
 }
 
 #[derive(Clone, Debug)]
 struct Version {
     content: Content,
-    /// The write that it belongs to: unique in the life of the disk.
+    /// Write that it belongs to: unique in the life of the disk.
     write: u64,
     stage: Stage,
 }
@@ -134,18 +132,18 @@ struct Flight {
     write: u64,
     first: u64,
     count: u64,
-    /// It is durable when it completes.
+    /// True if it is durable when it completes.
     durable: bool,
-    /// It was in flight beside one that fails.
+    /// True if it was in flight beside a sync or durable write that fails.
     doubtful: bool,
 }
 
 /// A sync in flight.
 #[derive(Clone, Copy, Debug)]
 struct Sync {
-    /// The count of completions that it covers.
+    /// Count of completions that it covers.
     covered: u64,
-    /// It was in flight beside one that fails.
+    /// True if it was in flight beside a sync or durable write that fails.
     doubtful: bool,
 }
 
@@ -192,7 +190,7 @@ impl Disk {
         self.durable.len() as u64
     }
 
-    /// Makes it larger, with zeroes; never smaller.
+    /// Enlarges the disk with zeroes; never shrinks it.
     pub fn grow(&mut self, blocks: u64) {
         let blocks = self.blocks().max(blocks);
         Rc::make_mut(&mut self.durable).resize(blocks as usize, Content::Payload(ZERO));
@@ -334,8 +332,8 @@ impl Disk {
         self.overlay.lift();
     }
 
-    /// Makes the damage to one of two copies permanent. An opening has believed it: a superblock that it did not see must not come back newer than its
-    /// own writes since.
+    /// Makes the damage to one of two copies permanent. An opening has accepted it: a superblock that the opening did not see must not come back newer than
+    /// the opening's own writes since.
     pub fn keep_damaged_copies(&mut self) {
         let durable = Rc::make_mut(&mut self.durable);
         for (block, content) in self.overlay.damaged_copies() {
@@ -363,8 +361,8 @@ impl Disk {
     }
 
     /// Returns true if the block is one of two copies, and the other one is damaged.
-    pub fn has_damaged_twin(&self, block: u64) -> bool {
-        self.overlay.has_damaged_twin(block)
+    pub fn has_damaged_copy(&self, block: u64) -> bool {
+        self.overlay.has_damaged_copy(block)
     }
 
     /// Returns true if the block is one of two copies.
@@ -464,7 +462,7 @@ impl Disk {
         });
     }
 
-    /// Counts everything that may change what a crash finds.
+    /// Counts all changes of state that a crash could reveal.
     pub fn changes(&self) -> u64 {
         self.writes + self.completions + self.completed_syncs
     }
@@ -501,7 +499,7 @@ impl Disk {
         }
     }
 
-    /// Loses what neither a sync nor a durable write in flight covers.
+    /// Loses all writes that neither a sync nor a durable write in flight covers.
     fn keep_what_is_synced(&mut self) {
         let covered = self.syncs.values().map(|sync| sync.covered).max().unwrap_or(0);
         let forced = |write| self.flights.values().any(|flight| flight.durable && flight.write == write);
@@ -582,7 +580,7 @@ fn any(versions: &[Version], random: &mut Random) -> Option<Content> {
 /// Contents that a block may hold after a crash: hashes of its durable content and of each later version.
 pub type Unsynced = ([u64; 2], Vec<[u64; 2]>);
 
-/// Crashes of which each outcome is chosen.
+/// Crashes with a chosen outcome.
 impl Disk {
     /// Returns the blocks with versions that no sync has covered, in order. The hashes depend on the block's number, too.
     pub fn unsynced(&self) -> Vec<Unsynced> {

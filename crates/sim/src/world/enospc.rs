@@ -1,8 +1,7 @@
-//! Writes for which the host has no space: what the engine owes them.
+//! Writes for which the host has no space, and the engine's duties towards them.
 //!
-//! A write that found no space has left some of its blocks. The engine keeps it and makes it again, the same and as a whole; until
-//! then nothing else may be written to its place, or the older write would come last. What requests and commands may be
-//! answered meanwhile is in `endure.rs`.
+//! A write that found no space has left some of its blocks. The engine keeps it and repeats it, the same and as a whole. Until then nothing else may be
+//! written to its place, or the older write would come last. The answers allowed meanwhile to requests and commands are in `endure.rs`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +14,7 @@ use crate::runs::workload::Operation;
 use crate::world::faults::{Class, Faults, Rule};
 use crate::{Checked, violated};
 
-/// Writes that found no space and that the engine keeps: their blocks, and a hash of what they write.
+/// Writes that found no space and that the engine keeps: their blocks, and a hash of their content.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(BTreeMap<IoId, (Range<u64>, u64)>);
 
@@ -27,13 +26,13 @@ impl Kept {
         }
     }
 
-    /// Checks a write that begins, and returns true if it repeats one that found no space. Fails if it has other content or place, or overlaps a write
-    /// that waits.
+    /// Checks a write that begins, and returns true if it repeats one that found no space. Fails if it has other content or another place, or overlaps a
+    /// write that waits.
     pub(crate) fn begins(&mut self, engine: &Engine, id: IoId, blocks: &Range<u64>, hash: u64) -> Checked<bool> {
         if self.0.is_empty() {
             return Ok(false);
         }
-        // If the pool has failed meanwhile, none is made again.
+        // If the pool has failed meanwhile, no write is repeated.
         self.0.retain(|&kept, _| engine.keeps(kept));
         if let Some(before) = self.0.remove(&id) {
             return match before == (blocks.clone(), hash) {
@@ -52,8 +51,7 @@ impl Kept {
 }
 
 impl Run {
-    /// Performs operations while the host has no space for some of the writes. Then it has space, and all that was written becomes
-    /// durable.
+    /// Performs operations while the host has no space for some of the writes. Then it has space, and all written data becomes durable.
     pub(crate) fn perform_on_full_host(&mut self, operations: &[Operation], number: u64) -> Checked {
         let mut random = Random::new(number ^ 0x6675_6c6c);
         self.world.faults = Faults::new(number);

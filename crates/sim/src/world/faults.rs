@@ -1,8 +1,8 @@
-//! Faults of the device and of what is around it: which, when, and what they leave on the disk.
+//! Faults of the device and of its environment: their classes, their times, and their effects on the disk.
 //!
-//! Owns the classes of faults, the rules by which they strike, what has struck so far, and the overlay of damage. Damage lies
-//! beside pristine content: a read sees the damage, a write that succeeds replaces both, and lifting the faults brings
-//! the pristine content back. A write that fails *with an error* is different: what it leaves is what the block holds.
+//! Owns the classes of faults, the rules by which they strike, the strikes so far, and the overlay of damage. Damage lies beside pristine content: a read
+//! sees the damage, a write that succeeds replaces both, and lifting the faults restores the pristine content. A write that fails *with an error* is
+//! different: its result is the new content of the block.
 //!
 //! Of the two copies of a superblock at most one is damaged at a time (docs/fault-model.md says why).
 
@@ -24,7 +24,7 @@ pub enum Class {
     LostWrite,
     /// A write is answered with success and lands elsewhere.
     MisdirectedWrite,
-    /// A read gives what the block held before its last write, once.
+    /// A read returns the content that the block held before its last write, once.
     StaleRead,
     /// A power cut tears blocks: one cell alone is written or missing, or a cell that moves on from block to block.
     TornWrite,
@@ -32,7 +32,7 @@ pub enum Class {
     ReadError,
     /// A write fails: each of its blocks is old, new or torn.
     WriteError,
-    /// A sync fails: what it covered is durable, or still volatile, or gone, block by block.
+    /// A sync fails: each block that it covered is durable, or still volatile, or gone.
     SyncError,
     /// A read ends early.
     ShortRead,
@@ -42,13 +42,14 @@ pub enum Class {
     SlowIo,
     /// An I/O does not complete before the faults are lifted.
     StuckIo,
-    /// The host has no space where space is reserved, or reserving fails as a write does.
+    /// A reservation finds no space on the host, or fails as a write does.
     NoSpace,
-    /// The host has no space for a write, of what is there already, too: its first blocks may be new, one may be torn.
+    /// The host has no space for a write, not even for one over existing data: its first blocks may be new, one may be
+    /// torn.
     FullHost,
     /// The clock jumps forward by years.
     ClockJump,
-    /// The memory is divided anew, as small as it gets.
+    /// The memory is divided anew, as small as possible.
     SmallestMemory,
     /// A client goes away: its reply is over at once, buffers that it was filling come back.
     Disconnect,
@@ -79,7 +80,7 @@ impl Class {
         Class::Disconnect,
     ];
 
-    /// Those that strike single I/O.
+    /// Classes that strike single I/O.
     pub const OF_IO: [Class; 12] = [
         Class::LostWrite,
         Class::MisdirectedWrite,
@@ -110,7 +111,8 @@ impl Class {
         }
     }
 
-    /// Returns true if the class fails a sync or a durable write, so that syncs and durable writes in flight beside it may silently not be durable.
+    /// Returns true if the class fails a sync or a durable write in a way that affects others: syncs and durable writes in flight beside it may silently not
+    /// be durable.
     pub(crate) fn takes_others(self, op: IoOp) -> bool {
         let fails = matches!(self, Class::SyncError | Class::WriteError | Class::ShortWrite);
         fails && matches!(op, IoOp::Sync | IoOp::WriteDurable)
@@ -136,7 +138,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Strikes the I/O after the first `skip`: once, or it and all that follow.
+    /// Returns a rule that strikes the I/O after the first `skip`: once, or it and all later ones.
     pub fn nth(class: Class, skip: u64, for_ever: bool) -> Rule {
         Rule { class, skip, count: if for_ever { u64::MAX } else { 1 }, one_in: 1 }
     }
@@ -144,9 +146,9 @@ impl Rule {
     /// Draws a rule: it strikes once, several times, or without end.
     pub fn draw(random: &mut Random) -> Rule {
         let class = random.pick(&Class::OF_IO);
-        // A write without space is made again: so many times, until somebody is told.
+        // A write without space is repeated. The rule lasts until a client gets an error.
         let while_long = random.between(2, 12) * if class == Class::FullHost { 10 } else { 1 };
-        // Of some kinds there are few.
+        // Reservations and syncs are few.
         let skip = if matches!(class, Class::NoSpace | Class::SyncError) { 4 } else { 30 };
         Rule {
             class,
@@ -160,11 +162,11 @@ impl Rule {
 /// Counts of faults that struck the engine that is running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Struck {
-    /// Reads that failed, or gave something else than what was written.
+    /// Reads that failed, or returned content other than the written one.
     pub reads: u64,
-    /// Of these, reads of metadata.
+    /// Reads of metadata among `reads`.
     pub pages: u64,
-    /// Writes and syncs that failed, and reservations, but for want of space.
+    /// Writes, syncs and reservations that failed for a reason other than lack of space.
     pub writes: u64,
     /// Reservations for which there was no space.
     pub reserves: u64,
@@ -187,7 +189,7 @@ impl Tally {
         self.0[class as usize]
     }
 
-    /// Adds another one.
+    /// Adds the counts of another tally.
     pub fn add(&mut self, other: &Tally) {
         for (mine, more) in self.0.iter_mut().zip(other.0) {
             *mine += more;
@@ -199,7 +201,7 @@ impl Tally {
         self.0.iter().sum()
     }
 
-    /// Classes that never struck.
+    /// Returns the classes that never struck.
     pub fn missing(&self) -> Vec<Class> {
         Class::ALL.into_iter().filter(|&class| self.of(class) == 0).collect()
     }
@@ -219,17 +221,17 @@ impl fmt::Display for Tally {
 #[derive(Clone, Debug)]
 pub struct Faults {
     rules: Vec<Rule>,
-    /// Replies that are over at once: one in so many; 0 for none.
+    /// Share of replies that are over at once: one in N; 0 for none.
     pub disconnects: u64,
-    /// Chance of its own, so that runs without faults stay what they are.
+    /// Random stream of its own, so that runs without faults stay unchanged.
     pub random: Random,
     /// Strikes since the run began, by class.
     pub tally: Tally,
     /// Strikes since the opening of the pool began.
     pub struck: Struck,
-    /// Blocks that a read saw damaged or stale since then.
+    /// Blocks that a read saw damaged or stale since the opening of the pool began.
     pub touched: BTreeSet<u64>,
-    /// Set if journal records are noted, for the oracle.
+    /// True if journal records are noted, for the oracle.
     pub notes_records: bool,
 }
 
@@ -268,7 +270,7 @@ impl Faults {
         self.disconnects = 0;
     }
 
-    /// Clears the strikes of the last engine when the pool is opened: they explain nothing any more.
+    /// Clears the strikes of the last engine when the pool is opened: they explain no later error.
     pub fn forget(&mut self) {
         self.struck = Struck::default();
         self.touched.clear();
@@ -290,7 +292,7 @@ impl Faults {
         decided
     }
 
-    /// Counts a read that failed, or gave something other than what was written.
+    /// Counts a read that failed, or returned content other than the written one.
     pub fn struck_read(&mut self, op: IoOp) {
         self.struck.reads += 1;
         self.struck.pages += u64::from(op == IoOp::ReadPages);
@@ -304,7 +306,7 @@ pub struct Overlay {
     /// Content of each block before its last write, if that is remembered.
     previous: BTreeMap<u64, Content>,
     pub(crate) remembers: bool,
-    /// Of each of these pairs at most one block is damaged.
+    /// Pairs of blocks of which at most one is damaged.
     pairs: Vec<(u64, u64)>,
 }
 
@@ -327,7 +329,7 @@ impl Overlay {
         })
     }
 
-    /// Damages a block; false if its twin is damaged already.
+    /// Damages a block. Returns false if the other block of its pair is damaged already.
     pub fn damage(&mut self, block: u64, content: Content) -> bool {
         let possible = self.twin(block).is_none_or(|twin| !self.damaged.contains_key(&twin));
         if possible {
@@ -347,7 +349,7 @@ impl Overlay {
     }
 
     /// Returns true if the block is one of two copies, and the other one is damaged.
-    pub fn has_damaged_twin(&self, block: u64) -> bool {
+    pub fn has_damaged_copy(&self, block: u64) -> bool {
         self.twin(block).is_some_and(|twin| self.damaged.contains_key(&twin))
     }
 
@@ -356,11 +358,11 @@ impl Overlay {
         self.twin(block).is_some()
     }
 
-    /// Returns the content that a stale read sees. Of a pair only the first block is ever stale, and only beside a good twin.
+    /// Returns the content that a stale read sees. Of a pair only the first block is ever stale, and only beside a good copy.
     pub fn stale(&self, block: u64) -> Option<&Content> {
         let is_second = self.pairs.iter().any(|&(_, other)| other == block);
-        let good_twin = self.twin(block).is_none_or(|twin| !self.damaged.contains_key(&twin));
-        if is_second || !good_twin { None } else { self.previous.get(&block) }
+        let good_copy = self.twin(block).is_none_or(|twin| !self.damaged.contains_key(&twin));
+        if is_second || !good_copy { None } else { self.previous.get(&block) }
     }
 
     /// Returns the damaged blocks that are one of two copies, with the content that reads see.

@@ -1,8 +1,8 @@
 //! The flash in front of the store: a disk of its own, with power cuts and faults of its own.
 //!
-//! The oracle's rule: nothing that happens to it explains an error, a pool that is only read, or a loss, for none of that is counted among
-//! what strikes the store. And a block from there that is not what it must be is a violation, unless one of its own reads, writes or
-//! syncs failed, or a block of it rotted. An older copy of it, another's, or that it was away for an opening explains nothing.
+//! The oracle's rule: no event of the flash explains an error, a read-only pool, or a loss, because none of them counts as a strike on the store. A wrong
+//! block read from the flash is a violation, unless one of its own reads, writes or syncs failed, or one of its blocks rotted. An older copy of the flash,
+//! the copy of another one, or an absence at an opening explains nothing.
 
 use engine::admission::{Comparison, Filter, Rules};
 use engine::{FlashParameters, Geometry, Nanos};
@@ -51,13 +51,13 @@ impl FlashConfig {
 /// Faults that strike the flash until the next opening.
 #[derive(Clone, Copy, Default, Debug)]
 struct Trouble {
-    /// After so many more I/O all fail.
+    /// Number of I/Os left before all fail; `None`: unlimited.
     gone_after: Option<u64>,
-    /// One I/O in so many fails; 0: none.
+    /// Share of I/Os that fail: one in N; 0: none.
     failing: u64,
-    /// With one I/O in so many a block rots; 0: none.
+    /// Share of I/Os with which a block rots: one in N; 0: none.
     rotting: u64,
-    /// One I/O in so many hangs; 0: none.
+    /// Share of I/Os that hang: one in N; 0: none.
     hanging: u64,
 }
 
@@ -68,18 +68,18 @@ pub struct Flash {
     pub disk: Disk,
     config: FlashConfig,
     earlier: Vec<Disk>,
-    /// Set while the engine has no flash. I/O that it asked for before still completes.
+    /// True while the engine has no flash. I/O that the engine requested before still completes.
     is_away: bool,
-    /// Set once the engine has been told that the flash hangs.
+    /// True once the engine has been told that the flash hangs.
     is_late: bool,
-    /// Set once the engine has issued all its I/O after the flash went away or was reported to hang: it asks for nothing more.
+    /// True once the engine has issued all its I/O after the flash went away or was reported to hang: it requests nothing more.
     is_left_alone: bool,
-    /// Places that the engine is told of.
+    /// Number of places that the engine is told of.
     places: u32,
-    /// It is away for the next opening.
+    /// True if it is away for the next opening.
     stays_away: bool,
     trouble: Trouble,
-    /// Number of faults that ever struck it.
+    /// Number of faults that ever struck the flash.
     struck: u64,
     pub(super) random: Random,
 }
@@ -87,7 +87,7 @@ pub struct Flash {
 impl Flash {
     /// Creates empty flash for a pool of this geometry.
     pub fn new(config: FlashConfig, geometry: &Geometry, seed: u64) -> Flash {
-        // The log takes less.
+        // The log takes fewer blocks.
         let blocks = 96 + u64::from(config.places) * u64::from(geometry.slots_per_container);
         let disk = Disk::new(geometry.block_size, blocks);
         let random = Random::new(seed ^ 0x0066_6c61_7368);
@@ -122,7 +122,7 @@ impl Flash {
         };
     }
 
-    /// Keeps what is on it, to come back one day.
+    /// Keeps the present content, to come back at a later crash.
     fn keep(&mut self, random: &mut Random) {
         self.earlier.push(self.disk.clone());
         if self.earlier.len() > EARLIER {
@@ -145,7 +145,7 @@ impl Flash {
         self.is_late = true;
     }
 
-    /// Notes that the engine has issued all its I/O: from here on flash that is away or hangs is asked for nothing.
+    /// Notes that the engine has issued all its I/O: from here on flash that is away or hangs gets no requests.
     pub(super) fn all_is_said(&mut self) {
         self.is_left_alone = self.is_away || self.is_late;
     }

@@ -1,4 +1,4 @@
-//! I/O of the flash, and what the oracle says of what comes from there.
+//! I/O of the flash, and the oracle's judgement of the content read from it.
 
 use engine::{Device, Event, Io, IoError, IoId, IoOp, Nanos, Outcome, Segment};
 
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// Puts the flash in front of the pool again, which serves. `false`: not now.
+    /// Puts the flash in front of the serving pool again. Returns false if that is impossible now.
     pub fn attach_again(&mut self) -> Checked<bool> {
         if self.flash_has_something() {
             return Ok(false);
@@ -51,7 +51,7 @@ impl World {
         Ok(is_taken)
     }
 
-    /// Counts everything that may change what a crash finds.
+    /// Counts all changes of state that a crash could reveal.
     pub fn changes(&self) -> u64 {
         self.disk.changes() + self.flash.as_ref().map_or(0, |flash| flash.disk.changes())
     }
@@ -99,7 +99,7 @@ impl World {
             Some(time) => {
                 self.trace
                     .note(self.now, 16, &[u64::from(id.0), time], || format!("  io {} hangs for {time} ns", id.0));
-                // What takes longer than anybody waits for completes when it is let go.
+                // An I/O that takes longer than any wait completes when it is let go.
                 match time < LONGEST_HANG {
                     true => self.schedule(delay + time, Happening::Done(id)),
                     false => self.held.push(id),

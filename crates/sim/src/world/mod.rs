@@ -1,11 +1,11 @@
-//! The world around one engine: a virtual clock, a calendar of what will happen, the simulated disk, and the payload
+//! The world around one engine: a virtual clock, a calendar of future events, the simulated disk, and the payload
 //! buffers. It is the simulator's driver: it feeds events, drains effects, and performs I/O in virtual time.
 //!
-//! It holds the engine to its side of the contract: buffers are used by one owner at a time, I/O stays inside the store,
-//! no block is written twice at once, every number refers to something that is in flight.
+//! It checks the engine's side of the contract: each buffer has one owner at a time, I/O stays inside the store, no
+//! block is written twice at once, and every number refers to something in flight.
 //!
-//! Each [`World::step`] takes one effect or, when there is none, delivers one event; between any two steps the machine may
-//! crash. Whoever wants a certain order of events holds completions back ([`World::hold_back`]).
+//! Each [`World::step`] takes one effect or, when there is none, delivers one event. The machine may crash between any two steps. A test that needs a certain
+//! order of events holds completions back ([`World::hold_back`]).
 
 pub mod buffers;
 mod damage;
@@ -43,7 +43,7 @@ const READ_NANOS: u64 = 80_000;
 const WRITE_NANOS: u64 = 85_000;
 const READ_BYTES_PER_SECOND: u64 = 550_000_000;
 const WRITE_BYTES_PER_SECOND: u64 = 520_000_000;
-/// A sync: no figure of a drive, only longer than a write.
+/// Time of a sync: no figure of a drive, only longer than a write.
 const SYNC_NANOS: u64 = 400_000;
 const MEMORY_NANOS: u64 = 1_000;
 
@@ -58,25 +58,25 @@ pub enum Step {
     Passed,
     /// The engine answered a request.
     Reply {
-        /// Of the request.
+        /// Token of the request.
         token: u64,
-        /// With what.
+        /// Result of the request.
         result: Result<Answer, Error>,
     },
     /// The engine answered a command.
     Control {
-        /// Of the command.
+        /// Token of the command.
         token: u64,
-        /// With what.
+        /// Result of the command.
         result: Result<(), ControlError>,
     },
     /// The engine opened the pool, or could not.
     Opened(Result<Recovered, OpenError>),
-    /// Nothing was due up to the horizon; the clock stands there.
+    /// No event was due up to the horizon; the clock stands there.
     Quiet,
 }
 
-/// A successful answer, with what the driver would send.
+/// A successful answer, with the data that the driver would send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Success.
@@ -101,22 +101,22 @@ struct Flight {
     begun: Nanos,
     /// Content of each buffer when a write began: it may not change until the write ends.
     payload: Vec<(BufferId, Cells)>,
-    /// Set if it fails by [`World::fail`].
+    /// True if it fails by [`World::fail`].
     is_chosen: bool,
     /// Fault that strikes it when it completes.
     fault: Option<Class>,
-    /// Of what a write writes.
+    /// Hash of the content of a write.
     hash: u64,
 }
 
-/// A record that was written to the journal, for the oracle: what it proves, and of which blocks it consists.
+/// A record written to the journal, for the oracle: the state that it proves, and its blocks.
 #[derive(Clone, Debug)]
 pub struct RecordNote {
     /// Its number.
     pub sequence: u64,
     /// The last record that was known durable when it was closed.
     pub watermark: u64,
-    /// Promise at that moment: what is durable up to the watermark holds all of it.
+    /// Promise at that moment: the durable records up to the watermark contain all of it.
     pub promise: Promise,
     /// Its pages, as they were written, by block of the store.
     pub pages: Vec<(u64, Content)>,
@@ -124,10 +124,10 @@ pub struct RecordNote {
     pub page_count: usize,
 }
 
-/// The longest that a slow I/O takes.
+/// Longest duration of a slow I/O.
 const SLOW_NANOS: u64 = 30_000_000_000;
 
-/// Chooses I/O by what it is.
+/// A predicate that chooses I/O.
 type Choice = Box<dyn Fn(&Io) -> bool>;
 
 /// The engine and everything around it.
@@ -140,7 +140,7 @@ pub struct World {
     pub flash: Option<Flash>,
     /// The clock.
     pub now: Nanos,
-    /// The record.
+    /// The trace.
     pub trace: Trace,
     parameters: Parameters,
     random: Random,
@@ -167,7 +167,8 @@ pub struct World {
     pub promise: Promise,
     /// Ownership of the pool.
     pub(crate) ownership: Ownership,
-    /// Steps of long requests when the last timer went off, and how many more there may be until the next.
+    /// Steps of long requests when the last timer went off, and the number of further ones allowed until the next
+    /// timer.
     steps: (u64, u64),
 }
 
@@ -373,7 +374,7 @@ impl World {
         self.engine.handle(self.now, Event::GrowthOffered(stands));
     }
 
-    /// Takes a buffer from the engine and fills it; cells without a value keep whatever was there.
+    /// Takes a buffer from the engine and fills it; cells without a value keep their old content.
     pub fn take_buffer(&mut self, cells: &[Option<u32>; CELLS]) -> Checked<Option<BufferId>> {
         self.follow_buffers()?;
         let Some(id) = self.engine.take_buffer() else { return Ok(None) };
@@ -386,7 +387,7 @@ impl World {
         self.buffers.describe(&self.buffers.cells(id))
     }
 
-    /// Digests are of a hash with so few values from here on.
+    /// Restricts the hash behind digests to this number of values from here on.
     pub fn weaken_digests(&mut self, values: u32) {
         self.buffers.weaken(values);
     }
@@ -397,7 +398,7 @@ impl World {
         self.engine.return_buffer(id);
     }
 
-    /// Reads metadata as an audit does: what is visible now, `None` outside the store.
+    /// Reads metadata as an audit does: the content visible now, or `None` outside the store.
     pub fn read_bytes(disk: &Disk, offset: u64, length: u32) -> Option<Vec<u8>> {
         let size = u64::from(disk.block_size());
         let end = offset.checked_add(u64::from(length))?;
@@ -573,7 +574,7 @@ impl World {
         self.faults.end();
         self.disk.lift();
         self.flash.iter_mut().for_each(Flash::lift);
-        // What is in flight completes as it should, but for what takes others with it: those may have ended already.
+        // I/O in flight completes as it should, except for faults that affect other I/O: those may have ended already.
         for Flight { io, fault, .. } in self.flights.values_mut() {
             *fault = fault.filter(|class| class.takes_others(io.op));
         }
@@ -582,7 +583,7 @@ impl World {
 
     /// Returns the content that a read of a block sees: perhaps damaged, or stale. Counts either as struck.
     fn read_block(&mut self, op: IoOp, block: u64, is_stale: bool) -> Content {
-        // Nobody could tell a copy that is stale while its twin cannot be read.
+        // A stale copy could not be detected while the other copy cannot be read.
         let is_stale = is_stale && !(self.disk.is_of_a_pair(block) && self.faults.fails_reads());
         if is_stale && let Some(content) = self.disk.stale(block) {
             self.faults.tally.count(Class::StaleRead);
@@ -716,12 +717,12 @@ impl World {
         self.note_look(&io);
         let first = io.offset / self.parameters.geometry.block();
         let is_stale = fault == Some(Class::StaleRead);
-        // Of two copies at most one is bad, in whatever way.
-        let fails = matches!(fault, Some(Class::ReadError | Class::ShortRead)) && !self.disk.has_damaged_twin(first);
+        // At most one of two copies is bad at a time, damaged or unreadable.
+        let fails = matches!(fault, Some(Class::ReadError | Class::ShortRead)) && !self.disk.has_damaged_copy(first);
         let (mut blocks, mut bytes, mut equal, mut result) = (Vec::new(), Vec::new(), false, Ok(()));
         match io.op {
             IoOp::Write | IoOp::WriteDurable => result = self.end_write(id, fault),
-            // What a failed sync left nobody knows: here, all of it is still volatile.
+            // The effect of a failed sync is undefined: here, all covered writes are still volatile.
             IoOp::Sync if is_chosen => self.disk.drop_sync(id.0),
             IoOp::Sync => result = self.end_sync(id, fault),
             IoOp::Reserve => result = self.end_reserve(fault),

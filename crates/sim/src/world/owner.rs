@@ -1,7 +1,7 @@
-//! Pools that have an owner, and others that take them over: on the disk, beside the engine, at any moment.
+//! Ownership of pools: the record of the owner on the disk, and takeovers by others beside the engine, at any moment.
 //!
-//! What must hold of the engine that has lost its pool: after its next look it submits nothing that changes the disk, and before
-//! that no superblock without a look; what it has answered to flushes is there; all requests come to their end.
+//! An engine that has lost its pool must satisfy four conditions. After its next look it submits nothing that changes the disk. Before that look it submits
+//! no superblock without a look. All data of answered flushes is there. All requests come to their end.
 
 use engine::{Io, IoOp, Opened, Owner, Segment, Superblock};
 
@@ -13,13 +13,13 @@ use crate::{Checked, violated};
 /// State of the owner as the world sees it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ownership {
-    /// Another has taken the pool over.
+    /// True if another owner has taken the pool over.
     pub taken: bool,
-    /// The engine has looked since its last superblock.
+    /// True if the engine has looked since its last superblock.
     has_looked: bool,
-    /// The epoch of that.
+    /// Epoch of that superblock.
     epoch: u64,
-    /// A checkpoint had begun, or had looked, before another took the pool over.
+    /// True if a checkpoint had begun, or had looked, before another owner took the pool over.
     had_begun: bool,
 }
 

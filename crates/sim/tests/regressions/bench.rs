@@ -1,5 +1,4 @@
-//! A bench on which one engine is driven by hand: one volume, operations that begin and are waited for one by one, I/O
-//! that is held back, crashes.
+//! A test bench that drives one engine by hand: one volume, operations that begin and are awaited one by one, held-back I/O, and crashes.
 //!
 //! A violation of the contract panics, and so does an answer that never comes. Blocks are filled with one number each.
 
@@ -19,10 +18,10 @@ use sim::world::{Answer, Step, World, formatted};
 
 /// One second of virtual time.
 pub const SECOND: Nanos = 1_000_000_000;
-/// Virtual time after which what waits for an answer waits forever.
+/// Virtual time after which an answer that has not come counts as never coming.
 const FOREVER: Nanos = 60 * SECOND;
 
-/// The bench.
+/// An engine with one volume, driven by hand in virtual time.
 pub struct Bench {
     pub world: World,
     pub config: Config,
@@ -35,7 +34,7 @@ pub struct Bench {
     opened: Option<Result<Recovered, OpenError>>,
 }
 
-/// A small pool with few containers, so that slots are soon reused.
+/// Makes the configuration of a small pool with few containers, so that slots are soon reused.
 pub fn tight(containers: u32) -> Config {
     let mut config = Config::small(1);
     config.parameters.geometry.containers = containers;
@@ -70,7 +69,7 @@ pub fn page_reads(io: &Io) -> bool {
 }
 
 impl Bench {
-    /// A new pool with one volume of `blocks` blocks.
+    /// Creates a new pool with one volume of `blocks` blocks.
     pub fn new(config: Config, blocks: u64) -> Bench {
         let disk = formatted(config.parameters);
         let world = World::open(config.parameters, config.limits, disk, 0, Random::new(1), Trace::new(false));
@@ -91,7 +90,7 @@ impl Bench {
         bench
     }
 
-    /// The pool on a disk that nothing is written to yet; it has to open.
+    /// Opens the pool on a disk that has not been written to since. It has to open.
     pub fn on_disk(config: Config, disk: Disk, what: &str) -> Bench {
         let world = World::open(config.parameters, config.limits, disk, 0, Random::new(1), Trace::new(false));
         let mut bench = Bench {
@@ -114,7 +113,7 @@ impl Bench {
 
     // ---- time ----
 
-    /// One step of the world, no further than `horizon`; false if nothing is due until then.
+    /// Performs one step of the world, no further than `horizon`. Returns false if nothing is due until then.
     fn step(&mut self, horizon: Nanos) -> bool {
         match self.world.step(horizon).unwrap_or_else(|violation| panic!("{violation}")) {
             Step::Quiet => return false,
@@ -126,12 +125,12 @@ impl Bench {
         true
     }
 
-    /// One step of the world; false if nothing is due.
+    /// Performs one step of the world. Returns false if nothing is due.
     pub fn step_once(&mut self) -> bool {
         self.step(self.world.now) || self.step(self.world.now + SECOND)
     }
 
-    /// Steps until `done` says so.
+    /// Steps until `done` returns a result.
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Bench) -> Option<T>) -> T {
         let horizon = self.world.now + FOREVER;
         loop {
@@ -153,7 +152,7 @@ impl Bench {
         self.until("I/O to hold back", |bench| (bench.world.held() >= count).then_some(()));
     }
 
-    /// Lets go of all that is held back, and holds nothing from here on.
+    /// Releases all held-back I/O, and holds nothing from here on.
     pub fn let_all_go(&mut self) {
         self.world.hold_back(|_| false);
         self.world.let_go(usize::MAX);
@@ -162,7 +161,7 @@ impl Bench {
     // ---- requests ----
 
     fn begin(&mut self, first: u64, cells: u64, fua: bool, operation: Operation<'_>) -> u64 {
-        // Answers are on their way for a while.
+        // Answers stay in flight for a while.
         self.until("space for a request", |bench| bench.world.engine.can_submit().then_some(()));
         let cell_bytes = self.geometry().block() / CELLS as u64;
         let token = self.next_token | self.client << 48;
@@ -223,7 +222,7 @@ impl Bench {
         self.begin(0, 0, false, Operation::Flush)
     }
 
-    /// The answer, if it has come.
+    /// Returns the answer, if it has come.
     pub fn answer(&mut self, token: u64) -> Option<Result<Answer, Error>> {
         self.answers.remove(&token)
     }
@@ -261,7 +260,7 @@ impl Bench {
         assert_eq!(self.wait(token), Ok(Answer::Done), "trimming block {block}");
     }
 
-    /// What a block reads as.
+    /// Reads a block and returns the answer.
     pub fn read(&mut self, block: u64) -> Result<Answer, Error> {
         let token = self.begin_read(block, 1);
         self.wait(token)
@@ -291,22 +290,22 @@ impl Bench {
         assert_eq!(self.command_result(token), Ok(()));
     }
 
-    /// Waits for what a command comes to.
+    /// Waits for a command's result and returns it.
     pub fn command_result(&mut self, token: u64) -> Result<(), ControlError> {
         self.until("a command's answer", |bench| bench.commands.remove(&token))
     }
 
-    /// Makes the pool larger. The disk has to be as large.
+    /// Grows the pool. The disk must already have the new size.
     pub fn grow(&mut self, capacity: u64) {
         self.command(Command::Grow { capacity, metadata: 0 });
     }
 
-    /// The answer to a command, if it has come.
+    /// Returns the answer to a command, if it has come.
     pub fn command_answer(&mut self, token: u64) -> Option<Result<(), ControlError>> {
         self.commands.remove(&token)
     }
 
-    /// Merges everything, and waits until what was freed can be allocated again.
+    /// Merges everything, and waits until freed slots can be allocated again.
     pub fn settle(&mut self) {
         self.command(Command::Settle);
     }
@@ -314,7 +313,7 @@ impl Bench {
     /// Settles, and lets the engine account for its whole state.
     pub fn audit(&mut self) {
         self.settle();
-        // What ends last may have something begin.
+        // The last completion may begin more work.
         loop {
             self.until("rest", |bench| bench.world.is_still().then_some(()));
             self.pass(0);
@@ -342,7 +341,7 @@ impl Bench {
         self.until("the end of opening", |bench| bench.opened.take())
     }
 
-    /// Closes the pool, and opens it again: nothing is cached, and the index is not rebuilt yet.
+    /// Closes the pool, and opens it again. Nothing is cached, and the index is not rebuilt yet.
     pub fn reopen(&mut self) {
         self.command(Command::Close);
         self.crash(Cut::Lost).expect("a pool that was closed opens");

@@ -1,4 +1,4 @@
-//! Pages that come with those beside them, and streams of writes that pass the read cache by.
+//! Metadata pages that are read together with adjacent ones, and write streams that bypass the read cache.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use sim::runs::config::Config;
 
 use crate::bench::{Bench, SECOND, page_reads};
 
-/// A pool with four leaves of a map side by side, opened again: none of them is in memory.
+/// Makes a pool with four adjacent leaves of a map, and opens it again, so that none of them is in memory.
 fn with_four_leaves() -> (Bench, u64) {
     let mut bench = Bench::new(Config::small(1), 256);
     let leaf = bench.geometry().map_leaf_entries();
@@ -43,8 +43,7 @@ fn with_a_page_come_those_beside_it_while_the_cache_is_being_filled() {
     bench.audit();
 }
 
-/// A leaf that cannot be read lies beside others that can: whoever asks for those gets them, and nobody is told of an error that is
-/// not his.
+/// An unreadable leaf lies beside readable ones. Requests for the readable leaves get them, and no request gets another one's error.
 #[test]
 fn a_page_that_cannot_be_read_harms_none_beside_it() {
     let (mut bench, leaf) = with_four_leaves();

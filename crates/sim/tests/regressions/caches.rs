@@ -1,4 +1,4 @@
-//! The boundary between index and read cache: where it goes, what it costs, and that memory never exceeds what there is.
+//! The cache partition between index and read cache: its adaptation, its cost, and the memory limit, which it never exceeds.
 
 use engine::{CacheCounts, CacheLimits, CacheStatus, Command, Limits, Policy, PoolChange, VolumeProperties};
 use sim::runs::config::Config;
@@ -6,7 +6,7 @@ use sim::runs::workload::cache;
 
 use crate::bench::{Bench, SECOND};
 
-/// Index and read cache share 160 blocks of 512 bytes (so a twentieth is 8 blocks, or 256 entries), half of them each.
+/// Makes a pool whose index and read cache share 160 blocks of 512 bytes, half of them each. So a twentieth is 8 blocks, or 256 entries.
 fn bench(setting: &str) -> Bench {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -36,7 +36,7 @@ impl Bench {
         self.cache_status().counts
     }
 
-    /// Writes blocks with these contents, seven at a time: more would be a stream, which passes the read cache by.
+    /// Writes blocks with these contents, seven at a time. More would be a stream, which bypasses the read cache.
     fn write_all(&mut self, first: u64, contents: core::ops::Range<u32>) {
         let contents: Vec<u32> = contents.collect();
         for (number, piece) in contents.chunks(7).enumerate() {
@@ -58,7 +58,7 @@ impl Bench {
     }
 }
 
-/// First 100 blocks are read again and again, then 2400 contents are written again and again. Neither fits at first.
+/// First 100 blocks are read again and again, then 2400 contents are written again and again. Neither set fits at first.
 #[test]
 fn memory_goes_where_it_is_hit_and_never_exceeds_what_there_is() {
     let mut bench = bench("adaptive");
@@ -91,14 +91,14 @@ fn memory_goes_where_it_is_hit_and_never_exceeds_what_there_is() {
     bench.audit();
 }
 
-/// A smaller read cache keeps what was used last, wherever its buffers are.
+/// A smaller read cache keeps the most recently used blocks, wherever their buffers are.
 #[test]
 fn blocks_in_buffers_that_go_are_copied_and_what_was_used_last_stays() {
     let mut bench = bench("fixed:50,lru");
     bench.write_all(0, 1000..1100);
     bench.settle();
     bench.read_all(0..80);
-    // The last 18 of them in an order that is not that of their buffers.
+    // The last 18 reads are in another order than the buffers.
     let last: Vec<u64> = (0..18).map(|n| n * 29 % 80).collect();
     for &block in &last {
         bench.assert_holds(block, 1000 + block as u32);
@@ -115,11 +115,11 @@ fn blocks_in_buffers_that_go_are_copied_and_what_was_used_last_stays() {
     bench.audit();
 }
 
-/// Each side alone; and the setting is kept with the pool.
+/// Either side works alone, and the setting is kept with the pool.
 #[test]
 fn each_side_alone_is_served_and_the_setting_is_kept() {
     let mut bench = bench("adaptive");
-    // With `full` the index on disk would find what memory does not know.
+    // With `full` the index on disk would find the contents that memory has evicted.
     let (volume, policy) = (bench.volume, Some(Some(Policy::SELECT)));
     bench.command(Command::SetVolume { volume, change: VolumeProperties { policy, ..VolumeProperties::default() } });
     bench.write_all(0, 1000..1100);
@@ -143,8 +143,8 @@ fn each_side_alone_is_served_and_the_setting_is_kept() {
     bench.audit();
 }
 
-/// Two counters had one name: equal blocks of a request missed the index once each in the figures of writes, and once together in those
-/// of the cache.
+/// Two counters had one name. Each of several equal blocks of a request missed the index in the figures of writes. In those of the cache they missed
+/// it once together.
 #[test]
 fn what_a_request_shares_with_itself_is_no_miss_of_the_index() {
     let mut bench = bench("adaptive");
@@ -158,7 +158,7 @@ fn what_a_request_shares_with_itself_is_no_miss_of_the_index() {
     assert_eq!(found(&bench), (1, 3, 4));
 }
 
-/// The paper's rule gives a side memory by its hits, whether it can use it or not.
+/// The paper's rule gives a side memory by its hits, even memory that it cannot use.
 #[test]
 fn the_literal_rule_divides_by_hits_per_size() {
     let mut bench = bench("adaptive:paper");

@@ -1,5 +1,5 @@
-//! The census: which share of each volume's blocks lies in slots with more than one reference, whoever let them be shared, and also after a
-//! restart.
+//! The census: the share of each volume's blocks that lies in slots with more than one reference. It counts all sharing, whatever caused it, and also
+//! after a restart.
 
 use engine::{Command, DedupCommand, Policy, Shared, Timing, VolumeId, VolumeProperties};
 use sim::runs::config::Config;
@@ -11,7 +11,7 @@ use crate::bench::{Bench, SECOND};
 const WHOLE: u32 = 1_000_000;
 
 impl Bench {
-    /// Waits until nothing is left to count.
+    /// Waits until nothing is left to count, and returns the results.
     fn census(&mut self) -> Vec<(VolumeId, Shared)> {
         while self.world.engine.census_is_due() {
             self.pass(SECOND);
@@ -20,7 +20,7 @@ impl Bench {
         engine.volumes().filter_map(|volume| Some((volume.id, engine.shared_of(volume)?))).collect()
     }
 
-    /// The shares of all volumes, all of which have been counted whole.
+    /// Returns the shares of all volumes, all of which have been counted whole.
     fn shares(&mut self) -> Vec<u32> {
         self.settle();
         let counted = self.census();
@@ -36,7 +36,7 @@ impl Bench {
     }
 }
 
-/// Volumes: two equal ones, one of which half is theirs, and one that is alone.
+/// Makes four volumes: two equal ones, one that shares half of its blocks, and one that shares none.
 fn four_volumes() -> Bench {
     let mut bench = Bench::new(Config::small(1), 64);
     bench.write(0, &[50, 51, 52, 53]);
@@ -60,7 +60,7 @@ fn equal_volumes_are_shared_as_a_whole_and_the_share_is_there_again_after_a_rest
     }
 }
 
-/// What the last other reference is taken from is not shared any more.
+/// A slot that loses its last other reference is not shared any more.
 #[test]
 fn trims_and_deletions_end_the_share_of_others() {
     let mut bench = four_volumes();
@@ -91,7 +91,7 @@ fn a_volume_without_data_shares_nothing() {
     assert_eq!(bench.shares(), [0]);
 }
 
-/// Leaves of a map that are far too many to be looked at. All draws of a pool have the same beginning.
+/// The map has far more leaves than the census reads. All draws of a pool have the same beginning.
 #[test]
 fn an_estimate_of_a_large_volume_lies_within_its_error_and_is_the_same_in_each_run() {
     let run = || {
@@ -102,7 +102,7 @@ fn an_estimate_of_a_large_volume_lies_within_its_error_and_is_the_same_in_each_r
         let per_leaf = config.parameters.geometry.block() / 8;
         let mut bench = Bench::new(config, 1 << 20);
         for leaf in 0..900 {
-            // A third has a content of its own.
+            // Every third leaf has a unique content.
             let content = if leaf % 3 == 0 { 1000 + leaf } else { 50 };
             bench.write(u64::from(leaf) * 3 * per_leaf, &[content]);
         }
@@ -120,7 +120,7 @@ fn an_estimate_of_a_large_volume_lies_within_its_error_and_is_the_same_in_each_r
     assert_eq!(run(), run());
 }
 
-/// Mappings wait for a checkpoint as long as there are few. An idle pool writes one, or the share would be that of an empty volume.
+/// Mappings wait for a checkpoint as long as there are few. An idle pool writes one. Otherwise the share would be that of an empty volume.
 #[test]
 fn an_idle_pool_merges_what_it_is_to_count() {
     let mut bench = Bench::new(Config::small(1), 64);

@@ -1,4 +1,4 @@
-//! The read cache by content: what several slots hold is read once and kept once, and proof comes before use.
+//! The read cache by content. The content of several slots is read once and kept once, and proof comes before use.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,12 +10,12 @@ use sim::world::Answer;
 
 use crate::bench::Bench;
 
-/// Blocks of an image, where the second one begins, and what the first block holds.
+/// Blocks of an image, the first block of the second image, and the content of the first block.
 const IMAGE: u64 = 36;
 const OTHER: u64 = 100;
 const FIRST: u32 = 1000;
 
-/// A pool that shares nothing, with a read cache of 48 blocks, less the tables by content.
+/// Makes a pool that shares nothing, with a read cache of 48 blocks, less the tables by content.
 fn bench(key: CacheKey, read_ahead: u32) -> Bench {
     bench_of(32, key, read_ahead)
 }
@@ -37,7 +37,7 @@ impl Bench {
         self.command(Command::SetPool(PoolChange { cache_key: Some(key), ..PoolChange::default() }));
     }
 
-    /// Whatever is cached goes.
+    /// Drops all cached blocks.
     fn empty_the_cache(&mut self) {
         let key = self.world.engine.cache_key();
         self.set_key(CacheKey::Off);
@@ -56,7 +56,7 @@ impl Bench {
         }
     }
 
-    /// Blocks of payload that are read from the device from here on.
+    /// Counts the payload blocks that are read from the device from here on.
     fn count_blocks_read(&mut self) -> Rc<Cell<u64>> {
         let (blocks, block) = (Rc::new(Cell::new(0)), self.geometry().block());
         let counted = blocks.clone();
@@ -76,8 +76,8 @@ impl Bench {
     }
 }
 
-/// The cache holds one of two images that hold the same. By content each block is read once, whichever image is read; by sector all of
-/// them are read again and again. The bytes are those that were written, in any case.
+/// The cache holds one of two equal images. By content each block is read once, whichever image is read. By sector all of them are read again and
+/// again. The bytes are those that were written, in any case.
 #[test]
 fn two_images_are_read_through_a_cache_of_one() {
     for (settled, read_ahead) in [(false, 0), (true, 0), (true, 1024)] {
@@ -93,7 +93,7 @@ fn two_images_are_read_through_a_cache_of_one() {
                 bench.read_image(first);
             }
             let status = bench.cached();
-            // Slots can be joined for half of the blocks that there is space for. The others are found by content once more.
+            // Slots can be joined for half of the cache's blocks. The others are found by content once more.
             let hits = if key == CacheKey::Content { IMAGE..2 * IMAGE } else { 0..1 };
             assert!(hits.contains(&status.contents.hits), "{status:?}");
             assert_eq!(status.contents.shared_blocks > 0, key == CacheKey::Content);
@@ -106,7 +106,7 @@ fn two_images_are_read_through_a_cache_of_one() {
     }
 }
 
-/// Written blocks are cached: the second image joins the first while it is written, and nothing has to be read at all.
+/// Written blocks are cached. The second image joins the first while it is written, so no block has to be read.
 #[test]
 fn what_is_written_twice_is_kept_once() {
     let mut bench = bench(CacheKey::Content, 0);
@@ -139,8 +139,8 @@ fn the_key_is_kept() {
     bench.audit();
 }
 
-/// One place of two that hold the same is rotten. What was read from the good one answers for both; what the bad one gives is never
-/// served, neither for its own block nor for the other.
+/// One of two slots with the same content is rotten. The block from the good slot answers for both. The block from the bad slot is never served,
+/// neither for its own block nor for the other.
 #[test]
 fn a_rotten_place_is_never_served() {
     let mut bench = bench(CacheKey::Content, 0);
@@ -154,7 +154,7 @@ fn a_rotten_place_is_never_served() {
     bench.assert_holds(0, FIRST);
     bench.assert_holds(OTHER, FIRST);
     assert_eq!((bench.cached().contents.hits, bench.world.engine.status().damaged_blocks_found), (1, 0));
-    // By itself the bad place is found to be bad, and the good one is read all the same.
+    // With an empty cache the rot in the bad slot is found, and the good slot can still be read.
     bench.empty_the_cache();
     let answer = bench.read(OTHER);
     assert!(answer == Err(Error::Io) || answer == Ok(Answer::Data(vec![FIRST; sim::content::CELLS])), "{answer:?}");
@@ -162,14 +162,14 @@ fn a_rotten_place_is_never_served() {
     bench.assert_holds(0, FIRST);
 }
 
-/// A slot is freed and gets another content, whose digest begins like that of the one before. The cache has the old content, for another
-/// slot: 24 bits are no proof.
+/// A slot is freed and gets another content, whose digest has the same beginning. The cache has the old content, for another slot: 24 bits are no
+/// proof.
 #[test]
 fn a_reused_place_is_never_taken_for_what_it_held() {
     for settled in [false, true] {
         for [before, after] in TWINS {
             let mut bench = bench_of(8, CacheKey::Content, 0);
-            // One container has one of them, and another one is full of them.
+            // One container has a single block of the old content, and another one is full of them.
             bench.write(0, &[before]);
             (1..8).for_each(|block| bench.write(block, &[7]));
             (8..16).for_each(|block| bench.write(block, &[before]));

@@ -1,4 +1,4 @@
-//! Second copies of blocks with many references: when they are made, what they are good for, when they go.
+//! Second copies of blocks with many references: their creation, their use in repairs, and their removal.
 
 use engine::{Command, Error, Policy, PoolChange};
 use sim::runs::config::Config;
@@ -11,13 +11,13 @@ impl Bench {
         self.command(Command::SetPool(PoolChange { second_copies: Some(above), ..PoolChange::default() }));
     }
 
-    /// The first slot with a content is lost.
+    /// Returns the number of second copies.
     fn second_copies(&self) -> u64 {
         self.world.engine.status().second_copies
     }
 }
 
-/// Content 50 has three references, 51 two, 52 one.
+/// Makes a pool in which content 50 has three references, 51 two, and 52 one.
 fn bench() -> Bench {
     let mut config = Config::small(1);
     config.volumes = vec![(64, Policy::Full)];
@@ -88,7 +88,7 @@ fn a_second_copy_goes_when_the_block_needs_none_any_more() {
     }
 }
 
-/// The slot of a block that is gone is filled again. What its second copy holds is not what it holds.
+/// The slot of a dropped block is filled again. Its second copy then has another content than the slot.
 #[test]
 fn a_second_copy_of_what_a_slot_held_before_is_not_used_and_is_replaced() {
     let mut config = tight(4);
@@ -155,7 +155,7 @@ fn a_full_pool_takes_the_slots_of_second_copies_before_it_refuses_a_write() {
     let status = bench.world.engine.status();
     assert_eq!((status.data_blocks_used, status.second_copies), (20, 10));
     let slots = bench.geometry().capacity_bytes() / bench.geometry().block();
-    // All that fits without second copies.
+    // All blocks that fit without second copies.
     for n in 0..slots - 10 {
         bench.write(20 + n, &[1000 + n as u32]);
     }
@@ -181,7 +181,7 @@ fn second_copies_grow_with_the_pool() {
     bench.audit();
 }
 
-/// The same content three times, in two volumes' worth of places: what is lost when one of its slots is.
+/// One content is written three times, with other blocks beside it. The test counts the blocks that a rotten slot costs.
 #[test]
 fn what_one_lost_slot_costs_depends_on_the_policy() {
     let lost = |policy: Policy, above: u32, copy: usize| {
@@ -207,6 +207,6 @@ fn what_one_lost_slot_costs_depends_on_the_policy() {
     assert_eq!(lost(Policy::Full, 0, 0), 3);
     assert_eq!(lost(Policy::Full, 2, 0), 0);
     assert_eq!(lost(Policy::Full, 3, 0), 3, "no more references than that");
-    // The index knows the first, which repairs the others; it has none for the first itself: a scrub looks for one.
+    // The index has the first slot, which repairs the others. It has no slot for the first itself, and a scrub would look for one.
     assert_eq!([0, 1, 2].map(|copy| lost(Policy::Native, 0, copy)), [1, 0, 0]);
 }

@@ -1,4 +1,4 @@
-//! The exact pass: afterwards each content is stored once, whatever wrote it; and what clients write meanwhile wins.
+//! The exact deduplication pass. Afterwards each content is stored once, however it was written, and concurrent writes of clients win.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ impl Bench {
         self.command(Command::Dedup { command: DedupCommand::Start });
     }
 
-    /// All blocks read as they should, and each content is stored once.
+    /// Checks that all blocks read as they should, and that each content is stored once.
     pub fn assert_exact(&mut self, contents: &[u32]) {
         self.settle();
         let distinct: BTreeSet<_> = contents.iter().filter(|&&content| content != 0).collect();
@@ -65,14 +65,14 @@ pub fn config(random: &mut Random) -> Config {
     config
 }
 
-/// Writes contents of a small alphabet, under one policy after the other; what they come to.
+/// Writes contents of an alphabet of 60, under one policy after the other, and notes them in `contents`.
 fn fill(bench: &mut Bench, random: &mut Random, contents: &mut [u32], writes: u64) {
     fill_with(60, bench, random, contents, writes);
 }
 
-/// The same, of an alphabet of so many.
+/// Writes contents of an alphabet of this size, under one policy after the other, and notes them in `contents`.
 pub fn fill_with(alphabet: u64, bench: &mut Bench, random: &mut Random, contents: &mut [u32], writes: u64) {
-    // Replicas are no blocks of data.
+    // Replicas are not data blocks.
     let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     bench.command(Command::SetPool(change));
     for _ in 0..writes {
@@ -106,7 +106,7 @@ fn after_a_pass_each_content_is_stored_once() {
     }
 }
 
-/// Rests, restarts and crashes: it goes on from its place, and ends as exact.
+/// After rests, restarts and crashes the pass continues at its place, and its result is as exact.
 #[test]
 fn a_pass_that_is_interrupted_goes_on() {
     for seed in 0..8 {
@@ -146,7 +146,7 @@ fn a_pass_that_is_interrupted_goes_on() {
     }
 }
 
-/// The sequences by which the simulator catches engines that disregard a hazard of the pass: a sound one passes.
+/// Runs the sequences by which the simulator catches engines that disregard a hazard of the pass. A sound engine passes.
 #[test]
 fn a_pass_waits_for_syncs_and_leaves_second_copies_alone() {
     sim::runs::hazards::changes_between_syncs().unwrap();
@@ -156,7 +156,7 @@ fn a_pass_waits_for_syncs_and_leaves_second_copies_alone() {
     sim::runs::hazards::slots_that_get_other_contents().unwrap();
 }
 
-/// What a client writes while a pass is in progress is what it reads; the next pass finds what is double by then.
+/// A read returns the blocks that a client writes during a pass. The next pass finds the new duplicates.
 #[test]
 fn writes_beside_a_pass_win() {
     for seed in 0..12 {
@@ -194,7 +194,7 @@ fn commands_that_make_no_sense_are_refused_and_a_pass_can_be_ended() {
     bench.audit();
 }
 
-/// A pool of 640 blocks whose volume is offline, written without a pause.
+/// Makes a pool of 640 blocks whose volume is offline under `full`.
 fn offline(blocks: u64) -> Bench {
     let mut bench = Bench::new(config(&mut Random::new(1)), blocks);
     let (policy, timing) = (Some(Some(Policy::Full)), Some(Timing::Offline));
@@ -203,7 +203,7 @@ fn offline(blocks: u64) -> Bench {
     bench
 }
 
-/// The same 16 MiB, written offline again and again, filled a pool of 128 MiB, and writes failed for ten minutes until a pass began by itself. It
+/// The same 16 MiB, written offline again and again, filled a pool of 128 MiB. Writes failed for ten minutes until a pass began automatically. It
 /// took a third of a second.
 #[test]
 fn writes_that_find_no_slot_wait_for_a_pass_that_has_work() {
@@ -220,7 +220,7 @@ fn writes_that_find_no_slot_wait_for_a_pass_that_has_work() {
     bench.audit();
 }
 
-/// Where a pass shares nothing the write fails, and those after it fail at once.
+/// The write fails after a pass that shares nothing, and the writes after it fail at once.
 #[test]
 fn writes_that_find_no_slot_wait_for_no_second_pass_after_one_in_vain() {
     let mut bench = offline(3200);
@@ -233,7 +233,7 @@ fn writes_that_find_no_slot_wait_for_no_second_pass_after_one_in_vain() {
         }
     }
     assert!(refused.len() > 150 && refused.iter().all(|&(_, error, passes)| (error, passes) == (Error::NoSpace, 1)));
-    // What takes the place of others is double: there is a slot again once the next pass has seen it, a minute later.
+    // The new blocks are duplicates. There is a free slot again once the next pass has found them, a minute later.
     bench.trim_blocks(0, 64);
     bench.settle();
     (0..64).for_each(|block| bench.write(block, &[7]));
@@ -245,7 +245,8 @@ fn writes_that_find_no_slot_wait_for_no_second_pass_after_one_in_vain() {
     bench.audit();
 }
 
-/// A run of a plan goes before a pass, and neither went on while a write waited: for the pass. It needs what all of this seed's run leaves behind.
+/// A run of a plan precedes a pass, and neither continued while a write waited for the pass. The bug needs the state that all of this seed's run
+/// leaves behind.
 #[test]
 fn a_write_without_a_slot_waits_for_no_pass_behind_a_run_of_a_plan() {
     run_seed(1_795_898_832_045, OPERATIONS, Trace::new(false)).unwrap();

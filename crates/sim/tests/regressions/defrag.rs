@@ -1,4 +1,4 @@
-//! Regions that readers found scattered are defragmented when the pool is idle: by the writes that they need, and no more; whatever comes between.
+//! Defragmentation of regions that readers found scattered. It runs while the pool is idle, with no more writes than needed, whatever interrupts it.
 
 use engine::{Command, DefragSetting, DefragStatus, Error, PoolChange, ReadCounts};
 use sim::content::CELLS;
@@ -14,7 +14,7 @@ use crate::bench::{Bench, SECOND};
 /// Blocks of a region, and slots of a container.
 const REGION: u64 = 64;
 const BLOCKS: u64 = 4 * REGION;
-/// Blocks of a region that are overwritten: in order of place they lie far from each other.
+/// Blocks of a region that are overwritten. Neighbours in this order are far from each other in the region.
 const OVERWRITTEN: [u64; 8] = [5, 60, 12, 49, 23, 38, 30, 17];
 
 impl Bench {
@@ -30,7 +30,7 @@ impl Bench {
         }));
     }
 
-    /// Reads the first region in requests of so many blocks, from a cold cache: the device reads that it takes.
+    /// Reads the first region from a cold cache, in requests of `blocks` blocks. Returns the number of device reads.
     fn read_region(&mut self, blocks: u64, expected: &[u32]) -> u64 {
         self.cool();
         let ReadCounts { device_reads: before, .. } = self.world.engine.read_counts();
@@ -67,7 +67,8 @@ impl Bench {
     }
 }
 
-/// A pool with much space, and a volume of so many blocks, the first of which were written in order; and the most blocks that are read ahead.
+/// Makes a pool with much space and a volume of `volume` blocks, the first `written` of which were written in order. At most `read_ahead` blocks are
+/// read ahead.
 fn in_order(volume: u64, written: u64, read_ahead: u32) -> (Bench, Vec<u32>) {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, REGION as u32);
@@ -82,14 +83,14 @@ fn in_order(volume: u64, written: u64, read_ahead: u32) -> (Bench, Vec<u32>) {
     (bench, contents)
 }
 
-/// A pool with much space, where the first region was written in order, and blocks of it were overwritten, with others in between.
+/// Makes a pool with much space. Its first region was written in order, and blocks of it were overwritten, with others in between.
 fn overwritten() -> (Bench, Vec<u32>) {
     overwritten_in(BLOCKS)
 }
 
-/// The same in a volume of so many blocks.
+/// Makes the pool of `overwritten` with a volume of `volume` blocks.
 fn overwritten_in(volume: u64) -> (Bench, Vec<u32>) {
-    // Nobody reads on into the next region.
+    // No reader continues into the next region.
     let (mut bench, mut contents) = in_order(volume, REGION, 0);
     for (n, &block) in (0..).zip(&OVERWRITTEN) {
         contents[block as usize] = 500 + n;
@@ -102,7 +103,7 @@ fn overwritten_in(volume: u64) -> (Bench, Vec<u32>) {
     (bench, contents)
 }
 
-/// The same with a reader that is read ahead for, and a volume of four regions that are all overwritten here and there.
+/// Makes a pool with read-ahead and a volume of four regions, each with some overwritten blocks.
 fn streamed() -> (Bench, Vec<u32>) {
     let (mut bench, mut contents) = in_order(2 * BLOCKS, BLOCKS, 1024);
     for (n, &block) in (0..).zip(&OVERWRITTEN) {
@@ -130,10 +131,10 @@ fn what_was_overwritten_goes_back_to_its_place_with_one_write_each() {
     bench.settle();
     assert_eq!(bench.read_region(8, &contents), REGION / 8, "one for each request");
     bench.audit();
-    // It was empty when it was opened: what it may move follows from what was written alone. (It once followed from what it holds.)
+    // The pool was empty when it was opened: its allowance follows from the written blocks alone. (It once followed from the stored blocks.)
     let written = bench.world.engine.write_counts().written_blocks;
     assert_eq!(defrag.allowance_blocks + defrag.moved_blocks, written / 2 * 3);
-    // Nobody finds anything scattered now: nothing more is moved.
+    // No read finds anything scattered now, so nothing more is moved.
     bench.pass(10 * SECOND);
     assert_eq!(bench.defrag().moved_blocks, defrag.moved_blocks);
 }
@@ -155,8 +156,8 @@ fn a_region_that_lies_everywhere_goes_to_an_empty_container() {
     bench.audit();
 }
 
-/// A pool that is full but for three containers in a row. Of its first region eight blocks are elsewhere, and others have their places; so many
-/// of its blocks are shared.
+/// Makes a pool that is full but for three containers in a row. Eight blocks of its first region are elsewhere, and other blocks have their target
+/// slots. `shared` blocks of the region are shared.
 fn displaced_by_others(shared: u64) -> (Bench, Vec<u32>) {
     let (mut bench, contents) = overwritten_in(20 * REGION);
     for block in 0..shared {
@@ -177,8 +178,8 @@ fn displaced_by_others(shared: u64) -> (Bench, Vec<u32>) {
     (bench, contents)
 }
 
-/// Regions that had lost target slots to others were given up: in a full pool that is overwritten at random, most of them never came
-/// back. Now all of such a region goes to an empty container, unless blocks of it would have to stay behind.
+/// Regions that had lost target slots to others were given up. In a full pool that is overwritten at random, most of them were never defragmented
+/// again. Now such a region goes whole to an empty container, unless blocks of it would have to stay behind.
 #[test]
 fn a_region_whose_places_others_have_goes_to_an_empty_container() {
     for (shared, moved) in [(0, REGION), (5, 0)] {
@@ -231,8 +232,8 @@ fn off_moves_nothing_and_a_budget_for_the_day_is_kept() {
     }
 }
 
-/// What may be moved was counted anew by each server: what was written before a restart gave no right to move it after, and a pool that was
-/// restarted daily could move all that it held each day.
+/// Each server counted the allowance of moves anew. Blocks written before a restart allowed no moves after it, and a pool that was restarted daily
+/// could move all its blocks each day.
 #[test]
 fn what_may_be_moved_outlives_a_restart_and_is_not_granted_anew() {
     let (mut bench, contents) = overwritten();
@@ -254,7 +255,7 @@ fn what_may_be_moved_outlives_a_restart_and_is_not_granted_anew() {
     }
 }
 
-/// A pool that nobody reads in order moves nothing, however it was written.
+/// A pool without readers in order moves nothing, however it was written.
 #[test]
 fn blocks_that_are_read_one_by_one_stay_where_they_are() {
     let (mut bench, contents) = overwritten();
@@ -271,7 +272,7 @@ fn blocks_that_are_read_one_by_one_stay_where_they_are() {
     assert_eq!((bench.defrag().noted_regions, bench.defrag().moved_blocks), (0, 0));
 }
 
-/// A write that comes while its block is being moved wins, at whatever step of the move it comes.
+/// A write to a block that is being moved wins, at whatever step of the move it comes.
 #[test]
 fn a_write_in_the_middle_of_a_move_is_what_is_read() {
     let mut moved = Vec::new();
@@ -308,10 +309,10 @@ fn a_crash_in_the_middle_of_a_move_loses_nothing() {
     }
 }
 
-/// The scenarios of which every I/O is a crash move blocks: when the pool is idle, and behind readers.
+/// The scenarios of which every I/O is a crash move blocks, both while the pool is idle and behind readers.
 #[test]
 fn the_scenarios_move_blocks() {
-    // Of the second one the first round alone, which has no idle time after its readers.
+    // Of the second scenario only the first round runs. It has no idle time after its readers.
     for (number, first, least) in [(20, usize::MAX, 3), (30, 34, 2)] {
         let Scenario { config, operations, .. } = scenario(number);
         let mut run = Run::start(config, Trace::new(false), false).unwrap();
@@ -321,8 +322,8 @@ fn the_scenarios_move_blocks() {
     }
 }
 
-/// Regions were defragmented in idle time alone: who read without a rest found them scattered for ever. Now what a stream has read is written in
-/// order while it goes on, from memory. What lies behind the last region that was left waits for idle time.
+/// Regions were defragmented in idle time alone. A reader that never rested found them scattered permanently. Now the blocks that a stream has read
+/// are written in order while it continues, from memory. Later regions than the last one that the stream left wait for idle time.
 #[test]
 fn who_reads_without_a_rest_finds_it_in_order_the_next_time() {
     let (mut bench, contents) = streamed();
@@ -341,7 +342,7 @@ fn who_reads_without_a_rest_finds_it_in_order_the_next_time() {
     assert_eq!((bench.defrag().moved_blocks, bench.defrag().noted_regions), (moved, 0), "{:?}", bench.defrag());
 }
 
-/// Who writes and never reads in order has nothing moved, however busy the pool is.
+/// A client that writes and never reads in order causes no moves, however busy the pool is.
 #[test]
 fn nothing_is_moved_beside_who_writes() {
     let (mut bench, mut contents) = streamed();

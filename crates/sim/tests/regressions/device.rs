@@ -1,4 +1,4 @@
-//! What the disk is: stated by the driver, or set, and then kept.
+//! Device traits of the disk: stated by the driver, or set, and then kept.
 
 use engine::{Command, DeviceKind, DeviceTraits, Limits, PoolChange};
 use sim::runs::config::Config;
@@ -11,7 +11,7 @@ impl Bench {
         self.command(Command::SetPool(PoolChange { device: Some(kind), ..PoolChange::default() }));
     }
 
-    /// What was set, and what the disk is taken for.
+    /// Returns the device kind that was set, and the traits in force.
     fn device(&self) -> (DeviceKind, DeviceTraits) {
         let status = self.world.engine.status();
         (status.device_set, status.device)

@@ -1,5 +1,5 @@
-//! The complete index on disk: what it lets `full` share that memory has forgotten, when there is one, and what becomes of it under
-//! crashes, damage and want of space. (The swarm has it in most of its runs; the audit there holds it against the summaries.)
+//! The complete index on disk. With it, `full` shares contents that the index in memory has evicted. The tests cover when a pool has one, and its
+//! state after crashes, damage and lack of space. (The swarm has it in most of its runs. The audit there compares it with the summaries.)
 
 use engine::superblock::TreeId;
 use engine::{
@@ -18,7 +18,7 @@ use crate::bench::{Bench, SECOND};
 /// The most blocks of a write.
 const PIECE: u64 = 8;
 
-/// Space for so many blocks, and an index of 16 entries in memory.
+/// Makes a configuration with space for `containers` containers, and an index of 16 entries in memory.
 fn forgetful(containers: u32) -> Config {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -37,7 +37,7 @@ fn writes(bench: &Bench) -> WriteCounts {
     bench.world.engine.volumes().next().expect("there is one").writes
 }
 
-/// Lets the pool come to rest: everything is merged, and an index that is wanted is complete.
+/// Lets the pool become idle: everything is merged, and an index that is wanted is complete.
 fn settle(bench: &mut Bench) {
     bench.command(Command::Settle);
     for _ in 0..1000 {
@@ -55,7 +55,7 @@ fn audit(bench: &mut Bench) -> Option<DiskIndexAudit> {
     bench.world.engine.check_disk_index(&mut |offset, length| World::read_bytes(disk, offset, length))
 }
 
-/// The pages of the index as the superblock on disk has it: level and byte offset of each.
+/// Returns the pages of the index as the superblock on disk has it: level and byte offset of each.
 fn pages(bench: &Bench) -> Vec<(u8, u64)> {
     let geometry = bench.geometry();
     let read = |block: u64| World::read_bytes(&bench.world.disk, block * geometry.block(), geometry.block_size);
@@ -77,7 +77,7 @@ fn pages(bench: &Bench) -> Vec<(u8, u64)> {
     found.into_iter().map(|(level, location)| (level, offset(location))).collect()
 }
 
-/// Writes blocks with contents of their own, numbered from `content` on.
+/// Writes blocks with unique contents, numbered from `content` on.
 fn fill(bench: &mut Bench, first: u64, blocks: u64, content: u32) {
     for at in (0..blocks).step_by(PIECE as usize) {
         let count = PIECE.min(blocks - at);
@@ -94,7 +94,7 @@ fn set_policy(bench: &mut Bench, text: &str) {
     });
 }
 
-/// A pool that was filled under `full`, and came to rest.
+/// Makes a pool that was filled under `full`, and became idle.
 fn filled(containers: u32, volume: u64, blocks: u64) -> Bench {
     let mut bench = Bench::new(forgetful(containers), volume);
     fill(&mut bench, 0, blocks, 1);
@@ -137,14 +137,14 @@ fn there_is_one_only_while_a_volume_has_the_policy_full() {
     settle(&mut bench);
     assert_eq!(audit(&mut bench), None);
     let without = bench.world.engine.status().metadata_blocks_used;
-    // Built from what was there before.
+    // The index is built from the existing data.
     set_policy(&mut bench, "full");
     settle(&mut bench);
     assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 500, stale: 0, absent: 0 }));
     let written = writes(&bench).written_blocks;
     fill(&mut bench, 3, 500, 1);
     assert!(writes(&bench).written_blocks - written < 30, "all but what lies in the same place");
-    // And given back whole.
+    // Another policy gives the index back whole.
     set_policy(&mut bench, "idedup");
     settle(&mut bench);
     assert_eq!(status(&bench), DiskIndexStatus { buckets: 0, entries: 0, is_complete: false, ..status(&bench) });
@@ -183,7 +183,7 @@ fn crashes_at_any_time_while_it_is_built_cost_savings_at_most() {
         set_policy(&mut bench, "full");
         settle(&mut bench);
         assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 300, stale: 0, absent: 0 }), "{steps} steps");
-        // And while it is cut off.
+        // A crash also comes while the index is cut off.
         bench.begin_command(Command::SetVolume {
             volume,
             change: VolumeProperties { policy: Some(Some(policy("select"))), ..VolumeProperties::default() },
@@ -214,7 +214,7 @@ fn a_page_that_is_lost_is_an_empty_bucket_and_is_entered_again() {
         let mut bytes = sound.to_bytes(size).to_vec();
         bytes[100] ^= 1;
         bench.world.disk.put(block, Content::Metadata(bytes.into()));
-        // Lookups go on, and find the rest.
+        // Lookups continue, and find the rest.
         let before = writes(&bench).written_blocks;
         fill(&mut bench, 4_000, 3_000, 1);
         let missed = writes(&bench).written_blocks - before;
@@ -225,15 +225,15 @@ fn a_page_that_is_lost_is_an_empty_bucket_and_is_entered_again() {
         settle(&mut bench);
         assert!(bench.world.engine.status().failure.is_none());
         if level > 0 {
-            // What it led to comes back when it can be read again.
+            // The subtree below the page comes back when it can be read again.
             bench.world.disk.put(block, sound);
             bench.reopen();
             settle(&mut bench);
         }
         let found = audit(&mut bench).expect("there is one");
-        // The bucket may be too small for what is in the pool twice by now, all of it in this bucket.
+        // The bucket may be too small for the contents that the pool now stores twice, all of them in this bucket.
         assert!(found.stale == 0 && found.absent <= missed, "level {level}: {found:?}");
-        // What one entry of each content is enough for.
+        // One entry of each content is enough for these.
         let before = writes(&bench).written_blocks;
         fill(&mut bench, 500, 3_000, 1);
         assert_eq!(writes(&bench).written_blocks, before, "level {level}");
@@ -281,7 +281,7 @@ fn a_pool_that_grows_has_more_buckets_when_they_are_needed() {
     assert_eq!(writes(&bench).written_blocks, 900);
 }
 
-/// Whatever happens to a pool, what is in it when it comes to rest is found when it is written once more.
+/// Whatever happens to a pool, a second write finds all contents that are in it when it becomes idle.
 #[test]
 fn whatever_is_in_the_pool_is_found_by_a_second_write() {
     for seed in 0..25 {
@@ -297,7 +297,7 @@ fn whatever_is_in_the_pool_is_found_by_a_second_write() {
                 }
                 1 => set_policy(&mut bench, random.pick(&["full", "full", "full", "select", "native"])),
                 2 if random.one_in(6) => {
-                    // What was answered is there: everything was made durable before.
+                    // Answered writes are there: everything was made durable before.
                     let token = bench.begin_flush();
                     bench.wait(token).expect("a flush");
                     bench.crash(random.pick(&[Cut::Lost, Cut::Torn, Cut::Mixed])).expect("the pool opens");
@@ -327,8 +327,8 @@ fn whatever_is_in_the_pool_is_found_by_a_second_write() {
     }
 }
 
-/// A pool gave its index up, and a page of pointers in it could not be read. Such a page stays on the list of what was cut off and is to be
-/// walked. A long trim that cuts off more subtrees than the list has space for goes alone, when the list is empty; and here it never was.
+/// A pool gave its index up, and a page of pointers in it could not be read. Such a page stays on the list of subtrees that are cut off and to be
+/// walked. A long trim that cuts off more subtrees than the list has space for goes alone, when the list is empty. Here it never was.
 ///
 /// The trim waited for one checkpoint after the other, and all writes behind it, until the pool was opened again.
 #[test]
@@ -365,7 +365,7 @@ impl Bench {
     }
 }
 
-/// A pool that was filled inline, and then overwritten in part while it was offline.
+/// Makes a pool that was filled inline, and then overwritten in part while it was offline.
 fn behind() -> Bench {
     let mut bench = filled(64, 8_000, 2_000);
     bench.set_timing(Timing::Offline);
@@ -374,8 +374,8 @@ fn behind() -> Bench {
     bench
 }
 
-/// Checkpoints kept the index on disk up to date for volumes that look nothing up: a page read and written for nearly each block of a large
-/// pool. Now it falls behind, and the pass writes each page of it once.
+/// Checkpoints kept the index on disk up to date for volumes that look nothing up: a page read and written for nearly each block of a large pool. Now
+/// it falls behind, and the pass writes each page of it once.
 #[test]
 fn an_index_falls_behind_what_is_written_offline_and_the_pass_brings_it_up_to_date() {
     let mut bench = filled(64, 8_000, 2_000);
@@ -398,14 +398,14 @@ fn an_index_falls_behind_what_is_written_offline_and_the_pass_brings_it_up_to_da
     assert_eq!((index.is_behind, index.is_complete, index.entries), (false, true, 2_500), "{index:?}");
     let written = bench.index_pages() - before;
     assert!(written <= 2 * index.buckets, "{written} pages of {}", index.buckets);
-    // And what was written offline is found inline.
+    // Blocks written offline are found inline.
     bench.set_timing(Timing::Inline);
     let before = writes(&bench).written_blocks;
     fill(&mut bench, 5_000, 1_500, 10_000);
     assert_eq!(writes(&bench).written_blocks, before);
 }
 
-/// A pass that is interrupted, and one beside which somebody writes offline, leave the index behind; the next one does not.
+/// An interrupted pass leaves the index behind, and so does a pass during offline writes. The next one does not.
 #[test]
 fn a_pass_that_was_interrupted_leaves_the_index_to_the_next() {
     for steps in (0..60).step_by(3) {
@@ -430,7 +430,7 @@ fn a_pass_that_was_interrupted_leaves_the_index_to_the_next() {
     }
 }
 
-/// A pass that was stopped left an index behind for ever, though volumes looked into it again: now another one begins by itself.
+/// A stopped pass left an index behind permanently, though volumes used it again. Now another pass begins automatically.
 #[test]
 fn an_index_that_is_behind_gets_a_pass_when_volumes_look_into_it_again() {
     let mut bench = behind();
@@ -443,7 +443,7 @@ fn an_index_that_is_behind_gets_a_pass_when_volumes_look_into_it_again() {
     assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 2_500, stale: 0, absent: 0 }));
 }
 
-/// The blocks of volumes that take no part in a pass are in the index, too: buckets are written whole, with all that belongs there.
+/// Blocks of volumes that take no part in a pass are in the index, too. Buckets are written whole, with all their entries.
 #[test]
 fn blocks_of_volumes_that_take_no_part_in_a_pass_stay_in_the_index() {
     let mut bench = behind();
@@ -455,14 +455,14 @@ fn blocks_of_volumes_that_take_no_part_in_a_pass_stay_in_the_index() {
     bench.command(Command::Settle);
     bench.start_pass();
     bench.run_pass(SECOND);
-    // Blocks that are defragmented meanwhile leave work to another pass, which begins by itself.
+    // Blocks that are defragmented meanwhile leave work to another pass, which begins automatically.
     bench.pass(300 * SECOND);
     bench.command(Command::Settle);
     assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 3_200, stale: 0, absent: 0 }));
     assert!(status(&bench).is_complete);
 }
 
-/// Buckets are written as the pass has found them, and with what checkpoints have changed since.
+/// The pass writes each bucket with its own findings and with the changes of later checkpoints.
 #[test]
 fn what_is_entered_beside_a_pass_is_not_lost_with_the_bucket_it_is_in() {
     for steps in [1, 2, 3, 5, 8, 13] {
@@ -487,7 +487,7 @@ fn what_is_entered_beside_a_pass_is_not_lost_with_the_bucket_it_is_in() {
     }
 }
 
-/// Contents that a pass shares in whole runs are found by the slots that stay.
+/// Contents that a pass shares in whole runs are found by their canonical slots.
 #[test]
 fn contents_of_runs_that_are_shared_are_found() {
     let mut bench = filled(64, 8_000, 1_000);
@@ -501,7 +501,7 @@ fn contents_of_runs_that_are_shared_are_found() {
     };
     bench.command(Command::SetVolume { volume: VolumeId(2), change });
     bench.volume = VolumeId(2);
-    // Whole runs of the other volume, in another order, and what is new.
+    // Whole runs of the other volume, in another order, and new contents.
     for run in 0..8u64 {
         fill(&mut bench, 100 * run, 96, 1 + 100 * (7 - run) as u32);
     }

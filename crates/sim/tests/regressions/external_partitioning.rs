@@ -1,4 +1,5 @@
-//! External partitioning of the exact pass: with many ranges it goes through the summaries once, and keeps what it finds in empty containers for a while.
+//! External partitioning of the exact pass. With many ranges it goes through the summaries once, and keeps its findings in empty containers for a
+//! while.
 
 use engine::{
     Command, DedupStatus, DefragSetting, KeepRuns, PassState, Policy, PoolChange, VolumeId, VolumeProperties,
@@ -13,14 +14,14 @@ use sim::transcript::Trace;
 use crate::bench::{Bench, SECOND};
 use crate::dedup::{BLOCKS, config, fill_with};
 
-/// A pool with so little memory that a pass has many ranges, and with empty containers: it partitions its work.
+/// Makes a pool with empty containers and so little memory that a pass has many ranges. So the pass partitions its work.
 fn config_of_many_ranges(random: &mut Random) -> Config {
     let mut config = config(random);
     config.limits.delta_entries = 12;
     config
 }
 
-/// A pass with many ranges goes through the summaries once, and is as exact as one that does so for each.
+/// A pass with many ranges goes through the summaries once. It is as exact as a pass that goes through them for each range.
 #[test]
 fn a_pass_with_many_ranges_is_partitioned_and_leaves_each_content_once() {
     for seed in 0..12 {
@@ -42,8 +43,7 @@ fn a_pass_with_many_ranges_is_partitioned_and_leaves_each_content_once() {
     }
 }
 
-/// Where a pass finds more than there is space for beside the ranges that are left, it shares that in between, and what comes then takes its
-/// place.
+/// A pass that finds more than fits beside the remaining ranges shares these findings in between. The next findings take their space.
 #[test]
 fn what_finds_no_space_beside_the_ranges_is_shared_in_between() {
     const MANY: u64 = 4 * BLOCKS;
@@ -68,7 +68,7 @@ fn what_finds_no_space_beside_the_ranges_is_shared_in_between() {
             bench.step_once();
             let dedup = bench.dedup();
             if dedup.shared_blocks > 0 && dedup.spill_blocks > 0 {
-                // Not by another external partitioning.
+                // The spilled blocks do not come from another external partitioning.
                 let (written, scans) = *before.get_or_insert((dedup.spill_written, dedup.scans));
                 is_in_between |= written < dedup.spill_written && scans == dedup.scans;
             }
@@ -79,14 +79,14 @@ fn what_finds_no_space_beside_the_ranges_is_shared_in_between() {
     assert!(in_between > 3, "{in_between}");
 }
 
-/// The blocks of a run are led elsewhere together, and each of them was noted. What the space map does not say before a checkpoint is no work
+/// The blocks of a run are remapped together, and each of them was noted. Changes that the space map does not have before a checkpoint are no reason
 /// for a walk of all maps.
 #[test]
 fn runs_that_are_shared_as_a_whole_need_no_walk_of_the_maps() {
     const MANY: u64 = 1024;
     for keep_runs in [KeepRuns::On, KeepRuns::Off] {
         let mut config = config(&mut Random::new(1));
-        // Space for a run of 16 blocks among what goes before a checkpoint.
+        // Space for a run of 16 blocks within the changes of one checkpoint.
         (config.parameters.geometry.containers, config.limits.delta_entries) = (96, 64);
         let mut bench = Bench::new(config, MANY);
         let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
@@ -108,7 +108,7 @@ fn runs_that_are_shared_as_a_whole_need_no_walk_of_the_maps() {
     }
 }
 
-/// Writes that need the containers into which a pass writes get them, and what the pass has not shared by then it finds without.
+/// Writes get the containers that a pass spills into when they need them. The pass finds the remaining duplicates without spill space.
 #[test]
 fn spill_space_goes_to_writes_that_need_it() {
     let mut lost = 0;
@@ -129,7 +129,7 @@ fn spill_space_goes_to_writes_that_need_it() {
             bench.step_once();
         }
         let before = bench.dedup().spill_blocks;
-        // As much as there is space for.
+        // Fills all the space there is.
         for first in (BLOCKS..3 * BLOCKS).step_by(8) {
             if bench.world.engine.status().data_blocks_used + 24 > 24 * 16 {
                 break;
@@ -147,9 +147,9 @@ fn spill_space_goes_to_writes_that_need_it() {
     assert!(lost > 3, "{lost}");
 }
 
-/// A page of the spill space does not come back as it was written: the pass does without, and is as exact.
+/// A page of the spill space does not come back as it was written. The pass works without it, and is as exact.
 #[test]
-fn spill_space_that_is_damaged_is_not_believed() {
+fn spill_space_that_is_damaged_is_not_trusted() {
     for seed in 0..12 {
         let mut random = Random::new(seed);
         let mut bench = Bench::new(config_of_many_ranges(&mut random), BLOCKS);
@@ -174,7 +174,7 @@ fn spill_space_that_is_damaged_is_not_believed() {
     }
 }
 
-/// The scenario that is crashed everywhere has what it is about: partitionings that come to their end, and one whose spill space is reclaimed.
+/// The scenario that is crashed everywhere covers its subject: partitionings that complete, and one whose spill space is reclaimed.
 #[test]
 fn the_scenario_of_external_partitionings_has_them() {
     let Scenario { config, operations, .. } = scenario(32);

@@ -1,4 +1,4 @@
-//! Pools that fail: read-only at once and for good, nothing is written to them any more, and what was durable can be read.
+//! Failed pools: read-only at once and permanently. Nothing is written to them any more, and their durable blocks can be read.
 
 use crate::bench::{Bench, SECOND, metadata_reservations, records, superblocks};
 use engine::{
@@ -13,7 +13,7 @@ use sim::world::disk::Cut;
 use sim::world::faults::{Class, Faults, Rule};
 use sim::world::{Answer, Step, World};
 
-/// Blocks 0 and 1 are in their slots, block 2 is only in the journal; all are durable.
+/// Makes a pool with blocks 0 and 1 in their slots and block 2 only in the journal. All are durable.
 fn with_three_blocks() -> Bench {
     let mut bench = Bench::new(Config::small(1), 64);
     bench.write(0, &[5, 6]);
@@ -33,7 +33,7 @@ fn assert_holds_three_blocks(bench: &mut Bench) {
     }
 }
 
-/// Opens a failed pool after a crash: it says so, serves what was durable, and writes nothing.
+/// Opens a failed pool after a crash. It reports the failure, serves its durable blocks, and writes nothing.
 fn assert_reads_unwritten(bench: &mut Bench, failure: Failure) {
     let recovered = bench.crash(Cut::Lost).expect("a failed pool can be read");
     assert_eq!(recovered.failed, Some(failure));
@@ -66,9 +66,9 @@ fn after_a_failed_sync_no_flush_succeeds_though_later_syncs_would() {
     assert_reads_unwritten(&mut bench, Failure::Sync);
 }
 
-/// The journal had carried a block; it was flushed, and then went to its slot. The next sync failed, and the disk lost the slot.
+/// The journal had carried a block. It was flushed, and then went to its slot. The next sync failed, and the disk lost the slot.
 ///
-/// Was EIO for what had been flushed, until the pool was opened again.
+/// Lost: reads of the flushed block got EIO until the pool was opened again.
 #[test]
 fn a_flushed_block_whose_slot_a_failed_sync_lost_is_read_from_the_journal() {
     let mut was_lost = 0;
@@ -121,7 +121,7 @@ fn a_pool_whose_failure_cannot_be_kept_opens_as_after_a_crash() {
     bench.audit();
 }
 
-/// The superblock that says so goes to one place after the other: whatever a crash makes of it, one is whole.
+/// The superblock with the failure goes to one place after the other. Whatever a crash makes of it, one is whole.
 #[test]
 fn a_crash_while_the_failure_is_being_kept_loses_nothing() {
     let mut seen = [false; 2];
@@ -150,10 +150,10 @@ fn a_crash_while_the_failure_is_being_kept_loses_nothing() {
     assert_eq!(seen, [true; 2], "both outcomes were tried");
 }
 
-/// The superblocks of a checkpoint could not be written, and were torn in both places. The one that says that the pool has failed
-/// went to the places of the newest one that was whole, and was torn, too.
+/// The superblocks of a checkpoint could not be written, and were torn in both places. The superblock with the failure went to the places of the
+/// newest whole one, and was torn, too.
 ///
-/// Lost: everything, where the other copy of that one had rotted.
+/// Lost: everything, where the other copy of that superblock had rotted.
 #[test]
 fn a_failure_is_not_written_over_the_newest_superblock_that_is_whole() {
     let mut bench = with_three_blocks();
@@ -179,10 +179,10 @@ fn a_failure_is_not_written_over_the_newest_superblock_that_is_whole() {
     }
 }
 
-/// A reservation that fails with another error than that there is no space (EIO where a file system cannot write its own tables, say)
-/// counted as a full host: writes got ENOSPC, and reserving was tried again each second for as long as the disk was bad.
+/// A reservation can fail with another error than lack of space, say EIO where a file system cannot write its own tables. It counted as a full host.
+/// Writes got ENOSPC, and the reservation was tried again each second for as long as the disk was bad.
 ///
-/// Lost: nothing, but nobody was told what had happened.
+/// Lost: nothing, but the cause was not reported.
 #[test]
 fn a_reservation_that_fails_but_for_want_of_space_is_a_write_that_failed() {
     let metadata = |bench: &mut Bench| bench.begin_command(engine::Command::Settle);
@@ -218,9 +218,9 @@ fn a_failed_pool_closes_and_its_failure_is_the_answer() {
     assert_eq!(bench.command_answer(token), Some(Err(engine::ControlError::ReadOnly)));
 }
 
-/// Of the four superblock slots two belong to the newest epoch. One of these was rotten; the read of the other one failed. A slot
-/// that could not be read counted as missing as soon as its twin could be read, whatever that held: so the superblock of the
-/// epoch before was taken for the newest one.
+/// Of the four superblock slots two belong to the newest epoch. One of these was rotten, and the read of the other one failed. An unreadable slot
+/// counted as missing as soon as its other copy could be read, whatever that held. So the superblock of the epoch before was taken for the newest
+/// one.
 ///
 /// Lost: everything since the checkpoint before, and then, by the seal, the newest superblock itself.
 #[test]
@@ -250,11 +250,11 @@ fn an_older_superblock_is_not_used_while_the_newest_may_be_the_one_that_cannot_b
     assert_eq!(opened, Err(OpenError::Device { offset: newest * geometry.block() }));
 }
 
-/// Of the newest superblock one copy could not be read, and the write of the other had been lost, so that a valid superblock of an
-/// older epoch was there. The one of the epoch before was taken for the newest: nothing about the four slots says otherwise.
+/// One copy of the newest superblock could not be read. The write of the other had been lost, so its slot held a valid superblock of an older epoch.
+/// The superblock of the epoch before was taken for the newest: nothing about the four slots says otherwise.
 ///
-/// Lost: what only the checkpoint knew (a new volume, a property), and everything where the journal had gone round since. But
-/// a record has the epoch of a superblock that was durable in both places: if one has a later epoch, that one is missing.
+/// Lost: the changes that only the checkpoint had (a new volume, a property), and everything where the journal had wrapped since. But a record has
+/// the epoch of a superblock that was durable in both places. If one has a later epoch, that superblock is missing.
 #[test]
 fn a_superblock_that_is_older_than_a_record_is_not_used() {
     let mut bench = with_three_blocks();
@@ -289,7 +289,7 @@ fn a_superblock_that_is_older_than_a_record_is_not_used() {
     };
     let offset = first * geometry.block();
     assert_eq!(opened, Err(OpenError::DamagedPage { offset, what: "the newest superblock" }));
-    // A repair says so, and what it writes is newer than all records.
+    // A repair reports this, and the superblock that it writes is newer than all records.
     let plan = sim::runs::repair::plan(&disk, &bench.config, true).expect("it can be repaired");
     assert!(plan.problems[0].contains("the newest superblock is lost"), "{:?}", plan.problems);
     sim::runs::repair::perform(&mut disk, &plan);
@@ -303,8 +303,8 @@ fn a_superblock_that_is_older_than_a_record_is_not_used() {
     bench.audit();
 }
 
-/// A checkpoint's sync and a durable write were on their way together, and the sync failed. A file system tells only one of two of that,
-/// so the write said that it was durable. It was believed: the client had its answer, and the next opening found the record missing.
+/// A checkpoint's sync and a durable write were in flight together, and the sync failed. A file system reports that error to only one of two callers,
+/// so the write reported success. The engine trusted it: the client had its answer, and the next opening found the record missing.
 #[test]
 fn a_write_beside_a_sync_that_fails_is_not_called_durable() {
     let mut bench = Bench::new(Config::small(1), 64);
@@ -333,12 +333,12 @@ fn a_write_beside_a_sync_that_fails_is_not_called_durable() {
     bench.assert_holds(0, 5);
 }
 
-/// A client had written a block that looks like the superblock of another pool, of an epoch that is far ahead. The device put it at the wrong
-/// place: over one of the four superblocks. The newest of the four was taken for the pool's, whichever pool it was of.
+/// A client had written a block that looks like the superblock of another pool, with an epoch that is far ahead. The device put it at the wrong
+/// place: over one of the four superblocks. The newest of the four was taken for the pool's, whichever pool it belonged to.
 ///
-/// Lost: everything, since the opening writes where that one says.
+/// Lost: everything, since the opening writes to the places that this superblock states.
 #[test]
-fn a_superblock_of_another_pool_at_the_wrong_place_is_not_believed() {
+fn a_superblock_of_another_pool_at_the_wrong_place_is_not_trusted() {
     let mut bench = with_three_blocks();
     bench.settle();
     let geometry = bench.geometry();

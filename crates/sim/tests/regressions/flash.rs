@@ -1,4 +1,4 @@
-//! The flash in front of the store, looked at closely.
+//! The flash cache in front of the store: its budget, its log, hangs, and its admission policies.
 
 use engine::admission::{Filter, Rules};
 use engine::{CacheKey, FlashMode, FlashPolicy, FlashStatus, Policy, PoolChange, VolumeProperties};
@@ -20,7 +20,7 @@ fn crash() -> Operation {
     Operation::Crash { cut: Cut::Lost, again: Vec::new(), verify: false }
 }
 
-/// A pool with three containers full, two of them on flash, and nothing in memory.
+/// Makes a pool with three full containers, two of them on flash, and nothing in memory.
 fn cached(seed: u64) -> Run {
     cached_by(seed, FlashConfig::greedy(2))
 }
@@ -69,7 +69,7 @@ fn what_is_left_of_the_budget_is_left_after_a_restart_and_after_a_crash() {
         let rules = Rules { filter: Filter::Budget { bytes_per_day: 1 << 20 }, ..greedy.rules };
         let mut run = cached_by(1, FlashConfig { rules, ..greedy });
         let before = flash(&run).budget_left;
-        // Two containers were copied: that is the filling of the empty cache. A restart does not give it again.
+        // Two containers were copied to fill the empty cache. A restart does not give that budget again.
         assert!(before < (1 << 20) + 1000, "{before}");
         run.perform(&[end, Operation::Idle(1 << 30)]).unwrap();
         let status = flash(&run);
@@ -120,10 +120,10 @@ fn a_flash_that_was_detached_begins_empty_when_it_is_attached_again() {
     assert_eq!((flash(&run).found, flash(&run).bad_blocks), (2, 0));
 }
 
-/// A flash that was attached again wrote its log at once, over the newer half of the log that the superblock still believed. After a crash the
-/// older half was believed: places that had been written anew since. (The soak found it: what came from there was not what it had to be.)
+/// A flash that was attached again wrote its log at once, over the newer half of the log that the superblock still counted as valid. After a crash
+/// the older half was trusted, although its places had been rewritten since. (The soak found it: reads from there returned wrong data.)
 #[test]
-fn a_flash_that_is_attached_again_is_not_written_while_its_old_log_is_believed() {
+fn a_flash_that_is_attached_again_is_not_written_while_its_old_log_is_trusted() {
     for (rounds, time) in (1..8).flat_map(|rounds| [10, 40, 100, 400].map(|time| (rounds, time * 1000))) {
         let mut run = cached(1);
         run.perform(&[Operation::CacheKey(CacheKey::Off)]).unwrap();
@@ -139,7 +139,7 @@ fn a_flash_that_is_attached_again_is_not_written_while_its_old_log_is_believed()
     }
 }
 
-/// A read of a flash that did not answer waited as long as that took: for ever, if the drive was dead.
+/// A read of a flash that did not answer waited for the answer, without end if the drive was dead.
 #[test]
 fn a_flash_that_hangs_holds_up_nobody_and_has_its_buffers_until_it_answers() {
     let mut run = cached(1);
@@ -168,7 +168,7 @@ fn by_policy(text: &str) -> Operation {
 fn the_policy_of_a_flash_is_in_force_at_once_and_after_a_crash() {
     let mut run = cached(1);
     assert_eq!(run.world.engine.flash_policy(), FlashPolicy::Budget);
-    // Nobody is read so often: nothing more is copied.
+    // Nothing is read so often, so nothing more is copied.
     let seldom = "paper:filter=200,delay=off,comparison=off";
     run.perform(&[by_policy(seldom), Operation::CacheKey(CacheKey::Off)]).unwrap();
     let copied = flash(&run).copied;
@@ -184,7 +184,7 @@ fn the_policy_of_a_flash_is_in_force_at_once_and_after_a_crash() {
         run.perform(&[Operation::Idle(2 << 30)]).unwrap();
     }
     assert_eq!((flash(&run).copied, flash(&run).found), (0, 2));
-    // Each found container counts as copied once, and so does what comes.
+    // Each container found counts as copied once, and so does each new one.
     run.perform(&[by_policy("paper:filter=off,delay=off,comparison=off")]).unwrap();
     for _ in 0..4 {
         run.perform(&read()).unwrap();
@@ -196,7 +196,7 @@ fn the_policy_of_a_flash_is_in_force_at_once_and_after_a_crash() {
     assert!(status.quadrants.popular_again > 0, "{status:?}");
 }
 
-/// A pool of volumes that share what `shared` says, whose first container is on flash, the only one that has space there.
+/// Makes a pool with these volumes, whose first container can go to flash: there is space for one.
 fn with_one_on_flash(volumes: &[(u64, Policy)], containers: u32, policy: &str) -> Run {
     let mut config = Config::small(1);
     config.volumes = volumes.to_vec();
@@ -223,7 +223,7 @@ fn read_container(run: &mut Run, container: u64) {
     run.perform(&[read, Operation::Drain, Operation::Idle(2 << 30)]).unwrap();
 }
 
-/// The slides: a newcomer that was read as often replaces what fewer files refer to. The engine passed 0 for all of them.
+/// As in the slides, a newcomer that was read as often replaces a container that fewer files refer to. The engine passed 0 for all of them.
 #[test]
 fn a_container_that_others_share_comes_to_flash_in_place_of_one_that_nobody_does() {
     for (shared, copied) in [(true, 2), (false, 1)] {
@@ -242,11 +242,11 @@ fn a_container_that_others_share_comes_to_flash_in_place_of_one_that_nobody_does
     }
 }
 
-/// Six containers are full, and the first is on flash. Half of each is overwritten, so all are as good for writes and for garbage collection:
-/// whichever take the first, what is read often is no longer on flash.
+/// Six containers are full, and the first is on flash. Half of each is overwritten, so all suit writes and garbage collection equally. If either
+/// takes the first, frequently read blocks are no longer on flash.
 #[test]
 fn writes_and_garbage_collection_spare_containers_on_flash() {
-    // Settling reads all of it now and then: only what is read more often comes to flash.
+    // Settling reads all of it now and then. Only containers that are read more often come to flash.
     let mut run = with_one_on_flash(&[(48, Policy::Native)], 9, "paper:filter=8,delay=off,comparison=off");
     (0..8).for_each(|_| read_container(&mut run, 0));
     assert_eq!((flash(&run).copied, flash(&run).filled), (1, 1));
@@ -268,7 +268,7 @@ fn writes_and_garbage_collection_spare_containers_on_flash() {
     assert_eq!((status.filled, status.read_blocks - before.read_blocks), (1, 4), "{status:?}");
 }
 
-/// Containers on flash are spared, and a crash in which replay takes slots in one became rare: the sequence makes it happen each time.
+/// Containers on flash are spared, so a crash in which replay takes slots in one became rare. This sequence makes it happen each time.
 #[test]
 fn what_replay_writes_into_a_container_on_flash_is_not_read_from_there() {
     sim::runs::hazards::replay_into_containers_on_flash().unwrap();

@@ -1,4 +1,4 @@
-//! The host has no space for what overwrites something either, as a full copy-on-write file system has none: nothing fails for good.
+//! Full hosts, where even overwrites get no space, as on a full copy-on-write file system. Nothing fails permanently.
 
 use crate::bench::{Bench, SECOND};
 use engine::{Command, ControlError, Error, Mode, OpenError};
@@ -7,7 +7,7 @@ use sim::world::Answer;
 use sim::world::disk::Cut;
 use sim::world::faults::{Class, Rule};
 
-/// Blocks 0 to 2 are durable.
+/// Makes a pool in which blocks 0 to 2 are durable.
 fn with_three_blocks() -> Bench {
     let mut bench = Bench::new(Config::small(1), 64);
     bench.write(0, &[5, 6]);
@@ -16,7 +16,7 @@ fn with_three_blocks() -> Bench {
     bench
 }
 
-/// From here on no write finds space.
+/// Lets no write find space from here on.
 fn fill_host(bench: &mut Bench) {
     bench.world.faults.begin(&[Rule::nth(Class::FullHost, 0, true)]);
 }
@@ -26,7 +26,7 @@ fn close(bench: &mut Bench, command: Command<'_>) -> Result<(), ControlError> {
     bench.command_result(token)
 }
 
-/// The journal of a pool on a full Btrfs could not be written: the pool had failed, and was read-only for good.
+/// The journal of a pool on a full Btrfs could not be written. The pool failed, and was read-only permanently.
 #[test]
 fn on_a_full_host_flushes_fail_in_time_and_all_goes_on_when_there_is_space() {
     let mut bench = with_three_blocks();
@@ -37,7 +37,7 @@ fn on_a_full_host_flushes_fail_in_time_and_all_goes_on_when_there_is_space() {
     assert_eq!(bench.wait(flush), Err(Error::NoSpace));
     assert_eq!(bench.wait(forced), Err(Error::NoSpace));
     assert!(bench.world.now - began < 4 * SECOND);
-    // What changes something fails at once from here on, and a flush after another try.
+    // From here on changes fail at once, and a flush fails after another try.
     let refused = [bench.begin_write(5, &[1], false), bench.begin_trim_cells(0, 8)];
     let asked = bench.world.now;
     for token in refused {
@@ -51,7 +51,7 @@ fn on_a_full_host_flushes_fail_in_time_and_all_goes_on_when_there_is_space() {
     for (block, content) in [(0, 5), (1, 6), (2, 7), (3, 8), (4, 9)] {
         bench.assert_holds(block, content);
     }
-    // There is space, and nobody has to do anything. The next flush covers what those before it could not.
+    // There is space again, and no action is needed. The next flush covers the data of the failed ones.
     bench.world.faults.end();
     bench.pass(SECOND);
     assert!(!bench.world.engine.waits_for_host_space());
@@ -65,7 +65,7 @@ fn on_a_full_host_flushes_fail_in_time_and_all_goes_on_when_there_is_space() {
     bench.audit();
 }
 
-/// A flush that finds space again within two seconds knows nothing of it.
+/// A flush that finds space again within two seconds does not notice.
 #[test]
 fn a_host_that_is_full_for_a_moment_delays_flushes_and_no_more() {
     let mut bench = with_three_blocks();

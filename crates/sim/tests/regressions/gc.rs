@@ -1,4 +1,5 @@
-//! The emptiest containers are emptied when the pool is idle: what is then written in order finds whole ones; whatever comes between.
+//! Garbage collection. It empties the emptiest containers while the pool is idle, so that later writes in order find whole ones, whatever interrupts
+//! it.
 
 use engine::{Command, DefragSetting, DefragStatus, DeviceTraits, GcStatus, Limits, PoolChange, ReadCounts};
 use sim::content::CELLS;
@@ -31,7 +32,7 @@ impl Bench {
         self.command(Command::SetPool(change));
     }
 
-    /// Reads all of it from a cold cache, in requests of eight blocks from the first one on: the device reads that it takes.
+    /// Reads all blocks from `start` on from a cold cache, in requests of eight blocks. Returns the number of device reads.
     fn verify_from(&mut self, start: u64, expected: &[u32]) -> u64 {
         self.cool();
         let ReadCounts { device_reads: before, .. } = self.world.engine.read_counts();
@@ -45,7 +46,7 @@ impl Bench {
         self.world.engine.read_counts().device_reads - before
     }
 
-    /// Overwrites blocks from here on, in requests of eight.
+    /// Overwrites blocks from `first` on, in requests of eight.
     fn write_in_order(&mut self, first: u64, contents: &mut [u32], number: u32) {
         for at in (0..contents.len()).step_by(8) {
             (0..8).for_each(|n| contents[at + n] = number + (at + n) as u32);
@@ -53,7 +54,7 @@ impl Bench {
         }
     }
 
-    /// Overwrites so many blocks, one by one, anywhere.
+    /// Overwrites `count` random blocks, one by one.
     fn write_anywhere(&mut self, contents: &mut [u32], count: u64, number: u32) {
         let mut random = Random::new(number.into());
         for n in 0..count {
@@ -64,13 +65,13 @@ impl Bench {
     }
 }
 
-/// A full pool of so many containers beyond its volume, which was written in order and then overwritten at random until no container was
-/// empty any more. Nobody reads on.
+/// Makes a full pool with `spare` containers beyond its volume. The volume was written in order and then overwritten at random until no container was
+/// empty any more. Nothing is read ahead.
 fn aged(defrag: DefragSetting, spare: u32, blocks: u64) -> (Bench, Vec<u32>) {
     aged_with(|_| {}, defrag, spare, blocks)
 }
 
-/// The same with other limits.
+/// Makes the pool of `aged` with other limits.
 fn aged_with(set: impl FnOnce(&mut Limits), defrag: DefragSetting, spare: u32, blocks: u64) -> (Bench, Vec<u32>) {
     let mut config = Config::small(1);
     set(&mut config.limits);
@@ -103,7 +104,7 @@ fn an_aged_pool_gets_its_empty_containers_back_and_writes_in_order_fill_them() {
             assert_eq!((after.empty_containers, after.moved_blocks), (0, 0));
         }
         bench.set_moves(DefragSetting::Off);
-        // What is left of the containers that were open already is used up first.
+        // The open containers' remaining slots are used up first.
         let container = CONTAINER as usize;
         bench.write_in_order(0, &mut contents[..container], 50_000);
         bench.write_in_order(CONTAINER, &mut contents[container..3 * container], 60_000);
@@ -127,8 +128,8 @@ fn nothing_is_moved_where_enough_containers_are_empty() {
     assert!(collect.empty_containers > 2, "{collect:?}");
 }
 
-/// Regions that have lost their rows are defragmented in a full pool, by what is emptied; and when nobody reads or writes any more both jobs come
-/// to rest, with most of what they may move left.
+/// In a full pool, regions that have lost their rows are defragmented with the emptied containers. Without readers and writers both jobs become idle,
+/// with most of their allowance left.
 #[test]
 fn both_jobs_come_to_rest_when_the_load_has_ended() {
     let (mut bench, contents) = aged(DefragSetting::Auto, 4, BLOCKS);
@@ -147,7 +148,7 @@ fn both_jobs_come_to_rest_when_the_load_has_ended() {
     bench.audit();
 }
 
-/// How long it takes in a small pool that is aged until the first blocks have been moved.
+/// Returns the time until the first blocks have been moved in a small aged pool.
 fn first_move() -> u64 {
     const STEP: u64 = SECOND / 10_000;
     let (mut bench, _) = aged(DefragSetting::Auto, 3, 6 * CONTAINER);
@@ -160,7 +161,7 @@ fn first_move() -> u64 {
     steps * STEP
 }
 
-/// A write that comes while its block is being moved wins, at whatever step of the move it comes.
+/// A write to a block that is being moved wins, at whatever step of the move it comes.
 #[test]
 fn a_write_in_the_middle_of_a_move_is_what_is_read() {
     let first = first_move();
@@ -169,7 +170,7 @@ fn a_write_in_the_middle_of_a_move_is_what_is_read() {
         let (mut bench, mut contents) = aged(DefragSetting::Auto, 3, 6 * CONTAINER);
         bench.pass(first - SECOND / 500 + step * SECOND / 5_000);
         moved.push(bench.collect().moved_blocks);
-        // Of all containers some.
+        // Some blocks of every container.
         for block in (step % 4..contents.len() as u64).step_by(4) {
             contents[block as usize] = 70_000 + block as u32;
             bench.write(block, &[70_000 + block as u32]);
@@ -182,7 +183,7 @@ fn a_write_in_the_middle_of_a_move_is_what_is_read() {
     assert!(moved[0] == 0 && moved[29] > 0, "some of them before, some after: {moved:?}");
 }
 
-/// What is written elsewhere too while it is being moved shares the slot that it had, or the new one.
+/// A duplicate of a block that is being moved, written elsewhere, shares the old slot or the new one.
 #[test]
 fn what_is_shared_in_the_middle_of_a_move_stays_whole() {
     let first = first_move();
@@ -227,16 +228,16 @@ fn the_scenario_empties_containers() {
     assert!(status.defrag.regions + status.defrag.given_up_regions > 0, "regions are looked at: {:?}", status.defrag);
 }
 
-/// What is left in open containers is scattered, and was used up first: on a disk with heads that took longer than all that followed.
+/// The remaining slots of open containers are scattered, and were used up first. On an HDD that took longer than all that followed.
 #[test]
-fn where_the_disk_has_heads_writes_in_order_get_empty_containers_at_once_and_others_leave_them_some() {
+fn where_the_disk_is_rotational_sequential_writes_get_empty_containers_at_once_and_others_leave_them_some() {
     let heads = DeviceTraits { sequential_blocks: 8, ..DeviceTraits::HDD };
     let (mut bench, mut contents) = aged_with(|limits| limits.device = heads, DefragSetting::Auto, 6, BLOCKS);
     bench.pass(120 * SECOND);
     let after = bench.collect();
     assert!(!after.is_due && after.empty_containers >= 4, "{after:?}");
     bench.set_moves(DefragSetting::Off);
-    // More than there are holes beside the containers that are kept.
+    // More blocks than there are holes beside the reserved containers.
     bench.write_anywhere(&mut contents, 6 * CONTAINER, 50_000);
     let container = CONTAINER as usize;
     bench.write_in_order(0, &mut contents[..container], 60_000);
@@ -247,8 +248,8 @@ fn where_the_disk_has_heads_writes_in_order_get_empty_containers_at_once_and_oth
     bench.audit();
 }
 
-/// What is rotten cannot be moved. Where so few slots are free that a batch leaves too few for the next, the job rests. The places of that
-/// batch were given back then, which ended the rest: it tried the same blocks again and again, in some pools for ever.
+/// Rotten blocks cannot be moved. Where so few slots are free that a batch leaves too few for the next, the job rests. The slots of that batch were
+/// then given back, which ended the rest. The job tried the same blocks again and again, in some pools without end.
 #[test]
 fn places_that_were_not_needed_do_not_end_a_rest() {
     let (mut bench, _) = aged_with(|limits| limits.buffers = 64, DefragSetting::Auto, 3, BLOCKS);
@@ -261,7 +262,7 @@ fn places_that_were_not_needed_do_not_end_a_rest() {
     bench.pass(60 * SECOND);
     let collect = bench.collect();
     assert!(!collect.is_due && collect.moved_blocks == 0, "{collect:?}");
-    // It reads a batch, and again when much has become free by the trim; else it would be thousands.
+    // The job reads a batch, and another one after the trim has freed many slots. Else there would be thousands of reads.
     let tried = bench.world.submitted[0] - reads;
     assert!(tried < 256, "{tried} reads in vain");
 }

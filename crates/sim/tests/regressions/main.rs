@@ -1,7 +1,7 @@
-//! Mistakes that were made: one test for each, named by the claim that it broke, with the story of what went wrong. In modules of their
-//! own, what single parts of the engine promise.
+//! Regression tests: one test for each mistake that was made. Its name is the claim that the mistake broke, and its comment tells the story.
+//! Submodules test the guarantees of single parts of the engine.
 //!
-//! The real engine is driven by hand, completion by completion where the order matters. See `bench` for the means.
+//! The tests drive the real engine by hand, completion by completion where the order matters. `bench` has the means.
 
 mod bench;
 mod beside;
@@ -45,9 +45,9 @@ use sim::runs::config::Config;
 use sim::world::Answer;
 use sim::world::disk::Cut;
 
-// ---- an entry of the index proves what a slot holds ----
+// ---- an index entry proves the content of a slot ----
 
-/// Slots are 0 to 7. All are full; slot 0 is free again, and slot 1 holds block 1.
+/// Fills slots 0 to 7. Then slot 0 is free again, and slot 1 holds block 1.
 fn full_with_a_hole() -> Bench {
     let mut bench = Bench::new(tight(2), 64);
     bench.write(0, &[10, 11, 12, 13]);
@@ -58,7 +58,7 @@ fn full_with_a_hole() -> Bench {
     bench
 }
 
-/// The content of block 1 goes away, another one takes its slot, then the first is written again.
+/// Removes the content of block 1, lets another content take its slot, then writes the first content again.
 fn write_again_what_was_overwritten(bench: &mut Bench) {
     // Block 5 leaves space for another block in the other container.
     for block in [1, 5, 9] {
@@ -77,12 +77,12 @@ fn write_again_what_was_overwritten(bench: &mut Bench) {
     bench.audit();
 }
 
-/// An entry of the index proves that a slot holds a digest as long as the generation of the slot's container is the one
-/// in the entry, and a generation grew only when a container was opened. A container was opened for its holes while a slot
-/// ahead of the cursor was still live; a write of that slot's content checked its summary and entered it with the new
-/// generation. Then the content was overwritten everywhere, and the allocator, still on its way through the same
-/// container, came to the slot and gave it to another content: the entry went on proving the first.
+/// An index entry proves that a slot holds a digest as long as the generation of the slot's container equals the generation in the entry. A
+/// generation grew only when a container was opened. A container was opened for its holes while a slot ahead of the cursor was still live. A write of
+/// that slot's content checked its summary and entered it with the new generation. Then the content was overwritten everywhere. The allocator, still
+/// on its way through the same container, came to the slot and gave it to another content. The entry went on proving the first.
 ///
+/// Lost: the next write of the first content was answered, shared the other content's slot, and was never stored.
 /// Lost: the next write of the first content was answered, shared the other content's slot, and was never stored.
 #[test]
 fn an_entry_checked_while_its_container_is_open_does_not_outlive_the_slot() {
@@ -92,7 +92,7 @@ fn an_entry_checked_while_its_container_is_open_does_not_outlive_the_slot() {
     write_again_what_was_overwritten(&mut bench);
 }
 
-/// Writes no longer wait for pages of the index on disk; what is known of a single block is shared all the same.
+/// Sets a policy under which writes do not wait for pages of the index on disk. Known single blocks are still shared.
 fn looks_into_memory_alone(bench: &mut Bench) {
     let volume = bench.volume;
     bench.command(Command::SetVolume {
@@ -101,8 +101,8 @@ fn looks_into_memory_alone(bench: &mut Bench) {
     });
 }
 
-/// As before, but the entry came from the rebuild of the index, which after an opening was still waiting for a page of
-/// summaries while the first write opened the container.
+/// The same mistake with an entry from the rebuild of the index. After an opening the rebuild was still waiting for a page of summaries while the
+/// first write opened the container.
 #[test]
 fn an_entry_rebuilt_while_its_container_is_open_does_not_outlive_the_slot() {
     let mut bench = full_with_a_hole();
@@ -121,7 +121,7 @@ fn an_entry_rebuilt_while_its_container_is_open_does_not_outlive_the_slot() {
 
 // ---- a slot is reused only when no superblock in force refers to it ----
 
-/// The older superblock has to lead to a pool that opens, with what was durable in it.
+/// Crashes and checks that the older superblock gives a pool that opens, with its durable blocks.
 fn crash_and_check(bench: &mut Bench, durable: &[(u64, u32)]) {
     let opened = bench.crash(Cut::Lost);
     assert!(opened.is_ok(), "after a crash before the superblock was durable, opening came to {opened:?}");
@@ -131,12 +131,11 @@ fn crash_and_check(bench: &mut Bench, durable: &[(u64, u32)]) {
     bench.audit();
 }
 
-/// The last reference of the trees to a slot was overwritten, and a checkpoint merged that: the slot became free in the
-/// space map, and, two syncs later, for the allocator, while the checkpoint's superblock was still to be written. A write
-/// took the slot, its record became durable, and then came the crash.
+/// A checkpoint merged an overwrite of the trees' last reference to a slot. The slot became free in the space map and, two syncs later, for the
+/// allocator, while the checkpoint's superblock was still to be written. A write took the slot, its record became durable, and then came the crash.
 ///
-/// Lost: the pool. The superblock in force had the slot in its trees, so that replay found a record which calls a slot new
-/// that is in use, and refused to open: `DamagedJournal`.
+/// Lost: the pool. The superblock in force had the slot in its trees. Replay found a record that called this slot new while it was in use, and
+/// refused to open: `DamagedJournal`.
 #[test]
 fn a_slot_that_a_merge_frees_is_not_reused_before_the_superblock() {
     let mut bench = Bench::new(tight(2), 64);
@@ -156,12 +155,11 @@ fn a_slot_that_a_merge_frees_is_not_reused_before_the_superblock() {
     crash_and_check(&mut bench, &durable);
 }
 
-/// The same end by another way. The frozen delta overwrote the only reference of the trees to a slot; between the cut and
-/// the merge of the counts a write shared the slot once more, so that the merge freed it in the space map and left it to
-/// the active delta. There it was overwritten as well before the superblock was durable, and retired at once: two syncs
-/// later it was reused.
+/// The same loss in another order. The frozen delta overwrote the trees' only reference to a slot. Between the cut and the merge of the counts a
+/// write shared the slot once more. So the merge freed it in the space map and left it to the active delta. There it was overwritten as well before
+/// the superblock was durable, and became pending free at once. Two syncs later it was reused.
 ///
-/// Lost: the pool, as before.
+/// Lost: the pool. Replay refused to open it.
 #[test]
 fn a_slot_shared_during_a_checkpoint_is_not_reused_before_the_superblock() {
     let mut bench = Bench::new(tight(2), 64);
@@ -189,8 +187,8 @@ fn a_slot_shared_during_a_checkpoint_is_not_reused_before_the_superblock() {
     crash_and_check(&mut bench, &durable);
 }
 
-/// Not a story but a warning: a full pool grows, and the superblock that says so is written but not durable. A write that
-/// needs the new space must wait: acknowledged as durable, it would be lost with that superblock.
+/// No past mistake but a precaution: a full pool grows, and the superblock with the new size is written but not durable. A write that needs the new
+/// space must wait. If it were acknowledged as durable, it would be lost with that superblock.
 #[test]
 fn what_a_growth_adds_is_not_used_before_its_superblock_is_durable() {
     let mut bench = Bench::new(tight(2), 64);
@@ -219,8 +217,8 @@ fn what_a_growth_adds_is_not_used_before_its_superblock_is_durable() {
     assert_eq!(Ok(bench.world.geometry()), geometry.grown(capacity));
 }
 
-/// Metadata of a growth is used, and the leaf of the meta map that came with it, and the interior page above both leaves that was
-/// not there before: after crashes everything is where it was.
+/// After a growth, the new metadata is used, with the new leaf of the meta map and the new interior page above both leaves. After crashes everything
+/// is in its place.
 #[test]
 fn metadata_goes_on_in_a_growth_and_the_meta_map_gets_higher() {
     const PIECE: usize = 32;
@@ -259,11 +257,10 @@ fn metadata_goes_on_in_a_growth_and_the_meta_map_gets_higher() {
 
 // ---- a request that runs again decides again ----
 
-/// A write had found a known block, and then waited for space. Meanwhile its volume's policy became `native`, the known
-/// block was trimmed, and its slot became free. The request ran again; a native volume looks nothing up, and only looking up
-/// dropped what the earlier run had found.
+/// A write had found a known block, and then waited for space. Meanwhile its volume's policy became `native`, the known block was trimmed, and its
+/// slot became free. The request ran again. A native volume looks nothing up, and only a lookup dropped the result of the earlier run.
 ///
-/// Lost: the block shared a free slot, which another block could get: the pool became read-only, or the block read as that one.
+/// Lost: the block shared a free slot, which another block could get. The pool became read-only, or the block read as that one.
 #[test]
 fn what_a_write_found_before_its_policy_changed_does_not_count() {
     let mut bench = Bench::new(tight(2), 64);
@@ -294,8 +291,8 @@ fn what_a_write_found_before_its_policy_changed_does_not_count() {
 /// The first four cells of a block that a write makes equal to block 2.
 const HALF: [u32; CELLS] = [1, 1, 1, 1, 0, 0, 0, 0];
 
-/// A write of the second half of block 0, which makes it equal to block 2, and of block 1, which becomes equal to block 3.
-/// Block 0 has been compared and found equal; the comparison of block 1 is held back, so that the write waits.
+/// Writes the second half of block 0, which makes it equal to block 2, and block 1, which becomes equal to block 3. Block 0 has been compared and
+/// found equal. The comparison of block 1 is held back, so that the write waits.
 fn waiting_with_a_hit() -> (Bench, u64) {
     let mut config = tight(16);
     // Digests this short prove nothing: blocks are compared.
@@ -322,10 +319,9 @@ fn waiting_with_a_hit() -> (Bench, u64) {
     (bench, token)
 }
 
-/// A write of a part of block 0 made it equal to block 2, whose slot was noted as a hit; then the request waited, here for
-/// the comparison of its second block. Meanwhile both blocks were trimmed, and the slot became free. The request ran
-/// again, block 0 was completed again and now was all zeroes; blocks of zeroes were skipped before the hit of the earlier
-/// run was dropped, and the last step took a reference to the freed slot and gave it back.
+/// A write of a part of block 0 made it equal to block 2, whose slot was noted as a hit. Then the request waited, here for the comparison of its
+/// second block. Meanwhile both blocks were trimmed, and the slot became free. The request ran again, and block 0 was completed again: now it was all
+/// zeroes. Zero blocks were skipped before the hit of the earlier run was dropped. The last step took a reference to the freed slot and gave it back.
 ///
 /// Lost: the slot was freed twice, which stops the program.
 #[test]
@@ -343,9 +339,8 @@ fn a_block_that_became_zero_while_its_write_waited_frees_no_slot() {
     bench.audit();
 }
 
-/// As before, but block 2 stays, so that its slot stays in use. The reference that came and went left the slot in the delta
-/// with the digest of the zero block; the next write of block 2's content shared the slot, and every read of it from the
-/// device was held against that digest.
+/// The same mistake where block 2 stays, so that its slot stays in use. The reference that came and went left the slot in the delta with the digest
+/// of the zero block. The next write of block 2's content shared the slot. Every read of it from the device was checked against that digest.
 ///
 /// Lost: reads of good blocks failed until the delta was merged.
 #[test]
@@ -355,7 +350,7 @@ fn a_block_that_became_zero_while_its_write_waited_says_nothing_of_a_slot() {
     bench.let_all_go();
     assert_eq!(bench.wait(token), Ok(Answer::Done));
     bench.write_cells(5 * CELLS as u64, &HALF);
-    // Blocks that are read twice in a row drive out what has been used again before.
+    // Blocks that are read twice in a row evict blocks that were used again earlier.
     for block in (10..18).flat_map(|block| [block; 2]) {
         bench.assert_holds(block, 40 + block as u32);
     }
@@ -368,11 +363,10 @@ fn a_block_that_became_zero_while_its_write_waited_says_nothing_of_a_slot() {
 
 // ---- buffers ----
 
-/// How many hold a buffer was counted in 16 bits. A block that many blocks share is in memory once, and every block of every
-/// answer on its way holds it: with pieces of 256 blocks, 256 reads in flight are enough. (Pieces are longer here.)
+/// The reference count of a buffer had 16 bits. A block that many blocks share is in memory once, and every block of every answer in flight holds it.
+/// With pieces of 256 blocks, 256 reads in flight are enough. (Pieces are longer here.)
 ///
-/// Lost: the counter went round to 0, and the buffer was handed out to a write while it was being sent; with checked
-/// arithmetic the program stopped.
+/// Lost: the counter wrapped to 0, and the buffer was handed to a write while it was being sent. With checked arithmetic the program stopped.
 #[test]
 fn a_buffer_can_be_held_by_more_than_65535_blocks_at_once() {
     const PIECE: u64 = 4096;
@@ -394,12 +388,11 @@ fn a_buffer_can_be_held_by_more_than_65535_blocks_at_once() {
     bench.audit();
 }
 
-/// A durable write's block travels in its record, and later goes to its slot. The slot was written first, while the write
-/// of the record was still on its way; that made the block a part of the read cache, the cache evicted it, and its buffer
-/// received another block.
+/// A durable write's block travels in its record, and later goes to its slot. The slot was written first, while the write of the record was still in
+/// flight. That made the block a part of the read cache, the cache evicted it, and its buffer received another block.
 ///
-/// Lost: the record went out with the other block's bytes. After a crash its block failed the check, and with it this
-/// durable write and all after it were gone.
+/// Lost: the record went out with the other block's bytes. After a crash its block failed the check, and this durable write and all later ones were
+/// gone.
 #[test]
 fn a_buffer_that_a_record_inlines_is_kept_until_the_record_is_written() {
     let mut config = Config::small(1);
@@ -423,12 +416,10 @@ fn a_buffer_that_a_record_inlines_is_kept_until_the_record_is_written() {
 
 // ---- space ----
 
-/// The product's smallest pool, with a volume of its whole capacity, is filled with blocks that are all different; then
-/// every block is overwritten by yet another one. The old block's slot is free only after a checkpoint, so when not a
-/// single slot was left there was nothing that a write could wait for.
+/// The product's smallest pool, with a volume of its whole capacity, is filled with blocks that are all different. Then every block is overwritten by
+/// yet another one. The old block's slot is free only after a checkpoint. With no slot left there was nothing that a write could wait for.
 ///
-/// Lost: a disk that was full once could not be written any more (no space), although the new data takes the place of the
-/// old.
+/// Lost: a disk that was full once could not be written any more (no space), although the new data replaces the old.
 #[test]
 fn a_full_volume_as_large_as_the_pool_can_be_overwritten() {
     let mut config = Config::small(1);
@@ -449,10 +440,10 @@ fn a_full_volume_as_large_as_the_pool_can_be_overwritten() {
     }
 }
 
-/// Space was reserved four containers ahead of the allocator. Where four small containers are one slot less than a piece
-/// that is not aligned needs, a write waited for more free slots than would ever be ready, with most of the pool unused.
+/// Space was reserved four containers ahead of the allocator. Four small containers can be one slot less than an unaligned piece needs. There a write
+/// waited for more free slots than would ever be ready, with most of the pool unused.
 ///
-/// Lost: nothing, but the write never came back, nor did any write after it.
+/// Lost: nothing, but neither the write nor any later write ever completed.
 #[test]
 fn a_piece_longer_than_four_containers_finds_space() {
     let mut config = tight(32);
@@ -466,8 +457,8 @@ fn a_piece_longer_than_four_containers_finds_space() {
     bench.audit();
 }
 
-/// The spare containers, which are there so that a full pool can be overwritten, were given to new blocks like all others. A
-/// volume larger than the pool filled them too.
+/// The spare containers exist so that a full pool can be overwritten. They were given to new blocks like all others. A volume larger than the pool
+/// filled them too.
 ///
 /// Lost: nothing, but a pool with more data than its capacity, in which no block could be overwritten any more.
 #[test]
@@ -490,8 +481,8 @@ fn new_blocks_stop_at_the_capacity_and_overwriting_goes_on() {
     bench.audit();
 }
 
-/// Trims stood in one queue with the writes. When the pool was full, a write at the head of the queue waited for what could
-/// still be reclaimed, and the trims that would have given it space waited behind it.
+/// Trims shared one queue with the writes. In a full pool, a write at the head of the queue waited for slots that could still be reclaimed. The trims
+/// that would have given it space waited behind it.
 ///
 /// Lost: nothing, but a full pool answered no trim until the write before it had failed.
 #[test]
@@ -513,8 +504,8 @@ fn a_trim_does_not_wait_behind_a_write_that_waits_for_space() {
     bench.audit();
 }
 
-/// The background work of an opening was let go on only by what else happened: after its first page it rested, nothing was to
-/// wake it, and an idle pool never filled its index.
+/// The background work of an opening continued only on other events. After its first page it rested, nothing was to wake it, and an idle pool never
+/// filled its index.
 ///
 /// Lost: savings.
 #[test]
@@ -532,10 +523,10 @@ fn the_index_is_filled_after_an_opening_without_any_request() {
     assert_eq!(bench.world.engine.status().data_blocks_used, 5);
 }
 
-/// The index is filled after an opening while requests are served. Every block went to the front, whether its digest was known or
-/// not: the copy that was written last was named in place of the oldest, and where the table was full, what had just been used gave way.
+/// The index is filled after an opening while requests are served. Every block went to the front, whether its digest was known or not. So the entry
+/// named the newest copy in place of the oldest. Where the table was full, recently used entries were evicted.
 ///
-/// Lost: savings. When the copy was overwritten, the content was not known any more, though its first block was still there.
+/// Lost: savings. When the copy was overwritten, the content was unknown, though its first block was still there.
 #[test]
 fn an_index_that_is_filled_again_goes_on_naming_the_oldest_copy() {
     let mut bench = Bench::new(tight(16), 64);
@@ -562,11 +553,11 @@ fn an_index_that_is_filled_again_goes_on_naming_the_oldest_copy() {
 
 // ---- pages ----
 
-/// A checkpoint merges the leaves of a map in order. It had replaced the first and waited for the second, when a read that
-/// still saw the tree before loaded the first again, from its old location. It stayed cached there; the checkpoint became
-/// durable, the location was free, and the next page to be written there found another in the cache.
+/// A checkpoint merges the leaves of a map in order. It had replaced the first and waited for the second. Then a reader that still saw the old tree
+/// loaded the first again, from its old location. It stayed cached there. The checkpoint became durable, the location was free, and the next page
+/// written there found another page in the cache.
 ///
-/// Lost: the program stopped ("a location is cached once"); without that check, reads would have found the wrong page.
+/// Lost: the program stopped ("a location is cached once"). Without that check, reads would have found the wrong page.
 #[test]
 fn a_replaced_page_that_a_reader_loaded_again_is_forgotten_with_its_location() {
     let mut bench = Bench::new(Config::small(1), 1088);
@@ -589,7 +580,7 @@ fn a_replaced_page_that_a_reader_loaded_again_is_forgotten_with_its_location() {
     bench.world.let_go(1);
     bench.pass(SECOND / 10);
     assert_eq!(bench.world.held(), 1, "the checkpoint waits for the second leaf");
-    // A reader of the tree before: if it has to load the first leaf, it does.
+    // A reader of the old tree loads the first leaf if it has to.
     bench.world.hold_back(|_| false);
     bench.assert_holds(1, 11);
     bench.let_all_go();
@@ -606,11 +597,11 @@ fn a_replaced_page_that_a_reader_loaded_again_is_forgotten_with_its_location() {
 
 // ---- the list of discards ----
 
-/// A trim cut more subtrees off than one page of the list of discards holds, and the list was walked over several
-/// checkpoints. The page count that the table had on disk was updated while its first page was written, so the pages that
-/// a shorter list no longer filled were never emptied. The next opening found them and walked those subtrees again.
+/// A trim cut off more subtrees than one page of the list of discards holds, and the list was walked over several checkpoints. The table's page count
+/// on disk was updated while its first page was written. So pages that a shorter list no longer filled were never emptied. The next opening found
+/// them and walked those subtrees again.
 ///
-/// Lost: every block of them was counted down a second time: slots in use were freed, and then held somebody else's blocks.
+/// Lost: every block of them was counted down a second time. Slots in use were freed, and then held blocks of others.
 #[test]
 fn a_list_of_discards_that_got_shorter_is_short_after_opening_too() {
     let mut config = tight(16);
@@ -632,22 +623,21 @@ fn a_list_of_discards_that_got_shorter_is_short_after_opening_too() {
     bench.assert_holds(5, 78);
     for leaf in leaves {
         bench.assert_holds(leaf * 64, 0);
-        // What was answered is being sent.
+        // Answers are still being sent.
         bench.pass(SECOND / 100);
     }
 }
 
-// ---- what a recovery did not believe never comes back ----
+// ---- a record that a recovery rejected never comes back ----
 
-/// Not a mistake that was made, but why records beyond the seal count only if they are of its epoch or a later one; the chain
-/// alone does not tell. A crash lost the blocks of the last record and left the record. It was not believed, and the sequence
-/// number, the ring block and the checksum that the next record has to name were the same as for this one. The
-/// allocator began where it had begun before, too: when the client wrote the same contents to another place, they came into the
-/// slots that the old record names. Then a second crash lost the new record, and the old one was proven by every digest.
+/// No past mistake, but the reason why records beyond the seal count only with the seal's epoch or a later one. The chain alone does not tell. A crash lost
+/// the blocks of the last record and left the record, which recovery rejected. The next record has to name the same sequence number, ring block and
+/// checksum as this one. The allocator began at the same slot, too. When the client wrote the same contents to another place, they came into the
+/// slots that the old record names. Then a second crash lost the new record, and every digest proved the old one.
 ///
-/// Lost without the rule: blocks that had been read, and flushed, went on to contents that nobody had written there since.
+/// Lost without the rule: blocks that had been read, and flushed, changed to contents that no client had written there since.
 #[test]
-fn a_record_whose_blocks_come_true_after_the_seal_is_not_believed() {
+fn a_record_whose_blocks_become_right_after_the_seal_is_not_trusted() {
     // More than a record inlines.
     let before: Vec<u32> = (10..26).collect();
     let after: Vec<u32> = (30..46).collect();

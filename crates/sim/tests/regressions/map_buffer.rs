@@ -1,4 +1,4 @@
-//! The map buffer (docs/rfc/0010): what is in it is as durable as what is in leaves, and comes out of it when it has to.
+//! The map buffer (docs/rfc/0010). Its entries are as durable as those in leaves, and are flushed when they have to be.
 
 use engine::{Command, Limits, VolumeProperties};
 use sim::content::Content;
@@ -12,7 +12,7 @@ use crate::bench::Bench;
 /// Entries of a leaf of a map.
 const LEAF: u64 = 64;
 
-/// A pool with a buffer for all that is written, and one block in each of so many leaves in it.
+/// Makes a pool with a buffer for all writes, and one buffered block in each of `leaves` leaves.
 fn buffered(leaves: u64) -> Bench {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (256, 2_000);
@@ -26,7 +26,7 @@ fn buffered(leaves: u64) -> Bench {
     bench
 }
 
-/// A checkpoint, and nothing else.
+/// Performs a checkpoint, and nothing else.
 fn checkpoint(bench: &mut Bench) {
     let volume = bench.volume;
     bench.command(Command::SetVolume {
@@ -55,8 +55,8 @@ fn what_is_buffered_is_there_after_a_crash_and_goes_into_its_leaves_when_there_i
     bench.audit();
 }
 
-/// A clear counts what is buffered of its blocks against the slots that one checkpoint may release. One that covers more than that waited
-/// for a checkpoint that would change nothing about it.
+/// A clear counts the buffered entries of its blocks against the slots that one checkpoint may release. A clear with more entries than that waited
+/// for a checkpoint that would not have reduced them.
 #[test]
 fn a_trim_of_more_than_a_checkpoint_may_release_waits_until_enough_is_flushed() {
     let mut bench = buffered(400);
@@ -68,7 +68,7 @@ fn a_trim_of_more_than_a_checkpoint_may_release_waits_until_enough_is_flushed() 
     bench.audit();
 }
 
-/// A leaf with many new mappings takes along what is buffered for it.
+/// A leaf with many new mappings also takes its buffered entries.
 #[test]
 fn a_leaf_that_is_written_anyway_leaves_nothing_in_the_buffer() {
     let mut bench = buffered(20);
@@ -83,8 +83,8 @@ fn a_leaf_that_is_written_anyway_leaves_nothing_in_the_buffer() {
     bench.audit();
 }
 
-/// What is buffered hides the mapping in its leaf, and that keeps its slot until the leaf is written. Reads do not get there: a scrub does, and
-/// the flip of every byte took it for damage that nothing noticed.
+/// A buffered entry hides the mapping in its leaf, which keeps its slot until the leaf is written. Reads do not reach that slot, but a scrub does.
+/// The flip of every byte took rot there for unnoticed damage.
 #[test]
 fn rot_in_a_slot_that_only_a_leaf_not_yet_written_leads_to_is_found_by_a_scrub_and_costs_nothing() {
     let mut bench = buffered(20);
@@ -102,14 +102,14 @@ fn rot_in_a_slot_that_only_a_leaf_not_yet_written_leads_to_is_found_by_a_scrub_a
     assert_eq!(bench.world.engine.status().damaged_blocks_found, 0);
     assert_eq!(bench.scrub().found, 1);
     bench.assert_holds(LEAF * 3, 900);
-    // The leaf is written, and the slot free.
+    // The leaf is written, and the slot becomes free.
     bench.settle();
     assert_eq!(bench.world.engine.status().data_blocks_used, 20);
     assert_eq!(bench.scrub().found, 0);
     bench.audit();
 }
 
-/// A damaged page of the log: it is said how many blocks are older than they were, and all others are what they were.
+/// After damage to a page of the log the repair reports the number of blocks with older contents. All other blocks are unchanged.
 #[test]
 fn a_damaged_page_of_the_log_is_named_and_costs_what_was_in_it_at_most() {
     let mut bench = buffered(100);
@@ -145,6 +145,6 @@ fn a_damaged_page_of_the_log_is_named_and_costs_what_was_in_it_at_most() {
         assert_eq!(older, 100 - kept);
         bench.audit();
     }
-    // Four leaves of 32 records, and what leads to them.
+    // Four leaves of 32 records, and the pages that reference them.
     assert!(pages > 4, "{pages}");
 }

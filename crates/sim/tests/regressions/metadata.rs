@@ -1,4 +1,4 @@
-//! Space for metadata: what volumes that are far larger than their pool do to it.
+//! Metadata space in pools with volumes that are far larger than the pool.
 
 use engine::{Command, Error, Full, Mode, VolumeId};
 use sim::content::CELLS;
@@ -10,8 +10,7 @@ use sim::world::Answer;
 
 use crate::bench::{Bench, SECOND, superblocks};
 
-/// A pool with a volume as large as can be. `far` numbers blocks of it that have a leaf and all interior pages but the upper ones to
-/// themselves.
+/// Makes a pool with a volume of the maximum size. `far` numbers blocks of it that share neither a leaf nor any interior page but the upper ones.
 fn pool() -> Bench {
     let mut config = Config::small(1);
     config.parameters.geometry.containers = 64;
@@ -30,8 +29,8 @@ fn try_write(bench: &mut Bench, number: u64) -> Result<Answer, Error> {
     bench.wait(token)
 }
 
-/// Each block took a leaf and several interior pages, and the space for them was counted with one interior page for as many leaves as it
-/// can lead to. The checkpoint ran out of metadata, and the pool was read-only for all.
+/// Each block took a leaf and several interior pages. The space for them was counted with one interior page for as many leaves as it can reference.
+/// The checkpoint ran out of metadata, and the pool was read-only for all.
 #[test]
 fn a_client_of_a_huge_volume_is_refused_before_others_are_short_of_metadata() {
     let mut bench = pool();
@@ -44,12 +43,12 @@ fn a_client_of_a_huge_volume_is_refused_before_others_are_short_of_metadata() {
     let written = (0..400).take_while(|&number| try_write(&mut bench, number).is_ok()).count() as u64;
     assert!((20..200).contains(&written), "{written} of 400 blocks found space");
     assert_eq!(try_write(&mut bench, 500), Err(Error::NoSpace));
-    // Others are served, and what is there is overwritten: here, too.
+    // Other volumes are served, and existing blocks can be overwritten, also in the huge volume.
     bench.volume = other;
     (0..32).for_each(|block| bench.write(block, &[2000 + block as u32]));
     bench.volume = huge;
     (0..written).for_each(|number| bench.write(far(number), &[number as u32 + 600]));
-    // What is given back makes space again.
+    // Trimmed blocks make space again.
     bench.trim_blocks(0, far(written / 2));
     bench.settle();
     (written..written + written / 4).for_each(|number| bench.write(far(number), &[number as u32 + 1]));
@@ -59,8 +58,8 @@ fn a_client_of_a_huge_volume_is_refused_before_others_are_short_of_metadata() {
     bench.audit();
 }
 
-/// A pool of which many clones were made had no pages for maps long before its capacity was used up. Nobody was told, and to grow it was refused,
-/// or brought no metadata.
+/// A pool with many clones ran out of pages for maps long before its capacity was used up. The status did not report it. Growing the pool was
+/// refused, or brought no metadata.
 #[test]
 fn a_pool_whose_maps_are_full_says_so_and_grows_by_metadata() {
     let mut bench = pool();
@@ -76,7 +75,7 @@ fn a_pool_whose_maps_are_full_says_so_and_grows_by_metadata() {
     bench.world.hold_back(superblocks(geometry));
     let grow = bench.begin_command(Command::Grow { capacity, metadata: grown.metadata_blocks.into() });
     bench.until_held(2);
-    // What comes meanwhile waits for the growth.
+    // A write that comes meanwhile waits for the growth.
     let token = bench.begin_write(far(500), &[7], false);
     bench.pass(SECOND);
     assert_eq!((bench.command_answer(grow), bench.answer(token)), (None, None));
@@ -125,7 +124,7 @@ fn a_write_waits_for_the_growth_that_the_driver_offers_until_that_is_taken_back(
     assert!(!bench.world.engine.awaits_growth());
     assert_eq!(try_write(&mut bench, number), Err(Error::NoSpace));
     assert_eq!(bench.world.engine.full(), Some(Full::Metadata));
-    // What is said to be full does not come and go with offers that are not kept.
+    // Offers that are not kept do not change whether the pool reports itself full.
     bench.world.offer_growth(true);
     assert_eq!(bench.world.engine.full(), Some(Full::Metadata));
     bench.world.offer_growth(false);
@@ -133,8 +132,8 @@ fn a_write_waits_for_the_growth_that_the_driver_offers_until_that_is_taken_back(
     bench.audit();
 }
 
-/// A trim of parts of blocks wrote zeroes over the blocks at its ends, and over nothing else: each took a leaf and interior pages, until the pool was full for
-/// all its volumes. 550 GiB of holes, copied in pieces that end within a block, filled a pool of 1 GiB.
+/// A trim of parts of blocks wrote zeroes over the blocks at its ends, also where these were holes. Each took a leaf and interior pages, until the
+/// pool was full for all its volumes. 550 GiB of holes, copied in pieces that end within a block, filled a pool of 1 GiB.
 #[test]
 fn zeroes_over_holes_take_no_metadata() {
     let mut bench = pool();
@@ -158,7 +157,8 @@ fn zeroes_over_holes_take_no_metadata() {
     bench.audit();
 }
 
-/// Zeroes over holes ask for nothing, so they are written where new blocks find no metadata, and a trim of the whole volume finds what is kept for it.
+/// Zeroes over holes need no metadata, so they are written where new blocks find none. A trim of the whole volume finds the metadata that is reserved
+/// for it.
 #[test]
 fn zeroes_over_holes_are_written_where_metadata_has_ended() {
     let mut bench = pool();
@@ -170,7 +170,7 @@ fn zeroes_over_holes_are_written_where_metadata_has_ended() {
         let zeroes = bench.begin_cells(far(number) * cells + 1, &[0; 3 * CELLS], false);
         assert_eq!(bench.wait(zeroes), Ok(Answer::Done), "zeroes {number}");
     }
-    // A block with a part that is cleared has its leaf already.
+    // A block that is cleared in part has its leaf already.
     for number in 0..refused {
         let trim = bench.begin_trim_cells(far(number) * cells + 1, 1);
         let answer = bench.wait(trim);
@@ -182,22 +182,22 @@ fn zeroes_over_holes_are_written_where_metadata_has_ended() {
     bench.audit();
 }
 
-/// Slots that wait for a watermark were taken for something to come, and nobody wrote one: a move of the home job that waited for metadata asked
-/// for one checkpoint after the other, for ever. It needs what all of this seed's run leaves behind.
+/// Slots that wait for a watermark counted as slots to come, and nothing wrote a watermark. A move of the defragmentation job that waited for
+/// metadata asked for one checkpoint after the other, without end. The bug needs the state that all of this seed's run leaves behind.
 #[test]
 fn a_job_that_waits_for_metadata_ends_though_slots_wait_for_a_watermark() {
     run_seed(1795616036466, OPERATIONS, Trace::new(false)).unwrap();
 }
 
-/// A huge volume was cut to a few blocks, and its pages had not been given back when the pool was to grow: that there was no metadata was true, and the model, which
-/// had forgotten them, did not believe it. It needs what all of this seed's run leaves behind.
+/// A huge volume was cut to a few blocks, and its pages had not been given back when the pool was to grow. The lack of metadata was real, but the
+/// model had forgotten these pages and reported a violation. The bug needs the state that all of this seed's run leaves behind.
 #[test]
 fn a_pool_does_not_grow_while_pages_of_a_volume_that_was_cut_take_the_space() {
     run_seed(1795633876289, OPERATIONS, Trace::new(false)).unwrap();
 }
 
-/// A larger pool has longer tables, and took the space for them from what is kept for trims: a trim of whole blocks found none. It needs what
-/// all of this seed's run leaves behind.
+/// A larger pool has longer tables, and took the space for them from the reserve for trims. A trim of whole blocks found none. The bug needs the
+/// state that all of this seed's run leaves behind.
 #[test]
 fn a_pool_short_of_metadata_does_not_grow_into_the_space_that_trims_need() {
     run_seed(1795618420883, OPERATIONS, Trace::new(false)).unwrap();

@@ -1,4 +1,4 @@
-//! Numbers at the edge, in commands.
+//! Extreme numbers in commands.
 
 use engine::{Command, PoolChange, VolumeId};
 use sim::runs::config::Config;
@@ -6,7 +6,7 @@ use sim::world::disk::Cut;
 
 use crate::bench::Bench;
 
-/// Where arithmetic has its edges, and what is beside them.
+/// Returns the edges of the arithmetic, and the numbers beside them.
 fn edges() -> Vec<u64> {
     let powers = [0u32, 12, 16, 31, 32, 40, 52, 62, 63].map(|power| 1u64 << power);
     let mut edges: Vec<u64> = powers.iter().flat_map(|&edge| [edge - 1, edge, edge + 1]).collect();
@@ -15,8 +15,8 @@ fn edges() -> Vec<u64> {
     edges
 }
 
-/// `onefold set POOL replicas=18446744073709551615` was accepted, and ended the server with the next checkpoint: the superblock keeps that
-/// number plus one. Then the pool opened as before, because nothing had been written; but the service was gone.
+/// `onefold set POOL replicas=18446744073709551615` was accepted, and ended the server with the next checkpoint. The superblock keeps that number
+/// plus one. Then the pool opened as before, because nothing had been written, but the service was gone.
 #[test]
 fn every_number_of_a_command_is_refused_or_carried_out_and_kept() {
     let mut bench = Bench::new(Config::small(1), 64);
@@ -42,7 +42,7 @@ fn every_number_of_a_command_is_refused_or_carried_out_and_kept() {
             let token = bench.begin_command(command);
             performed += u32::from(bench.command_result(token).is_ok());
         }
-        // What cannot be grown to: the disk is not asked to be as large.
+        // Only sizes that the pool cannot grow to are tried, so the disk need not have them.
         if bench.geometry().grown(number).is_err() {
             let token = bench.begin_command(Command::Grow { capacity: number, metadata: number });
             assert!(bench.command_result(token).is_err());

@@ -1,5 +1,6 @@
-//! Two openings of one pool. A server of the pool's file, and one of a loop device over that file, were both let in: the lock is on
-//! what was opened. Both wrote, and blocks were lost. Since then the pool says on the disk who has it, and the engine looks.
+//! Ownership of a pool against a second opening. A server of the pool's file, and one of a loop device over that file, could both open it, because
+//! each lock is on the object that was opened. Both wrote, and blocks were lost. Since then a record on the disk names the owner, and the engine checks
+//! it.
 
 use crate::bench::{Bench, SECOND, superblocks};
 use engine::{Command, ControlError, Error, Failure, IoOp};
@@ -9,7 +10,7 @@ use sim::runs::config::Config;
 use sim::world::Answer;
 use sim::world::disk::Cut;
 
-/// A pool with an owner. Blocks 0 and 1 are durable.
+/// Makes a pool with an owner. Blocks 0 and 1 are durable.
 fn owned() -> Bench {
     let mut bench = Bench::new(Config { owned: true, ..Config::small(1) }, 64);
     bench.write(0, &[5, 6]);
@@ -31,7 +32,7 @@ fn who_was_taken_over_notices_at_the_next_checkpoint_and_writes_nothing_more() {
     let token = bench.begin_command(Command::Settle);
     assert_eq!(bench.command_result(token), Err(ControlError::ReadOnly));
     assert_eq!(bench.world.engine.status().failure, Some(Failure::TakenOver));
-    // Not even that it has failed: the superblocks are the other's. (The world watches over every write.)
+    // Not even the failure is written: the superblocks belong to the new owner. (The world watches over every write.)
     let before = bench.world.disk.hash();
     for (token, error) in [
         (bench.begin_flush(), Error::Io),
@@ -43,7 +44,7 @@ fn who_was_taken_over_notices_at_the_next_checkpoint_and_writes_nothing_more() {
     assert_eq!(hash_after(&mut bench), before);
     let token = bench.begin_command(Command::Close);
     assert_eq!(bench.command_result(token), Err(ControlError::ReadOnly), "it is not closed cleanly, and it ends");
-    // Whoever has it now finds all that was flushed, and a pool that has not failed.
+    // The new owner finds all flushed data, and a pool that has not failed.
     let recovered = bench.crash(Cut::Lost).unwrap();
     assert_eq!(recovered.failed, None);
     for (block, content) in [(0, 5), (1, 6), (2, 7), (3, 8)] {
@@ -67,7 +68,7 @@ fn a_failure_is_not_written_to_a_pool_that_another_has_taken_over() {
     assert_eq!(bench.crash(Cut::Kept).unwrap().failed, None);
 }
 
-/// The first look was on its way, and another took the pool over before its answer was read. The next checkpoint sees it.
+/// The first ownership check was in flight, and another server took the pool over before its answer was read. The next checkpoint notices.
 #[test]
 fn a_look_that_began_before_serves_one_superblock_and_no_other() {
     let mut bench = owned();
@@ -86,8 +87,7 @@ fn a_look_that_began_before_serves_one_superblock_and_no_other() {
     assert!(bench.world.engine.is_taken_over());
 }
 
-/// A record that cannot be read, or holds nothing, says nothing of another: it is a page of metadata that has failed. But nothing is
-/// written without it.
+/// An unreadable or empty owner record is no evidence of another owner. It counts as a failed metadata page. But nothing is written without it.
 #[test]
 fn a_record_that_cannot_be_read_is_a_failed_page_and_no_take_over() {
     let at = owned().geometry().owner_block().unwrap();
@@ -110,7 +110,7 @@ fn a_record_that_cannot_be_read_is_a_failed_page_and_no_take_over() {
     }
 }
 
-/// What fails in a pool that another has may be what the other has written: a repair would undo it.
+/// A block that fails in a pool with another owner may hold that owner's new data. A repair would overwrite it.
 #[test]
 fn a_block_that_another_has_written_is_not_repaired_in_place() {
     let mut bench = owned();
@@ -119,7 +119,7 @@ fn a_block_that_another_has_written_is_not_repaired_in_place() {
         .find(|&block| *bench.world.disk.read(block) != Content::Payload(ZERO))
         .expect("a block is in its slot");
     bench.command(Command::SetPool(engine::PoolChange { second_copies: Some(1), ..Default::default() }));
-    // Known twice.
+    // Both contents are known twice.
     bench.write(10, &[5, 6, 5, 6]);
     bench.settle();
     bench.command(Command::Scrub { command: engine::ScrubCommand::Start, seconds: 0 });
@@ -142,7 +142,7 @@ fn a_block_that_another_has_written_is_not_repaired_in_place() {
     }
 }
 
-/// Another may come while the journal is being replayed, which can take long.
+/// Another server may take the pool over during the replay of the journal, which can take long.
 #[test]
 fn an_opening_that_is_overtaken_writes_no_seal() {
     let mut bench = owned();

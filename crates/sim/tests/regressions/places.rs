@@ -1,4 +1,4 @@
-//! On a disk with heads a block is read where they are nearest to it: in its slot, in its replica, or in another slot that the index names.
+//! Reads on an HDD. A block is read at the place nearest to the heads: in its slot, in its replica, or in another slot that the index names.
 
 use engine::{Command, DeviceTraits, Geometry, Limits, PlaceCounts, Policy, PoolChange, VolumeProperties};
 use sim::content::{CELLS, Content, TWINS};
@@ -15,7 +15,7 @@ impl Bench {
         self.world.engine.status().replicate.places
     }
 
-    /// Reads one block from the device, with nothing in memory: what it must hold.
+    /// Reads one block from the device, with nothing in memory, and checks its content.
     fn read_there(&mut self, block: u64, content: u32) {
         self.cool();
         let token = self.begin_read(block, 1);
@@ -23,7 +23,7 @@ impl Bench {
     }
 }
 
-/// Nothing is read ahead. What begins alike is one for the index.
+/// Makes a configuration without read-ahead. The index takes digests with equal first bits for one content.
 fn config(device: DeviceTraits) -> Config {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, 64);
@@ -31,7 +31,7 @@ fn config(device: DeviceTraits) -> Config {
     config
 }
 
-/// A volume that keeps what it knows to be there.
+/// Makes a volume whose policy observes: the index knows its contents, and nothing is shared.
 fn observed(device: DeviceTraits) -> Bench {
     let mut bench = Bench::new(config(device), BLOCKS);
     let volume = bench.volume;
@@ -44,7 +44,7 @@ fn heads() -> DeviceTraits {
     DeviceTraits { sequential_blocks: 0, ..DeviceTraits::HDD }
 }
 
-/// Block 0 and block 40 hold the same, with much in between. The first of them is the one that the index names.
+/// Writes the same content to blocks 0 and 40, with many blocks in between. The index names the first of them.
 fn twice(device: DeviceTraits) -> Bench {
     let mut bench = observed(device);
     bench.write(0, &[7]);
@@ -72,14 +72,14 @@ fn the_nearer_of_two_slots_with_the_same_content_is_read() {
 }
 
 #[test]
-fn where_there_are_no_heads_a_block_is_read_in_its_slot() {
+fn where_the_disk_is_not_rotational_a_block_is_read_in_its_slot() {
     let mut bench = twice(DeviceTraits::SSD);
     bench.read_there(2, 102);
     bench.read_there(40, 7);
     assert_eq!(bench.place_counts(), PlaceCounts::default());
 }
 
-/// The index is believed in what it names, and what comes from there is looked at to the last bit. It is not asked for that place again.
+/// The index is trusted as a hint, and the block from the named slot is verified to the last bit. That slot is not tried again.
 #[test]
 fn a_hint_that_is_wrong_costs_a_read_and_nothing_else() {
     let [one, other] = TWINS[0];
@@ -98,7 +98,7 @@ fn a_hint_that_is_wrong_costs_a_read_and_nothing_else() {
     bench.audit();
 }
 
-/// What rots in the other slot is no damage of the block that is read.
+/// Rot in the other slot is no damage of the block that is read.
 #[test]
 fn a_place_that_rots_or_cannot_be_read_costs_a_read_and_nothing_else() {
     let mut bench = twice(heads());
@@ -112,7 +112,7 @@ fn a_place_that_rots_or_cannot_be_read_costs_a_read_and_nothing_else() {
     assert_eq!(bench.place_counts().wrong, 1);
 }
 
-/// Alone a block is read in its replica only where that is nearer; with its neighbours, wherever they are one read.
+/// A single block is read in its replica only where that is nearer. Consecutive blocks are read in any place where they take one read.
 #[test]
 fn what_follows_each_other_in_replicas_is_read_there_and_a_single_block_where_it_is_nearer() {
     let mut bench = Bench::new(config(heads()), BLOCKS);
@@ -146,7 +146,7 @@ fn what_follows_each_other_in_replicas_is_read_there_and_a_single_block_where_it
 
 const DAY: u64 = 86_400 * SECOND;
 
-/// A disk with heads and space for copies; blocks are read one by one, from the device.
+/// Makes a pool on an HDD with space for copies. Blocks are read one by one, from the device.
 fn popular() -> Bench {
     let mut bench = empty();
     for block in 0..3 * BLOCKS {
@@ -159,7 +159,7 @@ fn popular() -> Bench {
     bench
 }
 
-/// The same, with nothing written.
+/// Makes a pool on an HDD with a budget for copies and with nothing written.
 fn empty() -> Bench {
     let mut config = config(heads());
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (40, 8);
@@ -172,7 +172,7 @@ fn empty() -> Bench {
     bench
 }
 
-/// Blocks 5 and 6 are read often, so each zone gets a copy of both; block 50 once.
+/// Reads blocks 5 and 6 often, so that each zone gets a copy of both, and block 50 once.
 fn with_copies() -> Bench {
     let mut bench = popular();
     for block in [5, 6, 50, 6, 5] {
@@ -204,8 +204,8 @@ fn what_is_read_often_has_a_copy_in_each_zone_and_is_read_where_the_heads_are() 
     bench.audit();
 }
 
-/// Copies lie where space has been reserved: a row of a pool that was nearly empty had containers in its first zones, and no more for ever. Zones join
-/// it when there is space of theirs.
+/// Copies lie in reserved space. A row of a pool that was nearly empty had containers in its first zones, and permanently no more. Now zones join the
+/// row when they have space.
 #[test]
 fn zones_whose_space_is_reserved_later_join_the_rows() {
     let mut bench = empty();
@@ -235,9 +235,9 @@ fn zones_whose_space_is_reserved_later_join_the_rows() {
     bench.audit();
 }
 
-/// What was read once only has none, and neither has anything on a disk without heads.
+/// A block that was read only once has no copies, and neither has any block on a disk that is not rotational.
 #[test]
-fn what_is_not_popular_or_has_no_heads_above_it_gets_no_copies() {
+fn what_is_not_popular_or_lies_on_no_rotational_disk_gets_no_copies() {
     let mut bench = popular();
     (24..3 * BLOCKS).for_each(|block| bench.read_there(block, 100 + block as u32));
     bench.pass(DAY + SECOND);
@@ -267,7 +267,7 @@ fn copies_are_found_again_after_a_crash() {
     bench.audit();
 }
 
-/// A block that is written again has other slots: the copies of the old one go, and their slots are used again.
+/// A block that is written again has other slots. The copies of the old slot are dropped, and their slots are used again.
 #[test]
 fn copies_go_with_their_slot() {
     let mut bench = with_copies();
@@ -283,7 +283,7 @@ fn copies_go_with_their_slot() {
     bench.audit();
 }
 
-/// A smaller budget takes the copies of blocks away whole, and first of those that nobody reads; what it leaves are ten copies of a block.
+/// A smaller budget removes all copies of a block together, and unread copies first. Ten copies of one block remain.
 #[test]
 fn copies_that_nobody_reads_give_way_first() {
     let mut bench = with_copies();
@@ -305,8 +305,8 @@ fn copies_that_nobody_reads_give_way_first() {
     bench.audit();
 }
 
-/// With space for one row of columns, what was popular gives its columns up to what is: their places become free, and get the copies of the
-/// others.
+/// With space for one row of columns, blocks that were popular give their columns up to blocks that are. Their slots become free, and get the copies
+/// of the others.
 #[test]
 fn what_becomes_popular_takes_the_place_of_what_was() {
     let mut bench = popular();
@@ -333,7 +333,7 @@ fn what_becomes_popular_takes_the_place_of_what_was() {
     }
 }
 
-/// Memory holds the copies of so many blocks only: with less of it, the rest is given back, and the tables, too.
+/// Memory bounds the number of blocks with copies. With less memory the other copies are given back, and the tables, too.
 #[test]
 fn less_memory_takes_copies_away() {
     let mut bench = popular();
@@ -354,7 +354,7 @@ fn less_memory_takes_copies_away() {
     bench.audit();
 }
 
-/// With 64 MiB of memory 76 popular blocks had copies in a pool of 50 GiB: each copy had an entry of its own, of the little that deltas have.
+/// With 64 MiB of memory 76 popular blocks had copies in a pool of 50 GiB: each copy had an entry of its own in the small deltas.
 #[test]
 fn ten_thousand_popular_blocks_have_ten_copies_with_64_mib() {
     const POPULAR: u64 = 10_752;

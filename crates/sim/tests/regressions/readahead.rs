@@ -1,4 +1,5 @@
-//! What a sequential reader is going to ask for is in memory when it does; who reads elsewhere, or reads what is rotten, notices nothing.
+//! Read-ahead for sequential readers. Blocks are in memory before such a reader asks for them. Reads elsewhere, and reads of rotten blocks, are not
+//! affected.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use crate::bench::{Bench, SECOND};
 const BLOCKS: u64 = 512;
 const REQUEST: u64 = 4;
 
-/// Containers of 64 slots, and a read cache that windows fit into.
+/// Makes a configuration with containers of 64 slots, and a read cache that windows fit into.
 fn roomy() -> Config {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (32, 64);
@@ -21,7 +22,7 @@ fn roomy() -> Config {
     config
 }
 
-/// Each block holds its number and 1000; they were written in this order. Nothing is cached.
+/// Makes a pool whose blocks hold their number plus 1000, written in this order. Nothing is cached.
 fn written(order: impl Iterator<Item = u64>) -> Bench {
     let mut bench = Bench::new(roomy(), BLOCKS);
     for block in order {
@@ -64,7 +65,7 @@ fn a_sequential_reader_waits_for_the_device_only_where_it_begins() {
     // One block was cached.
     let ahead = BLOCKS - 3 * REQUEST - 1;
     assert_eq!((counts.ahead_blocks, counts.ahead_used), (ahead, ahead));
-    // The first use of what was read ahead is no hit.
+    // The first use of a block that was read ahead is no hit.
     let cache = bench.world.engine.cache_status().counts;
     assert_eq!((cache.read_hits, cache.read_misses), (1, BLOCKS - 1));
     bench.audit();
@@ -112,7 +113,7 @@ fn a_random_reader_gets_what_it_asks_for_and_nothing_else_is_read() {
     bench.audit();
 }
 
-/// Blocks that lie in any order within their container, every second slot something else: large reads, not one for each.
+/// Blocks that lie in any order within their container, with another block in every second slot, come in few large reads.
 #[test]
 fn blocks_that_lie_near_each_other_come_in_few_reads_over_the_gaps() {
     let around = BLOCKS / 2;
@@ -134,7 +135,7 @@ fn blocks_that_lie_near_each_other_come_in_few_reads_over_the_gaps() {
     bench.audit();
 }
 
-/// A block that fails when it is read ahead is not an error before somebody reads it, and then only that one is.
+/// A block that fails during read-ahead is no error before a read asks for it. Then only that read fails.
 #[test]
 fn what_fails_ahead_is_found_by_who_reads_it() {
     let mut bench = written(0..BLOCKS);
@@ -152,7 +153,7 @@ fn what_fails_ahead_is_found_by_who_reads_it() {
     }
 }
 
-/// The slot of a block that is being read ahead is free, and asked for again, before the read is done.
+/// The slot of a block that is being read ahead becomes free, and is requested again, before the read is done.
 #[test]
 fn a_slot_that_is_being_read_ahead_is_not_reused_before_it_has_come() {
     let mut config = roomy();
@@ -169,7 +170,7 @@ fn a_slot_that_is_being_read_ahead_is_not_reused_before_it_has_come() {
     bench.until_held(2);
     bench.trim_blocks(3, 16);
     (0..64).for_each(|number| bench.write(BLOCKS + number, &[5000 + number as u32]));
-    // There is no other slot, not as long as the read is in flight.
+    // There is no other slot as long as the read is in flight.
     let early: Vec<_> = (0..8).map(|number| bench.begin_write(3 + number, &[6000 + number as u32], false)).collect();
     bench.pass(20 * SECOND);
     assert!(early.iter().all(|&token| !matches!(bench.answer(token), Some(Ok(_)))));

@@ -1,4 +1,4 @@
-//! What cannot be done is refused, with the reason, and nothing is changed by it.
+//! Refusals: an impossible operation is refused, with the reason, and changes nothing.
 
 use engine::{Command, ControlError, Error, OpenError, VolumeId, VolumeProperties};
 use sim::runs::config::Config;
@@ -102,7 +102,7 @@ fn a_request_longer_than_a_piece_is_refused() {
     assert!(bench.wait(token).is_ok());
 }
 
-/// Opened with too little memory, a pool says how many entries there are to replay, and is not touched.
+/// Opened with too little memory, a pool reports the number of entries to replay, and is not touched.
 #[test]
 fn a_journal_that_the_memory_has_no_space_for_is_left_alone() {
     let mut config = tight(64);
@@ -127,11 +127,11 @@ fn a_journal_that_the_memory_has_no_space_for_is_left_alone() {
     bench.audit();
 }
 
-/// One block in each leaf, until the tables have no space for another page.
+/// The test writes one block in each leaf, until the tables have no space for another page.
 #[test]
 fn when_the_tables_are_full_writes_fail_and_discards_do_not() {
     let mut config = Config::small(1);
-    // Many of them are kept for overwrites, discards and a repair.
+    // Many of them are reserved for overwrites, discards and a repair.
     config.parameters.geometry.metadata_blocks = 256;
     config.parameters.geometry.containers = 64;
     const BLOCKS: u64 = 64 * 200;
@@ -149,7 +149,7 @@ fn when_the_tables_are_full_writes_fail_and_discards_do_not() {
     assert!(written > 20, "{written}");
     for leaf in 0..written {
         bench.assert_holds(64 * leaf, 100 + leaf as u32);
-        // What was answered is being sent.
+        // Answers are still being sent.
         bench.pass(1_000_000);
     }
     bench.trim_blocks(0, BLOCKS);
@@ -160,7 +160,7 @@ fn when_the_tables_are_full_writes_fail_and_discards_do_not() {
     bench.audit();
 }
 
-/// Reads have all buffers while a write of a part of a block comes to need one for the rest of it.
+/// Reads have taken all buffers when a partial write comes to need one for the rest of its block.
 #[test]
 fn a_partial_write_without_a_buffer_waits_for_one() {
     let mut config = Config::small(1);
@@ -170,7 +170,7 @@ fn a_partial_write_without_a_buffer_waits_for_one() {
         let contents: Vec<u32> = (block..block + 8).map(|block| 10 + block).collect();
         bench.write(block.into(), &contents);
     }
-    // In leaves that do not come with one another.
+    // Leaves that are not read together with one another.
     let (partial, other) = (1030, 2050);
     bench.write(partial, &[90]);
     bench.write(other, &[91]);
@@ -179,7 +179,7 @@ fn a_partial_write_without_a_buffer_waits_for_one() {
     bench.pass(1_000_000_000);
     // The root of the map is in memory, the other two leaves are not.
     bench.assert_holds(other, 91);
-    // What was answered has been sent.
+    // The answers have been sent.
     bench.pass(1_000_000_000);
     let reads_of_payload = |io: &engine::Io| io.op == engine::IoOp::ReadBlocks;
     bench.world.hold_back(move |io| page_reads(io) || reads_of_payload(io));

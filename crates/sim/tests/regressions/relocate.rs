@@ -1,4 +1,5 @@
-//! The run of a plan: what is planned lies in order afterwards, for all who refer to it; everything reads as before, and no more is stored.
+//! Relocation: the run of a plan. Afterwards the planned blocks lie in order, for all their referrers. Everything reads as before, and no more is
+//! stored.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +36,7 @@ impl Bench {
         self.world.engine.status().relocate
     }
 
-    /// Reads a file in requests of 8 blocks from a cold cache: the device reads that it takes.
+    /// Reads a file in requests of 8 blocks from a cold cache. Returns the number of device reads.
     fn read_file(&mut self, file: u64, expected: &[u32]) -> u64 {
         self.cool();
         let before = self.world.engine.read_counts().device_reads;
@@ -49,7 +50,7 @@ impl Bench {
         self.world.engine.read_counts().device_reads - before
     }
 
-    /// Notes reads of the files, the last one more often than the others, and makes a plan of them: rows of slots.
+    /// Notes reads of the files, the last one more often than the others. Returns a plan for them: rows of slots.
     fn planned(&mut self, expected: &[u32]) -> Vec<(u64, u64)> {
         self.settle();
         self.world.engine.set_profiling(true);
@@ -99,7 +100,7 @@ impl Bench {
     }
 }
 
-/// Four files: the first is written in order. The others hold most of its blocks in another order, with some of their own.
+/// Makes a pool with four files. The first is written in order. The others hold most of its blocks in another order, with some of their own.
 fn shared(seed: u64, containers: u32) -> (Bench, Vec<u32>) {
     let mut random = Random::new(seed);
     let mut config = Config::small(1);
@@ -108,7 +109,7 @@ fn shared(seed: u64, containers: u32) -> (Bench, Vec<u32>) {
     config.limits.delta_entries = random.pick(&[96, 200, 400]);
     config.limits.map_buffer = random.pick(&[0, 64]);
     let mut bench = Bench::new(config, BLOCKS);
-    // Replicas are no blocks of data.
+    // Replicas are not data blocks.
     let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     bench.command(Command::SetPool(change));
     let first: Vec<u32> = (0..FILE as u32).map(|block| 1 + block).collect();
@@ -142,14 +143,14 @@ fn what_is_planned_lies_in_order_for_all_who_refer_to_it_and_no_more_is_stored()
         let status = bench.end_run(SECOND / 100);
         assert_eq!((status.state, status.moved_blocks, status.doubled_blocks), (PassState::Finished, planned, 0));
         assert_eq!((status.looked_at_blocks, status.done_ppm), (planned, 1_000_000), "{status:?}");
-        // One for each table of copies, which holds a quarter of the delta.
+        // One walk for each table of copies, which holds a quarter of the delta.
         let tables = planned.div_ceil(u64::from(bench.config.limits.delta_entries / 4));
         assert!((1..=tables).contains(&status.map_walks), "{status:?}");
         walks.insert(status.map_walks);
         assert!(status.referrers > FILE, "{status:?}");
         bench.settle();
         assert_eq!(bench.world.engine.status().data_blocks_used, stored, "seed {seed}");
-        // Each request finds its blocks in a row, but where a container ends.
+        // Each request finds its blocks in a row, except where a container ends.
         let after = bench.read_file(3, &contents);
         assert!(before > 3 * after && after <= 2 * FILE / 8, "seed {seed}: {before} -> {after} device reads");
         bench.assert_all_read(&contents);
@@ -158,7 +159,7 @@ fn what_is_planned_lies_in_order_for_all_who_refer_to_it_and_no_more_is_stored()
     assert!(walks.len() > 1, "some plans take several tables: {walks:?}");
 }
 
-/// A block that cannot be read stays, and all others are moved; also where there are hardly any pages of metadata in memory.
+/// A block that cannot be read stays, and all others are moved, even with hardly any pages of metadata in memory.
 #[test]
 fn a_rotten_block_stays_and_all_others_move() {
     for pages in [16, 64, 512] {
@@ -168,7 +169,7 @@ fn a_rotten_block_stays_and_all_others_move() {
         bench.world.engine.set_limits(Limits { pages, ..bench.config.limits });
         let geometry = bench.geometry();
         bench.rot(geometry.slot_block(plan[plan.len() / 2].0));
-        // What is in memory is copied from there, and repaired that way.
+        // A cached block is copied from memory, and repaired that way.
         bench.cool();
         bench.begin_run(&plan);
         let status = bench.end_run(SECOND / 100);
@@ -178,7 +179,7 @@ fn a_rotten_block_stays_and_all_others_move() {
     }
 }
 
-/// Rests, restarts and crashes: everything reads as before. What they leave twice is an ordinary duplicate.
+/// After rests, restarts and crashes everything reads as before. Blocks that they leave twice are ordinary duplicates.
 #[test]
 fn a_run_that_is_interrupted_loses_nothing() {
     for seed in 0..8 {
@@ -219,7 +220,7 @@ fn a_run_that_is_interrupted_loses_nothing() {
     }
 }
 
-/// What a client writes or trims while a run is in progress is what it reads.
+/// A read returns the blocks that a client has written or trimmed during a run.
 #[test]
 fn writes_beside_a_run_win() {
     for seed in 0..12 {
@@ -243,7 +244,7 @@ fn writes_beside_a_run_win() {
     }
 }
 
-/// The end of a run leaves nothing twice; a pool without an empty container says so; commands that make no sense are refused.
+/// A run that ends leaves nothing twice. A pool without an empty container reports that. Commands that make no sense are refused.
 #[test]
 fn a_run_can_be_ended_and_says_what_it_left() {
     let (mut bench, contents) = shared(1, 40);
@@ -273,7 +274,7 @@ fn a_run_can_be_ended_and_says_what_it_left() {
     let status = bench.end_run(SECOND / 100);
     assert_eq!((status.moved_blocks, status.kept.gone), (0, 9), "{status:?}");
 
-    // Enough of the pool is full that no container can be claimed.
+    // The pool is so full that no container can be claimed.
     let (mut bench, contents) = shared(2, 9);
     let plan = bench.planned(&contents);
     bench.begin_run(&plan);
@@ -282,9 +283,9 @@ fn a_run_can_be_ended_and_says_what_it_left() {
     bench.assert_all_read(&contents);
 }
 
-/// What a plan has placed stays there when regions are defragmented, even if another reader would have it elsewhere.
+/// Blocks that a plan has placed stay there when regions are defragmented, even if another reader would have them elsewhere.
 #[test]
-fn home_takes_nothing_of_a_plan_apart() {
+fn defrag_takes_nothing_of_a_plan_apart() {
     let (mut bench, mut contents) = shared(3, 40);
     for at in (0..BLOCKS).step_by(8) {
         let values: Vec<u32> = (9000 + at as u32..9008 + at as u32).collect();
@@ -311,7 +312,7 @@ fn home_takes_nothing_of_a_plan_apart() {
     bench.assert_all_read(&contents);
 }
 
-/// The scenario of which every I/O is a crash moves shared blocks, also such as their owners lead to no longer.
+/// The scenario of which every I/O is a crash moves shared blocks, also blocks that their owners no longer refer to.
 #[test]
 fn the_scenario_moves_shared_blocks() {
     let Scenario { config, operations, .. } = scenario(26);

@@ -1,5 +1,5 @@
-//! Damage and repair: whatever is damaged, the pool opens after a repair, its audit is clean, and every block reads as it was
-//! written or, where the repair said so, not at all.
+//! Damage and repair. Whatever is damaged, the pool opens after a repair, and its audit is clean. Every block reads as it was written or, where the
+//! repair reported a loss, not at all.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ use crate::bench::Bench;
 
 /// Blocks of the volume: three levels of its map, of which the last is not full.
 const BLOCKS: u64 = 5000;
-/// Where something is written.
+/// First blocks of the ranges that are written.
 const PLACES: [u64; 5] = [0, 70, 2040, 4096, 4900];
 
-/// A pool with something of everything: shared and single blocks, zeroes, trims, in the trees and in the journal only.
+/// A pool with shared and single blocks, zeroes and trims, both in the trees and in the journal only.
 struct Pool {
     config: Config,
     disk: Disk,
-    /// What each block has held, the newest last.
+    /// All contents of each block in order of time, the newest last.
     history: Vec<Vec<u32>>,
 }
 
@@ -36,7 +36,7 @@ fn pool() -> Pool {
     };
     for (number, place) in PLACES.into_iter().enumerate() {
         for i in 0..12 {
-            // Every third content is that of another place too.
+            // Every third content occurs in the other places too.
             let content = if i % 3 == 0 { 7 + i as u32 } else { (1000 * number + i as usize) as u32 + 100 };
             write(&mut bench, &mut history, place + i, content);
         }
@@ -62,7 +62,7 @@ fn is_in(lost: &[BlockRange], block: u64) -> bool {
     lost.iter().any(|lost| (lost.first..lost.first + lost.blocks).contains(&block))
 }
 
-/// Blocks that are looked at: all that were written, and some of the others.
+/// Iterates over the blocks to check: all that were written, and some of the others.
 fn looked_at() -> impl Iterator<Item = u64> {
     (0..BLOCKS).filter(|block| {
         block % 97 == 0
@@ -71,10 +71,10 @@ fn looked_at() -> impl Iterator<Item = u64> {
     })
 }
 
-/// Repairs a disk and holds the pool against what was written. Where records were lost, older contents are right too.
+/// Repairs a disk and checks the pool against the written contents. Where records were lost, older contents are right too.
 fn repaired(pool: &Pool, disk: &Disk, data: bool, what: &str) {
     let plan = repair::plan(disk, &pool.config, data).unwrap_or_else(|error| panic!("{what}: {error}"));
-    // A damaged record beyond the last watermark looks like the end that a crash leaves: no one can tell.
+    // A damaged record beyond the last watermark is indistinguishable from the end that a crash leaves.
     let geometry = pool.config.parameters.geometry;
     let mut journal = geometry.journal_start()..geometry.meta_map_start();
     let prefix = journal.any(|block| disk.read(block) != pool.disk.read(block));
@@ -108,7 +108,7 @@ fn repaired(pool: &Pool, disk: &Disk, data: bool, what: &str) {
     };
     look(&mut bench, None);
     bench.audit();
-    // Writing makes a lost block whole again, and leaves the others as they are; so does a discard.
+    // A write makes a lost block whole again and leaves the others unchanged. So does a discard.
     if let Some(first) = lost.first().map(|lost| lost.first) {
         bench.write_durably(first, 4711);
         bench.settle();
@@ -142,7 +142,7 @@ fn a_healthy_pool_is_repaired_to_itself() {
     repaired(&pool, &pool.disk, true, "nothing");
 }
 
-/// Each block outside of the data, one after the other, in three ways.
+/// Damages each block outside of the data, one after the other, in three ways.
 #[test]
 fn whatever_page_is_damaged_a_repair_leads_to_a_pool_that_opens() {
     let pool = pool();
@@ -163,7 +163,7 @@ fn whatever_page_is_damaged_a_repair_leads_to_a_pool_that_opens() {
     assert!(noticed > 60, "{noticed}");
 }
 
-/// Pairs of blocks, so that several trees are damaged at once.
+/// Damages several random blocks at once, so that several trees are hit.
 #[test]
 fn whatever_two_pages_are_damaged_a_repair_leads_to_a_pool_that_opens() {
     let pool = pool();
@@ -201,7 +201,7 @@ fn rotten_data_becomes_lost_where_a_repair_reads_it() {
     assert!(found > 20, "{found}");
 }
 
-/// A crash in the middle of a repair: the pool is as damaged as it was, no more, and the next repair ends it.
+/// After a crash in the middle of a repair the pool has the same damage and no more. The next repair completes it.
 #[test]
 fn a_repair_that_is_cut_off_can_be_repeated() {
     let pool = pool();
@@ -213,7 +213,7 @@ fn a_repair_that_is_cut_off_can_be_repeated() {
         disk.put(block, damaged(pool.disk.read(block), geometry.block_size, 0));
         let plan = repair::plan(&disk, &pool.config, false).unwrap();
         let writes = repair::writes(&disk, &plan);
-        // All but the superblocks that put it into force.
+        // Keeps all writes but the superblocks that put the repair into force.
         for kept in (0..writes.len() - 1).step_by(2) {
             let mut disk = disk.clone();
             for (block, content) in &writes[..kept] {
@@ -229,7 +229,7 @@ fn a_repair_that_is_cut_off_can_be_repeated() {
     }
 }
 
-/// Growing a volume over what a repair gave up: what is added reads as zeroes.
+/// A volume grows over blocks that a repair gave up. The added blocks read as zeroes.
 #[test]
 fn a_volume_that_grows_after_a_repair_is_zero_where_it_grew() {
     let pool = pool();
@@ -256,7 +256,7 @@ fn a_volume_that_grows_after_a_repair_is_zero_where_it_grew() {
     }
 }
 
-/// What the journal maps lies two levels above the root that the table of volumes has.
+/// The journal maps a block two levels above the root that the table of volumes has.
 #[test]
 fn a_repair_makes_a_map_as_high_as_the_journal_needs() {
     let mut config = Config::small(1);
@@ -278,7 +278,7 @@ fn a_repair_makes_a_map_as_high_as_the_journal_needs() {
     repaired(&pool, &pool.disk, false, "a map that gets higher");
 }
 
-/// A pool with 29 subtrees cut off, of which two or three have been walked.
+/// Makes a pool with 29 subtrees cut off, of which two or three have been walked.
 fn with_discards() -> Pool {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (24, 400);
@@ -313,8 +313,8 @@ fn what_discards_cut_off_is_free_after_a_repair() {
     repaired(&pool, &pool.disk, true, "discards");
 }
 
-/// The map of metadata blocks could not be read while the repair was planned, and can when the repair has been cut off: subtrees
-/// that are still to be walked are where they were.
+/// The map of metadata blocks could not be read while the repair was planned, but can be read when the repair has been cut off. Subtrees that are
+/// still to be walked are unchanged.
 #[test]
 fn a_repair_that_is_cut_off_leaves_what_discards_cut_off() {
     let pool = with_discards();
@@ -366,7 +366,7 @@ fn a_volume_whose_deletion_only_the_journal_has_is_gone_after_a_repair() {
     bench.audit();
 }
 
-/// The summary of a rotten block is damaged, too: the 24 bits of the map find it, without reading all data.
+/// A rotten block is found although its summary is damaged, too: the 24 bits of the map find it, without a read of all data.
 #[test]
 fn a_rotten_block_whose_summary_is_damaged_becomes_lost() {
     let pool = pool();
@@ -395,7 +395,7 @@ fn a_rotten_block_whose_summary_is_damaged_becomes_lost() {
     assert!(found > 3, "{found}");
 }
 
-/// A part of a block that is lost cannot be changed: what the rest would be is not known.
+/// A part of a lost block cannot be changed, because its other bytes are unknown.
 #[test]
 fn a_part_of_a_lost_block_cannot_be_changed() {
     let pool = pool();
@@ -434,7 +434,7 @@ fn a_repair_without_a_superblock_or_without_space_says_so() {
     places.into_iter().for_each(|block| disk.put(block, damaged(pool.disk.read(block), geometry.block_size, 0)));
     assert_eq!(error(&disk, false), RepairError::NoSuperblock);
     assert!(error(&disk, false).to_string().contains("superblocks"));
-    // One of a version to come: it may be the newest.
+    // A superblock of a later version may be the newest.
     let mut bytes = pool.disk.read(places[3]).to_bytes(geometry.block_size).to_vec();
     bytes[16] |= 128;
     let sum = engine::encode::checksum(0, &bytes[..engine::superblock::SUPERBLOCK_SIZE - 8]);
@@ -443,7 +443,7 @@ fn a_repair_without_a_superblock_or_without_space_says_so() {
     disk.put(places[3], Content::Metadata(bytes.into()));
     assert_eq!(error(&disk, false), RepairError::UnknownFormat);
     assert!(error(&disk, false).to_string().contains("newer version"));
-    // Both copies of one: it may have been the newer.
+    // Both copies of one superblock are damaged: it may have been the newer.
     for pair in [[0, 2], [1, 3]] {
         let mut disk = pool.disk.clone();
         pair.iter().for_each(|&at| disk.put(places[at], damaged(disk.read(places[at]), geometry.block_size, 0)));
@@ -452,13 +452,13 @@ fn a_repair_without_a_superblock_or_without_space_says_so() {
     }
 }
 
-/// More pages of maps have to be written than there are free blocks of metadata.
+/// A repair fails when it has to write more map pages than there are free metadata blocks.
 #[test]
 fn a_repair_without_space_for_its_pages_says_how_much_there_is() {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (64, 400);
     config.limits.map_buffer = 0;
-    // More than what is kept for a repair.
+    // The leaves take more than the metadata that is kept for a repair.
     let mut bench = Bench::new(config.clone(), 64 * 220);
     for leaf in 0..220 {
         bench.write(leaf * 64, &[100 + leaf as u32]);
@@ -482,7 +482,7 @@ fn a_repair_without_space_for_its_pages_says_how_much_there_is() {
     let RepairError::NoSpace { .. } = refused else { panic!("{refused:?}") };
 }
 
-/// The blocks among those that are looked at which the engine says are flawed.
+/// Returns those of the checked blocks that the engine reports as flawed.
 fn flawed(bench: &Bench, offsets: &BTreeSet<u64>, kind: Flaw) -> BTreeSet<u64> {
     let mut blocks = BTreeSet::new();
     let mut read = |offset, length| World::read_bytes(&bench.world.disk, offset, length);
@@ -499,7 +499,7 @@ fn unreadable(bench: &mut Bench) -> BTreeSet<u64> {
     unreadable.into_iter().collect()
 }
 
-/// What is in the trees, and what only the journal has.
+/// Checks the blocks of a rotten slot, in the trees and in the journal only.
 #[test]
 fn the_blocks_of_a_rotten_slot_are_those_that_cannot_be_read() {
     let pool = pool();
@@ -555,8 +555,8 @@ fn the_blocks_of_a_damaged_page_are_those_that_cannot_be_read() {
     assert!(pages > 5, "{pages}");
 }
 
-/// One page of the journal is damaged: what the records after it changed is as it was before, and the repair names these blocks; of the
-/// damaged record itself nobody knows what it said.
+/// One page of the journal is damaged. The blocks of later records have their old contents, and the repair names these blocks. The contents of the
+/// damaged record itself are unknown.
 #[test]
 fn a_repair_names_the_blocks_whose_last_changes_went_with_the_journal() {
     const WRITES: u64 = 8;
@@ -580,7 +580,7 @@ fn a_repair_names_the_blocks_whose_last_changes_went_with_the_journal() {
         let mut unnamed = 0;
         for block in 0..WRITES {
             if is_in(&plan.lost, block * 3) {
-                // The page was its content on the way to its slot.
+                // The damaged page was the block's content on the way to its slot.
                 continue;
             }
             let found = after.read(block * 3);

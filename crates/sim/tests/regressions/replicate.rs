@@ -1,5 +1,5 @@
-//! What reads find scattered is put in order when the pool is idle, as replicas: one device read where there were many; and given
-//! back before anybody misses the space.
+//! Replicas of blocks that reads found scattered. They are written in order while the pool is idle, so that one device read replaces many. They are
+//! given back before a write lacks the space.
 
 use engine::{Command, Error, PoolChange, ReadCounts, ReplicateStatus};
 use sim::content::{CELLS, Content};
@@ -20,13 +20,13 @@ impl Bench {
         self.world.engine.status().replicate
     }
 
-    /// Budget: so many blocks.
+    /// Sets the budget to `blocks` blocks.
     pub(crate) fn set_replicas(&mut self, blocks: u64) {
         let replicas = Some(Some(blocks * self.geometry().block()));
         self.command(Command::SetPool(PoolChange { replicas, ..PoolChange::default() }));
     }
 
-    /// Device reads that a read of the scattered blocks takes, from a cold cache.
+    /// Reads the scattered blocks and returns the number of device reads. The cache is cold.
     fn reads(&mut self, expected: impl Fn(u64) -> u32) -> u64 {
         let ReadCounts { device_reads: before, .. } = self.world.engine.read_counts();
         let token = self.begin_read(0, SCATTERED);
@@ -37,7 +37,7 @@ impl Bench {
         self.world.engine.read_counts().device_reads - before
     }
 
-    /// Reads so much else that nothing of the blocks is cached.
+    /// Shrinks the read cache to one block and back, so that none of the blocks is cached.
     pub fn cool(&mut self) {
         let limits = self.config.limits;
         let small = engine::Limits { buffers: limits.write_buffers + 1, ..limits };
@@ -47,14 +47,14 @@ impl Bench {
     }
 }
 
-/// Containers of 64 slots.
+/// Makes a configuration with containers of 64 slots.
 fn roomy() -> Config {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, 64);
     config
 }
 
-/// Blocks 0 to 7 are written one by one with others in between: no two of them are neighbours on the device.
+/// Writes blocks 0 to 7 one by one with others in between. No two of them are adjacent on the device.
 fn scattered() -> Bench {
     let mut bench = Bench::new(roomy(), BLOCKS);
     bench.set_replicas(32);
@@ -83,7 +83,7 @@ fn a_read_that_was_split_takes_one_device_read_when_the_pool_was_idle_in_between
     bench.audit();
 }
 
-/// A replica is of a slot: what is written to the block afterwards is in another slot.
+/// A replica belongs to a slot. A later write of the block goes to another slot.
 #[test]
 fn a_block_that_is_written_again_is_read_as_it_was_written_and_its_replica_goes() {
     let mut bench = scattered();
@@ -101,7 +101,7 @@ fn a_block_that_is_written_again_is_read_as_it_was_written_and_its_replica_goes(
     bench.audit();
 }
 
-/// Nothing that is true depends on a replica: one that rots is given up, and the block is read from its slot.
+/// No data depends on a replica. A replica that rots is given up, and the block is read from its slot.
 #[test]
 fn a_replica_that_rots_costs_a_read_and_nothing_else() {
     let mut bench = scattered();
@@ -169,7 +169,7 @@ fn replicas_are_given_back_before_a_write_gets_no_space() {
     assert_eq!(full(true), full(false));
 }
 
-/// The table of replicas is in memory: it is made anew from the map of their volume. Where that was not durable, they are made again.
+/// The table of replicas is in memory, and an opening rebuilds it from the map of their volume. Replicas that were not durable are made again.
 #[test]
 fn a_restart_finds_the_replicas_again() {
     let mut bench = scattered();
@@ -189,8 +189,8 @@ fn a_restart_finds_the_replicas_again() {
     }
 }
 
-/// Whoever puts blocks in order asks for space when jobs have had their turn. The checkpoint that makes it was asked for, and nobody came
-/// back to begin it: a settle that came meanwhile waited for ever. (The soak found it; shorter sequences have 186 operations.)
+/// The job that puts blocks in order asks for space when jobs have had their turn. The checkpoint that makes it was requested, and nothing began it.
+/// A settle that came meanwhile waited without end. (The soak found it; shorter sequences have 186 operations.)
 #[test]
 fn a_checkpoint_that_is_asked_for_last_begins() {
     run_seed(1795547225185, OPERATIONS, Trace::new(false)).unwrap();

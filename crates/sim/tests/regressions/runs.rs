@@ -1,4 +1,5 @@
-//! What a pass does to blocks that can be read together (with `keep-runs`, nothing), and to those whose digests lie (`dedup-verify`).
+//! Options of the exact pass. With `keep-runs` it splits no blocks that can be read together. With `dedup-verify` it compares blocks, in case their
+//! digests lie.
 
 use engine::{Command, DedupVerify, DefragSetting, KeepRuns, Policy, PoolChange, Timing, VolumeId, VolumeProperties};
 use sim::content::CELLS;
@@ -16,7 +17,7 @@ impl Bench {
         self.command(Command::SetVolume { volume: VolumeId(1), change });
     }
 
-    /// Of each block and the next one, whether one read of the device brings both, from a pool that has nothing in memory.
+    /// Returns, for each block and the next one, whether one device read brings both, from a pool with nothing in memory.
     fn joined(&mut self, contents: &[u32]) -> Vec<bool> {
         self.settle();
         let mut disk = self.world.disk.clone();
@@ -32,7 +33,7 @@ impl Bench {
     }
 }
 
-/// Files are copied, as a whole and in part, and changed: as a client that knows nothing of duplicates stores them.
+/// Copies files, as a whole and in part, and changes them, as a client that knows nothing of duplicates stores them.
 fn fill(bench: &mut Bench, random: &mut Random, contents: &mut [u32]) {
     let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     bench.command(Command::SetPool(change));
@@ -73,7 +74,7 @@ fn a_pass_that_keeps_runs_splits_none_and_shares_those_that_are_stored_twice() {
         bench.set_runs(policy, Timing::Offline, KeepRuns::On);
         fill(&mut bench, &mut random, &mut contents);
         let (before, blocks) = (bench.joined(&contents), bench.world.engine.status().data_blocks_used);
-        // What one pass shares may let the next one share more: that ends.
+        // One pass may let the next one share more, until there is nothing more to share.
         let mut last = None;
         let is_over = (0..6).any(|_| {
             bench.start_pass();
@@ -108,7 +109,7 @@ fn without_it_each_content_is_stored_once() {
     }
 }
 
-/// It says nothing as a rule: then runs are kept unless the policy is `full`.
+/// By default the option is automatic: runs are kept unless the policy is `full`.
 #[test]
 fn runs_are_kept_unless_the_policy_is_full_and_what_is_set_outlives_a_restart() {
     for (policy, keep_runs, blocks) in [
@@ -131,7 +132,7 @@ fn runs_are_kept_unless_the_policy_is_full_and_what_is_set_outlives_a_restart() 
     }
 }
 
-/// What is written in order is one run. A run ends where the next MiB of the volume begins, so copies that follow each other are shared.
+/// Blocks that are written in order form one run. A run ends where the next MiB of the volume begins, so consecutive copies are shared.
 #[test]
 fn copies_one_behind_the_other_are_shared() {
     const WINDOW: u64 = 256;
@@ -151,13 +152,13 @@ fn copies_one_behind_the_other_are_shared() {
     bench.audit();
 }
 
-/// No slot of a run of equal blocks could be led to another one without a split, so a volume of one block stayed as large as it was written.
+/// No slot of a run of equal blocks could be remapped without a split. So a volume of one repeated block kept its written size.
 #[test]
 fn one_block_again_and_again_takes_one_slot_after_a_pass_that_keeps_runs() {
     let (mut bench, ..) = start(1);
     bench.set_runs(Policy::SELECT, Timing::Offline, KeepRuns::Auto);
     (0..4).for_each(|request| bench.write(8 * request, &[7; 8]));
-    // A part of a run stays: it would be split.
+    // A part of a run stays, because sharing would split it.
     bench.write(40, &[1, 2, 7, 7, 7, 7, 3]);
     bench.start_pass();
     bench.run_pass(SECOND);
@@ -168,7 +169,7 @@ fn one_block_again_and_again_takes_one_slot_after_a_pass_that_keeps_runs() {
     bench.audit();
 }
 
-/// Contents for a volume that shares nothing by itself, stored by a pool whose hash has ten values.
+/// Stores contents for a volume that shares nothing inline, in a pool whose hash has ten values.
 fn weak(seed: u64, verify: DedupVerify, keep_runs: KeepRuns) -> (Bench, Vec<u32>) {
     let (mut bench, mut random, mut contents) = start(seed);
     bench.world.weaken_digests(80);
@@ -198,13 +199,13 @@ fn with_dedup_verify_a_pass_shares_no_two_different_contents_whatever_their_dige
         }
         bench.audit();
     }
-    // It is the comparison that does it.
+    // The comparison makes the difference.
     let (mut bench, contents) = weak(0, DedupVerify::Off, KeepRuns::Off);
     let mut wrong = (0..).zip(&contents).filter(|(_, content)| **content != 0);
     assert!(wrong.any(|(block, &content)| bench.read(block) != Ok(Answer::Data(vec![content; CELLS]))));
 }
 
-/// Clients write, and the pool is opened anew, while blocks are being compared.
+/// Clients write, and the pool is reopened, while blocks are being compared.
 #[test]
 fn what_is_written_while_a_pass_compares_is_what_is_read() {
     for seed in 0..12 {
@@ -233,7 +234,7 @@ fn what_is_written_while_a_pass_compares_is_what_is_read() {
     }
 }
 
-/// Two volumes hold the same 64 blocks, each in slots of its own, and one of the two slots of each block has rotted while nobody looked.
+/// Makes two volumes with the same 64 blocks, each in its own slots. One of the two slots of each block has rotted unnoticed.
 fn rotten(seed: u64, keep_runs: KeepRuns) -> (Bench, VolumeId) {
     let (mut bench, mut random, _) = start(seed);
     let size = 64 * bench.geometry().block();
@@ -258,7 +259,7 @@ fn rotten(seed: u64, keep_runs: KeepRuns) -> (Bench, VolumeId) {
     (bench, other)
 }
 
-/// A pass kept the rotten one of two copies, and gave the good one up: 64 of 128 blocks were lost in both volumes.
+/// A pass kept the rotten one of two copies, and gave the good one up. 64 of 128 blocks were lost in both volumes.
 #[test]
 fn a_pass_keeps_no_rotten_copy_in_place_of_a_good_one() {
     for (seed, keep_runs) in (0..6).zip([KeepRuns::Off, KeepRuns::On].into_iter().cycle()) {
@@ -275,7 +276,7 @@ fn a_pass_keeps_no_rotten_copy_in_place_of_a_good_one() {
         bench.settle();
         bench.audit();
     }
-    // It is the proof that does it.
+    // The proof makes the difference.
     let (mut bench, _) = rotten(0, KeepRuns::Off);
     bench.command(Command::SetPool(PoolChange { dedup_verify: Some(DedupVerify::Off), ..PoolChange::default() }));
     bench.start_pass();

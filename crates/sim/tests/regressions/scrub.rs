@@ -1,4 +1,4 @@
-//! Damage on the disk, and what reads and the scrub make of it: the right content from another copy, or an error.
+//! Damage on the disk: reads and the scrub return the right content from another copy, or an error.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use sim::world::disk::Cut;
 
 use crate::bench::{Bench, SECOND};
 
-/// A pool whose policy shares nothing has a second copy of everything that is written twice.
+/// Makes a pool with one volume under `full`. A content that is written twice under a policy that shares nothing has a second copy.
 fn bench() -> Bench {
     let mut config = Config::small(1);
     config.volumes = vec![(64, Policy::Full)];
@@ -19,7 +19,7 @@ fn bench() -> Bench {
 }
 
 impl Bench {
-    /// The blocks of the store that hold a content in full, in order.
+    /// Returns the blocks of the store that hold a content in full, in order.
     pub fn places(&self, content: u32) -> Vec<u64> {
         let first = self.geometry().data_start();
         let holds = |&block: &u64| self.world.disk.read(block).to_cells() == [content; CELLS];
@@ -44,7 +44,7 @@ impl Bench {
         self.scrubbed()
     }
 
-    /// The end of the scrub that is in progress.
+    /// Waits for the end of the scrub in progress and returns its status.
     fn scrubbed(&mut self) -> ScrubStatus {
         for _ in 0..1000 {
             let status = self.world.engine.status().scrub;
@@ -65,7 +65,7 @@ impl Bench {
         });
     }
 
-    /// Two slots with the same content, blocks 0 and 9; nothing in the cache, and the index filled.
+    /// Stores a content in two slots, as blocks 0 and 9. Nothing is cached, and the index is filled.
     fn twice(&mut self, content: u32) {
         self.write(0, &[content, 91, 92]);
         self.set_policy(Policy::Native);
@@ -176,7 +176,7 @@ fn a_rotten_block_alone_is_reported_and_reads_eio_and_nothing_else_does() {
     assert_eq!(bench.read(1), Err(Error::Io));
     bench.assert_holds(0, 70);
     bench.assert_holds(2, 72);
-    // Whoever writes the content again brings it back.
+    // A new write of the content brings it back.
     bench.write(40, &[71]);
     bench.assert_holds(40, 71);
     bench.settle();
@@ -188,7 +188,7 @@ fn a_rotten_block_alone_is_reported_and_reads_eio_and_nothing_else_does() {
     bench.audit();
 }
 
-/// Pages of trees that are in use, by their block of the store.
+/// Returns the tree pages in use, by their block of the store.
 fn metadata_pages(bench: &Bench) -> Vec<u64> {
     let (geometry, disk) = (bench.geometry(), &bench.world.disk);
     (geometry.metadata_start()..geometry.data_start()).filter(|&block| disk.read(block).is_metadata()).collect()
@@ -203,7 +203,7 @@ fn a_rotten_page_in_memory_is_repaired_and_one_that_is_not_is_reported() {
     for block in metadata_pages(&bench) {
         bench.rot(block);
         let status = bench.scrub();
-        // Old pages are no part of anything; some that are in use may be rewritten by the checkpoint that begins the scrub.
+        // Old pages belong to no tree. The checkpoint that begins the scrub may rewrite some pages in use.
         assert_eq!(status.found, status.repaired);
         damaged += status.found;
     }
@@ -217,7 +217,7 @@ fn a_rotten_superblock_copy_is_written_again() {
         let mut bench = bench();
         bench.write(0, &[70]);
         bench.settle();
-        // The checkpoint that begins the scrub writes the other two copies: those are the ones to hit.
+        // The checkpoint that begins the scrub writes the other two copies, so these two are the targets.
         bench.world.hold_back(|io| io.op == IoOp::ReadPages);
         let token = bench.begin_command(Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
         bench.until_held(2);
@@ -233,7 +233,7 @@ fn a_rotten_superblock_copy_is_written_again() {
     }
 }
 
-/// The device does not take the block, or the copy, again: the damage is still there, and nothing else has happened.
+/// The device refuses the write of the block, or of the superblock copy. The damage is still there, and nothing else has happened.
 #[test]
 fn a_repair_that_cannot_be_written_is_no_repair() {
     let mut bench = bench();
@@ -270,7 +270,7 @@ fn a_repair_that_cannot_be_written_is_no_repair() {
     bench.audit();
 }
 
-/// The sync after the write fails: what is on the disk is not known, so it does not count as repaired.
+/// The sync after the write fails. The content on the disk is unknown, so the block does not count as repaired.
 #[test]
 fn a_repair_that_is_not_known_to_be_durable_is_no_repair() {
     let mut bench = bench();
@@ -384,7 +384,7 @@ fn a_scrub_rests_goes_on_after_a_restart_and_after_a_crash() {
     bench.audit();
 }
 
-/// A crash after each step of a repair: the block is repaired, or still to be repaired; it never reads as anything else.
+/// A crash comes after each step of a repair. The block is repaired, or still to be repaired; it never reads as anything else.
 #[test]
 fn a_crash_during_a_repair_leaves_the_damage_or_its_end() {
     for steps in 1.. {
@@ -437,8 +437,8 @@ fn a_slot_that_is_freed_while_it_is_scrubbed_is_not_given_to_another_block() {
     bench.audit();
 }
 
-/// The last thing that a settling waited for was a slot that the scrub was still reading. It came back, and was given back by the
-/// very question whether all was settled, which then said no; nobody asked again.
+/// The last thing that a settle waited for was a slot that the scrub was still reading. The read completed, and the check whether all was settled
+/// gave the slot back. That check itself said no, and nothing repeated it.
 #[test]
 fn settling_is_answered_when_the_scrub_lets_go_of_the_last_slot() {
     let mut bench = bench();
@@ -460,10 +460,10 @@ fn settling_is_answered_when_the_scrub_lets_go_of_the_last_slot() {
     bench.audit();
 }
 
-/// The root of the map of a volume of a petabyte could not be read. The scrub passed over what lies below it by one page of pointers at a time,
-/// of all that there might be in so large a volume.
+/// The root of the map of a volume of a petabyte could not be read. The scrub passed over its subtree by one page of pointers at a time, for all
+/// pages that so large a volume might have.
 ///
-/// It came to no end, and took one of the two processors for itself.
+/// The scrub came to no end, and used one of the two processors whole.
 #[test]
 fn a_scrub_passes_over_all_that_a_page_leads_to_which_cannot_be_read() {
     let mut bench = Bench::new(Config::small(1), 1 << 41);
@@ -478,7 +478,7 @@ fn a_scrub_passes_over_all_that_a_page_leads_to_which_cannot_be_read() {
         false
     });
     bench.assert_holds(0, 1);
-    // What a read asks for first is the root.
+    // A read loads the root first.
     let root = pages.borrow()[0];
     bench.reopen();
     bench.rot(root / bench.geometry().block());
@@ -489,9 +489,9 @@ fn a_scrub_passes_over_all_that_a_page_leads_to_which_cannot_be_read() {
     assert_scrub(bench.world.engine.status().scrub, 1, 0);
 }
 
-/// A scrub found a block lost. The block was trimmed, and its slot was taken by another one, which was on its way there when the scrub found
-/// what the lost block had held in another slot. The repair began all the same: it took the new block from the journal, which carried it,
-/// and wrote it beside the write that was on its way.
+/// A scrub found a block lost. The block was trimmed, and another block took its slot. That block's write was in flight when the scrub found the lost
+/// block's content in another slot. The repair began all the same. It took the new block from the journal, which carried it, and wrote it beside the
+/// write in flight.
 ///
 /// The server stopped: a dirty block is written once.
 #[test]
@@ -506,7 +506,7 @@ fn a_lost_slot_that_was_taken_again_is_not_repaired() {
     bench.settle();
     bench.reopen();
     bench.pass(SECOND);
-    // The index knows the first slot, so nothing leads to the second one.
+    // The index entry refers to the first slot, so nothing refers to the second one.
     let lost = bench.places(50)[0];
     bench.rot(lost);
     let (lost, last) = (lost * 512, bench.world.disk.blocks() * 512 - 8 * 512);
@@ -526,7 +526,7 @@ fn a_lost_slot_that_was_taken_again_is_not_repaired() {
         }
     }
     assert_eq!(bench.world.held(), 2, "nobody has taken the slot");
-    // The scrub goes on, and comes to its search.
+    // The scrub continues, and begins its search.
     bench.world.let_go(1);
     bench.pass(SECOND);
     bench.let_all_go();

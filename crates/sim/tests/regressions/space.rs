@@ -1,4 +1,4 @@
-//! Space that comes back late.
+//! Delayed reclaim of space: discards, deleted volumes, and the figures of the status meanwhile.
 
 use engine::Command;
 use engine::Policy::Native;
@@ -10,8 +10,8 @@ use sim::transcript::Trace;
 
 use crate::bench::{Bench, SECOND};
 
-/// What a discard covers is freed when a checkpoint has merged it. Under a load that comes to none by itself, because the delta and the
-/// journal have space for more, the discard waited for the load to end.
+/// A checkpoint frees the blocks of a discard when it has merged it. Some loads never cause a checkpoint, because the delta and the journal have
+/// space for more. Under such a load the discard waited for the load to end.
 #[test]
 fn a_discard_is_merged_within_seconds_of_a_load_that_needs_no_checkpoint() {
     let mut config = Config::small(1);
@@ -30,10 +30,10 @@ fn a_discard_is_merged_within_seconds_of_a_load_that_needs_no_checkpoint() {
     bench.audit();
 }
 
-/// A volume was deleted, and all its subtrees had been walked by the checkpoint in progress. The discard list was empty then, and a write
-/// that had waited through two checkpoints failed with ENOSPC, though that one was about to free a third of the pool.
+/// A volume was deleted, and the checkpoint in progress had walked all its subtrees. The discard list was empty then. A write that had waited through
+/// two checkpoints failed with ENOSPC, though that checkpoint was about to free a third of the pool.
 ///
-/// A sequence that a soak found, made shorter.
+/// The sequence was found by a soak and made shorter.
 #[test]
 fn what_the_last_checkpoint_walked_is_waited_for_before_a_write_fails() {
     let sequence = [
@@ -95,8 +95,8 @@ fn what_the_last_checkpoint_walked_is_waited_for_before_a_write_fails() {
     run_operations(&Config::swarm(1795326599525), &sequence, Trace::new(false)).unwrap();
 }
 
-/// The status counted maps that were merged beside slots that were not, and the other way round: while a volume of 37 MiB came it said that nothing
-/// was there for half a minute, and after its deletion that -9300 % were saved, for as long as its blocks were being freed.
+/// The status compared merged maps with unmerged slots, and the other way round. While a volume of 37 MiB was written it reported for half a minute
+/// that nothing was stored. After the deletion it reported savings of -9300 %, as long as the blocks were being freed.
 #[test]
 fn what_is_held_is_of_now_and_never_less_than_nothing_is_saved() {
     let mut bench = Bench::new(Config::small(1), 640);
@@ -113,7 +113,7 @@ fn what_is_held_is_of_now_and_never_less_than_nothing_is_saved() {
     assert_eq!(volumes, [64]);
     bench.settle();
     assert_eq!(held(&bench), written, "the merge changes nothing");
-    // At every step of what deletes it.
+    // Checks at every step of the deletion.
     let token = bench.begin_command(Command::DeleteVolume { volume: bench.volume });
     let mut leaving = 0;
     for _ in 0..400 {

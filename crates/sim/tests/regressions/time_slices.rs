@@ -1,8 +1,8 @@
-//! Requests whose work is long take turns, and whoever wants little is served before them.
+//! Time slices: requests with long work take turns, and short requests are served before them.
 //!
-//! A question for the extents of a dense range took up to 8,192 steps of some hundred nanoseconds, and all that had come were answered before
-//! anything else was looked at: a client that sent them one behind the other kept everyone else waiting for more than a second, and the
-//! handshakes of others took so long that they were given up. Clears of much, over a delta that had much, were as bad.
+//! A query for the extents of a dense range took up to 8,192 steps of some hundred nanoseconds. All queries received so far were answered before any
+//! other request was looked at. A client that sent one behind the other kept all others waiting for more than a second, and the handshakes of others
+//! took so long that they were given up. Large clears over a large delta were as bad.
 
 use sim::content::CELLS;
 use sim::runs::config::Config;
@@ -12,7 +12,7 @@ use crate::bench::Bench;
 
 const BLOCKS: u64 = 384;
 
-/// A volume of which every block is mapped, merged or still in the delta; the first is in memory.
+/// Makes a volume of which every block is mapped, merged or still in the delta. The first leaf is in memory.
 fn dense(is_merged: bool) -> Bench {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.journal_blocks) = (64, 512);
@@ -29,7 +29,7 @@ fn dense(is_merged: bool) -> Bench {
     bench
 }
 
-/// How many of these have been answered when another one is.
+/// Returns the number of the other requests that have been answered when this one is.
 fn answered_before(bench: &mut Bench, others: &[u64], one: u64) -> usize {
     let mut count = 0;
     loop {
@@ -83,8 +83,8 @@ fn a_question_for_everything_is_answered_in_parts_that_a_turn_has_space_for() {
     }
 }
 
-/// While the delta had any point, holes were found block by block: a question named 8 MiB at most, and a client that looked for the data of a volume
-/// of 1 TiB, of which one block had just been written, asked 131,072 times.
+/// While the delta had any point, holes were found block by block. An answer covered at most 8 MiB. A client that looked for the data of a volume of
+/// 1 TiB, of which one block had just been written, sent 131,072 queries.
 #[test]
 fn holes_are_as_long_beside_points_of_the_delta_as_without() {
     const LARGE: u64 = 1 << 16;

@@ -1,4 +1,4 @@
-//! When duplicates are found: what is written offline is shared by a pass that begins by itself, whatever was set of the volume meanwhile.
+//! Deduplication timing. A pass that begins automatically shares the blocks written offline, whatever settings of the volume changed meanwhile.
 
 use engine::timing::Mode;
 use engine::{
@@ -34,7 +34,7 @@ impl Bench {
         self.world.engine.timing_of(volume)
     }
 
-    /// Somebody writes one durable block after the other for so long.
+    /// Writes one durable block after the other for the given time.
     fn load(&mut self, time: Nanos, contents: &mut [u32]) {
         let end = self.world.now + time;
         for at in 0.. {
@@ -65,7 +65,7 @@ fn policies() -> Vec<Policy> {
     ["full", "select", "idedup", "observe", "native"].map(|text| text.parse().expect("a policy")).to_vec()
 }
 
-/// The first claim of the pass: whatever timing and policy were, afterwards there are as many data blocks as contents that differ.
+/// The first claim of the pass: whatever timing and policy were, afterwards there are as many data blocks as different contents.
 #[test]
 fn whatever_timing_and_policy_were_a_pass_leaves_each_content_once() {
     for seed in 0..16 {
@@ -106,19 +106,19 @@ fn offline_writes_do_not_look_and_a_pass_that_begins_by_itself_shares_them_and_c
         bench.pass(20 * SECOND);
         assert_eq!((bench.dedup().state, bench.dedup().has_backlog), (PassState::Finished, false), "{text}");
         bench.assert_exact(&contents);
-        // Nothing comes, so nothing is done: no timer, no scan, no checkpoint.
+        // Without events no work is done: no timer, no scan, no checkpoint.
         let before = (bench.dedup().scans, bench.world.engine.status().checkpoints);
         bench.pass(3000 * SECOND);
         assert_eq!((bench.dedup().scans, bench.world.engine.status().checkpoints), before);
         assert_eq!(bench.world.engine.next_timer(), None);
-        // Writes that are inline again know what was written offline.
+        // Writes that are inline again find the contents written offline.
         bench.set(policy, Timing::Inline);
         bench.write(64, &(1..=8).collect::<Vec<u32>>());
         assert_eq!(bench.data_blocks(), 8, "{text}");
     }
 }
 
-/// Replicas are made and regions moved while a pass shares: all three come to rest.
+/// Replicas are made and regions moved while a pass shares. All three converge.
 #[test]
 fn passes_and_what_puts_regions_in_order_do_not_run_in_circles() {
     let mut random = Random::new(7);
@@ -166,7 +166,7 @@ fn work_that_is_left_outlives_restarts_and_crashes_and_native_volumes_leave_none
     }
 }
 
-/// The mode that a controller had chosen is gone after a crash, but not the work that it has left.
+/// After a crash the mode chosen by a controller is gone, but its backlog is not.
 #[test]
 fn what_a_hybrid_volume_left_to_the_pass_outlives_a_crash() {
     let (mut bench, _) = bench(13);
@@ -184,11 +184,11 @@ fn what_a_hybrid_volume_left_to_the_pass_outlives_a_crash() {
     bench.assert_exact(&contents);
 }
 
-/// Each opening begins with an empty index, which is filled in the background. What was written in that time was stored again, and nobody shared it.
+/// Each opening begins with an empty index, which is filled in the background. Blocks written in that time were stored again, and never shared.
 #[test]
 fn what_is_written_while_the_index_fills_is_shared_by_a_pass_that_begins_by_itself() {
     for cut in [None, Some(Cut::Lost)] {
-        // So much that the index is not filled at once; and a volume without a map, into which nothing has to be read.
+        // Enough data that the index is not filled at once, and a volume without a map, so that none has to be read.
         let (mut config, half) = (Config::small(1), 800);
         (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (160, 1000);
         let mut bench = Bench::new(config, half);
@@ -209,7 +209,7 @@ fn what_is_written_while_the_index_fills_is_shared_by_a_pass_that_begins_by_itse
         let values: Vec<u32> = (half - 8..half).map(|block| block as u32 + 1).collect();
         let token = bench.begin_write(0, &values, false);
         while bench.answer(token).is_none() {
-            // A page at a time: what the write needs comes before the rest of the summaries.
+            // The pages come one at a time. Those that the write needs come before the rest of the summaries.
             bench.world.let_go(1);
             bench.pass(SECOND / 1000);
         }
@@ -225,13 +225,13 @@ fn what_is_written_while_the_index_fills_is_shared_by_a_pass_that_begins_by_itse
         bench.pass(30 * SECOND);
         assert_eq!((bench.dedup().state, bench.world.engine.status().index_filled_ppm), (PassState::Finished, None));
         assert_eq!(bench.data_blocks(), stored);
-        // What is written from here on is found at once.
+        // Blocks written from here on are found at once.
         bench.write(8, &values);
         assert_eq!((bench.dedup().has_backlog, bench.data_blocks()), (false, stored));
     }
 }
 
-/// Hybrid is what goes without saying. So each pool went through a pass after each crash, while nobody knew what had been offline.
+/// Hybrid is the default. So each pool went through a pass after each crash, because nothing recorded which volumes had been offline.
 #[test]
 fn a_crash_brings_a_pass_only_where_something_was_offline() {
     for goal in [Goal::None, Goal::P99(1)] {
@@ -268,7 +268,7 @@ fn a_hybrid_volume_stays_inline_where_space_is_short() {
     }
 }
 
-/// Whoever ends a pass does not want another one a minute later.
+/// A user who ends a pass does not want another one a minute later.
 #[test]
 fn a_pass_that_was_ended_or_rests_does_not_begin_by_itself() {
     let (mut bench, _) = bench(5);
@@ -290,7 +290,7 @@ fn a_pass_that_was_ended_or_rests_does_not_begin_by_itself() {
     assert_eq!(bench.data_blocks(), 1);
 }
 
-/// A goal out of reach: the controller goes offline while clients wait for the device, and comes back when nobody is there. Then all is shared.
+/// With a goal out of reach the controller goes offline while clients wait for the device, and comes back when there are none. Then all is shared.
 #[test]
 fn a_hybrid_volume_goes_offline_under_stress_and_comes_back_by_itself() {
     let (mut bench, _) = bench(9);
@@ -311,8 +311,8 @@ fn a_hybrid_volume_goes_offline_under_stress_and_comes_back_by_itself() {
     bench.assert_exact(&contents);
 }
 
-/// Under a load that never rests, offline does not help here. Ours goes back by itself, the paper's stays as long as there is stress.
-/// Whoever gets the choice begins inline, and a restart keeps who has it.
+/// Under a load that never rests, offline does not help here. Our controller goes back automatically. The paper's stays offline as long as there is
+/// stress. A newly chosen controller begins inline, and a restart keeps the choice.
 #[test]
 fn the_paper_s_controller_goes_by_the_load_and_is_kept_over_a_restart() {
     let mut switches = Vec::new();
@@ -373,15 +373,15 @@ fn timing_and_goals_change_while_clients_write_and_a_pass_goes_on() {
     assert!(switches > 0);
 }
 
-/// A scrub had a quarter of the device whatever goals there were. It draws from the throttle now, as the pass does; and neither is left
-/// behind by the other, nor by clients that never rest.
+/// A scrub had a quarter of the device whatever the goals were. Now it draws from the throttle, as the pass does. Neither falls behind because of the
+/// other, nor because of clients that never rest.
 #[test]
 fn a_scrub_beside_a_pass_takes_what_goals_leave_it_and_both_come_to_their_ends() {
     let mut done = Vec::new();
     for goal in [Goal::P99(1), Goal::P99(SECOND)] {
         let (mut bench, _) = bench(17);
         let mut contents = vec![0; BLOCKS as usize];
-        // Without an index on disk: parts for that wait for checkpoints, in either case.
+        // Without an index on disk: its parts wait for checkpoints, in either case.
         bench.set(Policy::default(), Timing::Offline);
         bench.set_goal(goal);
         bench.load(30 * SECOND, &mut contents);
@@ -400,14 +400,14 @@ fn a_scrub_beside_a_pass_takes_what_goals_leave_it_and_both_come_to_their_ends()
     assert!(done[0] > 2 * done[1], "{done:?} ns: a goal out of reach, and one with headroom");
 }
 
-/// HIODS' loop: a pass beside an offline volume that misses its goal rests for each block, with either gain. While all volumes are inline it
-/// does not rest at all. The choice outlives restarts and crashes, and what it has come to begins anew with them.
+/// HIODS' loop: a pass beside an offline volume that misses its goal rests for each block, with either gain. While all volumes are inline it does not
+/// rest at all. The choice outlives restarts and crashes. The computed delay begins anew with them.
 #[test]
 fn the_paper_s_loop_delays_the_pass_while_a_goal_is_missed_and_is_off_while_all_are_inline() {
     let set = |bench: &mut Bench, throttle| {
         bench.command(Command::SetPool(PoolChange { throttle: Some(throttle), ..PoolChange::default() }));
     };
-    let delay = |bench: &Bench| bench.world.engine.status().pace.pass_delay;
+    let delay = |bench: &Bench| bench.world.engine.status().throttle.pass_delay;
     let mut took = Vec::new();
     let cases = [
         (PassThrottle::Share, Timing::Offline),
@@ -436,7 +436,7 @@ fn the_paper_s_loop_delays_the_pass_while_a_goal_is_missed_and_is_off_while_all_
             assert!(bench.world.now < began + 500 * SECOND, "{:?}", bench.dedup());
         }
         took.push(bench.world.now - began);
-        // What was written meanwhile the next one finds; nobody is there, so it does not rest.
+        // The next pass finds the blocks written meanwhile. There are no clients, so it does not rest.
         let began = bench.world.now;
         bench.start_pass();
         bench.run_pass(SECOND / 10);
@@ -461,7 +461,7 @@ fn the_paper_s_loop_delays_the_pass_while_a_goal_is_missed_and_is_off_while_all_
     }
     let [by_share, inline, offline] = took[..] else { unreachable!() };
     assert!(inline < by_share && offline > 2 * by_share, "{took:?} ns");
-    // The blocks are in two leaves at the most, and each takes a rest, of a second at the most.
+    // The blocks are in at most two leaves, and each leaf takes a rest of at most a second.
     assert!((SECOND / 2..20 * SECOND).contains(&offline), "{offline} ns");
 }
 
@@ -472,11 +472,11 @@ fn the_share_of_the_pass_follows_the_goal_and_is_never_nothing() {
     bench.set(Policy::Full, Timing::Inline);
     bench.set_goal(Goal::P99(SECOND));
     bench.load(30 * SECOND, &mut contents);
-    let headroom = bench.world.engine.status().pace;
+    let headroom = bench.world.engine.status().throttle;
     assert!(headroom.share_ppm > 500_000 && headroom.miss_ppm < 0, "{headroom:?}");
     bench.set_goal(Goal::P99(1));
     bench.load(10 * SECOND, &mut contents);
-    let none = bench.world.engine.status().pace;
+    let none = bench.world.engine.status().throttle;
     assert_eq!((none.share_ppm, none.miss_ppm), (20_000, 1_000_000), "{none:?}");
     bench.set(Policy::Full, Timing::Offline);
     bench.load(2 * SECOND, &mut contents);

@@ -1,4 +1,4 @@
-//! Versions of the format, and what a client who knows the format can make of that.
+//! Versions of the format, and attacks by clients that know the format.
 
 use engine::superblock::{OLDEST_VERSION, VERSION};
 use engine::{Geometry, OpenError, Parameters, Superblock};
@@ -10,14 +10,14 @@ use sim::world::disk::{Cut, Disk};
 
 use crate::bench::Bench;
 
-/// The superblocks in all slots that have one.
+/// Returns the superblocks of all slots that have one.
 fn superblocks_on(disk: &Disk, geometry: Geometry) -> Vec<(u64, Superblock)> {
     let slots = [0, 1].into_iter().flat_map(|place| [0, 1].map(|epoch| geometry.superblock_block(place, epoch)));
     let decode = |block| Superblock::decode(&disk.read(block).to_bytes(geometry.block_size)).ok();
     slots.filter_map(|block| Some((block, decode(block)?))).collect()
 }
 
-/// A pool with a block, as version 2 left it: pages have the public seed, superblocks say nothing of another.
+/// Makes a pool with a block, in the state that version 2 left: pages have the public seed, and superblocks have no other one.
 fn pool_of_version_2(closed: bool) -> Bench {
     let mut config = Config::small(1);
     let made = config.parameters;
@@ -53,7 +53,7 @@ fn a_pool_of_version_2_that_was_closed_is_opened_and_has_version_3_from_then_on(
     assert_eq!((found.version, found.clean, found.parameters.pages_by_id), (VERSION, false, true));
     bench.assert_holds(4, 6);
     bench.write_durably(9, 8);
-    // Replayed with the secret seed; then pages that are read, and written, with the public one.
+    // The journal is replayed with the secret seed. Then pages are read, and written, with the public one.
     assert_eq!(bench.crash(Cut::Lost).expect("it opens").records, 1);
     bench.assert_holds(9, 8);
     bench.write(20, &[1, 2, 3]);
@@ -65,7 +65,7 @@ fn a_pool_of_version_2_that_was_closed_is_opened_and_has_version_3_from_then_on(
     bench.audit();
 }
 
-/// Its journal may have blocks of clients that pass for records; and to tell is for the program that wrote it.
+/// Its journal may have blocks of clients that pass for records. Only the program that wrote it can tell.
 #[test]
 fn a_pool_of_version_2_that_was_not_closed_is_refused_and_left_alone() {
     let mut bench = pool_of_version_2(false);
@@ -91,9 +91,9 @@ fn an_interrupted_opening_of_a_pool_of_version_2_can_be_repeated() {
     }
 }
 
-/// The seed of checksums followed from the pool's id, which is no secret. A client wrote blocks that look like records of a later
-/// time, small durable writes carried them into the ring, and after a crash opening believed that more had been durable than was
-/// there: it refused the pool, for all, and no repair could help. Who has a copy of the pool knows the secret seed, too.
+/// The seed of checksums followed from the pool's id, which is no secret. A client wrote blocks that look like records of a later time. Small durable
+/// writes carried them into the ring. After a crash the opening concluded that durable records were missing. It refused the pool, for all, and no
+/// repair could help. An attacker with a copy of the pool knows the secret seed, too.
 #[test]
 fn no_block_of_a_client_is_taken_for_a_record() {
     let mut bench = Bench::new(Config::small(1), 64);
@@ -110,7 +110,7 @@ fn no_block_of_a_client_is_taken_for_a_record() {
     bench.audit();
 }
 
-/// Equal cells would make equal digests of blocks that differ.
+/// Equal cells would make equal digests of different blocks.
 #[test]
 fn forged_blocks_are_blocks_like_others() {
     let random = &mut Random::new(3);

@@ -1,13 +1,12 @@
-//! Volumes that change while a checkpoint is in progress that began before: what it writes must not know of the change, whose
-//! record may be lost.
+//! Volumes that change during a checkpoint that began before. The checkpoint must not write the change, whose record may be lost.
 
 use crate::bench::{Bench, SECOND, metadata_reservations, page_reads, records};
 use engine::{Command, Error, PoolChange};
 use sim::runs::config::Config;
 use sim::world::disk::Cut;
 
-/// A pool with a checkpoint that has begun and not written anything yet: blocks 0 and 40 of 64 hold 5 and 6. Records that are
-/// closed from here on stay on their way. Gives the command that ends with the checkpoint.
+/// Makes a pool with a checkpoint that has begun and not written anything yet. Blocks 0 and 40 of 64 hold 5 and 6. Records that are closed from here
+/// on stay in flight. Returns the command that ends with the checkpoint.
 fn with_a_checkpoint() -> (Bench, u64) {
     let mut bench = Bench::new(Config::small(1), 64);
     bench.write(0, &[1]);
@@ -18,10 +17,10 @@ fn with_a_checkpoint() -> (Bench, u64) {
     bench.world.hold_back(metadata_reservations(geometry));
     let command = bench.begin_command(Command::SetPool(PoolChange { policy: Some(None), ..PoolChange::default() }));
     bench.until_held(1);
-    // The last record that belongs to it gets to the disk.
+    // The last record that belongs to the checkpoint reaches the disk.
     bench.pass(SECOND / 10);
     bench.world.hold_back(records(geometry));
-    // More than a record inlines: so the next one is not written durably, and no sync of the checkpoint waits for it.
+    // These writes have more blocks than a record inlines. So the next record is not written durably, and no sync of the checkpoint waits for it.
     for block in [24, 30] {
         let contents: Vec<u32> = (100 + block as u32..).take(6).collect();
         let token = bench.begin_write(block, &contents, false);
@@ -30,7 +29,7 @@ fn with_a_checkpoint() -> (Bench, u64) {
     (bench, command)
 }
 
-/// The checkpoint goes on and ends, without any record that came after it.
+/// Lets the checkpoint continue and end, without any later record.
 fn end_without_more_records(bench: &mut Bench, checkpoint: u64) {
     bench.world.let_go(1);
     bench.await_command(checkpoint);

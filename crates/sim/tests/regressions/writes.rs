@@ -1,4 +1,4 @@
-//! How new blocks go to the device.
+//! Device writes of new blocks: their batching and their lengths.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use crate::bench::{Bench, slots};
 const CONTAINER: u32 = 1024;
 const REQUEST: u64 = 16;
 
-/// A pool of so many containers, with memory for many writes, and the lengths of the device writes to slots from now on, in blocks.
+/// Makes a pool of `containers` containers, with memory for many writes. Returns it with the lengths in blocks of later device writes to slots.
 fn watched(containers: u32, blocks: u64) -> (Bench, Rc<RefCell<Vec<u64>>>) {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -30,7 +30,7 @@ fn watched(containers: u32, blocks: u64) -> (Bench, Rc<RefCell<Vec<u64>>>) {
     (bench, lengths)
 }
 
-/// Fills blocks with contents of their own, request by request.
+/// Fills blocks with unique contents, request by request.
 fn fill(bench: &mut Bench, blocks: u64) {
     for first in (0..blocks).step_by(REQUEST as usize) {
         let contents: Vec<u32> = (first..first + REQUEST).map(|block| 100_000 + block as u32).collect();
@@ -38,7 +38,7 @@ fn fill(bench: &mut Bench, blocks: u64) {
     }
 }
 
-/// What [`watched`] gives, of a pool that is full but for single slots: 256 of the first 512.
+/// Makes the pool of `watched`, full except for 256 single slots, every second of the first 512.
 fn watched_with_holes() -> (Bench, Rc<RefCell<Vec<u64>>>) {
     let (mut bench, lengths) = watched(2, 2048);
     fill(&mut bench, 2048);
@@ -54,12 +54,12 @@ fn watched_with_holes() -> (Bench, Rc<RefCell<Vec<u64>>>) {
 fn a_stream_of_writes_goes_to_the_device_in_writes_of_256_blocks() {
     let (mut bench, lengths) = watched(4, 2048);
     fill(&mut bench, 1024);
-    // With blocks as small as here a record is full after 400 of them, and what it has goes to its slots.
+    // With such small blocks a record is full after 400 of them, and then its blocks go to their slots.
     assert_eq!(*lengths.borrow(), [256, 144, 256, 144]);
 }
 
-/// Writes to a pool with holes once waited for 256 others like those of a stream; each then held up the requests behind it for as many
-/// device writes at once.
+/// Writes to a pool with holes once waited for 256 others like those of a stream. Each then held up the requests behind it for as many simultaneous
+/// device writes.
 #[test]
 fn blocks_that_lie_apart_wait_for_63_others_at_most() {
     let (mut bench, lengths) = watched_with_holes();
@@ -71,15 +71,15 @@ fn blocks_that_lie_apart_wait_for_63_others_at_most() {
     assert_eq!(*lengths.borrow(), [1; 64]);
 }
 
-/// Writes a block with a content of its own, durably.
+/// Writes a block with a unique content, durably.
 fn write_durably(bench: &mut Bench, block: u64) {
     let token = bench.begin_write(block, &[300_000 + block as u32], true);
     bench.wait(token).expect("a durable write");
 }
 
-/// What the journal had inlined once went to its slots 64 blocks at a time: with a flush after each write four times as many writes
-/// beside those that a client waits for, and, in space that was reserved and never written, as many changes of the file's extents, which
-/// the next durable write had to wait for.
+/// Blocks that the journal had inlined once went to their slots 64 at a time. With a flush after each write that meant four times as many writes
+/// beside those that a client waits for. In reserved space that was never written it also meant as many changes of the file's extents, which the next
+/// durable write had to wait for.
 #[test]
 fn what_the_journal_inlined_goes_to_the_device_in_writes_of_256_blocks() {
     let (mut bench, lengths) = watched(4, 2048);
@@ -89,8 +89,8 @@ fn what_the_journal_inlined_goes_to_the_device_in_writes_of_256_blocks() {
     assert_eq!(*lengths.borrow(), [256, 256]);
 }
 
-/// What lies apart once went 64 writes at once, and the flushes that came meanwhile waited for all of them: one of a hundred took twice
-/// as long as with few at once.
+/// Scattered blocks once went out in 64 simultaneous writes, and the flushes that came meanwhile waited for all of them. One flush of a hundred took
+/// twice as long as with few simultaneous writes.
 #[test]
 fn what_the_journal_inlined_of_blocks_that_lie_apart_waits_for_7_others_at_most() {
     let (mut bench, lengths) = watched_with_holes();

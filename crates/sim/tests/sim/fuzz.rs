@@ -1,4 +1,4 @@
-//! The fuzz targets without a fuzzer: the corpus, and inputs from fixed seeds that are bent seeds of the corpus.
+//! Fuzz targets without a fuzzer: they run the corpus, and mutated seeds of the corpus from fixed random seeds.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use sim::fuzz::pool::{BLOCK, Kind, LIMITS, make, structures};
 use sim::fuzz::seeds::{TARGETS, of};
 use sim::random::Random;
 
-/// Inputs for each target that are made up.
+/// Number of mutated inputs for each target.
 const MADE_UP: u64 = 3000;
 
-/// A seed, cut, bent and lengthened here and there.
+/// Mutates a seed: cuts, changes and lengthens it in random places.
 fn bend(seed: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = seed.to_vec();
     for _ in 0..random.between(1, 6) {
@@ -91,9 +91,9 @@ fn a_sound_pool_is_served_in_every_way() {
     }
 }
 
-/// Whatever byte of a pool rots: the pool is refused, or a block cannot be read, or it is what it was. The journal's last
-/// records, which nothing else says were durable, may be lost with what they say; then a block is what it was before. (`sim flips` takes every
-/// byte.)
+/// One flipped byte anywhere in a pool has three possible effects: the pool is refused, a block cannot be read, or the block is unchanged. The
+/// journal's last records may be lost with their changes, because nothing else says that they were durable. Then a block has its older content.
+/// (`sim flips` takes every byte.)
 #[test]
 fn a_flipped_byte_of_any_structure_never_gives_wrong_data() {
     let before = contents(&mut Driver::open(make(Kind::Closed), LIMITS, engine::Engine::open).ok().unwrap());

@@ -1,4 +1,4 @@
-//! Pools that mean harm, one test for each mistake that fuzzing (or reading the code for it) found.
+//! Malicious pools: one test for each mistake that fuzzing (or reading the code for it) found.
 
 use engine::encode::checksum;
 use engine::superblock::TreeId;
@@ -7,7 +7,7 @@ use sim::fuzz::disk::{Fate, Use, survive};
 use sim::fuzz::driver::{Driver, Task, probe};
 use sim::fuzz::pool::{BLOCK, Kind, LIMITS, Structure, make, reseal, structures};
 
-/// The bytes at which the pages of a structure begin.
+/// Returns the byte offsets of the pages of a structure.
 fn places(image: &[u8], structure: Structure) -> Vec<usize> {
     structures(image).into_iter().filter(|(_, what)| *what == structure).map(|(place, _)| place).collect()
 }
@@ -16,7 +16,7 @@ fn table(tree: TreeId) -> Structure {
     Structure::Table(tree as usize)
 }
 
-/// The leaves of a table: its pages that do not lead to others.
+/// Returns the leaves of a table: its pages that do not reference others.
 fn leaves(image: &[u8], tree: TreeId) -> Vec<usize> {
     let pages = places(image, table(tree));
     let parameters = probe(image).expect("a pool").parameters;
@@ -33,8 +33,8 @@ fn leaves(image: &[u8], tree: TreeId) -> Vec<usize> {
     leaves
 }
 
-/// The superblocks' roots, and the entries of the volume table, held pointers beyond the metadata. Looking for such a block was
-/// an assertion, which any read of the volume met.
+/// The superblocks' roots, and the entries of the volume table, held pointers beyond the metadata. The lookup of such a block was an assertion, which
+/// any read of the volume met.
 #[test]
 fn a_pointer_that_leads_nowhere_is_a_damaged_page() {
     for location in [500_000_u32, u32::MAX] {
@@ -66,8 +66,8 @@ fn a_pointer_that_leads_nowhere_is_a_damaged_page() {
     }
 }
 
-/// The meta map said that pages of the maps were free. They were freed again, or given out while the page cache had them: two
-/// assertions in the first checkpoint. Now it fails, and the pool is read-only.
+/// The meta map declared pages of the maps free. They were freed again, or allocated while the page cache had them: two assertions in the first
+/// checkpoint. Now it fails, and the pool is read-only.
 #[test]
 fn pages_that_the_meta_map_says_are_free_fail_the_checkpoint() {
     let mut image = make(Kind::Closed);
@@ -81,7 +81,7 @@ fn pages_that_the_meta_map_says_are_free_fail_the_checkpoint() {
     }
 }
 
-/// A subtree of 200 levels was on the discard list: the audit counted addresses below it until they overflowed.
+/// A subtree of 200 levels was on the discard list. The audit counted addresses below it until they overflowed.
 #[test]
 fn a_discarded_subtree_higher_than_any_map_is_damage() {
     for level in [10, 200] {
@@ -100,7 +100,7 @@ fn a_discarded_subtree_higher_than_any_map_is_damage() {
     }
 }
 
-/// Numbers near the end of their 64 bits, in a superblock whose checksum is right: recovery counts on from them.
+/// A superblock with a right checksum had numbers near the end of their 64 bits. Recovery counts on from them.
 #[test]
 fn a_superblock_that_has_counted_further_than_any_pool_is_refused() {
     for at in [120, 128, 144, 152, 160] {
@@ -115,7 +115,7 @@ fn a_superblock_that_has_counted_further_than_any_pool_is_refused() {
     }
 }
 
-/// Sizes of the index on disk were taken as they were found: levels of its tree, pages that a checkpoint may take.
+/// Sizes of the index on disk were used unchecked: levels of its tree, and pages that a checkpoint may take.
 #[test]
 fn an_index_on_disk_that_no_pool_of_the_size_has_is_refused() {
     for fields in [[u32::MAX, 0], [1 << 20, u32::MAX], [1, u32::MAX - 2], [0, 1]] {
@@ -132,7 +132,7 @@ fn an_index_on_disk_that_no_pool_of_the_size_has_is_refused() {
     }
 }
 
-/// The volume table claimed sizes and numbers of blocks that no volume has: offsets, and counting on, overflowed.
+/// The volume table claimed sizes and numbers of blocks that no volume has. Offsets, and counting on, overflowed.
 #[test]
 fn a_volume_larger_than_any_is_damage() {
     for (at, value) in [(8, u64::MAX), (8, i64::MAX as u64 + 1), (8, (1 << 56) + 512), (16, u64::MAX)] {
@@ -151,8 +151,7 @@ fn a_volume_larger_than_any_is_damage() {
     }
 }
 
-/// Puts a tree of eight levels into free blocks, in which each page leads to the one below with all its pointers. Gives the location
-/// of its root.
+/// Puts a tree of eight levels into free blocks. All pointers of each page reference the page below. Returns the location of the root.
 fn make_ladder(image: &mut [u8]) -> u32 {
     let geometry = probe(image).expect("a pool").parameters.geometry;
     let first = geometry.metadata_start() as usize;
@@ -170,7 +169,7 @@ fn make_ladder(image: &mut [u8]) -> u32 {
     free[7]
 }
 
-/// Each page of a subtree led 32 times to the next one: a repair walked what discards had cut off for 34 billion pages, and so did the
+/// Each page of a subtree referenced the next one 32 times. A repair walked 34 billion pages of the subtrees that discards had cut off. So did the
 /// search for flawed blocks with a map.
 #[test]
 fn a_page_that_many_pointers_lead_to_is_visited_once() {
@@ -192,7 +191,7 @@ fn a_page_that_many_pointers_lead_to_is_visited_once() {
     assert!(matches!(survive(image, Use(1)), Fate::Served(_)));
 }
 
-/// Two blocks refer to one slot, and only one of them has its check: what is in memory for the one is not given to the other.
+/// Two blocks refer to one slot, and only one of them has its check. The cached content of the one is not given to the other.
 #[test]
 fn what_is_in_memory_is_held_against_the_map_too() {
     let mut image = make(Kind::Closed);
@@ -213,8 +212,7 @@ fn what_is_in_memory_is_held_against_the_map_too() {
     assert_eq!(driver.request(VolumeId(1), 0, block, Task::Read), Some(good));
 }
 
-/// Entries of the index on disk that name the slots of others: what they name is proven before it is shared, and nothing else depends
-/// on them.
+/// Entries of the index on disk name slots of other contents. A named slot is proven before it is shared, and nothing else depends on the entries.
 #[test]
 fn an_index_on_disk_that_lies_shares_nothing_that_is_not_equal() {
     const SLOT: u64 = (1 << 37) - 1;
@@ -236,7 +234,7 @@ fn an_index_on_disk_that_lies_shares_nothing_that_is_not_equal() {
         for how in 0..4 {
             assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)));
         }
-        // The index in memory knows next to nothing.
+        // The index in memory has a single entry.
         let limits = Limits { index_entries: 1, ..LIMITS };
         let mut driver = Driver::open(image, limits, Engine::open).expect("it opens");
         for lba in 0..6 {

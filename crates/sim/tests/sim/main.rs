@@ -1,5 +1,5 @@
-//! What the simulator shows in a few minutes, in one program: it is linked once. (What counts allocations has one of its own, and so have the
-//! regressions.)
+//! The simulator's tests of a few minutes, in one program, so that it is linked once. (The allocation counts have a program of their own, and so have
+//! the regressions.)
 
 mod fuzz;
 mod hostile_pools;

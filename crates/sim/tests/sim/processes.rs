@@ -1,4 +1,4 @@
-//! What holds of the command `sim` as a process.
+//! Tests of the command `sim` as a process.
 
 use std::process::Command;
 

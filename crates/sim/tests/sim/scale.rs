@@ -1,4 +1,4 @@
-//! The synthesised pools are true ones, and what was found with them.
+//! Synthesised pools: their validity, and mistakes that were found with them.
 
 use std::rc::Rc;
 
@@ -32,8 +32,8 @@ fn a_pool_with_two_volumes_passes_the_audit_before_and_after_one_is_deleted() {
     assert_eq!(machine.engine.status().data_blocks_used, pool.mapped);
 }
 
-/// The study of aged pools began with one whose summaries said of each slot that block 0 had been written there: so no container of it could
-/// be emptied, and what the study said of full pools was too bad.
+/// The study of aged pools began with a pool whose summaries named block 0 as the owner of each slot. So none of its containers could be emptied, and
+/// the study's result for full pools was too bad.
 #[test]
 fn a_pool_that_says_whose_its_slots_are_passes_the_audit_and_its_containers_can_be_emptied() {
     let pool = Rc::new(Pool::with_owners((64 << 20) + 12 * 4096, 1 << 20).unwrap());
@@ -41,7 +41,7 @@ fn a_pool_that_says_whose_its_slots_are_passes_the_audit_and_its_containers_can_
     let mut machine = Machine::open(Store::new(pool.clone()), limits, 0);
     machine.opened().unwrap();
     machine.settle_and_audit().unwrap();
-    // One block in two goes elsewhere: no container is empty then.
+    // Every second block moves elsewhere, so no container is empty then.
     for (token, lba) in (0..).zip((0..pool.mapped).step_by(2)) {
         let (offset, length) = (lba * 4096, 4096);
         let write = Submit { token, volume: VOLUME, offset, length, fua: false, operation: Operation::Write(&[]) };
@@ -54,19 +54,19 @@ fn a_pool_that_says_whose_its_slots_are_passes_the_audit_and_its_containers_can_
     machine.settle_and_audit().unwrap();
 }
 
-/// What a clear can cut off was taken for far more than it is, so a flood of discards waited for space in the list of discards,
-/// more than a second each, with all writes behind it, and then all reads.
+/// The estimate of the subtrees that a clear can cut off was far too high. So a flood of discards waited for space in the list of discards, more than
+/// a second each, with all writes behind it, and then all reads.
 #[test]
 fn a_flood_of_discards_is_answered_at_once_and_nobody_waits_behind_it() {
     let pool = Rc::new(Pool::with_other(1 << 30, 1 << 40, 64 << 30).unwrap());
-    // Long enough for the checkpoint that frees the first of it.
+    // The flood is long enough for the checkpoint that frees its first blocks.
     let results = discard::measure(&pool, 64 << 30, Way::Ranges, 8, false).unwrap();
     assert_eq!(discard_report::excesses(&results), [""; 0]);
     assert_eq!(results.answers.len(), 256);
 }
 
-/// The engine syncs by itself after 64 MiB. The goal of that sync was the open record, anew with each event, so under a steady
-/// stream of writes it was never reached: no sync, and a small record for every few writes.
+/// The engine syncs automatically after 64 MiB. The goal of that sync was the open record, set anew with each event. So under a steady stream of
+/// writes it was never reached: no sync, and a small record for every few writes.
 #[test]
 fn a_steady_stream_of_writes_is_synced_every_64_mib() {
     let pool = Rc::new(Pool::new(1 << 30, 2 << 30).unwrap());
@@ -82,7 +82,7 @@ fn a_steady_stream_of_writes_is_synced_every_64_mib() {
     assert!(cost.io.journal_writes < 100, "{:?}", cost.io);
 }
 
-/// Measuring checks what each kind removes; times are no matter for a test.
+/// Measuring checks the removed blocks of each kind. Times do not matter for a test.
 #[test]
 fn each_kind_of_batch_removes_what_it_must() {
     let plan = cost::Plan { index_entries: 1 << 15, rounds: 2, blocks: 1 << 10, only: None };

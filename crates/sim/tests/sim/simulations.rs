@@ -39,7 +39,7 @@ fn the_same_seed_gives_the_same_digest_and_another_seed_another() {
     assert_ne!(digest_of_seed(7, 500), digest_of_seed(8, 500));
 }
 
-/// Of the first scenarios; `sim crash` does it with all.
+/// Crashes at every point of the first scenarios. `sim crash` does it with all.
 #[test]
 fn crashes_at_every_point_of_a_scenario_lose_nothing() {
     assert_clean(&enumerate(&Plan::all(5, 1)), 200);

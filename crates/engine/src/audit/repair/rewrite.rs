@@ -1,5 +1,5 @@
-//! The rewriting: maps with the delta merged and losses marked, then every table from the maps. A page is written only where it
-//! differs from what is there, and never where the superblock in force leads.
+//! Rewrite stage of a repair: maps with the delta merged and losses marked, then every table from the maps. A page is written only where it differs
+//! from the old one, and never to a block that the superblock in force references.
 
 use alloc::format;
 use alloc::string::String;
@@ -22,16 +22,16 @@ use crate::space::SlotState;
 
 /// State of a leaf before the repair.
 pub(super) enum Old {
-    /// There was none.
+    /// The leaf did not exist.
     Absent,
-    /// It cannot be used.
+    /// The leaf cannot be used.
     Bad,
     Page(Vec<u8>),
 }
 
-/// The leaf that a table should have; `None`: as it is.
+/// Function that returns the new content of a table's leaf; `None` if it stays unchanged.
 type RewrittenLeaf<'w, P> = dyn FnMut(&P, u64, &Old) -> Option<Vec<u8>> + 'w;
-/// Test if a table may change in some of its leaves: from the first up to the second.
+/// Test if a table may change in a range of its leaves: the first, and one past the last.
 type MayChange<'w, P> = dyn Fn(&P, u64, u64) -> bool + 'w;
 
 impl Planner<'_, '_> {
@@ -62,7 +62,7 @@ impl Planner<'_, '_> {
             clean: true,
             data_used: self.counts.iter().filter(|&&count| count > 0).count() as u64,
             disk_index: self.engine.pool.disk_index.record,
-            // Generations may not be what they were.
+            // Generations may have changed.
             flash: 0,
             roots: self.engine.pool.roots,
             ..self.engine.pool.superblock
@@ -71,8 +71,8 @@ impl Planner<'_, '_> {
 
     // ---- pages ----
 
-    /// Puts a page where nothing is, or for the meta map into the location that is not in force, and gives its pointer. A page of
-    /// zeroes is no page.
+    /// Writes a page to a free block, or for the meta map to the location that is not in force. Returns its pointer. A page of zeroes becomes no
+    /// page.
     fn put(&mut self, region: Region, level: u8, index: u64, before: Pointer, page: Vec<u8>) -> Pointer {
         self.give_up(region, before);
         if page.iter().all(|&byte| byte == 0) {
@@ -93,7 +93,7 @@ impl Planner<'_, '_> {
         Pointer { location, birth, checksum: sum }
     }
 
-    /// Frees the block of a page that is no longer part of anything.
+    /// Frees the block of a page that is no longer part of any tree.
     fn give_up(&mut self, region: Region, before: Pointer) {
         let at = (before.location as usize).wrapping_sub(1);
         let good = !self.bad.contains(&PageKey { region, location: before.location });
@@ -102,8 +102,8 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Allocates a block that nothing leads to. Blocks that the map of metadata blocks shows in use come last: the page that led to them cannot be read now,
-    /// and perhaps can later.
+    /// Allocates an unreferenced block. Blocks that are in use by the map of metadata blocks come last: the page that references them cannot be read
+    /// now, and perhaps can later.
     fn allocate(&mut self) -> u32 {
         let blocks = self.guarded.len();
         while self.next_free < 2 * blocks {
@@ -120,7 +120,7 @@ impl Planner<'_, '_> {
 
     // ---- maps ----
 
-    /// Moves new mappings that have no leaf to go to into the map buffer.
+    /// Moves new mappings that have no leaf into the map buffer.
     pub(super) fn keep_in_log(&mut self) {
         let per_leaf = self.geometry().map_leaf_entries();
         let (mut stay, mut kept) = (Vec::new(), Vec::new());
@@ -167,7 +167,7 @@ impl Planner<'_, '_> {
         let geometry = self.geometry();
         let root = self.engine.pool.maps[at];
         let written = self.plan.pages.len();
-        // What the journal maps beyond the reach of the root makes the tree higher.
+        // Journaled mappings beyond the reach of the root make the tree higher.
         let last = self.points_in(at, 0, self.blocks[at]).last().map_or(0, |(key, _)| key.lba());
         let height = height_for(last / geometry.map_leaf_entries() + 1, geometry.fanout());
         let mut subtree = |planner: &mut Self, pointer: Pointer, level: u8, index: u64| {
@@ -182,7 +182,7 @@ impl Planner<'_, '_> {
         root
     }
 
-    /// Rewrites a tree as it should be, from the root of one that may be as high as `height`: it becomes as high only where it has to.
+    /// Rewrites a tree to its correct state, from the root of one that may be as high as `height`. It becomes as high only where necessary.
     fn rewrite_from(
         &mut self,
         region: Region,
@@ -202,7 +202,7 @@ impl Planner<'_, '_> {
         if page.iter().all(|&byte| byte == 0) {
             return below;
         }
-        // Between a low tree and a high one are pages with one child.
+        // Pages with one child connect a low tree to a high one.
         let mut below = below;
         while below.height + 1 < height && !below.pointer.is_none() {
             let mut page = vec![0; geometry.block_size as usize];
@@ -214,7 +214,7 @@ impl Planner<'_, '_> {
         Root { pointer: self.put(region, height, 0, Pointer::NONE, page), height }
     }
 
-    /// Rewrites a subtree of a map as it should be. `in_lost`: it was below a page that cannot be used.
+    /// Rewrites a subtree of a map to its correct state. `in_lost`: it was below a page that cannot be used.
     fn rewrite_map(&mut self, at: usize, pointer: Pointer, level: u8, index: u64, in_lost: bool) -> Pointer {
         let geometry = self.geometry();
         let (first, end) = self.span(level, index);
@@ -278,7 +278,7 @@ impl Planner<'_, '_> {
             let after = if lba >= self.blocks[at] {
                 Entry::UNMAPPED
             } else if news.is_some() {
-                // The points here know what has been lost since.
+                // The points of this planner include later losses.
                 let point = self.points.binary_search_by_key(&key, |&(key, _)| key);
                 let entry = point.map_or(Entry::UNMAPPED, |point| self.points[point].1);
                 if entry.is_lost() {
@@ -330,7 +330,7 @@ impl Planner<'_, '_> {
 
     // ---- tables ----
 
-    /// Makes a table as it should be.
+    /// Rewrites a table to its correct state.
     fn rewrite_table(&mut self, tree: TreeId, changes: &MayChange<'_, Self>, wanted: &mut RewrittenLeaf<'_, Self>) {
         let leaves = self.engine.pool.table_leaves(tree);
         let mut root = self.engine.pool.roots[tree as usize];
@@ -417,7 +417,7 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// Rewrites the map buffer, unless nothing of it has been overwritten since, or lost.
+    /// Rewrites the map buffer if any of its mappings has been overwritten since, or lost.
     fn rewrite_map_buffer(&mut self) {
         let mut mappings = core::mem::take(&mut self.log.mappings);
         for (key, entry) in &mut mappings {
@@ -461,7 +461,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Keeps the index on disk only where nothing has changed that it covers: otherwise serving builds it anew.
+    /// Keeps the index on disk only if nothing that it covers has changed: otherwise it is built anew while the pool is served.
     fn rewrite_disk_index(&mut self) {
         let is_sound = self.plan.pages.is_empty() && self.plan.problems.is_empty() && self.plan.copies.is_empty();
         let pages = self.index_pages.take().filter(|_| is_sound).unwrap_or_default();
@@ -481,7 +481,7 @@ impl Planner<'_, '_> {
     fn rewrite_summaries(&mut self) {
         let geometry = self.geometry();
         let per_leaf = geometry.summary_leaf_slots();
-        // Only slots in use have one.
+        // Only slots in use have a summary.
         let counts = &self.counts;
         self.summaries.retain(|slot, _| counts[slot.0 as usize] > 0);
         let changes = |planner: &Self, first: u64, end: u64| {
@@ -497,7 +497,7 @@ impl Planner<'_, '_> {
             let slots = Slot(leaf * per_leaf)..Slot((leaf + 1) * per_leaf);
             for (slot, (digest, owner)) in planner.summaries.range(slots) {
                 let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
-                // The owner of a summary that is right is as good as this one.
+                // The owner in a correct summary is as good as this one.
                 if page[at..at + 16] != digest.0 {
                     page[at..at + 16].copy_from_slice(&digest.0);
                     put_u64(&mut page, at + 16, owner.0);
@@ -507,7 +507,7 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// Rewrites space map, counts and containers by the references of the maps.
+    /// Rewrites space map, counts and containers from the references of the maps.
     fn rewrite_space(&mut self) {
         let geometry = self.geometry();
         let block = geometry.block_size as usize;

@@ -1,4 +1,4 @@
-//! The survey: visits every page once, counts references, and notes what is damaged. Then the proof of what it doubts.
+//! Survey of a repair: visits every page once, counts references, and notes damaged pages. Then reads the blocks of doubtful slots to prove them.
 
 use alloc::format;
 use alloc::string::String;
@@ -19,7 +19,7 @@ use crate::recovery::table_name;
 impl Planner<'_, '_> {
     // ---- pages ----
 
-    /// Reads a page that its parent proves, or returns the reason why there is none.
+    /// Reads a page that its parent proves, or returns the reason why it cannot be used.
     fn read_page(&mut self, region: Region, pointer: Pointer) -> Result<Vec<u8>, String> {
         let metadata = &self.engine.pool.metadata;
         let key = PageKey { region, location: pointer.location };
@@ -44,7 +44,7 @@ impl Planner<'_, '_> {
         self.read_page(region, pointer).ok()
     }
 
-    /// Reads a page for the first time: from here on it is not overwritten. If it stays in use, it is counted so.
+    /// Reads a page for the first time. From then on it is not overwritten; if it stays in use, it is marked as used.
     fn visit(&mut self, region: Region, pointer: Pointer, stays: bool) -> Result<Vec<u8>, String> {
         let result = self.read_page(region, pointer);
         let at = (pointer.location as usize).wrapping_sub(1);
@@ -61,10 +61,10 @@ impl Planner<'_, '_> {
         result
     }
 
-    /// Guards a subtree that is given up: until the new superblock is there, the old one leads to it.
+    /// Guards a subtree that is given up: the old superblock references it until the new one is written.
     fn guard(&mut self, pointer: Pointer, level: u8) {
         let at = (pointer.location as usize).wrapping_sub(1);
-        // What has been visited is guarded with all that it leads to. (Many may lead to it, level by level.)
+        // A visited page is guarded with its whole subtree. (Many pages may point to it, level by level.)
         if pointer.is_none() || pointer.is_lost() || self.guarded.get(at) == Some(&true) {
             return;
         }
@@ -141,7 +141,7 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// Visits everything else.
+    /// Visits all other trees.
     pub(super) fn survey(&mut self) {
         let geometry = self.geometry();
         let (slots, per_leaf) = (geometry.slots(), geometry.summary_leaf_slots());
@@ -183,7 +183,7 @@ impl Planner<'_, '_> {
         let root = self.engine.pool.roots[TreeId::MapBuffer as usize];
         self.survey_log(root.pointer, root.height);
         self.count_buffered();
-        // What discards cut off belongs to nobody: that it is not counted frees it at once.
+        // Subtrees that discards cut off have no owner: they are free at once because they are not counted.
         let mut cut_off = Vec::new();
         self.visit_table(TreeId::Discards, &mut |_, _, page| {
             cut_off.extend(page.chunks_exact(DISCARD_BYTES).map(|entry| (Pointer::read(entry, 0), entry[18].min(7))));
@@ -193,7 +193,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Surveys the pages of the index on disk. One that cannot be read means that it is dropped.
+    /// Surveys the pages of the index on disk. The index is dropped if one of them cannot be read.
     fn survey_index(&mut self, pointer: Pointer, level: u8) {
         let at = (pointer.location as usize).wrapping_sub(1);
         if pointer.is_none() {
@@ -247,7 +247,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Counts what the map buffer refers to, and drops what the journal has overwritten since.
+    /// Counts the references of the map buffer, and drops mappings that the journal has overwritten since.
     fn count_buffered(&mut self) {
         map_buffer::resolve(&mut self.log.mappings);
         let (mut mappings, mut wrong) = (core::mem::take(&mut self.log.mappings), 0);
@@ -274,7 +274,7 @@ impl Planner<'_, '_> {
 
     // ---- maps ----
 
-    /// Returns the blocks that a subtree covers: from the first up to the second.
+    /// Returns the blocks that a subtree covers: the first, and one past the last.
     pub(super) fn span(&self, level: u8, index: u64) -> (u64, u64) {
         let geometry = self.geometry();
         let span = geometry.fanout().saturating_pow(level.into()).saturating_mul(geometry.map_leaf_entries());
@@ -297,7 +297,7 @@ impl Planner<'_, '_> {
         clear.is_some_and(|(_, &its_end)| its_end > base + first) || !self.points_in(at, first, end).is_empty()
     }
 
-    /// Returns true if nothing is mapped in a range of blocks, whatever the tree says.
+    /// Returns true if no block in a range is mapped, whatever the tree says.
     pub(super) fn is_empty(&self, at: usize, first: u64, end: u64) -> bool {
         let base = Key::new(self.volume(at).id, 0).0;
         let clear = self.engine.pool.delta.clears.range(..=base + first).next_back();
@@ -305,7 +305,7 @@ impl Planner<'_, '_> {
         first >= self.blocks[at] || cleared && self.points_in(at, first, end).is_empty()
     }
 
-    /// Counts what the delta refers to.
+    /// Counts the references of the delta.
     fn count_points(&mut self) {
         let volumes = self.engine.pool.volumes.len();
         (self.blocks, self.mapped) = (alloc::vec![0; volumes], alloc::vec![0; volumes]);
@@ -403,7 +403,7 @@ impl Planner<'_, '_> {
             is_lost |= self.prove_data();
         }
         if is_lost {
-            // Any map may refer to them.
+            // Any map may refer to these slots.
             self.touched.iter_mut().for_each(|touched| *touched = alloc::vec![(0, u64::MAX)]);
         }
         for number in 0..self.points.len() {
@@ -420,13 +420,13 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Returns true if an entry refers to a block that is known not to be there.
+    /// Returns true if an entry refers to a block that is known to be missing.
     pub(super) fn is_disproved(&self, entry: Entry) -> bool {
         let found = entry.slot().and_then(|slot| self.proven.get(&slot));
         found.is_some_and(|found| found.is_none_or(|digest| check_bits(digest) != entry.check()))
     }
 
-    /// Compares every block in use with its digest; true if one does not match.
+    /// Compares every block in use with its digest. Returns true if one does not match.
     fn prove_data(&mut self) -> bool {
         let per_leaf = self.geometry().summary_leaf_slots();
         let before = self.proven.len();
@@ -451,7 +451,7 @@ impl Planner<'_, '_> {
         for (i, bytes) in page.chunks_exact(SUMMARY_BYTES as usize).enumerate() {
             let slot = Slot(index.saturating_mul(per_leaf) + i as u64);
             let live = self.counts.get(slot.0 as usize).is_some_and(|&count| count > 0);
-            // What the journal or the proof has dealt with is known already.
+            // Slots that the journal or the proof has handled are already known.
             if !live || self.summaries.contains_key(&slot) || self.proven.contains_key(&slot) {
                 continue;
             }

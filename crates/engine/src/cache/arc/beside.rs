@@ -1,9 +1,9 @@
-//! What streams leave behind goes in rows: buffers that lie side by side in memory are let go of together.
+//! Row eviction of blocks that streams leave behind: buffers that lie side by side in memory are evicted together.
 //!
-//! Random use mixes buffers up. A cache that lets go of one block at a time hands them on in that order: each stream gets the buffers of the
-//! one before, and every device read has many pieces of memory, for ever. So with the block whose turn it is go others in the same *row*
-//! (buffers of consecutive numbers), if they too were read ahead, used once and not again. Nothing else goes before its turn. Once a row is
-//! filled by one stream, its blocks have their turn together anyway.
+//! Random use mixes buffers up. A cache that evicts one block at a time hands them on in that order: each stream gets the buffers of the one before,
+//! and every device read has many pieces of memory, without end. So the next victim takes others in the same *row* (buffers of consecutive numbers)
+//! with it, if they too were read ahead, used once and not again. No other block is evicted before its turn. Once a row is filled by one stream, its
+//! blocks have their turn together anyway.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use super::{List, ReadCache};
 use crate::api::BufferId;
 use crate::cache::streams::RUN_BLOCKS;
 
-/// A row is at most one of so many parts of the cache.
+/// The least number of rows in the cache: a row is at most one of N parts of it.
 const LEAST_ROWS: usize = 16;
 
 impl ReadCache {

@@ -1,10 +1,10 @@
-//! Which buffer of the read cache holds a content: by the first 24 bits of its digest, then by all 128.
+//! The content index of the read cache: finds the buffer with a content by the first 24 bits of its digest, then by all 128.
 //!
-//! A map entry has 24 bits of its block's digest. They name candidates here and prove nothing; who has the whole digest of a slot from the
-//! summaries or from a delta gets the buffer that holds just that (`pool/contents.rs`).
+//! A map entry has 24 bits of its block's digest. They name candidates here and prove nothing. A caller with the whole digest of a slot, from the
+//! summaries or from a delta, gets the buffer that holds just that (`pool/contents.rs`).
 //!
-//! Lists of buffers, one for each place that 24 bits can lead to, linked by the numbers of the buffers: 24 bytes a buffer, and four to
-//! eight for the beginnings of the lists. Only buffers that the cache holds are in them. No two of them hold the same.
+//! Lists of buffers, one for each value of 24 bits (fewer for few buffers), linked by the numbers of the buffers: 24 bytes a buffer, and four to
+//! eight for the heads of the lists. Only buffers that the cache holds are in them. No two of them hold the same content.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use crate::sizes::list_bytes;
 
 /// A buffer that is in no list.
 const UNLISTED: u32 = u32::MAX - 1;
-/// Lists, at most: as many as 24 bits can tell apart.
+/// The most lists: one for each value of 24 bits.
 const MOST_LISTS: usize = 1 << 24;
 
 /// State of a buffer whose content is known.
@@ -26,7 +26,7 @@ struct Content {
     digest: Digest,
     /// The next buffer of its list.
     next: u32,
-    /// The first of the nodes that are shared to it.
+    /// The first of the nodes that share the buffer.
     shared: u32,
 }
 
@@ -37,11 +37,11 @@ pub(super) struct Contents {
     /// The first buffer of each list. Without lists nothing is found by content.
     lists: Vec<u32>,
     of: Vec<Content>,
-    /// Nodes that are shared to buffers.
+    /// Nodes that share a buffer of another one.
     shared: usize,
 }
 
-/// Lists for buffers with so many numbers.
+/// Returns the number of lists for buffers with `numbers` numbers.
 fn lists(numbers: usize) -> usize {
     numbers.next_power_of_two().min(MOST_LISTS)
 }
@@ -102,7 +102,7 @@ impl Contents {
         self.of[at as usize].next = next;
     }
 
-    /// Moves all that is known of a buffer to another one.
+    /// Moves the entry of a buffer, with its digest and its shared nodes, to another one.
     pub(super) fn move_to(&mut self, from: BufferId, into: BufferId) {
         if let Some(digest) = self.digest(from) {
             let shared = self.of[from.0 as usize].shared;
@@ -118,7 +118,7 @@ impl Contents {
         Some(content.digest)
     }
 
-    /// Buffers in one list.
+    /// Returns the buffers in one list, with their digests.
     fn in_list(&self, check: u32) -> impl Iterator<Item = (BufferId, Digest)> + '_ {
         let first = if self.lists.is_empty() { NONE } else { self.lists[self.list_of(check)] };
         let number = |at: u32| (at != NONE).then_some(at);
@@ -137,7 +137,7 @@ impl Contents {
         self.in_list(check_bits(digest)).find(|&(_, of)| of == digest).map(|(buffer, _)| buffer)
     }
 
-    /// Nodes that are shared to buffers.
+    /// Returns the number of nodes that share a buffer of another one.
     pub(super) fn shared(&self) -> usize {
         self.shared
     }

@@ -1,4 +1,4 @@
-//! The read cache by content, against models that are as simple as can be.
+//! Tests of the read cache by content, against the simplest possible models.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -13,7 +13,7 @@ fn digest(content: u64) -> Digest {
     Digest((u128::from(content % 3) | u128::from(content) << 64).to_le_bytes())
 }
 
-/// A read cache with buffers, and what each of them holds.
+/// A read cache with buffers, and the content of each of them.
 struct Bench {
     cache: ReadCache,
     held: BTreeMap<u32, u64>,
@@ -127,7 +127,7 @@ fn the_key_can_change_at_any_time() {
     let mut bench = Bench::new(CacheKey::Sector, 8);
     assert!(!bench.access(Slot(1), 1) && !bench.access(Slot(2), 1));
     bench.cache.set_key(CacheKey::Content, 16);
-    // By content is found what comes from here on.
+    // By content, only blocks that come from now on are found.
     assert!(bench.access(Slot(1), 1) && !bench.access(Slot(3), 1) && bench.access(Slot(4), 1));
     assert_eq!((bench.held.len(), bench.cache.content_counts().shared_blocks), (3, 1));
     bench.cache.set_key(CacheKey::Sector, 16);
@@ -135,8 +135,8 @@ fn the_key_can_change_at_any_time() {
     assert!(bench.access(Slot(3), 1) && !bench.access(Slot(4), 1));
 }
 
-/// Checks the reason why the property below is of traces in which nothing is freed: by content, a block that was used lately through a slot that is free by now
-/// keeps its place, by slot it does not.
+/// Checks the reason why the property below is of traces in which nothing is freed. By content, a block that was recently used through a slot that is
+/// free by now keeps its place; by slot it does not.
 #[test]
 fn with_slots_that_are_freed_the_cache_by_slot_can_have_the_one_hit_more() {
     let [sector, content] = [CacheKey::Sector, CacheKey::Content].map(|key| {
@@ -151,7 +151,7 @@ fn with_slots_that_are_freed_the_cache_by_slot_can_have_the_one_hit_more() {
     assert_eq!((sector, content), (true, false));
 }
 
-/// LRU of contents, or of anything.
+/// A naive LRU of contents, or of other keys.
 struct Naive {
     capacity: usize,
     newest_last: Vec<u64>,
@@ -171,7 +171,8 @@ impl Naive {
 }
 
 proptest! {
-    /// Checks that by content there are at least the hits that there are by slot, and no more than in a cache without end. Either agrees with the naive model.
+    /// Checks that by content there are at least the hits that there are by slot, and no more than in an unbounded cache. Either agrees with the
+    /// naive model.
     #[test]
     fn by_content_has_at_least_the_hits_of_by_slot(
         capacity in 1usize..12,
@@ -195,7 +196,7 @@ proptest! {
         prop_assert!(sector <= content && content <= most_content && sector <= most_sector);
     }
 
-    /// Checks that, whatever happens to it, the cache holds a content once, gives the right bytes, and finds by content just the contents that it holds.
+    /// Checks that after any operation the cache holds a content once, gives the right bytes, and finds by content just its own contents.
     #[test]
     fn each_content_is_held_once_whatever_happens(
         first in 1usize..9,
@@ -208,7 +209,7 @@ proptest! {
             let (at, holds) = (Slot(slot), contents[slot as usize]);
             match kind {
                 0 => {
-                    // The slot is free, and written anew.
+                    // The slot is freed and rewritten.
                     bench.free(at);
                     contents[slot as usize] = (holds + number) % 9;
                 }
@@ -231,7 +232,7 @@ proptest! {
                     bench.evicted.extend(evicted);
                 }
                 6 => {
-                    // What has to move is the buffer, which has a first slot.
+                    // The buffer that moves must have a first slot.
                     if let Some(from) = bench.cache.peek(at) {
                         let slot = bench.cache.in_buffer(from).unwrap();
                         let into = bench.take(holds);

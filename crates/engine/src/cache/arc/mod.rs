@@ -1,17 +1,17 @@
 //! The read cache: ARC (Megiddo and Modha, FAST 2003) over slots, each with a buffer that holds the slot's content.
 //!
-//! Four lists: `recent` (seen once) and `frequent` (seen again) hold buffers; their ghosts remember what was evicted. A hit in
-//! a ghost moves the target size of `recent` towards the list that would have had it. Only content that has passed its
-//! check is put in; a slot that is freed is taken out, so whatever is found is what the slot holds.
+//! Four lists: `recent` (seen once) and `frequent` (seen again) hold buffers; their ghosts remember evicted blocks. A hit in a ghost moves the target
+//! size of `recent` towards the list that would have had it. Only content that has passed its check is put in; a freed slot is taken out. So a found
+//! buffer always has its slot's content.
 //!
-//! A fifth list, `ahead`, holds what was read ahead of a sequential reader and has not been used yet. It is apart from ARC: it
-//! neither counts towards the capacity nor pushes anything out, and is itself bounded by a part of the capacity. The first use of a
-//! block puts it in as if it had come from the device just then, with what its ghost says.
+//! A fifth list, `ahead`, holds blocks that were read ahead of a sequential reader and have not been used yet. It is apart from ARC: it neither
+//! counts towards the capacity nor pushes anything out, and is itself bounded by a part of the capacity. The first use of a block puts it in as if it
+//! had come from the device just then, with its ghost taken into account.
 //!
-//! What sequential readers leave behind is let go of in rows of buffers that lie side by side (`beside.rs`).
+//! Blocks that sequential readers leave behind are evicted in rows of buffers that lie side by side (`beside.rs`).
 //!
-//! Where the pool wants it, blocks are found by content, too (`content.rs`), and slots that hold the same are shared to the one buffer of
-//! that content (`shared.rs`).
+//! Where the pool wants it, blocks are found by content, too (`content.rs`). Slots with the same content then share the one buffer of that content
+//! (`shared.rs`).
 
 mod beside;
 mod content;
@@ -43,7 +43,7 @@ enum List {
     Shared = 5,
 }
 
-/// Part of the capacity that blocks which have been read ahead take at most: one in N.
+/// Divisor of the capacity: blocks that have been read ahead take at most one part in N.
 const AHEAD_PART: usize = 4;
 
 impl List {
@@ -59,11 +59,11 @@ struct Node {
     slot: Slot,
     buffer: BufferId,
     list: List,
-    /// Read ahead: the ghost that it was before.
+    /// The list of the ghost that a block which was read ahead had before.
     ghost: Option<List>,
-    /// It was read ahead, used once, and not again.
+    /// True if it was read ahead, used once, and not again.
     is_passed: bool,
-    /// Neighbours in the list; of one that is shared, among those of the same buffer.
+    /// Adjacent nodes in the list; of a shared node, among those of the same buffer.
     newer: u32,
     older: u32,
 }
@@ -78,10 +78,10 @@ struct Ends {
 /// An adaptive replacement cache of blocks.
 pub(crate) struct ReadCache {
     capacity: usize,
-    /// Blocks and ghosts together, at most.
+    /// The most blocks and ghosts together.
     most: usize,
     target: usize,
-    /// LRU in place of ARC: `frequent` is empty then.
+    /// True for LRU in place of ARC: `frequent` is empty then.
     lru: bool,
     /// The node of the block in each buffer, if there is one (else anything).
     by_buffer: Vec<u32>,
@@ -95,7 +95,7 @@ pub(crate) struct ReadCache {
 }
 
 impl ReadCache {
-    /// Makes a cache of `capacity` blocks, which remembers at most `most` (more than that).
+    /// Makes a cache of `capacity` blocks, which remembers at most `most` blocks, evicted ones included.
     pub(crate) fn new(capacity: usize, most: usize) -> ReadCache {
         ReadCache {
             capacity,
@@ -267,12 +267,12 @@ impl ReadCache {
         self.length(List::Ahead)
     }
 
-    /// Returns the number of used blocks that it has space for.
+    /// Returns the number of used blocks that the cache can hold.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Returns the most blocks that may be in the cache read ahead and not used.
+    /// Returns the most blocks of the cache that may be read ahead and not used.
     pub(crate) fn most_ahead(&self) -> usize {
         self.capacity / AHEAD_PART
     }
@@ -360,7 +360,7 @@ impl ReadCache {
         Some(node.buffer)
     }
 
-    /// Puts a block in that was read ahead; one that is cached is kept. What was read ahead longest ago gives way. Whether it is in.
+    /// Inserts a block that was read ahead, in place of the oldest such block; a cached block is kept. Returns true if it was inserted.
     pub(crate) fn insert_ahead(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) -> bool {
         let before = self.by_slot.get(&slot).copied();
         let ghost = before.map(|at| self.nodes[at as usize].list);
@@ -382,7 +382,7 @@ impl ReadCache {
         true
     }
 
-    /// Lets go of what was read ahead longest ago.
+    /// Evicts the oldest block that was read ahead.
     pub(crate) fn evict_ahead(&mut self) -> Option<BufferId> {
         let oldest = self.lists[List::Ahead as usize].oldest;
         let node = *self.nodes.get(oldest as usize)?;
@@ -414,8 +414,7 @@ impl ReadCache {
         node.list.has_buffer().then_some(node.buffer)
     }
 
-    /// Puts a block in that is not cached. The cache holds the buffer from now on; buffers that it lets go of go to
-    /// `evicted`. Whether it is in.
+    /// Inserts an uncached block. The cache holds the buffer from then on; evicted buffers go to `evicted`. Returns true if the block was inserted.
     pub(crate) fn insert(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) -> bool {
         if self.capacity == 0 {
             self.leave(buffer);
@@ -507,14 +506,14 @@ impl ReadCache {
         Some(buffer)
     }
 
-    /// Lets go of one block, because its buffer is needed elsewhere: of what was read ahead only where there is nothing else.
+    /// Evicts one block, because its buffer is needed elsewhere: one that was read ahead only where there is no other.
     pub(crate) fn evict(&mut self) -> Option<BufferId> {
         let buffer = self.replace(false);
         self.trim_ghosts();
         buffer.or_else(|| self.evict_ahead())
     }
 
-    /// Removes a slot that is free. Returns the buffer that the cache lets go of, unless other slots hold the same content.
+    /// Removes a free slot. Returns the buffer that the cache releases, unless other slots hold the same content.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<BufferId> {
         let at = *self.by_slot.get(&slot)?;
         let node = self.nodes[at as usize];
@@ -525,7 +524,7 @@ impl ReadCache {
         node.list.has_buffer().then_some(node.buffer)
     }
 
-    /// Lets go of a block, whatever slots hold it.
+    /// Evicts a block, with all slots that hold it.
     pub(crate) fn let_go(&mut self, slot: Slot) -> Option<BufferId> {
         let buffer = self.peek(slot)?;
         self.leave(buffer);

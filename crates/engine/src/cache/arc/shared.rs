@@ -1,4 +1,4 @@
-//! Slots that hold the same have one buffer: the read cache by content.
+//! Shared buffers of the read cache by content: slots with the same content have one buffer.
 //!
 //! Of the slots of a content one is the *first*: its node is in a list of the cache. The others *share* its buffer. They are found
 //! by slot like the first, and a hit of any of them is a hit of the content. When the first is freed, another takes its place; when the
@@ -16,7 +16,7 @@ use crate::counters::ContentCounts;
 use crate::format::entry::Slot;
 use crate::properties::CacheKey;
 
-/// Of the blocks that there is space for, one slot can be shared for so many.
+/// The divisor of the capacity: one slot can be shared for each N blocks.
 const SHARED_PART: usize = 2;
 
 /// Returns the bytes of the tables by content, for buffers with `numbers` numbers.
@@ -119,7 +119,7 @@ impl ReadCache {
         }
     }
 
-    /// Joins a slot to the buffer that holds the same, if it is not cached and there is space for it.
+    /// Joins a slot to the buffer with the same content, if it is not cached and there is memory for it.
     fn share(&mut self, slot: Slot, buffer: BufferId) {
         if let Some(&at) = self.by_slot.get(&slot) {
             if self.nodes[at as usize].list.has_buffer() {
@@ -182,7 +182,7 @@ impl ReadCache {
         self.contents.one_less();
     }
 
-    /// Removes one slot of a content. Returns true if other slots hold it still; if not, nothing is known of its buffer any more.
+    /// Removes one slot of a content. Returns true if other slots still hold it; if not, the entry of its buffer is gone.
     pub(super) fn remove_one_of(&mut self, at: u32) -> bool {
         let node = self.nodes[at as usize];
         if node.list == List::Shared {
@@ -203,7 +203,7 @@ impl ReadCache {
         true
     }
 
-    /// Notes that the cache lets go of a buffer: nothing is shared to it any more, and it is not found by content.
+    /// Notes that the cache evicts a buffer: no slot shares it any more, and it is not found by content.
     #[inline]
     pub(super) fn leave(&mut self, buffer: BufferId) {
         if self.is_by_content() {
@@ -219,7 +219,7 @@ impl ReadCache {
         self.contents.unlist(buffer);
     }
 
-    /// Moves what is known of a buffer's content, with its shared nodes, to another buffer.
+    /// Moves the content entry of a buffer, with its shared nodes, to another buffer.
     pub(super) fn move_shared(&mut self, from: BufferId, into: BufferId) {
         self.contents.move_to(from, into);
         let mut at = self.contents.first_shared(into);

@@ -1,4 +1,4 @@
-//! The read cache by slot: ARC, LRU, and what is read ahead.
+//! Tests of the read cache by slot: ARC, LRU, and blocks that were read ahead.
 
 use super::*;
 use alloc::vec;
@@ -35,7 +35,7 @@ fn what_is_read_ahead_pushes_nothing_out_and_its_first_use_counts_like_a_miss() 
     for slot in [3, 100, 101] {
         cache.insert_ahead(Slot(slot), BufferId(slot as u32), &mut evicted);
     }
-    // A quarter of eight; what was first gave way, and is a ghost again.
+    // A quarter of eight; the oldest block gave way, and is a ghost again.
     assert_eq!(core::mem::take(&mut evicted), [BufferId(3)]);
     assert!((4..12).all(|slot| cache.peek(Slot(slot)).is_some()));
     cache.insert_ahead(Slot(3), BufferId(3), &mut evicted);
@@ -124,7 +124,7 @@ fn what_comes_back_after_its_ghost_does_not_go_with_its_row() {
     let mut cache = ReadCache::new(32, 64);
     cache.set_lru(true);
     let mut evicted = vec![];
-    // A row is two buffers. A stream has left what is in the first of each of the first two rows.
+    // A row is two buffers. A stream has left the first block of each of the first two rows.
     for slot in 0..32 {
         let buffer = BufferId(slot as u32);
         match slot {

@@ -24,7 +24,7 @@ fn idedup(number: u8) -> Policy {
 }
 
 fn shares(policy: Policy, lookups: &[Lookup]) -> Vec<bool> {
-    // Whatever was in the slice before must not matter.
+    // The former values of the slice must not matter.
     let mut shares = vec![true; lookups.len()];
     policy.decide(lookups, &mut shares);
     shares
@@ -108,8 +108,8 @@ fn policies() -> impl Strategy<Value = Policy> {
     ]
 }
 
-/// Generates requests made of pieces: something unknown, runs that go up or down, the same slot again, at few places, so that pieces happen to continue each
-/// other.
+/// Generates requests made of pieces: unknown blocks, runs that go up or down, the same slot again, at few places, so that pieces happen to continue
+/// each other.
 fn requests() -> impl Strategy<Value = Vec<Lookup>> {
     let piece = (0..6u8, 0..12u64, 1..7u64, any::<u8>());
     proptest::collection::vec(piece, 0..6).prop_map(|pieces| {
@@ -134,7 +134,7 @@ fn slots(lookups: &[Lookup]) -> Vec<Option<u64>> {
     lookups.iter().map(|lookup| lookup.slot()).collect()
 }
 
-/// Adds the blocks that are kept as they are: a block that has its content already is not written by a policy that shares.
+/// Adds the unchanged blocks: a block that has its content already is not written by a policy that shares.
 fn kept(policy: Policy, lookups: &[Lookup], mut shares: Vec<bool>) -> Vec<bool> {
     if !matches!(policy, Policy::Native | Policy::Observe) {
         for (share, lookup) in shares.iter_mut().zip(lookups) {
@@ -335,10 +335,10 @@ fn numbers_on_disk_that_make_no_sense_are_no_policy() {
     }
 }
 
-// ---- runs that a pass leads elsewhere ----
+// ---- runs that a pass remaps ----
 
 #[test]
-fn a_pass_leads_a_run_elsewhere_only_if_it_stays_one_and_the_policy_shares_all_of_it() {
+fn a_pass_remaps_a_run_only_if_it_stays_one_and_the_policy_shares_all_of_it() {
     let (one, run, torn) = (&[Known(5)][..], &[Known(5), Known(6), Known(7)][..], &[Known(5), Known(7), Known(8)][..]);
     let part = &[Known(5), Nothing, Known(7), Known(8), Known(9)][..];
     for policy in [Policy::Full, Policy::SELECT, by_request(1), Policy::Observe] {

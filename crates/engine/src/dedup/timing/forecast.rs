@@ -1,25 +1,25 @@
-//! Our controller: it knows what inline can do, because it has seen it.
+//! Our timing controller: it forecasts the rate of inline deduplication from its own measurements.
 //!
-//! While inline, it notes how much the foreground got done in the time that it was busy. That is what inline can do, or less. While
-//! offline it compares this with what the clients want:
+//! While inline, it notes the work of the foreground in the time that it was busy. Inline can do that, or more. While offline it compares this with
+//! the demand of the clients:
 //!
 //! - **inline to offline** when the goal is missed three times in a row, twice if it is missed by much, while the throttle has nothing
 //!   left to take from the background;
-//! - **offline to inline** when the forecast says five times in a row that inline would have headroom to spare. That the load is low is not
-//!   asked for. What clients want is what they got, if they did not wait for the device, and else the goal;
-//! - **offline that does not help** ends by itself: where clients get no more than inline gave them, nor sooner if that is the goal, it goes
-//!   back, and stays there for a minute, the next time for two, and so on up to an hour.
+//! - **offline to inline** when the forecast says five times in a row that inline would have headroom to spare. Low load is no
+//!   condition. The demand of clients is the rate that they got, if they did not wait for the device, and else the goal;
+//! - **offline that does not help** ends automatically: where clients get no more than inline gave them, nor sooner if that is the goal,
+//!   it goes back, and stays there for a minute, the next time for two, and so on up to an hour.
 //!
 //! Without a goal, the p99 that the foreground usually has is protected: twice as much is a miss.
 //!
-//! Nothing of it needs tuning: all it knows are ratios of what it measured.
+//! It needs no tuning: its only inputs are ratios of its measurements.
 
 use super::{Goal, Measurement, Mode, WHOLE};
 use crate::api::Nanos;
 
 /// A goal that is missed by less, in millionths, is met.
 const TOLERANCE: i64 = 20_000;
-/// Missed by more, it counts twice.
+/// A goal that is missed by more, in millionths, counts twice.
 const MUCH: i64 = 100_000;
 /// Misses in a row after which it goes offline; a large one counts 2.
 const MISSES: u8 = 3;
@@ -29,22 +29,22 @@ const FORECASTS: u8 = 5;
 const STAYS: u32 = 10;
 /// Greatest rate that clients may want, in percent of the rate that inline can do.
 const HEADROOM_PERCENT: u128 = 85;
-/// Greatest such percentage where the goal is a latency, which grows as headroom is used up.
+/// Greatest rate that clients may want where the goal is a latency, which grows as headroom is used up; in percent of inline's rate.
 const LATENCY_HEADROOM_PERCENT: u128 = 70;
-/// After so many measurements inline is tried again, where the goal is a latency.
+/// Measurements after which inline is tried again, where the goal is a latency.
 const RETRIED: u32 = 300;
-/// Before inline was ever seen, it is taken to do this percentage of what offline does: HIODS measured 43 to 68 (tables 13 and 14).
+/// Assumed rate of inline before it was ever seen, in percent of offline's: HIODS measured 43 to 68 (tables 13 and 14).
 const UNSEEN_PERCENT: u64 = 40;
 /// Offline helps if it does this percentage of what inline does.
 const HELPS_PERCENT: u128 = 105;
-/// It also helps a latency that comes down to this percentage of what it was when it was missed.
+/// Offline also helps a latency that falls to this percentage of the one that missed the goal.
 const SOONER_PERCENT: u128 = 80;
-/// The p99 that is usual goes up by one part of this of what is beyond it, and by larger ones in the beginning.
+/// The divisor of a rise of the usual p99: it rises by 1/N of the excess, and by larger parts in the beginning.
 const SLOWLY: u64 = 64;
 /// Measurements that offline is not tried again after it did not help: at first, and at most.
 const FIRST_BAR: u32 = 60;
 const LONGEST_BAR: u32 = 3600;
-/// Foreground that was busy for less of the time, in millionths, says nothing of what can be done.
+/// A foreground that was busy for less of the time, in millionths, says nothing of the rate that is possible.
 const ENOUGH_BUSY: i64 = 100_000;
 
 /// The controller.
@@ -54,7 +54,7 @@ pub struct Forecast {
     pub mode: Mode,
     /// Work that each mode gets done in a busy second, inline first: bytes if the goal is in bytes, else requests; 0: not seen yet.
     done: [u64; 2],
-    /// The usual p99; 0: not known yet. What it was made of: so many measurements, up to [`SLOWLY`].
+    /// The usual p99; 0: not known yet. It is the mean of `seen` measurements, up to [`SLOWLY`].
     usual: Nanos,
     seen: u64,
     /// Measurements when it went offline: the least p99 that missed the goal, and the amount that clients asked for in a second.
@@ -114,7 +114,7 @@ impl Forecast {
         }
     }
 
-    /// Holds the controller inline, whatever it had chosen, for a caller that knows better. It begins anew to count points against that mode.
+    /// Holds the controller inline, regardless of its choice, for a caller that knows better. It begins anew to count points against that mode.
     pub fn held_inline(self) -> Forecast {
         let mut held = self;
         if held.mode == Mode::Offline {
@@ -138,7 +138,7 @@ impl Forecast {
                     _ => 0,
                 };
                 if points > 0 {
-                    // The least of those in a row: one that stands out says little.
+                    // The least of those in a row: an outlier says little.
                     let is_first = self.against == 0;
                     next.missed_p99 = if is_first { measured.p99 } else { self.missed_p99.min(measured.p99) };
                 }
@@ -188,8 +188,7 @@ impl Forecast {
         let count = if matches!(goal, Goal::Bytes(_)) { measured.bytes } else { measured.requests };
         let rate = (u128::from(count) * 1_000_000_000 / u128::from(measured.busy.max(1))) as u64;
         let done = &mut self.done[self.mode as usize];
-        // Clients that do not keep the device busy see less than it can do. Full load shows what it does now, unless the background had a
-        // part of it.
+        // Clients that do not keep the device busy see less than it can do. Full load shows its present rate, unless the background had a part of it.
         *done = match *done {
             0 => rate,
             seen if measured.is_saturated() && spent => seen - seen / 8 + rate / 8,
@@ -223,13 +222,13 @@ impl Forecast {
             _ if measured.requests == 0 => true,
             Goal::Operations(least) | Goal::Bytes(least) if measured.is_saturated() => fits(least, HEADROOM_PERCENT),
             Goal::Operations(least) | Goal::Bytes(least) => fits(rate.min(least), HEADROOM_PERCENT),
-            // What inline missed with more to do, it may meet with less. Or the device was slow for a while: that is tried now and then.
+            // Inline missed it under more load and may meet it under less. Or the device was slow for a while: that is tried now and then.
             Goal::P99(_) | Goal::None => is_less && fits(rate, LATENCY_HEADROOM_PERCENT) || self.stayed >= RETRIED,
         }
     }
 }
 
-/// Returns true if clients shall be answered soon, however much they ask for.
+/// Returns true if clients shall be answered soon, regardless of their load.
 fn is_latency(goal: Goal) -> bool {
     matches!(goal, Goal::None | Goal::P99(_))
 }

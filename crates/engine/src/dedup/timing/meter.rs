@@ -1,4 +1,4 @@
-//! Counts requests, and makes measurements of them.
+//! Meter of a volume's requests: counts them, and makes measurements of the counts.
 //!
 //! A request is counted when it comes and when it is answered, at the cost of a few additions. Latencies are kept in buckets, four for each
 //! power of two, so a p99 is known to an eighth or so.
@@ -16,7 +16,7 @@ pub struct Meter {
     since: Nanos,
     requests: u64,
     bytes: u64,
-    /// Requests in progress, and since when there is one.
+    /// Requests in progress, and the time since which there is one.
     active: u64,
     busy_since: Nanos,
     busy: Nanos,
@@ -28,7 +28,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begins now.
+    /// Makes a meter that begins now.
     pub fn new(now: Nanos) -> Meter {
         Meter {
             since: now,
@@ -45,7 +45,7 @@ impl Meter {
         }
     }
 
-    /// Begins now, while so many requests are in flight.
+    /// Makes a meter that begins now, while `active` requests are in flight.
     pub fn begun(now: Nanos, active: u64) -> Meter {
         Meter { active, ..Meter::new(now) }
     }
@@ -76,7 +76,7 @@ impl Meter {
         }
     }
 
-    /// Returns the measurement since the last call; counts anew from here on.
+    /// Returns the measurement since the last call; counts anew from then on.
     pub fn take(&mut self, now: Nanos) -> Measurement {
         if self.active > 0 {
             self.busy += now.saturating_sub(self.busy_since.max(self.since));

@@ -1,4 +1,5 @@
-//! When the duplicates of a volume are found: at once (inline), later in the background (offline), or whichever the load allows (hybrid).
+//! The timing of deduplication: duplicates of a volume are found at once (inline), later in the background (offline), or as the load allows (hybrid;
+//! HIODS).
 //!
 //! Owns the two controllers that choose the mode of a hybrid volume. All of it is pure: a controller is a value, a
 //! measurement goes in, the next value comes out; nothing here reads a clock or knows the engine. Integers alone, so every machine decides
@@ -8,9 +9,10 @@
 //! - [`forecast::Forecast`]: ours, the default. It goes back to inline when its forecast says that inline meets the goal.
 //! - [`meter::Meter`]: counts requests and makes the [`Measurement`]s that both go by.
 //!
-//! What must hold: a controller never asks for a burst. The pace of the background is the throttle's (`pid`), whatever the mode.
+//! What must hold: a controller never asks for a burst. The rate of the background is the throttle's (`pid`), in any mode.
 //!
-//! Who calls it: `requests/foreground.rs`, with what clients get; and the simulator, with a model of what both modes cost (`repro figure hiods-*`).
+//! Its callers: `requests/foreground.rs`, with measurements of the clients; and the simulator, with a model of the costs of both modes (`repro figure
+//! hiods-*`).
 
 pub mod forecast;
 pub mod meter;
@@ -27,7 +29,7 @@ pub use crate::properties::{BadController, BadGoal, BadTiming, Controller, Goal,
 pub enum Mode {
     /// Duplicates are found before a write is answered.
     Inline,
-    /// Writes are answered without a look for duplicates; the background finds them.
+    /// Writes are answered without a look-up of duplicates; the background finds them.
     Offline,
 }
 
@@ -38,11 +40,11 @@ pub struct Measurement {
     pub time: Nanos,
     /// Requests that were answered.
     pub requests: u64,
-    /// Their bytes.
+    /// Bytes of these requests.
     pub bytes: u64,
     /// Nanoseconds in which at least one request was in flight, at most `time`.
     pub busy: Nanos,
-    /// The time that 99 of 100 of them did not exceed; 0 without requests.
+    /// The time that 99 of 100 requests did not exceed; 0 without requests.
     pub p99: Nanos,
     /// Requests that came, as HIODS counts them.
     pub entered: u64,
@@ -65,7 +67,7 @@ impl Measurement {
         self.busy_share() >= SATURATED
     }
 
-    /// Returns true if clients asked for nothing.
+    /// Returns true if there were no requests.
     pub fn is_quiet(&self) -> bool {
         self.requests == 0 && self.busy == 0
     }
@@ -101,7 +103,7 @@ impl Measurement {
         }
     }
 
-    /// Returns true if clients had less than the goal, whatever they asked for.
+    /// Returns true if clients had less than the goal, regardless of their load.
     fn is_below(&self, goal: Goal) -> bool {
         match goal {
             Goal::None => false,
@@ -112,7 +114,7 @@ impl Measurement {
 
     /// Returns the amount by which the goal was missed, in millionths of it: below 0 is headroom that is left.
     ///
-    /// Clients that did not wait for the device got what they asked for, however little that is: what is left then is the part of the time
+    /// Clients that did not wait for the device got all that they asked for, even if that is little: then the headroom is the part of the time
     /// without a request. `usual` is the p99 that counts where no goal is stated; 0 if it is not known yet.
     pub fn miss(&self, goal: Goal, usual: Nanos) -> i64 {
         let idle = self.busy_share() - SATURATED;
@@ -124,13 +126,13 @@ impl Measurement {
             _ if self.is_quiet() => -WHOLE,
             Goal::P99(most) => latency(most),
             Goal::None if usual == 0 => idle.min(0),
-            // What is usual varies: twice as long is noticed.
+            // The usual p99 varies: twice as long is noticed.
             Goal::None => latency(2 * usual),
             Goal::Operations(_) | Goal::Bytes(_) if idle < 0 => idle,
             Goal::Operations(least) | Goal::Bytes(least) => {
                 let miss = (i128::from(least) - i128::from(self.rate(goal))) * i128::from(WHOLE);
                 let miss = (miss / i128::from(least.max(1))).clamp(i128::from(-WHOLE), i128::from(WHOLE)) as i64;
-                // Clients that get more than the goal and still wait make up for what they missed: there is less headroom than it seems.
+                // Clients that get more than the goal and still wait make up for earlier misses: there is less headroom than it seems.
                 if miss < 0 { miss / MAKES_UP } else { miss }
             }
         }

@@ -1,4 +1,4 @@
-//! Both controllers on series of measurements, and the words of the command line.
+//! Tests of both controllers on series of measurements, and of the names on the command line.
 
 use alloc::vec::Vec;
 
@@ -106,7 +106,7 @@ fn ours_leaves_inline_when_the_goal_is_missed_in_a_row_and_the_background_has_no
     );
     assert_eq!(offline_after(&ours(begin, [(much, true); 5]).1), Some(1));
     assert_eq!(offline_after(&ours(begin, [(much, false); 50]).1), None, "the background gives first");
-    // A miss of one percent is none, and a low rate without waiting is what clients asked for.
+    // A miss of one percent is none, and a low rate without waiting is the clients' own rate.
     assert_eq!(offline_after(&ours(begin, [(second(19_800, 100), true); 50]).1), None);
     assert_eq!(offline_after(&ours(begin, [(second(300, 3), true); 50]).1), None);
 }
@@ -129,7 +129,7 @@ fn ours_returns_when_the_forecast_says_that_inline_has_headroom() {
     // One measurement between others is not enough.
     let flicker = (0..500).map(|at| (second(if at % 4 == 0 { 20_000 } else { 5_000 }, 60), false));
     assert_eq!(ours(offline(), flicker).0.mode, Mode::Offline);
-    // Nobody is there.
+    // There are no requests.
     assert_eq!(
         ours(offline(), [(Measurement { time: SECOND, ..Measurement::default() }, false); 6]).0.mode,
         Mode::Inline
@@ -211,7 +211,7 @@ fn a_controller_that_was_held_inline_counts_anew() {
 /// Guards against a volume that stays offline: one without settings went offline as soon as an empty pool was no longer empty, and stayed so as long as it had
 /// work: the p99 of its first second was the usual one, and only a busy device said that being offline did not help.
 #[test]
-fn latencies_that_being_offline_does_not_mend_bring_a_volume_back() {
+fn latencies_that_being_offline_does_not_repair_bring_a_volume_back() {
     let slow = |nanos| Measurement { p99: nanos, ..second(9_000, 60) };
     for (goal, missed) in [(Goal::P99(2_000_000), 5_000_000), (Goal::None, 3_000_000)] {
         for (better, stays) in [(missed * 9 / 10, false), (missed * 6 / 10, true)] {
@@ -235,7 +235,7 @@ fn latencies_that_being_offline_does_not_mend_bring_a_volume_back() {
             }
         }
     }
-    // Also where there is so little to do that nothing is learnt of what the device can do.
+    // Also where the load is too small to measure the possible rate of the device.
     let idle = |p99| Measurement { p99, ..second(500, 5) };
     let goal = Goal::P99(1_000_000);
     let controller = ours_with(goal, Forecast::default(), idle(3_000_000), 2);
@@ -243,7 +243,7 @@ fn latencies_that_being_offline_does_not_mend_bring_a_volume_back() {
     assert_eq!(ours_with(goal, controller, idle(3_000_000), 20).mode, Mode::Inline);
     assert_eq!(ours_with(goal, controller, idle(3_000_000), 60).mode, Mode::Inline, "it is barred");
     assert_eq!(ours_with(goal, controller, idle(500_000), 60).mode, Mode::Offline);
-    // One that stands out is not what it has to be better than.
+    // An outlier is not the latency that it has to beat.
     let missed = ours_with(goal, ours_with(goal, Forecast::default(), idle(90_000_000), 1), idle(3_000_000), 1);
     assert_eq!(ours_with(goal, missed, idle(3_000_000), 20).mode, Mode::Inline);
     let mut controller = Forecast::default();

@@ -1,11 +1,11 @@
-//! What a pool is, as long as there is one: its id, its key and what follows from these. Only the geometry changes, when the pool grows.
+//! Permanent parameters of a pool: its id, its key and the values derived from these. Only the geometry changes, when the pool grows.
 
 use core::fmt;
 
 use crate::format::bytes::{checksum, u64_at};
 use crate::format::geometry::Geometry;
 
-/// The digest function of a pool, recorded at creation.
+/// Digest function of a pool, recorded at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DigestFunction {
     /// BLAKE3 in keyed mode, first 128 bits.
@@ -28,17 +28,16 @@ impl DigestFunction {
 pub struct Parameters {
     /// Layout of the store.
     pub geometry: Geometry,
-    /// Names the pool; random.
+    /// Identifier of the pool; random.
     pub id: [u8; 16],
-    /// The secret key of the digest function; random.
+    /// Secret key of the digest function; random.
     pub key: [u8; 32],
-    /// The digest function.
+    /// Digest function of the pool.
     pub digest: DigestFunction,
-    /// Seed of checksums; follows from the key. Nobody but who reads the superblock knows it, so no client can make a block that
-    /// passes for what the engine wrote.
+    /// Seed of checksums, derived from the key. Only readers of the superblock know it, so no client can forge a block that passes as the engine's.
     pub secret: u64,
-    /// True if the pages of tables have the seed that follows from the id, as in version 2, in which the pool was made. They lie where no client's bytes ever
-    /// stand.
+    /// True if the pages of tables have the seed derived from the id, as in version 2, in which the pool was created. They lie where no client's bytes are ever
+    /// written.
     pub pages_by_id: bool,
 }
 
@@ -49,7 +48,7 @@ impl fmt::Debug for Parameters {
 }
 
 impl Parameters {
-    /// Makes the parameters of a new pool, whose secret follows from the key.
+    /// Makes the parameters of a new pool, whose secret is derived from the key.
     pub fn new(geometry: Geometry, id: [u8; 16], key: [u8; 32], digest: DigestFunction) -> Parameters {
         Parameters { geometry, id, key, digest, secret: checksum(SECRET_DOMAIN, &key), pages_by_id: false }
     }
@@ -64,11 +63,11 @@ impl Parameters {
         if self.pages_by_id { self.public_seed() } else { self.secret }
     }
 
-    /// Returns the seed of version 2, which follows from the id: everybody who knows the id knows it.
+    /// Returns the seed of version 2, which is derived from the id: it is public to all who know the id.
     pub(crate) fn public_seed(&self) -> u64 {
         u64_at(&self.id, 0) ^ u64_at(&self.id, 8).rotate_left(32)
     }
 }
 
-/// Seed of the hash that makes [`Parameters::secret`] of the key.
+/// Seed of the hash that derives [`Parameters::secret`] from the key.
 const SECRET_DOMAIN: u64 = u64::from_le_bytes(*b"checksum");

@@ -1,28 +1,28 @@
-//! How far the passes over the whole pool have come, the scrub and the one that finds all duplicates: where they go on after a restart.
+//! Progress of the passes over the whole pool, the scrub and the one that finds all duplicates, so that they can continue after a restart.
 
 use crate::format::bytes::{put_u32, put_u64, u32_at, u64_at};
 
 /// State of a pass over the whole pool: a scrub, or the pass that finds all duplicates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PassState {
-    /// There never was one.
+    /// State before the first pass.
     #[default]
     Never,
-    /// It is in progress; after a restart it goes on.
+    /// State of a pass in progress, which continues after a restart.
     Running,
-    /// It rests until it is started again.
+    /// State of a pass that rests until it is started again.
     Paused,
-    /// The last one came to its end.
+    /// State after the last pass reached its end.
     Finished,
-    /// The last one was ended.
+    /// State after the last pass was stopped.
     Stopped,
 }
 
 impl PassState {
-    /// All of them, by their numbers on disk.
+    /// All states, by their numbers on disk.
     const ALL: [PassState; 5] =
         [PassState::Never, PassState::Running, PassState::Paused, PassState::Finished, PassState::Stopped];
-    /// Their names, in the same order.
+    /// Names of the states, in the same order.
     pub const NAMES: [&str; 5] = ["never", "running", "paused", "finished", "stopped"];
 
     /// Returns the state's entry of [`PassState::NAMES`].
@@ -41,24 +41,24 @@ impl PassState {
     }
 }
 
-/// The scrub that is in progress, or the last one: where it stands, and what it has found.
+/// Record of the scrub in progress, or of the last one: its position, and its findings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScrubRecord {
     /// State of the scrub, in progress or not.
     pub state: PassState,
-    /// Of the four phases the one that it is in.
+    /// Current phase, of four.
     pub phase: u8,
-    /// Within a tree: the level.
+    /// Level within a tree.
     pub level: u8,
-    /// The tree.
+    /// Tree that it is in.
     pub tree: u32,
-    /// The next page of the level, or the next slot.
+    /// Next page of the level, or next slot.
     pub index: u64,
-    /// Blocks read.
+    /// Number of blocks read.
     pub blocks_done: u64,
-    /// Blocks found damaged.
+    /// Number of blocks found damaged.
     pub found: u32,
-    /// Of these: repaired.
+    /// Number of damaged blocks that were repaired.
     pub repaired: u32,
     /// Time at which it began: seconds of the driver's clock.
     pub started: u64,
@@ -67,7 +67,7 @@ pub struct ScrubRecord {
 }
 
 impl ScrubRecord {
-    /// Returns the record as an opening takes it over: a running scrub rests in a pool that is only read.
+    /// Returns the record as an opening adopts it: a running scrub rests in a pool that is only read.
     pub(crate) fn found(self, reads_only: bool) -> ScrubRecord {
         let rests = reads_only && self.state == PassState::Running;
         ScrubRecord { state: if rests { PassState::Paused } else { self.state }, ..self }
@@ -102,14 +102,14 @@ impl ScrubRecord {
     }
 }
 
-/// The pass that finds all duplicates, in progress or the last one.
+/// Record of the pass that finds all duplicates, in progress or the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DedupRecord {
     /// State of the pass, in progress or not.
     pub state: PassState,
-    /// Digests below this place are done.
+    /// Position of the pass: digests below it are done.
     pub next: u32,
-    /// Writes have left work to the next pass.
+    /// True if writes have left work to the next pass.
     pub has_backlog: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What a checkpoint merges: maps, discarded subtrees, counts, summaries, tables. All steps are restartable: one that stops
-//! for a page has changed nothing that it would change again.
+//! The merges of a checkpoint: maps, discarded subtrees, counts, summaries, tables. All steps are restartable: one that stops for a page has made no
+//! change that it would make again.
 
 use crate::api::PageId;
 use crate::block_map::discards::{DISCARD_BYTES, Discard};
@@ -17,13 +17,13 @@ use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::space::SlotState;
 
-/// Slots of one step of the merge of counts: one alone is no more than a look at whether to go on.
+/// Number of slots of one step of the merge of counts: a single one costs no more than the check between two steps.
 const COUNTS_AT_ONCE: u32 = 16;
 
-/// Leaves of summaries among which those are looked for that have to be read.
+/// Number of summary leaves among which the leaves to be read are sought.
 const LOOKED_AHEAD: usize = 64;
 
-/// Returns the leaves that items in the order of their slots belong to, each with the number of its items.
+/// Returns the leaves of items that are in slot order, each with the number of its items.
 fn by_leaf<T>(items: &[T], per_leaf: u64, slot: impl Fn(&T) -> Slot) -> impl Iterator<Item = (u64, usize)> {
     let mut rest = items;
     core::iter::from_fn(move || {
@@ -100,7 +100,7 @@ impl Pool {
                 let bytes = metadata.pages.bytes_mut(page);
                 bytes.fill(0);
                 let per_leaf = bytes.len() / VOLUME_BYTES as usize;
-                // Volumes that came after the checkpoint began are not part of it: the table keeps still.
+                // Volumes created after the checkpoint began are not part of it: the table does not change.
                 let known = self.volumes.iter().zip(&self.maps);
                 let known = known.filter(|(volume, _)| volume.since <= self.checkpoints_done + 1);
                 let here = known.skip(leaf as usize * per_leaf);
@@ -151,7 +151,7 @@ impl Pool {
             }
             if deleted {
                 if !self.maps[checkpoint.shared.volume_at].pointer.is_none() {
-                    // Something is mapped beyond everything that a volume can have.
+                    // An entry is mapped beyond the end of every possible volume.
                     return Err(Stop::Contradiction);
                 }
                 self.maps.remove(checkpoint.shared.volume_at);
@@ -164,7 +164,7 @@ impl Pool {
         Ok(Progress::More)
     }
 
-    /// Asks for the leaves that are written next.
+    /// Prefetches the leaves that are written next.
     fn load_maps_ahead(&mut self, checkpoint: &Checkpoint) {
         let per_leaf = self.metadata.geometry.map_leaf_entries();
         let (volume, root) = (self.volumes[checkpoint.shared.volume_at].id, self.maps[checkpoint.shared.volume_at]);
@@ -174,7 +174,7 @@ impl Pool {
         self.load_leaves_ahead(root, leaves.map(|first| first.lba() / per_leaf), most);
     }
 
-    /// Merges what is new of one leaf, and what is buffered for it if the leaf flushes.
+    /// Merges the new mappings of one leaf, and its buffered ones if the leaf flushes.
     fn merge_leaf(&mut self, checkpoint: &mut Checkpoint) -> Result<(), Stop> {
         let per_leaf = self.metadata.geometry.map_leaf_entries();
         let Leaf { first, flushes } = checkpoint.leaves[checkpoint.next_leaf];
@@ -197,7 +197,7 @@ impl Pool {
         while let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| key.0 < end) {
             let buffered = self.buffer.first_from(self.buffer.position(key)).filter(|&(_, found, _)| found == key);
             if let (false, Some((place, _, before))) = (flushes, buffered) {
-                // The frozen delta hides it until it is gone.
+                // The frozen delta overrides the removed mapping until it is gone.
                 self.buffer.remove(place);
                 self.release(checkpoint, key, before);
             }
@@ -254,7 +254,7 @@ impl Pool {
 
     // ---- discards ----
 
-    /// Walks one page of a subtree that was cut off.
+    /// Walks one page of a discarded subtree.
     pub(crate) fn walk_discards(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         if checkpoint.discard_budget == 0 {
             return Ok(Progress::Next);
@@ -303,7 +303,7 @@ impl Pool {
 
     // ---- counts ----
 
-    /// Applies the changes of some slots' counts, of one leaf of the space map.
+    /// Applies the changes of the counts of some slots, all of one leaf of the space map.
     pub(crate) fn merge_counts(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         let per_leaf = self.metadata.geometry.space_leaf_slots();
         let leaf = |checkpoint: &Checkpoint| {
@@ -360,7 +360,7 @@ impl Pool {
         Ok(Progress::More)
     }
 
-    /// Returns the state of a slot that the merge comes to: from the leaf at work, or from the tree.
+    /// Returns the state of a slot that the merge has reached: from the leaf at work, or from the tree.
     fn merging_state(&mut self, checkpoint: &Checkpoint, slot: Slot) -> Result<SlotState, Stop> {
         let per_leaf = self.metadata.geometry.space_leaf_slots();
         let leaf = slot.0 / per_leaf;
@@ -380,7 +380,7 @@ impl Pool {
         Ok(SlotState::read(self.metadata.pages.bytes(page), slot.0 % per_leaf))
     }
 
-    /// Asks for the leaves of the space map that the next changes need.
+    /// Prefetches the leaves of the space map that the next changes need.
     fn load_space_ahead(&mut self, checkpoint: &Checkpoint) {
         let per_leaf = self.metadata.geometry.space_leaf_slots();
         let leaves = by_leaf(&checkpoint.shared.changes[checkpoint.shared.change_at..], per_leaf, |&(slot, _)| slot);
@@ -388,7 +388,7 @@ impl Pool {
         self.load_leaves_ahead(self.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
     }
 
-    /// Asks for the first of these leaves, at most `most`, where they are not in memory. The same leaf may come several times in a row.
+    /// Prefetches the first of these leaves, at most `most`, where they are not in memory. The same leaf may come several times in a row.
     pub(crate) fn load_leaves_ahead(&mut self, root: Root, leaves: impl Iterator<Item = u64>, most: usize) {
         if !self.should_load_ahead(most) {
             return;
@@ -411,7 +411,7 @@ impl Pool {
         }
     }
 
-    /// Returns true if at most half of the loads ahead are left: looking after every single one would repeat the same walks.
+    /// Returns true if at most half of the loads ahead are left: a check after every single load would repeat the same walks.
     pub(crate) fn should_load_ahead(&self, most: usize) -> bool {
         self.metadata.pages.background_loads() <= most / 2
     }
@@ -447,14 +447,14 @@ impl Pool {
             let bytes = self.metadata.pages.bytes_mut(page);
             let at = (slot.0 % per_leaf) as usize * 4;
             let before = known.unwrap_or_else(|| i64::from(u32_at(bytes, at)));
-            // A count that has reached the end of its 32 bits stays there: the slot is never freed, rather than too early.
+            // A count at the end of its 32 bits stays there: the slot is never freed, rather than too early.
             let most = i64::from(u32::MAX);
             let count = if before == most { most } else { (before + net).min(most) };
             put_u32(bytes, at, if count > 1 { count as u32 } else { 0 });
             new = Some(count);
         }
         let after = match new.unwrap_or(0) {
-            // Records of the active delta refer to it, or did: the merge of that delta settles it.
+            // Records of the active delta refer to the slot, or did: the merge of that delta settles it.
             0 if self.delta.slots.contains_key(&slot) && !self.mutant(Mutant::FreedWhileHeld) => SlotState::Held,
             0 => SlotState::Free,
             1 => SlotState::Single,
@@ -467,8 +467,8 @@ impl Pool {
         }
         after.write(self.metadata.pages.bytes_mut(space_page), slot.0 % per_leaf);
         match after {
-            // It is not free before the checkpoint is durable: a superblock before it has the slot in its trees, and replay
-            // from there must not find it new.
+            // The slot is not free before the checkpoint is durable: an earlier superblock has the slot in its trees, and replay from there must not
+            // find it new.
             SlotState::Free => {
                 if self.mutant(Mutant::FreedAtMerge) {
                     self.space.defer_free(slot, 0);
@@ -498,13 +498,13 @@ impl Pool {
         let leaf = first.0 / per_leaf;
         let root = self.roots[TreeId::Summaries as usize];
         let count = checkpoint.fresh[checkpoint.fresh_at..].partition_point(|slot| slot.0 / per_leaf == leaf);
-        // What is new as a whole is not read first.
+        // A leaf whose slots are all new is not read first.
         let page = if count as u64 == per_leaf {
             writer_of(checkpoint, Region::Metadata, root).blank(&mut self.metadata, leaf)?
         } else {
             let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.metadata, leaf, true);
             if let Err(Stop::Missing(_)) = page {
-                // With it come the next ones that are needed.
+                // The next leaves that are needed are loaded with it.
                 let leaves = by_leaf(&checkpoint.fresh[checkpoint.fresh_at..], per_leaf, |&slot| slot);
                 let in_part = leaves.take(LOOKED_AHEAD).filter(|&(_, count)| (count as u64) < per_leaf);
                 let most = self.load_ahead(&checkpoint.load);

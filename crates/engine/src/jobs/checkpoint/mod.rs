@@ -1,31 +1,31 @@
-//! The checkpoint: merges the delta into the trees and ends with a superblock. A job, in small steps.
+//! The checkpoint: a background job that merges the delta into the trees, in small steps, and ends with a superblock.
 //!
 //! ```text
-//! look        the pool is still ours (owner.rs): else no page of it may be written
+//! look        the pool is still ours (owner.rs): else none of its pages may be written
 //! cut         close the open record; the active delta becomes the frozen one
-//! Points      points and new slots of the frozen delta, brought into order (and three stages more)
-//! Cleared     the map buffer gives up what clears cover (plan.rs)
-//! Plan        which leaves of the maps are written; what is new in all others stays in the map buffer
+//! Points      points and new slots of the frozen delta, sorted (and three stages more)
+//! Cleared     the map buffer drops the mappings that clears cover (plan.rs)
+//! Plan        chooses the leaves of the maps to be written; new mappings of all others stay in the map buffer
 //! Reserve     space for the metadata that merging may take
-//! Maps        volumes in order: clears, then points, in LBA order; learns which old slots lose a reference; deleted
+//! Maps        volumes in order: clears, then points, in LBA order; finds the old slots that lose a reference; deleted
 //!             volumes leave the list
 //! Discards    walks some of the subtrees that clears cut off
-//! Sort        brings all changes of reference counts into the order of slots
+//! Sort        sorts all changes of reference counts by slot
 //! Counts      applies all changes of reference counts, in slot order: space map and counts, one leaf after the other
 //! Summaries   digest and owner of the new slots
 //! Index       the complete index on disk, if there is one (disk_index.rs)
 //! Buffer      brings the map buffer up to date
 //! Tables      containers, volumes, discard list, the log of the map buffer, and last the map of metadata blocks
-//! Drain       until pages, inlined blocks and the records included are written and durable
+//! Drain       until the pages, the inlined blocks and the included records are written and durable
 //! Sync        pages durable
 //! Owner       the pool is still ours, so that its superblock may be written
 //! Superblock  to both places
-//! Commit      until it is durable in both; only then is anything of the epoch before reused
-//! Release     pages that it has replaced, and slots that it has freed
+//! Commit      until it is durable in both; only then are blocks of the epoch before reused
+//! Release     the replaced pages and the freed slots
 //! ```
 //!
-//! Nothing of it is visible before the end, except that trees grow new roots: readers look into both deltas first, and a
-//! tree together with the frozen delta says the same before and after the merge.
+//! Its work is invisible before the end, except that trees get new roots. Readers look into both deltas first, and a tree together with the frozen
+//! delta says the same before and after the merge.
 
 pub(crate) mod merge;
 pub(crate) mod plan;
@@ -58,17 +58,17 @@ use crate::pool::state::Look;
 use crate::pool::state::Phase;
 use crate::sizes::list_bytes;
 
-/// Steps of a checkpoint between two looks at requests.
+/// Number of steps of a checkpoint between two checks for requests.
 const BUDGET: u32 = 64;
 /// Largest number of failed pages that are remembered.
 const FAILED_PAGES: usize = 64;
-/// Entries of a delta that one step puts into a list.
+/// Number of entries of a delta that one step collects.
 const COLLECTED_AT_ONCE: usize = 1 << 14;
-/// Replaced pages that one step gives back.
+/// Number of replaced pages that one step gives back.
 const FREED_AT_ONCE: usize = 1 << 10;
-/// Freed slots that one step retires.
+/// Number of freed slots that one step makes pending free.
 const PENDING_FREE_AT_ONCE: usize = 1 << 14;
-/// Time between two checkpoints under load that are there only for background work, such as discards, in nanoseconds.
+/// Time between two checkpoints under load that serve only background work, such as discards, in nanoseconds.
 const DISCARD_INTERVAL: Nanos = 1_000_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -105,7 +105,7 @@ pub(crate) struct Checkpoint {
     pub stage: CheckpointStage,
     /// Sequence of the last record that it includes.
     pub upto: u64,
-    /// Part of its state that others see between its steps.
+    /// Part of its state that is visible to others between its steps.
     pub shared: CheckpointProgress,
     /// Load of the foreground during the step.
     pub load: LoadSnapshot,
@@ -117,26 +117,26 @@ pub(crate) struct Checkpoint {
     /// Frozen clears and points, in order.
     pub clears: Vec<(u64, u64)>,
     pub points: Vec<(Key, Entry)>,
-    /// Number of entries of a table of the frozen delta that have been looked at.
+    /// Number of entries of a table of the frozen delta that have been collected.
     collected: usize,
     pub clear_at: usize,
     pub point_at: usize,
     /// Number of points before `point_at` that stay in the map buffer; they come first in `points`.
     pub kept: usize,
-    /// Index of the clear whose blocks the map buffer gives up.
+    /// Index of the clear whose blocks are dropped from the map buffer.
     pub cleared_at: usize,
-    /// Place in the map buffer from which on it does.
+    /// Position in the map buffer from which on mappings of that clear are dropped.
     pub cleared_place: Option<usize>,
     pub plan: Plan,
     /// Leaves of maps that are written.
     pub leaves: Vec<Leaf>,
-    /// Index of the next of them.
+    /// Index of the next leaf to be written.
     pub next_leaf: usize,
     /// Set if no space can be reserved on the host: nothing is flushed then.
     pub spares_metadata: bool,
     /// Pass over the map buffer.
     pub pass: Pass,
-    /// Set once there is space for that pass.
+    /// Set once there is space for the pass over the map buffer.
     pub buffer_fits: bool,
     pub writer: Option<Writer>,
     /// Writer of the space map, which changes together with the counts.
@@ -145,7 +145,7 @@ pub(crate) struct Checkpoint {
     pub unsorted: Vec<Range<usize>>,
     /// Slots that lose their last reference.
     pub freed: Vec<Slot>,
-    /// Number of `freed` slots that have been retired.
+    /// Number of `freed` slots that are pending free.
     released: usize,
     /// Last of the records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
     pub held_by: u64,
@@ -159,22 +159,22 @@ pub(crate) struct Checkpoint {
     pub index_update: Option<Update>,
     /// Number of pages that the index on disk may take: reserved on the host.
     pub index_space: usize,
-    /// Metadata blocks that had been taken before its stage began.
+    /// Number of metadata blocks that were taken before the stage of the index began.
     pub index_taken_before: u64,
     pub leaf_at: u64,
-    /// Number of slot writes of inlined blocks that it has to wait for.
+    /// Number of slot writes of inlined blocks that it must wait for.
     inlined: usize,
-    /// Number of syncs that have to be finished.
+    /// Number of finished syncs that it requires.
     barrier: u64,
-    /// Look at the owner before its superblock.
+    /// Check of the owner before its superblock.
     look: Look,
-    /// Geometry that its superblock puts into force, if that is another one.
+    /// Geometry that its superblock puts into force, if it changes.
     grown: Option<Geometry>,
     /// Number of containers whose reserved space the last sync covers.
     reserved: u32,
     superblocks: u32,
     next: Option<Superblock>,
-    /// True if it used up its budget and can go on.
+    /// True if it used up its budget and can continue.
     yielded: bool,
 }
 
@@ -194,29 +194,29 @@ impl Checkpoint {
 
 /// Result of a step.
 pub(crate) enum Progress {
-    /// The stage goes on at once.
+    /// The stage continues at once.
     More,
     /// The stage is done.
     Next,
-    /// The stage goes on, but requests are looked at first: the step took long.
+    /// The stage continues after a check for requests: the step took long.
     Pause,
-    /// The stage goes on when an I/O is done.
+    /// The stage continues when an I/O is done.
     Wait,
 }
 
 impl Pool {
-    /// Returns true if slots may run out before overwritten ones come back: a pool that is full has only the spare ones.
+    /// Returns true if slots may run out before overwritten ones are free again: a full pool has only the spare ones.
     fn may_run_short(&self) -> bool {
         let spare = self.metadata.geometry.spare_slots();
         spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
     }
 
-    /// Returns true if any subtree that was cut off is to be walked.
+    /// Returns true if any discarded subtree is to be walked.
     pub(crate) fn has_discards(&self) -> bool {
         self.discards_to_walk() > 0
     }
 
-    /// Returns the number of subtrees that were cut off and can be walked.
+    /// Returns the number of discarded subtrees that can be walked.
     pub(crate) fn discards_to_walk(&self) -> usize {
         self.discards.len() - self.stuck_discards
     }
@@ -227,7 +227,7 @@ impl Pool {
         self.want_checkpoint = true;
     }
 
-    /// Puts some entries of the frozen delta into a list, in one step.
+    /// Collects some entries of the frozen delta into a list, in one step.
     fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
         let from = checkpoint.collected;
         checkpoint.collected += COLLECTED_AT_ONCE;
@@ -239,7 +239,7 @@ impl Pool {
             for (&slot, recent) in self.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
                 match (recent.fresh, recent.refs) {
                     (true, 1..) => checkpoint.fresh.push(slot),
-                    // What this delta referred to for a while may be held: the merge looks.
+                    // A slot that this delta referred to for a while may be held: the merge checks that.
                     (false, 0) => checkpoint.shared.changes.push((slot, 0)),
                     _ => {}
                 }
@@ -300,8 +300,8 @@ impl Pool {
         if freed < checkpoint.freed.len() { Progress::Pause } else { Progress::Next }
     }
 
-    /// Drops what the checkpoint would have written: the pool has failed, or is closed early. The frozen delta stays in force, so reads see what
-    /// they saw.
+    /// Drops the writes of the checkpoint: the pool has failed, or is closed early. The frozen delta stays in force, so reads see the same data as
+    /// before.
     pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
         checkpoint.yielded = false;
         for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
@@ -309,7 +309,7 @@ impl Pool {
         }
     }
 
-    /// Remembers a page of a tree that could not be read or is damaged; recovery fails with it. A checkpoint that needs it cannot end.
+    /// Remembers a page of a tree that could not be read or is damaged; recovery fails with it. A checkpoint that needs the page cannot end.
     pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
         if self.phase == Phase::Recovering {
             let offset = self.metadata.offset(key);
@@ -352,7 +352,7 @@ impl Engine {
             || self.disk_index_is_due() && self.has_rested(load)
     }
 
-    /// Returns true if a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
+    /// Returns true if a checkpoint is due only to walk subtrees that discards cut off, or will cut off when it merges them.
     #[inline]
     fn discards_are_due(&self, load: &LoadSnapshot) -> bool {
         let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
@@ -362,9 +362,9 @@ impl Engine {
             && (are_many() || self.has_rested(load))
     }
 
-    /// Returns true if a checkpoint is due only to go on with the index on disk.
+    /// Returns true if a checkpoint is due only to continue the index on disk.
     pub(crate) fn disk_index_is_due(&self) -> bool {
-        // Who has a command pending waits for one checkpoint, not for all that it takes.
+        // A pending command waits for one checkpoint, not for all that the index takes.
         self.pool.disk_index_is_unfinished()
             && self.pool.phase == Phase::Serving
             && !self.pool.reads_only
@@ -372,7 +372,7 @@ impl Engine {
             && self.pending_commands.is_empty()
     }
 
-    /// Returns true if a checkpoint may begin that only goes on with background work.
+    /// Returns true if a checkpoint may begin that only continues background work.
     fn has_rested(&self, load: &LoadSnapshot) -> bool {
         self.pool.is_at_full_speed(load) || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
@@ -406,7 +406,7 @@ impl Engine {
             if checkpoint.stage < CheckpointStage::Drain
                 && (self.enospc.is_on() || self.pool.metadata.pages.has_many_writes())
             {
-                // It goes on when some are done. Reads need pages meanwhile.
+                // It continues when some writes are done. Reads need pages meanwhile.
                 break;
             }
             budget -= 1;
@@ -433,7 +433,7 @@ impl Engine {
                     break;
                 }
                 Err(Stop::Missing(_)) => self.fail_pool(Failure::Page),
-                // The space was counted before.
+                // The space was counted in advance.
                 Err(Stop::NoSpace | Stop::Contradiction) => self.fail_pool(Failure::Contradiction),
             }
         }
@@ -474,7 +474,7 @@ impl Engine {
             position: self.pool.journal.head,
             ring_blocks: self.pool.journal.used,
             ring_entries: self.pool.journal.entries,
-            // What still runs may bring records that this checkpoint does not have.
+            // Requests that still run may bring records that this checkpoint does not include.
             clean: self.pool.phase == Phase::Closing && self.requests.active() == 0 && self.only_closes(),
             clears: self.pool.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
             points: Vec::with_capacity(self.pool.frozen.points.len()),
@@ -512,12 +512,12 @@ impl Engine {
             reserved: 0,
             superblocks: 0,
             next: None,
-            // It goes on at once, or when background work has its turn.
+            // It continues at once, or when background work has its turn.
             yielded: true,
         }));
     }
 
-    /// Prepares the stage that a checkpoint has come to.
+    /// Prepares the stage that a checkpoint has reached.
     fn begin_stage(&mut self, mut checkpoint: Box<Checkpoint>) -> Box<Checkpoint> {
         match checkpoint.stage {
             CheckpointStage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
@@ -534,7 +534,7 @@ impl Engine {
                 self.pool.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
             }
             CheckpointStage::Reserve => {
-                // Where the stage begins once more, it has been taken.
+                // If the stage begins again, the part has been taken already.
                 checkpoint.index_part = checkpoint.index_part.or_else(|| self.pool.take_disk_index_part());
                 checkpoint.index_space = self.pool.disk_index_space(&checkpoint);
                 self.lend_checkpoint(checkpoint);
@@ -564,7 +564,7 @@ impl Engine {
         self.pool.metadata.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
     }
 
-    /// Takes the result of a reservation of metadata: the block up to which it went, or `None` if the host is full.
+    /// Handles the completion of a reservation of metadata: `upto` is the block up to which it went, or `None` if the host is full.
     pub(crate) fn metadata_reserved(&mut self, upto: Option<u32>) {
         match upto {
             Some(upto) => {
@@ -573,12 +573,12 @@ impl Engine {
                 self.reserve_metadata();
             }
             None => match &mut self.jobs.checkpoint {
-                // The index on disk is the first to do without.
+                // The index on disk is the first to get no space.
                 Some(checkpoint) if checkpoint.index_space > 0 => {
                     checkpoint.index_space = 0;
                     self.reserve_metadata();
                 }
-                // Then the map buffer keeps what it has.
+                // Then the map buffer keeps its mappings.
                 Some(checkpoint) if checkpoint.stage == CheckpointStage::Reserve && !checkpoint.spares_metadata => {
                     checkpoint.spares_metadata = true;
                     checkpoint.stage = CheckpointStage::Plan;
@@ -593,10 +593,10 @@ impl Engine {
         }
     }
 
-    /// Goes on if there was space; if the host is full, tries again with the next tick.
+    /// Continues if there was space; if the host is full, retries with the next tick.
     fn checkpoint_metadata_reserved(&mut self, good: bool) {
         let waiting = self.jobs.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == CheckpointStage::Reserve);
-        // One that comes late has nothing to say any more.
+        // A late result has no effect any more.
         self.pool.metadata_full = !good && waiting.is_some();
         if let Some(checkpoint) = waiting
             && good
@@ -605,7 +605,7 @@ impl Engine {
         }
     }
 
-    /// Puts a checkpoint back between two steps, and its shared state where others see it.
+    /// Puts a checkpoint back between two steps, and publishes its shared state.
     pub(crate) fn lend_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
         self.pool.in_progress = Some(core::mem::take(&mut checkpoint.shared));
         self.jobs.checkpoint = Some(checkpoint);
@@ -747,7 +747,8 @@ impl Engine {
             self.jobs.dedup_mut().leave(self.pool.now, 0);
         }
         if self.pool.flush_is_stuck {
-            // Tried again where this checkpoint has left more free than the others that found no space: checkpoints would go on for ever else.
+            // Retried if this checkpoint has left more blocks free than the others that found no space; otherwise checkpoints would follow without
+            // end.
             let free = self.pool.metadata.allocator.free();
             self.pool.flush_is_stuck = free <= self.pool.free_when_stuck;
             self.pool.free_when_stuck = free.max(self.pool.free_when_stuck);

@@ -1,12 +1,12 @@
-//! What a checkpoint does with the map buffer (docs/rfc/0010): which leaves of the maps it writes, what stays in the buffer,
-//! and the log on disk.
+//! The handling of the map buffer by a checkpoint (docs/rfc/0010): chooses the leaves of the maps to be written, keeps the other mappings in the
+//! buffer, and writes the log on disk.
 //!
 //! ```text
-//! Cleared  what is buffered of blocks that clears cover is gone
-//! Plan     counts what is new and what is buffered, leaf by leaf, and lists the leaves that are written
+//! Cleared  drops buffered mappings of blocks that clears cover
+//! Plan     counts new and buffered mappings, leaf by leaf, and lists the leaves to be written
 //! Maps     (merge.rs) writes these; of all other leaves the new mappings stay in the buffer
-//! Buffer   the buffer is brought up to date: nobody notices, the frozen delta and the new leaves say the same
-//! Log      (a table) what is new is appended to the log, or all of it is written anew
+//! Buffer   brings the buffer up to date: invisible to readers, as the frozen delta and the new leaves say the same
+//! Log      (a table) appends new mappings to the log, or writes the whole log anew
 //! ```
 
 use alloc::boxed::Box;
@@ -23,22 +23,21 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::metadata_reservation::Paths;
 
-/// Number of new mappings with which a leaf is written whatever else is buffered: that costs less than to write it later.
+/// Number of new mappings with which a leaf is written regardless of its buffered ones: that costs less than to write it later.
 const MANY_POINTS: usize = 8;
-/// Mappings that one step looks at.
+/// Number of mappings that one step examines.
 const AT_ONCE: usize = 1 << 13;
-/// Mappings that stay in the buffer and are merged by one step.
+/// Number of mappings staying in the buffer that one step merges.
 const KEPT_AT_ONCE: usize = 256;
 
 /// Choice of the leaves that a checkpoint writes.
 #[derive(Default)]
 pub(crate) struct Plan {
-    /// Number of leaves by the mappings that are new in them or buffered for them; `None` once they have been counted, and where nothing has to be
-    /// flushed.
+    /// Number of leaves by their number of new and buffered mappings; `None` once they have been counted, and where no flush is due.
     counts: Option<Vec<u32>>,
     /// Next new mapping of the walk.
     point_at: usize,
-    /// Next place of the buffer, if that is looked at.
+    /// Next place of the buffer, if the buffer is examined.
     place: Option<usize>,
     /// Number of mappings in the counted leaves.
     total: usize,
@@ -48,29 +47,29 @@ pub(crate) struct Plan {
     threshold: usize,
     /// Number of leaves with exactly `threshold` mappings that are flushed, too.
     quota: u32,
-    /// Number of buffered mappings that leaves which are written anyway may take along.
+    /// Number of buffered mappings that may be flushed with leaves that are written anyway.
     along: usize,
-    /// Set if no leaf is written: there is no space for all that is new.
+    /// Set if no leaf is written: there is no space for all new mappings.
     pub keeps_all: bool,
     /// Paths to the mappings in the buffer when the checkpoint has ended: to all of them if the buffer was counted, else to the new ones.
     pub stays: Option<Box<Paths>>,
 }
 
 impl Pool {
-    /// Counts again the pages that a checkpoint may take, once its leaves are chosen: fewer if it leaves much in the map buffer, more if it
-    /// flushes.
+    /// Recounts the pages that a checkpoint may take, once its leaves are chosen: fewer if it leaves much in the map buffer, more if it flushes.
     fn promise_planned(&self, checkpoint: &mut Checkpoint) {
         let leaves = checkpoint.leaves.iter().map(|leaf| leaf.first);
         let kept = checkpoint.plan.keeps_all.then_some(checkpoint.points.len() as u64);
         checkpoint.shared.promised = self.pages_planned(leaves, checkpoint.discard_budget, kept);
     }
 
-    /// Returns the most mappings that the buffer may have after a checkpoint. Each holds a slot that it has replaced: where few are free, fewer.
+    /// Returns the largest number of mappings that the buffer may have after a checkpoint. Each holds the slot that it has replaced: with few free
+    /// slots, the number is smaller.
     fn buffered_at_most(&self) -> usize {
         (self.limits.map_buffer as usize).min(self.space.free() as usize / 2)
     }
 
-    /// Returns true if a checkpoint is to flush all that it can.
+    /// Returns true if a checkpoint is to flush as much as it can.
     fn flushes_all(&self) -> bool {
         self.want_flush || self.buffer.len() > self.limits.map_buffer as usize
     }
@@ -97,7 +96,7 @@ impl Pool {
         Progress::Next
     }
 
-    /// Notes that a mapping is replaced: its slot has a reference less.
+    /// Notes that a mapping is replaced: its slot loses a reference.
     pub(crate) fn release(&mut self, checkpoint: &mut Checkpoint, key: Key, before: Entry) {
         let Some(slot) = before.slot() else { return };
         checkpoint.shared.changes.push((slot, -1));
@@ -158,7 +157,7 @@ impl Pool {
         let releases = if checkpoint.plan.place.is_some() { self.limits.flushed().min(self.buffer.len()) } else { 0 };
         checkpoint.shared.changes.reserve_exact(2 * checkpoint.points.len() + releases);
         if checkpoint.plan.place.is_some() {
-            // What waits for slots sees what this frees.
+            // Waiters for slots see the slots that this frees.
             self.slots_freed_in = self.checkpoints_done + 1;
         }
     }
@@ -184,7 +183,7 @@ impl Pool {
         }
     }
 
-    /// Notes that a block maps to an entry from here on: its slot has a reference more.
+    /// Notes that a block maps to an entry from now on: its slot gains a reference.
     pub(crate) fn refer(&mut self, checkpoint: &mut Checkpoint, entry: Entry) {
         let forgets = self.mutant(Mutant::ForgottenReference);
         if let Some(slot) = entry.slot() {
@@ -195,7 +194,7 @@ impl Pool {
         }
     }
 
-    /// Counts a block that was mapped to the slot that it maps to: it had been written with the content that it held.
+    /// Counts a block that is mapped to the slot that it already maps to: it was written with unchanged content.
     pub(crate) fn note_unchanged(&mut self, checkpoint: &Checkpoint, before: Entry, entry: Entry) {
         if before == entry && entry.slot().is_some() {
             self.volumes[checkpoint.shared.volume_at].writes.unchanged_blocks += 1;
@@ -215,7 +214,7 @@ impl Pool {
         }
         let usual = self.limits.buffered_places();
         if !checkpoint.buffer_fits {
-            // What is gone has its place until the pass leaves it out.
+            // A removed mapping keeps its place until the pass leaves it out.
             let needed = self.buffer.used() + kept.len();
             if needed > self.buffer.capacity() {
                 self.buffer.fit(needed.max(usual));
@@ -245,7 +244,7 @@ impl Pool {
         Progress::Next
     }
 
-    /// Returns true if the buffer has more than it may have, which the next checkpoints flush.
+    /// Returns true if the buffer exceeds its limit; the next checkpoints flush the excess.
     pub(crate) fn has_too_much_buffered(&self) -> bool {
         self.buffer.len() > self.limits.map_buffer as usize && !self.flush_is_stuck
     }
@@ -254,13 +253,13 @@ impl Pool {
         self.metadata.geometry.block() / RECORD_BYTES as u64
     }
 
-    /// Returns the most leaves of the log that a checkpoint can write with N new mappings in the buffer.
+    /// Returns the largest number of log leaves that a checkpoint can write with N new mappings in the buffer.
     pub(crate) fn log_leaves(&self, new: u64) -> u64 {
         let records = self.buffer.len() as u64 + new;
         (records + records / 2).div_ceil(self.records_per_leaf()) + 3
     }
 
-    /// Returns the most pages of the log that a checkpoint can write with N new mappings; 0 if none may come into the buffer and it is empty.
+    /// Returns the largest number of log pages that a checkpoint can write with N new mappings; 0 if the buffer is empty and takes no mappings.
     pub(crate) fn log_pages(&self, new: u64) -> u64 {
         if self.limits.map_buffer == 0 && self.buffer.is_empty() {
             return 0;
@@ -329,7 +328,7 @@ impl Pool {
                 plan.total += new + old;
                 continue;
             }
-            // Of the one pass that there is of each group, or the second.
+            // Done once for each group: in its only pass, or in the second.
             self.regions_mut().overwritten(first, new);
             let is_full = new + old > plan.threshold || new + old == plan.threshold && plan.quota > 0;
             if is_full && new + old == plan.threshold {
@@ -352,8 +351,8 @@ impl Pool {
         Progress::Pause
     }
 
-    /// Chooses the leaves with the most mappings for the flush, once everything has been counted, until at most three quarters of what may stay is
-    /// left. A flush frees slots all over the pool, and writes much of the space map: so it is done seldom, and then much of it.
+    /// Chooses the leaves with the most mappings for the flush, after the count, until at most three quarters of the mappings that may stay are left.
+    /// A flush frees slots all over the pool, and writes much of the space map. So it is rare, and then flushes much.
     fn choose(&mut self, checkpoint: &mut Checkpoint) {
         let counts = checkpoint.plan.counts.take().expect("they have been counted");
         let most = self.buffered_at_most();
@@ -379,7 +378,7 @@ impl Pool {
             self.free_when_stuck = 0;
         }
         if plan.total - flushed > most {
-            // There is no space for what is new.
+            // There is no space for the new mappings.
             plan.many = 1;
         }
         (plan.point_at, plan.place) = (0, Some(0));

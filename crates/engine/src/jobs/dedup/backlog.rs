@@ -1,32 +1,32 @@
-//! Backlog of the pass: what writes have left to it, and when it begins unasked. Pure: time and load go in.
+//! Backlog of the pass: the blocks that writes have left to it, and the time of its automatic begin. Pure: time and load are parameters.
 //!
-//! The pass begins when nobody has asked for anything for five seconds, or ten minutes after the first of such writes, in the part of the
-//! time that background work has. It never begins sooner than a minute after the last one came to its end (HIODS' example of a sleep).
+//! The pass begins when the pool has had no request for five seconds, or ten minutes after the first of these writes, in the share of time that
+//! background work has. It never begins sooner than a minute after the end of the last pass (HIODS' example of a sleep).
 //!
-//! Where writes find no free slot it begins at once, unless the last one shared nothing and that was less than a minute ago: so whoever fills a
-//! pool waits for one pass in vain, and the next are told at once.
+//! Where writes find no free slot it begins at once, unless the last pass shared nothing and ended less than a minute ago. So a client that fills a
+//! pool waits for one pass in vain, and its next writes fail at once.
 //!
-//! A pass for whose changes there is no metadata rests, and goes on by itself when more of it is free ([`Short`]).
+//! A pass whose changes find no free metadata is suspended, and resumes automatically when more metadata is free ([`Short`]).
 
 use crate::api::Nanos;
 use crate::pool::state::LoadSnapshot;
 
-/// Time without a request, beyond what counts as idle, after which a pool has time for a pass.
+/// Time without a request, beyond the idle threshold, after which a pool has time for a pass.
 const QUIET: Nanos = 5_000_000_000;
-/// Longest time that work waits in a pool that is never quiet.
+/// Longest time that the backlog waits in a pool that is never quiet.
 const LONGEST: Nanos = 600_000_000_000;
 /// Shortest time between two passes.
 const SLEEP: Nanos = 60_000_000_000;
 /// Shortest time until a pass that lacked metadata is tried again.
 const SHORT: Nanos = 10_000_000_000;
-/// Divisor of all metadata blocks: the pass goes on only when one in N has become free since it began to rest.
+/// Divisor of all metadata blocks: the pass resumes only when one in N has become free since its suspension.
 const PART_OF_METADATA: u32 = 64;
 
-/// Rest of a pass because metadata is short.
+/// Suspension of a pass because metadata is short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Short {
     since: Nanos,
-    /// Blocks of metadata that were free then.
+    /// Number of free metadata blocks at that time.
     free: u32,
 }
 
@@ -40,20 +40,20 @@ impl Short {
         self.since + SHORT
     }
 
-    /// Returns true if the pass can go on, with `free` of `all` metadata blocks free.
+    /// Returns true if the pass can resume, with `free` of `all` metadata blocks free.
     pub fn is_over(&self, now: Nanos, free: u32, all: u32) -> bool {
         now >= self.due() && free >= self.free.saturating_add((all / PART_OF_METADATA).max(1))
     }
 }
 
-/// The work that is left to the next pass.
+/// Work that is left to the next pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Backlog {
-    /// Time at which the first of the work came, or was found; `None` if there is none.
+    /// Time at which the first of the backlog came, or was found; `None` if there is none.
     since: Option<Nanos>,
-    /// Blocks of the work, as far as it came in this run, or was in the journal.
+    /// Blocks of the backlog that came in this session, or were in the journal.
     pub blocks: u64,
-    /// Time at which the last pass came to its end.
+    /// Time at which the last pass ended.
     slept: Option<Nanos>,
     /// True if the last pass shared nothing.
     was_in_vain: bool,
@@ -66,7 +66,7 @@ impl Backlog {
         self.blocks += blocks;
     }
 
-    /// Drops all work: a pass takes all of it, or it is given up.
+    /// Drops the whole backlog: a pass takes it, or it is given up.
     pub fn clear(&mut self) {
         *self = Backlog { slept: self.slept, was_in_vain: self.was_in_vain, ..Backlog::default() };
     }
@@ -76,7 +76,7 @@ impl Backlog {
         (self.slept, self.was_in_vain) = (Some(now), shared == 0);
     }
 
-    /// Returns true if a pass may find slots for writes that have none: there is work, and no pass has shared nothing within the last [`SLEEP`].
+    /// Returns true if a pass may free slots for writes that have none: there is a backlog, and no pass has shared nothing within the last [`SLEEP`].
     pub fn may_free_slots(&self, now: Nanos) -> bool {
         let has_just_failed = self.was_in_vain && self.slept.is_some_and(|slept| now < slept + SLEEP);
         self.since.is_some() && !has_just_failed
@@ -87,7 +87,7 @@ impl Backlog {
         self.since.is_some()
     }
 
-    /// Returns the time at which a pass begins without a command, as things are; `None` without work.
+    /// Returns the time at which a pass begins without a command, under the current load; `None` without a backlog.
     pub fn due(&self, load: &LoadSnapshot) -> Option<Nanos> {
         let at_last = self.since? + LONGEST;
         let due = if load.requests_in_flight { at_last } else { at_last.min(load.idle_from + QUIET) };

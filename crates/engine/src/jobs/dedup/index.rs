@@ -1,10 +1,11 @@
-//! The pass brings an index on disk up to date that has fallen behind (pool/disk_index/behind.rs): at the end of a range it hands over what
-//! it has found, some whole buckets at a time, a part for each checkpoint.
+//! Catch-up of an index on disk that is behind (pool/disk_index/behind.rs), by the pass: at the end of a range it hands over the contents found, some
+//! whole buckets at a time, one part for each checkpoint.
 //!
-//! Where a pass shares whole runs, it leaves slots that it has found before, and where a slot that was to stay has gone, another one stays: if that is
-//! after the range has been handed over, the index names those, and lacks the others. That costs savings until the next time that it is behind.
+//! Where a pass shares whole runs, it gives up slots that it has found before. Where a canonical slot has gone, another one replaces it. If that
+//! happens after the range has been handed over, the index names the old slots and lacks the new ones. That costs savings until the next time that
+//! the index is behind.
 //!
-//! A range ends within a bucket. The next one begins where that bucket does, so each bucket is handed over whole.
+//! A range ends within a bucket. The next one begins at the start of that bucket, so each bucket is handed over whole.
 
 use core::ops::Range as Buckets;
 
@@ -19,29 +20,29 @@ const AT_ONCE: usize = 1 << 14;
 /// Result of a step of handing over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Handed {
-    /// There is more to be looked at.
+    /// More contents of the range remain.
     More,
-    /// A checkpoint is to bring in what has been handed over.
+    /// A checkpoint has to bring in the part that was handed over.
     Part,
     All,
 }
 
-/// State of bringing an index on disk up to date that has fallen behind.
+/// State of the catch-up of an index on disk that is behind.
 #[derive(Default)]
 pub(super) struct CatchUp {
     /// Number of blocks that had been left out when the pass began, if it began since the pool was opened.
     whole_since: Option<u64>,
-    /// True if the index was behind when the range, or the partitioning that it is of, began: all that belongs there has been found.
+    /// True if the index was behind when the range, or its partitioning, began: all contents that belong there have been found.
     has_all: bool,
-    /// Number of buckets of the index, and the next of them, of a range that is being handed over.
+    /// Number of buckets of the index, and the next bucket of the range that is being handed over.
     at: Option<(u32, u64)>,
-    /// Part that is being gathered.
+    /// Part that is being collected.
     part: DeferredPart,
     /// Number of contents of the range that have been looked at for the part.
     looked: usize,
 }
 
-/// Returns the buckets of which a range has everything.
+/// Returns the buckets that a range covers completely.
 fn whole_buckets(range: &Range, buckets: u32) -> Buckets<u64> {
     let first = bucket_of(range.first << 32, buckets);
     let first = if first_hash(first, buckets) < range.first << 32 { first + 1 } else { first };
@@ -49,7 +50,7 @@ fn whole_buckets(range: &Range, buckets: u32) -> Buckets<u64> {
     first..end.max(first)
 }
 
-/// Returns the place at which the next range begins, for an index with this number of buckets that has fallen behind.
+/// Returns the place at which the next range begins, for an index with this number of buckets that is behind.
 pub(super) fn next_range(range: &Range, buckets: Option<u32>) -> u64 {
     let Some(buckets) = buckets.filter(|_| range.end < PLACES) else { return range.end };
     let whole = whole_buckets(range, buckets);
@@ -71,7 +72,7 @@ impl CatchUp {
         pool.watch_disk_index(true);
     }
 
-    /// Gives up what it has of a range.
+    /// Drops the state of the range in progress.
     pub(super) fn rest(&mut self) {
         *self = CatchUp { whole_since: self.whole_since, has_all: self.has_all, ..CatchUp::default() };
     }
@@ -80,7 +81,7 @@ impl CatchUp {
     pub(super) fn hand_over(&mut self, pool: &mut Pool, range: &Range) -> Handed {
         let Some(buckets) = pool.buckets_behind().filter(|_| self.has_all) else { return Handed::All };
         if self.at.is_some_and(|(before, _)| before != buckets) {
-            // It was made anew meanwhile.
+            // The index was made anew meanwhile.
             self.rest();
         }
         let whole = whole_buckets(range, buckets);
@@ -91,7 +92,7 @@ impl CatchUp {
         };
         let entries = range.len() as u64 / (whole.end - whole.start).max(1);
         let some = start..whole.end.min(start + pool.buckets_at_once(buckets, entries));
-        // A range that has no bucket as a whole adds what it has.
+        // A range that has no whole bucket adds its contents.
         let is_meant = |change: &IndexChange| whole.is_empty() || some.contains(&bucket_of(change.hash, buckets));
         let found = range.blocks().skip(self.looked).take(AT_ONCE);
         let found = found.map(|(digest, slot)| IndexChange::enter(digest, slot));
@@ -109,7 +110,7 @@ impl CatchUp {
         Handed::Part
     }
 
-    /// Ends the pass: all that was left out of the index before it began has been caught up.
+    /// Ends the pass: all blocks that were left out of the index before it began have been caught up.
     pub(super) fn end(&mut self, pool: &mut Pool) {
         if let Some(since) = self.whole_since.take() {
             pool.disk_index_caught_up(since);

@@ -1,30 +1,31 @@
-//! The exact pass: finds all blocks that are stored more than once, from the digests in the summaries, and lets them share one slot. It reads
-//! no data but the slots that others come to share (verify.rs), needs no table on disk, and goes on after a restart.
+//! Post-process deduplication pass (the exact pass): finds all blocks that are stored more than once and remaps them to one slot. It finds them by
+//! the digests in the summaries. It reads no data except the slots that blocks come to share (verify.rs). It needs no table on disk, and resumes
+//! after a restart.
 //!
 //! ```text
-//! Begin   a checkpoint: all that was written before is in the summaries, and the map buffer in its leaves
-//! Scan    all summaries, for one range of digests (range.rs): of each content one slot stays, the others are spare. Where there are many
+//! Begin   a checkpoint: all earlier writes are in the summaries, and the map buffer is in its leaves
+//! Scan    all summaries, for one range of digests (range.rs): of each content one slot is canonical, the others are duplicates. With many
 //!         ranges, from spill space (partitioning.rs)
-//! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one. In an external partitioning:
-//!         after its ranges, in the order of blocks
-//! Maps    spare slots with other blocks: one walk of all maps for all of them (jobs/map_walk.rs); before the next range, if there are many
-//! Index   contents of the range for an index on disk that has fallen behind (index.rs)
-//! End     a checkpoint: spare slots are free
+//! Share   the owner block of a duplicate slot is remapped to the canonical slot, if it still maps to the duplicate. In an external
+//!         partitioning: after its ranges, in block order
+//! Maps    duplicate slots that other blocks refer to: one walk of all maps for all of them (jobs/map_walk.rs); before the next range, if
+//!         there are many
+//! Index   contents of the range for an index on disk that is behind (index.rs)
+//! End     a checkpoint: duplicate slots become free
 //! ```
 //!
-//! It owns its place in all this, and lists of bounded size. What must hold:
+//! The pass owns its position in these stages, and lists of bounded size. What must hold:
 //!
-//! - A block changes its slot only while it leads to the spare one, and while both slots hold the content: looked up and changed in one
-//!   step. So a write that came meanwhile wins, and a slot that was given up meanwhile is not led to.
-//! - Of a volume that keeps its runs, only what splits none (runs.rs).
-//! - Hidden volumes, volumes that are only read and those with the policy `native` take no part.
-//! - What replaces something is bounded: changes between two syncs, so that recovery stays short, and the part of the delta, so that
-//!   background work does not press the foreground.
-//! - The place in the superblock is that of a range before which nothing is left to do. A pass that is interrupted repeats one range, or a
-//!   external partitioning.
+//! - A block is remapped only while it maps to the duplicate slot, and while both slots hold the content. Lookup and change happen in one step. So a
+//!   concurrent write wins, and no block is remapped to a slot that was freed meanwhile.
+//! - In a volume that keeps its runs, a remap splits no run (runs.rs).
+//! - Hidden volumes, read-only volumes and those with the policy `native` take no part.
+//! - Changes between two syncs are bounded, so that recovery stays short. The pass' share of the delta is bounded, so that background work does not
+//!   press the foreground.
+//! - The place in the superblock is that of a range before which no work is left. An interrupted pass repeats one range, or an external partitioning.
 //!
-//! What is written while a pass is in progress may stay double: the next pass finds it. A pass begins by command, and by itself when writes
-//! have left work to it (backlog.rs).
+//! Blocks written while a pass is in progress may stay duplicated: the next pass finds them. A pass begins by command, or automatically when writes
+//! have left a backlog (backlog.rs).
 
 mod backlog;
 mod index;
@@ -60,9 +61,9 @@ use share::{RemappedSlots, SeenGenerations, ShareResult, last_of};
 use spill::{PARTS, SpillSpace};
 use verify::{Proven, Verify};
 
-/// Spare slots that are collected before their blocks are remapped, in the order of blocks, so that few leaves change.
+/// Duplicate slots that are collected before their blocks are remapped in block order, so that few leaves change.
 const SPARES: usize = 1024;
-/// Time between two checks of a condition whose end nothing reports to the pass, in nanoseconds.
+/// Time between two checks of a condition whose end is not signalled to the pass, in nanoseconds.
 const LOOK_AGAIN: Nanos = 10_000_000;
 /// Time between two checkpoints that make the place of the pass durable, in nanoseconds.
 const SAVE_PERIOD: Nanos = 60_000_000_000;
@@ -74,40 +75,40 @@ pub struct DedupStatus {
     pub state: PassState,
     /// Part of the pass that is done, in millionths.
     pub done_ppm: u32,
-    /// Seconds until its end at the pace so far, if that is known.
+    /// Seconds until its end at the rate so far, if that is known.
     pub left_seconds: Option<u64>,
     /// Blocks that were remapped to another slot since the pool was opened.
     pub shared_blocks: u64,
-    /// Blocks that were left apart, so that no run is split; each time that a pass found them.
+    /// Blocks that were not shared because a run would have been split; counted each time that a pass finds them.
     pub kept_blocks: u64,
-    /// Pairs of blocks with equal digests that were left apart, since reading both did not show the same bytes; each time.
+    /// Pairs of blocks with equal digests that were not shared because reading both did not show the same bytes; counted each time.
     pub unequal_blocks: u64,
-    /// Passes that have come to their end since the pool was opened.
+    /// Passes completed since the pool was opened.
     pub passes: u64,
     /// Walks of all summaries since the pool was opened.
     pub scans: u64,
     /// Walks of all maps since the pool was opened.
     pub map_walks: u64,
-    /// Blocks of empty containers that the pass has taken for what it has found.
+    /// Blocks of empty containers that the pass has taken as spill space.
     pub spill_blocks: u64,
-    /// Blocks that it wrote to the spill space since the pool was opened.
+    /// Blocks that the pass wrote to the spill space since the pool was opened.
     pub spill_written: u64,
-    /// Blocks that it read back from the spill space since the pool was opened.
+    /// Blocks that the pass read back from the spill space since the pool was opened.
     pub spill_read: u64,
-    /// True while the pass rests because metadata is short.
+    /// True while the pass is suspended because metadata is short.
     pub is_short_of_space: bool,
-    /// True if writes have left work to the next pass.
+    /// True if writes have left a backlog to the next pass.
     pub has_backlog: bool,
     /// Blocks left to the next pass that were written since the pool was opened, or were in the journal then.
     pub backlog_blocks: u64,
-    /// Blocks that were written since the pool was opened although their content was known, and that no pass has looked at since: it could
-    /// let them share, as far as they are still mapped.
+    /// Blocks written since the pool was opened although their content was known, and not yet covered by a pass. A pass could share those that are
+    /// still mapped.
     pub missed_blocks: u64,
 }
 
 /// Stage of a pass, and its place there.
 enum PassStage {
-    /// The pass goes on from the place in the record.
+    /// The pass resumes at the place in the record.
     Begin,
     /// The range that begins at this place is next.
     Next(u64),
@@ -117,19 +118,20 @@ enum PassStage {
     Gather(u64),
     /// A range is being read from the spill space.
     Load,
-    /// Pages with noted spare slots are being written; after these slots are shared, the pass goes on from this place.
+    /// Pages of noted duplicate slots are being written. The duplicates are shared next; then the pass continues from this place.
     Finish(u64),
-    /// Noted spare slots are shared in the order of blocks: collected from this partition on, or (`None`) all collected. Then the pass goes on from the place.
+    /// Noted duplicate slots are shared in block order: collected from this partition on, or (`None`) all collected. Then the pass continues from the
+    /// place.
     Share(Option<usize>, u64),
-    /// A walk of all maps, after which the pass goes on there.
+    /// A walk of all maps, after which the pass continues at the given stage.
     Maps(Maps, Back),
     /// Contents found in the range are handed over to the index on disk.
     Index,
-    /// All has been shared; the checkpoint that frees the slots is asked for.
+    /// All duplicates have been shared; the checkpoint that frees the slots is requested.
     End,
 }
 
-/// Stage and place at which a pass goes on after a walk of all maps.
+/// Stage and place at which a pass continues after a walk of all maps.
 #[derive(Clone, Copy)]
 enum Back {
     Scan(u64),
@@ -143,55 +145,55 @@ pub(crate) struct Dedup {
     at: PassStage,
     range: Range,
     duplicates: Vec<DuplicateSlot>,
-    /// Number of `spares` that are in the order of blocks, the last one first.
+    /// Number of `duplicates` that are in block order, the last one first.
     in_order: usize,
-    /// Spare slots that other blocks than their first lead to: the slot, the one that stays, the content.
+    /// Duplicate slots that other blocks than their owners refer to: the slot, the canonical slot, the content.
     unresolved: Vec<(Slot, Slot, Digest)>,
-    /// Slots that were to stay and were given up meanwhile, and those that stay in their place.
+    /// Canonical slots that were given up meanwhile, with the slots that replace them.
     replaced: NearMap<Slot, Slot>,
     remapped: RemappedSlots,
     changes: Changes,
-    /// Page that the pass waits for.
+    /// Page load that the pass waits for.
     waiting: Option<PageKey>,
     saved: Nanos,
-    /// Place at which the pass began in this run, and the time of that.
-    pace: Option<(u64, Nanos)>,
-    /// Run that stays as it is, found in this step.
+    /// Place at which the pass began in this session, and its start time.
+    rate_since: Option<(u64, Nanos)>,
+    /// Run refused in this step: it stays unchanged.
     refused: Option<Refused>,
-    /// Number of blocks beside others that were looked at in this step.
+    /// Number of adjacent blocks that were looked at in this step.
     beside: usize,
     shared: u64,
     /// Blocks that had been shared when the pass began.
     shared_before: u64,
     /// Blocks that writes had missed when the pass began.
     missed_before: u64,
-    /// Blocks missed by writes that finished passes have looked at.
+    /// Blocks missed by writes that completed passes have covered.
     missed_seen: u64,
-    /// Set while writes wait for the slots that the pass may free.
+    /// True while writes wait for slots that the pass may free.
     is_awaited: bool,
     kept: u64,
     unequal: u64,
     verify: Verify,
-    /// Slots that were read and hold what they must.
+    /// Slots that were read and hold the content of their digest.
     proven: Proven,
-    /// Slots that do not hold what they must, each with another slot to repair it from.
+    /// Slots that do not hold the content of their digest, each with another slot to repair it from.
     damaged: Vec<(Slot, Slot)>,
     /// Slots whose repair has begun in this pass.
     repaired: NearMap<Slot, ()>,
-    /// Time at which the pass goes on: there were no buffers to verify anything, a repair has to end first, or space is being reserved.
+    /// Time at which the pass continues: verification had no buffers, a repair has to end first, or spill space is being reserved.
     look_again_at: Nanos,
-    /// See [`Dedup::looked_at`].
+    /// Number of blocks looked at; see [`Dedup::looked_at`].
     looked_at: u64,
     passes: u64,
     scans: u64,
     map_walks: u64,
-    /// Set while the pass rests until there is metadata.
+    /// State of the suspended pass while metadata is short.
     short: Option<Short>,
     backlog: Backlog,
     catch_up: CatchUp,
     spill: SpillSpace,
     partitionings: Partitionings,
-    /// Number of times that generations had come round when the spare slots were found.
+    /// Number of generation wraparounds when the duplicate slots were found.
     wraps: u64,
 }
 
@@ -209,7 +211,7 @@ impl Dedup {
             changes: Changes::default(),
             waiting: None,
             saved: now,
-            pace: None,
+            rate_since: None,
             refused: None,
             beside: 0,
             shared: 0,
@@ -242,7 +244,7 @@ impl Dedup {
         DedupRecord { has_backlog: self.backlog.is_some(), ..self.record }
     }
 
-    /// Takes the place from the superblock, from which the pass goes on.
+    /// Adopts the place from the superblock, from which the pass resumes.
     pub(crate) fn found(&mut self, record: DedupRecord, now: Nanos) {
         self.record = record;
         if record.has_backlog {
@@ -250,18 +252,18 @@ impl Dedup {
         }
     }
 
-    /// Returns true if a pass is running or paused: it has begun, and has not come to its end.
+    /// Returns true if a pass is running or paused: it has begun, and has not ended.
     pub(crate) fn has_begun(&self) -> bool {
         matches!(self.record.state, PassState::Running | PassState::Paused)
     }
 
-    /// Returns the number of blocks looked at since the pool was opened: in the summaries, in its spill space, in maps, and to share them. A step counts as one,
-    /// too: there may be nothing in what it looks at.
+    /// Returns the number of blocks looked at since the pool was opened: in the summaries, in the spill space, in maps, and to share them. Each step
+    /// also counts as one, because it may find nothing to look at.
     pub(crate) fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// Notes N blocks that were stored without a look for duplicates for the next pass; with N = 0, that there may be some.
+    /// Adds N blocks that were stored without a duplicate lookup to the backlog of the next pass. With N = 0, there may be some.
     pub(crate) fn leave(&mut self, now: Nanos, blocks: u64) {
         self.backlog.note(now, blocks);
     }
@@ -278,7 +280,7 @@ impl Dedup {
         DedupStatus {
             state: if self.short.is_some() { PassState::Paused } else { self.record.state },
             done_ppm: (done * 1_000_000 / PLACES) as u32,
-            left_seconds: self.pace.filter(|_| is_running).and_then(left),
+            left_seconds: self.rate_since.filter(|_| is_running).and_then(left),
             shared_blocks: self.shared,
             kept_blocks: self.kept,
             unequal_blocks: self.unequal,
@@ -295,7 +297,7 @@ impl Dedup {
         }
     }
 
-    /// Returns how far the pass is, in places of digests out of [`PLACES`].
+    /// Returns the progress of the pass, in places of digests out of [`PLACES`].
     fn done(&self, pool: &Pool) -> u64 {
         let leaves = pool.metadata.geometry.summary_leaves().max(1);
         let leaf = match (&self.at, self.record.state) {
@@ -321,7 +323,7 @@ impl Dedup {
         self.range.first + part as u64
     }
 
-    /// Returns the bytes of memory that it holds while it is in progress.
+    /// Returns the bytes of memory that the pass holds while it is in progress.
     pub(crate) fn memory(&self) -> u64 {
         self.range.memory()
             + self.catch_up.memory()
@@ -345,20 +347,20 @@ impl Dedup {
             (DedupCommand::Start, PassState::Running | PassState::Paused) => self.record.state = PassState::Running,
             (DedupCommand::Start, _) => self.start(pool),
             (DedupCommand::Pause, PassState::Running) => self.record.state = PassState::Paused,
-            // By itself the next one begins for what is written from here on.
+            // The next automatic pass begins for blocks written from here on.
             (DedupCommand::Stop, PassState::Running | PassState::Paused) => {
                 self.record.state = PassState::Stopped;
                 self.backlog.clear();
             }
             (DedupCommand::Pause | DedupCommand::Stop, _) => return Err(ControlError::NoDedup),
         }
-        // A pass that rests has no memory: it goes on with its range from the beginning.
+        // A suspended or paused pass has no memory: it restarts its range from the beginning.
         self.rest(pool);
         self.short = None;
         Ok(pool.after_next_checkpoint())
     }
 
-    /// Starts a new pass: it finds all that has been left to it so far.
+    /// Starts a new pass, which covers the whole backlog so far.
     fn start(&mut self, pool: &Pool) {
         self.record = DedupRecord { state: PassState::Running, ..DedupRecord::default() };
         self.backlog.clear();
@@ -366,14 +368,14 @@ impl Dedup {
         self.missed_before = pool.writes.missed();
     }
 
-    /// Lets a pass go on, or begin, for writes that find no free slot. Returns whether it may find some for them.
+    /// Resumes or begins a pass for writes that find no free slot. Returns true if the pass may free some for them.
     pub(crate) fn await_slots(&mut self, now: Nanos) -> bool {
         let may_begin = self.record.state != PassState::Paused && self.backlog.may_free_slots(now);
         self.is_awaited = self.is_in_progress() || self.short.is_none() && may_begin;
         self.is_awaited
     }
 
-    /// Returns true if writes wait for the slots that the pass may free: it goes at full speed then.
+    /// Returns true if writes wait for slots that the pass may free: the pass then runs at full speed.
     pub(crate) fn is_awaited(&self) -> bool {
         self.is_awaited
     }
@@ -385,17 +387,17 @@ impl Dedup {
         due.filter(|_| may_begin)
     }
 
-    /// Returns true if it rested because metadata was short, and does so no longer.
+    /// Returns true if the pass was suspended because metadata was short, and enough is free again.
     fn has_space_again(&self, pool: &Pool) -> bool {
         let all = pool.metadata.geometry.metadata_blocks;
         self.short.is_some_and(|short| short.is_over(pool.now, pool.metadata.allocator.free(), all))
     }
 
-    /// Gives up what it has in memory.
+    /// Drops the in-memory state of the pass.
     fn rest(&mut self, pool: &mut Pool) {
         self.catch_up.rest();
         pool.watch_disk_index(false);
-        (self.at, self.waiting, self.pace, self.is_awaited) = (PassStage::Begin, None, None, false);
+        (self.at, self.waiting, self.rate_since, self.is_awaited) = (PassStage::Begin, None, None, false);
         self.range = Range::new(0, 0, 0);
         (self.duplicates, self.unresolved, self.in_order) = (Vec::new(), Vec::new(), 0);
         (self.replaced, self.remapped) = (NearMap::default(), RemappedSlots::default());
@@ -411,7 +413,7 @@ impl Dedup {
         2 * pool.limits.delta_entries as usize
     }
 
-    /// Returns the most spare slots that wait for a walk of all maps: about as many as changes that go before a checkpoint.
+    /// Returns the largest number of duplicate slots that wait for a walk of all maps: about the number of changes before a checkpoint.
     fn batch(pool: &Pool) -> usize {
         (pool.limits.delta_entries as usize / 4).max(64)
     }
@@ -441,13 +443,13 @@ impl Dedup {
     fn begin(&mut self, pool: &mut Pool) {
         self.changes.wait_for_flush(pool);
         let first = self.record.next.into();
-        self.pace.get_or_insert((first, pool.now));
+        self.rate_since.get_or_insert((first, pool.now));
         self.at = PassStage::Next(first);
     }
 
     /// Begins the range from this place on: from the spill space, or from the summaries.
     fn begin_range(&mut self, pool: &mut Pool, first: u64) {
-        // Slots may hold something else by the next range.
+        // Slots may hold other contents by the next range.
         self.forget_replaced();
         match self.source(pool, first) {
             Source::Later => self.look_again_at = pool.now + LOOK_AGAIN,
@@ -462,7 +464,7 @@ impl Dedup {
         }
     }
 
-    /// Remaps spare slots that wait for a walk of all maps to the slots that stay by now, and forgets the replaced ones.
+    /// Replaces the canonical slots of unresolved duplicates by the current ones, and forgets the replaced slots.
     fn forget_replaced(&mut self) {
         let replaced = core::mem::take(&mut self.replaced);
         for (_, canonical, _) in &mut self.unresolved {
@@ -470,7 +472,7 @@ impl Dedup {
         }
     }
 
-    /// Looks at some leaves of summaries, and shares what has been found so far.
+    /// Scans some leaves of summaries, and shares the duplicates found so far.
     fn scan(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) -> Result<(), ChangesStop> {
         let PassStage::Scan(mut leaf) = self.at else { return Ok(()) };
         let leaves = pool.metadata.geometry.summary_leaves();
@@ -495,7 +497,7 @@ impl Dedup {
                     && let Some(record) = Record::of(pool, repairs, is_behind, (slot, state, digest, owner))
                     && self.take_in(&record)
                 {
-                    // Writes that were stored without a look for duplicates have told the index nothing.
+                    // Writes that were stored without a duplicate lookup have not entered their digests into the index.
                     pool.index.offer(pool.sharing_digest(digest), slot, pool.space.generation(slot));
                 }
             })?;
@@ -517,7 +519,7 @@ impl Dedup {
         is_first
     }
 
-    /// Hands over to the index on disk what a range has found; then comes the next range.
+    /// Hands over the contents of a range to the index on disk; then the next range begins.
     fn hand_over(&mut self, pool: &mut Pool) {
         match self.catch_up.hand_over(pool, &self.range) {
             Handed::More => {}
@@ -534,7 +536,7 @@ impl Dedup {
         }
     }
 
-    /// Ends a range and goes on from this place; with no range left, ends the pass after a last walk of the maps if one is needed.
+    /// Ends a range and continues from this place; with no range left, ends the pass after a last walk of the maps if one is needed.
     fn go_on_from(&mut self, pool: &mut Pool, next: u64) {
         let is_shared = self.spill.duplicates() == 0;
         if is_shared {
@@ -549,7 +551,7 @@ impl Dedup {
             }
             return;
         }
-        // What is found again there is not left to a walk of the maps as well.
+        // Contents that are found again there are not left to a walk of the maps as well.
         self.forget_from(next);
         if is_shared && self.unresolved.is_empty() {
             self.record.next = next as u32;
@@ -568,7 +570,7 @@ impl Dedup {
         self.at = PassStage::Maps(Maps::default(), back);
     }
 
-    /// Looks at some leaves of maps.
+    /// Scans some leaves of maps.
     fn walk_maps(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) -> Result<(), ChangesStop> {
         let PassStage::Maps(mut maps, back) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
@@ -606,7 +608,7 @@ impl Dedup {
     }
 
     fn end(&mut self, pool: &mut Pool) {
-        // What a leaf still leads to is not free: changes go into their leaves first.
+        // A slot that a leaf still maps to is not free: changes go into their leaves first.
         if pool.has_to_flush() {
             self.changes.wait_for_flush(pool);
             return;
@@ -617,7 +619,7 @@ impl Dedup {
         self.passes += 1;
         self.missed_seen = self.missed_before;
         self.rest(pool);
-        // What it has freed comes with the next checkpoints.
+        // The freed slots come with the next checkpoints.
         pool.slots_freed_in = pool.checkpoints_done + 1;
         pool.want_checkpoint = true;
         pool.needs_pump = true;
@@ -646,7 +648,7 @@ impl Job for Dedup {
         self.verify.holds_any() || self.spill.is_on()
     }
 
-    /// Gives up the spill space if it is reclaimed, and slots held for comparison if writes wait for space: the pass rests until then.
+    /// Gives up the spill space if it is reclaimed. Gives up slots held for comparison if writes wait for space: the pass waits until then.
     fn advance(&mut self, work: &mut JobContext<'_>) {
         if work.pool.space.is_spill_reclaimed() && self.spill.is_on() {
             self.lose_spill(work.pool);
@@ -668,7 +670,7 @@ impl Job for Dedup {
         if self.short.take().is_none() && !self.is_in_progress() {
             self.start(work.pool);
         }
-        // What was moved behind its back it has not seen.
+        // The pass has not seen blocks that were moved behind its position.
         let moved = self.partitionings.take_moved(work.pool);
         if moved > 0 {
             self.backlog.note(work.pool.now, moved);
@@ -689,7 +691,7 @@ impl Job for Dedup {
             }
         }
         let pool = &mut *work.pool;
-        // A checkpoint that it asked for begins with the next pump.
+        // A checkpoint that the pass requested begins with the next pump.
         pool.needs_pump |= self.changes.waits_for_checkpoint(pool);
         if self.is_in_progress() && pool.now >= self.saved + SAVE_PERIOD {
             self.saved = pool.now;
@@ -725,7 +727,7 @@ impl Job for Dedup {
 }
 
 impl Dedup {
-    /// Lets the slots be repaired that were to be kept and do not hold what they must.
+    /// Starts the repair of slots that should stay and do not hold the content of their digest.
     fn repair(&mut self, work: &mut JobContext<'_>) {
         while let Some((slot, other)) = self.damaged.pop() {
             let Some(buffer) = work.pool.any_buffer() else {
@@ -735,7 +737,7 @@ impl Dedup {
         }
     }
 
-    /// Skips the leaf, map or spare slot whose page cannot be read; it is left as it is.
+    /// Skips the leaf, map or duplicate slot whose page cannot be read; it stays unchanged.
     fn skip(&mut self) {
         match &mut self.at {
             PassStage::Maps(maps, _) => maps.skip(),

@@ -1,18 +1,18 @@
-//! External partitionings: where a pass has many ranges, it does not go through all summaries for each of them. It goes through them once for as many ranges as
-//! the spill space has space for, and notes there what it finds, divided by range (docs/rfc/0015). The ranges then come from the spill space.
-//! What is one too many goes back there, divided by block.
+//! External partitioning of the digests (docs/rfc/0015): where a pass has many ranges, it does not scan all summaries for each of them. It scans them
+//! once for as many ranges as the spill space can hold, and writes the records there, partitioned by range. The ranges are then read from the spill
+//! space. Duplicate slots go back there, partitioned by block.
 //!
 //! ```text
 //! Gather   all summaries, once: each slot in use whose digest is of the partitioning goes into its partition
-//! Load     a range: what its partition has; which slots are one too many is noted
-//! Share    these, in the order of blocks: after the last range, and before one whose notes may find no space
+//! Load     a range: the records of its partition; its duplicate slots are noted
+//! Share    these, in block order: after the last range, and before one whose notes may find no space
 //! ```
 //!
-//! What the spill space says of a slot is as of the gathering. That is as good as what the summaries say, since whatever is shared is looked up
-//! in that step. But it does not see what is moved meanwhile: then there is work for another pass.
+//! The records in the spill space are as old as the Gather stage. That is as good as a summary, since each remap looks up both slots in its own step.
+//! But the pass does not see blocks that are moved meanwhile: these are work for another pass.
 //!
-//! Where the spill space is reclaimed, or does not come back as it was written, the pass goes on with the first range of which something has not
-//! been shared: with another external partitioning, a few times, and else from the summaries.
+//! The spill space may be reclaimed, or may not come back as it was written. Then the pass continues with the first range that is not completely
+//! shared. It begins another external partitioning, a few times, and then reads the summaries.
 
 use super::partitions::{Partitions, Record, Stored};
 use super::range::{DuplicateSlot, FoundSlot, PLACES, Range};
@@ -26,23 +26,24 @@ use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 
-/// Number of ranges below which the summaries are gone through for each: an external partitioning reads them once, and writes and reads them once more.
+/// Number of ranges below which the summaries are scanned for each: an external partitioning reads them once, and writes and reads the records once
+/// more.
 const LEAST_RANGES: u64 = 4;
-/// Divisor of all containers: one in N stays empty beside spill space, but at least one and at most [`MOST_LEFT`].
+/// Divisor of all containers: one in N stays empty beside the spill space, but at least one and at most [`MOST_LEFT`].
 const LEFT_ONE_IN: u32 = 64;
 const MOST_LEFT: u32 = 8;
-/// Bytes for pages that are not full, for each content that a range has space for: about what the range itself takes.
+/// Bytes for partly filled pages, for each content that a range has space for: about the memory of the range itself.
 const BYTES_PER_CONTENT: u64 = 64;
-/// Times that an external partitioning is begun anew in a pass because it lost its spill space.
+/// Number of times that a pass restarts an external partitioning because it lost its spill space.
 const AGAIN: u8 = 3;
 /// Records that a step takes in.
 const RECORDS: usize = 512;
-/// Longest time until noted spare slots are shared: a pass that is paused each morning is further each evening.
+/// Longest time until noted duplicate slots are shared: a pass that is paused each morning is further each evening.
 const SHARE_PERIOD: Nanos = 1_800_000_000_000;
-/// Most spare slots that are shared at a time: they are sorted in one step.
+/// Largest number of duplicate slots that are shared at a time: they are sorted in one step.
 const MOST_AT_ONCE: usize = 1 << 14;
 
-/// Extent of an external partitioning that the spill space has space for.
+/// Extent of an external partitioning that fits into the spill space.
 struct PartitioningPlan {
     end: u64,
     partitions: usize,
@@ -52,9 +53,9 @@ struct PartitioningPlan {
 
 /// Source of the slots in a range.
 pub(super) enum Source {
-    /// The summaries are gone through for this range.
+    /// The summaries are scanned for this range.
     Summaries,
-    /// The summaries are gone through for an external partitioning that begins with this range.
+    /// The summaries are scanned for an external partitioning that begins with this range.
     Gather,
     /// The spill space has the range.
     SpillSpace,
@@ -69,11 +70,11 @@ pub(super) struct Partitionings {
     pub first: u64,
     /// Place at which the last external partitioning ends.
     end: u64,
-    /// Place before which all spare slots have been shared.
+    /// Place before which all duplicate slots have been shared.
     pub shared: u64,
     /// Time at which `shared` was set.
     pub since: Nanos,
-    /// Blocks that had been moved when the first external partitioning began, or when that was noted last.
+    /// Number of moved blocks when the first external partitioning began, or when it was last read.
     moved: Option<u64>,
     lost: u8,
 }
@@ -85,7 +86,7 @@ impl Partitionings {
         self.moved.as_mut().map_or(0, |before| by_now - core::mem::replace(before, by_now))
     }
 
-    /// Returns the progress of a pass, in places, when an external partitioning has gone through `leaf` of `leaves`. That is a third of the work.
+    /// Returns the progress of a pass, in places, when the Gather stage has scanned `leaf` of `leaves`. That stage is a third of the work.
     pub fn gathered(&self, leaf: u64, leaves: u64) -> u64 {
         self.first + part(self.end - self.first, (leaf, 3 * leaves.max(1)))
     }
@@ -96,7 +97,7 @@ impl Partitionings {
         self.first + (self.end - self.first + from_here(place) + from_here(self.shared)) / 3
     }
 
-    /// Returns the progress of a pass, in places, while spare slots are shared, of which the part `done` is: the last third of the work.
+    /// Returns the progress of a pass, in places, while duplicate slots are shared, of which the part `done` is: the last third of the work.
     pub fn sharing(&self, place: u64, done: (u64, u64)) -> u64 {
         self.loaded(place) + part(place.saturating_sub(self.shared), done) / 3
     }
@@ -108,7 +109,7 @@ fn part(all: u64, (done, parts): (u64, u64)) -> u64 {
 }
 
 impl Record {
-    /// Builds the record of a slot from its summary; `None` if a pass need not know it.
+    /// Builds the record of a slot from its summary; `None` if the pass does not need it.
     pub(super) fn of(
         pool: &Pool,
         repairs: &Repairs,
@@ -124,7 +125,7 @@ impl Record {
 }
 
 impl Dedup {
-    /// Decides from where a range that begins at this place is taken, and begins an external partitioning where that pays.
+    /// Chooses the source of a range that begins at this place, and begins an external partitioning where that pays.
     pub(super) fn source(&mut self, pool: &mut Pool, first: u64) -> Source {
         if self.spill.end_from(first).is_some() {
             return Source::SpillSpace;
@@ -156,7 +157,7 @@ impl Dedup {
         let most = (space as u64 * BYTES_PER_CONTENT / geometry.block()).max(LEAST_RANGES);
         let containers = pool.space.lendable().saturating_sub(Self::left_empty(pool));
         let pages = u64::from(containers) * u64::from(geometry.slots_per_container);
-        // Each partition has a page that is not full. Beside them is space for what a partition has too much.
+        // Each partition has a partly filled page. One sixteenth more is for partitions that exceed their share.
         let blocks = |places: u64| ((u128::from(pool.space.data_used) * u128::from(places)) >> 32) as u64;
         let pages_of = |blocks: u64, per_page: usize| (blocks * 17 / 16).div_ceil(per_page as u64);
         let block = geometry.block() as usize;
@@ -172,32 +173,32 @@ impl Dedup {
         let partitions = places.div_ceil(width);
         let of_blocks = (pool.space.data_used / Self::at_once(pool) as u64).clamp(1, most) as usize;
         let plan = PartitioningPlan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
-        // What can be reserved may make it wider.
+        // Containers that can be reserved may make it wider.
         let may_be_wider = || (PLACES - first).div_ceil(width) >= LEAST_RANGES && pool.may_reserve();
         (partitions >= LEAST_RANGES || plan.end < PLACES && may_be_wider()).then_some(plan)
     }
 
-    /// Returns the number of containers that stay empty beside spill space.
+    /// Returns the number of containers that stay empty beside the spill space.
     pub(super) fn left_empty(pool: &Pool) -> u32 {
         (pool.metadata.geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
     }
 
-    /// Gives up the spill space, which is reclaimed or has failed: the pass goes on without it.
+    /// Gives up the spill space, which is reclaimed or has failed: the pass continues without it.
     pub(super) fn lose_spill(&mut self, pool: &mut Pool) {
         self.spill.give_up(pool);
         self.partitionings.lost += 1;
         self.verify.clear();
         match self.at {
             PassStage::Begin | PassStage::Scan(_) | PassStage::End => return,
-            // What has just been shared is not found again.
+            // After a checkpoint, duplicates that have just been shared are not found again.
             PassStage::Share(..) | PassStage::Maps(_, Back::Share(..)) => self.changes.wait_for_checkpoint(pool),
             _ => {}
         }
-        // What was found to be one too many, and has not been shared, is found again.
+        // Duplicates that were found and not shared are found again.
         let from = self.partitionings.shared;
         self.duplicates.clear();
         self.in_order = 0;
-        // A walk of the maps that is in progress goes on.
+        // A walk of the maps that is in progress continues.
         match &mut self.at {
             PassStage::Maps(_, back) => *back = Back::Next(from),
             at => *at = PassStage::Next(from),
@@ -206,7 +207,7 @@ impl Dedup {
         pool.needs_pump = true;
     }
 
-    /// Looks at some leaves of summaries for the partitioning.
+    /// Scans some leaves of summaries for the partitioning.
     pub(super) fn gather(
         &mut self,
         pool: &mut Pool,
@@ -238,7 +239,7 @@ impl Dedup {
                 if let Some(record) = Record::of(pool, repairs, is_behind, (slot, state, digest, owner)) {
                     spill.push(&record);
                     if !record.takes_no_part {
-                        // As in a scan; later the slot may hold something else.
+                        // As in a scan: later the slot may hold another content.
                         pool.index.offer(pool.sharing_digest(digest), slot, pool.space.generation(slot));
                     }
                 }
@@ -252,18 +253,18 @@ impl Dedup {
     pub(super) fn load_from(&mut self, pool: &mut Pool, first: u64) {
         self.range.go_on(first, pool.space.data_used, Self::space(pool));
         if let Some(end) = self.spill.end_from(first) {
-            // If it has too much, it gets narrower by itself.
+            // A range with too many contents gets narrower automatically.
             let twice = 2 * (self.range.end - first);
             self.range.end = end.min(first + twice);
         }
         self.spill.read_from(first);
-        // What has changed since the gathering counts for all ranges that are left.
+        // Index changes since the Gather stage count for all remaining ranges.
         self.catch_up.rest();
         pool.watch_disk_index_from(first << 32);
         self.at = PassStage::Load;
     }
 
-    /// Takes in some records of the range from the spill space, and notes spare slots.
+    /// Takes in some records of the range from the spill space, and notes duplicate slots.
     pub(super) fn load(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) -> Result<(), ChangesStop> {
         for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
             if self.spill.has_failed() {
@@ -295,25 +296,25 @@ impl Dedup {
         Ok(())
     }
 
-    /// Returns true if noted spare slots must be shared before the range at this place: there may be no space for more, or they have waited too
+    /// Returns true if noted duplicate slots must be shared before the range at this place: there may be no space for more, or they have waited too
     /// long.
     pub(super) fn is_to_share_before(&self, pool: &Pool, first: u64) -> bool {
         let is_due = pool.now >= self.partitionings.since + SHARE_PERIOD;
         self.spill.duplicates() > 0 && (is_due || !self.spill.has_space_from(pool, first, Self::left_empty(pool)))
     }
 
-    /// Returns the most spare slots that are shared together, in the order of blocks.
+    /// Returns the largest number of duplicate slots that are shared together, in block order.
     fn at_once(pool: &Pool) -> usize {
         Self::batch(pool).min(MOST_AT_ONCE)
     }
 
-    /// Begins to share spare slots before the pass goes on from this place.
+    /// Begins to share duplicate slots before the pass continues from this place.
     pub(super) fn begin_sharing(&mut self, next: u64) {
         self.spill.end_reading();
         self.at = PassStage::Finish(next);
     }
 
-    /// Writes noted spare slots as far as they have to be; then their sharing begins.
+    /// Writes noted duplicate slots as far as necessary; then their sharing begins.
     pub(super) fn finish_spares(&mut self, pool: &mut Pool) -> Result<(), ChangesStop> {
         let PassStage::Finish(next) = self.at else { return Ok(()) };
         if self.spill.has_failed() {
@@ -326,7 +327,7 @@ impl Dedup {
         Ok(())
     }
 
-    /// Shares some of the noted spare slots, in the order of blocks.
+    /// Shares some of the noted duplicate slots, in block order.
     pub(super) fn share_noted(
         &mut self,
         pool: &mut Pool,
@@ -349,7 +350,7 @@ impl Dedup {
                     self.spill.forget_spares();
                     self.go_on_from(pool, next);
                 } else if are_all && self.replaced.len() >= Self::batch(pool) {
-                    // More of these contents may be to come, which lead to slots that are gone.
+                    // Later duplicates of these contents may name canonical slots that are gone.
                     self.backlog.note(pool.now, self.replaced.len() as u64);
                     self.forget_replaced();
                 }

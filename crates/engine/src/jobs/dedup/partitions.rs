@@ -1,10 +1,10 @@
-//! What an external partitioning has found, divided into partitions, as pages that say what they are. Pure.
+//! Partitions of an external partitioning: records divided evenly by place, in self-describing pages. Pure.
 //!
-//! - By digest, a partition for each range: what the summaries say of slots in use ([`Record`]).
-//! - By block: slots that are one too many ([`Spare`]), so that they can be shared in the order of blocks.
+//! - By digest, a partition for each range: slots in use, as their summaries describe them ([`Record`]).
+//! - By block: duplicate slots ([`DuplicateSlot`]), so that they can be shared in block order.
 //!
-//! A page has a checksum, the number of the partitioning, that of its partition and its own: a page that was lost, or that an earlier external partitioning has left
-//! at its place, is not taken for one of these.
+//! A page has a checksum, the number of the partitioning, that of its partition and its own. So a lost page, or a page that an earlier external
+//! partitioning left at its place, is not accepted.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -53,7 +53,7 @@ fn read_slot(bytes: &[u8]) -> (Slot, u64) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Record {
     pub found: FoundSlot,
-    /// True if its block is of a volume that a pass leaves alone; an index on disk that has fallen behind wants to have it, too.
+    /// True if its block is of a volume that a pass leaves alone; an index on disk that is behind needs it, too.
     pub takes_no_part: bool,
 }
 
@@ -81,8 +81,8 @@ impl Stored for Record {
     }
 }
 
-/// Bytes of a spare slot in a page: those of its record (digest, block, slot with flags, generation), then the slot that stays and the generation of its
-/// container.
+/// Fields of a duplicate slot in a page: those of its record (digest, block, slot with flags, generation), then the canonical slot and the generation
+/// of its container.
 impl Stored for DuplicateSlot {
     const BYTES: usize = Record::BYTES + SLOT_BYTES + 2;
 
@@ -149,7 +149,7 @@ pub(super) struct Partitions {
     edges: Vec<u64>,
     /// Number of the first partition.
     base: u32,
-    /// True if each partition has what is at its end, too: a range that begins within a bucket of the index on disk finds all of it in one
+    /// True if each partition also has the records at its end: a range that begins within a bucket of the index on disk finds the whole bucket in one
     /// partition.
     overlaps: bool,
     open: Vec<Vec<u8>>,
@@ -173,7 +173,7 @@ impl Partitions {
             }
         };
         let mut edges: Vec<u64> = (0..=count).map(edge).collect();
-        // Where buckets are wider than partitions, some have nothing.
+        // Where buckets are wider than partitions, some partitions are empty.
         edges.retain(|&edge| edge >= first);
         edges.dedup();
         if edges.len() < 2 {
@@ -199,7 +199,7 @@ impl Partitions {
         Partitions { edges, base, overlaps: false, open, page_bytes, flushed: 0 }
     }
 
-    /// Returns the partition that has everything from this place on, and where it ends.
+    /// Returns the partition that has all records from this place on, and its end.
     pub fn at(&self, place: u64) -> Option<(usize, u64)> {
         let next = self.edges.partition_point(|&edge| edge <= place);
         let partition = next.checked_sub(1)?;
@@ -222,7 +222,7 @@ impl Partitions {
         self.edges[self.edges.len() - 1].saturating_sub(1)
     }
 
-    /// Gives all partitions new numbers once they are empty: old pages that are still there are not taken for new ones.
+    /// Gives all partitions new numbers once they are empty, so that old pages that are still there are not accepted as new ones.
     pub fn begin_again(&mut self) {
         self.base += self.count() as u32;
     }
@@ -233,7 +233,7 @@ impl Partitions {
         open + list_bytes(&self.open) + list_bytes(&self.edges)
     }
 
-    /// Takes in the item at a place, if it belongs here. Passes pages that are full by then to `full`.
+    /// Takes in the item at a place, if it belongs here. Passes pages that become full to `full`.
     pub fn push(&mut self, place: u64, what: &impl Stored, mut full: impl FnMut(Page)) {
         let next = self.edges.partition_point(|&edge| edge <= place);
         let Some(partition) = next.checked_sub(1) else { return };
@@ -265,12 +265,12 @@ impl Partitions {
         Page { partition: self.base + partition as u32, records: self.take_open(partition) }
     }
 
-    /// Returns true if each partition's last page has been given out.
+    /// Returns true if the last page of each partition has been returned.
     pub fn is_flushed(&self) -> bool {
         self.flushed == self.open.len()
     }
 
-    /// Returns the last page of the next partition that has one; nothing more is taken in after the first call.
+    /// Returns the last page of the next partition that has one; no item is taken in after the first call.
     pub fn flush(&mut self) -> Option<Page> {
         while self.flushed < self.open.len() {
             let partition = self.flushed;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that each partition has all that is in it, and that ranges find it whole wherever buckets end.
+        /// Checks that each partition has all of its records, and that ranges find them whole wherever buckets end.
         #[test]
         fn what_was_taken_in_is_in_the_partition_of_its_place(
             slots in 1u64..2000,
@@ -347,7 +347,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that spare slots come back as they were, in the partition of their block.
+        /// Checks that duplicate slots come back unchanged, in the partition of their block.
         #[test]
         fn spares_are_in_the_partition_of_their_block(
             blocks in 0u64..3000,
@@ -369,7 +369,7 @@ mod tests {
                 bytes.extend(partitions.take_open(partition));
                 came.extend(bytes.chunks_exact(DuplicateSlot::BYTES).map(DuplicateSlot::read));
             }
-            // In the order of partitions, and within one as they came.
+            // In the order of partitions, and within one in the order of insertion.
             let mut all = duplicates.clone();
             let of = |block: u64| partitions.edges.partition_point(|&edge| edge <= block);
             all.sort_by_key(|&(block, _)| of(block));

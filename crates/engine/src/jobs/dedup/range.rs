@@ -1,7 +1,7 @@
-//! The contents of one range of digests: the first slot of each, and which slots are one too many. Pure, and of bounded size.
+//! Content table of one range of digests: the first slot of each content, and its duplicate slots. Pure, and of bounded size.
 //!
-//! A pass goes through all digests, a range at a time, so that the contents of a range fit into memory. Digests are spread evenly: a range is
-//! as wide as the number of blocks allows. If it still has too many contents, its upper half is left to the next range.
+//! A pass covers all digests, a range at a time, so that the contents of a range fit into memory. Digests are spread evenly: a range is as wide as
+//! the number of blocks allows. If it still has too many contents, its upper half is left to the next range.
 
 use hashbrown::HashMap;
 
@@ -14,8 +14,7 @@ use crate::sizes::table_bytes;
 /// One past the last place of digests.
 pub(super) const PLACES: u64 = 1 << 32;
 
-/// Returns the place of a digest among all [`PLACES`]: contents that differ are spread evenly. It is the order in which the index on disk has
-/// them.
+/// Returns the place of a digest among all [`PLACES`]: different contents are spread evenly. Places have the order of the index on disk.
 pub(super) fn place(digest: Digest) -> u64 {
     hash_of(digest) >> 32
 }
@@ -30,20 +29,20 @@ fn halves(digest: Digest) -> [u64; 2] {
 pub(super) struct FoundSlot {
     pub slot: Slot,
     pub digest: Digest,
-    /// The block that it was first written for.
+    /// Block that the slot was first written for.
     pub owner: Key,
-    /// True if several blocks lead to the slot, as of the last merge.
+    /// True if several blocks map to the slot, as of the last merge.
     pub is_shared: bool,
-    /// Generation of its container: while that is the same, and the slot in use, this is what it holds.
+    /// Generation of its container. While the generation is the same and the slot is in use, the slot holds this content.
     pub generation: u16,
 }
 
-/// A slot whose content another slot has, too, and that other slot, which stays.
+/// A slot with the content of another slot, and that other slot, which is canonical.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct DuplicateSlot {
     pub found: FoundSlot,
     pub canonical: Slot,
-    /// Generation of the container of the slot that stays.
+    /// Generation of the container of the canonical slot.
     pub canonical_generation: u16,
 }
 
@@ -53,18 +52,18 @@ struct First {
     slot: Slot,
     owner: Key,
     generation: u16,
-    /// True if the slot must stay: others lead there, or will.
+    /// True if the slot must stay: other blocks are mapped to it, or will be.
     is_fixed: bool,
 }
 
-/// A range of digests, and the contents met in it.
+/// A range of digests, and the contents found in it.
 pub(super) struct Range {
     pub first: u64,
     pub end: u64,
     contents: HashMap<u64, (Digest, First), Near>,
-    /// Contents whose key in `contents` another content took: few, if any.
+    /// Contents whose key in `contents` is taken by another content: few, if any.
     more: HashMap<u64, (Digest, First), Near>,
-    /// Contents of blocks that take no part in the pass: an index on disk that has fallen behind wants to have them, too.
+    /// Contents of blocks that take no part in the pass: an index on disk that is behind needs them, too.
     others: HashMap<u64, (Digest, Slot), Near>,
     space: usize,
 }
@@ -103,7 +102,7 @@ impl Range {
         (self.first..self.end).contains(&place(digest))
     }
 
-    /// Takes in a slot in use. Returns the one that is not needed, if its content has been met before.
+    /// Takes in a slot in use. Returns the duplicate slot, if its content has been found before.
     pub fn offer(&mut self, found: FoundSlot) -> Option<DuplicateSlot> {
         if !self.has(found.digest) {
             return None;
@@ -112,7 +111,7 @@ impl Range {
         let [low, high] = halves(digest);
         let new = First { slot, owner, generation, is_fixed: is_shared };
         let place = if self.contents.get(&low).is_some_and(|(known, _)| *known != digest) {
-            // Half a digest agrees: by chance this happens once in a million pools.
+            // Half of the digest agrees: by chance this happens once in a million pools.
             self.more.entry(high)
         } else {
             self.contents.entry(low)
@@ -124,7 +123,7 @@ impl Range {
         }
         let duplicate = DuplicateSlot { found, canonical: kept.slot, canonical_generation: kept.generation };
         if !kept.is_fixed && is_shared {
-            // Fewer blocks have to be led elsewhere if the one that many share stays.
+            // Fewer blocks are remapped if the slot that many share stays.
             let First { slot: before, owner, generation: of_before, .. } = core::mem::replace(kept, new);
             let found = FoundSlot { slot: before, digest, owner, is_shared: false, generation: of_before };
             return Some(DuplicateSlot { found, canonical: slot, canonical_generation: generation });
@@ -141,7 +140,7 @@ impl Range {
         }
     }
 
-    /// Replaces the slot that stays for a content of the range; `generation` is that of its container.
+    /// Replaces the canonical slot of a content of the range; `generation` is that of its container.
     pub fn canonical_at(&mut self, digest: Digest, slot: Slot, generation: u16) {
         let [low, high] = halves(digest);
         let known = [self.contents.get_mut(&low), self.more.get_mut(&high)];
@@ -166,7 +165,7 @@ impl Range {
         self.contents.len() + self.more.len() + self.others.len()
     }
 
-    /// Returns all contents taken in, each with the slot that stays.
+    /// Returns all contents taken in, each with its canonical slot.
     pub fn blocks(&self) -> impl Iterator<Item = (Digest, Slot)> + '_ {
         let contents = self.contents.values().chain(self.more.values());
         contents.map(|&(digest, first)| (digest, first.slot)).chain(self.others.values().copied())
@@ -185,7 +184,7 @@ mod tests {
         Digest((u128::from(near_hash(content)) << 64 | u128::from(near_hash(content ^ 77))).to_le_bytes())
     }
 
-    /// Goes through all ranges. For each slot that is not needed the one that stays, and the most contents that were held.
+    /// Goes through all ranges. Returns the canonical slot of each duplicate slot, and the largest number of contents held.
     fn pass(slots: &[(u64, bool)], space: usize) -> (BTreeMap<u64, u64>, usize) {
         let (mut duplicates, mut first, mut most) = (BTreeMap::new(), 0, 0);
         while first < PLACES {
@@ -224,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Checks that the generation is replaced, too: else the old one's would prove whatever the new slot holds later.
+    /// Checks that the generation is replaced, too: otherwise the old one would prove any later content of the new slot.
     #[test]
     fn a_slot_that_takes_the_place_of_another_brings_its_own_generation() {
         let mut range = Range::new(0, 0, 16);

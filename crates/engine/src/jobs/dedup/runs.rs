@@ -1,11 +1,11 @@
-//! Runs that the pass keeps whole (`keep-runs`): blocks of a volume that follow each other in slots of one container. What is written in order
-//! is one run without end. So a run ends at each multiple of [`WINDOW`] blocks: a reader in order needs one more read there, at most.
+//! Runs that the pass keeps whole (`keep-runs`): consecutive blocks of a volume in consecutive slots of one container. Blocks written in order form
+//! one run without end. So a run ends at each multiple of [`WINDOW`] blocks: a sequential reader needs at most one more read there.
 //!
-//! Of a volume that keeps its runs, a block is led elsewhere only together with its whole run, to slots that are such a run, too, and only
-//! if the volume's policy would share all of it ([`crate::api::Policy::shares_run`]). So within a
-//! window no read needs more reads of the device after a pass than before, and what `select` or `idedup` stored apart on purpose stays so.
+//! In a volume that keeps its runs, a block is remapped only together with its whole run, and only to slots that form such a run, too. The volume's
+//! policy must also share the whole run ([`crate::api::Policy::shares_run`]). So within a window no read needs more device reads after a pass than
+//! before. Blocks that `select` or `idedup` stored apart on purpose stay so.
 //!
-//! What must hold: what is looked up here is changed in the same step, or looked up again.
+//! What must hold: entries that are looked up here are changed in the same step, or looked up again.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -22,23 +22,23 @@ use crate::repair::Repairs;
 /// Blocks of a volume in which a run stays whole: 1 MiB, as much as the longest request has.
 pub(super) const WINDOW: u64 = 256;
 
-/// Blocks that are remapped together: from a block on, to slots that follow each other, or all of them to one.
+/// Blocks that are remapped together: consecutive blocks, to consecutive slots or all of them to one slot.
 pub(super) struct RemappedRun {
     pub first: Key,
     pub from: Slot,
     pub to: Slot,
     pub digests: Vec<Digest>,
-    /// True if all of them hold the same, and are remapped to one slot, which may be that of one of them.
+    /// True if all blocks hold the same content, and are remapped to one slot, which may be that of one of them.
     pub repeats: bool,
 }
 
 impl RemappedRun {
-    /// Creates a run of one block alone.
+    /// Creates a run of a single block.
     pub fn one(first: Key, from: Slot, to: Slot, digest: Digest) -> RemappedRun {
         RemappedRun { first, from, to, digests: [digest].into(), repeats: false }
     }
 
-    /// Returns the slot that block `at` of the run is to lead to.
+    /// Returns the target slot of block `at` of the run.
     fn target(&self, at: u64) -> Slot {
         Slot(self.to.0 + if self.repeats { 0 } else { at })
     }
@@ -49,7 +49,7 @@ impl RemappedRun {
         all.filter(|&(at, to, _)| self.from.0 + at != to.0).map(|(at, to, digest)| (Key(self.first.0 + at), to, digest))
     }
 
-    /// Returns pairs of slots that hold the same: the old one of a block, and its new one.
+    /// Returns pairs of slots that hold the same content: the old and the new slot of each block.
     pub fn pairs(&self) -> impl Iterator<Item = Pair> + '_ {
         let all = (0..).zip(&self.digests).map(|(at, &digest)| (Slot(self.from.0 + at), self.target(at), digest));
         all.filter(|(from, to, _)| from != to)
@@ -60,7 +60,7 @@ impl RemappedRun {
     }
 }
 
-/// A run of which a block cannot be remapped to the slot at this distance from its own, so none of them is.
+/// A run that is not remapped, because one of its blocks cannot be remapped to the slot at this distance from its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Refused {
     first: Key,
@@ -75,23 +75,23 @@ impl Refused {
     }
 }
 
-/// A look at the blocks beside one, as far as its run goes.
+/// A lookup of the adjacent blocks of a block, as far as its run extends.
 pub(super) struct Around<'a> {
     pub pool: &'a mut Pool,
     pub repairs: &'a Repairs,
-    /// Index of the volume among all.
+    /// Index of the volume in the list of volumes.
     pub volume: usize,
     /// Block that may be remapped.
     pub key: Key,
-    /// Slot that the block leads to.
+    /// Slot that the block maps to.
     pub from: Slot,
-    /// Slot that it may be remapped to.
+    /// Slot that the block may be remapped to.
     pub to: Slot,
 }
 
 impl Around<'_> {
-    /// Returns the run that the block is in, if it may be remapped; else the part of it that is known by then. With it, the number of blocks looked
-    /// at.
+    /// Returns the run that the block is in, if it may be remapped; otherwise the part of the run that was looked up. Also returns the number of
+    /// blocks looked at.
     pub fn run(&mut self, digest: Digest) -> Result<(Result<RemappedRun, Refused>, usize), Missing> {
         let (repeated, looked) = self.repeated(digest)?;
         if let Some(run) = repeated {
@@ -123,7 +123,7 @@ impl Around<'_> {
         let run = RemappedRun { first, from, to: self.target(from), digests: digests.into(), repeats: false };
         let lookups: Vec<Lookup> = run.blocks().map(|(_, slot, _)| Lookup::Known(slot.0)).collect();
         let policy = self.pool.policy_of(&self.pool.volumes[self.volume]);
-        // Where a run is led into itself, what it is led to would be given up.
+        // Where a run overlaps its target, its target slots would be given up.
         let overlaps = self.to.0.abs_diff(self.from.0) < looked as u64;
         if overlaps || !policy.shares_run(&lookups) {
             return refused(run.first, run.last(), looked);
@@ -131,8 +131,8 @@ impl Around<'_> {
         Ok((Ok(run), looked))
     }
 
-    /// Returns the run that the block is in, if it is the same block again and again, and may be remapped to one slot. With it, the number of
-    /// blocks looked at.
+    /// Returns the run that the block is in, if all its blocks hold one content and may be remapped to one slot. Also returns the number of blocks
+    /// looked at.
     fn repeated(&mut self, digest: Digest) -> Result<(Option<RemappedRun>, usize), Missing> {
         let (mut first, mut count) = (self.key, 1);
         for forward in [true, false] {
@@ -156,12 +156,12 @@ impl Around<'_> {
         Ok((Some(RemappedRun { first, from, to: self.to, digests: vec![digest; count], repeats: true }), count))
     }
 
-    /// Returns the slot that a slot of the run would be remapped to, at the same distance.
+    /// Returns the target of a slot of the run, at the same distance.
     fn target(&self, from: Slot) -> Slot {
         Slot(from.0.wrapping_add(self.to.0.wrapping_sub(self.from.0)))
     }
 
-    /// Returns the block behind one, or before it, if it is in the same run: with its slot, and the bits of the digest that the map has.
+    /// Returns the next or previous block, if it is in the same run, with its slot and the digest bits of its map entry.
     fn beside(&mut self, at: Key, forward: bool, last: &mut LastLeaf) -> Result<Option<(Key, Slot, u32)>, Missing> {
         let step = |number: u64| if forward { number.checked_add(1) } else { number.checked_sub(1) };
         let slot = Slot(self.from.0.wrapping_add(at.0).wrapping_sub(self.key.0));
@@ -181,7 +181,7 @@ impl Around<'_> {
         }
     }
 
-    /// Returns the digest of a slot of the run, if the slot that it would be remapped to holds the same, and may be shared.
+    /// Returns the digest of a slot of the run, if the target slot holds the same content and may be shared.
     fn held_at_both(&mut self, from: Slot, check: u32) -> Result<Option<Digest>, Missing> {
         let to = self.target(from);
         let space = &self.pool.space;

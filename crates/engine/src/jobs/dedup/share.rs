@@ -1,5 +1,5 @@
-//! How a pass lets blocks lead to the slot that stays: each only while it leads to the spare slot, and while both hold the content, looked up
-//! and changed in one step.
+//! Remapping step of the pass: a block is remapped to the canonical slot only while it maps to the duplicate slot, and while both hold the content.
+//! Lookup and change happen in one step.
 
 use alloc::vec::Vec;
 
@@ -22,35 +22,35 @@ use crate::repair::Repairs;
 use crate::sizes::table_bytes;
 use crate::space::SlotState;
 
-/// Blocks beside others that a step looks at, to see whether runs stay whole.
+/// Adjacent blocks that a step looks at, to check that runs stay whole.
 const BESIDE: usize = 4096;
-/// Least number of slots remembered as proven: more than a run has.
+/// Minimum number of slots remembered as proven: more than a run has.
 const LEAST_PROVEN: usize = 2 * WINDOW as usize;
-/// Most slots in a chain of replacements of the slot that was to stay.
+/// Largest number of replacements in a chain of canonical slots.
 const MOST_REPLACED: u8 = 8;
 
-/// Result of remapping a block to the slot that stays.
+/// Result of remapping a block to the canonical slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ShareResult {
     Yes,
-    /// The block leads elsewhere, or takes no part.
+    /// The block maps to another slot, or takes no part.
     NotThere,
-    /// The slot that was to stay holds the content no longer.
+    /// The canonical slot no longer holds the content.
     Gone,
-    /// The block leads to the spare slot, and stays there: its run would be split.
+    /// The block still maps to the duplicate slot: its run would be split.
     Kept,
-    /// The block leads to the spare slot, and stays there for now: it could not be compared, or is not equal.
+    /// The block still maps to the duplicate slot for now: it could not be compared, or is not equal.
     Apart,
 }
 
-/// Generations that the containers of both slots had when these held the content, if that is known.
+/// Generations of both slots' containers at the time when the slots held the content, if known.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SeenGenerations {
     duplicate: Option<u16>,
     canonical: Option<u16>,
 }
 
-/// Slots that blocks have been remapped from since the last checkpoint: the space map still has them as they were.
+/// Slots that blocks have been remapped from since the last checkpoint: the space map still has the old state.
 #[derive(Default)]
 pub(super) struct RemappedSlots {
     checkpoints: u64,
@@ -58,7 +58,7 @@ pub(super) struct RemappedSlots {
 }
 
 impl RemappedSlots {
-    /// Returns the slots of the time since this number of checkpoints was done; older ones are dropped.
+    /// Returns the slots of the time since this number of checkpoints was done; drops older ones.
     fn since(&mut self, checkpoints: u64) -> &mut NearMap<Slot, ()> {
         if core::mem::replace(&mut self.checkpoints, checkpoints) != checkpoints {
             self.slots.clear();
@@ -71,9 +71,9 @@ impl RemappedSlots {
     }
 }
 
-/// Returns the slot that stays by now in place of this one, after at most [`MOST_REPLACED`] replacements.
+/// Returns the current canonical slot in place of this one, after at most [`MOST_REPLACED`] replacements.
 pub(super) fn last_of(replaced: &NearMap<Slot, Slot>, mut slot: Slot) -> Slot {
-    // One that was given up may be in use again.
+    // A replaced slot may be in use again.
     for _ in 0..MOST_REPLACED {
         let Some(&other) = replaced.get(&slot) else { break };
         slot = other;
@@ -82,12 +82,12 @@ pub(super) fn last_of(replaced: &NearMap<Slot, Slot>, mut slot: Slot) -> Slot {
 }
 
 impl Dedup {
-    /// Returns the slot that stays by now in place of this one.
+    /// Returns the current canonical slot in place of this one.
     pub(super) fn canonical(&self, slot: Slot) -> Slot {
         last_of(&self.replaced, slot)
     }
 
-    /// Lets another slot stay in place of one that was given up, or is to be. Returns false if the other one does not hold the content.
+    /// Makes another slot canonical in place of one that was given up, or will be. Returns false if the other one does not hold the content.
     pub(super) fn replace(&mut self, pool: &mut Pool, gone: Slot, slot: Slot, digest: Digest) -> Result<bool, Missing> {
         let holds = pool.holds_since(slot, digest, None)?;
         if holds {
@@ -97,7 +97,7 @@ impl Dedup {
         Ok(holds)
     }
 
-    /// Remaps the blocks that spare slots were first written for, in their order. Returns true if that was all; else it goes on with the next step.
+    /// Remaps the owner blocks of duplicate slots, in block order. Returns true if all are done; otherwise the next step continues.
     pub(super) fn share_spares(
         &mut self,
         pool: &mut Pool,
@@ -121,7 +121,7 @@ impl Dedup {
                 },
                 false => SeenGenerations::default(),
             };
-            // Others may have come to share it since it was found.
+            // More blocks may have come to share it since it was found.
             let is_shared = is_shared || pool.slot_state(slot)? == SlotState::Shared;
             let shared = match is_shared {
                 _ if canonical == slot => ShareResult::Yes,
@@ -134,7 +134,7 @@ impl Dedup {
             };
             match shared {
                 ShareResult::Gone => drop(self.replace(pool, canonical, slot, digest)?),
-                // What was found may have gone since.
+                // The slot may no longer hold the content that was found.
                 ShareResult::NotThere if !self.is_remapped(pool, slot)? && pool.holds_since(slot, digest, None)? => {
                     self.unresolved.push((slot, canonical, digest));
                 }
@@ -151,8 +151,8 @@ impl Dedup {
         Ok(are_all)
     }
 
-    /// Remaps the block of the slot that was to stay, if it is the only one there, to the spare slot: the spare slot's own block stays because of
-    /// its run, and the other one may be less bound.
+    /// Remaps the only block of the canonical slot to the duplicate slot, if no other block refers to it. The duplicate's own block keeps its slot
+    /// because of its run; the canonical slot's block may be free to move.
     fn share_the_other_way(
         &mut self,
         pool: &mut Pool,
@@ -174,7 +174,7 @@ impl Dedup {
         Ok(if matches!(shared, ShareResult::NotThere | ShareResult::Gone) { ShareResult::Kept } else { shared })
     }
 
-    /// Remaps a block to the slot that stays, if it leads to the spare one and both hold the content; with it all of its run, where that is kept.
+    /// Remaps a block to the canonical slot, if it maps to the duplicate and both hold the content; with it the whole run, where runs are kept.
     pub(super) fn share(
         &mut self,
         pool: &mut Pool,
@@ -196,7 +196,7 @@ impl Dedup {
             }
             Err(Unresolved::Missing(missing)) => return Err(missing.into()),
         }
-        // It may have been found damaged since.
+        // The canonical slot may have been found damaged since.
         let is_lost = repairs.is_lost(canonical, digest);
         if !pool.mutant(Mutant::ShareWithFreed) && (is_lost || !pool.holds_since(canonical, digest, seen.canonical)?) {
             return Ok(ShareResult::Gone);
@@ -263,10 +263,10 @@ impl Dedup {
         Ok(run.ok())
     }
 
-    /// Returns true if the slots that a run is to lead to hold on the device what their digests say. Slots that are likely to be asked for next are
-    /// read together with them. A slot that does not hold it is repaired first, from the block that would have been given up.
+    /// Returns true if the target slots of a run hold on the device the contents of their digests. Reads slots that are probably needed next in the
+    /// same batch. A damaged target is repaired first, from the block that would have been given up.
     fn are_proven(&mut self, pool: &mut Pool, repairs: &Repairs, run: &RemappedRun) -> Result<bool, ChangesStop> {
-        // What is not on the device yet is in memory, or in the journal.
+        // Contents that are not on the device yet are in memory, or in the journal.
         let needs_proof = |dedup: &Dedup, pool: &Pool, (_, kept, digest): Pair| {
             !dedup.proven.has(pool, kept, digest)
                 && !pool.dirty.contains_key(&kept)
@@ -313,8 +313,7 @@ impl Dedup {
         Err(ChangesStop::Waits)
     }
 
-    /// Returns true if the blocks of a run hold the same bytes as the slots that they are to lead to. Pairs that are likely to be asked for next
-    /// are compared together with it.
+    /// Returns true if the blocks of a run hold the same bytes as its target slots. Compares pairs that are probably needed next in the same batch.
     fn are_equal(
         &mut self,
         pool: &mut Pool,
@@ -330,7 +329,7 @@ impl Dedup {
             }
             None => {}
         }
-        // What is not on the device yet, or may change there, cannot be compared.
+        // Contents that are not on the device yet, or may change there, cannot be compared.
         let is_moving = |slot: &Slot| {
             pool.dirty.contains_key(slot) || pool.in_journal.contains_key(slot) || repairs.is_repairing(*slot)
         };
@@ -355,8 +354,8 @@ impl Dedup {
 }
 
 impl Pool {
-    /// Returns true if a slot holds a content that it held when its container had this generation. If it still has, the slot's summary is not
-    /// asked.
+    /// Returns true if a slot still holds a content that it held when its container had this generation. If the generation is unchanged, the summary
+    /// is not read.
     fn holds_since(&mut self, slot: Slot, digest: Digest, generation: Option<u16>) -> Result<bool, Missing> {
         let is_same = self.space.contains(slot)
             && generation.is_some_and(|seen| self.space.generation(slot) == seen || self.mutant(Mutant::OldGeneration));

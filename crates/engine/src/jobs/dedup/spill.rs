@@ -1,10 +1,10 @@
-//! Spilled findings of an external partitioning: pages of its partitions, written one behind the other into empty containers, and read again a
-//! partition at a time (`partitions.rs`). First come those of digests. Slots that are one too many follow, divided by block.
+//! Spill space of an external partitioning: pages of its partitions, appended to empty containers and read back one partition at a time
+//! (`partitions.rs`). First come the partitions of digests. Those of duplicate slots follow, partitioned by block.
 //!
-//! It owns the containers that it has taken, the pages on their way there, and what has come back. What must hold:
+//! It owns the containers that it has taken, the pages being written, and the records read back. What must hold:
 //!
-//! - A container is given back when none of its own writes is on its way any more, whatever calls it in.
-//! - What does not come back as it was written is not believed: the spill space has failed, and the pass goes on without it.
+//! - A container is given back only when none of its own writes is in flight, whatever reclaims it.
+//! - A page that does not come back as it was written is not trusted: the spill space has failed, and the pass continues without it.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -19,7 +19,7 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::sizes::list_bytes;
 
-/// Number from which on parts of the pass' work are those of the spill space.
+/// Number from which on I/O numbers of the pass belong to the spill space.
 pub(super) const PARTS: u32 = 1 << 16;
 /// Largest number of pages in a write or a read: 64 KiB.
 const AT_ONCE: usize = 16;
@@ -27,9 +27,9 @@ const AT_ONCE: usize = 16;
 const WRITES: usize = 2;
 /// Largest number of reads in flight.
 const READS: usize = 16;
-/// Divisor of all pages in memory: at most one part in N is on its way to the spill space.
+/// Divisor of all pages in memory: at most one in N is in flight to the spill space.
 const PART_OF_PAGES: u32 = 4;
-/// Number of full pages in memory above which nothing more is taken in until some are on their way.
+/// Number of full pages in memory above which no more records are taken in until some pages are being written.
 const WAITING: usize = 32;
 
 /// A read of consecutive pages of a partition, from `first` on, with the records once they have come.
@@ -40,14 +40,14 @@ struct PartitionRead {
     records: Option<Vec<u8>>,
 }
 
-/// Spare slots (one too many for their content), divided by block.
+/// Duplicate slots, partitioned by block.
 struct Spares {
     partitions: Partitions,
     /// First block of each volume, and the place of this block in the order of all blocks.
     volumes: Vec<(Key, u64)>,
-    /// Number of spare slots taken in.
+    /// Number of duplicate slots taken in.
     count: u64,
-    /// Place in the spill space of the first page with spare slots, once there is one.
+    /// Place in the spill space of the first page with duplicate slots, once there is one.
     first: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ impl Spares {
         Spares { partitions, volumes: sizes, count: 0, first: None }
     }
 
-    /// Returns the place of a block in the order of all blocks. Blocks of a volume that was not there come behind the volume before it.
+    /// Returns the place of a block in the order of all blocks. Blocks of a volume that is newer than the list come behind the volume before it.
     fn place(&self, owner: Key) -> u64 {
         let next = self.volumes.partition_point(|&(first, _)| first <= owner);
         let place = next.checked_sub(1).map_or(0, |at| self.volumes[at].1 + (owner.0 - self.volumes[at].0.0));
@@ -73,22 +73,22 @@ impl Spares {
     }
 }
 
-/// Records, spare slots and page places of one external partitioning.
+/// Records, duplicate slots and page places of one external partitioning.
 struct Partitioning {
     number: u64,
     partitions: Partitions,
     duplicates: Spares,
     /// Full pages that wait to be written.
     waiting: VecDeque<Page>,
-    /// Place in the spill space where the next page goes.
+    /// Place in the spill space of the next page to be written.
     next: u32,
     /// Places in the spill space of the pages of each partition, in their order.
     places: Vec<Vec<u32>>,
-    /// Partition that is being read, and the next of its pages. Records are taken in in the order of slots, as from the summaries: so of each
-    /// content the same slot stays, however often a range is begun.
+    /// Partition that is being read, and the next of its pages. Records are taken in in slot order, as from the summaries. So each content keeps the
+    /// same canonical slot, however often a range is begun.
     reading: Option<(usize, usize)>,
     reads: VecDeque<PartitionRead>,
-    /// Bytes that have come, and how many of them have been taken in.
+    /// Bytes that have been read, and the number of those taken in.
     come: (Vec<u8>, usize),
     has_failed: bool,
 }
@@ -132,8 +132,8 @@ pub(super) struct SpillSpace {
 }
 
 impl SpillSpace {
-    /// Begins an external partitioning, with N partitions of blocks. It has a number that no other one has had: the epoch grows before a pass goes on after an
-    /// opening.
+    /// Begins an external partitioning, with N partitions of blocks. Its number is unique: the epoch grows before a pass resumes after the pool is
+    /// opened.
     pub fn begin(&mut self, pool: &Pool, partitions: Partitions, of_blocks: usize) {
         assert!(self.is_free(), "what was there before is given back first");
         self.partitionings = self.partitionings.wrapping_add(1);
@@ -165,22 +165,22 @@ impl SpillSpace {
         self.partitioning.is_none() && self.containers.is_empty() && self.in_flight == 0
     }
 
-    /// Returns true if something did not come back as it was written, or could not be written.
+    /// Returns true if a page did not come back as it was written, or could not be written.
     pub fn has_failed(&self) -> bool {
         self.partitioning.as_ref().is_some_and(|partitioning| partitioning.has_failed)
     }
 
-    /// Returns true if there was no free page for its last write.
+    /// Returns true if no page was free for the last write.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck
     }
 
-    /// Returns the number of blocks in containers that it has taken.
+    /// Returns the number of blocks in the containers that the spill space has taken.
     pub fn blocks(&self, pool: &Pool) -> u64 {
         self.containers.len() as u64 * u64::from(pool.metadata.geometry.slots_per_container)
     }
 
-    /// Returns the end of the range of places from `place` on of which it has everything; `None` if no partition has the place.
+    /// Returns the end of the range of places from `place` on that the spill space covers completely; `None` if no partition has the place.
     pub fn end_from(&self, place: u64) -> Option<u64> {
         Some(self.partitioning.as_ref()?.partitions.at(place)?.1)
     }
@@ -200,7 +200,7 @@ impl SpillSpace {
         partitions + list_bytes(&partitioning.places) + places + pages + come + taken_in
     }
 
-    /// Returns true if it can go on only when an I/O has come back.
+    /// Returns true if the spill space can continue only when an I/O has come back.
     #[inline]
     pub fn waits(&self) -> bool {
         match &self.partitioning {
@@ -217,7 +217,7 @@ impl SpillSpace {
         }
     }
 
-    // ---- what goes in ----
+    // ---- writing ----
 
     /// Takes in a slot in use, into the partition of its digest.
     pub fn push(&mut self, record: &Record) {
@@ -225,7 +225,7 @@ impl SpillSpace {
         partitions.push(place(record.found.digest), record, |page| waiting.push_back(page));
     }
 
-    /// Takes in a slot that is one too many, into the partition of its block.
+    /// Takes in a duplicate slot, into the partition of its block.
     pub fn push_duplicate(&mut self, duplicate: &DuplicateSlot) {
         let Some(Partitioning { duplicates, waiting, .. }) = &mut self.partitioning else { return };
         let place = duplicates.place(duplicate.found.owner);
@@ -233,12 +233,12 @@ impl SpillSpace {
         duplicates.count += 1;
     }
 
-    /// Returns the number of spare slots taken in.
+    /// Returns the number of duplicate slots taken in.
     pub fn duplicates(&self) -> u64 {
         self.partitioning.as_ref().map_or(0, |partitioning| partitioning.duplicates.count)
     }
 
-    /// Returns true if there is space for all spare slots that the partition at `first` may yield, with N containers left empty.
+    /// Returns true if there is space for all duplicate slots that the partition at `first` may yield, with N containers left empty.
     pub fn has_space_from(&self, pool: &Pool, first: u64, left: u32) -> bool {
         let Some(partitioning) = &self.partitioning else { return false };
         let block = pool.metadata.geometry.block() as usize;
@@ -250,7 +250,7 @@ impl SpillSpace {
         end <= containers * u64::from(pool.metadata.geometry.slots_per_container)
     }
 
-    /// Writes full pages, some at a time. Returns true if there is space for more.
+    /// Writes full pages, a batch at a time. Returns true if there is space for more.
     pub fn write(&mut self, pool: &mut Pool) -> bool {
         let at_once = AT_ONCE.min((pool.limits.pages / PART_OF_PAGES) as usize / WRITES).max(1);
         self.write_some(pool, at_once, at_once);
@@ -259,7 +259,7 @@ impl SpillSpace {
             .is_some_and(|partitioning| !partitioning.has_failed && partitioning.waiting.len() <= WAITING)
     }
 
-    /// Writes the rest; of spare slots only full pages. Returns true if all of it is written.
+    /// Writes the rest; of duplicate slots only full pages. Returns true if all of it is written.
     pub fn finish(&mut self, pool: &mut Pool) -> bool {
         while self.write(pool) {
             let Some(partitioning) = &mut self.partitioning else { return false };
@@ -295,7 +295,7 @@ impl SpillSpace {
                 };
                 self.containers.push(container);
             }
-            // Behind the end of a container comes one that may be elsewhere.
+            // A write ends at the end of a container: the next container may lie elsewhere.
             let space = (per_container - first % per_container) as usize;
             batch.clear();
             while batch.len() < most.min(space)
@@ -325,7 +325,7 @@ impl SpillSpace {
         }
     }
 
-    /// Begins an I/O of pages that follow each other. Returns its part of the pass' work.
+    /// Begins an I/O of consecutive pages. Returns its number among the I/Os of the pass.
     fn begin_io(&mut self, pool: &mut Pool, op: IoOp, (first, pages): (u32, u32), segments: &[PageId]) -> u32 {
         let block = pool.metadata.geometry.block();
         let offset = pool.metadata.geometry.slot_block(self.slot(pool, first).0) * block;
@@ -343,9 +343,9 @@ impl SpillSpace {
         Slot(slots.start + u64::from(place % per_container))
     }
 
-    // ---- what comes back ----
+    // ---- reading ----
 
-    /// Begins to read the range from this place on: all that its partition has.
+    /// Begins to read the range from this place on: the whole partition.
     pub fn read_from(&mut self, place: u64) {
         self.is_stuck = false;
         let Some(partitioning) = &mut self.partitioning else { return };
@@ -362,7 +362,7 @@ impl SpillSpace {
         (partitioning.come, partitioning.reading) = ((Vec::new(), 0), None);
     }
 
-    /// Begins to read spare slots, of the first partition from this one on that has some. Returns its number; `None` if there is no more.
+    /// Begins to read duplicate slots, from the first non-empty partition at or after this one. Returns its number; `None` if all others are empty.
     pub fn read_spares_from(&mut self, partition: usize) -> Option<usize> {
         let partitioning = self.partitioning.as_mut()?;
         let base = partitioning.partitions.count();
@@ -377,13 +377,13 @@ impl SpillSpace {
         None
     }
 
-    /// Returns the part of the spare slots that has been read, as the number of partitions read and of all.
+    /// Returns the part of the duplicate slots that has been read, as the number of partitions read and of all.
     pub fn spares_read(&self, partition: usize) -> (u64, u64) {
         let parts = self.partitioning.as_ref().map_or(0, |partitioning| partitioning.duplicates.partitions.count());
         (partition as u64, parts.max(1) as u64)
     }
 
-    /// Drops the spare slots once they have been shared: there is space for others, whose partitions have other numbers.
+    /// Drops the duplicate slots once they have been shared. Their space is free for others, whose partitions have other numbers.
     pub fn forget_spares(&mut self) {
         let Some(partitioning) = &mut self.partitioning else { return };
         partitioning.duplicates.count = 0;
@@ -392,7 +392,7 @@ impl SpillSpace {
         partitioning.places[partitioning.partitions.count()..].iter_mut().for_each(Vec::clear);
     }
 
-    /// Takes the next record or spare slot, if it has come.
+    /// Takes the next record or duplicate slot, if it has been read.
     pub fn next<T: Stored>(&mut self) -> Option<T> {
         let partitioning = self.partitioning.as_mut()?;
         while !partitioning.has_come() && partitioning.reads.front().is_some_and(|read| read.records.is_some()) {
@@ -450,7 +450,7 @@ impl SpillSpace {
                 partitioning.has_failed |= records.is_none();
                 read.records = Some(records.unwrap_or_default());
             }
-            // Nobody waits for it any more.
+            // Its result is no longer wanted.
             (..) => {}
         }
         if self.partitioning.is_none() {

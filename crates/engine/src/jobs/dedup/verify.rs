@@ -1,10 +1,10 @@
-//! Reading before sharing (`dedup-verify`), so that damage that nobody has noticed does not take the place of a good copy.
+//! Read verification before sharing (`dedup-verify`), so that latent damage does not replace a good copy.
 //!
-//! `kept`: the slot that blocks are to share is read from the device, and must hold what its digest says: once in a pass, while there is memory to
-//! remember it ([`Proven`]). `both`: two blocks with equal digests are read and compared, so that a collision of digests is found, too.
+//! `kept`: the canonical slot is read from the device, and must hold the content of its digest: once in a pass, while there is memory to remember it
+//! ([`Proven`]). `both`: two blocks with equal digests are read and compared, so that a collision of digests is found, too.
 //!
-//! It owns what is being read, and the verdicts of a bounded number of pairs. What must hold: a verdict is about what the slots held when they
-//! were read. So a slot is not given to a new content while there is a verdict about it, or one is on its way ([`Verify::holds`]).
+//! It owns the reads in flight, and the verdicts of a bounded number of pairs. What must hold: a verdict is about the contents of the slots at the
+//! time of the read. So a slot is not reused for a new content while it has a verdict, or a read for one is in flight ([`Verify::holds`]).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -16,14 +16,14 @@ use crate::locality_map::NearMap;
 use crate::pool::Pool;
 use crate::sizes::{list_bytes, table_bytes};
 
-/// Pairs that are read at a time, or twice as many slots alone.
+/// Number of pairs that are read at a time, or of twice as many single slots.
 pub(super) const PAIRS: usize = 32;
 /// Divisor of all buffers: reads of pairs take at most one part in N.
 const PART_OF_BUFFERS: usize = 8;
 /// Number from which on a part of the work is a comparison, not a read.
 const COMPARES: usize = 2 * PAIRS;
 
-/// Two slots, and the digest that both must hold. One slot twice: only that is read.
+/// Two slots, and the digest that both must hold. If both are the same slot, it is only read.
 pub(super) type Pair = (Slot, Slot, Digest);
 
 /// A pair that is being read.
@@ -34,8 +34,8 @@ struct PairRead {
     is_equal: bool,
 }
 
-/// Slots that have been read in this pass and hold what their digests say. A slot that is given to another content is in a container of
-/// another generation by then.
+/// Slots that have been read in this pass and hold the content of their digest. A slot that is reused for another content is then in a container of
+/// another generation.
 #[derive(Default)]
 pub(super) struct Proven {
     slots: NearMap<Slot, (Digest, u16)>,
@@ -46,7 +46,7 @@ impl Proven {
         self.slots.get(&slot) == Some(&(digest, pool.space.generation(slot)))
     }
 
-    /// Remembers a slot. Where `most` are known, all are forgotten, and read again if they are asked for.
+    /// Remembers a slot. At `most` known slots, forgets all of them; they are read again on demand.
     pub fn add(&mut self, pool: &Pool, slot: Slot, digest: Digest, most: usize) {
         if self.slots.len() >= most {
             self.slots.clear();
@@ -62,7 +62,7 @@ impl Proven {
 /// Reads or comparisons in progress.
 struct VerifyBatch {
     reads: Vec<PairRead>,
-    /// Blocks in the order of their slots: each with its pair, and the buffer that it is read into.
+    /// Blocks in slot order: each with its pair, and the buffer that it is read into.
     blocks: Vec<(Slot, usize, BufferId)>,
     in_flight: usize,
     compares: bool,
@@ -72,7 +72,7 @@ struct VerifyBatch {
 #[derive(Default)]
 pub(super) struct Verify {
     verdicts: BTreeMap<(Slot, Slot), (Digest, bool)>,
-    /// Slots of all verdicts, and those that are being read; in order.
+    /// Slots of all verdicts, and those that are being read; sorted.
     held: Vec<Slot>,
     batch: Option<VerifyBatch>,
     /// Set when the results of the batch are no longer wanted.
@@ -104,7 +104,7 @@ impl Verify {
         list_bytes(&self.held) + (self.verdicts.len() * size_of::<((Slot, Slot), (Digest, bool))>()) as u64 + batch
     }
 
-    /// Gives up all verdicts.
+    /// Drops all verdicts.
     pub fn clear(&mut self) {
         self.verdicts.clear();
         self.is_over = true;
@@ -126,12 +126,12 @@ impl Verify {
         all
     }
 
-    /// Gives up the verdict of a pair: it is to be read again.
+    /// Drops the verdict of a pair: it is to be read again.
     pub fn forget(&mut self, one: Slot, other: Slot) {
         self.verdicts.remove(&(one, other));
     }
 
-    /// Begins to read some of these pairs; verdicts about others are given up. False if there are no buffers.
+    /// Begins to read some of these pairs, and drops verdicts about others. Returns false if there are no buffers.
     pub fn begin(&mut self, pool: &mut Pool, pairs: impl Iterator<Item = Pair>) -> bool {
         let (mut wanted, mut unknown) = (BTreeSet::new(), Vec::new());
         for (one, other, digest) in pairs {
@@ -189,7 +189,7 @@ impl Verify {
 
     /// Takes the result of a read or a comparison.
     pub fn done(&mut self, pool: &mut Pool, part: usize, count: usize, result: Result<Outcome<'_>, IoError>) {
-        let batch = self.batch.as_mut().expect("a batch canonical until its I/O is done");
+        let batch = self.batch.as_mut().expect("a batch stays until its I/O is done");
         batch.in_flight -= 1;
         if let Some(pair) = part.checked_sub(COMPARES) {
             batch.reads[pair].is_equal = result == Ok(Outcome::Equal(true));

@@ -1,15 +1,15 @@
-//! Defragmentation: regions that readers found scattered are put in order again, by moving their blocks (`jobs/mover.rs`). RFC 0012.
+//! Defragmentation: puts regions that readers found scattered back in order, by moving their blocks (`jobs/mover.rs`). RFC 0012.
 //!
 //! ```text
-//! Note      regions that are read in order, and what is written there since: pool/regions.rs
-//! Gather    where its blocks lie, what they must hold to the bit, where they go (plan.rs): when the pool is idle, the region that costs
-//!           its readers most; while clients are busy, the one that a stream has just left, whose blocks are in memory
+//! Note      regions that are read in order, and the writes there since: pool/regions.rs
+//! Collect   the slots of a region's blocks, their content to the bit, and their target slots (plan.rs): when the pool is idle, of the region
+//!           that costs its readers most; while clients are busy, of the one that a stream has just left, whose blocks are in memory
 //! Move      a batch of them
 //! Aside     a region that needs an empty container, where there is none, waits until some have been emptied (jobs/gc.rs)
 //! ```
 //!
-//! Nothing is moved that nobody has read in order, and never more than the allowance ([`DefragSetting`]). It comes to rest when nobody reads or
-//! writes: each look at a region halves what is known of its readers, or counts its tries, and what is moved is not taken for written.
+//! Only blocks that clients have read in order are moved, and never more than the allowance ([`DefragSetting`]). The job becomes idle when clients
+//! neither read nor write. Each look at a region halves its read history, or counts a try, and moves do not count as writes.
 
 pub(crate) mod plan;
 
@@ -26,11 +26,11 @@ use crate::repair::Repairs;
 use crate::space::SlotState;
 use plan::{Lies, Plan};
 
-/// Times that a region is looked at without being moved before it is given up.
+/// Number of times that a region is examined without a move before it is given up.
 const TRIES: u8 = 32;
 /// Divisor of a region: one that lacks more than one in N of its target slots goes to another target as a whole.
 const LOST_PART: usize = 16;
-/// Shortest time between two checkpoints that are asked for while clients are busy, so that freed places become free.
+/// Shortest time between two checkpoints that are requested while clients are busy, so that freed slots become free.
 const SETTLES_EVERY: Nanos = 1_000_000_000;
 
 /// State and counts of defragmentation.
@@ -38,7 +38,7 @@ const SETTLES_EVERY: Nanos = 1_000_000_000;
 pub struct DefragStatus {
     /// Setting in force.
     pub defrag: DefragSetting,
-    /// Regions that readers found scattered and that have not been looked at, and the one that is being moved.
+    /// Regions that readers found scattered and that have not been examined, and the one that is being moved.
     pub noted_regions: u64,
     /// Regions that wait until containers have been emptied.
     pub waiting_regions: u64,
@@ -55,21 +55,21 @@ pub struct DefragStatus {
 /// The job that puts regions back in order.
 pub(crate) struct Defrag {
     mover: Mover,
-    /// Memory for looks: beside a reader there are many of them, and most find nothing to be moved.
+    /// Memory for looks: beside a reader there are many of them, and most find nothing to move.
     memory: Memory,
-    /// True if all that was freed before this idle time is free by now.
+    /// True if all slots that were freed before this idle time are free by now.
     has_settled: bool,
-    /// True if the job waits for something that moves the engine on when it comes.
+    /// True if the job waits for an event that wakes the engine.
     is_stuck: bool,
     done: u64,
 }
 
-/// Lists of the blocks that are looked at, with their memory kept from one look to the next.
+/// Lists of the blocks that are examined, with their memory kept from one look to the next.
 #[derive(Default)]
 struct Memory {
-    /// Batch that is being gathered.
+    /// Batch that is being collected.
     blocks: Vec<Moved>,
-    /// Places that the batch takes, in order.
+    /// Target slots of the batch, in order.
     taken: Vec<Slot>,
     /// Blocks of a region that have slots, in order.
     region: Vec<Lies>,
@@ -84,11 +84,11 @@ enum RegionLook {
     Moves {
         /// True if there are more moves than a batch has.
         more: bool,
-        /// True if some blocks wait until their places are free.
+        /// True if some blocks wait until their target slots are free.
         some_wait: bool,
     },
     InOrder,
-    /// The region waits for an empty container. Most of it lies in a row with this target, if with any.
+    /// The region waits for an empty container. Most of it lies in a row with this target, if in any.
     Aside(Option<i64>),
 }
 
@@ -141,15 +141,15 @@ impl Job for Defrag {
         waits.then_some(load.idle_from)
     }
 
-    /// Returns true with a batch in progress; without one once to say that it is stuck, and once that idle time is over.
+    /// Returns true with a batch in progress, until the job is marked as stuck, and until the end of idle time is noted.
     #[inline]
     fn can_advance(&self) -> bool {
         self.mover.is_in_progress() || !self.is_stuck || self.has_settled
     }
 
-    /// Moves a batch on to its end, even if the pool is no longer idle.
+    /// Advances a batch to its end, even if the pool is no longer idle.
     fn advance(&mut self, work: &mut JobContext<'_>) {
-        // With the first pump of a pool that serves.
+        // This is done with the first pump of a pool that serves.
         work.pool.note_what_may_move();
         if self.mover.is_in_progress() {
             self.mover.go_on(work.pool, &work.load);
@@ -198,9 +198,9 @@ impl Job for Defrag {
 }
 
 impl Defrag {
-    /// Gathers a batch, from as many regions as it takes, and begins to move it.
+    /// Collects a batch, from as many regions as it takes, and begins to move it.
     fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) {
-        // What is copied from the cache takes two buffers.
+        // A block that is copied from the cache takes two buffers.
         let (free, cached) = (pool.buffers.free(), pool.cache.len());
         let most = Mover::most(pool).min(free.max((free + cached) / 2));
         if most == 0 {
@@ -211,7 +211,7 @@ impl Defrag {
         while self.memory.blocks.len() < most && !waits {
             let next = if load.is_idle { pool.regions().next() } else { pool.regions_mut().next_left() };
             let Some((first, noted)) = next else { break };
-            // However often its batches come to nothing, that ends.
+            // A region whose batches always fail is given up at last.
             let looked = match noted.tries < TRIES {
                 true => self.look_for_moves(pool, repairs, (first, noted.target), most, load.is_idle),
                 false => Err(MoveStop::GivenUp),
@@ -238,7 +238,7 @@ impl Defrag {
         }
     }
 
-    /// Takes the result for one of the regions that cost their readers most, while the pool is idle.
+    /// Handles the result for one of the regions that cost their readers most, while the pool is idle.
     fn has_looked_for_gain(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, MoveStop>) {
         match looked {
             Ok(RegionLook::Moves { .. } | RegionLook::InOrder) => self.is_in_order(pool, first),
@@ -247,7 +247,7 @@ impl Defrag {
         }
     }
 
-    /// Takes the result for a region that a stream has just left, while clients are busy. Blocks that cannot be moved now are left to idle time.
+    /// Handles the result for a region that a stream has just left, while clients are busy. Blocks that cannot be moved now are left to idle time.
     fn has_looked_behind_stream(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, MoveStop>) {
         if let Ok(RegionLook::Moves { some_wait: false, .. } | RegionLook::InOrder) = looked {
             self.is_in_order(pool, first);
@@ -260,7 +260,7 @@ impl Defrag {
         pool.regions_mut().in_order(first);
     }
 
-    /// Looks at a region, and adds the blocks to be moved to a batch, which has at most `most`.
+    /// Examines a region, and adds its blocks to be moved to a batch, which has at most `most`.
     fn look_for_moves(
         &mut self,
         pool: &mut Pool,
@@ -341,7 +341,7 @@ impl Defrag {
         Ok(RegionLook::Moves { more, some_wait })
     }
 
-    /// Looks at a region: its blocks that have slots, and their map entries.
+    /// Examines a region: its blocks that have slots, and their map entries.
     fn look_at(&mut self, pool: &mut Pool, repairs: &Repairs, first: Key) -> Result<(), MoveStop> {
         let volume = pool.volume_index(first.volume()).ok_or(MoveStop::GivenUp)?;
         let end = pool.volumes[volume].size.div_ceil(pool.metadata.geometry.block());
@@ -360,7 +360,7 @@ impl Defrag {
                 }
             };
             let Some(slot) = entry.slot() else { continue };
-            // What a plan has put in order stays there.
+            // Blocks that a relocation plan has put in order stay there.
             let is_alone = !pool.space.is_planned(slot) && missing.or(is_alone(pool, repairs, slot)) == Some(true);
             region.push(Lies { place, slot, is_alone });
             seen.push(entry);
@@ -369,8 +369,8 @@ impl Defrag {
     }
 }
 
-/// Returns true if all of a region goes to an empty container, though most of it lies in a row with this target: others have its places there,
-/// and the allowance is enough for the region and then for emptying a container for whoever comes next. Shared blocks would stay behind.
+/// Returns true if all of a region goes to an empty container, though most of it lies in a row with this target. Others have its target slots then,
+/// and the allowance is enough for the region and for emptying another container afterwards. Shared blocks would stay behind.
 fn goes_whole(pool: &mut Pool, region: &[Lies], target: i64, missing: &mut Missings) -> bool {
     let most = region.len() / LOST_PART;
     let can_go = pool.may_move() >= pool.space.free() + 2 * region.len() as u64
@@ -383,7 +383,7 @@ fn goes_whole(pool: &mut Pool, region: &[Lies], target: i64, missing: &mut Missi
 }
 
 impl Pool {
-    /// Asks for a checkpoint, so that freed places become free, at most once every [`SETTLES_EVERY`].
+    /// Asks for a checkpoint, so that freed slots become free, at most once every [`SETTLES_EVERY`].
     fn settle_some_time(&mut self) {
         if !self.delta.is_empty() && self.now >= self.last_checkpoint + SETTLES_EVERY {
             self.ask_for_checkpoint();

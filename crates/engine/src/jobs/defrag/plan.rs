@@ -1,22 +1,22 @@
-//! Where the blocks of a region go: pure.
+//! The placement of the blocks of a region: pure.
 //!
 //! ```text
 //! target    the slot of the region's first block; block n of it belongs n slots further on. Where most of the region lies in a row
-//!           already, that row says where its target is
-//! return    blocks that are elsewhere go to their places there, if these are free: one write for each displaced block
+//!           already, that row determines its target
+//! return    displaced blocks go to their target slots, if these are free: one write for each displaced block
 //! move      where there is no such row, all of it goes to an empty container: one write for each block. So does, when the pool is idle, a
 //!           region whose target slots others have (`mod.rs`)
-//! stays     blocks that other blocks share: who moves one would have to move it for all of them
+//! stays     shared blocks: a move would have to remap all their referrers
 //! ```
 
 use alloc::vec::Vec;
 
 use crate::format::entry::Slot;
 
-/// Largest gap in slots that a device read goes over (`data_path/readahead.rs`).
+/// Largest gap in slots that a device read covers (`data_path/readahead.rs`).
 const GAP_SLOTS: i64 = 8;
 
-/// A block of a region: its distance from the first one, its slot, and whether it is the only block that has that slot.
+/// A block of a region: its distance from the first one, its slot, and true if it is the only block that has that slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lies {
     pub place: u64,
@@ -34,17 +34,17 @@ impl Lies {
 /// Decision about a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Plan {
-    /// The region is in order, or the blocks that are not cannot be moved.
+    /// The region is in order, or its displaced blocks cannot be moved.
     Leave,
-    /// Unshared blocks that are out of place go to their places in the row in which at least half of the region lies; the value is the slot that the region's
+    /// Unshared displaced blocks go to their places in the row in which at least half of the region lies. The value is the slot that the region's
     /// first block has, or would have, in that row (it can be negative).
     Return(i64),
     /// All of the region goes to an empty container.
     Move,
 }
 
-/// Counts the pieces in which the region lies: each takes one device read, or several where it is long. None goes on into another container, of
-/// `container` slots. `slots` is memory to work in.
+/// Counts the pieces in which the region lies: each takes one device read, or several if it is long. No piece extends into another container, of
+/// `container` slots. `slots` is working memory.
 fn pieces(region: &[Lies], container: i64, slots: &mut Vec<i64>) -> usize {
     slots.clear();
     slots.extend(region.iter().map(|block| block.slot.0 as i64));
@@ -53,8 +53,8 @@ fn pieces(region: &[Lies], container: i64, slots: &mut Vec<i64>) -> usize {
     usize::from(!slots.is_empty()) + slots.windows(2).filter(breaks).count()
 }
 
-/// Decides about a region of these blocks, which are in order of their places. Containers have `container` slots. `work` is memory to work in:
-/// a caller that looks at many regions keeps it.
+/// Decides about a region of these blocks, which are in order of their places. Containers have `container` slots. `work` is working memory: a caller
+/// that examines many regions keeps it.
 pub(crate) fn plan(region: &[Lies], container: i64, work: &mut Vec<i64>) -> Plan {
     // A target that begins within a container ends in the next one.
     if pieces(region, container, work) <= 2 {
@@ -76,8 +76,8 @@ pub(crate) fn plan(region: &[Lies], container: i64, work: &mut Vec<i64>) -> Plan
     }
 }
 
-/// Returns the blocks that can be moved and are not in their target slots, each with its place there. A target at the edge of the pool has no place for some of
-/// them.
+/// Returns the blocks that can be moved and are not in their target slots, each with its target slot. A target at the edge of the pool has no slot
+/// for some of them.
 pub(crate) fn displaced(region: &[Lies], target: i64) -> impl Iterator<Item = (Lies, Slot)> + '_ {
     region.iter().filter(move |block| block.is_alone && block.target() != target).filter_map(move |&block| {
         let to = u64::try_from(target + block.place as i64).ok()?;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_that_would_begin_before_the_pool_has_no_place_for_its_first_blocks() {
+    fn a_target_that_would_begin_before_the_pool_has_no_place_for_its_first_blocks() {
         let region = region([900, 901, 902, 0, 1, 2, 3]);
         let places: Vec<_> = displaced(&region, -3).map(|(block, to)| (block.place, to.0)).collect();
         assert_eq!(places, []);

@@ -1,4 +1,4 @@
-//! What comes next in the plan, where it goes, and what became of it.
+//! The batches of a relocation run: collects the next blocks of the plan, claims their target slots, and records the results.
 
 use alloc::vec::Vec;
 
@@ -13,20 +13,20 @@ use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
 
-/// Number of times that pages are loaded for a batch before it begins with fewer blocks.
+/// Number of page loads for a batch before it begins with fewer blocks.
 const LOADS: u32 = 8;
-/// Longest wait for a block that is under repair, or is read again and again, in nanoseconds.
+/// Longest wait for a block that is under repair or is read repeatedly, in nanoseconds.
 const PATIENCE: Nanos = 2_000_000_000;
 
 /// Content of a slot of the plan.
 enum PlannedSlot {
-    /// A block of a volume, and the block that leads there, if that is the one for which it was first written; and whether it is the only one.
+    /// A block of a volume. `owner` is the block for which it was first written, if that still maps here; `is_alone`: it is the only referrer.
     Block {
         digest: Digest,
         owner: Option<Key>,
         is_alone: bool,
     },
-    /// Nothing of a volume.
+    /// A slot without a block of a volume.
     Nothing,
     HasReplica,
     Unreadable,
@@ -83,13 +83,13 @@ impl Relocate {
                 }
             };
             if !missing.is_empty() {
-                // Behind the first page that is missing only others are looked for.
+                // After the first missing page, the loop only collects other missing pages.
                 continue;
             }
             looked_at += 1;
             match found {
                 PlannedSlot::Block { digest, owner, is_alone } => {
-                    // Nothing is led to the copy yet where nobody knows who leads to the old slot.
+                    // The copy gets no referrer yet where no referrer of the old slot is known.
                     let seen = if owner.is_some() { Entry::whole(slot, digest) } else { Entry::UNMAPPED };
                     let key = owner.unwrap_or(Key(0));
                     blocks.push(Moved { key, seen, from: slot, digest, to: self.places[blocks.len()] });
@@ -105,7 +105,8 @@ impl Relocate {
         }
         let waits_for_pages = !missing.is_empty() && (looked_at == 0 || self.loads < LOADS);
         if waits_for_pages {
-            // All of it is looked at again when they are there. Where they do not stay long enough, those go that have theirs.
+            // All of it is examined again when the pages are loaded. If pages do not stay long enough, the batch begins with the blocks that have
+            // theirs.
             self.loads += 1;
             self.mover.load(pool, missing).map_err(|_| ChangesStop::Waits)?;
             return Ok(());
@@ -115,7 +116,7 @@ impl Relocate {
         }
         let count = blocks.len();
         if count > 0 && !self.mover.begin(pool, &mut blocks) {
-            // There are no buffers: clients have them.
+            // There are no free buffers: clients hold them.
             self.is_stuck = true;
             return Ok(());
         }
@@ -131,7 +132,7 @@ impl Relocate {
         Ok(())
     }
 
-    /// Waits for the next block, which is being read or written: the end of that moves the engine on. After [`PATIENCE`] the block is given up.
+    /// Waits for the next block, which is being read or written; the end of that I/O wakes the engine. After [`PATIENCE`] the block is given up.
     fn wait_for_busy(&mut self, pool: &mut Pool) -> Result<(), ChangesStop> {
         let since = *self.busy_since.get_or_insert(pool.now);
         if pool.now < since + PATIENCE {
@@ -144,7 +145,7 @@ impl Relocate {
         Ok(())
     }
 
-    /// Removes N slots that have been looked at from the front of the plan.
+    /// Removes N examined slots from the front of the plan.
     fn pass(&mut self, mut slots: u64) {
         self.counts.looked_at_blocks += slots;
         while slots > 0
@@ -159,7 +160,7 @@ impl Relocate {
         }
     }
 
-    /// Claims an empty container, so that nobody else puts anything in between.
+    /// Claims an empty container as a whole, so that no other writer puts blocks in between.
     fn claim(&mut self, pool: &mut Pool) -> Result<(), ChangesStop> {
         let empty = pool.space.empty_container().filter(|_| pool.has_slots_to_claim());
         let Some(container) = empty else {
@@ -168,7 +169,7 @@ impl Relocate {
                 self.is_stuck = true;
                 pool.needs_pump |= pool.space.is_spill_reclaimed() && !is_called;
             } else if !pool.space.pending().is_empty() && !self.has_tried_enough() {
-                // What is about to become free may be what is missing.
+                // Slots that are pending free may be the missing ones.
                 self.changes.wait_for_checkpoint(pool);
             } else {
                 self.give_up_plan(|kept| &mut kept.no_space);
@@ -185,7 +186,7 @@ impl Relocate {
             Ok(()) => {}
             Err(mover::MoveStop::Waits) => return Err(ChangesStop::Waits),
             Err(mover::MoveStop::GivenUp) => {
-                // Its part of the space map cannot be read.
+                // The part of the space map for this container cannot be read.
                 pool.space.exclude(container);
                 return Ok(());
             }
@@ -200,7 +201,7 @@ impl Relocate {
         Ok(())
     }
 
-    /// Takes the results of a batch, if it has come to its end.
+    /// Collects the results of a batch, if it has ended.
     pub(super) fn note_what_came(&mut self, pool: &mut Pool) {
         if self.mover.is_in_progress() {
             return;
@@ -221,7 +222,7 @@ impl Relocate {
                         self.copies.push(Copied { from, to, digest, is_placed: true });
                     }
                 }
-                // It was overwritten meanwhile.
+                // The block was overwritten meanwhile.
                 Came::Copied
                     if pool.proven_digest(from).is_ok_and(|found| found.is_none_or(|(has, _)| has != digest)) =>
                 {
@@ -237,7 +238,7 @@ impl Relocate {
             }
         }
         if has_failed {
-            // The one that cannot be read is found by halves.
+            // The unreadable block is found by bisection.
             self.at_once = if is_one { 1 } else { (came.len() / 2).max(1) };
         } else if !came.is_empty() && !has_come_far {
             self.has_tried_enough();

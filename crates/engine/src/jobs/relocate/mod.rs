@@ -1,21 +1,22 @@
-//! The run of a plan: blocks that are read together are put next to each other, shared ones with all who refer to them
-//! (docs/rfc/0014-relocation-run.md). What lies where is decided before, by `relocation/`; here are slots in an order.
+//! The run of a relocation plan: puts blocks that are read together next to each other, and remaps all referrers of shared ones
+//! (docs/rfc/0014-relocation-run.md). The layout is decided beforehand by `relocation/`; here a plan is a list of slots in order.
 //!
 //! ```text
-//! Gather   some blocks of the plan, in its order, and whose they are (gather.rs)
-//! Move     into containers that are claimed whole; then the block leads there for which each was first written (jobs/mover.rs)
-//! Begin    a checkpoint: the map buffer is in its leaves
-//! Walk     all maps, once for all copies so far: who leads to an old slot leads to its copy from then on (walk.rs)
-//! Settle   a checkpoint: old slots that nobody leads to are free. Those that are not are walked for again, a few times
+//! Gather   collects some blocks of the plan, in its order, and their owners (gather.rs)
+//! Move     into containers claimed as a whole; then the block for which each was first written is remapped to it (jobs/mover.rs)
+//! Begin    a checkpoint: the map buffer is flushed to its leaves
+//! Walk     all maps, once for all copies so far: referrers of an old slot are remapped to its copy (walk.rs)
+//! Settle   a checkpoint: old slots without referrers are free. The others are walked for again, a few times
 //! ```
 //!
-//! It owns the plan, the places that it has claimed and not filled, and the table of copies of shared blocks. What must hold:
+//! It owns the plan, the target slots that it has claimed and not filled, and the table of copies of shared blocks. Invariants:
 //!
-//! - It frees no slot that a map may lead to: an old slot goes when its count is zero, as for any write. So who is missed keeps what he had.
-//! - A block is led elsewhere only while it leads to the old slot, and while both hold the same: looked up and changed in one step.
-//! - A place is filled and durable before a block leads there. Where writes wait for space, all places that nobody leads to are given back.
-//! - Changes between two syncs are bounded, and it keeps to a part of the delta (jobs/changes.rs).
-//! - Nothing of it is on disk: a crash ends the run. What has been moved by then is where it is; what has been copied may be there twice.
+//! - It frees no slot to which a map may refer: an old slot goes when its count is zero, as for any write. So a referrer that was missed keeps its
+//!   data.
+//! - A block is remapped only while it maps to the old slot, and while both slots hold the same content: looked up and changed in one step.
+//! - A target slot is filled and durable before a block maps to it. Where writes wait for space, all target slots without a referrer are given back.
+//! - Changes between two syncs are bounded, and the run keeps to a part of the delta (jobs/changes.rs).
+//! - The run has no state on disk: a crash ends it. Moved blocks keep their new slots; copied blocks may be stored twice.
 
 mod gather;
 mod walk;
@@ -35,15 +36,15 @@ use crate::pool::Pool;
 use crate::pool::state::{LoadSnapshot, Phase};
 use crate::sizes::list_bytes;
 
-/// Largest number of rows of slots in a plan.
+/// Largest number of extents in a plan.
 pub const MOST_EXTENTS: usize = 1 << 16;
 /// Number of failed tries in a row after which the rest of the plan is given up.
 const TRIES: u32 = 64;
 
-/// Blocks of a plan that stay where they are, by the reason.
+/// Blocks of a plan that stay in their slots, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Kept {
-    /// Blocks whose slots hold nothing any more, or nothing of a volume: they were overwritten since the profile.
+    /// Blocks whose slots are empty by now, or hold no block of a volume: they were overwritten since the profile.
     pub gone: u64,
     /// Blocks that have replicas, which other readers use.
     pub for_replicas: u64,
@@ -58,27 +59,27 @@ pub struct Kept {
 /// State and counts of the run in progress, or of the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RelocateStatus {
-    /// State of the run: whether one is in progress.
+    /// Progress state of the run.
     pub state: PassState,
     /// Number of blocks in the plan.
     pub planned_blocks: u64,
-    /// Blocks of the plan that have been looked at.
+    /// Blocks of the plan that have been examined.
     pub looked_at_blocks: u64,
     /// Blocks of the plan that have been moved.
     pub moved_blocks: u64,
-    /// Blocks of volumes that lead to a copy because a walk found them, beside the first of each.
+    /// Blocks of volumes that a walk remapped to a copy, beside the first referrer of each.
     pub referrers: u64,
     /// Number of walks of all maps.
     pub map_walks: u64,
-    /// Copies whose old slots are still in use after all walks: that many more blocks are stored than before.
+    /// Copies whose old slots are still in use after all walks: the number of blocks stored in addition.
     pub doubled_blocks: u64,
-    /// Blocks that stay where they are.
+    /// Blocks that stay in their slots.
     pub kept: Kept,
     /// Part of the run that is done, in millionths.
     pub done_ppm: u32,
-    /// Seconds until its end at the pace so far, if that is known.
+    /// Seconds until its end at the rate so far, if that is known.
     pub left_seconds: Option<u64>,
-    /// True while the run rests because metadata is short.
+    /// True while the run is paused because metadata is short.
     pub is_short_of_space: bool,
 }
 
@@ -88,7 +89,7 @@ struct Copied {
     from: Slot,
     to: Slot,
     digest: Digest,
-    /// True if a block leads to the copy. Until then the copy's slot is claimed, and in nobody's map.
+    /// True if a block maps to the copy. Until then the copy's slot is claimed, and no map refers to it.
     is_placed: bool,
 }
 
@@ -98,7 +99,7 @@ enum RunStage {
     /// Waiting for the checkpoint after which the walk begins.
     Begin,
     Walk(Maps),
-    /// After the walk: `waited` checkpoints have been waited for, and the copies before `left` are to be judged.
+    /// After the walk: `waited` checkpoints have passed, and the copies before `left` are to be judged.
     Settle {
         waited: u32,
         left: Option<usize>,
@@ -110,33 +111,33 @@ pub(crate) struct Relocate {
     mover: Mover,
     state: PassState,
     at: RunStage,
-    /// Rows of slots that are left.
+    /// Extents that are left.
     plan: VecDeque<(u64, u64)>,
-    /// Slots that are claimed and not filled, in order.
+    /// Target slots that are claimed and not filled, in order.
     places: VecDeque<Slot>,
-    /// Slots of the batch that one block leads to, in order.
+    /// Slots of the batch with a single referrer, in order.
     alone: Vec<Slot>,
-    /// Shared blocks that have been copied; in the order of their old slots while maps are walked.
+    /// Shared blocks that have been copied; sorted by old slot while maps are walked.
     copies: Vec<Copied>,
-    /// Number of copies to which nothing leads.
+    /// Number of copies without a referrer.
     unplaced: usize,
     /// Number of walks for the copies of the table.
     again: u32,
-    /// Most blocks of a batch: fewer after one that could not be read, until the bad one has been found.
+    /// Largest number of blocks of a batch: reduced after one that could not be read, until the bad block has been found.
     at_once: usize,
-    /// Number of times in a row that something came between.
+    /// Number of consecutive tries that were interrupted.
     tries: u32,
-    /// Number of times in a row that pages were loaded for the same blocks.
+    /// Number of consecutive page loads for the same blocks.
     loads: u32,
-    /// Time since which the next block is being read or written by others.
+    /// Time since which others have been reading or writing the next block.
     busy_since: Option<Nanos>,
-    /// Set if the run is to stop: what comes back to the plan is left as it is.
+    /// Set if the run is to stop: blocks that return to the plan stay in their slots.
     is_stopping: bool,
     changes: Changes,
     waiting: Option<PageKey>,
     is_stuck: bool,
-    /// Part done, in millionths, and the time, when the run began or went on.
-    pace: Option<(u64, Nanos)>,
+    /// Part done, in millionths, and the time, when the run began or continued.
+    rate_since: Option<(u64, Nanos)>,
     counts: RelocateStatus,
 }
 
@@ -160,7 +161,7 @@ impl Relocate {
             changes: Changes::default(),
             waiting: None,
             is_stuck: false,
-            pace: None,
+            rate_since: None,
             counts: RelocateStatus::default(),
         }
     }
@@ -176,7 +177,7 @@ impl Relocate {
         RelocateStatus {
             state: self.state,
             done_ppm: done as u32,
-            left_seconds: self.pace.filter(|_| self.is_running()).and_then(left),
+            left_seconds: self.rate_since.filter(|_| self.is_running()).and_then(left),
             is_short_of_space: self.counts.is_short_of_space && self.state == PassState::Paused,
             ..self.counts
         }
@@ -203,13 +204,13 @@ impl Relocate {
             + list_bytes(&self.copies)
     }
 
-    /// Returns slots that it has claimed and to which nothing leads, for the audit.
+    /// Returns slots that it has claimed and to which no map refers, for the audit.
     pub(crate) fn claimed(&self) -> impl Iterator<Item = Slot> + '_ {
         let unplaced = self.copies.iter().filter(|copy| !copy.is_placed).map(|copy| copy.to);
         self.places.iter().copied().chain(unplaced).chain(self.mover.places())
     }
 
-    /// Returns true if it has claimed slots that nothing leads to, beside those of a batch.
+    /// Returns true if it has claimed slots without a referrer, beside those of a batch.
     fn claims(&self) -> bool {
         !self.places.is_empty() || self.unplaced > 0
     }
@@ -218,7 +219,7 @@ impl Relocate {
         self.state == PassState::Running
     }
 
-    /// Carries out a command. All of them are done at once.
+    /// Executes a command. Every command completes at once.
     pub(crate) fn command(&mut self, pool: &mut Pool, command: RelocateCommand<'_>) -> Result<(), ControlError> {
         if !pool.takes_changes() {
             return Err(ControlError::ReadOnly);
@@ -262,25 +263,25 @@ impl Relocate {
 
     fn go_on_with(&mut self, pool: &mut Pool) {
         (self.state, self.counts.is_short_of_space) = (PassState::Running, false);
-        self.pace = Some((self.done_ppm(pool), pool.now));
+        self.rate_since = Some((self.done_ppm(pool), pool.now));
         pool.needs_pump = true;
     }
 
-    /// Pauses the run: the plan and the copies with a referrer stay, and nothing stays claimed.
+    /// Pauses the run: the plan and the copies with a referrer are kept, and all claimed slots are given back.
     fn rest(&mut self, pool: &mut Pool) {
         self.state = PassState::Paused;
-        self.pace = None;
+        self.rate_since = None;
         self.give_back(pool);
     }
 
-    /// Drops the rest of the plan; its blocks stay where they are, and count as kept for this reason.
+    /// Drops the rest of the plan; its blocks stay in their slots, and count as kept for this reason.
     fn give_up_plan(&mut self, why: fn(&mut Kept) -> &mut u64) {
         let left: u64 = self.plan.drain(..).map(|(_, blocks)| blocks).sum();
         self.counts.looked_at_blocks += left;
         *why(&mut self.counts.kept) += left;
     }
 
-    /// Gives back all places that no block leads to; blocks that were to lead there are looked at again.
+    /// Gives back all target slots without a referrer; their blocks return to the plan.
     fn give_back(&mut self, pool: &mut Pool) {
         for place in self.places.drain(..) {
             pool.space.defer_free(place, 0);
@@ -292,13 +293,13 @@ impl Relocate {
                 pool.space.defer_free(copy.to, 0);
                 self.look_again(copy.from);
             }
-            // What comes back to the plan is copied before the next walk.
+            // Blocks that return to the plan are copied before the next walk.
             self.at = RunStage::Gather;
         }
         pool.needs_pump = true;
     }
 
-    /// Puts a slot at the front of the plan once more; a run that is stopping counts it as kept.
+    /// Puts a slot back at the front of the plan; a run that is stopping counts it as kept.
     fn look_again(&mut self, slot: Slot) {
         self.counts.looked_at_blocks -= 1;
         match self.is_stopping {
@@ -313,7 +314,7 @@ impl Relocate {
         }
     }
 
-    /// Counts a try that failed as something came between. Returns true if that has happened so often that the plan is given up.
+    /// Counts a try that was interrupted. Returns true if their number exceeds a limit: the plan is then given up.
     fn has_tried_enough(&mut self) -> bool {
         self.tries += 1;
         let is_enough = self.tries > TRIES;
@@ -343,7 +344,7 @@ impl Relocate {
     fn end(&mut self, pool: &mut Pool) {
         self.give_back(pool);
         self.state = if self.is_stopping { PassState::Stopped } else { PassState::Finished };
-        self.pace = None;
+        self.rate_since = None;
         (self.plan, self.places, self.copies) = (VecDeque::new(), VecDeque::new(), Vec::new());
         (self.alone, self.again) = (Vec::new(), 0);
     }
@@ -372,7 +373,7 @@ impl Job for Relocate {
         self.mover.is_in_progress() || self.claims()
     }
 
-    /// Moves a batch on to its end, also of a run that rests by now. Where writes wait for space, they get the claimed slots.
+    /// Advances a batch to its end, also of a paused run. Where writes wait for space, they get the claimed slots.
     fn advance(&mut self, work: &mut JobContext<'_>) {
         let JobContext { pool, load, .. } = work;
         if self.mover.is_in_progress() {
@@ -408,7 +409,7 @@ impl Job for Relocate {
                 self.counts.is_short_of_space = true;
             }
         }
-        // A checkpoint that it asked for begins with the next pump.
+        // A checkpoint that it requested begins with the next pump.
         work.pool.needs_pump |= self.changes.waits_for_checkpoint(work.pool);
     }
 

@@ -1,4 +1,4 @@
-//! Who else leads to the old slots of what has been copied: a walk of all maps, and what it has left over.
+//! The walk of a relocation run: searches all maps for the other referrers of old slots, remaps them to the copies, and settles the copies.
 
 use super::{ChangesStop, Copied, Relocate, RunStage};
 use crate::format::entry::{Entry, Key};
@@ -10,25 +10,25 @@ use crate::pool::change::{Put, Seen};
 use crate::pool::metadata_reservation::Asked;
 use crate::pool::state::LoadSnapshot;
 
-/// Most walks for the same copies.
+/// Largest number of walks for the same copies.
 const WALKS: u32 = 4;
-/// Most checkpoints that are waited for after a walk, until all is settled.
+/// Largest number of checkpoints that are waited for after a walk, until all is settled.
 const CHECKPOINTS: u32 = 8;
 
-/// Copies that a step judges.
+/// Number of copies that a step judges.
 const JUDGED_AT_ONCE: usize = 1024;
 
-/// Result for a block that may lead to an old slot.
+/// Result of remapping a block that may map to an old slot.
 enum Remap {
     Done,
-    /// The block leads elsewhere, or the old slot holds something else by now.
+    /// The block maps to another slot, or the old slot has another content by now.
     Stale,
-    /// The copy was given up: all blocks that led there have been overwritten.
+    /// The copy was given up: all blocks that mapped to it have been overwritten.
     CopyGone,
 }
 
 impl Relocate {
-    /// Looks at some leaves of maps.
+    /// Walks some leaves of maps.
     pub(super) fn walk(&mut self, pool: &mut Pool, load: &LoadSnapshot) -> Result<(), ChangesStop> {
         let RunStage::Walk(mut maps) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
@@ -57,7 +57,7 @@ impl Relocate {
         Ok(())
     }
 
-    /// Remaps a block to the copy, if it leads to the old slot and both hold the content.
+    /// Remaps a block to the copy, if it maps to the old slot and both slots hold the content.
     fn lead(&mut self, pool: &mut Pool, load: &LoadSnapshot, key: Key, at: usize) -> Result<Remap, ChangesStop> {
         let Copied { from, to, digest, is_placed } = self.copies[at];
         let seen = Entry::whole(from, digest);
@@ -90,14 +90,14 @@ impl Relocate {
         Ok(Remap::Done)
     }
 
-    /// Judges some copies, once all remaps of the walk are merged: copies whose old slots are still in use are walked for again, a few times.
+    /// Judges some copies, once all remaps of the walk are merged. Copies whose old slots are still in use are walked for again, a few times.
     pub(super) fn settle(&mut self, pool: &mut Pool, waited: u32, left: Option<usize>) -> Result<(), ChangesStop> {
         if left.is_none() && (pool.has_to_flush() || pool.has_discards()) && waited < CHECKPOINTS {
             self.at = RunStage::Settle { waited: waited + 1, left };
             self.changes.wait_for_flush(pool);
             return Ok(());
         }
-        // From the end: what comes to the place of one that is done has been judged before.
+        // From the end: the copy that takes the place of a removed one has been judged before.
         let left = left.unwrap_or(self.copies.len()).min(self.copies.len());
         let end = left.saturating_sub(JUDGED_AT_ONCE);
         for at in (end..left).rev() {
@@ -116,7 +116,7 @@ impl Relocate {
             match (is_placed, is_used) {
                 (true, true) => self.counts.doubled_blocks += 1,
                 (true, false) => {}
-                // Nobody was found who leads to the old slot.
+                // No referrer of the old slot was found.
                 (false, _) => {
                     pool.space.defer_free(to, 0);
                     (self.unplaced, self.counts.kept.gone) = (self.unplaced - 1, self.counts.kept.gone + 1);

@@ -1,17 +1,17 @@
-//! Selective duplication ("I/O Deduplication"; REFERENCE 1.6): on a store with heads, what is often read from the device gets a copy in each
-//! scratch zone, so that wherever the heads are one is near.
+//! Selective duplication ("I/O Deduplication"; REFERENCE 1.6): on a rotational store, blocks that are often read from the device get a copy in each
+//! scratch zone, so that one is near every position of the heads.
 //!
 //! ```text
 //! Count     runs of slots that reads fetched, for an epoch (popular.rs)
-//! Choose    at its end: the most frequent ones get columns (pool/replicas/columns.rs), as far as budget and memory go; what was not read since
-//!           its last turn gives its own up
+//! Choose    at its end: the most frequent ones get columns (pool/replicas/columns.rs), as far as budget and memory allow; a block that was not
+//!           read since its last turn gives up its column
 //! Copy      when the pool is idle, zone by zone: free places of the columns, and batches of the mover, which proves all bits and makes
-//!           them durable. Nothing leads to a copy but the volume of replicas
-//! Wait      for places that were not free yet, since what was there has just been dropped: then once more
+//!           them durable. Only the volume of replicas refers to a copy
+//! Wait      for places that were not free yet, since their replicas have just been dropped: then another round
 //! ```
 //!
-//! A copy is a replica like any other: one budget, one way to be given back (`pool/replicas/`). It owns the counts, what was chosen,
-//! and how far it is. A restart forgets all three; columns of which a copy was made are found again.
+//! A copy is a replica like any other: one budget, one way to be reclaimed (`pool/replicas/`). This part owns the counts, the chosen runs and its
+//! position. A restart loses all three; columns of which a copy was made are found again.
 
 use alloc::vec::Vec;
 
@@ -30,27 +30,27 @@ use crate::repair::Repairs;
 use crate::space::SlotState;
 use crate::space::zones::ZONES;
 
-/// Time for which reads are counted: popular is what is read often within it.
+/// Time for which reads are counted: a block is popular if it is read often within it.
 const EPOCH: Nanos = 86_400_000_000_000;
 
-/// Time after which places that were not free are looked at again, in nanoseconds.
+/// Time after which places that were not free are checked again, in nanoseconds.
 const AGAIN: Nanos = 60_000_000_000;
-/// Number of times that such places are looked at again.
+/// Number of times that places which were not free are checked again.
 const ROUNDS: u32 = 8;
-/// Blocks that get a column in one step, and columns that are looked at.
+/// Number of blocks that get a column, or of columns that are examined, in one step.
 const AT_ONCE: u32 = 1024;
 
 /// Stage of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EpochStage {
     Count,
-    /// The next block that gets a column: of this run, this one. Turns are left until all columns had one.
+    /// Assigning columns: the next is for this block of this run. Turns are left until all columns had one.
     Choose {
         run: usize,
         block: u32,
         turns: u64,
     },
-    /// The next column, in this zone.
+    /// Copying: the next is this column, in this zone.
     Copy {
         zone: u32,
         column: u32,
@@ -64,12 +64,12 @@ enum EpochStage {
 pub(super) struct Duplicate {
     popular: Popular,
     epoch_ends: Nanos,
-    /// Runs that are to have copies: first slot and length, the most frequent first.
+    /// Runs to be copied: first slot and length, the most frequent first.
     chosen: Vec<(Slot, u32)>,
     stage: EpochStage,
     /// True if some places were not free in this round.
     has_missed: bool,
-    /// Number of further rounds that may come.
+    /// Number of further rounds that are allowed.
     rounds_left: u32,
     mover: Mover,
     made: u64,
@@ -114,7 +114,7 @@ impl Duplicate {
         self.mover.holds(slot)
     }
 
-    /// Returns slots that it has claimed and that nothing leads to.
+    /// Returns slots that it has claimed and to which no map refers.
     pub(super) fn claimed(&self) -> impl Iterator<Item = Slot> + '_ {
         self.mover.places()
     }
@@ -124,7 +124,7 @@ impl Duplicate {
         self.popular.memory() + crate::sizes::list_bytes(&self.chosen)
     }
 
-    /// Returns the time from which on there is something to do: the epoch ends, if something has been counted, or places may be free.
+    /// Returns the time at which it next has work: the end of the epoch, if reads were counted, or the time when places may be free.
     pub(super) fn begins_at(&self) -> Option<Nanos> {
         match self.stage {
             EpochStage::Count => (self.popular.len() > 0).then_some(self.epoch_ends),
@@ -133,7 +133,7 @@ impl Duplicate {
         }
     }
 
-    /// Returns true if there are copies to be made, and no page is being loaded for them.
+    /// Returns true if there are copies to make, and no page is being loaded for them.
     pub(super) fn can_step(&self, pool: &Pool) -> bool {
         let is_due = || self.begins_at().is_some_and(|begins| begins <= pool.now);
         (self.is_busy() || is_due()) && !self.mover.is_loading(pool)
@@ -143,12 +143,12 @@ impl Duplicate {
         matches!(self.stage, EpochStage::Choose { .. } | EpochStage::Copy { .. })
     }
 
-    /// Returns true while a batch is in progress, which a pump moves on without a turn.
+    /// Returns true while a batch is in progress, which a pump advances without a turn.
     pub(super) fn can_advance(&self) -> bool {
         self.mover.is_in_progress()
     }
 
-    /// Moves a batch on to its end.
+    /// Advances a batch to its end.
     pub(super) fn advance(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         if self.mover.is_in_progress() {
             self.mover.go_on(pool, load);
@@ -185,7 +185,7 @@ impl Duplicate {
             EpochStage::Copy { zone, .. } if zone == ZONES => self.end_round(pool, false),
             EpochStage::Copy { zone, column } => match self.begin(pool, repairs, zone, column) {
                 Ok(()) => self.advance(pool, load),
-                // What it waits for moves the engine on.
+                // The page that it waits for wakes the engine.
                 Err(MoveStop::Waits) => return,
                 Err(MoveStop::GivenUp) => self.end_round(pool, true),
             },
@@ -193,7 +193,7 @@ impl Duplicate {
         pool.needs_pump |= self.is_busy() && !self.mover.is_loading(pool);
     }
 
-    /// Begins to give columns to the chosen blocks. A block that is chosen again keeps its own; each other one has one turn to go.
+    /// Begins to assign columns to the chosen blocks. A block that is chosen again keeps its column; each other block has one turn left.
     fn begin_to_choose(&mut self, pool: &mut Pool) {
         let columns = &mut pool.replicas.columns;
         columns.choose_anew(blocks(&self.chosen));
@@ -202,7 +202,7 @@ impl Duplicate {
         self.stage = EpochStage::Choose { run: 0, block: 0, turns: columns.width_of_all() };
     }
 
-    /// Gives columns to some of the chosen blocks.
+    /// Assigns columns to some of the chosen blocks.
     fn choose(&mut self, pool: &mut Pool, mut run: usize, mut block: u32, mut turns: u64) {
         for _ in 0..AT_ONCE {
             let Some(&(first, length)) = self.chosen.get(run) else { break };
@@ -221,9 +221,9 @@ impl Duplicate {
         }
     }
 
-    /// Looks at columns from this one on for blocks without a copy in the zone, and begins a batch of these.
+    /// Searches the columns from this one on for blocks without a copy in the zone, and begins a batch of them.
     fn begin(&mut self, pool: &mut Pool, repairs: &Repairs, zone: u32, first: u32) -> Result<(), MoveStop> {
-        // What was dropped goes first: its places are to be free.
+        // Dropped replicas are removed first: their places must become free.
         if pool.replicas.stale().is_some() {
             return Err(MoveStop::Waits);
         }
@@ -252,7 +252,7 @@ impl Duplicate {
                 None => continue,
             }
             if let Some(Some((digest, _))) = missing.or(pool.proven_digest(slot)) {
-                // No block is led there.
+                // No block is remapped to the copy.
                 batch.push(Moved { key: Key(0), seen: Entry::UNMAPPED, from: slot, digest, to });
             }
         }
@@ -262,7 +262,7 @@ impl Duplicate {
             pool.space.claim(&places).ok_or(MoveStop::GivenUp)?;
             pool.forget_wrapped();
             if !self.mover.begin(pool, &mut batch) {
-                // There are no buffers: clients have them.
+                // There are no free buffers: clients hold them.
                 places.into_iter().for_each(|place| pool.space.defer_free(place, 0));
                 return Err(MoveStop::GivenUp);
             }
@@ -274,7 +274,7 @@ impl Duplicate {
         Ok(())
     }
 
-    /// Turns blocks that have been copied into replicas.
+    /// Turns copied blocks into replicas.
     fn take_in(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         let came = self.mover.take_came();
         let copied = || came.iter().filter(|(_, came)| *came == Came::Copied).map(|(block, _)| block);
@@ -286,7 +286,7 @@ impl Duplicate {
         for &Moved { from, digest, to, .. } in copied() {
             let zone = pool.space.zone_of(pool.space.container_of(to));
             let columns = &pool.replicas.columns;
-            // A slot that was freed, or gave its column up, needs none.
+            // A slot that was freed, or gave up its column, needs no copy.
             let column = columns.of(from).filter(|&column| columns.place(column, zone) == Some(to));
             let number = pool.replicas.number(from, 1 + u64::from(zone));
             let put = volume
@@ -306,20 +306,20 @@ impl Duplicate {
         self.has_missed |= count < came.len();
     }
 
-    /// Forgets all counts, as there is no space for copies.
+    /// Drops all counts, as there is no space for copies.
     pub(super) fn give_up(&mut self, pool: &mut Pool) {
         self.popular.take(0);
         self.end(pool);
     }
 
-    /// Ends a round, as all zones have been looked at, or clients have the buffers. Places that were missed may be free later.
+    /// Ends a round: all zones have been examined, or clients hold the buffers. Places that were missed may be free later.
     fn end_round(&mut self, pool: &mut Pool, was_stopped: bool) {
         pool.space.end_full_scratch();
         let has_missed = core::mem::take(&mut self.has_missed) || was_stopped;
         if has_missed && self.rounds_left > 0 {
             self.rounds_left -= 1;
             self.stage = EpochStage::Wait { until: pool.now + AGAIN };
-            // What was dropped is free when that is merged, and in its leaves.
+            // Dropped places become free when the drop is merged and flushed to its leaves.
             pool.ask_to_flush();
             return;
         }
@@ -346,7 +346,8 @@ fn blocks(runs: &[(Slot, u32)]) -> impl Iterator<Item = Slot> + '_ {
     runs.iter().flat_map(|&(first, length)| (0..u64::from(length)).map(move |i| Slot(first.0 + i)))
 }
 
-/// Gives the row that begins with a column a container in a zone where it has none: its space has been reserved, or became free, since the row was made.
+/// Adds a container to the row that begins with a column, in a zone where it has none: its space was reserved, or became free, after the row was
+/// made.
 fn join_row(pool: &mut Pool, column: u32, zone: u32) {
     let Pool { space, replicas, .. } = pool;
     let columns = &mut replicas.columns;
@@ -357,7 +358,7 @@ fn join_row(pool: &mut Pool, column: u32, zone: u32) {
     }
 }
 
-/// Gives a block a column: a free one, one of a new row, or that of a block whose turn it is to go; returns false if there is none.
+/// Assigns a column to a block: a free one, one of a new row, or that of a block whose turn it is to lose it; returns false if there is none.
 fn assign(pool: &mut Pool, slot: Slot, turns: &mut u64) -> bool {
     let most = pool.columns_budget();
     let Pool { space, replicas, .. } = pool;

@@ -1,27 +1,27 @@
-//! Replicas of what reads found scattered, in slots that follow each other (POD, section 3.3).
+//! Replicas of blocks that reads found scattered, in consecutive slots, so that such a read takes fewer device reads (POD, section 3.3).
 //!
 //! ```text
-//! Note      a read that took many device reads for its blocks is remembered: a hint, the oldest goes first
-//! Gather    when the pool is idle: the slots of these blocks, and what they must hold, to the bit
-//! Read      their content, and its proof
-//! Write     one replica for each, in slots that follow each other
+//! Note      remembers a read that took many device reads for its blocks: a hint, the oldest goes first
+//! Collect   when the pool is idle: the slots of these blocks, and the content that they must hold, to the bit
+//! Read      their content and its proof
+//! Write     one replica for each, in consecutive slots
 //! ```
 //!
-//! Reads go through the map as before: to a slot. Whether they fetch its content from the slot or from its replica is decided when
-//! device reads are put together: the one that makes fewer of them. So nothing that is true depends on a replica. A slot's content
-//! never changes while it is in use, and neither does its replica's: a replica is good until its slot is free.
+//! Reads go through the map as before: to a slot. The choice between the slot and its replica is made when device reads are put together: the one
+//! that makes fewer of them. So correctness never depends on a replica. A slot's content never changes while it is in use, and neither does its
+//! replica's. So a replica is valid until its slot is free.
 //!
 //! ```text
-//! where they are   in the map of a volume that nobody sees; beside it a table in memory, which reads go by (pool/replicas.rs)
-//! budget           a number of bytes; the oldest replica that was not read goes when the next one needs its place
-//! given back       first of all when slots run short, before second copies
-//! others           a slot has one replica in order at most: what is in order for one file is not taken apart for another. Scrubs verify
+//! location         in the map of a hidden volume; beside it a table in memory, which reads use (pool/replicas.rs)
+//! budget           a number of bytes; the oldest unread replica goes when the next one needs its slot
+//! reclaimed        first of all when slots run short, before second copies
+//! others           a slot has at most one replica in order: the order made for one file is not broken up for another. Scrubs verify
 //!                  replicas like any slot, repairs use them like second copies, checkpoints count them
 //! ```
 //!
-//! A restart loses what was noted. The replicas are found again, in the background (Find): the map of their volume says where they are.
+//! A restart loses the noted reads. The replicas are found again, in the background (Find): the map of their volume has their slots.
 //!
-//! On a store with heads, what is read often has copies in scratch zones, too: duplicate.rs.
+//! On a rotational store, popular blocks have copies in scratch zones, too: duplicate.rs.
 
 mod duplicate;
 mod popular;
@@ -51,13 +51,13 @@ use duplicate::Duplicate;
 
 /// Number of reads that are remembered.
 const NOTED: usize = 256;
-/// Most blocks to be copied for each device read that can be saved: a read with more is not noted.
+/// Largest number of blocks copied for each device read that can be saved: a read with more is not noted.
 const BLOCKS_FOR_A_READ: usize = 16;
-/// Blocks that are put in order at a time.
+/// Number of blocks that are put in order at a time.
 const AT_ONCE: usize = 64;
-/// Divisor of all slots: no replicas are made where fewer than one in N are free.
+/// Divisor of all slots: no replicas are made when fewer than one slot in N is free.
 const SPACE_TO_MAKE: u64 = 8;
-/// Divisor of all slots: all replicas are given back where fewer than one in N are free.
+/// Divisor of all slots: all replicas are reclaimed when fewer than one slot in N is free.
 const SPACE_TO_KEEP: u64 = 16;
 /// State and counts of replicas and their making.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,7 +68,7 @@ pub struct ReplicateStatus {
     pub replicas: u64,
     /// Reads that are noted, or being put in order.
     pub noted: u64,
-    /// Runs of blocks of which reads are counted, to find what is popular.
+    /// Runs of blocks whose reads are counted to find the popular ones.
     pub popular: u64,
     /// Largest number of popular blocks that get copies in scratch zones.
     pub most_copied: u64,
@@ -76,13 +76,13 @@ pub struct ReplicateStatus {
     pub copied: u64,
     /// Popular blocks that have a copy in each zone.
     pub fully_copied: u64,
-    /// Blocks that replicas were made of since the pool was opened.
+    /// Blocks that were copied into replicas since the pool was opened.
     pub made: u64,
     /// Replicas dropped since the pool was opened: for newer ones, with their slots, or because slots ran short.
     pub dropped: u64,
     /// Blocks that reads got from replicas since the pool was opened.
     pub read: u64,
-    /// Counts of reads from other places than their slots, by reason, on a store with heads.
+    /// Counts of reads from other places than their slots, by reason, on a rotational store.
     pub places: PlaceCounts,
 }
 
@@ -97,7 +97,7 @@ struct ScatteredRead {
 struct ReplicaBatch {
     blocks: Vec<(Slot, Digest, Option<BufferId>)>,
     in_flight: usize,
-    /// Set if something came between: what it holds is given back when its reads are done.
+    /// Set if the batch is cancelled: its buffers are given back when its reads are done.
     is_over: bool,
 }
 
@@ -105,10 +105,10 @@ struct ReplicaBatch {
 pub(crate) struct Replicate {
     noted: VecDeque<ScatteredRead>,
     work: Option<ReplicaBatch>,
-    /// True if the job waits for something that moves the engine on when it comes.
+    /// True if the job waits for an event that wakes the engine.
     is_stuck: bool,
     made: u64,
-    /// Place of the search for replicas of an earlier run.
+    /// Position of the search for replicas of an earlier run.
     found: Maps,
     duplicate: Duplicate,
 }
@@ -119,17 +119,17 @@ impl Replicate {
         Replicate { noted: VecDeque::new(), work: None, is_stuck: false, made: 0, found, duplicate }
     }
 
-    /// Counts a run that was read from the device, in its slots, where popular blocks get copies.
+    /// Counts a run of slots that was read from the device, where popular blocks get copies.
     pub(crate) fn note_read(&mut self, pool: &Pool, first: Slot, length: usize) {
         self.duplicate.note(pool, first, length);
     }
 
-    /// Returns slots that it has claimed and that nothing leads to.
+    /// Returns slots that it has claimed and to which no map refers.
     pub(crate) fn claimed(&self) -> impl Iterator<Item = Slot> + '_ {
         self.duplicate.claimed()
     }
 
-    /// Returns the bytes of memory beside what it always has.
+    /// Returns the bytes of memory in excess of its fixed size.
     pub(crate) fn memory(&self) -> u64 {
         self.duplicate.memory()
     }
@@ -152,7 +152,7 @@ impl Replicate {
         }
     }
 
-    /// Notes a read that is on its way, if it takes many device reads.
+    /// Notes a read in flight, if it takes many device reads.
     pub(crate) fn note_split(&mut self, pool: &mut Pool, request: &Request) {
         let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
         let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
@@ -174,14 +174,14 @@ impl Replicate {
 }
 
 impl Pool {
-    /// Returns true if blocks may be written only to be in order: the pool takes changes, and neither metadata nor the host is full.
+    /// Returns true if blocks may be written for the sake of order alone: the pool takes changes, and neither metadata nor the host is full.
     pub(super) fn may_be_reordered(&self) -> bool {
         self.takes_changes() && !self.untouched && !self.metadata_full && !self.host_full
     }
 
     fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<ReplicaBatch> {
         for at in 0..blocks.len() {
-            // A buffer of the read cache belongs to its slot: what becomes a replica has one of its own.
+            // A buffer of the read cache belongs to its slot: a replica gets a buffer of its own.
             let Some(buffer) = self.any_buffer() else {
                 blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| self.buffers.release(buffer));
                 return None;
@@ -210,17 +210,17 @@ impl Pool {
 }
 
 impl Pool {
-    /// Deletes the volume of replicas, and all that is in it, as soon as there is space to say so.
+    /// Deletes the volume of replicas with all its entries, as soon as there is space for the change.
     fn delete_replicas(&mut self, load: &LoadSnapshot) {
         let Some(volume) = self.replicas.volume else { return };
         let cleared = self.cleared(Key::new(volume, 0), end_of(volume));
-        // Asked here, since a change that has to wait calls for a checkpoint: nobody is in a hurry.
+        // Checked here, since a change that has to wait requests a checkpoint, and this one is not urgent.
         if matches!(self.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
             let _ = self.change_volume(VolumeChange::Delete { volume }, load.clears_left);
         }
     }
 
-    /// Adopts a replica that the map of an earlier run has, if it holds what its slot must hold, to the last bit.
+    /// Adopts a replica from the map of an earlier run, if it holds the content that its slot must hold, to the last bit.
     fn find_replica(&mut self, number: Number, at: Slot) -> Result<(), Missing> {
         let slot = self.replicas.slot_of(number);
         let digests = (self.proven_digest(slot)?, self.proven_digest(at)?);
@@ -235,7 +235,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Drops entries of the volume for slots that are free again, as far as there is space to say so.
+    /// Drops entries of the volume for slots that are free again, as far as there is space for the changes.
     fn drop_stale_replicas(&mut self, load: &LoadSnapshot) {
         while let (Some(volume), Some(number)) = (self.replicas.volume, self.replicas.stale()) {
             if !matches!(self.space_for(&Asked::scattered(2), load.clears_left), Availability::Now) {
@@ -247,7 +247,7 @@ impl Pool {
         }
     }
 
-    /// Gives all replicas back; returns false if there are none, or no space to say so.
+    /// Reclaims all replicas; returns false if there are none, or no space for the change.
     pub(crate) fn give_back_replicas(&mut self, load: &LoadSnapshot) -> bool {
         let at = self.replicas.volume.and_then(|volume| self.volume_index(volume));
         let is_empty = self.replicas.len() == 0 && self.replicas.stale().is_none();
@@ -260,7 +260,7 @@ impl Pool {
         true
     }
 
-    /// Makes space for N replicas that follow each other, in the pool, in the budget and in a record. Returns true if there is space now.
+    /// Makes space for N replicas in consecutive slots: in the pool, in the budget and in a record. Returns true if there is space now.
     fn make_space_for_replicas(&mut self, load: &LoadSnapshot, count: usize) -> bool {
         let Some(at) = self.replicas.volume.and_then(|volume| self.volume_index(volume)) else {
             return false;
@@ -277,15 +277,15 @@ impl Pool {
 }
 
 impl Replicate {
-    /// Makes the table of replicas anew, from the map of their volume, in one step.
+    /// Advances the rebuild of the table of replicas from the map of their volume, in one step.
     fn find(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
-        // What is to go takes memory until that is said.
+        // Stale entries take memory until their removal is recorded.
         pool.drop_stale_replicas(load);
         let takes_part = |pool: &Pool, key: Key| pool.replicas.volume == Some(key.volume());
         let each = |pool: &mut Pool, key: Key, at: Slot| {
             let number = Number(key.lba());
             match pool.find_replica(number, at) {
-                // Nobody can say what it must hold.
+                // The content that it must hold is unknown.
                 Err(Missing { key, .. }) if pool.failed_pages.contains(&key) => pool.replicas.note_stale(number),
                 found => found?,
             }
@@ -308,7 +308,7 @@ impl Replicate {
         pool.needs_pump = true;
     }
 
-    /// Gathers the blocks that a read needs in order, and begins to read them. Returns `None` if there is nothing to do, or not now.
+    /// Collects the blocks that a read needs in order, and begins to read them. Returns `None` if there is nothing to do, or not now.
     fn gather(
         &mut self,
         pool: &mut Pool,
@@ -317,7 +317,7 @@ impl Replicate {
     ) -> Result<Option<ReplicaBatch>, Missing> {
         let Some(volume) = pool.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
-        // What is left of the open container is used up first; one slot is not worth a stop.
+        // The rest of the open container is used up first; a single slot is not worth a stop.
         let run = if pool.space.run() > 1 { pool.space.run() as usize } else { AT_ONCE };
         let most = AT_ONCE.min(pool.in_order_budget() as usize).min(run);
         let (mut end, mut leaf) = (noted.blocks, LastLeaf::default());
@@ -347,13 +347,13 @@ impl Replicate {
                 _ => return Ok(None),
             }
         }
-        // What has been defragmented meanwhile needs no replicas.
+        // Blocks that have been defragmented meanwhile need no replicas.
         let mut slots: Vec<u64> = blocks.iter().map(|(slot, ..)| slot.0).collect();
         slots.sort_unstable();
         if slots.windows(2).filter(|pair| pair[1] != pair[0] + 1).count() * BLOCKS_FOR_A_READ < blocks.len() {
             return Ok(None);
         }
-        // What is in order for another read stays so; a few blocks in between are not worth a copy.
+        // Blocks in order for another read stay so; a few blocks in between are not worth a copy.
         if blocks.len() < 2 || (blocks.len() as u64) * 2 < end.min(noted.blocks) {
             return Ok(None);
         }
@@ -364,7 +364,7 @@ impl Replicate {
         pool.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
     }
 
-    /// Ends the work in progress when its reads are done: with replicas, if that is wanted and nothing came between.
+    /// Ends the work in progress when its reads are done. Makes replicas, if that is wanted and nothing interfered.
     fn end_work(&mut self, pool: &mut Pool, load: &LoadSnapshot, wanted: bool) {
         let Some(work) = &mut self.work else { return };
         work.is_over |= !wanted;
@@ -377,14 +377,14 @@ impl Replicate {
         let volume = pool.replicas.volume.filter(|_| fits);
         for (slot, digest, buffer) in work.blocks {
             let Some(buffer) = buffer else { continue };
-            // A slot that was freed meanwhile needs none.
+            // A slot that was freed meanwhile needs no replica.
             let (seen, to) = (
                 Seen(slot, digest),
                 Put::Fresh { digest, buffer, may_travel: false, sequential: false, offline: false },
             );
             let entry = match volume {
                 Some(volume) => pool.remap(Key::new(volume, pool.replicas.number(slot, 0).0), seen, to),
-                // Looked at all the same: which pages stay in memory, and so what recorded runs do, depends on it.
+                // Looked up all the same: it affects which pages stay in memory, and so the behaviour of recorded runs.
                 None => {
                     pool.still_holds(seen);
                     None
@@ -420,16 +420,16 @@ impl Job for Replicate {
         self.duplicate.begins_at()
     }
 
-    /// Returns true with work, or without it once to say that the job is stuck.
+    /// Returns true if there is work, or if the job is not marked as stuck yet.
     #[inline]
     fn can_advance(&self) -> bool {
         self.work.is_some() || !self.noted.is_empty() || !self.is_stuck || self.duplicate.can_advance()
     }
 
-    /// Moves the work on to its end: blocks that have been read already are written, unless writes wait or the pool takes no changes.
+    /// Advances the work to its end: blocks that have been read already are written, unless writes wait or the pool takes no changes.
     fn advance(&mut self, work: &mut JobContext<'_>) {
         let JobContext { pool, load, .. } = work;
-        // What it waits for moves the engine on; a step that comes to something says otherwise.
+        // The event that it waits for wakes the engine; a step that makes progress clears this.
         self.is_stuck = true;
         if self.duplicate.can_advance() {
             self.duplicate.advance(pool, load);
@@ -452,7 +452,7 @@ impl Job for Replicate {
         let at = pool.replicas.volume.and_then(|volume| pool.volume_index(volume));
         match at {
             Some(_) if pool.replicas.stride() != pool.metadata.geometry.slots() => {
-                // The pool has grown, or an earlier program had one place for each slot: it is made anew.
+                // The pool has grown, or an earlier program had one entry for each slot: the volume is made anew.
                 pool.replicas.clear();
                 return pool.delete_replicas(load);
             }
@@ -467,7 +467,7 @@ impl Job for Replicate {
                 }
                 return;
             }
-            // Its creation becomes durable first.
+            // The creation of the volume becomes durable first.
             None => return,
             Some(_) => {}
         }
@@ -503,7 +503,7 @@ impl Job for Replicate {
         self.is_stuck
     }
 
-    /// Takes blocks to be put in order that have come: the part is the first of them.
+    /// Handles the completion of a read of blocks to be put in order; `part` is the number of its first block.
     fn done(
         &mut self,
         work: &mut JobContext<'_>,
@@ -526,7 +526,7 @@ impl Job for Replicate {
             }
             _ => false,
         };
-        // What is wrong with one of them a read or a scrub will find.
+        // A read or a scrub will find a damaged block.
         batch.is_over |= !good;
         work.pool.needs_pump = true;
     }

@@ -1,16 +1,16 @@
-//! Which reads of the disk are frequent: a count for each of a bounded number of runs of slots, by Misra and Gries. Pure.
+//! Frequency counter of device reads: a count for each of a bounded number of runs of slots, by Misra and Gries. Pure.
 //!
-//! Where there is no space for one more run, all counts fall by one, and those that have come to nothing go. So what makes up more than one in so
-//! many reads as there are counts is known in the end.
+//! Where there is no space for another run, all counts fall by one, and runs whose count is zero are dropped. So every run with more than one in N
+//! reads, for N counts, is known in the end.
 
 use alloc::vec::Vec;
 
 use crate::format::entry::Slot;
 use crate::locality_map::NearMap;
 
-/// Number of reads with which a run is popular.
+/// Smallest number of reads of a popular run.
 const OFTEN: u32 = 2;
-/// Largest number of slots of a run that is counted. Longer runs are read in order: the arm is there once, wherever they lie.
+/// Largest number of slots of a run that is counted. Longer runs are sequential: they take one seek, wherever they lie.
 const LONGEST: usize = 64;
 
 /// Slots that were read together, of which the first is the key.
@@ -50,7 +50,7 @@ impl Popular {
         self.runs.len()
     }
 
-    /// Ends an epoch: returns popular runs of at most `blocks` blocks in all, the most frequent first, and begins all counts anew.
+    /// Ends an epoch: returns popular runs of at most `blocks` blocks in all, the most frequent first, and resets all counts.
     pub(super) fn take(&mut self, blocks: u64) -> Vec<(Slot, u32)> {
         let mut runs: Vec<(Slot, PopularRun)> = core::mem::take(&mut self.runs).into_iter().collect();
         runs.retain(|(_, run)| run.reads >= OFTEN);

@@ -1,4 +1,4 @@
-//! Trees against a plain map, on a store that performs I/O at once, with few pages in memory.
+//! Tests of trees against a plain map, on a store that performs I/O immediately, with few pages in memory.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -101,8 +101,8 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Guards against a wrong count: the subtrees that a clear can cut off were taken for far more than they are, about 1530 for 4 GiB instead of 8. A flood of
-/// discards waited for space in the list of discards, with all writes behind it, when there was plenty.
+/// Guards against a wrong count of the subtrees that a clear can cut off: it was far too high, about 1530 for 4 GiB instead of 8. A flood of discards then
+/// waited for space in the list of discards, with all writes behind it, although there was plenty.
 #[test]
 fn subtrees_are_counted_as_a_cut_cuts_them() {
     let fanout = 4;
@@ -123,7 +123,7 @@ fn subtrees_are_counted_as_a_cut_cuts_them() {
     assert_eq!(super::subtrees(2048, 4096, 256), 8, "4 GiB");
 }
 
-/// Checks that a tree made for a few leaves gets as high as a later leaf needs, and that its leaves stay where they were.
+/// Checks that a tree made for a few leaves gets as high as a later leaf needs, and that its leaves keep their places.
 #[test]
 fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
     let (mut metadata, mut disk) = (metadata(), Disk::new());
@@ -169,7 +169,7 @@ fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
     assert_eq!(metadata.pages.private_pages(), 0);
 }
 
-/// Checks that the map of metadata blocks, whose pages have fixed locations, is raised alike.
+/// Checks that the map of metadata blocks, whose pages have fixed locations, is raised in the same way.
 #[test]
 fn the_map_of_metadata_blocks_gets_higher() {
     let (mut metadata, mut disk) = (metadata(), Disk::new());

@@ -1,4 +1,4 @@
-//! Buckets of the index on disk: what an entry is, and how entries come and go.
+//! Buckets of the index on disk: hash buckets of packed entries, with insertion, removal and lookup.
 
 use crate::api::Digest;
 use crate::format::bytes::{put_u64, u64_at};
@@ -8,16 +8,16 @@ use crate::format::entry::Slot;
 const SLOT_PLUS_ONE_BITS: u32 = 37;
 /// Bytes of the entries that are looked at together. A bucket consists of such groups.
 const GROUP: usize = 16 * ENTRY_BYTES as usize;
-/// The bits of a tag in the upper half of an entry.
+/// Bits of a tag in the upper half of an entry.
 const TAG_IN_UPPER_HALF: u32 = u32::MAX << (SLOT_PLUS_ONE_BITS - 32);
-/// Slots that are named for a tag, at most.
+/// Maximum number of slots that a bucket names for one tag.
 pub(crate) const COPIES: usize = 4;
 
-/// A change of the index: the part of the digest that it knows, the slot, and whether the entry goes.
+/// Change of the index: the indexed part of the digest, the slot, and a flag for removal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct IndexChange {
     pub hash: u64,
-    /// The slot, and in the lowest bit whether the entry goes.
+    /// Slot, with the flag for removal in the lowest bit.
     what: u64,
 }
 
@@ -30,7 +30,7 @@ impl IndexChange {
         IndexChange { hash: hash_of(digest), what: slot.0 << 1 | 1 }
     }
 
-    /// Visits a bucket and changes nothing: removes what cannot be there.
+    /// Visits a bucket without a change to valid entries: removes impossible ones.
     pub fn visit(hash: u64) -> IndexChange {
         IndexChange { hash, what: u64::MAX }
     }
@@ -44,7 +44,7 @@ impl IndexChange {
     }
 }
 
-/// Returns the part of a digest that the index looks at.
+/// Returns the part of a digest that the index uses.
 pub(crate) fn hash_of(digest: Digest) -> u64 {
     (u128::from_le_bytes(digest.0) >> 64) as u64
 }
@@ -76,8 +76,8 @@ pub(crate) fn entries(bucket: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bucket.chunks_exact(ENTRY_BYTES as usize).map(|bytes| u64_at(bytes, 0))
 }
 
-/// Returns the entries that `is` accepts, with their numbers, in groups that `has` accepts. There are few, so groups are asked first, without a branch for each
-/// entry.
+/// Returns the entries that `is` accepts, with their numbers, in groups that `has` accepts. Accepted entries are few, so groups are tested first, without a
+/// branch for each entry.
 fn like(
     bucket: &[u8],
     has: impl Fn(&[u8; GROUP]) -> bool,
@@ -96,8 +96,8 @@ fn equal(bucket: &[u8], value: u64) -> impl Iterator<Item = (usize, u64)> {
     like(bucket, has, move |entry| entry == value)
 }
 
-/// Returns true if a group has an entry whose upper half has the tag of this one. Alone, the loop becomes vector instructions of 32-bit lanes, which every
-/// x86-64 has; within its caller it does not.
+/// Returns true if a group has an entry whose upper half has the tag of `upper`. In a separate function, the loop becomes vector instructions of 32-bit lanes,
+/// which every x86-64 has; inlined in its caller it does not.
 #[inline(never)]
 fn has_tag_of(group: &[u8; GROUP], upper: u32) -> bool {
     let halves = entries(group).map(|entry| (entry >> 32) as u32);
@@ -113,7 +113,8 @@ pub(crate) fn tagged(bucket: &[u8], hash: u64) -> impl Iterator<Item = u64> {
     entries.map(|(_, entry)| entry).filter(|&entry| entry != 0)
 }
 
-/// Returns the slots that may hold what has a digest. Stands alone, so that the machine code of the loop over a bucket does not depend on its caller.
+/// Returns the slots that may have the content of a digest. It is not inlined, so that the machine code of the loop over a bucket does not depend on its
+/// caller.
 #[inline(never)]
 pub(crate) fn named(bucket: &[u8], hash: u64) -> [Option<Slot>; COPIES] {
     let mut named = [None; COPIES];
@@ -220,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Groups are passed over, entries are not: whatever stands where.
+    /// Checks that skipping groups never skips an entry, wherever entries are.
     #[test]
     fn what_is_found_is_what_each_entry_by_itself_says() {
         let mut random = 7_u64;
@@ -228,7 +229,7 @@ mod tests {
             let mut bucket = [0; 4096];
             for at in 0..512 {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                // Tags of few kinds, which differ in their lowest or their highest bits, and one place in four is free.
+                // Tags have few values, which differ in their lowest or their highest bits, and one place in four is free.
                 let entry = entry(random >> 60 | (random >> 20 & 1) << 26, Slot(random >> 40 & 0xffff));
                 put_u64(&mut bucket, at * 8, if random >> 33 & 3 == 0 { 0 } else { entry });
             }

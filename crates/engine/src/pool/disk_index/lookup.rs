@@ -1,5 +1,5 @@
-//! Looking into the index on disk for a block that is written: the path to its bucket, then what proves one of the slots that the bucket
-//! names. A write waits for these pages, so often and no more.
+//! Lookups of written blocks in the index on disk: the path to the bucket, then the pages that prove one of the slots that the bucket names. A write waits for
+//! these pages, and for no others.
 
 use super::bucket::{bucket_of, hash_of, named};
 use super::{DiskIndex, UNREADABLE};

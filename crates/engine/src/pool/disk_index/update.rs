@@ -1,4 +1,4 @@
-//! The stage of a checkpoint that brings the index on disk up to what has been merged:
+//! The checkpoint stage that updates the index on disk with the merged changes:
 //!
 //! ```text
 //! Freed   the digests of slots that lost their last reference, from the summaries
@@ -36,21 +36,21 @@ enum UpdateStep {
     Apply,
 }
 
-/// The part of a checkpoint that changes the index.
+/// Part of a checkpoint that changes the index.
 pub(crate) struct Update {
     step: UpdateStep,
     changes: Vec<IndexChange>,
-    /// Number of the slots whose last reference is gone that are among the changes.
+    /// Number of freed slots whose removal is already among the changes.
     freed_at: usize,
-    /// Changes that there may be, and so how far it builds.
+    /// Maximum number of changes, which also bounds building.
     most: usize,
     /// Progress of building, as [`DiskIndexRecord::built`].
     built: u32,
     unsorted: Vec<Range<usize>>,
     at: usize,
-    /// Buckets that hold nothing but what is among the changes.
+    /// Buckets that get only entries from the changes.
     cleared: Range<u64>,
-    /// A page was lost: everything is entered once more.
+    /// True if a page was lost: all blocks are entered once more.
     lost: bool,
 }
 
@@ -62,7 +62,7 @@ impl Update {
 }
 
 impl Pool {
-    /// Returns the most pages that the changes of the index may take in the checkpoint which has just begun.
+    /// Returns the most pages that the changes of the index may take in a checkpoint that has just begun.
     pub(crate) fn disk_index_space(&self, checkpoint: &Checkpoint) -> usize {
         let part = checkpoint.index_part.as_ref().map_or(0, DeferredPart::buckets);
         let frozen = &self.frozen;
@@ -81,7 +81,7 @@ impl Pool {
         if is_building { self.limits.delta_entries as usize } else { 0 }
     }
 
-    /// Returns a page of summaries; `None`: it is absent, or cannot be read.
+    /// Returns a page of summaries; `None`: it is absent or unreadable.
     fn summary_page(&mut self, leaf: u64) -> Result<Option<PageId>, Stop> {
         match lookup(&mut self.metadata, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
             Walk::Leaf(page) => Ok(Some(page)),
@@ -93,7 +93,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Brings the index up to what has been merged: the stage of a checkpoint.
+    /// Takes the next step of the stage that updates the index with the merged changes.
     pub(crate) fn merge_disk_index(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         if !self.disk_index.record.is_on() {
             return Ok(Progress::Next);
@@ -126,7 +126,7 @@ impl Pool {
         progress
     }
 
-    /// Begins the update with the changes that are known. `None`: there is no space for the pages that it would write.
+    /// Begins the update with the known changes. `None`: there is no space for the pages that it would write.
     fn begin_update(&mut self, checkpoint: &mut Checkpoint) -> Option<Update> {
         let per_leaf = self.metadata.geometry.summary_leaf_slots() as usize;
         let batch = match (self.phase, self.build_batch()) {
@@ -145,7 +145,7 @@ impl Pool {
             return None;
         }
         (checkpoint.shared.index_pages, checkpoint.index_taken_before) = (pages, self.metadata.allocator.taken());
-        // The merge is done: what it came to is in the space map, and the memory is needed here.
+        // The merge is done: its result is in the space map, and the memory is needed here.
         (checkpoint.shared.changes, checkpoint.shared.change_at) = (Vec::new(), 0);
         let mut part = part.unwrap_or_default();
         let mut changes = core::mem::take(&mut part.changes);
@@ -186,7 +186,7 @@ impl Pool {
         })
     }
 
-    /// Gathers the digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
+    /// Collects the digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
     fn gather_freed(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
         let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.freed.get(update.freed_at) else {
@@ -215,7 +215,7 @@ impl Pool {
         Ok(Progress::More)
     }
 
-    /// Gathers the digests of the blocks of data of the next page of summaries.
+    /// Collects the digests of the blocks of data of the next page of summaries.
     fn gather_built(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
         let per_leaf = self.metadata.geometry.summary_leaf_slots();
         let (leaf, leaves) = (u64::from(update.built), self.table_leaves(TreeId::Summaries));
@@ -237,7 +237,7 @@ impl Pool {
         Ok(Progress::More)
     }
 
-    /// Changes one bucket.
+    /// Applies the changes of one bucket.
     fn apply(&mut self, checkpoint: &mut Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
         let buckets = self.disk_index.record.buckets;
         let root = self.roots[TreeId::DiskIndex as usize];
@@ -249,13 +249,13 @@ impl Pool {
             }
             let DiskIndex { record, behind, .. } = &mut self.disk_index;
             match update.lost {
-                // The pass that is in progress may have handed over what was there.
+                // The pass in progress may have handed over the entries of the lost page.
                 true if record.is_behind() => behind.count(1),
                 true => record.built = 0,
                 false if record.built < DiskIndexRecord::BEHIND => record.built = update.built,
                 false => {}
             }
-            // What it has taken was promised to it alone.
+            // The pages that it has taken were promised to it alone.
             checkpoint.shared.promised += self.metadata.allocator.taken() - checkpoint.index_taken_before;
             checkpoint.shared.index_pages = 0;
             return Ok(Progress::Next);
@@ -270,7 +270,7 @@ impl Pool {
             Err(Stop::Missing(missing)) if self.failed_pages.contains(&missing.key) => {
                 let level = writer.leave_out(&mut self.metadata, bucket);
                 update.lost = true;
-                // What it led to is in use as long as nobody knows what that was.
+                // The pages below the lost one stay in use while its pointers are unknown.
                 let Missing { key, pointer, .. } = missing;
                 if level > 0 {
                     self.discards.push(Discard { pointer, volume: NO_VOLUME, level });

@@ -1,15 +1,16 @@
-//! Copies of popular blocks in scratch zones: one entry of memory for the copies in all zones ("I/O Deduplication"; REFERENCE 1.6).
+//! Copies of popular blocks in scratch zones: a table with one entry for the copies in all zones, which saves memory ("I/O Deduplication";
+//! REFERENCE 1.6).
 //!
 //! ```text
 //! row       one container in each zone that is kept for copies (space/zones.rs)
 //! column    the same offset in each container of a row: the copies of one block, one in each zone
 //! ```
 //!
-//! So an entry is the slot of the block, and a flag for each zone. It owns rows and columns; which blocks are popular, and when copies are
-//! written, is the job's (`jobs/replicate/duplicate.rs`).
+//! So an entry is the slot of the block, and a flag for each zone. This module owns rows and columns. The job chooses the popular blocks and
+//! the time to write copies (`jobs/replicate/duplicate.rs`).
 //!
-//! What must hold: a slot has one column at most. A copy leads to a place only from when it is durable until it is dropped. What is dropped
-//! is to be taken out of the map of replicas by the owner.
+//! What must hold: a slot has at most one column. The table refers to a copy only from the time when the copy is durable until it is dropped.
+//! The owner takes dropped copies out of the map of replicas.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -24,9 +25,9 @@ use crate::space::zones::ZONES;
 /// Value for no container, or no block.
 const NO_CONTAINER: u32 = u32::MAX;
 const NO_SLOT: Slot = Slot(u64::MAX);
-/// Flag beside those of the zones: a copy was read since the block got its column, or since its turn to go came last.
+/// Flag beside those of the zones: a copy was read since the block got its column, or since its last turn for eviction.
 const WAS_READ: u16 = 1 << 15;
-/// Flag beside those of the zones: the block is one of those that were chosen last.
+/// Flag beside those of the zones: the block is in the latest choice.
 const IS_CHOSEN: u16 = 1 << 14;
 /// Flags of all zones.
 pub(crate) const ALL_ZONES: u16 = (1 << ZONES) - 1;
@@ -34,22 +35,21 @@ pub(crate) const ALL_ZONES: u16 = (1 << ZONES) - 1;
 /// Containers of a row, by zone.
 type Row = [u32; ZONES as usize];
 
-/// Blocks with copies, and where these are.
+/// Table of blocks with copies, and of the places of the copies.
 #[derive(Default)]
 pub(crate) struct Columns {
-    /// Slots of a container.
+    /// Number of slots of a container.
     width: u32,
     rows: Vec<Row>,
-    /// The row of a container.
+    /// Row of each container.
     row_of: NearMap<u64, u32>,
-    /// By column: the slot whose copies it has, and its flags.
+    /// Slot whose copies a column has, and flags, by column.
     owners: Vec<Slot>,
     flags: Vec<u16>,
     by_owner: HashTable<u32>,
-    /// Columns without an owner, as far as they have been found; the next one to be given out last. Those that were given up come first:
-    /// their places are not free at once.
+    /// Known columns without an owner; the next one to be assigned is the last. Released columns come first, because their places are not free at once.
     free: VecDeque<u32>,
-    /// The column whose turn to go comes next.
+    /// Column that has the next turn for eviction.
     hand: u32,
     copies: u64,
 }
@@ -91,17 +91,17 @@ impl Columns {
         self.by_owner.find(near_hash(slot.0), |&column| owners[column as usize] == slot).copied()
     }
 
-    /// Returns the block whose column this is; `None`: it has no owner.
+    /// Returns the block that owns a column; `None`: it has no owner.
     pub(crate) fn owner(&self, column: u32) -> Option<Slot> {
         self.owners.get(column as usize).copied().filter(|&owner| owner != NO_SLOT)
     }
 
-    /// Returns the row in which a column is.
+    /// Returns the row of a column.
     pub(crate) fn row(&self, column: u32) -> u32 {
         column / self.width.max(1)
     }
 
-    /// Returns the place at which the copy of a column in a zone is, or would be; `None`: the row has no container there.
+    /// Returns the place of the copy of a column in a zone, used or not; `None`: the row has no container there.
     pub(crate) fn place(&self, column: u32, zone: u32) -> Option<Slot> {
         let container = *self.rows.get(self.row(column) as usize)?.get(zone as usize)?;
         let offset = column % self.width;
@@ -113,7 +113,7 @@ impl Columns {
         self.flags.get(column as usize).is_some_and(|flags| flags & (1 << zone) > 0)
     }
 
-    /// Zones and places of a block's copies.
+    /// Returns the zones and places of a block's copies.
     pub(crate) fn copies_of(&self, slot: Slot) -> impl Iterator<Item = (u32, Slot)> + '_ {
         let column = self.of(slot);
         let zones = (0..ZONES).filter_map(move |zone| Some((zone, column.filter(|&column| self.has(column, zone))?)));
@@ -137,7 +137,7 @@ impl Columns {
         self.flags.reserve_exact(self.width as usize);
         self.owners.extend((0..self.width).map(|_| NO_SLOT));
         self.flags.extend((0..self.width).map(|_| 0));
-        // The lowest ones are taken first, so that runs of blocks lie together.
+        // The lowest columns are taken first, so that runs of blocks lie together.
         (first..first + self.width).for_each(|column| self.free.push_front(column));
     }
 
@@ -155,7 +155,7 @@ impl Columns {
         self.row_of.insert(container.into(), row);
     }
 
-    /// Finds the columns without an owner, to be given out in their order: before the first of them is assigned.
+    /// Collects the columns without an owner, to be assigned in order. Callers do this before they assign the first one.
     pub(crate) fn find_free(&mut self) {
         self.free.clear();
         self.free.extend((0..self.owners.len() as u32).rev().filter(|&column| self.owners[column as usize] == NO_SLOT));
@@ -166,7 +166,7 @@ impl Columns {
         !self.free.is_empty()
     }
 
-    /// Chooses these blocks, and no longer those that were chosen before.
+    /// Chooses these blocks, in place of the earlier choice.
     pub(crate) fn choose_anew(&mut self, slots: impl Iterator<Item = Slot>) {
         self.flags.iter_mut().for_each(|flags| *flags &= !IS_CHOSEN);
         for slot in slots {
@@ -176,7 +176,7 @@ impl Columns {
         }
     }
 
-    /// Assigns a free column to a block that is chosen and has none; `None` if none is free.
+    /// Assigns a free column to a chosen block without one; `None` if none is free.
     pub(crate) fn assign(&mut self, slot: Slot) -> Option<u32> {
         let column = self.free.pop_back()?;
         self.own(column, slot);
@@ -197,7 +197,7 @@ impl Columns {
         self.flags[column as usize] |= 1 << zone;
     }
 
-    /// Adopts a copy that the map of an earlier run has. Returns true if it is where the copies of its column are. Zones are asked for one after another.
+    /// Adopts a copy from the map of an earlier run. Returns true if it is in the place of its column. Callers ask zone by zone.
     pub(crate) fn adopt(&mut self, slot: Slot, zone: u32, at: Slot, most: u64) -> bool {
         let container = (at.0 / u64::from(self.width)) as u32;
         let offset = (at.0 % u64::from(self.width)) as u32;
@@ -206,7 +206,7 @@ impl Columns {
             let row = known.filter(|&column| column % self.width == offset).map(|column| self.row(column));
             match row.filter(|&row| self.rows[row as usize][zone as usize] == NO_CONTAINER) {
                 Some(row) => self.complete_row(row * self.width, zone, container),
-                // A row is found by its first zone. Where another zone has the first of its copies, there must be no doubt.
+                // A row is found by its first zone. If another zone has the row's first copy, the row must be unambiguous.
                 None if known.is_none() && self.rows.iter().all(|row| row[zone as usize] != NO_CONTAINER) => {
                     if self.width_of_all() >= most {
                         return false;
@@ -235,7 +235,7 @@ impl Columns {
         is_its
     }
 
-    /// Sets the flag of a block's column that a copy was read.
+    /// Sets the flag of a block's column which says that a copy was read.
     pub(crate) fn mark_read(&mut self, slot: Slot) {
         if let Some(column) = self.of(slot) {
             self.flags[column as usize] |= WAS_READ;
@@ -268,13 +268,13 @@ impl Columns {
         zones
     }
 
-    /// Takes the column of a block that is not chosen and whose copies were not read, of at most `turns` whose turn it is. Returns the slot, and the zones in
-    /// which it had copies.
+    /// Takes the column of a block that is not chosen and whose copies were not read, within `turns` turns. Returns the slot, and the zones in which it had
+    /// copies.
     pub(crate) fn evict(&mut self, turns: &mut u64) -> Option<(Slot, u16)> {
         self.evict_but(IS_CHOSEN, turns)
     }
 
-    /// Takes the column of a block without any of the flags `kept`, and whose copies were not read. One that was read stays this time.
+    /// Takes the column of a block without any of the flags `kept`, and whose copies were not read. A block with a read copy stays this time.
     fn evict_but(&mut self, kept: u16, turns: &mut u64) -> Option<(Slot, u16)> {
         while *turns > 0 && self.len() > 0 {
             *turns -= 1;
@@ -293,8 +293,8 @@ impl Columns {
         None
     }
 
-    /// Takes the column from a block beyond `most`: first those of rows that are given up, then in turn. Returns the slot and the zones in which it had copies;
-    /// `None`: there are no more.
+    /// Takes the column from a block beyond `most`: first those of rows that are given up, then in turn. Returns the slot, and the zones in which it had
+    /// copies; `None`: there are no more.
     pub(crate) fn shrink(&mut self, most: u64) -> Option<(Slot, u16)> {
         let rows = most.div_ceil(u64::from(self.width.max(1)));
         while (self.rows.len() as u64) > rows {
@@ -318,7 +318,7 @@ impl Columns {
         if self.len() > most { self.evict_but(0, &mut turns) } else { None }
     }
 
-    /// Gives memory back that is no longer needed.
+    /// Gives unused memory back.
     fn fit(&mut self) {
         self.owners.shrink_to_fit();
         self.flags.shrink_to_fit();
@@ -361,7 +361,7 @@ mod tests {
         columns
     }
 
-    /// The expected copies: by slot, the zones with one.
+    /// Expected copies: by slot, the zones with one.
     type Model = BTreeMap<u64, BTreeSet<u32>>;
 
     fn compare(columns: &Columns, model: &Model) {
@@ -383,7 +383,7 @@ mod tests {
         #[test]
         fn copies_are_where_a_map_of_sets_says(steps in proptest::collection::vec((0u8..7, 0u64..24, 0..ZONES), 0..200)) {
             let (mut columns, mut model) = (columns(1), Model::new());
-            // The second row has none in odd zones.
+            // The second row has no container in odd zones.
             columns.add_row(core::array::from_fn(|zone| row(1)[zone].filter(|_| zone % 2 == 0)));
             for (step, slot, zone) in steps {
                 let known = columns.of(Slot(slot));

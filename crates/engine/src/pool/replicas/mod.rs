@@ -1,18 +1,19 @@
-//! Replicas: where they are, what they may take, and which of them are on their way. Who makes them is above (`jobs/replicate/`).
+//! Replicas: further copies of slots, with their locations, their budget, and the replicas in flight. They let reads avoid a seek. The jobs
+//! that create them are above (`jobs/replicate/`).
 //!
 //! ```text
-//! places    a slot has one replica at most that is in order with others, and on a store with heads one more in each scratch zone: its
-//!           copies. Block p * stride + n of a volume that nobody sees is the replica of slot n at place p
-//! good      until the slot is free: the content of a slot never changes while it is in use
-//! tables    in memory, what reads go by: one of replicas in order, and one of blocks with copies, an entry for those of all zones
-//!           (columns.rs). After a restart both are made anew from the map of that volume, in the background. What that has is proven
-//!           first, by the digests of both: a slot may have been freed, and used again, without the map saying so
-//! budget    for all of them. Replicas in order take half of it at most where there are copies. What was not read since it was made, or
-//!           since its turn came last, goes first; of that the oldest
+//! places    a slot has at most one replica in order with others, and on an HDD one more in each scratch zone: its copies. Block
+//!           p * stride + n of a hidden volume is the replica of slot n at place p
+//! valid     until the slot is free: the content of a slot never changes while it is in use
+//! tables    in memory, for reads: one of replicas in order, and one of blocks with copies, with one entry for the copies in all zones
+//!           (columns.rs). After a restart both are rebuilt from the map of the hidden volume, in the background. Each of its blocks is
+//!           proven first, by the digests of both slots: a slot may have been freed, and used again, without the map saying so
+//! budget    for all replicas. Where there are copies, replicas in order take at most half of it. Replicas that were not read since they
+//!           were made, or since their last turn, are evicted first; among these the oldest
 //! ```
 //!
-//! On a store with heads a read goes to the place that is cheapest from where they are, of the slot, its replica, and another slot that
-//! the index names for the same content ("I/O Deduplication", dynamic replica retrieval; docs/io-deduplication.md).
+//! On an HDD a read goes to the cheapest place from the current head position: the slot, its replica, or another slot that the index names
+//! for the same content ("I/O Deduplication", dynamic replica retrieval; docs/io-deduplication.md).
 
 mod columns;
 
@@ -32,51 +33,51 @@ use crate::space::zones::ZONES;
 /// Divisor of the slots: without a budget, replicas may take one in N.
 const SHARE: u64 = 128;
 
-/// Places of a slot's replicas: one in order with others, and one in each zone.
+/// Number of places of a slot's replicas: one in order with others, and one in each zone.
 pub(crate) const PLACES: u64 = 1 + ZONES as u64;
 
-/// Entries of the order that may be gone, beside as many as there are replicas.
+/// Number of stale entries that the order may have, besides one for each replica.
 const FEW: usize = 64;
 
 /// Replicas of slots: in order with others, and copies in zones.
 #[derive(Default)]
 pub(crate) struct Replicas {
-    /// The volume that has them, if there is one that is not deleted.
+    /// Hidden volume of replicas, if there is one that is not deleted.
     pub volume: Option<VolumeId>,
-    /// Bytes that they may take, if somebody said so.
+    /// Bytes that replicas may take, if the budget was set.
     pub budget: Option<u64>,
-    /// Slots of the pool when the volume was made: how far places of a slot lie apart in it.
+    /// Slots of the pool when the volume was created: the distance between two places of a slot in it.
     stride: u64,
-    /// Replicas in order, by the slots whose they are.
+    /// Replicas in order, by their slots.
     table: NearMap<Slot, Replica>,
-    /// Slots with their replicas in order, the oldest first; those that are gone are passed over.
+    /// Slots with their replicas in order, the oldest first; entries of dropped replicas are skipped.
     order: VecDeque<(Slot, Slot)>,
     /// Copies in zones.
     pub columns: Columns,
-    /// The most blocks that get copies in zones ([`Pool::review_zones`]).
+    /// Maximum number of blocks that get copies in zones ([`Pool::review_zones`]).
     most_columns: u64,
-    /// Blocks of the hidden volume of replicas that are to be unmapped: their replicas were dropped, or were left by an earlier run and not adopted.
+    /// Blocks of the hidden volume of replicas to be unmapped: their replicas were dropped, or were left by an earlier run and not adopted.
     stale: Vec<Stale>,
-    /// Reads in flight from other places than the slots: by place, what is read there.
+    /// Reads in flight from other places than the slots, by place.
     reading: NearMap<Slot, AlternateLocation>,
-    /// Replicas that are on their way to their slots.
+    /// Replicas whose writes are in flight.
     writing: NearSet<Slot>,
-    /// Set once all that an earlier run left has been given back or adopted.
+    /// True once all replicas of an earlier run have been given back or adopted.
     is_fresh: bool,
     dropped: u64,
     read: u64,
     places: PlaceCounts,
 }
 
-/// A block of the volume of replicas.
+/// Block number in the hidden volume of replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Number(pub u64);
 
-/// Places at which a slot's replicas are to go: the slot, and above it a flag for each place.
+/// Dropped replicas of a slot: the slot, and above it a flag for each place.
 #[derive(Clone, Copy)]
 struct Stale(u64);
 
-/// Bits of the slot; no pool has slots beyond them.
+/// Number of bits of the slot; no pool has slots beyond them.
 const STALE_SLOT_BITS: u32 = u64::BITS - PLACES as u32;
 
 impl Stale {
@@ -88,7 +89,7 @@ impl Stale {
         Slot(self.0 & ((1 << STALE_SLOT_BITS) - 1))
     }
 
-    /// Returns the first of the places that are left; `None` if there is none.
+    /// Returns the first of the remaining places; `None` if there is none.
     fn place(self) -> Option<u64> {
         let places = self.0 >> STALE_SLOT_BITS;
         (places > 0).then(|| places.trailing_zeros().into())
@@ -99,11 +100,11 @@ impl Stale {
     }
 }
 
-/// A replica: its slot, and a flag below it.
+/// Replica of a slot: its location, and a flag below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Replica(u64);
 
-/// Flag: it was read since it was made, or since its turn to go came last.
+/// Flag of a replica that was read since it was made, or since its last turn for eviction.
 const WAS_READ: u64 = 1;
 
 impl Replica {
@@ -120,14 +121,14 @@ impl Replica {
     }
 }
 
-/// A slot whose content is read at another place.
+/// Slot whose content is read from another place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AlternateLocation {
-    /// The slot.
+    /// Slot that the read is for.
     pub slot: Slot,
     /// Number of the replica that is read there. `None`: the index has named the place.
     pub replica: Option<Number>,
-    /// Digest that must be found there, where only the index says that it is there. A replica has the slot's own.
+    /// Digest that the content must have, if only the index names the place. A replica has the slot's own.
     pub hinted: Option<Digest>,
 }
 
@@ -135,7 +136,7 @@ impl Replicas {
     /// Sets the hidden volume of replicas, with its size in blocks, and the number of slots of a container.
     pub(crate) fn set_volume(&mut self, volume: Option<(VolumeId, u64)>, width: u32) {
         self.volume = volume.map(|(id, _)| id);
-        // One of another size is made anew: no number has more places than there are.
+        // A volume of another size gets no stride and is made anew: no number has more places than there are.
         self.stride = volume.map_or(0, |(_, blocks)| if blocks % PLACES == 0 { blocks / PLACES } else { 0 });
         self.columns.set_width(width);
     }
@@ -145,22 +146,22 @@ impl Replicas {
         self.stride
     }
 
-    /// Returns the block of the volume that is the replica of a slot at a place.
+    /// Returns the number of a slot's replica at a place.
     pub(crate) fn number(&self, slot: Slot, place: u64) -> Number {
         Number(place * self.stride + slot.0)
     }
 
-    /// Returns the slot of which a block of the volume is a replica.
+    /// Returns the slot that this block of the volume is a replica of.
     pub(crate) fn slot_of(&self, number: Number) -> Slot {
         Slot(number.0.checked_rem(self.stride).unwrap_or(number.0))
     }
 
-    /// Returns the zone in which a block of the volume is a copy; `None`: it is in order with others.
+    /// Returns the zone of a copy by its number; `None`: the replica is in order with others.
     fn zone_of(&self, number: Number) -> Option<u32> {
         number.0.checked_div(self.stride)?.checked_sub(1).map(|zone| zone as u32)
     }
 
-    /// Returns the replica of a slot that is in order with others.
+    /// Returns the location of a slot's replica in order.
     #[inline]
     pub(crate) fn of(&self, slot: Slot) -> Option<Slot> {
         if self.table.is_empty() {
@@ -194,7 +195,7 @@ impl Replicas {
         }
     }
 
-    /// Replicas in order, and copies.
+    /// Returns the number of replicas in order and copies.
     pub(crate) fn len(&self) -> u64 {
         self.table.len() as u64 + self.columns.copies()
     }
@@ -204,12 +205,12 @@ impl Replicas {
         self.table.len() as u64 > in_order || self.columns.len() > columns
     }
 
-    /// Returns true if an earlier run may have left replicas that have not been given back.
+    /// Returns true if there may be replicas of an earlier run that have not been given back.
     pub(crate) fn are_left(&self) -> bool {
         !self.is_fresh && self.volume.is_some()
     }
 
-    /// Notes that all that an earlier run left has been given back or adopted.
+    /// Notes that all replicas of an earlier run have been given back or adopted.
     pub(crate) fn begin_anew(&mut self) {
         self.is_fresh = true;
     }
@@ -220,7 +221,7 @@ impl Replicas {
         self.add_written(slot, at);
     }
 
-    /// Adds a replica of a slot in order, which is written already.
+    /// Adds a replica of a slot in order, which is already written.
     fn add_written(&mut self, slot: Slot, at: Slot) {
         self.table.insert(slot, Replica::new(at));
         if self.order.len() > 2 * self.table.len() + FEW {
@@ -230,8 +231,7 @@ impl Replicas {
         self.order.push_back((slot, at));
     }
 
-    /// Adopts a replica that an earlier run has left at a place. Returns false if it is not kept: at most `in_order` replicas in order are, and `columns`
-    /// blocks with copies.
+    /// Adopts a replica of an earlier run. Returns false if it is not kept: at most `in_order` replicas in order and `columns` blocks with copies are.
     pub(crate) fn adopt(&mut self, number: Number, at: Slot, in_order: u64, columns: u64) -> bool {
         let slot = self.slot_of(number);
         if self.has(number) {
@@ -247,12 +247,12 @@ impl Replicas {
         }
     }
 
-    /// Ends the write of a slot, and returns true if it is a replica. The read cache knows contents by the slots that maps lead to.
+    /// Ends the write of a slot, and returns true if it is a replica. The read cache keys contents by the slots that maps refer to.
     pub(crate) fn was_written(&mut self, slot: Slot) -> bool {
         self.writing.remove(&slot)
     }
 
-    /// Drops all replicas of a slot that is free.
+    /// Drops all replicas of a free slot.
     pub(crate) fn forget(&mut self, slot: Slot) {
         if self.table.is_empty() && self.columns.len() == 0 {
             return;
@@ -262,7 +262,7 @@ impl Replicas {
         self.drop(slot, u16::from(in_order) | zones << 1);
     }
 
-    /// Counts replicas of a slot that were dropped at some places, and puts their blocks of the volume on the list of those that go.
+    /// Counts dropped replicas of a slot at the given places, and puts their blocks of the volume on the stale list.
     fn drop(&mut self, slot: Slot, places: u16) {
         self.dropped += u64::from(places.count_ones());
         if places > 0 {
@@ -279,13 +279,13 @@ impl Replicas {
         self.drop(slot, u16::from(had) << place);
     }
 
-    /// Puts the block of the volume with this number on the list of those that go.
+    /// Puts the block of the volume with this number on the stale list.
     pub(crate) fn note_stale(&mut self, number: Number) {
         let place = self.zone_of(number).map_or(0, |zone| 1 + zone);
         self.stale.push(Stale::new(self.slot_of(number), 1 << place));
     }
 
-    /// Drops replicas until there are at most `in_order` in order, and `columns` blocks with copies: those not read go first, and of them the oldest.
+    /// Drops replicas until at most `in_order` in order and `columns` blocks with copies are left: unread ones first, and of these the oldest.
     pub(crate) fn drop_beyond(&mut self, in_order: u64, columns: u64) {
         while self.table.len() as u64 > in_order {
             let Some((slot, at)) = self.order.pop_front() else { break };
@@ -306,14 +306,14 @@ impl Replicas {
         }
     }
 
-    /// Takes a column from a block whose copies were not read, in at most `turns` turns. Returns false if none is to be had.
+    /// Takes a column from a block whose copies were not read, in at most `turns` turns. Returns false if there is none.
     pub(crate) fn free_column(&mut self, turns: &mut u64) -> bool {
         let evicted = self.columns.evict(turns);
         evicted.into_iter().for_each(|(slot, zones)| self.drop(slot, zones << 1));
         evicted.is_some()
     }
 
-    /// Forgets all of them.
+    /// Drops all replicas and copies.
     pub(crate) fn clear(&mut self) {
         self.dropped += self.len();
         self.table = NearMap::default();
@@ -324,13 +324,13 @@ impl Replicas {
         self.stale.clear();
     }
 
-    /// Returns the next block of the volume that is to go.
+    /// Returns the number of the next stale block of the volume.
     pub(crate) fn stale(&self) -> Option<Number> {
         let last = self.stale.last()?;
         Some(self.number(last.slot(), last.place()?))
     }
 
-    /// Takes the block that [`Replicas::stale`] returned off the list. Returns true if there is no newer replica of this number, so that it is to be dropped.
+    /// Takes the block that [`Replicas::stale`] returned off the list. Returns true if it must be unmapped: no newer replica has this number.
     pub(crate) fn end_stale(&mut self) -> bool {
         let Some(mut last) = self.stale.pop() else { return false };
         let Some(place) = last.place() else { return false };
@@ -342,7 +342,7 @@ impl Replicas {
         !self.has(number)
     }
 
-    /// Begins reads of slots at other places, which follow each other from `first` on.
+    /// Begins reads of slots at other places, which are consecutive from `first` on.
     pub(crate) fn begin_read(&mut self, first: Slot, slots: &[AlternateLocation]) {
         for (i, &of) in slots.iter().enumerate() {
             self.reading.insert(Slot(first.0 + i as u64), of);
@@ -364,7 +364,7 @@ impl Replicas {
         self.reading.remove(&place).expect("a read of another place ends once")
     }
 
-    /// Counts a read of another place that did not give the right content. If it is a replica and still there, it is dropped.
+    /// Counts a read of another place with wrong content. If the place is a replica that is still there, the replica is dropped.
     pub(crate) fn was_wrong(&mut self, number: Option<Number>, at: Slot) {
         self.places.wrong += 1;
         if let Some(number) = number.filter(|&number| self.place(number) == Some(at)) {
@@ -372,7 +372,7 @@ impl Replicas {
         }
     }
 
-    /// Returns the place of the replica with this number.
+    /// Returns the location of the replica with this number.
     fn place(&self, number: Number) -> Option<Slot> {
         let slot = self.slot_of(number);
         match self.zone_of(number) {
@@ -386,7 +386,7 @@ impl Replicas {
         self.reading.contains_key(&slot)
     }
 
-    /// Reads that went to other places.
+    /// Returns the counts of reads that went to other places.
     pub(crate) fn place_counts(&self) -> PlaceCounts {
         self.places
     }
@@ -404,27 +404,27 @@ impl Replicas {
 }
 
 impl Pool {
-    /// Returns the number of blocks that replicas may take: as the budget says, or a share of the pool's size.
+    /// Returns the number of blocks that replicas may take: the budget, or a share of the pool's size.
     fn replicas_wanted(&self) -> u64 {
         let block = self.metadata.geometry.block();
         self.replicas.budget.map_or(self.metadata.geometry.slots() / SHARE, |bytes| bytes / block)
     }
 
-    /// Returns true if popular blocks shall get copies: on a disk with heads, if a budget is set.
+    /// Returns true if popular blocks shall get copies: on an HDD, if a budget is set.
     fn wants_copies(&self) -> bool {
         self.device().is_rotational && self.replicas.budget.is_some()
     }
 
-    /// Returns the number of blocks that replicas in order may take within these limits: as many as was said, or half of that beside copies, as long as there
-    /// is memory for the table.
+    /// Returns the number of blocks that replicas in order may take within these limits: the budget, or half of it besides copies, if there is memory for the
+    /// table.
     fn in_order_within(&self, limits: &Limits) -> u64 {
         let wanted = self.replicas_wanted();
         let most = if self.wants_copies() { wanted / 2 } else { wanted };
         most.min(limits.replicas())
     }
 
-    /// Returns the number of popular blocks that get copies within these limits: as many as the rest of the budget has space for, as long as there is memory for
-    /// their columns.
+    /// Returns the number of popular blocks that get copies within these limits: those that fit in the rest of the budget, if there is memory for their
+    /// columns.
     fn columns_within(&self, limits: &Limits) -> u64 {
         let left = self.replicas_wanted() - self.in_order_within(limits);
         let wanted = if self.wants_copies() { left / u64::from(ZONES) } else { 0 };
@@ -442,14 +442,14 @@ impl Pool {
         self.in_order_within(&self.limits)
     }
 
-    /// Returns the number of popular blocks that get copies; 0: none does.
+    /// Returns the number of popular blocks that get copies; 0: no copies are made.
     #[inline]
     pub(crate) fn columns_budget(&self) -> u64 {
         self.replicas.most_columns
     }
 
-    /// Returns the number of runs of slots whose reads are counted at most, to find popular blocks: some more than these, since what is read once takes a
-    /// place.
+    /// Returns the most runs of slots whose reads are counted to find popular blocks. They are more than the popular blocks, because runs read once take
+    /// entries, too.
     pub(crate) fn counted_runs(&self) -> usize {
         counted_runs(self.columns_budget()) as usize
     }
@@ -459,20 +459,20 @@ impl Pool {
         popular_bytes(self.columns_budget(), self.metadata.geometry.slots_per_container)
     }
 
-    /// Returns true if popular blocks get copies: on a store with heads, if the budget of replicas was set.
+    /// Returns true if popular blocks get copies: on an HDD, if the budget of replicas was set.
     #[inline]
     pub(crate) fn makes_copies(&self) -> bool {
         self.columns_budget() > 0
     }
 
-    /// Keeps some containers for copies, of those from this one on, whose space has been reserved.
+    /// Sets some containers aside for copies, among those from `from` on, whose space has been reserved.
     pub(crate) fn keep_zones(&mut self, from: u32) {
         if self.makes_copies() {
             self.space.keep_middles(from);
         }
     }
 
-    /// Follows what the disk is, the budget, and the memory, which may have changed.
+    /// Applies changes of the disk's traits, the budget and the memory limits to the zones.
     pub(crate) fn review_zones(&mut self) {
         self.replicas.most_columns = self.columns_within(&self.limits);
         if self.makes_copies() {
@@ -482,7 +482,7 @@ impl Pool {
         }
     }
 
-    /// Returns another slot that holds what a slot does, and the digest, as far as the index and the pages in memory say: a hint.
+    /// Returns another slot with the same content, and the digest, as far as the index and the pages in memory say: a hint.
     #[inline(never)]
     pub(crate) fn hinted_place(&mut self, slot: Slot) -> Option<(Slot, Digest)> {
         let digest = match self.recent(slot) {
@@ -495,7 +495,7 @@ impl Pool {
             && self.space.contains(place)
             && hint.generation == self.space.generation(place)
             && (self.recent(place).is_some() || self.slot_state(place).is_ok_and(|state| state.is_used()));
-        // What is on its way, from the device or to it, is left alone.
+        // Slots with I/O in flight are left alone.
         let is_at_rest = !self.dirty.contains_key(&place)
             && !self.in_journal.contains_key(&place)
             && !self.fills.contains_key(&place)
@@ -503,8 +503,8 @@ impl Pool {
         (is_there && is_at_rest).then_some((place, digest))
     }
 
-    /// Returns true if a run of `length` blocks is to be read from `place` and not from its own slots: always on a disk without heads or if these do not
-    /// follow each other (`home` is `None`), else if no read in flight is beside `home`, and one is beside `place` or `place` is nearer to the heads.
+    /// Returns true if a run of `length` blocks shall be read from `place` rather than from its own slots at `primary`. On an SSD always. Without consecutive
+    /// own slots (`None`), always. Otherwise if no read in flight is beside `primary`, and one is beside `place` or `place` is nearer to the heads.
     pub(crate) fn prefers_alternate(&mut self, primary: Option<Slot>, place: Slot, length: usize) -> bool {
         if !self.device().is_rotational {
             return true;
@@ -530,7 +530,7 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// Checks that a volume of 11 n + 3 blocks, as only a damaged disk has it, has no places: its numbers would have a twelfth, which no zone has.
+    /// Checks that a volume of 11 n + 3 blocks, as only a damaged disk has it, gets no places: its numbers would have a twelfth place, and no zone has that.
     #[test]
     fn a_volume_of_another_size_has_no_places() {
         let mut replicas = Replicas::default();
@@ -540,7 +540,7 @@ mod tests {
         assert_eq!((replicas.stride(), replicas.zone_of(Number(1_102))), (0, None));
     }
 
-    /// Checks that each place is given once, and that one with a newer replica is not to be dropped.
+    /// Checks that each stale place is returned once, and that a place with a newer replica is not dropped.
     #[test]
     fn what_is_stale_is_dropped_place_by_place() {
         let mut replicas = Replicas::default();

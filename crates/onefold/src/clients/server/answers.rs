@@ -1,7 +1,7 @@
-//! The engine's answers, as replies: what has been read is planned as it comes, everything else when its last piece is done.
+//! Replies made of the engine's answers: a finished piece of a read is planned at once, everything else when its last piece is done.
 //!
-//! Invariants: an answer that is not sent goes back to the engine at once; a reply in several parts holds the stream, and those that
-//! come meanwhile are deferred until it is complete.
+//! Invariants: an answer that is not sent goes back to the engine at once; a reply in several parts holds the stream, and answers that come meanwhile are
+//! deferred until it is complete.
 
 use engine::{Error, Event, Full, Reply};
 use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};

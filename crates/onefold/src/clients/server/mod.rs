@@ -1,8 +1,7 @@
-//! The clients' side of the reactor: accepts connections, lets them go on, and turns the engine's answers into replies.
+//! NBD server in the reactor: accepts connections, advances them, and turns the engine's answers into replies.
 //!
-//! Owns the listeners, the connections and their requests. Invariants: a connection's slot is free again only when neither
-//! the kernel nor the engine has anything of it; whatever happens to one connection, the others and the process go on; who
-//! waits for the engine is served in order of arrival.
+//! Owns the listeners, the connections and their requests. Invariants: a connection's slot is free again only when neither the kernel nor the engine holds any
+//! of its memory; a failure of one connection never ends the others or the process; connections that wait for the engine are served in order of arrival.
 
 mod answers;
 
@@ -44,9 +43,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
 /// Time from a failed accept to the next one (too many open files).
 const RETRY_NANOS: Nanos = 100_000_000;
-/// Bytes of the largest read that is read as a whole before it is answered, where an error could not be told later.
+/// Bytes of the largest read that is collected before it is answered, where an error could not be reported later.
 const COLLECT_BYTES: u64 = 4 << 20;
-/// Bytes of writes that the engine is given between two looks at the sockets.
+/// Bytes of writes that the engine is given between two checks of the sockets.
 const SUBMITTED_AT_ONCE: usize = 128 << 10;
 /// Divisor of the engine's table of requests: one connection may take one part in 8.
 const TABLE_SHARE: u32 = 8;
@@ -124,8 +123,8 @@ impl Server {
     /// Keeps to this division of the memory from here on. Requests in service continue as they began.
     pub fn divide(&mut self, limits: &Limits, piece_blocks: u32, connections: Connections) {
         let block = BLOCK as u64;
-        // A piece must fit into the write buffers several times over, and into one operation of the ring with the area
-        // for what follows it; the pool's number is only the most that the engine takes.
+        // A piece must fit into the write buffers several times over, and into one operation of the ring together with the area for the bytes behind it. The
+        // pool's number is only the engine's maximum.
         let most = (limits.write_buffers / 4).min(SPANS as u32 - 4);
         let piece_blocks = u64::from(piece_blocks.min(most).max(1));
         // Reads that are being collected keep their places in the engine's table until they are complete: there is space for
@@ -237,7 +236,7 @@ impl Server {
         }
     }
 
-    /// Brings forward the deadline of all handshakes because every slot is taken: those that are not over by then make space for others.
+    /// Brings forward the deadline of all handshakes because every slot is taken: handshakes that are not over at that time make space for others.
     fn hurry(&mut self, deadline: Nanos) {
         for connection in self.connections.iter_mut().flatten() {
             connection.deadline = connection.deadline.map(|late| late.min(deadline));
@@ -258,7 +257,7 @@ impl Server {
         std::mem::take(&mut self.shared.expects_more)
     }
 
-    /// Gives the engine at most about `SUBMITTED_AT_ONCE` bytes of what has been received; returns true if there was anything.
+    /// Submits at most about `SUBMITTED_AT_ONCE` bytes of received pieces to the engine; returns true if there were any.
     pub fn submit_arrived(&mut self, core: &mut Core) -> bool {
         self.shared.submit_arrived(SUBMITTED_AT_ONCE, core)
     }
@@ -285,7 +284,7 @@ impl Server {
     /// Lets a connection continue; queues it if it has to wait, and sets the deadlines that follow.
     fn advance(&mut self, slot: u32, core: &mut Core) {
         let Some(connection) = self.connections[slot as usize].as_mut() else { return };
-        // Whoever is in the queue has its turn when the queue is gone through.
+        // A queued connection has its turn when the queue is walked.
         let queued = connection.waiting.is_some();
         let nobody = |wants| !queued && self.waiting_for[wants as usize] == 0;
         let turn = Turn { place: nobody(Wants::Place), buffers: nobody(Wants::Buffers) };
@@ -485,7 +484,7 @@ impl Server {
         any
     }
 
-    /// Returns the time at which [`Server::expire`] has to be called; `None` if nothing is timed.
+    /// Returns the time at which [`Server::expire`] must be called; `None` if nothing is timed.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.deadline
     }
@@ -520,17 +519,17 @@ impl Server {
         self.start(core);
     }
 
-    /// Takes no more connections and requests; requests in service are still answered. What a client sends from now on gets no answer, so that a
-    /// client that connects again sends it to the next server. An error would reach the origin of the request: a guest's file system.
+    /// Stops accepting connections and requests; requests in service are still answered. Later requests of a client get no answer, so that a client that
+    /// connects again sends them to the next server. An error would reach the origin of the request: a guest's file system.
     pub fn stop(&mut self, core: &mut Core) {
         self.stopping = true;
         for (number, listener) in self.listeners.iter().enumerate() {
-            // Clients that come from now on are for whoever handed the socket over.
+            // Clients that come from now on belong to the process that handed the socket over.
             if listener.is_inherited() && self.accepting[number] {
                 core.ring.cancel_accept(number as u32);
             }
         }
-        // An accept that the kernel does not know yet would mean whatever gets the number of a closed listener.
+        // An accept that the kernel does not know yet would refer to the next file with the number of a closed listener.
         if core.ring.submit() {
             self.listeners.clear();
             self.accepting.clear();
@@ -586,7 +585,7 @@ impl Server {
         }
     }
 
-    /// Ends the connections to a volume as a stop does: received requests are answered, and clients that connect again send the rest again.
+    /// Ends the connections to a volume as a stop does: received requests are answered, and clients that connect again resend the others.
     pub fn let_go(&mut self, volume: VolumeId, core: &Core) {
         for (slot, connection) in self.connections.iter_mut().enumerate() {
             if let Some(connection) = connection
@@ -606,8 +605,8 @@ impl Server {
     }
 }
 
-/// Sets TCP options: replies leave at once, and a client whose machine is gone does not keep its slot for ever. A failure is ignored: another setting
-/// of the system does no harm.
+/// Sets TCP options: replies leave at once, and a client whose machine is gone does not keep its slot permanently. A failure is ignored: another setting of the
+/// system does no harm.
 fn prepare_tcp(socket: &OwnedFd) {
     use rustix::net::sockopt;
     let _ = sockopt::set_tcp_nodelay(socket, true);

@@ -1,4 +1,4 @@
-//! What the TLS library does not say of a certificate or key in words for people: until when it is valid, and that it is encrypted.
+//! Properties of certificates and keys that the TLS library does not report in words for people: the end of validity, and encryption of a key.
 
 use std::io::Read;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub fn read_key(path: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
     if ENCRYPTED.iter().any(|mark| text.contains(mark)) {
         let path = path.display();
         bail!(
-            "{path} is encrypted with a pass phrase, and a server can ask nobody for it: 'openssl pkey -in {path} -out plain.pem' decrypts it; let only \
+            "{path} is encrypted with a pass phrase, and a server has nobody to ask: 'openssl pkey -in {path} -out plain.pem' decrypts it; let only \
              the server's user read the result"
         );
     }
@@ -97,7 +97,7 @@ fn problem(certificate: &[u8], now: i64) -> Option<String> {
     }
 }
 
-/// Takes the first element of DER: its tag, its content, and what follows.
+/// Splits DER into the tag of its first element, that element's content, and the remaining bytes.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -164,7 +164,7 @@ pub fn explain(error: &Error) -> String {
             "the client says that this server's certificate has expired: renew server-cert.pem, and restart the server"
         }
         Error::AlertReceived(AlertDescription::UnknownCA) => {
-            "the client does not know who has signed this server's certificate: give it the authority's ca-cert.pem"
+            "the client does not know the authority that signed this server's certificate: give it the authority's ca-cert.pem"
         }
         _ => return error.to_string(),
     };

@@ -1,11 +1,11 @@
-//! TLS for clients over TCP: a space of its own beside the reactor.
+//! TLS for clients over TCP, by a relay thread beside the reactor.
 //!
-//! The protocol begins in the clear. When a client asks for TLS and was promised it, the reactor gives its socket to the relay, a thread, and
-//! goes on with one end of a pair of local sockets: what comes out of it was decrypted, what goes into it is encrypted. So the reactor, its buffers
-//! and its turns are the same with TLS and without, and who uses none pays nothing.
+//! The protocol begins in the clear. When a client asks for TLS and was promised it, the reactor gives its socket to the relay. It continues with one end of a
+//! pair of local sockets: it reads decrypted bytes there, and writes bytes for encryption. So the reactor, its buffers and its turns are the same with TLS and
+//! without, and clients without TLS pay nothing.
 //!
-//! Certificates are files with the names that qemu and nbdkit use; they are read once, at the start. Unix sockets have no TLS: the rights of
-//! the file say who may connect.
+//! Certificates are files with the names that qemu and nbdkit use; they are read once, at the start. Unix sockets have no TLS: the rights of the file say who
+//! may connect.
 
 mod certificate;
 mod relay;
@@ -34,13 +34,13 @@ use relay::Arrival;
 pub const CLIENTS_MAX: usize = 128;
 /// Number of clients with TLS that may be without an export: in the handshake of TLS, or in that of NBD behind it. When more come, the oldest goes.
 pub const HANDSHAKES_MAX: usize = 64;
-/// Number of connections in the relay, at most: beside the clients, those that have been ended and that it has not let go of yet.
+/// Number of connections in the relay, at most: the clients, and ended connections that it has not closed yet.
 const RELAYED_MAX: usize = 2 * CLIENTS_MAX;
 
-/// Time that the relay may take, at the end, to send what the reactor has answered.
+/// Time that the relay may take, at the end, to send the reactor's last answers.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// SHA-256 digest of a client's certificate: set when the handshake is over, if the client was asked for one.
+/// SHA-256 digest of a client's certificate: set when the handshake is over, if a certificate was requested of the client.
 pub type Certificate = Arc<OnceLock<[u8; 32]>>;
 
 /// Use of TLS by clients over TCP: off, allowed or required.
@@ -49,7 +49,7 @@ pub enum Mode {
     /// No TLS
     #[default]
     Off,
-    /// Whoever asks for TLS gets it
+    /// TLS for clients that ask for it
     On,
     /// Clients that do not ask for TLS are refused
     Require,

@@ -1,10 +1,10 @@
-//! The relay: a thread that encrypts and decrypts between clients' sockets and the reactor's.
+//! TLS relay: a thread that encrypts and decrypts between clients' sockets and the reactor's.
 //!
-//! Back-pressure: nothing is read from one side while the other has not taken what came before. So a client has at most one full read in each direction
-//! in memory, and who never reads holds up nobody else: no call here blocks but the one that waits for all.
+//! Back-pressure: nothing is read from one side while the other has not taken the bytes before. So a client has at most one full read in each direction in
+//! memory. A client that never reads delays no other: only the call that waits for all sockets blocks.
 //!
-//! An end is passed on: the client's goes to the reactor behind the last decrypted byte, the reactor's to the client behind the last reply. The
-//! reactor's is seen also while the client takes nothing: a client that does not read loses its place soon after the reactor has ended it.
+//! An end is passed on: the client's goes to the reactor behind the last decrypted byte, the reactor's to the client behind the last reply. The reactor's is
+//! seen also while the client takes nothing: a client that does not read loses its place soon after the reactor has ended it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -62,7 +62,7 @@ impl Arrival {
         client.set_nonblocking(true).ok()?;
         reactor.set_nonblocking(true).ok()?;
         let mut tls = ServerConnection::new(config).ok()?;
-        // What is given to it at once is bounded here.
+        // The relay bounds the bytes that it passes to the session at once.
         tls.set_buffer_limit(None);
         Some(Arrival { client, reactor, tls, who, certificate })
     }
@@ -84,7 +84,7 @@ struct Client {
     client_ended: bool,
     /// True if everything that the reactor sent before its end has been read.
     reactor_ended: bool,
-    /// The reactor's end, which is seen before the last of what it sent can be read.
+    /// The reactor's end, which is seen before its last bytes can be read.
     closing: Option<Closing>,
 }
 
@@ -174,7 +174,7 @@ impl Client {
             let _ = tls.write_tls(client);
             return Err(Ended::Refused(explain(&error)));
         }
-        // Before the reactor gets anything that the client says afterwards.
+        // This precedes any later byte of the client to the reactor.
         if let Some(first) = tls.peer_certificates().and_then(|chain| chain.first())
             && certificate.get().is_none()
             && let Some(digest) = sha256(first)
@@ -333,7 +333,7 @@ impl Relay {
         false
     }
 
-    /// Waits until something can go on. Whoever has more to do within its turn finds its socket ready.
+    /// Waits until a client can continue. The socket of a client with more work in its turn is ready at once.
     fn wait(&mut self) {
         let mut waited = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
         // For each of them but the first, the client whose reactor's socket it is.
@@ -351,7 +351,7 @@ impl Relay {
         }
         let ends = self.clients.iter().any(|client| client.closing.is_some());
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-        // An interruption only makes it look once more.
+        // An interruption only causes one more check.
         let _ = poll(&mut waited, ends.then_some(&second));
         // A read does not meet the reactor's end while the client takes nothing.
         let has_ended = |socket: &PollFd<'_>| socket.revents().intersects(PollFlags::RDHUP | PollFlags::HUP);

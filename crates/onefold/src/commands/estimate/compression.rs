@@ -1,11 +1,11 @@
-//! What compression of cold containers would save, measured with lz4 and zstd on a sample of the data.
+//! Estimated saving by compression of cold containers, measured with lz4 and zstd on a sample of the data.
 //!
-//! The model: each block is compressed by itself, so that a read of one needs no other; the compressed blocks of a container lie behind each
-//! other without rounding, behind a table of their lengths; a container takes whole sixteenths of its place. Zeroes and blocks that are there
-//! already are not stored, so they are not compressed.
+//! The model: each block is compressed separately, so that a read of one needs no other. The compressed blocks of a container lie behind each other without
+//! rounding, behind a table of their lengths. A container takes whole sixteenths of its place. Zeroes and duplicates are not stored, so they are not
+//! compressed.
 //!
-//! The sample: windows of the data at equal distances, so many that they have some [`SAMPLE_BLOCKS`]. Their blocks, each content once, fill containers
-//! of 1 MiB in their order.
+//! The sample: windows of the data at equal distances, with about [`SAMPLE_BLOCKS`] blocks in all. Their blocks, each content once, fill containers of 1 MiB in
+//! their order.
 
 use std::collections::HashSet;
 
@@ -50,7 +50,7 @@ pub struct CompressionResult {
     pub container_bytes: u64,
     /// Containers that the sample fills.
     pub containers: u64,
-    /// N, if one window of the data in N was looked at.
+    /// N, if one window of the data in N was sampled.
     pub one_window_in: u64,
     /// Size of containers compressed with lz4, in percent of their present size.
     pub lz4_percent: f64,

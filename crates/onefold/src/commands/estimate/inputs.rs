@@ -1,15 +1,13 @@
-//! What is read: files, block devices, and directories with all that is below them.
+//! Inputs of an estimate: files, block devices, and directories with all entries below them.
 //!
-//! An image of another format than raw is read as `onefold import` reads it, through qemu-nbd ([`Source::Image`]): its windows are of the disk that a
-//! guest sees.
+//! An image of another format than raw is read as `onefold import` reads it, through qemu-nbd ([`Source::Image`]): its windows are of the disk that a guest
+//! sees.
 //!
-//! The walk opens everything once and notes how long it is and where it holds data; nothing is read by it. Then files
-//! are read in the order of the walk (names in the order of their bytes, files before folders), in *windows*: the 1 MiB
-//! at each multiple of 1 MiB of a file. Windows are numbered through all files, holes included; those that hold no data
-//! are not visited.
+//! The walk opens everything once and notes its length and the ranges with data; it reads no data. Then files are read in the order of the walk (names in the
+//! order of their bytes, files before folders), in *windows*: the 1 MiB at each multiple of 1 MiB of a file. Windows are numbered through all files, holes
+//! included; those that hold no data are not visited.
 //!
-//! Files may change meanwhile. A file is never read beyond the length that the walk has found; what is gone reads as
-//! zeroes.
+//! Files may change meanwhile. A file is never read beyond the length that the walk has found; missing bytes read as zeroes.
 
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
@@ -35,7 +33,7 @@ use crate::transfer::tool::Tool;
 const WINDOW: u64 = (WINDOW_BLOCKS * BLOCK) as u64;
 /// Bytes at the beginning of a file that are read to identify its type.
 const HEAD: usize = 4096;
-/// The longest range that an image is asked for where its data is.
+/// Longest range of one query for the data of an image.
 const LOOK_AHEAD: u64 = 1 << 31;
 const RAW: &str = "raw";
 
@@ -79,7 +77,7 @@ pub struct Inputs {
     pub unreadable: Vec<Unreadable>,
     /// Messages about paths that were named.
     pub notes: Vec<String>,
-    /// In order.
+    /// Segments of the data, in order.
     pub segments: Vec<Segment>,
     /// Bytes in files that are no holes.
     pub data_bytes: u64,
@@ -133,7 +131,7 @@ impl Walk<'_> {
             if kind.is_dir() {
                 self.directory(path, metadata.dev(), &mut inputs, &mut seen);
             } else if kind.is_file() || kind.is_block_device() {
-                // What was named is refused as an import refuses it; below directories it is left out.
+                // A named input is refused as an import refuses it; below directories it is left out.
                 let format = self.format_of(path, format::of_content)?;
                 self.file(path, &metadata, format, &mut inputs, &mut seen);
                 inputs.notes.extend(note(path, format));
@@ -147,7 +145,7 @@ impl Walk<'_> {
                     bail!("nothing can be read: {}: {}; run as a user who may read it", first.path, first.error)
                 }
                 None => {
-                    bail!("there are no files in what was named: name files, block devices or directories with files")
+                    bail!("no files found: name files, block devices or directories with files")
                 }
             }
         }
@@ -204,7 +202,7 @@ impl Walk<'_> {
         path: &Path,
         detect: impl Fn(&Path) -> anyhow::Result<&'static str>,
     ) -> anyhow::Result<&'static str> {
-        // What cannot be opened is counted by who reads it.
+        // The reader counts files that cannot be opened.
         let Ok(file) = open(path) else { return Ok(RAW) };
         let format = if self.as_bytes { RAW } else { detect(path)? };
         if format != RAW {
@@ -400,10 +398,10 @@ pub struct Window<'a> {
 }
 
 impl Input {
-    /// Reads the windows for which `wanted` says so, in order. Ends early if `visit` says false.
+    /// Reads the windows for which `wanted` returns true, in order. Ends early if `visit` returns false.
     ///
     /// # Errors
-    /// Of the first read that fails; what comes before it has been visited.
+    /// Returns the error of the first read that fails; the windows before it have been visited.
     pub fn read(&self, wanted: &dyn Fn(u64) -> bool, visit: &mut dyn FnMut(Window<'_>) -> bool) -> io::Result<()> {
         let mut source = Source::open(&self.path, self.format)?;
         let mut held = Held { input: self, window: None, bytes: Vec::new(), present: Vec::new(), data: 0 };
@@ -458,7 +456,7 @@ impl Held<'_> {
     fn fill(&mut self, source: &mut Source, window: u64, range: Range<u64>) -> io::Result<()> {
         let start = window * WINDOW;
         let (first, end) = ((range.start - start) as usize / BLOCK, ((range.end - start) as usize).div_ceil(BLOCK));
-        // What is beyond the length that the walk found is not looked at.
+        // Bytes beyond the length that the walk found are not looked at.
         let limit = (end * BLOCK).min((self.input.size - start) as usize);
         let mut done = first * BLOCK;
         while done < limit {

@@ -1,24 +1,20 @@
-//! `onefold estimate`: what a pool would save of files, block devices and directories, for each policy and size of
-//! writes.
+//! `onefold estimate`: the saving that a pool would have on files, block devices and directories, for each policy and size of writes.
 //!
-//! Everything is read once, with the digest that new pools use; nothing is written, and no pool is needed. The model:
-//! each file is written from its beginning to its end, one after the other, into an empty pool, in requests of one size
-//! at multiples of it; then it is read back in reads of 128 KiB. What lies wholly in holes is not written. The index
-//! knows everything.
+//! Everything is read once, with the digest that new pools use; nothing is written, and no pool is needed. The model: each file is written from its beginning
+//! to its end, one after the other, into an empty pool, in requests of one size at multiples of it. Then it is read back in reads of 128 KiB. A request wholly
+//! in holes is not written. The index knows everything.
 //!
-//! - `inputs`: what there is to be read, and reading it, in windows of 1 MiB.
-//! - `model`: what a pool does with the blocks of a window: decided by the engine's policies, carried out as the engine
-//!   does.
-//! - `sample`: what is noted in bounded memory, and intervals of confidence.
-//! - `compression`: what compressing cold containers would save, on a sample.
-//! - `report`: what is said.
+//! - `inputs`: the inputs, and reading them in windows of 1 MiB.
+//! - `model`: a pool's work on the blocks of a window: decided by the engine's policies, carried out as the engine does.
+//! - `sample`: records in bounded memory, and intervals of confidence.
+//! - `compression`: the saving by compression of cold containers, on a sample.
+//! - `report`: the printed result.
 //!
-//! If memory has space for all blocks even if none comes twice, contents get numbers as they are read, and then each
-//! policy is simulated with each size of requests, with slots and index of its own: the result is exact
-//! ([`Run::exact`]). Else ([`Run::sampled`]) half of the memory counts contents by a sample of digests, and half holds
-//! segments of the data, chosen at random: these are read first, then everything is read, which shows what of the
-//! segments is known from before, and where it came first. Their requests are decided by that: whether a block is known
-//! is exact, but slots are taken to be in the order of the data. docs/estimate.md says what that means for the figures.
+//! If memory has space for all blocks even without duplicates, contents get numbers as they are read. Then each policy is simulated with each size of requests,
+//! with slots and index of its own: the result is exact ([`Run::exact`]). Else ([`Run::sampled`]) half of the memory counts contents by a sample of digests,
+//! and half holds segments of the data, chosen at random. These are read first, then everything is read. That shows which blocks of the segments occur before,
+//! and where each content comes first. Their requests are decided by that: whether a block is known is exact, but slots are taken to be in the order of the
+//! data. docs/estimate.md explains the effect on the figures.
 
 mod compression;
 mod inputs;
@@ -77,10 +73,10 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
     if bytes < LEAST_MEMORY { Err("it takes 1M at least".into()) } else { Ok(bytes) }
 }
 
-/// Estimates and reports; true if everything was read to its end, but for what cannot be read.
+/// Estimates and reports; true if everything was read to its end, except unreadable files.
 pub fn estimate(arguments: &EstimateArgs) -> anyhow::Result<bool> {
     let stop = Arc::new(AtomicBool::new(false));
-    // The first signal ends the reading, the second one everything; so the one that ends has to be the first to look.
+    // The first signal ends the reading, the second one the process; so the handler that ends the process must be first.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop)).context("cannot catch signals")?;
     signal_hook::flag::register(SIGINT, Arc::clone(&stop)).context("cannot catch signals")?;
     let estimate = run(arguments, &stop)?;
@@ -264,7 +260,7 @@ impl Run<'_> {
     /// Estimates the number of contents by a sample of digests, and everything else by segments of the data.
     ///
     /// # Errors
-    /// If it is interrupted before anything can be said.
+    /// Fails if it is interrupted before any figure is known.
     fn sampled(&mut self, memory: u64, segment_windows: u64) -> anyhow::Result<Estimate> {
         let half = memory / 2;
         let chosen = choose(&self.inputs.segments, half);
@@ -312,7 +308,7 @@ impl Run<'_> {
             let (mut slots, mut tallies) = (Positions::new(&first), BTreeMap::<u64, Tally>::new());
             for (number, codes) in recorded.windows() {
                 progress.add((codes.len() * BLOCK) as u64);
-                // Nothing is known of what was not reached.
+                // An unread window has no known start.
                 let Some(&start) = starts.get(&number) else { continue };
                 slots.next = start;
                 model.window(codes, &mut slots, tallies.entry(segment_of(number)).or_default());
@@ -351,7 +347,7 @@ impl Run<'_> {
     ) -> Row {
         let pairs = |pair: &dyn Fn(&Tally) -> (u64, u64)| tallies.iter().map(pair).collect::<Vec<_>>();
         let (payload, requests) = (self.seen.payload_blocks, self.seen.requests_of(request_bytes));
-        // What a policy never does is not estimated.
+        // Requests of a kind that the policy never makes are not estimated.
         let of_requests = |may_be: bool, count: &dyn Fn(&Tally) -> u64| {
             let counts = pairs(&|tally: &Tally| (count(tally), tally.requests));
             if may_be { part(&counts, segments, requests) } else { Figure::exact(0.0) }

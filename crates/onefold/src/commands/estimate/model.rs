@@ -1,9 +1,8 @@
-//! What a pool would do with the blocks of a window, under one policy, written in requests of one size and read back.
+//! Model of a pool: writes the blocks of a window under one policy, in requests of one size, and reads them back.
 //!
-//! A request is decided by the engine's own functions (`engine::Policy`) and carried out as the engine's `decide.rs`
-//! and `write.rs` do it, on a volume that holds nothing yet. What blocks map to, and what is known of a content, is up
-//! to [`Slots`]: they are simulated where everything is known ([`Simulated`]), else taken from where contents come
-//! first in the data ([`Positions`]).
+//! The engine's own functions (`engine::Policy`) decide a request. It is carried out as the engine's `decide.rs` and `write.rs` do it, on a volume that holds
+//! nothing yet. [`Slots`] says which slots blocks map to, and which contents are known: they are simulated where everything is known ([`Simulated`]), else
+//! taken from where contents come first in the data ([`Positions`]).
 
 use std::ops::AddAssign;
 
@@ -29,7 +28,7 @@ fn is_payload(code: u32) -> bool {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Tally {
     pub requests: u64,
-    /// Requests of each `engine::policy::Category`; none for a policy that looks nothing up.
+    /// Requests of each `engine::policy::Category`; none for a policy without look-ups.
     pub categories: [u64; 4],
     pub written_blocks: u64,
     pub removed_blocks: u64,
@@ -73,7 +72,7 @@ pub trait Slots {
 
 /// An empty pool that gives its slots in order, with an index that forgets nothing.
 pub struct Simulated {
-    /// By content.
+    /// Slots, by content.
     named: Vec<u32>,
     next: u32,
 }
@@ -108,7 +107,7 @@ impl Slots for Simulated {
 /// Places in the order of the data in the stead of slots: the pool as `native` fills it, in which a content is where it
 /// comes first.
 pub struct Positions<'a> {
-    /// By content; `u64::MAX` where it was not met.
+    /// First positions, by content; `u64::MAX` where it was not met.
     pub first: &'a [u64],
     /// The position of the next block with payload.
     pub next: u64,
@@ -164,8 +163,8 @@ impl Model {
         }
     }
 
-    /// Writes a window and reads it back. Codes are numbers of contents, [`ZERO`] or [`HOLE`]; what lies wholly in
-    /// holes is not written, and a hole in a request is zeroes.
+    /// Writes a window and reads it back. Codes are numbers of contents, [`ZERO`] or [`HOLE`]. A request wholly in holes is not written, and a hole in a
+    /// request is zeroes.
     pub fn window(&mut self, codes: &[u32], slots: &mut impl Slots, tally: &mut Tally) {
         let mut places = [None; WINDOW_BLOCKS];
         let parts = codes.chunks(self.request_blocks).zip(places.chunks_mut(self.request_blocks));
@@ -263,8 +262,8 @@ impl Model {
     }
 }
 
-/// Counts one read of blocks at these slots: what follows each other in a container is read at once, zeroes and holes
-/// are not read, and a block that comes twice is read once.
+/// Counts one read of blocks at these slots: consecutive slots of a container are read at once, zeroes and holes are not read, and a block that comes twice is
+/// read once.
 fn count_read(places: &[Option<u64>], tally: &mut Tally) {
     let (mut device_reads, mut last) = (0, None);
     for (at, slot) in places.iter().enumerate() {

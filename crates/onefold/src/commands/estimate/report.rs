@@ -1,4 +1,4 @@
-//! What is said of an estimate: the answer for people, with a table if that is wanted, or JSON with all figures.
+//! Report of an estimate: text for people, with a table on request, or JSON with all figures.
 
 use serde::Serialize;
 
@@ -61,9 +61,9 @@ fn named_categories<S: serde::Serializer>(categories: &[Figure; 4], serializer: 
 /// Memory of the index.
 #[derive(Serialize, Clone, Debug)]
 pub struct IndexMemory {
-    /// For every content.
+    /// Bytes of an index of every content.
     all_bytes: Figure,
-    /// At 0.4 GB for each TB of data.
+    /// Bytes of an index of 0.4 GB for each TB of data.
     bounded_bytes: f64,
     /// The contents that it then has space for.
     bounded_percent: f64,
@@ -74,7 +74,7 @@ pub struct IndexMemory {
 pub struct Estimate {
     version: u32,
     pub exact: bool,
-    /// Not everything was read: the figures are of what was.
+    /// True if only part was read: the figures are of that part.
     pub interrupted: bool,
     confidence_percent: u32,
     files: u64,

@@ -1,7 +1,7 @@
-//! What is noted of the data within bounded memory, and how well that tells what is not.
+//! Samples of the data in bounded memory, and the precision of estimates from them.
 //!
 //! - [`Recorded`]: the contents of windows, block by block, as numbers.
-//! - [`Distinct`]: how many contents there are, from those whose digests end with enough zero bits.
+//! - [`Distinct`]: the number of contents, from those whose digests end with enough zero bits.
 //! - [`choose`]: segments at random, as many as memory has space for.
 //! - [`Figure`]: an estimate with its 95 % confidence interval.
 
@@ -162,8 +162,7 @@ impl Distinct {
         if self.sample.contains(&digest) {
             return;
         }
-        // Never more than it has space for, so that it never grows; drained, since what is removed one by one leaves its
-        // places used.
+        // The sample never exceeds its space, so that it never grows. It is drained, since entries that are removed one by one leave their places used.
         while trailing_zeroes(digest) >= self.zeroes && self.sample.len() >= self.most {
             self.zeroes += 1;
             let zeroes = self.zeroes;
@@ -193,7 +192,7 @@ fn trailing_zeroes(digest: Digest) -> u32 {
     (u128::from_le_bytes(digest.0) >> 64).trailing_zeros()
 }
 
-/// An estimate, and between what the true value lies with a probability of 95 %.
+/// An estimate, and the bounds of the true value with a probability of 95 %.
 #[derive(Serialize, Clone, Copy, PartialEq, Debug)]
 pub struct Figure {
     #[serde(rename = "estimate")]

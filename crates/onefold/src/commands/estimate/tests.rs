@@ -1,4 +1,4 @@
-//! Estimates of files that are made for it, against computations that know nothing of how an estimate is made.
+//! Tests of estimates on made files, against computations that are independent of the estimator.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,7 +10,7 @@ use clap::Parser;
 use super::*;
 use crate::commands::cli::{Cli, Command};
 
-/// A folder of its own, that goes with the value.
+/// A folder of its own, which is removed when the value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -84,7 +84,7 @@ fn contents(chance: &mut Chance, blocks: usize, known: u32, repeats: bool) -> Ve
     contents
 }
 
-/// The rules of the policies, written down once more with lists: what a pool does that gets these requests.
+/// Naive pool: the rules of the policies, written down once more with lists.
 #[derive(Default)]
 struct Naive {
     slots: Vec<u32>,
@@ -167,7 +167,7 @@ impl Naive {
         self.map.extend(places);
     }
 
-    /// Reads of 32 blocks, and what they take of the device.
+    /// Counts the reads of 32 blocks, and the device reads that they take.
     fn device_reads(&self, map: &[Option<usize>]) -> (u64, u64) {
         let (mut reads, mut device_reads) = (0, 0);
         for part in map.chunks(32) {
@@ -274,7 +274,7 @@ fn files_are_read_once_and_links_are_not_followed() {
     let estimate = estimate_of(&folder.0, &["--policy", "full", "--request-size", "4K"]);
     assert_eq!((estimate.payload_blocks, estimate.estimates.len()), (5, 1));
     assert_eq!(row(&estimate, "full", 4096).removed_blocks, Figure::exact(1.0));
-    // A link that is named is what it leads to.
+    // A named symbolic link counts as its target.
     assert_eq!(estimate_of(&folder.0.join("link"), &[]).payload_blocks, 3);
 }
 

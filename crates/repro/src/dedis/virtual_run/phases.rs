@@ -1,7 +1,7 @@
-//! A hybrid volume under a goal that changes: phases one after the other, as in the experiments of HIODS (its Fig. 9 to 12).
+//! Hybrid volume under a changing goal: consecutive phases, as in the experiments of HIODS (its Fig. 9 to 12).
 //!
-//! Each phase writes so much at a rate, which is the goal meanwhile. Every second of virtual time is looked at: requests that were answered, blocks that
-//! passes let share, the mode. A pass begins whenever none is in progress and there is work for one.
+//! Each phase writes a fixed amount at a rate, which is its goal. Every second of virtual time records the answered requests, the blocks that passes shared,
+//! and the mode. A pass begins whenever none is in progress and there is work for one.
 
 use engine::timing::Mode;
 use engine::{Command, Controller, Goal, Nanos, PassThrottle, PoolChange, Timing, VolumeProperties};
@@ -13,7 +13,7 @@ use crate::dedis::written::Written;
 use sim::Checked;
 
 const SECOND: Nanos = 1_000_000_000;
-/// Looks at what waits for a pass, after the load, at most.
+/// Maximum number of passes after the load.
 const PATIENCE: u64 = 4;
 
 /// Control of the volume's timing.
@@ -21,7 +21,7 @@ const PATIENCE: u64 = 4;
 pub enum Charge {
     /// The paper's controller and feedback loop, in their gains of listing 4.1.
     Paper,
-    /// Ours.
+    /// Our controller and throttle.
     Ours,
 }
 
@@ -36,7 +36,7 @@ pub struct Second {
     pub foreground: u64,
     /// Blocks that passes let share.
     pub shared: u64,
-    /// At its end.
+    /// Mode at the end of the second: true if offline.
     pub is_offline: bool,
 }
 
@@ -49,11 +49,11 @@ pub struct Phases {
     pub ends_inline: bool,
     /// Blocks that the pool stores, and different contents that were written and not overwritten.
     pub stored_blocks: u64,
-    /// See there.
+    /// Distinct contents: see `stored_blocks`.
     pub distinct_blocks: u64,
 }
 
-/// Counts of the second that is in progress, and of those before.
+/// Counts of the current second, and of the earlier ones.
 pub(super) struct Watch {
     phase: usize,
     goal: u64,
@@ -125,7 +125,7 @@ pub fn run(
         workers.work(&mut |_| {})?;
     }
     let seconds = workers.watch.take().map_or(Vec::new(), |watch| watch.seconds);
-    // Nobody asks for anything any more: the controller goes back, and what is left is shared.
+    // The load is over: the controller returns to inline, and the remaining blocks are shared.
     for _ in 0..PATIENCE {
         workers.machine.command(Command::Settle)?;
         workers.pass()?;

@@ -1,9 +1,9 @@
-//! HIODS' numbers and statements.
+//! Claims of HIODS on the controller: its numbers and statements.
 //!
-//! The tables are of a prototype with a page cache, LevelDB and a processor of its time. Its own system is a scheme of `repro` and judged
-//! by [`super::claims_store`]; what the paper says of its tables in words is there, too. Those here are of Onefold's engine on the model of
-//! a drive, so ours is expected to be no worse, as a part of what native gets, and no row of them counts. Rates of the background are read
-//! off the text; a model of costs can be expected to come within a factor of two, and the burst within a quarter.
+//! The tables are of a prototype with a page cache, LevelDB and a processor of its time. Its own system is a scheme of `repro` and is judged by
+//! [`super::claims_store`], as are the paper's statements on its tables. The claims here are of Onefold's engine on the drive model. So our shares of native
+//! throughput are expected to be no worse, and no row of them counts. Rates of the background are read off the text. A cost model can be expected to come
+//! within a factor of two, and the burst within a quarter.
 
 use super::claims_store::STORE;
 use crate::figures::claims::{Band, Claim, Kind, fitted, ours, predicted, statement};

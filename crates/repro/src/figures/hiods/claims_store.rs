@@ -1,11 +1,11 @@
-//! Claims on HIODS' tables that its own system as a scheme of `repro` is judged by ([`crate::hiods_store`]).
+//! Claims of HIODS' tables that judge its own system as a scheme of `repro` ([`crate::hiods_store`]).
 //!
-//! Written before the scheme was run for any table but 5, 9, 10 and 13. Values are the time of a request less than without deduplication, in
-//! percent: a loss is below 0. The band of a gain ([`Band`], `Gain`) holds nothing that changes nothing.
+//! They were written before the scheme was run for any table but 5, 9, 10 and 13. Values are the reduction of the request time against a run without
+//! deduplication, in percent: a loss is below 0. The band of a gain ([`Band`], `Gain`) excludes a result without change.
 //!
-//! *Fitted*: all cells of tables 9, 10 and 13, as one parameter each is calibrated from them; of table 5 what follows from tables 2 and 3, which
-//! give the drive: sequential reads, and uniform ones of one worker. *Predicted*: all else. *Statements*: what the text says of two
-//! tables; each holds if it does for 10 of 12 loads, or 5 of 6.
+//! *Fitted*: all cells of tables 9, 10 and 13, as one parameter each is calibrated from them. Of table 5, the cells that follow from tables 2 and 3, which give
+//! the drive: sequential reads, and uniform ones of one worker. *Predicted*: all else. *Statements*: the text's sentences on two tables; each holds if it does
+//! for 10 of 12 loads, or 5 of 6.
 
 use super::claims::{
     TABLE_5, TABLE_6, TABLE_7, TABLE_9, TABLE_10, TABLE_11, TABLE_12, TABLE_13, TABLE_14, TABLE_15, TABLE_16, Values,
@@ -82,7 +82,7 @@ macro_rules! table {
 
 const ALL_FITTED: [Kind; 12] = [FITTED; 12];
 const ALL_PREDICTED: [Kind; 12] = [PREDICTED; 12];
-/// Table 5: what tables 2 and 3 give are sequential reads, and uniform ones of one worker.
+/// Fitted cells of table 5: those that follow from tables 2 and 3 are sequential reads, and uniform ones of one worker.
 const OF_THE_DRIVE: [Kind; 12] =
     [FITTED, FITTED, FITTED, FITTED, FITTED, FITTED, PREDICTED, PREDICTED, PREDICTED, PREDICTED, PREDICTED, PREDICTED];
 

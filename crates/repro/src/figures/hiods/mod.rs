@@ -1,10 +1,10 @@
-//! HIODS (master's dissertation, University of Minho, 2021): its experiments with the controller (section 5.4), what its controller and
-//! ours come to at other rates, and its tables (section 5.3).
+//! Figures of HIODS (master's dissertation, University of Minho, 2021): its experiments with the controller (section 5.4), its controller and ours at other
+//! rates, and its tables (section 5.3).
 //!
-//! The experiments are a model ([`model`]): what inline, offline and the background cost, with the engine's pure controllers in charge. The
-//! costs are those of the paper's prototype, or those of our engine as the drive's model shows them. 64 GiB a phase, in virtual time; the
-//! short form is the same. The tables ([`tables`]) are loads through the engine itself ([`ways`]), its pass among it; and through the paper's own
-//! system ([`store`]), which is what its numbers and its words are judged by.
+//! The experiments are a model ([`model`]) of the costs of inline, offline and the background, with the engine's pure controllers in charge. The costs are
+//! those of the paper's prototype, or those of our engine on the drive model. Each phase has 64 GiB, in virtual time; the short form is the same. The tables
+//! ([`tables`]) are loads through the engine itself ([`ways`]), its pass included. They are also loads through the paper's own system ([`store`]), which judges
+//! the paper's numbers and statements.
 
 pub mod claims;
 mod claims_store;

@@ -1,17 +1,17 @@
-//! A model of what inline, offline and the background cost on HIODS' prototype, and the pure controllers of the engine in charge of it.
+//! Cost model of inline, offline and background deduplication on HIODS' prototype, with the engine's pure controllers in charge.
 //!
-//! One processor and one lock serve foreground and background, as in the prototype, whose parts share LevelDB. Each asks for time; where both
-//! ask for more than there is, each gets a half, or what it asks for, if that is less. Ticks of 10 ms, in integers.
+//! One processor and one lock serve foreground and background, as in the prototype, whose parts share LevelDB. Each requests time. If the two requests exceed
+//! the supply, each gets a half, or its request if that is less. Ticks of 10 ms, in integers.
 //!
-//! What is known of the prototype, and what is taken from it (HIODS, tables 13 to 15, uniform writes, highperf; section 5.4):
+//! Parameters of the prototype, and their sources (HIODS, tables 13 to 15, uniform writes, highperf; section 5.4):
 //!
 //! - inline does 61.25 MB/s of 4 KiB (table 13): 66 us a request; offline without background 139.81 MB/s (table 14): 29 us;
-//! - the background reaches 25,000 blocks a second when nothing holds it back (Fig. 9): 40 us, with an index of 2^24 entries. That is 24.5 us
-//!   with an empty one, by the last point of this list;
-//! - with the feedback loop it has 7,500 at best (Fig. 10), although the goal is met and the delay therefore none: each block then costs one
-//!   sleep of the system more, 108 us;
-//! - all of it becomes slower as the index grows: the third phase of Fig. 10 takes 1,250 s for 64 GiB, 13,400 requests a second. This fits
-//!   costs that grow by 63 % for every 2^24 entries;
+//! - the unthrottled background reaches 25,000 blocks a second (Fig. 9): 40 us, with an index of 2^24 entries. That is 24.5 us with an empty one, by the last
+//!   point of this list;
+//! - with the feedback loop it has 7,500 at best (Fig. 10), although the goal is met and the delay therefore none: each block then costs one sleep of the
+//!   system more, 108 us;
+//! - all of it becomes slower as the index grows: the third phase of Fig. 10 takes 1,250 s for 64 GiB, 13,400 requests a second. This fits costs that grow by
+//!   63 % for every 2^24 entries;
 //! - 64 GiB of highperf hold 11.51 GiB of duplicates (`repro workload expect highperf`): 18 %.
 //!
 //! The background is this model's, not the engine's pass.
@@ -30,20 +30,20 @@ const SECOND: Nanos = 1_000_000_000;
 const TICKS: u64 = SECOND / TICK;
 /// Requests of a phase: 64 GiB of 4 KiB.
 pub const PHASE: u64 = 1 << 24;
-/// After the last request, so much is looked at; and more, until nothing waits for the background.
+/// Observed seconds after the last request; more follow until no block waits for the background.
 const AFTER: u64 = 120;
 /// A run that has no end ends here.
 const LONGEST: u64 = 40_000;
-/// The background of the paper wakes so long after it went to sleep (section 3.4).
+/// Interval after which the paper's background wakes (section 3.4).
 const WAKES: u64 = 60 * TICKS;
-/// A client that is ahead of its rate looks again after this long, in milliseconds.
+/// Pause of a client that is ahead of its rate, in milliseconds.
 const LOOK_AGAIN_MS: u64 = 4;
 const MILLIONTHS: u64 = 1_000_000;
 
 /// Time of the processor, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// A write whose duplicate is looked for at once.
+    /// Write with an inline duplicate lookup.
     pub inline: u64,
     /// A write that is left to the background.
     pub offline: u64,
@@ -51,11 +51,11 @@ pub struct Costs {
     pub background: u64,
     /// A sleep of no length, under the paper's loop.
     pub sleep: u64,
-    /// By how much all of it grows with 2^24 entries of the index, in millionths.
+    /// Growth of all costs with 2^24 entries of the index, in millionths.
     pub ageing: u64,
 }
 
-/// Those of HIODS' prototype: see the head of this file.
+/// Costs of HIODS' prototype: see the head of this file.
 pub const PAPER: Costs = Costs { inline: 66_000, offline: 29_000, background: 24_500, sleep: 108_000, ageing: 630_000 };
 /// Duplicates of highperf, in millionths.
 const DUPLICATES: u64 = 180_000;
@@ -63,14 +63,14 @@ const DUPLICATES: u64 = 180_000;
 /// Path of requests to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Path {
-    /// Each as the client makes it.
+    /// Requests unchanged, as the client makes them.
     Direct,
-    /// Through a page cache, as Linux keeps one for a block device: what is dirty for 30 s is written back, all at once; and where more than a
-    /// tenth of the memory is dirty, half a second's worth of the device, 64 MiB. A client waits while a fifth is dirty.
+    /// Page cache as Linux keeps one for a block device. Blocks dirty for 30 s are written back all at once. If more than a tenth of the memory is dirty, half
+    /// a second's worth of the device, 64 MiB, is written back. A client waits while a fifth is dirty.
     PageCache,
 }
 
-/// Of the paper's 16 GB, in blocks.
+/// A tenth of the paper's 16 GB, in blocks.
 const DIRTY_TENTH: u64 = 16_000_000_000 / 10 / 4096;
 const EXPIRES: u64 = 30 * TICKS;
 const AT_ONCE: u64 = 64 << 8;
@@ -82,11 +82,11 @@ pub enum How {
     Inline,
     /// Always offline, the background without a throttle.
     Offline,
-    /// The paper's controller and feedback loop, in a mode to begin with.
+    /// The paper's controller and feedback loop, with an initial mode.
     Preset(Mode),
-    /// The same with the error of the loop in another unit.
+    /// [`How::Preset`] with the error of the loop in another unit.
     PresetIn(Mode, Unit),
-    /// Ours, from inline on.
+    /// Our controller, starting inline.
     Ours,
 }
 
@@ -160,13 +160,13 @@ impl Control {
                 let miss = controller.miss(stated, measured);
                 let spent = throttle.is_at_least() || pending == 0;
                 *controller = controller.next(stated, measured, spent);
-                // What nobody uses is not saved up.
+                // Unused throttle credit does not accumulate.
                 *throttle = if pending == 0 { Throttle::default() } else { throttle.next(miss, measured.time) };
             }
         }
     }
 
-    /// Returns the part of a tick that the background asks for, if a block costs `block` of time.
+    /// Returns the background's share of a tick, if a block costs `block` of time.
     fn background(&self, block: u64, sleep: u64) -> Nanos {
         match self {
             Control::Fixed(_) => TICK,
@@ -331,7 +331,7 @@ impl World<'_> {
         (issued, done)
     }
 
-    /// Adds requests to the page cache; returns the number that it wants to write back.
+    /// Adds requests to the page cache; returns the number of blocks to write back.
     fn write_back(&mut self, issued: u64) -> u64 {
         if self.dirty == self.expired {
             self.dirty_since = self.now;
@@ -351,11 +351,11 @@ impl World<'_> {
         measured.requests += served;
         measured.bytes += served * 4096;
         measured.entered += served;
-        // Who is behind asks again at once. Who is ahead rests, and makes up for the rest with requests one after the other.
+        // A client behind its rate requests again at once. A client ahead of it rests, and then catches up with consecutive requests.
         let at_once = (self.client.rate() * LOOK_AGAIN_MS / 1000).max(1);
         let rests = if self.path == Path::Direct && served == wanted { served / at_once } else { 0 };
         measured.stressed += served - rests.min(served);
-        // While the background has a part of the processor, each request takes longer by that.
+        // While the background uses the processor, each request takes proportionally longer.
         let stretched = foreground * TICK / (TICK - background).max(1);
         measured.busy += if served < wanted { TICK } else { stretched.min(TICK) };
         if served > 0 {
@@ -364,8 +364,8 @@ impl World<'_> {
     }
 }
 
-/// Divides the processor's time of a tick between two that ask for some: each gets what it asks for, or where that is too much together, a
-/// half or what the other leaves.
+/// Divides the processor's time of a tick between two consumers. Each gets its request. If the sum is too large, a consumer gets a half, or the rest that the
+/// other leaves.
 fn divide((one, other): (Nanos, Nanos)) -> (Nanos, Nanos) {
     if one + other <= TICK {
         return (one, other);
@@ -380,7 +380,7 @@ fn divide((one, other): (Nanos, Nanos)) -> (Nanos, Nanos) {
     }
 }
 
-/// Counts the whole pieces of a cost, at most `most`, that fit into some time and the rest of before.
+/// Counts the whole units of a cost, at most `most`, that fit into `time` and the previous remainder.
 fn whole(rest: &mut Nanos, time: Nanos, cost: u64, most: u64) -> u64 {
     let time = *rest + time;
     let count = (time / cost).min(most);
@@ -420,7 +420,7 @@ pub fn account(seconds: &[Second]) -> Account {
     account
 }
 
-/// Finds the change from offline to inline with the most left for the background; returns the last second before it.
+/// Finds the change from offline to inline with the largest backlog of the background; returns the last second before it.
 pub fn return_to_inline(seconds: &[Second]) -> Option<usize> {
     let changes = seconds.windows(2).enumerate();
     let returns = changes.filter(|(_, pair)| (pair[0].mode, pair[1].mode) == (Mode::Offline, Mode::Inline));

@@ -1,11 +1,11 @@
-//! Mountain, valley, ascending and descending stairs (Fig. 9 to 12): 64 GiB at each of three rates, on two sets of costs.
+//! Figures of the mountain, valley, ascending and descending stairs (Fig. 9 to 12): 64 GiB at each of three rates, on two sets of costs.
 //!
-//! *The paper's*: what its prototype needed, at its own rates. *Ours* (`-ours`): what our engine needs on the model of its drive
-//! ([`super::ways::costs`]), with rates of 0.2, 0.9 and 1.1 of what it can do inline.
+//! *The paper's*: the costs of its prototype, at its own rates. *Ours* (`-ours`): the costs of our engine on its drive model ([`super::ways::costs`]), with
+//! rates of 0.2, 0.9 and 1.1 of its inline throughput.
 //!
-//! Bands were stated before the first run and not changed since; costs of the model and our controller were. Ours may miss a goal that can be met
-//! for ten seconds a phase, and a change of its mode may lower the foreground by 5 % of the goal. The first and the last phase of the valley
-//! may differ by 5 %. What is claimed of ours holds through a page cache and without one.
+//! Bands were stated before the first run and not changed since; costs of the model and our controller were. Ours may miss a reachable goal for ten seconds a
+//! phase. A change of its mode may lower the foreground by 5 % of the goal. The first and the last phase of the valley may differ by 5 %. Claims on ours hold
+//! through a page cache and without one.
 
 use super::NOTE;
 use super::model::{Account, Costs, How, PAPER, PHASE, Path, Second, account, return_to_inline, run};
@@ -17,14 +17,14 @@ use engine::timing::Mode;
 
 /// One of the four.
 pub(super) struct Experiment {
-    /// Its name, and that of the figure with our costs.
+    /// Names of the experiment's figure, and of the figure with our costs.
     names: [&'static str; 2],
     source: &'static str,
-    /// For readers.
+    /// Description for readers.
     pub(super) what: &'static str,
     /// The paper's requests a second, by phase.
     rates: [u64; 3],
-    /// Thousandths of what our engine can do inline, in their place.
+    /// Thousandths of our engine's inline throughput, in place of `rates`.
     tiers: [u64; 3],
     /// Rates of the background that the paper states.
     papers: &'static [Paper],
@@ -71,7 +71,7 @@ const DESCENDING: Experiment = Experiment {
 /// All four, in the order of the paper.
 pub(super) const ALL: [&Experiment; 4] = [&MOUNTAIN, &VALLEY, &ASCENDING, &DESCENDING];
 
-/// With the paper's costs, in its order; then with ours.
+/// Figures with the paper's costs, in its order; then with ours.
 pub(super) const FIGURES: &[Entry] = &[
     Entry {
         name: MOUNTAIN.names[0],
@@ -138,7 +138,7 @@ enum At {
     End,
     /// All of it.
     Mean,
-    /// The ten seconds with the most.
+    /// The ten seconds with the highest rate.
     Most,
 }
 
@@ -207,7 +207,7 @@ fn on_paper_costs(experiment: &Experiment) -> Figure {
 fn on_our_costs(experiment: &Experiment, quick: bool) -> Figure {
     let costs = match ways::costs(quick) {
         Ok(costs) => costs,
-        // It says so, and has no values.
+        // The figure then states the error, and has no values.
         Err(why) => return figure(experiment, 1, PAPER, [0; 3], &|_| Vec::new(), vec![why]),
     };
     let rates = our_rates(experiment, costs);
@@ -289,7 +289,8 @@ fn figure(
     }
 }
 
-/// Returns throughput of the foreground in the last phase over that in the first, which have the same rate: of that rate, and of what could be had.
+/// Returns the foreground throughput of the last phase over that of the first, which have the same rate. The values are shares of that rate, and of the
+/// reachable throughput.
 fn first_and_last(seconds: &[Second]) -> [f64; 2] {
     let part = |phase, of: fn(&Second) -> u64| {
         let sums = of_phase(seconds, phase).iter().filter(|second| second.whole);
@@ -337,8 +338,8 @@ fn presets_modes(seconds: &[Second], rates: [u64; 3]) -> [(String, bool); 3] {
     })
 }
 
-/// Returns the blocks a second of the background in the second before the mode becomes inline, and in the ten of its burst after that.
-/// There is a burst whenever the background has something left.
+/// Returns the background's blocks a second in the second before the mode becomes inline, and in the ten seconds of its burst after that. There is a burst
+/// whenever the background has a backlog.
 fn presets_burst(seconds: &[Second]) -> (f64, f64) {
     let change = return_to_inline(seconds);
     let burst = change.map_or(0.0, |change| At::Most.of(&seconds[change + 1..]));
@@ -472,7 +473,7 @@ mod tests {
 
     const PATHS: [Path; 2] = [Path::PageCache, Path::Direct];
 
-    /// Checks ours on the paper's costs: goals that can be met are met, without a burst, and it ends inline.
+    /// Checks ours on the paper's costs: it meets the reachable goals, without a burst, and it ends inline.
     #[test]
     fn ours_meets_what_can_be_met_without_a_burst_and_ends_inline() {
         for (experiment, path) in ALL.iter().flat_map(|experiment| PATHS.map(|path| (experiment, path))) {
@@ -494,8 +495,8 @@ mod tests {
         }
     }
 
-    /// Checks the preset on the paper's costs, through a page cache as the paper's: switches, shortfall, burst. Two things do not come out
-    /// (docs/hiods.md): after the mountain and the descending stairs its own burst drives it to and fro.
+    /// Checks the preset on the paper's costs, through a page cache as the paper's: switches, shortfall, burst. Two things are not reproduced (docs/hiods.md):
+    /// after the mountain and the descending stairs its own burst makes it oscillate.
     #[test]
     fn the_preset_switches_falls_short_and_bursts_as_the_paper_says() {
         for experiment in ALL {

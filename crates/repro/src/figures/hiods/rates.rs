@@ -1,7 +1,7 @@
-//! Not in the paper: its controller and ours beside both static timings, at rates from a fifth to twice what inline can do.
+//! Controller comparison that is not in the paper: its controller and ours beside both static timings, at rates from a fifth to twice the inline throughput.
 //!
-//! Each rate is written for 8 GiB, after 8 GiB at a fifth of what inline can do, and followed by the same. Ours may miss a goal that can
-//! be met for ten seconds a phase, and takes at most as much extra space as the preset; where inline can do the rate, both hold at 0.
+//! Each rate is written for 8 GiB, after 8 GiB at a fifth of the inline throughput, and followed by the same. Ours may miss a reachable goal for ten seconds a
+//! phase, and takes at most as much extra space as the preset. Where inline can do the rate, both hold at 0.
 
 use super::NOTE;
 use super::model::{Account, How, PAPER, Path, account, run};

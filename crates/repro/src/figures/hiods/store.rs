@@ -1,7 +1,7 @@
-//! The tables of the micro experiments (5 to 7 and 9 to 16) of the paper's own system ([`crate::hiods_store`]).
+//! Tables of the micro experiments (5 to 7 and 9 to 16) of the paper's own system ([`crate::hiods_store`]).
 //!
-//! A sixteenth of the paper's size, three seeds; the short form has a 1,024th and one seed. Rates and latencies are means, with their
-//! standard deviations in the notes, beside the paper's.
+//! The load has a sixteenth of the paper's size and three seeds; the short form has a 1,024th and one seed. Rates and latencies are means, with their standard
+//! deviations in the notes, beside the paper's.
 
 use super::claims::{
     TABLE_5, TABLE_6, TABLE_7, TABLE_9, TABLE_10, TABLE_11, TABLE_12, TABLE_13, TABLE_14, TABLE_15, TABLE_16, Values,
@@ -56,7 +56,7 @@ const SEEDS: u64 = 3;
 /// Kind of a table's load.
 #[derive(Clone, Copy, PartialEq)]
 enum What {
-    /// Reads of what was written in order.
+    /// Reads of sequentially written blocks.
     Reads,
     /// Writes without deduplication, each pattern in its own time.
     Native,

@@ -1,6 +1,6 @@
-//! The tables of the micro experiments (5 to 7 and 9 to 16), through the engine ([`super::ways`]).
+//! Tables of the micro experiments (5 to 7 and 9 to 16), through the engine ([`super::ways`]).
 //!
-//! Values are parts of what the same load gets without deduplication and with the same memory: table 5 for reads, 9 for writes.
+//! Values are ratios to the same load without deduplication and with the same memory: table 5 for reads, 9 for writes.
 
 use super::claims::{TABLE_6, TABLE_7, TABLE_10, TABLE_11, TABLE_12, TABLE_13, TABLE_14, TABLE_15, TABLE_16, Values};
 use super::ways::{Case, DRIVE, Way, contents, measure, rate};
@@ -41,9 +41,9 @@ const CONTENTS: [&str; 2] = ["highperf", "kernels"];
 /// Bytes of a load.
 const FULL: u64 = 1 << 30;
 const QUICK: u64 = 8 << 20;
-/// Of what sequential writes get offline without a pass, the paper's goal is this part: 35,000 of 36,641 requests a second.
+/// The paper's goal as a share of sequential writes offline without a pass: 35,000 of 36,641 requests a second.
 const GOAL: f64 = 35_000.0 / 36_641.0;
-/// A table of the paper: its number, what it is of, the way.
+/// A table of the paper: its number, subject and way.
 struct Table {
     number: u32,
     name: &'static str,
@@ -66,7 +66,7 @@ struct Tables {
     orderings: &'static [Ordering],
 }
 
-/// A statement of the paper about two tables, in its words: the values of the first are above those of the second. Judged of its own system
+/// Statement of the paper about two tables, in its words: the values of the first are above those of the second. It judges the paper's own system
 /// ([`super::store`]); here it is shown.
 struct Ordering(u32, u32, &'static str);
 

@@ -1,8 +1,9 @@
-//! The four experiments (Fig. 9 to 12) through the engine itself, in virtual time: a hybrid volume under a goal that changes, beside the model.
+//! The four experiments (Fig. 9 to 12) through the engine itself, in virtual time: a hybrid volume under a changing goal, beside the model.
 //!
-//! A 32nd of the paper's size, 2 GiB a phase (with 4 the eight runs take more than eight minutes): uniform writes of highperf, on the drive of docs/performance.md, with little memory
-//! and the complete index on the device. Rates are 0.2, 0.9 and 1.1 of what the engine does inline in such a phase, measured first. Passes
-//! begin whenever there is work for one, as the model's background goes on all the time. Bands were stated before the first run: those of the model.
+//! The size is a 32nd of the paper's, 2 GiB a phase (with 4 the eight runs take more than eight minutes). The load is uniform writes of highperf, on the drive
+//! of docs/performance.md, with little memory and the complete index on the device. Rates are 0.2, 0.9 and 1.1 of the engine's inline throughput in such a
+//! phase, measured first. Passes begin whenever there is work for one, as the model's background runs all the time. Bands are those of the model, stated before
+//! the first run.
 
 use super::model::{How, Path, Second as Modelled, account, run as model};
 use super::phases::{ALL, begins, our_rates};
@@ -25,12 +26,11 @@ pub(super) static ENGINE: Entry = Entry {
 
 const FULL: u64 = 2 << 30;
 const QUICK: u64 = 32 << 20;
-/// Memory: what the engine needs at least for such a volume, and some; the short form has nearly all of the index in it.
+/// Memory of the engine: the minimum for such a volume, and some more. The short form has nearly all of the index in it.
 const MEMORY: u64 = 40 << 20;
 const CHARGES: [(&str, Charge); 2] = [("preset", Charge::Paper), ("ours", Charge::Ours)];
 
-/// Counts the seconds in which the client made less than 98 % of its rate; the first and the last of a phase do not count, as in them the
-/// rate changes.
+/// Counts the seconds in which the client made less than 98 % of its rate. The first and the last of a phase do not count, as the rate changes in them.
 fn missed(seconds: &[Second]) -> u64 {
     let inner = seconds.windows(3).filter(|three| three[0].phase == three[2].phase);
     inner.filter(|three| three[1].foreground * 100 < three[1].goal * 98).count() as u64

@@ -1,14 +1,14 @@
-//! Unit of the error of the paper's feedback loop, an ablation: requests, KiB or MiB a second.
+//! Ablation of the unit of the error in the paper's feedback loop: requests, KiB or MiB a second.
 //!
-//! Listing 4.1 subtracts a "measured" from a "target throughput", and names no unit. The text speaks for requests a second, and that is what
-//! is judged, chosen before this figure was made:
+//! Listing 4.1 subtracts a "measured" from a "target throughput", and names no unit. The text suggests requests a second. That unit is judged; it was chosen
+//! before this figure was made:
 //!
 //! - all goals are stated in operations a second (sections 5.3.1.3 and 5.4); the one of table 16 has MB/s in brackets behind them;
 //! - Fig. 9 to 12 and their text have foreground, goal and background in operations a second;
 //! - the controller counts requests for its other condition, stress (section 4.3);
-//! - KiB are nowhere in the paper; MB/s are what tables print.
+//! - KiB are nowhere in the paper; MB/s are used in tables.
 //!
-//! Rates of the background speak for KiB: more of them are near the paper's. That is a fit to them, so no row here counts.
+//! Rates of the background suggest KiB: more of them are near the paper's. That is a fit to them, so no row here counts.
 
 use super::phases::rates_in;
 use crate::figures::claims::find;

@@ -1,8 +1,8 @@
-//! Loads of the dissertation through the engine: its patterns and contents, its ways to find duplicates, on the model of an SSD.
+//! Loads of the dissertation through the engine: its patterns and contents, its ways to find duplicates, on an SSD model.
 //!
-//! For the tables the drive has the rates of the paper's (its tables 2 and 3); our costs are of the drive of docs/performance.md. A load is so
-//! many times smaller than 64 GiB, and so are its contents, so that as many writes are duplicates. Requests take no time of a processor: the drive alone says what a way costs. Writes are answered from
-//! memory, as behind the paper's page cache; a run is longer than memory, so the drive sets the pace.
+//! For the tables the drive has the rates of the paper's (its tables 2 and 3); our costs are of the drive of docs/performance.md. A load is N times smaller
+//! than 64 GiB, and so are its contents, so the share of duplicates is the same. Requests take no processor time: the drive alone determines the cost of a way.
+//! Writes are answered from memory, as behind the paper's page cache. A run is longer than memory, so the drive limits the rate.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -36,9 +36,9 @@ const STAND_INS: [(&str, &str); 2] =
 pub enum Way {
     /// No duplicates are found.
     Native,
-    /// Before a write is answered.
+    /// Inline, before a write is answered.
     Inline,
-    /// Later, and not in this load.
+    /// Offline, not during this load.
     Offline,
     /// Later, with passes during the load.
     Beside,
@@ -128,8 +128,8 @@ pub fn rate(outcome: &Outcome) -> f64 {
 const FOR_COSTS: u64 = 2 << 30;
 const QUICK: u64 = 128 << 20;
 
-/// Returns the time that our engine takes for a request and for a block of a pass, for the model of phases: measured on the model of our
-/// drive, with little memory, uniform writes of highperf, 2 GiB. Nothing of it is stated here.
+/// Returns the time that our engine takes for a request and for a block of a pass, for the model of phases. It is measured on our drive model, with little
+/// memory, uniform writes of highperf, 2 GiB. No cost is stated here.
 pub fn costs(quick: bool) -> Result<Costs, String> {
     static COSTS: [OnceLock<Result<Costs, String>>; 2] = [OnceLock::new(), OnceLock::new()];
     COSTS[usize::from(quick)].get_or_init(|| measured_costs(if quick { QUICK } else { FOR_COSTS })).clone()
@@ -140,7 +140,7 @@ fn measured_costs(bytes: u64) -> Result<Costs, String> {
     measure_costs(case, LITTLE)
 }
 
-/// Measures what requests of a load take inline and offline, and the pass behind these, with so many bytes of memory.
+/// Measures the cost of inline and offline requests of a load, and of the pass after the offline ones, with `memory` bytes of memory.
 pub fn measure_costs(case: Case, memory: u64) -> Result<Costs, String> {
     let [(highperf, _), _] = contents(case.bytes);
     let both = [Way::Inline, Way::Offline];

@@ -1,11 +1,11 @@
-//! Numbers and statements of the slides on I/O Deduplication.
+//! Claims of the slides on I/O Deduplication: numbers and statements.
 //!
-//! The slides' seconds are judged by the time in which the disk works on reads; what clients wait judges nothing. The cache is ARC, as on the
-//! slides; LRU judges nothing. Both caches are filled by reads and writes, and a cache by content knows the sectors that went by, as retrieval does
-//! (REFERENCE, 1.6): what a scan of the disk would add is in rows that judge nothing.
+//! The slides' seconds are judged by the time in which the disk works on reads; the clients' wait judges nothing. The cache is ARC, as on the slides; LRU
+//! judges nothing. Both caches are filled by reads and writes. A cache by content knows the sectors that passed through it, as retrieval does (REFERENCE, 1.6).
+//! The additional effect of a disk scan is in rows that judge nothing.
 //!
-//! A technique helps if it takes at least 1 % of the time. In statements of order differences below 1 % count as equal: "more" does not hold
-//! for equal values, "at least" and "no more" do.
+//! A technique helps if it takes at least 1 % of the time. In statements of order differences below 1 % count as equal: "more" does not hold for equal values,
+//! "at least" and "no more" do.
 
 use crate::figures::claims::{Band, Claim, find, fitted, gain, ours, predicted, statement};
 use crate::io_deduplication::workload::Shape;

@@ -1,4 +1,4 @@
-//! One disk on which each content has 1 to 1,000 copies, beside a short-stroked one.
+//! Figure of one disk on which each content has 1 to 1,000 copies, beside a short-stroked one.
 
 use super::super::runs::Results;
 use super::super::{Data, Entry, Figure, Row};

@@ -1,4 +1,4 @@
-//! Hits against the size of the cache, by sector and by content, reads and writes apart.
+//! Figures of hits against the size of the cache, by sector and by content, reads and writes apart.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ pub(super) const HITS: Entry = Entry {
 /// Sizes of the paper's memory, in MiB.
 const SIZES: [u64; 6] = [64, 128, 256, 512, 1024, 2048];
 const POLICIES: [(Policy, &str); 2] = [(Policy::Lru, "LRU"), (Policy::Arc, "ARC")];
-/// The third is what Onefold's own map knows: an ablation.
+/// Keys of the compared caches. The third uses the knowledge of Onefold's own map: an ablation.
 const KEYS: [(Key, Knowledge, &str); 3] = [
     (Key::Sector, Knowledge::Seen, "sector"),
     (Key::Content, Knowledge::Seen, "content"),
@@ -110,8 +110,8 @@ fn hits(results: &Results) -> Figure {
     }
 }
 
-/// Experiments on ARC by sector, whose hits of reads fall as memory grows: where they fall, by the size of the journal, and what is left of it when the
-/// journal, or all writes, pass the cache by.
+/// Adds rows on the anomaly of ARC by sector, whose read hits fall as memory grows: the sizes at which they fall, against the size of the journal. Further rows
+/// have the falls that remain when the journal, or all writes, bypass the cache.
 fn of_journal(week: &[Request], shape: Shape, all: &[f64], rows: &mut Vec<Row>) {
     let name = shape.name();
     let journal = shape.journal_blocks() as f64 / shape.size(1.0) as f64 * 1024.0;
@@ -166,7 +166,7 @@ fn of_sample(sample: &[Request], rows: &mut Vec<Row>) {
             rows.push(Row::new(label, "%", hits.percent(false)).of(Data::Real));
         }
     }
-    // Even a cache that knows all sectors finds no more.
+    // Even a cache that knows all sectors has no more hits.
     let [sector, content] = [Key::Sector, Key::Content].map(|key| oracle(&stream, key).percent(false));
     for (by, most) in [("sector", sector), ("content, all sectors known", content)] {
         rows.push(

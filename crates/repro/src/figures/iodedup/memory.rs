@@ -1,4 +1,4 @@
-//! What the metadata cost: memory by the slides' formula, and steps of a look-up by buckets.
+//! Costs of the metadata: memory by the slides' formula, and steps of a lookup by number of buckets.
 
 use super::super::claims::find;
 use super::super::runs::Results;
@@ -15,7 +15,7 @@ pub(super) const MEMORY: Entry = Entry {
 };
 
 const GIB: u64 = 1 << 30;
-/// Ours, for each buffer: 24 bytes, and 4 to 8 for lists (docs/io-deduplication.md).
+/// Our metadata for each buffer: 24 bytes, and 4 to 8 for lists (docs/io-deduplication.md).
 const OURS: (u64, u64) = (28, 32);
 
 fn memory(_: &Results) -> Figure {
@@ -31,7 +31,7 @@ fn memory(_: &Results) -> Figure {
         Row::new("Onefold, cache-key=content, at most", "%", percent(OURS.1 * pages)),
     ];
     for buckets in [1_000, 1_000_000] {
-        // A look-up that finds nothing goes through the whole chain.
+        // A failed lookup traverses the whole chain.
         let chain = pages as f64 / buckets as f64;
         rows.push(Row::new(format!("{buckets} buckets: pages of a chain"), "", chain));
     }

@@ -1,8 +1,8 @@
-//! I/O Deduplication (FAST 2010, slides): its figures and table.
+//! Figures and table of I/O Deduplication (FAST 2010, slides).
 //!
-//! What is the same for all of them: made weeks of web-vm, mail and homes, fitted to the published working sets (`io_deduplication/workload.rs`). Web-vm has an eighth of the
-//! paper's amounts, mail and homes a 32nd, and as much of its memory and time; the short form has an eighth of that. All lie across a whole drive, so that arms
-//! go as far as the paper's.
+//! Common setup: made weeks of web-vm, mail and homes, fitted to the published working sets (`io_deduplication/workload.rs`). Web-vm has an eighth of the
+//! paper's amounts, memory and time, mail and homes a 32nd; the short form has an eighth of that. All data span a whole drive, so seek distances are the
+//! paper's.
 
 pub mod claims;
 mod copies;
@@ -33,9 +33,9 @@ pub const FIGURES: &[Entry] = &[
     memory::MEMORY,
 ];
 
-/// Of the sizes, the short form has one part in so many.
+/// Divisor of the sizes in the short form.
 const QUICK_PART: u64 = 8;
-/// Part of a value by which two may differ and count as equal: less is chance.
+/// Relative tolerance within which two values count as equal: smaller differences are chance.
 const TOLERANCE: f64 = 0.01;
 /// Seed of the random numbers.
 const SEED: u64 = 1;
@@ -50,7 +50,7 @@ fn is_more(value: f64, than: f64) -> bool {
     value > than * (1.0 + TOLERANCE)
 }
 
-/// Returns whether the first value is less or equal, but for chance.
+/// Returns true if the first value is at most the second, within the tolerance.
 fn is_at_most(value: f64, than: f64) -> bool {
     value <= than * (1.0 + TOLERANCE)
 }

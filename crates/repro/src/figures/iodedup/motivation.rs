@@ -1,4 +1,4 @@
-//! Why content: it is read more often, it comes back sooner, it lies on the disk more than once, and days have it in common.
+//! Reasons for content-based caching: content is read more often, its reuse distance is shorter, it has several copies on the disk, and days share it.
 
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
@@ -15,7 +15,7 @@ pub(super) const MOTIVATION: Entry = Entry {
     make: motivation,
 };
 
-/// Reads for each different thing, in the mean.
+/// Returns the mean number of reads of a different address or content.
 fn mean(counts: &[u64]) -> f64 {
     counts.iter().sum::<u64>() as f64 / counts.len().max(1) as f64
 }
@@ -61,7 +61,7 @@ fn motivation(results: &Results) -> Figure {
             let median = distances.get(distances.len() / 2).copied().unwrap_or(0) as f64 * shape.part as f64;
             rows.push(Row::new(format!("{name}: median reuse distance by {by}, scaled"), "blocks", median));
         }
-        // Of all reads: a thing that was never used before is infinitely far.
+        // Shares of all reads: a first use is infinitely far.
         let near = |distances: &[u64]| distances.partition_point(|&distance| distance <= shape.size(1.0));
         rows.push(Row::statement(&id("recency"), is_more(near(&content) as f64, near(&sector) as f64)));
         let [sector, content] = [Key::Sector, Key::Content].map(|key| overlap(&week, key, shape.span()));

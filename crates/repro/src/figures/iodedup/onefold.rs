@@ -1,7 +1,7 @@
-//! Onefold itself on the weeks of the table: its log, journal and tables on the same drive, with the same memory.
+//! Figures of Onefold itself on the weeks of the table: its log, journal and tables on the same drive, with the same memory.
 //!
-//! The slides' techniques keep every block at its address. Onefold writes to a log, so duplicates are found and the cache goes by content, but there is no home that a copy
-//! could be nearer than.
+//! The slides' techniques keep every block at its address. Onefold writes to a log, so it finds duplicates and can cache by content. But a block has no fixed
+//! address that a copy could be nearer than.
 
 use engine::{CacheKey, DeviceKind, Nanos, Policy};
 
@@ -52,29 +52,30 @@ const fn way(name: &'static str, policy: Policy, cache_key: CacheKey) -> Way {
     }
 }
 
-/// Makes a way in which the drive rests, and the engine knows that it has heads. Without a setting for replicas it makes those that put a
-/// scattered read in order, up to a 128th of the drive; with a budget also copies of popular blocks, at night; with one of 0 none.
+/// Returns a way in which the drive rests at night, and the engine knows that it is rotational. With no setting for replicas it makes replicas that linearise
+/// scattered reads, up to a 128th of the drive. With a budget it also copies popular blocks at night; with one of 0 it makes none.
 pub(super) const fn with_nights(name: &'static str, replicas: Option<u64>, cache_key: CacheKey) -> Way {
     let Way { pool, .. } = way(name, Policy::Native, cache_key);
     Way { name, pool: Pool { device: DeviceKind::Hdd, replicas, ..pool }, rests: true }
 }
-/// The least memory that Onefold takes for a drive of this size; the weeks' part of the paper's may be less.
+/// Minimum memory of Onefold for a drive of this size; the weeks' share of the paper's memory may be less.
 const LEAST: u64 = 64 << 20;
-/// Pace, in thousandths of the week's own. The table's 100 are more than one drive can do on mail and homes: there its clients wait for one another, and here all that waited would count.
+/// Replay rate, in thousandths of the week's own. The table's 100 exceed the throughput of one drive on mail and homes. There its clients wait for one another,
+/// and here the whole wait would count.
 const PACE: u64 = 10_000;
-/// Time that a written block takes of a processor of today (docs/performance.md).
+/// Processor time of a written block on today's processors (docs/performance.md).
 const DIGEST: Nanos = 1_500;
 
 /// Bytes that copies and other replicas may take: 1 % of the drive, as REFERENCE has it. (There is memory for less.)
 pub(super) const COPIES: u64 = 1_600_000_000;
-/// A day's requests begin so long after those of the day before, where the drive rests: an epoch of the engine and an hour more.
+/// Interval between the starts of two days, where the drive rests at night: an epoch of the engine and an hour more.
 const NEXT_DAY: Nanos = 25 * 3_600_000_000_000;
 
 /// Results of a run.
 pub(super) struct Outcome {
     /// Mean time from a read to its answer.
     pub(super) response_ms: f64,
-    /// Of that, the service of the drive's command that completed last; 0 where memory answers.
+    /// Part of the response time in service of the drive's command that completed last; 0 where memory answers.
     pub(super) service_ms: f64,
     /// Reads of the drive.
     pub(super) reads: u64,
@@ -103,14 +104,13 @@ fn before(week: &[Request]) -> Vec<Request> {
     before
 }
 
-/// Delays a request by a night after each day of the trace's own time, which goes faster. A part of the amounts takes the same part of the
-/// time.
+/// Delays a request by a night after each day of the trace's own time, which is accelerated. A part of the amounts takes the same part of the time.
 fn with_night(request: &Request, part: u64, pace: u64) -> Request {
     let day = DAY / part;
     Request { at: request.at + request.at / day * (NEXT_DAY / 1000 * pace - day), ..request.clone() }
 }
 
-/// Replays a week on a pool with so much memory, at a pace in thousandths of its own.
+/// Replays a week on a pool with a given memory, at a rate in thousandths of its own.
 pub(super) fn run(
     week: &[Request],
     part: u64,

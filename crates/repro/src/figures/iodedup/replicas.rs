@@ -1,5 +1,5 @@
-//! Copies of popular blocks in the product, apart from all that is done with them: five weeks of each shape, a drive that rests by day,
-//! memory for the tables, and no read cache that would keep popular blocks from the drive.
+//! Figure of the product's copies of popular blocks, in isolation: five weeks of each shape, a drive that is not busy all day, memory for the tables, and no
+//! read cache that would keep popular blocks from the drive.
 
 use engine::CacheKey;
 
@@ -25,16 +25,15 @@ const WAYS: [Way; 3] = [
     with_nights("replicas in order", None, CacheKey::Off),
     with_nights("replicas in order and copies", Some(COPIES), CacheKey::Off),
 ];
-/// Busy time of the drive by day that the search aims at, in percent; `NEAR` is its tolerance. The search begins with the first pace, in
-/// thousandths, and takes a few trials: the work of the drive by day grows less than the pace, since a part of it is the pool's upkeep,
-/// which goes by time.
+/// Target busy time of the drive by day in percent; `NEAR` is the tolerance of the search. The search begins with the first rate, in thousandths, and takes a
+/// few trials. The work of the drive by day grows less than the rate, since a part of it is the pool's upkeep, which depends on time.
 const HALF: f64 = 50.0;
 const NEAR: f64 = 5.0;
 const FIRST_PACE: u64 = 1000;
 const TRIALS: u32 = 8;
 
-/// Finds the pace in thousandths at which a drive is about half busy; returns it with the busy time then, in percent. The last pace that
-/// could be run if none is near.
+/// Finds the rate in thousandths at which a drive is about half busy; returns it with the busy time in percent. If no rate is near, it returns the last one
+/// that could be run.
 fn half_busy(busy: impl Fn(u64) -> Result<f64, String>) -> (u64, f64) {
     let (mut pace, mut found) = (FIRST_PACE, (FIRST_PACE, f64::NAN));
     for _ in 0..TRIALS {
@@ -59,7 +58,7 @@ fn mean(sample: &[f64]) -> (f64, f64) {
 fn replicas(_: &Results) -> Figure {
     // The sizes of the short form, in both forms: there are some 60 runs of the engine.
     let shapes = Shape::ALL.map(|shape| sized(shape, true));
-    // Without nights the drive has nothing to do but what it is asked for.
+    // Without nights the drive serves only requests.
     let by_day = Way { rests: false, ..WAYS[0] };
     let busy = |at: usize, pace: u64| -> Result<f64, String> {
         let outcome = run(&trace_of(shapes[at], 1), shapes[at].part, &by_day, (MEMORY, pace))?;

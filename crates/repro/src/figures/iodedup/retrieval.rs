@@ -1,4 +1,4 @@
-//! Replica retrieval by pace and by depth of the queue, by what it knows, and by when it chooses.
+//! Figure of replica retrieval by rate, queue depth, tracked places and time of the choice.
 
 use super::super::runs::Results;
 use super::super::{Data, Entry, Figure, Row};
@@ -28,9 +28,9 @@ const CHOICES: [(&str, u64, Choice); 5] = [
     ("nearest of 11, at dispatch", 11, Choice::Dispatch),
 ];
 
-/// Factor of the pace, against that of the week.
+/// Factors of the rate, against that of the week.
 const PACES: [u64; 3] = [1, 10, 100];
-/// Places that retrieval knows, and the time at which it chooses; the first has none. No cache, no duplication.
+/// Tracked places, and the time of the choice; the first has no retrieval. No cache, no duplication.
 const WAYS: [(&str, Option<(Tracker, Choice)>); 5] = [
     ("vanilla", None),
     ("places that went by", Some((Tracker::Seen, Choice::Arrival))),
@@ -39,7 +39,7 @@ const WAYS: [(&str, Option<(Tracker, Choice)>); 5] = [
     ("the disk known, at dispatch", Some((Tracker::Disk, Choice::Dispatch))),
 ];
 
-/// Returns how much less a value is than another, in percent of that.
+/// Returns the reduction of a value against another, in percent of the latter.
 fn less(value: f64, than: f64) -> f64 {
     100.0 * (1.0 - value / than)
 }

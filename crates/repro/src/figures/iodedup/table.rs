@@ -1,4 +1,4 @@
-//! Read time with each technique and with all.
+//! Table of the read time with each technique and with all.
 
 use super::super::claims::find;
 use super::super::runs::Results;
@@ -16,7 +16,7 @@ pub(super) const TABLE: Entry = Entry {
     make: table,
 };
 
-/// A technique helps if it takes so many percent of the time or more.
+/// Minimum saving of a technique that helps, in percent of the time.
 const HELPS: f64 = 1.0;
 /// The cache of the paper's machine.
 pub(super) const MEMORY: u64 = 1 << 30;
@@ -38,7 +38,7 @@ const fn way(name: &'static str, cache: Cached, retrieval: Retrieval, duplicatio
 }
 
 const CONTENT: Cached = Some((Key::Content, Knowledge::Seen));
-/// Contents that Onefold's map knows, or a scan of the disk.
+/// Cache with the knowledge of Onefold's map, or of a disk scan.
 const KNOWN: Cached = Some((Key::Content, Knowledge::All));
 const SEEN: Retrieval = Some((Tracker::Seen, Choice::Arrival));
 
@@ -82,7 +82,7 @@ pub(super) fn setup(shape: Shape, way: usize) -> Setup {
     }
 }
 
-/// Returns by how much one value is less than another, in percent of the other.
+/// Returns the reduction of one value against another, in percent of the latter.
 fn less(value: f64, than: f64) -> f64 {
     100.0 * (1.0 - value / than)
 }

@@ -1,9 +1,9 @@
-//! The run that the slides with the four quadrants are calibrated to, and what it predicts of the other slides.
+//! Calibrated run: the slides with the four quadrants fit it, and it predicts the numbers of the other slides.
 //!
-//! The slides say neither the size of the cache nor the length of that run, and of PLC-Cache's parameters only those of an example. These values
-//! were chosen so that the numbers of both slides come out: [`SLIDES`]. They are not chosen for anything else: time, rates of
-//! writing, the threshold. It counts a container as popular by two measures, as one does not give both slides there: with LRU from 5 reads
-//! on, with PLC-Cache from what its filter asks. [`ONE_MEASURE`] is the nearest that was found with one; it needs a flatter law.
+//! The slides give neither the size of the cache nor the length of that run. Of PLC-Cache's parameters they give only those of an example. [`SLIDES`] was
+//! chosen so that the numbers of both slides come out. It was not fitted to anything else: time, write rates, the threshold. It counts a container as popular
+//! by two measures, as one measure does not match both slides. With LRU a container is popular from 5 reads on, with PLC-Cache from the threshold of its
+//! filter. [`ONE_MEASURE`] is the nearest calibration found with one measure; it needs a flatter law.
 
 use engine::admission::{Comparison, Filter, Rules};
 
@@ -15,7 +15,7 @@ use crate::flash_cache::{Handling, Outcome, Quadrants, Setup};
 /// Chosen values.
 #[derive(Clone, Copy)]
 pub(super) struct Calibration {
-    /// Its name.
+    /// Name of the calibration.
     pub name: &'static str,
     /// Data and reads.
     pub shape: Shape,
@@ -39,7 +39,7 @@ pub(super) const SLIDES: Calibration = Calibration {
     popular: [5, 3],
 };
 
-/// The nearest with one measure of what is popular.
+/// Nearest calibration with one measure of popularity.
 pub(super) const ONE_MEASURE: Calibration = Calibration {
     name: "one measure of popular",
     shape: Shape { unit: Unit::Containers, read_bytes: 60 << 30, alpha: 0.8, others: 8.0, ..Shape::SLIDES },
@@ -61,7 +61,7 @@ pub(super) struct Mean {
     pub quadrants: Quadrants,
     /// Hits in percent of reads.
     pub hit_percent: f64,
-    /// With disks: the time of all reads.
+    /// Time of all reads, in runs with disks.
     pub seconds: f64,
     /// Reads that each module refused: filter, delay, comparison.
     pub refused: [f64; 3],

@@ -1,7 +1,7 @@
-//! Numbers and statements of the slides on PLC-Cache.
+//! Claims of the slides on PLC-Cache: numbers and statements.
 //!
-//! A statement about a sweep is one claim, which holds if it does at every point. The slides print 15.34 and ">15x" of the same thing: the
-//! number is of the slide on distributions, the bound of that on overall results.
+//! A statement about a sweep is one claim, which holds if it does at every point. The slides print 15.34 and ">15x" of the same thing: the number is of the
+//! slide on distributions, and its bound of that on overall results.
 
 use crate::figures::claims::{Band, Claim, Kind, fitted, gain, ours, predicted, statement};
 

@@ -1,4 +1,4 @@
-//! Each module alone and in pairs, and what the slides leave open.
+//! Ablation of each PLC-Cache module alone and in pairs, and of the choices that the slides leave open.
 
 use engine::admission::{Ageing, Comparison, Filter, Rules};
 

@@ -1,4 +1,4 @@
-//! Erases of flash, by chunk and by container (the slide "Under Various Container Size").
+//! Figure of flash erases, by chunk and by container (the slide "Under Various Container Size").
 
 use super::super::plot::{Bars, Chart};
 use super::super::runs::Results;
@@ -15,9 +15,10 @@ pub(super) const ERASES: Entry = Entry {
     make: erases,
 };
 
-/// Of 520 GB, so many are read: the flash is written over several times with them.
+/// Divisor of the 520 GB of reads. They overwrite the flash several times.
 const READ_PART: u64 = 4;
-/// SAR as the slides tell of it comes first: the chunks to which the most files refer, taken as files come. The last is judged against it.
+/// Compared policies. SAR as the slides describe it comes first: the chunks to which the most files refer, taken in the order of files. The last policy is
+/// judged against it.
 const CASES: [(&str, Policy, Level); 7] = [
     ("SAR, at ingest", Policy::Sar(Sar::Ingest), Level::Chunks),
     ("SAR, the fewest references go", Policy::Sar(Sar::References), Level::Chunks),

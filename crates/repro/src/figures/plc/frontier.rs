@@ -1,7 +1,6 @@
-//! The frontier: hits against bytes written to flash, of all policies, for caches from 0.5 to 50 % of the data. The less is written for as
-//! many hits, the better.
+//! Frontier of hits against bytes written to flash, of all policies, for caches from 0.5 to 50 % of the data. At equal hits, fewer written bytes are better.
 //!
-//! Containers are read by themselves (Zipf) for two days. The first begins with an empty cache, the second with what the first has left.
+//! Reads are of single containers (Zipf) for two days. The first day begins with an empty cache, the second with the cache of the first.
 
 use super::super::plot::{Chart, Line, Scale};
 use super::super::runs::Results;
@@ -98,7 +97,7 @@ fn frontier(results: &Results, name: &'static str, alpha: f64) -> Figure {
     }
 }
 
-/// Verdicts of ours at each point: at least LRU's and PLC-Cache's hits; from 1 to 5 % an eighth of LRU's bytes at most, at 20 % a half.
+/// Verdicts on our policy at each point: at least LRU's and PLC-Cache's hits; from 1 to 5 % an eighth of LRU's bytes at most, at 20 % a half.
 #[derive(Default)]
 struct Points {
     lru: Vec<(String, bool)>,

@@ -1,4 +1,4 @@
-//! How long flash lasts (the slide "Challenge of SSD Cache").
+//! Figure of flash lifetime (the slide "Challenge of SSD Cache").
 
 use super::super::claims::find;
 use super::super::plot::{Bars, Chart, Scale};

@@ -1,8 +1,8 @@
-//! PLC-Cache (MSST 2014, slides): its figures and tables, and the frontier of all policies.
+//! Figures and tables of PLC-Cache (MSST 2014, slides), and the frontier of all policies.
 //!
-//! What is the same for all of them: 200 GB of data in containers of 4 MiB and 520 GB of reads (Zipf, exponent 1) in a day; of these sizes
-//! the short form has a 64th. Containers that are read by themselves are shared by other files (1 + an exponential distribution of mean 2),
-//! whoever is popular. Data and reads are made, as nobody has the slides' ("collected in the laboratory server").
+//! Common setup: 200 GB of data in containers of 4 MiB and 520 GB of reads (Zipf, exponent 1) in a day; the short form has a 64th of these sizes. A container
+//! that is read alone is shared by other files (1 + an exponential distribution of mean 2), independently of its popularity. Data and reads are synthetic, as
+//! the slides' are not available ("collected in the laboratory server").
 
 mod calibrated;
 pub mod claims;
@@ -45,15 +45,15 @@ pub const FIGURES: &[Entry] = &[
     traces::MQSIM,
 ];
 
-/// Of the sizes, the short form has one part in so many.
+/// Divisor of the sizes in the short form.
 const QUICK_PART: u64 = 64;
 
 const PAPER: Policy = Policy::Plc(Rules::PAPER);
 
-/// Containers that are read by themselves.
+/// Workload of single-container reads.
 const CONTAINERS: Shape = Shape { unit: Unit::Containers, others: 2.0, ..Shape::SLIDES };
 
-/// Ours, for a cache of so many bytes.
+/// Returns our policy for a cache of `cache_bytes` bytes.
 fn ours(cache_bytes: u64) -> Policy {
     Policy::Plc(Rules::for_drive(cache_bytes))
 }
@@ -64,7 +64,7 @@ fn sized(shape: Shape, quick: bool) -> Shape {
     Shape { bytes: shape.bytes / part, read_bytes: shape.read_bytes / part, ..shape }
 }
 
-/// Data and what is read of it.
+/// Data, and the files read in order.
 struct Workload {
     shape: Shape,
     data: Data,
@@ -98,7 +98,7 @@ impl Workload {
     }
 }
 
-/// Returns by how much one value is less than another, in percent of the other.
+/// Returns the reduction of one value against another, in percent of the latter.
 fn less(value: f64, than: f64) -> f64 {
     100.0 * (1.0 - value / than)
 }

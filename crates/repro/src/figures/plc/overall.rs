@@ -1,4 +1,4 @@
-//! The overall result (the slide "Overall Results"), on models of disks.
+//! Figure of the overall result (the slide "Overall Results"), on disk models.
 
 use super::super::claims::find;
 use super::super::plot::{Bars, Chart};
@@ -29,8 +29,7 @@ fn calibrated(calibration: &Calibration, quick: bool) -> Vec<Mean> {
     means
 }
 
-/// Computes the slide's numbers of such a run: time less than without flash, and than with the traditional ones; and the factor by which
-/// LRU writes more.
+/// Computes the slide's numbers of such a run: the time saved against no flash, and against the traditional policies; and the factor by which LRU writes more.
 fn gains(means: &[Mean]) -> [f64; 3] {
     let seconds = |at: usize| means[at].seconds;
     let traditional = (1..4).map(seconds).sum::<f64>() / 3.0;

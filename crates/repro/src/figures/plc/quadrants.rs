@@ -1,6 +1,6 @@
-//! What is written to flash, by how popular it is and how often it was written (the slides "Analysis" and "Distributions").
+//! Figures of the bytes written to flash, by popularity and by number of writes (the slides "Analysis" and "Distributions").
 //!
-//! Popular means: read at least PF.thr = 5 times in the run, where nothing else is said. Written once: QA, the data that PLC-Cache is named after; repeatedly: QB.
+//! Popular means: read at least PF.thr = 5 times in the run, unless stated otherwise. Written once: QA, the data that PLC-Cache is named after; repeatedly: QB.
 
 use engine::admission::{Comparison, Filter, Rules};
 
@@ -117,7 +117,7 @@ fn distribution(results: &Results) -> Figure {
     }
     rows.push(Row::claim("plc-distribution/times", means[0].written_gib / means[1].written_gib));
     rows.extend(parts(&SLIDES, &means));
-    // What each measure of popular says of both, and what each module does.
+    // Both results by each measure of popularity, and the effect of each module.
     let [lru, plc] = SLIDES.pair();
     for (case, popular) in [(lru, SLIDES.popular[1]), (plc, SLIDES.popular[0])] {
         let mean = SLIDES.measure(&[(case.0, popular, case.2)], None, results.quick);

@@ -1,4 +1,4 @@
-//! What changes with the size of the cache, the exponent, containers, chunks and the threshold (the slides "Under Various ...").
+//! Sweeps of the size of the cache, the exponent, containers, chunks and the threshold (the slides "Under Various ...").
 
 use engine::admission::{Filter, Rules};
 
@@ -42,11 +42,11 @@ pub(super) const THRESHOLD: Entry = Entry {
     make: threshold,
 };
 
-/// Of 520 GB, so many are read where each read of a file is one of containers: these are five times as many.
+/// Divisor of the 520 GB of reads where a read of a file is one of containers: these are five times as many.
 const FILES_PART: u64 = 4;
 const NAMES: [&str; 3] = ["LRU", "PLC-Cache", "ours"];
 
-/// A point of a sweep: what it is called, where it stands on the axis, and what came out for each of [`NAMES`].
+/// A point of a sweep: its label, its place on the axis, and the outcome for each of [`NAMES`].
 struct Point {
     label: String,
     x: f64,
@@ -160,7 +160,7 @@ fn alpha(results: &Results) -> Figure {
     )
 }
 
-/// Makes the slides' workload of files, of which less is read.
+/// Makes the slides' workload of files, with fewer reads.
 fn files(results: &Results, container_bytes: u64) -> Workload {
     let shape = sized(Shape { container_bytes, ..Shape::SLIDES }, results.quick);
     Workload::new(Shape { read_bytes: shape.read_bytes / FILES_PART, ..shape })

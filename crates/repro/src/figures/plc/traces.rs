@@ -1,4 +1,4 @@
-//! Real block traces, each under its own name: reads by regions of the disk in place of containers.
+//! Figures on real block traces, each under its own name. Reads are by regions of the disk in place of containers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,11 +25,11 @@ pub(super) const MQSIM: Entry = Entry {
     make: |results| of_trace(results, "plc-mqsim", "MQSim, tpcc-small", "mqsim/tpcc-small.trace"),
 };
 
-/// Caches in thousandths of what is read.
+/// Cache sizes in thousandths of the read data.
 const SIZES: [u64; 5] = [10, 20, 50, 100, 200];
-/// Memory in front of flash, in thousandths of what is read; without it, hits on flash are mostly of what was just read.
+/// Memory in front of flash, in thousandths of the read data. Without it, hits on flash are mostly of recently read data.
 const MEMORY: u64 = 50;
-/// The short form reads so many requests.
+/// Requests read in the short form.
 const QUICK_REQUESTS: usize = 10_000;
 
 /// Finds a trace file: `shared/data` beside the repository or further above.

@@ -1,4 +1,4 @@
-//! What is saved: capacity (Fig. 13), writes (Fig. 15), and what it costs in NVRAM (section 4.5.2).
+//! Figures of the savings: capacity (Fig. 13), writes (Fig. 15), and their NVRAM cost (section 4.5.2).
 
 use super::{SCHEMES, TRACES, bars, each, rows, title};
 use crate::figures::claims::find;

@@ -1,7 +1,7 @@
-//! POD's numbers and statements.
+//! Claims of POD: its numbers and statements.
 //!
-//! Where the text has two readings one is judged, and the rows of the other judge nothing: Native has all of the memory (Fig. 12b), addresses
-//! that do not fit begin again at the front (Fig. 16), and images share pieces with one image before (section 2.3).
+//! Where the text has two readings, one is judged and the rows of the other judge nothing. The judged readings: Native has all of the memory (Fig. 12b),
+//! addresses that do not fit wrap to the front (Fig. 16), and an image shares pieces with one earlier image (section 2.3).
 
 use crate::figures::claims::{Band, Claim, Kind, fitted, gain, ours, predicted, statement};
 

@@ -1,4 +1,4 @@
-//! The energy of the disks in the day: what the paper leaves to future work (section 6).
+//! Figure of the disks' energy over the day, which the paper leaves to future work (section 6).
 
 use super::{SCHEMES, bars, each, gain, rows};
 use crate::figures::runs::{Disks, Outcome, Results};

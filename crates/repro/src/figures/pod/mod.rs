@@ -1,14 +1,14 @@
-//! POD (IEEE Transactions on Computers 65(6), 2016): its figures and tables, on synthetic stand-ins for its traces.
+//! Figures and tables of POD (IEEE Transactions on Computers 65(6), 2016), on synthetic stand-ins for its traces.
 //!
-//! What is the same for all of them: four disks of 7,200 rpm as a RAID5 with a stripe unit of 64 KiB, the paper's memory for each trace,
-//! half of it index and half read cache where iCache does not decide, 32 us for the digest of a block, days 1 to 14 gone through before,
-//! day 15 replayed at its own pace (sections 4.1 and 4.2), by one thread as a replayer is.
+//! Common setup: four disks of 7,200 rpm as a RAID5 with a stripe unit of 64 KiB, and the paper's memory for each trace. Half of the memory is index and half
+//! read cache where iCache does not decide. The digest of a block takes 32 us. Days 1 to 14 warm up, and day 15 is replayed at its own rate (sections 4.1 and
+//! 4.2), by one thread as in a replayer.
 
 mod capacity;
 pub mod claims;
-mod division;
 mod energy;
 mod onefold;
+mod partition;
 mod parts;
 mod rebuild;
 mod response;
@@ -26,7 +26,7 @@ use crate::traces::synthetic::Profile;
 pub const FIGURES: &[Entry] = &[
     workload::FIG_1,
     workload::FIG_2,
-    division::FIG_3,
+    partition::FIG_3,
     restore::RESTORE,
     workload::TABLE_3,
     response::FIG_11,
@@ -34,9 +34,9 @@ pub const FIGURES: &[Entry] = &[
     response::FIG_12_READS,
     response::FIG_12_QUEUES,
     capacity::FIG_13,
-    division::FIG_14_WEB_VM,
-    division::FIG_14_HOMES,
-    division::FIG_14_MAIL,
+    partition::FIG_14_WEB_VM,
+    partition::FIG_14_HOMES,
+    partition::FIG_14_MAIL,
     capacity::FIG_15,
     rebuild::FIG_16_WRAPPED,
     rebuild::FIG_16_SQUEEZED,
@@ -61,7 +61,7 @@ fn each(schemes: &[Scheme]) -> Vec<Run> {
     TRACES.into_iter().flat_map(|trace| schemes.iter().map(move |&scheme| Run::pod(trace, scheme))).collect()
 }
 
-/// Returns by how much a value is less under a scheme than under another, in percent of the other.
+/// Returns the reduction of a value under a scheme against another scheme, in percent of the latter.
 fn gain(results: &Results, trace: Profile, scheme: Scheme, base: Scheme, value: fn(&Outcome) -> f64) -> f64 {
     let of = |scheme| value(results.of(Run::pod(trace, scheme)));
     100.0 * (1.0 - of(scheme) / of(base))
@@ -77,7 +77,7 @@ fn mean_of(gains: [f64; 3]) -> f64 {
     gains.iter().sum::<f64>() / gains.len() as f64
 }
 
-/// Returns the name of a scheme in papers.
+/// Returns the display name of a scheme.
 fn title(scheme: Scheme) -> &'static str {
     match scheme.name {
         "native" => "Native",

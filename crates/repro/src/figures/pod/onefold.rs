@@ -1,4 +1,4 @@
-//! Onefold itself under POD's traces: its log, journal and tables on the same disks, with the same memory.
+//! Figures of Onefold itself under POD's traces: its log, journal and tables on the same disks, with the same memory.
 
 use engine::policy::IndexCopy;
 
@@ -37,7 +37,7 @@ const WAYS: [Onefold; 4] = [
 /// Claim of each way.
 const CLAIMS: [&str; WAYS.len()] =
     ["pod-onefold/durable-nvram", "pod-onefold/durable-disks", "pod-onefold/memory-nvram", "pod-onefold/memory-disks"];
-/// The schemes that stand beside it.
+/// Schemes shown beside Onefold.
 const SHOWN: [Scheme; 5] = [Scheme::NATIVE, Scheme::FULL, Scheme::IDEDUP, Scheme::SELECT, Scheme::POD];
 
 fn run(trace: Profile, way: Onefold) -> Run {

@@ -1,4 +1,4 @@
-//! What response times are made of, for every column.
+//! Components of the response times, for every column.
 
 use crate::figures::Row;
 use crate::figures::runs::Outcome;
@@ -37,7 +37,7 @@ pub(super) fn rows(column: &str, outcome: &Outcome, is_onefold: bool) -> Vec<Row
     rows
 }
 
-/// Explains why one column takes longer than another: the three parts that are larger by most, the largest first.
+/// Explains why one column takes longer than another: the three parts with the largest increase, the largest first.
 pub(super) fn reason(longer: &Outcome, shorter: &Outcome) -> String {
     let mean = |outcome: &Outcome, part: fn(&Parts) -> u64| {
         let of = |times: &Times| times.part_ms(part) * times.requests as f64;

@@ -1,4 +1,4 @@
-//! A RAID5 that is rebuilt while clients work: Fig. 16.
+//! Figure of a RAID5 rebuild under client load: Fig. 16.
 
 use super::{TRACES, mean_of, most_of, title};
 use crate::figures::claims::find;
@@ -119,7 +119,7 @@ fn fig_16(results: &Results, squeezes: bool, name: &'static str) -> Figure {
     }
 }
 
-/// Plots rebuild and response of each trace, in percent of Native; the paper prints the mean and the most that they fall.
+/// Plots rebuild and response of each trace, in percent of Native; the paper prints the mean and the maximum reduction.
 fn chart(percent: &impl Fn(Profile, Scheme, Value) -> f64) -> Chart {
     let values: [(&str, Value); 2] = [("rebuild", seconds), ("response", Outcome::mean_ms)];
     let mut groups = Vec::new();

@@ -1,4 +1,4 @@
-//! Response times: Fig. 11, Fig. 12, and the figures of the abstract.
+//! Figures of response times: Fig. 11, Fig. 12, and those of the abstract.
 
 use engine::policy::IndexCopy;
 
@@ -50,7 +50,7 @@ fn all_schemes() -> Vec<Run> {
     each(&WIDE)
 }
 
-/// Readings of what the paper leaves open that move reads: `pod-decisions` has them all.
+/// Readings of unspecified details that affect reads; `pod-decisions` has them all.
 const READINGS: [(&str, Scheme); 2] = [
     ("the index names the copy in the longer run", Scheme { index_copy: IndexCopy::Sequential, ..Scheme::SELECT }),
     ("the threshold counts known blocks of the request", Scheme::SELECT_COUNT),
@@ -83,7 +83,7 @@ fn pulled(trace: Profile, (_, stripe_cache, submitters): (&str, usize, Submitter
     })
 }
 
-/// Values that the paper prints, as claims: trace, scheme, and the scheme that it takes less than.
+/// Values that the paper prints, as claims: trace, scheme, and the scheme that it is faster than.
 type Stated = [(&'static str, Profile, Scheme, Scheme)];
 
 fn stated_rows(results: &Results, stated: &Stated, value: fn(&Outcome) -> f64) -> Vec<Row> {

@@ -1,8 +1,8 @@
-//! Section 2.3: images of virtual machines are restored from eight disks, with and without deduplication.
+//! Figure of section 2.3: images of virtual machines are restored from eight disks, with and without deduplication.
 //!
-//! The paper's 62 images are not published. Here each image is a row of pieces. A piece is new, or it is a piece of an earlier image. What
-//! decides the outcome is not published either: how long pieces are, and whether those that follow each other come from one place.
-//! Both are swept. An image is written whole after the one before it, and read whole, a request at a time, with no cache.
+//! The paper's 62 images are not published. Here each image is a row of pieces. A piece is new, or it is a piece of an earlier image. Two decisive parameters
+//! are not published either: the length of pieces, and the share of consecutive pieces from one place. Both are swept. An image is written whole after the one
+//! before it, and read whole, a request at a time, with no cache.
 
 use std::sync::Arc;
 
@@ -30,17 +30,17 @@ pub(super) const RESTORE: Entry = Entry {
 /// Images and disks of the paper.
 const IMAGES: u64 = 62;
 const DISKS: usize = 8;
-/// Bytes of an image that are written and read, in the full and in the short form; images begin so far from each other.
+/// Bytes of an image that are written and read, in the full and in the short form. The constant below is the distance between images.
 const SIZE: [u64; 2] = [256 << 20, 16 << 20];
 const APART: u64 = 4 << 30;
-/// Bytes of a request of the restore: of what is judged, and others.
+/// Request sizes of the restore in bytes: the judged one, and others.
 const REQUEST: u64 = 1 << 20;
 const REQUESTS: [u64; 4] = [16 << 10, 64 << 10, 256 << 10, 4 << 20];
 /// Blocks of a piece in the mean. The stand-in for web-vm has pieces of 16.
 const PIECES: [u64; 4] = [4, 16, 64, 256];
 const BASE: u64 = 16;
-/// Of an image, so much has been written before: it differs by image, and is 62.5 % in the mean. The disks of web-vm hold 2.67 times as
-/// many pages as contents (REFERENCE 6), which are 62.5 %.
+/// Range of the share of an image that has been written before; it differs by image, and its mean is 62.5 %. The disks of web-vm hold 2.67 times as many pages
+/// as contents (REFERENCE 6), which gives 62.5 %.
 const SHARED: (f64, f64) = (0.25, 1.0);
 
 /// Origin of a piece that is not new.
@@ -48,7 +48,7 @@ const SHARED: (f64, f64) = (0.25, 1.0);
 enum Origin {
     /// Any place of any image before.
     Anywhere,
-    /// The same place of one image before, for the whole image: both were installed from the same system.
+    /// The same position of one earlier image, for the whole image: both were installed from the same system.
     Parent,
 }
 
@@ -112,7 +112,7 @@ fn array() -> Disk {
 
 /// Writes all images, and then reads each.
 fn restored(scheme: Scheme, images: &[Vec<ContentId>], request: u64) -> Restored {
-    // The index knows everything, and there is no read cache: an image is read once.
+    // The index is complete, and there is no read cache: an image is read once.
     let scheme = Scheme { caches: false, ..scheme };
     let mut disk = array();
     let layout = Layout::of(disk.capacity() / BLOCK, 0);
@@ -152,7 +152,7 @@ fn restored(scheme: Scheme, images: &[Vec<ContentId>], request: u64) -> Restored
     Restored { times, commands, used: in_place.used_blocks() }
 }
 
-/// Returns the time of an image relative to that without deduplication: the mean of all, and the most.
+/// Returns the time of an image relative to that without deduplication: the mean of all, and the maximum.
 fn slowdown(with: &Restored, without: &Restored) -> (f64, f64) {
     let times = with.times.iter().zip(&without.times).map(|(&with, &without)| with as f64 / without.max(1) as f64);
     let times: Vec<f64> = times.collect();

@@ -1,4 +1,4 @@
-//! What the paper leaves open, or does not vary: memory, the time of a digest, and the readings of its text.
+//! Sweeps of parameters that the paper leaves open or does not vary: memory, the time of a digest, and the readings of its text.
 
 use engine::policy::IndexCopy;
 use engine::{CacheLimits, Rule};
@@ -7,7 +7,7 @@ use super::{TRACES, each, gain, title};
 use crate::figures::plot::{Bars, Chart, Line, Scale};
 use crate::figures::runs::{Disks, Outcome, Results, Run};
 use crate::figures::{Entry, Figure, Row};
-use crate::replay::scheme::{Counting, Division, Scheme};
+use crate::replay::scheme::{Counting, PartitionMode, Scheme};
 use crate::traces::synthetic::Profile;
 
 pub(super) const MEMORY: Entry = Entry {
@@ -124,9 +124,9 @@ fn digest(results: &Results) -> Figure {
     }
 }
 
-const fn adaptive(interval: u32, unit: u32) -> Division {
+const fn adaptive(interval: u32, unit: u32) -> PartitionMode {
     let limits = CacheLimits { setting: None, interval, unit, sampled_one_in: 1, hit_costs: [1, 1] };
-    Division::Adaptive(Rule::Paper, limits, Counting::Requests)
+    PartitionMode::Adaptive(Rule::Paper, limits, Counting::Requests)
 }
 
 const fn naming(index_copy: IndexCopy, scheme: Scheme) -> Scheme {
@@ -134,11 +134,11 @@ const fn naming(index_copy: IndexCopy, scheme: Scheme) -> Scheme {
 }
 
 const fn counting(counting: Counting) -> Scheme {
-    match Scheme::POD.division {
-        Division::Adaptive(rule, limits, _) => {
-            Scheme { division: Division::Adaptive(rule, limits, counting), ..Scheme::POD }
+    match Scheme::POD.partition {
+        PartitionMode::Adaptive(rule, limits, _) => {
+            Scheme { partition: PartitionMode::Adaptive(rule, limits, counting), ..Scheme::POD }
         }
-        Division::Fixed(_) => Scheme::POD,
+        PartitionMode::Fixed(_) => Scheme::POD,
     }
 }
 
@@ -181,9 +181,9 @@ const VARIANTS: [(&str, Scheme, Scheme); 28] = [
     ("Native without a cache", Scheme::NATIVE, Scheme::NATIVE_UNCACHED),
     ("iCache counts blocks that hit", Scheme::POD, counting(Counting::Blocks)),
     ("iCache counts blocks, in lists of its own as ARC has them", Scheme::POD, counting(Counting::Depths)),
-    ("iCache looks every 256 requests", Scheme::POD, Scheme { division: adaptive(256, 10), ..Scheme::POD }),
-    ("iCache looks every 4,000 requests", Scheme::POD, Scheme { division: adaptive(4000, 10), ..Scheme::POD }),
-    ("iCache moves by 2 %", Scheme::POD, Scheme { division: adaptive(1000, 20), ..Scheme::POD }),
+    ("iCache looks every 256 requests", Scheme::POD, Scheme { partition: adaptive(256, 10), ..Scheme::POD }),
+    ("iCache looks every 4,000 requests", Scheme::POD, Scheme { partition: adaptive(4000, 10), ..Scheme::POD }),
+    ("iCache moves by 2 %", Scheme::POD, Scheme { partition: adaptive(1000, 20), ..Scheme::POD }),
 ];
 
 /// The schemes again, on disks that acknowledge writes from their caches.

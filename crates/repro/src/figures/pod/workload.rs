@@ -1,4 +1,4 @@
-//! What the traces are: Table 3, Fig. 1 and Fig. 2.
+//! Figures of the traces: Table 3, Fig. 1 and Fig. 2.
 
 use super::{TRACES, names};
 use crate::figures::claims::find;

@@ -1,4 +1,4 @@
-//! ReDedup beside other ways to lay blocks out.
+//! Comparison of ReDedup with other block layouts.
 
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};

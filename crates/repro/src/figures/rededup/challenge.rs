@@ -1,4 +1,4 @@
-//! Why sharing and order exclude each other (Fig. 1).
+//! Figure of the conflict between sharing and sequential order (Fig. 1).
 
 use engine::relocation::assess::{Assessment, Sharing, assess};
 use engine::relocation::forecast::{Forecast, Moved};

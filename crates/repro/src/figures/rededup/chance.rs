@@ -1,4 +1,4 @@
-//! How far chance moves ReDedup's gain: other files and other days, made of the same numbers.
+//! Sensitivity of ReDedup's gain to chance: other files and other days, made from the same parameters.
 
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
@@ -17,9 +17,9 @@ pub(super) const CHANCE: Entry = Entry {
 
 /// Seeds of a shape. The first is the one of all other figures.
 const SEEDS: u64 = 21;
-/// In the short form.
+/// Seeds of a shape in the short form.
 const SEEDS_QUICK: u64 = 3;
-/// From one seed of a shape to the next.
+/// Distance from one seed of a shape to the next.
 const STEP: u64 = 1000;
 
 /// Returns the number of populations.
@@ -39,7 +39,7 @@ pub(super) fn median(sorted: &[f64]) -> f64 {
 
 /// Changes of the basic layout: a plan, homes, or both.
 const WAYS: [&str; 5] = ["as printed", "normalised", "ours", "homes alone", "homes, then ours"];
-/// Of these, the ones that are compared: one with another.
+/// Compared pairs of [`WAYS`].
 const COMPARED: [(usize, usize); 5] = [(1, 0), (2, 0), (2, 1), (4, 2), (4, 3)];
 
 /// Gains of each change in percent, of the reads that were planned by and of the next day's.

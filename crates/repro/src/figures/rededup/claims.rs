@@ -1,4 +1,4 @@
-//! ReDedup's numbers and statements. The plan as printed is judged; the other planners judge nothing.
+//! Claims of ReDedup: numbers and statements. The plan as printed is judged; the other planners judge nothing.
 
 use crate::figures::claims::{Band, Claim, Kind, fitted, gain, ours, statement};
 

@@ -1,4 +1,4 @@
-//! How long a read takes (Fig. 5), and what the ways to assess are worth.
+//! Figures of read latency (Fig. 5), and of the value of each assessment rule.
 
 use engine::relocation::assess::Sharing;
 use engine::relocation::plan::{Order, Rules};

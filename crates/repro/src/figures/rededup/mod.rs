@@ -1,8 +1,8 @@
-//! ReDedup (CBD 2013): its figures, and what they do not show.
+//! Figures of ReDedup (CBD 2013), and further experiments beyond them.
 //!
-//! What is the same for all of them: two made populations with days of reads, fitted to Table I and Fig. 2a alone, and of which the newest files
-//! are read most; the drive of docs/disks.md; a plan of one day's reads. The paper does not say whether it measured these or others: these are
-//! judged, the next day's stand beside them. The long form has a sixteenth of the mail server and a quarter of the research server, the short form an eighth of that.
+//! Common setup: two made populations with days of reads, the drive of docs/disks.md, and a plan of one day's reads. The populations are fitted to Table I and
+//! Fig. 2a alone; the newest files are read most. The paper does not say whether it measured the reads of the plan or others. The plan's reads are judged, and
+//! the next day's stand beside them. The long form has a sixteenth of the mail server and a quarter of the research server, the short form an eighth of that.
 
 mod baselines;
 mod challenge;
@@ -41,7 +41,7 @@ pub const FIGURES: &[Entry] = &[
     orders::ORDERS,
 ];
 
-/// Of the sizes, the short form has one part in so many.
+/// Divisor of the sizes in the short form.
 const QUICK_PART: u64 = 8;
 /// The paper's two servers.
 const SHAPES: [Shape; 2] = [Shape::MAIL, Shape::RESEARCH];
@@ -119,7 +119,7 @@ fn groups() -> Vec<String> {
     Reads::ALL.map(of).concat()
 }
 
-/// Returns by how much one value is less than another, in percent of the other.
+/// Returns the reduction of one value against another, in percent of the latter.
 fn less(value: f64, than: f64) -> f64 {
     100.0 * (1.0 - value / than)
 }

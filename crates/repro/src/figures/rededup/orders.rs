@@ -1,4 +1,4 @@
-//! Ways to plan on many made populations: the object that moves first, and the order of its blocks.
+//! Planner variants on many made populations: the object that moves first, and the order of its blocks.
 
 use engine::relocation::assess::Sharing;
 use engine::relocation::plan::{Order, Rules};
@@ -33,7 +33,7 @@ const WAYS: [(&str, Planner); 8] = [
     ("own runs, value per block", by(Sharing::OwnRuns, Order::ValuePerBlock, false)),
     ("normalised", Planner::NORMALISED),
 ];
-/// Blocks in an order in which what was read next lies next.
+/// Layout in which blocks read one after another are adjacent.
 const FOLLOWS: &str = "what was read next lies next";
 const COUNT: usize = WAYS.len() + 1;
 

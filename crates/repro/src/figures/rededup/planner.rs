@@ -1,4 +1,4 @@
-//! How long planning takes (Fig. 9).
+//! Figure of the planning time (Fig. 9).
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ fn planner(results: &Results) -> Figure {
             let begun = Instant::now();
             let planned = relocate(&world.population, &oldest, &world.days[day..=day], planner);
             let seconds = begun.elapsed().as_secs_f64();
-            // Less than half an hour for the whole server; for the part that is made, its part of that.
+            // The limit is half an hour for the whole server; the made part gets its share of that.
             let most = 1800.0 / world.shape.part as f64;
             let label = format!("{name}, day {}", day + 1);
             let row = Row::new(format!("research, {label}"), "s", seconds);

@@ -1,4 +1,4 @@
-//! How far the arm goes (Figs. 6, 7 and 8).
+//! Figures of seek distances (Figs. 6, 7 and 8).
 
 use super::super::claims::find;
 use super::super::runs::Results;

@@ -1,4 +1,4 @@
-//! What ReDedup's gain depends on.
+//! Sweeps of the parameters that ReDedup's gain depends on.
 
 use engine::relocation::plan::Rules;
 
@@ -19,7 +19,7 @@ pub(super) const SWEEPS: Entry = Entry {
     make: sweeps,
 };
 
-/// Days of a profile at most.
+/// Maximum number of days of a profile.
 const DAYS: usize = 5;
 
 /// One world, and how it is called.
@@ -89,7 +89,7 @@ fn sweeps(results: &Results) -> Figure {
     }
 }
 
-/// Profiles of the last so many days.
+/// Measures profiles of the last N days.
 fn by_days(shape: Shape) -> Vec<(String, f64)> {
     let world = World::new(shape, DAYS + 1);
     let oldest = Layout::oldest(&world.population);

@@ -1,4 +1,4 @@
-//! What the made servers have (Table I, Fig. 2).
+//! Figures of the made servers (Table I, Fig. 2).
 
 use super::super::claims::find;
 use super::super::runs::Results;
@@ -62,8 +62,8 @@ fn table(results: &Results) -> Figure {
     }
 }
 
-/// Counts, for each shared file that was read, its reads and the read blocks that others have, too; most read first. A read that goes on
-/// where the last one of its file ended is part of that.
+/// Counts, for each shared file that was read, its reads and the read blocks that others have, too; most read first. A read that continues the last one of its
+/// file is part of that.
 fn shared(world: &World) -> Vec<(u64, u64)> {
     let (shared, holders) = (world.population.shared_files(), world.population.holders());
     let mut reads = vec![(0u64, 0u64); world.population.files()];

@@ -1,4 +1,4 @@
-//! FIFO, LRU, LFU, LARC, ARC and S3-FIFO, for things of one size, as their papers have them.
+//! Classic policies as in their papers, for things of one size: FIFO, LRU, LFU, LARC, ARC and S3-FIFO.
 
 use super::Outcome;
 use super::lists::Lists;
@@ -10,7 +10,7 @@ pub struct Queue {
     places: usize,
     /// True if a hit moves to the front.
     renews: bool,
-    /// LARC (MSST 2013): a list of what was read once, its and its target length. None: everything is admitted.
+    /// Target length of LARC's filter (MSST 2013), a list of the things read once. None: everything is admitted.
     filter: Option<usize>,
 }
 
@@ -60,7 +60,7 @@ impl Queue {
         self.insert(thing)
     }
 
-    /// Reads a thing that must not be written to flash now.
+    /// Reads a thing, without permission to write it to flash now.
     pub fn access_cached_only(&mut self, thing: u32) -> Outcome {
         if self.lists.list_of(thing) == Some(CACHED) { self.access(thing) } else { Outcome::PASSED_BY }
     }
@@ -85,7 +85,7 @@ pub struct Lfu {
 }
 
 impl Lfu {
-    /// Counts up to this are told apart.
+    /// Maximum distinguishable count.
     const HIGHEST: u32 = 1 << 16;
 
     /// Creates an empty cache.
@@ -94,7 +94,7 @@ impl Lfu {
         Lfu { lists, counts: vec![0; things as usize], least: 1, cached: 0, places: places as usize }
     }
 
-    /// Reads a thing, and counts its use; evicts the least used one where there is no space.
+    /// Reads a thing, and counts its use; evicts the least used thing if the cache is full.
     pub fn access(&mut self, thing: u32) -> Outcome {
         let count = self.counts[thing as usize];
         if count > 0 {
@@ -233,7 +233,7 @@ impl S3Fifo {
         let full = self.lists.len(SMALL) + self.lists.len(MAIN) >= self.places;
         self.has_evicted |= full;
         let evicted = if full { self.evict() } else { None };
-        // Until the cache is full for the first time, the main list takes what is beyond the small one's tenth.
+        // Until the cache is full for the first time, the main list takes the things beyond the small list's tenth.
         let fills = !self.has_evicted && self.lists.len(SMALL) >= self.small;
         let list = if found.is_some() || fills { MAIN } else { SMALL };
         self.uses[thing as usize] = 0;

@@ -1,7 +1,7 @@
-//! D-LRU and D-ARC (CacheDedup, FAST 2016): caches that know addresses and contents apart, so that one copy serves many addresses.
+//! Policies D-LRU and D-ARC (CacheDedup, FAST 2016). They track addresses and contents apart, so that one copy serves many addresses.
 //!
-//! A read hits if its address is known and its content cached. An address that is not known is a miss even where the content is cached: only
-//! the content, once it is there, says so; but then nothing is written to flash.
+//! A read hits if its address is known and its content cached. A read of an unknown address is a miss even if its content is cached: only the content itself,
+//! after the read, shows that. But then nothing is written to flash.
 
 use std::collections::VecDeque;
 
@@ -17,8 +17,7 @@ pub struct DLru {
 }
 
 impl DLru {
-    /// Creates an empty cache. It knows as many addresses for each place as in the paper's sizing of 100 %: as many as places, and again as
-    /// many.
+    /// Creates an empty cache. It knows as many addresses as in the paper's sizing of 100 %: one for each place, and as many again.
     pub fn new(addresses: u32, contents: u32, places: u32) -> DLru {
         DLru { addresses: Queue::lru(addresses, places.saturating_mul(2)), contents: Queue::lru(contents, places) }
     }
@@ -34,14 +33,14 @@ impl DLru {
 /// ARC's lists are of addresses here; D-ARC has one more: addresses that are about to be forgotten.
 const STAGED: u32 = 4;
 
-/// D-ARC: ARC over addresses. A content stays as long as an address of T1 or T2 has it, and after that until its place is needed.
+/// D-ARC: ARC over addresses. A content stays while an address of T1 or T2 has it, and after that until its place is needed.
 #[derive(Clone, Debug)]
 pub struct DArc {
     lists: Lists,
     /// The content that an address had when it was last read.
     content_of: Vec<u32>,
     contents: Vec<Content>,
-    /// Contents without an address in T1 or T2, the oldest first. Those that have one again, or are gone, are passed over.
+    /// Contents without an address in T1 or T2, the oldest first. Those that have one again, or are gone, are skipped.
     orphans: VecDeque<(u32, u32)>,
     cached: usize,
     places: usize,
@@ -92,7 +91,7 @@ impl DArc {
             self.contents[content as usize].cached = true;
             self.cached += 1;
         }
-        // What made space may have moved the address itself on.
+        // The eviction may have moved the address itself to another list.
         let list = if matches!(found, None | Some(STAGED)) { ONCE } else { OFTEN };
         self.enter(list, address, content);
         Outcome { hit, inserted: !is_cached, evicted, refused: None }
@@ -130,7 +129,7 @@ impl DArc {
         self.lists.pop_back(STAGED);
     }
 
-    /// Frees a place: of the oldest orphan; if there is none, addresses are retired until there is.
+    /// Frees the place of the oldest orphan; if there is none, addresses become ghosts until there is one.
     fn evict(&mut self, from_often_ghosts: bool) -> Option<u32> {
         loop {
             while let Some((number, orphaned)) = self.orphans.pop_front() {

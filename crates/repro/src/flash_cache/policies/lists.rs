@@ -1,12 +1,12 @@
-//! Lists of numbers: each number is in one list at most, and any of them can leave from anywhere.
+//! Linked lists of numbers: each number is in at most one list and can be removed from any position.
 
-/// In no list.
+/// List number of a number in no list.
 const NOWHERE: u32 = u32::MAX;
 
 /// N lists over the numbers from 0.
 #[derive(Clone, Debug)]
 pub struct Lists {
-    /// Neighbours of each number, and then of the head of each list: towards the front, towards the back.
+    /// Links of each number, and then of the head of each list: towards the front, towards the back.
     links: Vec<[u32; 2]>,
     list_of: Vec<u32>,
     lengths: Vec<u32>,
@@ -51,14 +51,14 @@ impl Lists {
         (last != head).then_some(last)
     }
 
-    /// Takes the last of a list.
+    /// Removes and returns the last number of a list.
     pub fn pop_back(&mut self, list: u32) -> Option<u32> {
         let last = self.back(list)?;
         self.remove(last);
         Some(last)
     }
 
-    /// Takes a number out of its list, if it is in one.
+    /// Removes a number from its list, if it is in one.
     pub fn remove(&mut self, number: u32) {
         let Some(list) = self.list_of(number) else { return };
         let [before, after] = self.links[number as usize];

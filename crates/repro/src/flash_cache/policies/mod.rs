@@ -1,6 +1,6 @@
-//! The policies: what each of them does with a read, for things of one size.
+//! Cache policies: their decisions on reads, for things of one size.
 //!
-//! A policy knows numbers of things only. It says whether a read hits, whether the thing is written to flash now, and what it displaces.
+//! A policy knows numbers of things only. It decides if a read hits, if the thing is written to flash now, and which thing it displaces.
 
 mod classic;
 mod deduplicated;
@@ -26,7 +26,7 @@ pub struct Access {
     pub address: u32,
     /// Files that refer to it.
     pub references: u16,
-    /// True if it is a small part of its file by itself, away from the rest.
+    /// True if it is a small isolated part of its file, away from the rest.
     pub is_fragment: bool,
 }
 
@@ -63,15 +63,15 @@ impl Outcome {
     }
 }
 
-/// Variants of SAR. Its abstract says which chunks enter: those with many references, small and not sequential ones. It leaves open which
-/// ones go; the slides of PLC-Cache say that it has "the data chunks related to the most files", taken "during the process of backup".
+/// Variants of SAR. Its abstract gives the chunks that enter: those with many references, small and not sequential ones. It leaves the eviction open. The
+/// slides of PLC-Cache say that it has "the data chunks related to the most files", taken "during the process of backup".
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Sar {
-    /// Things that are read may enter; the least recently used goes.
+    /// Read things may enter; the least recently used one is evicted.
     Recency,
-    /// Things that are read may enter; the one with the fewest references goes, and only for one with more.
+    /// Read things may enter; the one with the fewest references is evicted, and only for one with more.
     References,
-    /// Variant of [`Sar::References`] in which things enter when files come; reads change nothing any more.
+    /// Variant of [`Sar::References`] in which things enter at ingest of their files; reads change nothing any more.
     Ingest,
 }
 
@@ -86,9 +86,9 @@ pub enum Policy {
     Lru,
     /// Least frequently used.
     Lfu,
-    /// SAR (NAS 2012): what several files share, and fragments.
+    /// SAR (NAS 2012): contents shared by several files, and fragments.
     Sar(Sar),
-    /// LARC (MSST 2013): LRU behind a filter of what was read once.
+    /// LARC (MSST 2013): LRU behind a filter of the things read once.
     Larc,
     /// ARC (FAST 2003).
     Arc,
@@ -129,7 +129,7 @@ impl Policy {
 pub enum Cache {
     /// No flash.
     None,
-    /// FIFO, LRU, LARC; whether only what SAR wants is let in.
+    /// FIFO, LRU, LARC; if the flag is set, only SAR's candidates are admitted.
     Queue(Queue, bool),
     /// SAR, by references.
     Sar(sar::Sar),
@@ -147,12 +147,12 @@ pub enum Cache {
     Plc(Box<Admission>),
 }
 
-/// Number and size of the things to cache, and space for them.
+/// Number and size of the things to cache, and the number of places for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
     /// Things.
     pub things: u32,
-    /// Addresses that lead to them.
+    /// Addresses that refer to them.
     pub addresses: u32,
     /// Things that fit on flash; at least 1.
     pub places: u32,

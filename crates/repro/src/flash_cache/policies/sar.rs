@@ -1,15 +1,15 @@
-//! SAR by what the slides of PLC-Cache say of it: it has the chunks to which the most files refer.
+//! SAR policy as described by the slides of PLC-Cache: it caches the chunks with the most referring files.
 
 use std::collections::BTreeSet;
 
 use super::Outcome;
 
-/// The things with the most references, of those that may enter.
+/// Cache of the admissible things with the most references.
 #[derive(Clone, Debug)]
 pub struct Sar {
     /// References, when it came, number: the first goes first.
     cached: BTreeSet<(u16, u64, u32)>,
-    /// References and time of what is cached, by number.
+    /// References and time of the cached things, by number.
     known: Vec<Option<(u16, u64)>>,
     places: usize,
     clock: u64,
@@ -29,8 +29,7 @@ impl Sar {
         self.is_closed = true;
     }
 
-    /// Reads a thing; `is_wanted`: it may enter. When the cache is full, the thing with the fewest references goes, and only for one with
-    /// more.
+    /// Reads a thing; `is_wanted`: it may enter. When the cache is full, the thing with the fewest references is evicted, and only for one with more.
     pub fn access(&mut self, thing: u32, references: u16, is_wanted: bool) -> Outcome {
         if let Some((before, since)) = self.known[thing as usize] {
             if before != references {
@@ -73,7 +72,7 @@ mod tests {
         assert_eq!([sar.access(0, 2, true), sar.access(1, 3, true)], [inserted(None); 2]);
         assert_eq!([sar.access(2, 2, true), sar.access(0, 2, true)], [passed, Outcome::HIT], "no more than the least");
         assert_eq!(sar.access(2, 3, true), inserted(Some(0)));
-        // The first of equals goes, and what has got more references stays.
+        // Among equals the first is evicted, and a thing that gained references stays.
         assert_eq!([sar.access(1, 9, true), sar.access(3, 4, true)], [Outcome::HIT, inserted(Some(2))]);
         sar.close();
         assert_eq!([sar.access(0, 99, true), sar.access(1, 9, true)], [passed, Outcome::HIT]);

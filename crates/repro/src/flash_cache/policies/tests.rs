@@ -44,7 +44,7 @@ fn misses_are_those_of_libcachesim() {
     }
 }
 
-/// Checks every policy against a record of its answers: a hit is of a cached thing, and there are never more than fit.
+/// Checks every policy against a record of its answers: a hit is of a cached thing, and the cache never exceeds its size.
 #[test]
 fn policies_keep_to_their_places() {
     let policies = [
@@ -188,10 +188,10 @@ proptest! {
     }
 }
 
-/// Reads in `repro`'s weeks found less by sector with more memory: homes 21 % with 1 GiB, 15 % with 2 GiB. It is no fault of `repro`'s ARC, which is that
-/// of the paper here, too. A journal is written round and round. While it is longer than T1 and B1 may be together, its sectors never come
-/// back in time, and what is read stays in T2. As soon as it fits, all of it is found in B1, counts as frequent and goes to T2, where it
-/// pushes out what is read before either comes back.
+/// Shows a known effect of ARC: reads in `repro`'s weeks hit less by sector with more memory: homes 21 % with 1 GiB, 15 % with 2 GiB. It is no fault of
+/// `repro`'s ARC, which equals that of the paper here, too. A journal is written round and round. While it is longer than the maximum of T1 and B1 together,
+/// its sectors never return in time, and read blocks stay in T2. As soon as it fits, all of it is found in B1, counts as frequent and goes to T2. There it
+/// evicts the read blocks before either is used again.
 #[test]
 fn arc_loses_reads_when_a_journal_begins_to_fit() {
     const JOURNAL: u32 = 600;

@@ -1,7 +1,7 @@
-//! Where blocks are, in the papers' layout: each at home, the place of its own address, but for those that share another's place.
+//! Block map of the papers' layout. Each block is in place, at its own address (its home), unless it shares another block's place.
 //!
-//! What must hold (REFERENCE 1.1): what a block resolves to holds what was written to it last (I1), and a place that another block
-//! refers to is never overwritten (I2). Tests hold both against a naive model.
+//! Invariants (REFERENCE 1.1): a block resolves to a place that holds its last written content (I1). A place that another block refers to is never overwritten
+//! (I2). Tests check both against a naive model.
 
 use super::super::lru::Numbers;
 use super::super::sparse::Sparse;
@@ -12,7 +12,7 @@ const HEIRS: usize = 16;
 
 const NONE: u64 = u64::MAX;
 
-/// A block that is not at home.
+/// Redirect of a block away from its home.
 #[derive(Clone, Copy, Debug)]
 struct Redirect {
     group: u32,
@@ -50,7 +50,7 @@ pub struct Mapping {
     by_place: Numbers<u32>,
     spare: u64,
     unused_spare: Vec<u64>,
-    /// The most redirects that there ever were.
+    /// Maximum number of redirects at any time.
     pub most_redirects: u64,
     /// Relocations.
     pub relocations: u64,
@@ -116,7 +116,7 @@ impl Mapping {
         self.release(before)
     }
 
-    /// Writes a block at home. A content that other blocks refer to there is relocated first.
+    /// Writes a block to its home. A content there that other blocks refer to is relocated first.
     pub fn write(&mut self, block: u64, content: ContentId) -> Written {
         let relocation = self.relocate(block);
         let before = self.resolve(block);
@@ -224,14 +224,14 @@ impl Mapping {
     }
 }
 
-/// Result of a write at home.
+/// Result of a write to a block's home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
     /// Move of the content that others referred to there, if any.
     pub relocation: Option<Relocation>,
     /// Content that was there, if it is gone now.
     pub overwritten: Option<ContentId>,
-    /// The place that is free now, with what it held.
+    /// Freed place, with its old content.
     pub freed: Option<(u64, ContentId)>,
 }
 
@@ -270,7 +270,7 @@ mod tests {
                 for (&block, &content) in &model {
                     prop_assert_eq!(mapping.content(mapping.resolve(block)), Some(content), "block {}", block);
                 }
-                // No place is in use that nobody is at.
+                // Every used place has a block.
                 let mut places: Vec<u64> = model.keys().map(|&block| mapping.resolve(block)).collect();
                 places.sort_unstable();
                 places.dedup();

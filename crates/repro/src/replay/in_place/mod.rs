@@ -1,9 +1,9 @@
-//! The papers' schemes in the layout that they have: blocks at home, redirected ones in a table (NVRAM), an index by digest, a read
-//! cache. One model for all of them: native, Full-Dedupe, iDedup, Select-Dedupe and POD differ in a [`Scheme`].
+//! In-place model of the papers' schemes: blocks at their own addresses, a table of redirected blocks (NVRAM), an index by digest, a read cache. One model
+//! serves all schemes: native, Full-Dedupe, iDedup, Select-Dedupe and POD differ in a [`Scheme`].
 //!
-//! A request goes in and a [`Plan`] comes out: what has to be digested, looked up, read and written for it, where. Who replays the trace
-//! gives that to a disk. The state changes at once, the disk's time comes after; times are so not part of it. What is shared is decided by
-//! the engine's own policies, and the boundary by its own iCache.
+//! A request goes in and a [`Plan`] comes out: the digests, lookups, reads and writes of the request, with their places. The replayer of the trace gives the
+//! plan to a disk. The state changes at once and the disk's time comes after, so times are not part of the state. The engine's own policies decide which blocks
+//! are shared. Its own iCache moves the cache partition.
 
 pub mod mapping;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use engine::{Digest, Monitor, Nanos};
 
 use self::mapping::Mapping;
 use super::lru::{Ghosted, Lru, Numbers};
-use super::scheme::{Counting, Division, Lookups, Scheme};
+use super::scheme::{Counting, Lookups, PartitionMode, Scheme};
 use crate::traces::{BLOCK, ContentId, Request};
 use sim::disks::Op;
 use sim::random::mix;
@@ -59,10 +59,10 @@ impl Layout {
     }
 }
 
-/// Split reads that wait to be written home. Those that wait longest are forgotten first. [D]
+/// Maximum pending split reads to write home. The oldest are dropped first. [D]
 const MOST_SPLIT: usize = 1 << 16;
 
-/// The place of an entry of the index whose content is not there any more.
+/// Place of an index entry whose content is gone.
 const STALE: u64 = u64::MAX;
 
 /// Percent of a page of the index on the disk that are in use, as in a table that grows with its entries. [D]
@@ -90,7 +90,7 @@ pub struct Plan {
     pub writes: Vec<Extent>,
     /// Background commands, for which no request waits.
     pub background: Vec<(Op, Extent)>,
-    /// Reads more than there would be if all blocks were at home.
+    /// Additional reads because blocks are redirected.
     pub splits: u64,
 }
 
@@ -99,25 +99,25 @@ pub struct Plan {
 pub struct Counts {
     /// Requests to write.
     pub write_requests: u64,
-    /// Of these, those that needed no write.
+    /// Write requests that needed no write.
     pub removed_requests: u64,
     /// Blocks of them.
     pub written_blocks: u64,
-    /// Of these, those whose content was found.
+    /// Written blocks whose content was found.
     pub known_blocks: u64,
-    /// Of these, those that were shared.
+    /// Known blocks that were shared.
     pub shared_blocks: u64,
     /// Requests to read.
     pub read_requests: u64,
     /// Blocks of them.
     pub read_blocks: u64,
-    /// Of these, those found in the read cache.
+    /// Read blocks found in the read cache.
     pub read_hits: u64,
-    /// Reads more because blocks are not at home.
+    /// Additional reads because blocks are redirected.
     pub split_reads: u64,
-    /// Looks at the index on the disk.
+    /// Lookups of the index on the disk.
     pub lookups: u64,
-    /// Looks that a cached page of the index, or the filter, made unnecessary.
+    /// Lookups that a cached page of the index, or the filter, made unnecessary.
     pub lookups_saved: u64,
     /// Blocks that iCache swapped, in or out.
     pub swapped_blocks: u64,
@@ -125,14 +125,14 @@ pub struct Counts {
     pub returned_home: u64,
 }
 
-/// Warm state that all schemes start from: days of a trace written home, an index of all contents in the order of their last use, and a
-/// read cache as large as any scheme has.
+/// Warm state that all schemes start from: days of a trace written home, an index of all contents in the order of their last use, and a read cache as large as
+/// any scheme has.
 ///
-/// The paper warms the index alone (section 4.1); its Map_tables of 0.3 to 1.5 MB show that nothing was shared before the day that is
-/// measured. Days of mail are many: the index is a table with the number of each last use, and becomes a list when a scheme begins.
+/// The paper warms the index alone (section 4.1); its Map_tables of 0.3 to 1.5 MB show that nothing was shared before the measured day. Mail has many days. So
+/// the index is a table with the number of each last use, and becomes a list when a scheme begins.
 pub struct Warm {
     mapping: Mapping,
-    /// All contents that there ever were; the place of those that are gone is [`STALE`].
+    /// Index of all contents written at any time; the place of a content that is gone is [`STALE`].
     index: Numbers<Entry>,
     /// Blocks written.
     sequence: u32,
@@ -156,7 +156,7 @@ impl Entry {
 }
 
 impl Warm {
-    /// Creates an empty state with `data` addresses, fewer than 2^32. `memory` is the most that a scheme which starts from it has.
+    /// Creates an empty state with `data` addresses, fewer than 2^32. `memory` is the maximum of any scheme that starts from it.
     pub fn new(data: u64, memory: u64) -> Warm {
         Warm {
             mapping: Mapping::new(data),
@@ -243,12 +243,12 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Begins with what was written before.
+    /// Creates a scheme that starts from the warm state.
     pub fn new(scheme: Scheme, layout: Layout, memory: u64, warm: &Warm) -> InPlace {
         let (most_entries, most_blocks) = (memory / INDEX_ENTRY, memory / BLOCK);
-        let (share, monitor) = match scheme.division {
-            Division::Fixed(share) => (share, None),
-            Division::Adaptive(rule, limits, counting) => {
+        let (share, monitor) = match scheme.partition {
+            PartitionMode::Fixed(share) => (share, None),
+            PartitionMode::Adaptive(rule, limits, counting) => {
                 let own = if counting == Counting::Depths { (most_entries, most_blocks) } else { (0, 0) };
                 (500, Some(Monitor::new(rule, limits, own.0, own.1, 500)))
             }
@@ -272,11 +272,11 @@ impl InPlace {
         scheme
     }
 
-    /// Fills caches, ghosts, the complete index and the Monitor with what the days before had.
+    /// Fills caches, ghosts, the complete index and the Monitor from the warm state of the days before.
     fn warm(&mut self, share: u32, warm: &Warm) {
         let (most_entries, most_blocks) = ((self.memory / INDEX_ENTRY) as usize, (self.memory / BLOCK) as usize);
         let (entries, blocks) = self.sizes(share);
-        // Only a division that moves has ghosts.
+        // Only an adaptive partition has ghosts.
         let together = |size: usize, most: usize| if self.monitor.is_some() { most } else { size };
         if self.scheme.looks_up() {
             let together = together(entries, most_entries);
@@ -296,7 +296,9 @@ impl InPlace {
             self.all_pages = used.div_ceil(BLOCK).clamp(1, self.layout.index.max(1));
             self.warm_pages(share, warm);
         }
-        if let (Some(monitor), Division::Adaptive(.., Counting::Depths)) = (&mut self.monitor, self.scheme.division) {
+        if let (Some(monitor), PartitionMode::Adaptive(.., Counting::Depths)) =
+            (&mut self.monitor, self.scheme.partition)
+        {
             let mut contents: Vec<u64> = warm.newest_first().take(most_entries).map(|(key, _)| key).collect();
             contents.drain(..).rev().for_each(|content| monitor.warm_digest(digest(content)));
             let mut places: Vec<u64> = warm.reads.newest_first().take(most_blocks).map(|(key, _)| key).collect();
@@ -334,7 +336,7 @@ impl InPlace {
         ((of_entries / INDEX_ENTRY) as usize, ((self.memory - index) / BLOCK) as usize)
     }
 
-    /// Carries out a request: what has to be done for it.
+    /// Carries out a request, and returns its plan.
     pub fn request(&mut self, now: Nanos, request: &Request) -> Plan {
         let mut plan = if request.writes { self.write(request) } else { self.read(request) };
         self.count_hits();
@@ -347,10 +349,10 @@ impl InPlace {
     /// Tells the Monitor of the hits of the present request.
     fn count_hits(&mut self) {
         let hits = std::mem::take(&mut self.hits);
-        let [index, reads] = match self.scheme.division {
-            Division::Adaptive(.., Counting::Requests) => hits.map(|hits| hits.min(1)),
-            Division::Adaptive(.., Counting::Blocks) => hits,
-            Division::Adaptive(.., Counting::Depths) | Division::Fixed(_) => return,
+        let [index, reads] = match self.scheme.partition {
+            PartitionMode::Adaptive(.., Counting::Requests) => hits.map(|hits| hits.min(1)),
+            PartitionMode::Adaptive(.., Counting::Blocks) => hits,
+            PartitionMode::Adaptive(.., Counting::Depths) | PartitionMode::Fixed(_) => return,
         };
         if let Some(monitor) = &mut self.monitor {
             monitor.count_hits(index, reads);
@@ -374,7 +376,7 @@ impl InPlace {
         let mut shares = vec![false; lookups.len()];
         self.scheme.policy.decide_as_published(&lookups, &mut shares);
         self.counts.known_blocks += lookups.iter().filter(|lookup| lookup.slot().is_some()).count() as u64;
-        // Shares first: what is written may be what they share.
+        // Shared blocks come first: a write may overwrite the place that they share.
         for (at, (lookup, share)) in lookups.iter().zip(&mut shares).enumerate() {
             let Some(place) = lookup.slot().filter(|_| *share) else { continue };
             // Another block of this request may have given the place free.
@@ -395,7 +397,9 @@ impl InPlace {
 
     /// Looks up the place of a content, as far as the scheme knows it, and plans a read where the on-disk index is needed.
     fn look_up(&mut self, content: ContentId, plan: &mut Plan) -> Lookup {
-        if let (Some(monitor), Division::Adaptive(.., Counting::Depths)) = (&mut self.monitor, self.scheme.division) {
+        if let (Some(monitor), PartitionMode::Adaptive(.., Counting::Depths)) =
+            (&mut self.monitor, self.scheme.partition)
+        {
             monitor.digest_used(digest(content));
         }
         if let Some(place) = self.index.actual.get(content).filter(|&place| place != STALE) {
@@ -495,7 +499,8 @@ impl InPlace {
         for block in request.block..request.block + u64::from(request.blocks) {
             self.counts.read_blocks += 1;
             let place = self.mapping.resolve(block);
-            if let (Some(monitor), Division::Adaptive(.., Counting::Depths)) = (&mut self.monitor, self.scheme.division)
+            if let (Some(monitor), PartitionMode::Adaptive(.., Counting::Depths)) =
+                (&mut self.monitor, self.scheme.partition)
             {
                 monitor.block_read(place);
             }
@@ -528,15 +533,15 @@ impl InPlace {
         !self.split.is_empty()
     }
 
-    /// Writes the blocks of one split read home, of those that wait (POD, section 3.3): the reads for what is not in the read cache, and then
-    /// the writes. Empty if nothing is left to do.
+    /// Writes the blocks of one pending split read home (POD, section 3.3). Returns the reads of blocks that are not in the read cache, then the writes. Both
+    /// are empty if no work is left.
     pub fn relinearise(&mut self) -> (Vec<Extent>, Vec<Extent>) {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         while writes.is_empty()
             && let Some((first, blocks)) = self.split.pop_front()
         {
             for block in first..first + blocks {
-                // What others refer to at its home stays there.
+                // A content at its home that other blocks refer to stays there.
                 if !self.mapping.is_redirected(block) || self.mapping.is_shared(block) {
                     continue;
                 }
@@ -559,7 +564,7 @@ impl InPlace {
         (reads, writes)
     }
 
-    /// Moves the boundary of iCache: the cache that shrinks is written to the swap area, the one that grows is read from there.
+    /// Moves the cache partition of iCache: the cache that shrinks is written to the swap area, the one that grows is read from there.
     fn divide(&mut self, share: u32, plan: &mut Plan) {
         let (entries, blocks) = self.sizes(share);
         let index_grows = entries > self.index.actual.most();
@@ -624,10 +629,10 @@ impl InPlace {
 
     /// Thousandths of the memory that are the index.
     pub fn index_share(&self) -> u32 {
-        match (&self.monitor, self.scheme.division) {
+        match (&self.monitor, self.scheme.partition) {
             (Some(monitor), _) => monitor.index_share(),
-            (None, Division::Fixed(share)) => share,
-            (None, Division::Adaptive(..)) => 0,
+            (None, PartitionMode::Fixed(share)) => share,
+            (None, PartitionMode::Adaptive(..)) => 0,
         }
     }
 

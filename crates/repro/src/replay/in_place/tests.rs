@@ -1,4 +1,4 @@
-//! Every scheme against a naive model: reads see what was written last, and counts are what they say.
+//! Tests of every scheme against a naive model: reads return the last write, and counters are exact.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use engine::{CacheLimits, Rule};
 use proptest::prelude::*;
 
 use super::*;
-use crate::replay::scheme::{Counting, Division, Scheme};
+use crate::replay::scheme::{Counting, PartitionMode, Scheme};
 
 const DATA: u64 = 24;
 const LAYOUT: Layout = Layout { data: DATA, spare: 8, index: 4, swap: 8 };
@@ -51,7 +51,7 @@ proptest! {
             if is_write {
                 writes += 1;
                 model.extend((block..).zip(contents.iter().copied()));
-                // What is written goes home, and nothing is written twice.
+                // Each write goes to its block's home, and no block is written twice.
                 prop_assert!(blocks <= contents.len() as u64 && plan.reads.is_empty());
                 for extent in &plan.writes {
                     prop_assert!(extent.block >= block && extent.block + extent.blocks <= block + contents.len() as u64);
@@ -79,8 +79,8 @@ proptest! {
     }
 }
 
-/// Checks POD, Fig. 6: a request that is known as a whole and in order needs no write; one that is known in pieces is written whole; of one
-/// that has a long run, the run is shared.
+/// Checks POD, Fig. 6: a request that is known as a whole and in order needs no write. One that is known in pieces is written whole. If a request has a long
+/// run, the run is shared.
 #[test]
 fn the_three_categories_of_select_dedupe() {
     let mut warm = Warm::new(DATA, 64 * BLOCK);
@@ -118,7 +118,7 @@ fn a_shared_place_is_relocated_before_it_is_overwritten() {
     assert_eq!(pod.request(0, &request(true, 9, vec![1])).writes, []);
 }
 
-/// Checks that a complete index looks on the disk for digests that memory does not know, and finds contents that were never in memory.
+/// Checks that a complete index looks up digests on the disk that memory does not know, and finds contents that were never in memory.
 #[test]
 fn full_dedupe_pays_for_what_memory_does_not_know() {
     let mut warm = Warm::new(DATA, 64 * BLOCK);
@@ -185,21 +185,21 @@ fn the_access_monitor_is_warm_and_counts_requests() {
     let share = |counting: Counting| {
         let limits = CacheLimits { interval: 1, unit: 10, sampled_one_in: 1, ..CacheLimits::default() };
         let limits = CacheLimits { hit_costs: [1, 1], ..limits };
-        let scheme = Scheme { division: Division::Adaptive(Rule::Paper, limits, counting), ..Scheme::POD };
+        let scheme = Scheme { partition: PartitionMode::Adaptive(Rule::Paper, limits, counting), ..Scheme::POD };
         let mut warm = Warm::new(DATA, 64 * BLOCK);
         warm.request(&request(true, 0, vec![1, 2, 3, 4]));
         let mut pod = InPlace::new(scheme, LAYOUT, 64 * BLOCK, &warm);
         pod.request(0, &request(true, 8, vec![1, 2, 3, 4]));
         pod.index_share()
     };
-    // Nothing was read: the ratio is that of dividing by zero, whatever is counted.
+    // Nothing was read: the ratio divides by zero under each counting.
     for counting in [Counting::Requests, Counting::Blocks, Counting::Depths] {
         assert_eq!(share(counting), 600, "{counting:?}");
     }
     let hits = |counting: Counting| {
-        let Division::Adaptive(rule, limits, _) = Scheme::POD.division else { panic!("it adapts") };
+        let PartitionMode::Adaptive(rule, limits, _) = Scheme::POD.partition else { panic!("it adapts") };
         let limits = CacheLimits { interval: 2, ..limits };
-        let scheme = Scheme { division: Division::Adaptive(rule, limits, counting), ..Scheme::POD };
+        let scheme = Scheme { partition: PartitionMode::Adaptive(rule, limits, counting), ..Scheme::POD };
         let mut warm = Warm::new(DATA, 64 * BLOCK);
         warm.request(&request(true, 0, vec![1, 2, 3, 4]));
         warm.request(&request(false, 20, vec![0]));
@@ -212,19 +212,18 @@ fn the_access_monitor_is_warm_and_counts_requests() {
     assert_eq!([hits(Counting::Requests), hits(Counting::Blocks)], [490, 540]);
 }
 
-/// Checks that the entry of an overwritten content stays and takes the space of another: POD has nothing that leads from a place to its
-/// entry of the index.
+/// Checks that the entry of an overwritten content stays and takes the space of another: POD has no reference from a place to its entry of the index.
 #[test]
 fn entries_of_overwritten_contents_stay_until_they_are_the_oldest() {
     let removed = |drops_stale: bool| {
         let warm = Warm::new(DATA, 64 * BLOCK);
         // Two entries of the index, and no block.
-        let scheme = Scheme { drops_stale, division: Division::Fixed(1000), ..Scheme::SELECT };
+        let scheme = Scheme { drops_stale, partition: PartitionMode::Fixed(1000), ..Scheme::SELECT };
         let mut pod = InPlace::new(scheme, LAYOUT, 2 * INDEX_ENTRY, &warm);
         for (block, content) in [(0, 1), (1, 2), (1, 3)] {
             pod.request(0, &request(true, block, vec![content]));
         }
-        // 1 is known only if 2, which is gone, made space for 3. And 2 is never known.
+        // Content 1 is known only if 2, which is gone, made space for 3. Content 2 is never known.
         pod.request(0, &request(true, 4, vec![1]));
         let known = pod.counts.removed_requests;
         pod.request(0, &request(true, 5, vec![2]));

@@ -1,6 +1,6 @@
-//! What is in a trace: the figures that the papers print of theirs.
+//! Statistics of a trace: the figures that the papers print for their traces.
 //!
-//! Memory grows with the distinct blocks and the distinct contents of the trace, as the index that it stands for has no bound.
+//! Memory grows with the distinct blocks and the distinct contents of the trace: the modelled index is unbounded.
 
 pub mod report;
 pub mod spread;
@@ -26,7 +26,7 @@ const CLASSES: [(u32, &str); 5] = [(1, "1"), (2, "2"), (4, "3-4"), (8, "5-8"), (
 pub struct Stat {
     requests: [u64; 2],
     blocks: [u64; 2],
-    /// Of writes, those blocks whose contents the trace says.
+    /// Written blocks whose contents the trace gives.
     known: u64,
     duplicates: u64,
     unchanged: u64,
@@ -40,11 +40,11 @@ pub struct Stat {
     first: Nanos,
     last: Option<Nanos>,
     gaps: Spread,
-    /// The burst that goes on.
+    /// Requests of the current burst.
     burst: u64,
     bursts: Spread,
     idle: Spread,
-    /// The bin that is being filled, and how many are in it; sums of those before it.
+    /// Current bin and its number of requests; the field below has the sums of earlier bins.
     bin: (u64, u64),
     bins: (u128, u128),
 }
@@ -84,13 +84,13 @@ pub struct Figures {
     pub duration_s: f64,
     pub read_blocks: u64,
     pub write_blocks: u64,
-    /// Blocks of writes whose contents are known: what the shares below are of.
+    /// Written blocks with known contents: the base of the shares below.
     pub known_write_blocks: u64,
     pub zero_write_blocks: u64,
     /// Blocks whose content had been written before, anywhere: I/O redundancy.
     pub duplicate_blocks: u64,
     pub duplicate_share: f64,
-    /// Of these, blocks that hold this content already.
+    /// Duplicate blocks that already hold this content.
     pub unchanged_blocks: u64,
     pub unchanged_share: f64,
     /// The others: capacity redundancy.
@@ -163,13 +163,13 @@ impl Stat {
         }
     }
 
-    /// Begins again with what blocks hold and which contents were written: what is added from now on is counted as if an index were warm.
+    /// Restarts the statistics with the current block contents and written contents. Later requests are counted as if an index were warm.
     pub fn warmed(mut self) -> Stat {
         self.places.values_mut().for_each(|place| (place.is_written, place.is_read) = (false, false));
         Stat { places: self.places, contents: self.contents, ..Stat::default() }
     }
 
-    /// Counts the contents that were read or written so far, those before [`Stat::warmed`] also.
+    /// Counts the contents that were read or written so far, including those before [`Stat::warmed`].
     pub fn distinct_contents(&self) -> u64 {
         self.contents.len() as u64
     }
@@ -227,7 +227,7 @@ impl Stat {
         self.bins.1 += count * count;
     }
 
-    /// Computes the statistics; with those of the lines, if the requests came from files.
+    /// Computes the statistics, including those of the lines if the requests came from files.
     pub fn finish(mut self, tally: Option<&Tally>) -> Figures {
         let bursts = self.end();
         let [reads, writes] = self.requests;

@@ -1,4 +1,4 @@
-//! The figures of a trace as text.
+//! Text report of a trace's figures.
 
 use std::fmt::Write;
 

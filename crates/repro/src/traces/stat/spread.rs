@@ -1,4 +1,4 @@
-//! How values lie: their number, mean and deviation, exactly; their percentiles, to three digits.
+//! Distribution of values: exact number, mean and deviation, and percentiles to three digits.
 
 use hdrhistogram::Histogram;
 
@@ -45,7 +45,7 @@ impl Spread {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// Returns the variance, of these values and not of those that they are a sample of.
+    /// Returns the population variance of the values, not a sample variance.
     pub fn variance(&self) -> f64 {
         let mean = self.mean();
         if self.count == 0 { 0.0 } else { (self.squares as f64 / self.count as f64 - mean * mean).max(0.0) }

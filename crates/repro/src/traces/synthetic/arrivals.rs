@@ -1,4 +1,4 @@
-//! When the requests of a day come: bursts, and idle time between them, which the day's hours stretch.
+//! Arrival times of a day's requests: bursts, and idle time between them. The day's hours stretch the idle time.
 
 use engine::Nanos;
 
@@ -9,16 +9,16 @@ use sim::random::Random;
 /// A day.
 pub(super) const DAY: Nanos = 86_400_000_000_000;
 
-/// Pauses are at least this: what is shorter is in a burst.
+/// Shortest idle time between bursts. A shorter pause is part of a burst.
 const IDLE: f64 = 0.1;
 
-/// Part of the day that is planned: the rest is for bursts that last longer than foreseen.
+/// Planned part of the day; the rest is for bursts that last longer than foreseen.
 const FILL: f64 = 0.99;
 
-/// Of bursts, those after which nothing comes for long, where bursts as close as the sample's would be over before the day is.
+/// Share of bursts that a long idle time follows, where bursts as close as the sample's would be over before the day is.
 const LULLS: f64 = 0.02;
 
-/// Seconds from the end of a request to the next one of the burst: median, 90th percentile, and most. [D]
+/// Seconds from the end of a request to the next one of the burst: median and 90th percentile; the constant below is the maximum. [D]
 const NEXT: (f64, f64) = (0.000_4, 0.003);
 const NEXT_MOST: f64 = 0.05;
 
@@ -53,7 +53,7 @@ pub(super) fn plan(shape: &Shape, random: &mut Random, requests: u64) -> Vec<Bur
         let all: f64 = lulls.iter().sum::<f64>().max(1e-9);
         bursts.iter_mut().zip(lulls).for_each(|((idle, _, _), lull)| *idle += lull * (space - sum) / all);
     }
-    // Nights are quieter; then all is made to fit the day.
+    // Nights are quieter. Afterwards all pauses are scaled to the day.
     let mut at = 0.0;
     for (idle, _, _) in &mut bursts {
         let hour = at / space * 24.0;

@@ -1,4 +1,4 @@
-//! Draws from the distributions of the stand-ins. Only integers, exact steps of floating point, and `libm`: the same on every machine.
+//! Random draws from the distributions of the stand-ins. They use only integers, exact floating-point steps and `libm`, so every machine gets the same values.
 
 use sim::random::Random;
 

@@ -1,4 +1,4 @@
-//! Requests as FIU's text: a record for each block.
+//! Writer of requests as FIU text: a record for each block.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use super::{BLOCK, DAY, Profile, days};
 use crate::traces::{Request, fiu};
 
-/// Processes take turns, so that two requests in a row are never read as one.
+/// Number of processes that alternate, so that two consecutive requests are never read as one.
 const PROCESSES: u64 = 7;
 
 const SECTORS: u64 = BLOCK / 512;
@@ -28,7 +28,7 @@ pub fn lines(out: &mut impl Write, profile: Profile, request: &Request, number: 
     Ok(())
 }
 
-/// Writes days to one file; or, if `out` is a directory, each to a file of its own. The files.
+/// Writes days to one file; or, if `out` is a directory, each to a file of its own. Returns the files.
 pub fn write_files(
     profile: Profile,
     seed: u64,

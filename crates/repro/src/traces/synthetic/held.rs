@@ -1,4 +1,4 @@
-//! What blocks hold that were written, and which write it was.
+//! Contents of written blocks, with the number of the write of each.
 
 use crate::traces::ContentId;
 use crate::traces::hashing::Table;
@@ -9,7 +9,7 @@ const TOGETHER: u64 = 16;
 /// A content and the number of its write; 0 of blocks that were not written.
 type Entry = (ContentId, u32);
 
-/// By groups of neighbours.
+/// Table of entries in groups of adjacent blocks.
 #[derive(Default)]
 pub(super) struct Held {
     groups: Table<usize>,

@@ -1,5 +1,5 @@
-//! What blocks held before the trace begins: a function of profile, seed and block. Extents of 16 blocks are of zeroes, have copies
-//! elsewhere, or are alone; of web-vm the second machine is mostly like the first.
+//! Initial disk image of a trace: a function of profile, seed and block. An extent of 16 blocks is zero, has copies elsewhere, or is unique. For web-vm the
+//! second machine is mostly like the first.
 
 use super::profile::{Image, Profile};
 use crate::traces::record::content;
@@ -12,7 +12,7 @@ const EXTENT: u64 = 16;
 /// Copies that an extent has, on average, if it has any.
 const COPIES: f64 = 4.0;
 
-/// Numbers of extents that are alone begin above those of the extents with copies.
+/// First number of the unique extents, above those of the extents with copies.
 const ALONE: u64 = 1 << 40;
 
 /// Returns the content that a block had before day 1.
@@ -38,7 +38,7 @@ fn extent(image: &Image, seed: u64, at: u64) -> Option<u64> {
 
 /// Returns the number of extents of contents that have copies.
 fn several(image: &Image) -> u64 {
-    // A machine that is like another one has no further copies of its own.
+    // A machine that is like another one has no additional copies of its own.
     let pages = if image.twin > 0.0 { image.pages / 2 } else { image.pages };
     ((image.shared * (pages / EXTENT) as f64 / COPIES) as u64).max(1)
 }

@@ -1,15 +1,14 @@
-//! Made traces that stand in for web-vm, homes and mail of FIU, which may not be passed on. They are synthetic: they have the counts,
-//! sizes and shares that are published of the real ones (docs/traces.md), and no byte of them.
+//! Synthetic traces that stand in for web-vm, homes and mail of FIU, which may not be passed on. They have the counts, sizes and shares that are published of
+//! the real ones (docs/traces.md), and no byte of them.
 //!
-//! A trace is a pure function of (profile, seed): all days come from one state, and a day that is asked for alone is made after those
-//! before it. Day 15 is POD's, a quiet Saturday. The others are working days: each has a 21st part of what CacheDedup publishes of three weeks,
-//! so that more contents are written in them than POD's memory holds entries of. (For the short form of figures there are days that are
-//! all as small as day 15: [`quiet_days`].)
+//! A trace is a pure function of (profile, seed). All days come from one state, so a single later day is made after those before it. Day 15 is POD's, a quiet
+//! Saturday. The others are working days: each has a 21st part of the three weeks that CacheDedup publishes. They write more contents than POD's memory holds
+//! entries. The short form of figures has days that are all as small as day 15: [`quiet_days`].
 //!
-//! How a write is made. Its size is drawn so that the day has the published mean. It is redundant as a whole, in parts, or new. A redundant one
-//! takes what an earlier write's place holds now, and goes to that place again or to another one; in parts, runs of it are replaced by new contents.
-//! A new one goes to the journal, to the end of a file that grows, to a hot place, or anywhere. Reads have what their blocks hold: what was
-//! written there last, or what the disk held before day 1 ([`initial`]).
+//! Write generation: the size is drawn so that the day has the published mean. The write is redundant as a whole, redundant in parts, or new. A redundant write
+//! takes the current content of an earlier write's place. It overwrites that place unchanged, or another one. In a write that is redundant in parts, new
+//! contents replace runs of it. A new write goes to the journal, to the end of a file that grows, to a hot place, or anywhere. A read returns the last written
+//! content of its blocks, or the initial content of the disk before day 1 ([`initial`]).
 
 mod arrivals;
 pub(crate) mod draws;
@@ -38,24 +37,23 @@ use super::record::content;
 use super::{BLOCK, ContentId, Request, ZEROES};
 use sim::random::{Random, mix};
 
-/// The day that POD measures; those before it warm up.
+/// Day that POD measures; those before it warm up.
 pub const MEASURED_DAY: u32 = 15;
 
-/// A hot place has so many blocks.
+/// Blocks of a hot place.
 const HOT_BLOCKS: u64 = 256;
 
-/// Of writes that go on behind the one before, those that begin a new file. [D]
+/// Probability that a sequential write begins a new file. [D]
 const NEW_FILE: f64 = 0.05;
 
-/// Of reads: of what was written lately; of a hot place; the rest anywhere. [D]
+/// Shares of reads of recently written blocks, and of a hot place; the rest go anywhere. [D]
 const READS: (f64, f64) = (0.4, 0.4);
 
-/// Of redundant writes and of reads of what was written, those that draw any write of all days before, each as likely as another; the others
-/// draw one as long ago as the samples say. One number for all three traces: the one that is there for the slopes of POD's Fig. 3 on mail,
-/// which count as fitted. [D]
+/// Share of redundant writes, and of reads of written blocks, that draw uniformly from the writes of all days before. The others draw a distance as in the
+/// samples. One number serves all three traces. It exists for the slopes of POD's Fig. 3 on mail, which count as fitted. [D]
 const FAR: f64 = 0.1;
 
-/// Sizes come nearer to their mean over so many requests.
+/// Number of requests over which sizes are steered to their mean.
 const STEERED_OVER: u64 = 100;
 
 /// Makes the requests of days in a row, in the order of time, from the first of November 2008 as in the real traces. Days count from 1.
@@ -73,7 +71,7 @@ pub fn span(profile: Profile) -> u64 {
     profile.shape().span
 }
 
-/// Makes the requests of one day. Those before it are made, too, and thrown away.
+/// Makes the requests of one day. The days before it are also made, and discarded.
 pub fn day(profile: Profile, seed: u64, day: u32) -> Days {
     days(profile, seed, day..=day)
 }
@@ -86,7 +84,7 @@ pub struct Days {
     random: Random,
     day: u32,
     last_day: u32,
-    /// A day has one request in so many of the real one's.
+    /// Scale: a day has one request in N of the real one's.
     one_in: u64,
     /// True if days before the measured one are working days.
     has_working_days: bool,
@@ -112,7 +110,7 @@ pub struct Days {
 }
 
 impl Days {
-    /// Creates the days. `one_in` makes short days, for tests: one request in so many.
+    /// Creates the days. `one_in` makes short days, for tests: one request in N.
     fn new(profile: Profile, seed: u64, days: RangeInclusive<u32>, one_in: u64, has_working_days: bool) -> Days {
         let shape = profile.shape();
         let mut made = Days {
@@ -191,7 +189,7 @@ impl Days {
         Some(Request { at: self.at, writes: is_write, block, blocks, contents })
     }
 
-    /// Draws the blocks of a request: from the mix, or from the tail as often as the mean still wants.
+    /// Draws the blocks of a request: from the mix, or from the tail as often as the mean still needs.
     fn size(&mut self, writes: bool) -> u32 {
         let sizes = if writes { &self.shape.write_sizes } else { &self.shape.read_sizes };
         let (of_mix, of_tail) = self.means[usize::from(writes)];
@@ -241,7 +239,7 @@ impl Days {
         self.writes += 1;
         self.held.write(block, &contents, self.writes);
         if block >= JOURNAL {
-            // What was changed in parts lies in pieces under a scheme that shares: not a source of what is known as a whole.
+            // Under a deduplicating scheme a partly changed write is fragmented. So it is no source for writes that are redundant as a whole.
             if !in_parts {
                 self.places.add(Place { block, blocks, write: self.writes });
             }
@@ -348,7 +346,7 @@ impl Days {
         JOURNAL + self.random.below(self.shape.span - JOURNAL)
     }
 
-    /// Moves a place forward so that `blocks` blocks fit behind it.
+    /// Moves a place towards the front so that `blocks` blocks fit after it.
     fn within(&self, block: u64, blocks: u32) -> u64 {
         block.min(self.shape.span - u64::from(blocks))
     }

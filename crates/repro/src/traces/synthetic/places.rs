@@ -1,4 +1,4 @@
-//! Where writes went, so that later ones can have their content, or go there again.
+//! Places of earlier writes. Later writes reuse their content or overwrite them.
 
 use super::draws::{chance, lognormal};
 use super::profile::Shape;
@@ -36,7 +36,7 @@ pub(super) struct Places {
 #[derive(Default)]
 struct Ring {
     places: Vec<Place>,
-    /// One in so many of all writes, for draws from long ago.
+    /// One in [`FAR_ONE_IN`] of all writes, for draws from long ago.
     far: Vec<Place>,
     /// All that were ever put in; the next one goes to this, modulo the ring.
     count: usize,
@@ -65,9 +65,9 @@ impl Places {
         self.classes[class(place.blocks)].add(place);
     }
 
-    /// Draws an earlier write of at least `blocks` blocks that satisfies `is_right`, at a log-normal distance or, with probability `far`, evenly from the one
-    /// in eight that are remembered for longer; one that is only large enough if none of those tried satisfies it, and `None` if none of them is large
-    /// enough.
+    /// Draws an earlier write of at least `blocks` blocks that satisfies `is_right`. The draw has a log-normal distance, or, with probability `far`, it is
+    /// uniform over the one in eight that are remembered for longer. If none of the tried writes satisfies it, one that is only large enough is returned.
+    /// `None` means that none of them is large enough.
     pub(super) fn draw(
         &self,
         shape: &Shape,

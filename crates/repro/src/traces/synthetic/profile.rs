@@ -1,11 +1,11 @@
-//! The three profiles, as figures. Each is of POD's table 3 [P3], HPDedup [HP], the slides of I/O Deduplication [IO], the real samples
-//! [C], or chosen here [D]; what was moved until a target was met says which one.
+//! Parameters of the three profiles. Each is of POD's table 3 [P3], HPDedup [HP], the slides of I/O Deduplication [IO], the real samples [C], or chosen here
+//! [D]. A parameter that was moved until a target was met names that target.
 
 use clap::ValueEnum;
 
 use super::draws::Pareto;
 
-/// For whom a made trace stands in.
+/// Real trace that a made trace stands in for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Profile {
     /// Two web servers in virtual machines.
@@ -35,7 +35,7 @@ impl Profile {
     }
 }
 
-/// Requests of one kind by size: so many blocks, with so much weight; the rest has a long tail, as much of it as the mean wants.
+/// Size distribution of requests of one kind: sizes in blocks with their weights. The rest has a long tail, as much of it as the mean needs.
 pub(super) struct Sizes {
     pub(super) mix: &'static [(u32, f64)],
     pub(super) tail: Pareto,
@@ -50,7 +50,7 @@ pub(super) struct Image {
     pub(super) zero: f64,
     /// Share of pages that have about four copies.
     pub(super) shared: f64,
-    /// The second half of the disk is another machine; so much of it is like the first half.
+    /// Share of the second half of the disk, another machine, that is like the first half.
     pub(super) twin: f64,
     /// Pages by distinct contents: the target.
     pub(super) similarity: f64,
@@ -68,7 +68,7 @@ pub(super) struct Sample {
 pub(super) struct ThreeWeeks {
     /// Bytes of all requests.
     pub(super) total_gb: f64,
-    /// Bytes of distinct contents: the target of those of the made days.
+    /// Bytes of distinct contents: the target for the made days.
     pub(super) unique_gb: f64,
     /// Bytes written for each byte read.
     pub(super) writes_by_reads: f64,
@@ -82,22 +82,22 @@ pub(super) struct Shape {
     pub(super) mean_kib: f64,
     pub(super) write_sizes: Sizes,
     pub(super) read_sizes: Sizes,
-    /// Of writes of 1, 2 to 8, and more blocks: the share that is redundant as a whole ... (Moved until the duplicate share was met; of mail
-    /// also the requests that Select-Dedupe removes.)
+    /// Share of writes of 1, 2 to 8, and more blocks that are redundant as a whole. (Moved until the duplicate share was met; for mail also the requests that
+    /// Select-Dedupe removes.)
     pub(super) whole: [f64; 3],
-    /// ... and in parts: runs of known blocks, with new ones between, of these mean lengths.
+    /// Share of the same writes that are redundant in parts: runs of known blocks, with new ones between, of these mean lengths.
     pub(super) parts: [f64; 3],
     pub(super) run: f64,
     pub(super) gap: f64,
-    /// Of writes that are redundant as a whole, the share that goes where its content is already; moved until that share was met.
+    /// Share of the wholly redundant writes that leave their blocks unchanged; moved until that share was met.
     pub(super) same: f64,
-    /// Of redundant writes of one block to other places, the share that is of zeroes. [C]
+    /// Share of zeroes among redundant one-block writes to other places. [C]
     pub(super) zeroes: f64,
     /// Number of writes of about the same size since the content was written: median and 90th percentile. Wider than the samples', which
     /// are short. [D]
     pub(super) distance: (f64, f64),
-    /// Targets: the duplicate share of write blocks, [HP]; the part of it that goes to the same place; and the requests that Select-Dedupe
-    /// removes, if POD says it.
+    /// Targets: the duplicate share of write blocks, [HP]; the part of it that leaves its block unchanged; and the requests that Select-Dedupe removes, if POD
+    /// gives them.
     pub(super) duplicates: f64,
     pub(super) unchanged: f64,
     pub(super) removed: Option<f64>,
@@ -110,7 +110,7 @@ pub(super) struct Shape {
     pub(super) hot_places: u64,
     /// Requests of a burst that is not long: median, 90th percentile; moved until all bursts are as in the sample.
     pub(super) burst: (f64, f64),
-    /// The share of bursts that are long, from so many requests to so many; the same.
+    /// Share of long bursts, with their smallest and greatest number of requests; moved until all bursts are as in the sample.
     pub(super) long: (f64, f64, f64),
     /// Seconds between bursts: median, 90th percentile. [C]
     pub(super) idle: (f64, f64),

@@ -1,7 +1,7 @@
-//! POD's Select-Dedupe with an index that has no bound: only to see how many writes it removes of a made trace.
+//! Model of POD's Select-Dedupe with an unbounded index, used only to count the writes that it removes from a made trace.
 //!
-//! Blocks have their homes, where they are written; what others need of the copy that is there moves to spare space first. A request is removed if all of its blocks are known and lie
-//! in one run; else runs of at least three known blocks are shared, of requests that have one. An index names one place of each content.
+//! Each block has its own address, where it is written. A copy there that others need first moves to the spare area. A request is removed if all its blocks are
+//! known and lie in one run. Otherwise a request shares its runs of at least three known blocks. The index names one place of each content.
 
 use crate::traces::hashing::Table;
 use crate::traces::{ContentId, Request};
@@ -9,13 +9,13 @@ use crate::traces::{ContentId, Request};
 /// POD's threshold.
 const RUN: usize = 3;
 
-/// Start of the spare space, behind all homes.
+/// Start of the spare area, after all own addresses of blocks.
 const SPARE: u64 = 1 << 52;
 
 /// Its tables.
 #[derive(Default)]
 pub(super) struct Select {
-    /// Copy that each written block leads to.
+    /// Copy that each written block refers to.
     blocks: Table<u64>,
     copies: Table<Copy>,
     /// Copies that are at the homes of blocks.
@@ -58,7 +58,7 @@ impl Select {
         self.writes += 1;
         let mut is_removed = true;
         for (index, (block, &content)) in (request.block..).zip(&request.contents).enumerate() {
-            // The last block that led to a copy may have been an earlier one of this request.
+            // An earlier block of this request may have dropped the last reference to the copy.
             match found[index].filter(|copy| shares[index] && self.copies.contains_key(copy)) {
                 Some(copy) => self.lead(block, copy),
                 None => {
@@ -86,7 +86,7 @@ impl Select {
         self.blocks.insert(block, copy);
     }
 
-    /// Writes a content to the block's home; a copy there that other blocks need moves to spare space.
+    /// Writes a content to the block's own address; a copy there that other blocks need moves to the spare area.
     fn put(&mut self, block: u64, content: ContentId) {
         self.leave(block);
         self.next += 1;

@@ -1,7 +1,7 @@
-//! How near a made trace comes to what is published of the real one.
+//! Comparison of a made trace with the published figures of the real one.
 //!
-//! A row is `fitted` if parameters were moved until it was met, or are that figure; it says nothing then about whether the stand-in is like
-//! the real trace. It is `predicted` if no parameter was moved for it.
+//! A row is `fitted` if parameters were moved until it was met, or are that figure. Then it does not show whether the stand-in is like the real trace. A row is
+//! `predicted` if no parameter was moved for it.
 
 use std::fmt::Write;
 
@@ -43,11 +43,11 @@ pub struct Row {
 pub struct Report {
     /// Always "synthetic".
     pub kind: &'static str,
-    /// Of which.
+    /// Name of the profile.
     pub profile: &'static str,
-    /// Of which stream of chance.
+    /// Seed of the random stream.
     pub seed: u64,
-    /// The day that is measured, after those before it.
+    /// Measured day, after those before it.
     pub day: u32,
     /// The figures.
     pub rows: Vec<Row>,
@@ -56,7 +56,7 @@ pub struct Report {
 const POD: &str = "POD, table 3 (day 15)";
 const SAMPLE: &str = "real sample, of seconds or minutes";
 
-/// Makes the days, with one request in so many, and measures the last one of them.
+/// Makes the days, with one request in `one_in`, and measures the last day.
 pub fn measure(profile: Profile, seed: u64, one_in: u64) -> Report {
     let mut stat = Stat::default();
     let mut select = Select::default();

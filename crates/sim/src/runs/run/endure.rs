@@ -1,14 +1,13 @@
-//! How a run lives with faults: which errors they explain, what may be lost, how the pool is opened again.
+//! Fault tolerance of a run: errors that faults explain, permitted losses, and reopening of the pool.
 //!
-//! What must hold (docs/fault-model.md):
-//! - what is read is what the model allows, always; a read may fail only while a fault strikes reads, or after a write failed;
+//! Conditions that must hold (docs/fault-model.md):
+//! - reads return only contents that the model allows, always; a read may fail only while a fault strikes reads, or after a write failed;
 //! - a host without space for writes makes no pool read-only: flushes and changes may fail with it, and succeed when there is space;
-//! - the pool becomes read-only only after a write, a sync or a read of metadata failed or gave something else;
+//! - the pool becomes read-only only after a write or a sync failed, or a read of metadata failed or returned other content;
 //! - an opening is refused only because of a fault, and succeeds when the faults are lifted;
 //! - a pool that has failed stays so when it is opened again: it is read, and refuses changes, until it is repaired;
-//! - what was promised holds when the pool is opened again. Only if the opening itself saw damaged or stale blocks, and
-//!   succeeded, may it have cut the journal: down to what is proven by a superblock, or by the watermark of a record that
-//!   the chain leads to, without one of those blocks.
+//! - all promises hold when the pool is opened again. The exception is an opening that itself saw damaged or stale blocks, and succeeded. It may have cut the
+//!   journal, down to the state proven by a superblock, or by the watermark of a record that the chain reaches without one of those blocks.
 
 use engine::{Command, ControlError, Error, Mode, Nanos, OpenError, Superblock};
 
@@ -22,7 +21,7 @@ use crate::world::faults::{Class, Struck};
 use crate::world::{RecordNote, Step, World};
 use crate::{Checked, violated};
 
-/// Steps without an answer after which the faults are lifted: what waits must come to its end then.
+/// Number of steps without an answer after which the faults are lifted: waiting requests must come to their end then.
 const PATIENCE: u64 = 3_000;
 
 impl Run {
@@ -35,8 +34,8 @@ impl Run {
         self.secure()
     }
 
-    /// Makes everything durable by a checkpoint, and waits until data that it need not contain (the size of a volume) are known to be durable: a floor
-    /// that no damage of the journal can take away. Only for a pool without damage.
+    /// Makes everything durable by a checkpoint. Then waits until data that the checkpoint need not contain (the size of a volume) are known to be durable.
+    /// The result is a floor that no damage of the journal can remove. Only for a pool without damage.
     pub(crate) fn secure(&mut self) -> Checked {
         self.settle()?;
         self.rest()?;
@@ -74,7 +73,7 @@ impl Run {
         Ok(())
     }
 
-    /// Returns true if faults explain that a request failed; `before` has the faults when it was submitted.
+    /// Returns true if faults explain that a request failed; `before` has the strikes at its submission.
     pub(crate) fn is_explained(&self, pending: &Pending, error: Error, before: Struck) -> bool {
         let now = self.world.faults.struck;
         let unreadable = now.reads > before.reads || now.writes > 0;
@@ -102,7 +101,7 @@ impl Run {
                 true
             }
             (_, ControlError::ReadOnly) => self.has_failed(),
-            // What is in the map buffer stays there.
+            // Mappings in the map buffer stay there.
             (Pending::Settle, ControlError::NoSpace) if self.lacks_space_by_fault() => {
                 self.is_unsettled = true;
                 true
@@ -119,7 +118,7 @@ impl Run {
         self.endures && self.world.faults.struck.reserves + self.world.faults.struck.pages > 0
     }
 
-    /// Returns true if a request may have failed because the host has no space for writes; `before` has the faults when it was submitted.
+    /// Returns true if a request may have failed because the host has no space for writes; `before` has the strikes at its submission.
     pub(crate) fn lacks_host_space_by_fault(&self, before: Struck) -> bool {
         self.endures && (self.world.faults.struck.full > before.full || self.world.engine.lacks_space())
     }
@@ -147,7 +146,7 @@ impl Run {
         self.world.lift_faults();
     }
 
-    /// Performs what has to be done in another way while faults may strike; false for what has not.
+    /// Performs an operation that needs other steps while faults may strike. Returns false for other operations.
     pub(crate) fn endure(&mut self, operation: &Operation) -> Checked<bool> {
         self.check_mode()?;
         let commands = matches!(
@@ -234,7 +233,7 @@ impl Run {
                 self.lift();
                 self.rest()?;
             }
-            // An opening that was refused before it came to the seal has cut nothing.
+            // An opening that was refused before the seal has cut nothing.
             if let Some(promise) =
                 proven.filter(|_| opened || self.newest_on(&self.world.disk) != self.newest_on(&found))
             {
@@ -252,23 +251,23 @@ impl Run {
         }
         self.serve()?;
         if self.failed_before {
-            // It has written nothing: what the next opening believes depends on what there was before this one.
+            // It has written nothing: the records that the next opening accepts depend on the state before this one.
             self.unsealed = Some(before);
             self.counts.read_only += 1;
         } else {
             self.world.disk.keep_damaged_copies();
             if certain.is_some() {
-                self.keep_believed_slots();
+                self.keep_accepted_slots();
             }
             self.note_secured();
         }
         Ok(())
     }
 
-    /// Makes damage permanent where the opening believed in it. It may have cut the journal, since writes to it seemed lost; later writes got the slots
-    /// freed. Where those were lost as well, the slots still hold contents that the opening believes in, and a write that is missing when the pool is
-    /// opened again must not reach a slot with another content since.
-    pub(crate) fn keep_believed_slots(&mut self) {
+    /// Makes damage permanent where the opening accepted it. The opening may have cut the journal, since writes to it seemed lost, and later writes got the
+    /// freed slots. Where those writes were lost as well, the slots still hold contents that the opening accepted. A write that is missing when the pool is
+    /// opened again must not reach a slot that has got another content since.
+    pub(crate) fn keep_accepted_slots(&mut self) {
         let (engine, disk) = (&self.world.engine, &self.world.disk);
         let block = self.config.parameters.geometry.block();
         let mut believed = Vec::new();
@@ -282,11 +281,10 @@ impl Run {
         believed.into_iter().for_each(|at| self.world.disk.keep_damage(at));
     }
 
-    /// Lifts the failure of a pool that was found failed, as an explicit repair does: a superblock of a later epoch says that it
-    /// has not failed.
+    /// Lifts the failure of a pool that was found failed, as an explicit repair does: a superblock of a later epoch records no failure.
     pub(crate) fn repair(&mut self) -> Checked {
         self.rest()?;
-        // It syncs first, so that what it reads stays.
+        // It syncs first, so that the content it reads stays.
         self.world.disk.crash(Cut::Kept, &mut self.random);
         let geometry = self.config.parameters.geometry;
         let Some(found) = newest(&self.world.disk, |_| true, geometry.place_b) else {
@@ -313,7 +311,7 @@ impl Run {
             OpenError::Device { .. } => reads + writes > 0,
             OpenError::HostFull { .. } => full > 0,
             OpenError::DamagedPage { .. } | OpenError::DamagedJournal { .. } => damaged,
-            // A stale read shows the record of the opening before.
+            // A stale read returns the record of the opening before.
             OpenError::TakenOver => {
                 let owner = self.config.parameters.geometry.owner_block();
                 owner.is_some_and(|owner| self.world.faults.touched.contains(&owner))
@@ -322,8 +320,8 @@ impl Run {
         }
     }
 
-    /// Returns the promise that the disk proves without the blocks that a read saw damaged or stale: by the newest superblock, and by the watermarks of
-    /// the records in the chain from there.
+    /// Returns the promise that the disk proves without the blocks that a read saw damaged or stale. The proof is the newest superblock, and the watermarks
+    /// of the records in the chain from there.
     fn proven(&self, disk: &Disk) -> Promise {
         let touched = &self.world.faults.touched;
         let good = |block: u64| !touched.contains(&block);

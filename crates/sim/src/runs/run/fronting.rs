@@ -1,4 +1,4 @@
-//! A flash that comes and goes while the pool serves.
+//! Events of a flash that is detached and attached while the pool serves.
 
 use crate::runs::run::Run;
 use crate::runs::shorthand::SECONDS;
@@ -7,7 +7,7 @@ use crate::world::Step;
 use crate::world::flash::Flash;
 use crate::{Checked, violated};
 
-/// Steps within which a pool that serves takes a flash.
+/// Number of steps within which a serving pool takes a flash.
 const STEPS_TO_ATTACH: u32 = 2000;
 
 impl Run {

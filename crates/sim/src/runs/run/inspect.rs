@@ -1,5 +1,5 @@
-//! What must hold of an engine at rest: every block reads back, the engine's own audit finds nothing, no buffer is lost,
-//! the figures are exact, every live slot holds what its digest says, and the census says which share of volumes lies in shared slots.
+//! Invariants of an idle engine: every block reads back, the engine's own audit finds nothing, no buffer is lost, the figures are exact, every live slot
+//! holds the content of its digest, and the census states the right share of volumes in shared slots.
 
 use engine::{Digest, Mode, Nanos, PassState, Policy, Removed, SharedBlocks, WhatIf, WriteCounts};
 
@@ -9,13 +9,13 @@ use crate::runs::run::Run;
 use crate::world::{Step, World};
 use crate::{Checked, violated};
 
-/// Times that background work may come between a census and the look at it.
+/// Number of times that background work may come between a census and its check.
 const CENSUSES: usize = 4;
-/// Volumes of more blocks are not read as a whole.
+/// Size in blocks above which a volume is not read as a whole.
 const READ_WHOLE: u64 = 1 << 14;
 
 impl Run {
-    /// Reads every block of every volume and compares with the model; of a huge one, what somebody has written.
+    /// Reads every block of every volume and compares with the model; of a huge volume, the written blocks.
     pub fn verify_all(&mut self) -> Checked {
         self.drain()?;
         let piece = u64::from(self.config.parameters.geometry.piece_blocks) * CELLS as u64;
@@ -28,7 +28,7 @@ impl Run {
             let mut firsts: Vec<u64> = if blocks <= READ_WHOLE {
                 (0..end).step_by(piece as usize).collect()
             } else {
-                // What nobody has written is a hole, which takes no space in memory or time.
+                // An unwritten range is a hole, which takes no space in memory or time.
                 self.extents(Range { volume, first: 0, count: end }, u32::MAX)?;
                 let written = self.model.volumes()[volume].written().map(|block| block * CELLS as u64);
                 written.map(|first| first - first % piece).collect()
@@ -70,7 +70,7 @@ impl Run {
         self.audit()?;
         self.finish_copying()?;
         self.settle()?;
-        // What it has merged may be out of order.
+        // The merged mappings may be out of order.
         while self.copies_are_due() {
             self.finish_copying()?;
             self.settle()?;
@@ -217,7 +217,7 @@ impl Run {
         if status.pending_blocks != 0 || status.unmerged_entries != 0 {
             return wrong("something is pending or unmerged after settling");
         }
-        // What a flash that hangs has goes when it answers.
+        // The I/O of a flash that hangs ends when the flash answers.
         if self.world.engine.is_resizing() && !self.world.flash_has_something() {
             return wrong("the limits are not in force though nothing is in flight");
         }
@@ -256,7 +256,7 @@ impl Run {
         Ok(())
     }
 
-    /// Checks that the counts of writes are possible; and that a policy that has never changed did what it would have done.
+    /// Checks that the counts of writes are possible, and that a policy that has never changed removed as much as its own estimate states.
     fn write_counts(&mut self) -> Checked {
         let engine = &self.world.engine;
         let pool = engine.write_counts();
@@ -332,7 +332,7 @@ impl Run {
             return violated(format!("live slots (complete: {is_complete}): {}", wrong.join("; ")));
         }
         let status = self.world.engine.status();
-        // Of now: background work may have moved blocks since the last merge.
+        // The present number: background work may have moved blocks since the last merge.
         if count != status.held.data {
             return violated(format!("there are {count} live slots, but {status:?}"));
         }

@@ -1,17 +1,17 @@
 //! One run: a world, the model that judges it, and the client that issues operations.
 //!
 //! The client keeps several requests in flight and reports every submission and every answer to the model. After each
-//! step that a crash could tell from the one before, the run may keep a [`Snapshot`]: disk and model as a crash would
-//! find them. The engine is not part of it, since nothing of it survives.
+//! step that changes the outcome of a crash, the run may keep a [`Snapshot`]: disk and model as a crash would find
+//! them. The engine is not part of it, since none of its state survives.
 //!
 //! ```text
-//! opening     a pool is opened, closed and crashed
-//! owner       another server takes the pool
-//! volumes     volumes and what is set of them
-//! fronting    a flash comes and goes
-//! relocating  plans are run
-//! endure      what a pool comes to whose writes get lost
-//! inspect     what is read and audited in the end
+//! opening     opening, closing and crashes of a pool
+//! owner       takeover of the pool by another server
+//! volumes     volumes and their settings
+//! fronting    detaching and attaching of a flash
+//! relocating  runs of relocation plans
+//! endure      behaviour of a pool whose writes get lost
+//! inspect     reads and audits at the end
 //! ```
 
 mod endure;
@@ -41,7 +41,7 @@ use crate::world::flash::Flash;
 use crate::world::{Answer, Step, World, formatted};
 use crate::{Checked, violated};
 
-/// Steps without any answer after which something hangs.
+/// Number of steps without any answer that counts as a hang.
 const MOST_STEPS_WITHOUT_ANSWER: u64 = 200_000;
 /// Bits of a token that number a request; the others name its client.
 const CLIENT_SHIFT: u32 = 48;
@@ -68,9 +68,9 @@ pub struct Snapshot {
     pub epoch: u64,
     /// Geometry that the pool has grown to for certain, and the one that it may have grown to.
     pub geometry: (Geometry, Option<Geometry>),
-    /// A volume has been offline: the index on disk may have fallen behind, and a pass may be due.
+    /// True if a volume has been offline: the index on disk may have fallen behind, and a pass may be due.
     pub was_offline: bool,
-    /// As in [`Run`].
+    /// True while deduplication must be exact, as in [`Run`].
     pub is_exact: bool,
 }
 
@@ -143,13 +143,13 @@ impl Pending {
 pub struct Counts {
     /// Requests answered.
     pub answers: u64,
-    /// Of these, for want of space.
+    /// Requests among these that were refused for lack of space.
     pub without_space: u64,
     /// Crashes.
     pub crashes: u64,
     /// Openings that succeeded.
     pub openings: u64,
-    /// Audits at rest.
+    /// Audits of an idle engine.
     pub audits: u64,
     /// Requests answered with an error that a fault explains.
     pub errors: u64,
@@ -159,11 +159,11 @@ pub struct Counts {
     pub refused: u64,
     /// Openings of pools that had failed.
     pub read_only: u64,
-    /// Openings after which less was promised, because a fault hit what would have proven more.
+    /// Openings with a reduced promise, because a fault hit the proof of the full one.
     pub doubtful: u64,
 }
 
-/// State of a pool that is known before an opening, while that is not sealed.
+/// State of a pool as known before an opening that is not sealed yet.
 #[derive(Clone)]
 pub(crate) struct Unsealed {
     pub(crate) model: Model,
@@ -183,9 +183,9 @@ pub struct Run {
     pub config: Config,
     /// The limits in force.
     pub(crate) limits: Limits,
-    /// Set while deduplication must be exact, after the passes that are due: not after a reopening, since the index is rebuilt lazily.
+    /// True while deduplication must be exact, after the passes that are due: not after a reopening, since the index is rebuilt lazily.
     pub(crate) is_exact: bool,
-    /// As in [`Snapshot`].
+    /// True if a volume has been offline, as in [`Snapshot`].
     pub(crate) was_offline: bool,
     pub(crate) random: Random,
     pub(crate) pending: BTreeMap<u64, Pending>,
@@ -194,7 +194,7 @@ pub struct Run {
     pub(crate) opened: Option<Result<Recovered, OpenError>>,
     pub(crate) epoch: u64,
     pub(crate) names: u32,
-    /// The last command to settle found no space for leaves.
+    /// True if the last command to settle found no space for leaves.
     pub(crate) is_unsettled: bool,
     /// Geometry that the pool may have grown to, while its growth is unanswered.
     pub(crate) growing: Option<Geometry>,
@@ -202,20 +202,20 @@ pub struct Run {
     pub(crate) growth_offered: Option<u64>,
     points: u64,
     pub(crate) snapshots: Option<Vec<Snapshot>>,
-    /// Faults may strike: see [`crate::runs::faulty`].
+    /// True if faults may strike: see [`crate::runs::faulty`].
     pub(crate) endures: bool,
-    /// Faults so far when each request in flight was submitted. For one that came during repairs, and so may have joined one of them: the faults before
-    /// these.
+    /// Strikes so far at the submission of each request in flight. A request submitted during repairs may have joined one of them: it has the strikes before
+    /// these repairs.
     pub(crate) struck_before: BTreeMap<u64, Struck>,
-    /// Faults when no block was under repair.
+    /// Strikes so far at the last time when no block was under repair.
     pub(crate) struck_before_repairs: Struck,
     /// Answer to the command to close.
     pub(crate) closed: Option<Result<(), ControlError>>,
-    /// Set once this engine is counted as failed.
+    /// True once this engine is counted as failed.
     pub(crate) is_counted: bool,
-    /// The pool had failed before it was opened: it is only read.
+    /// True if the pool had failed before it was opened: it is only read.
     pub(crate) failed_before: bool,
-    /// The model as it was before a failed pool was opened: what that believed is not sealed.
+    /// The model before a failed pool was opened: the state that the opening accepted is not sealed.
     pub(crate) unsealed: Option<Unsealed>,
 }
 
@@ -369,7 +369,7 @@ impl Run {
                 Ok(())
             }
             Operation::Dedup(command) => {
-                // What a pass has left when it is ended, or rests, stays.
+                // Duplicates that a pass leaves when it is ended, or paused, stay.
                 self.is_exact &= *command == DedupCommand::Start;
                 let token = self.token(Pending::Dedup);
                 self.world.control(token, Command::Dedup { command: *command });
@@ -377,7 +377,7 @@ impl Run {
             }
             Operation::Relocate(what) => self.relocate(*what),
             Operation::SecondCopies(above) => {
-                // What they take, and when it comes back, is the engine's to say.
+                // The engine alone decides about the space of second copies and its release.
                 self.is_exact = false;
                 let change = PoolChange { second_copies: Some(*above), ..PoolChange::default() };
                 self.change_pool(Pending::SecondCopies, change)
@@ -391,7 +391,7 @@ impl Run {
                 self.change_pool(Pending::IndexCopy, change)
             }
             Operation::SetCache(setting) => {
-                // An index that has become smaller has forgotten something.
+                // An index that has become smaller has dropped entries.
                 self.is_exact = false;
                 let change = PoolChange { cache: Some(*setting), ..PoolChange::default() };
                 self.change_pool(Pending::SetCache, change)
@@ -437,7 +437,7 @@ impl Run {
         usable[number as usize % usable.len()]
     }
 
-    /// Sometimes lets the world go on a little before the next submission.
+    /// Sometimes makes some steps of the world before the next submission.
     fn lull(&mut self) -> Checked {
         for _ in 0..self.random.below(self.config.pace + 1) {
             let horizon = if self.pending.is_empty() && self.world.is_still() { self.world.now } else { Nanos::MAX };
@@ -450,7 +450,7 @@ impl Run {
     }
 
     pub(crate) fn token(&mut self, pending: Pending) -> u64 {
-        // Of one of three clients: long requests take turns.
+        // The token names one of three clients: long requests take turns.
         let token = self.next_token | ((self.next_token % 3) << CLIENT_SHIFT);
         self.next_token += 1;
         if self.endures {
@@ -492,7 +492,7 @@ impl Run {
         self.submit(token, range, fua, EngineOperation::Write(&inputs))
     }
 
-    /// Submits writes of whole blocks, one behind the other, without a step between them as long as there is space.
+    /// Submits writes of whole blocks, one after the other, without a step between them as long as there is space.
     fn write_together(
         &mut self,
         range: Range,
@@ -522,7 +522,7 @@ impl Run {
         Ok(())
     }
 
-    /// Writes one block of so many.
+    /// Writes one block of every `apart`.
     fn fill(&mut self, range: Range, apart: u64, content: u32) -> Checked {
         let cells = CELLS as u64;
         for at in (0..range.count).step_by((apart * cells) as usize) {
@@ -576,7 +576,7 @@ impl Run {
         self.submit(token, range, false, EngineOperation::Extents { limit })
     }
 
-    /// Reads the range in pieces of so many blocks.
+    /// Reads the range in pieces of `blocks` blocks.
     fn read_on(&mut self, range: Range, blocks: u64, swapped: bool) -> Checked {
         let step = blocks * CELLS as u64;
         let count = range.count.div_ceil(step);
@@ -626,13 +626,13 @@ impl Run {
         self.config.parameters.geometry.block() / CELLS as u64
     }
 
-    /// Makes the disk larger and then the pool, by so many containers and blocks of metadata.
+    /// Enlarges the disk and then the pool, by `containers` containers and `metadata` blocks of metadata.
     fn grow(&mut self, containers: u64, metadata: u64) -> Checked {
         while self.pending.values().any(|pending| matches!(pending, Pending::Grow { .. })) {
             self.wait()?;
         }
         if self.endures && self.growing.is_some() {
-            // One was answered with an error: whether the pool has grown is known when it is opened again.
+            // A growth was answered with an error: the next opening tells if the pool has grown.
             return Ok(());
         }
         let geometry = self.config.parameters.geometry;
@@ -668,7 +668,7 @@ impl Run {
         self.drain()?;
         loop {
             let horizon = if self.rests() { self.world.now } else { Nanos::MAX };
-            // What came last may only now have begun a checkpoint.
+            // The last request may only now have begun a checkpoint.
             if self.step(horizon)? == Step::Quiet && (horizon == Nanos::MAX || self.rests()) {
                 return Ok(());
             }
@@ -718,7 +718,7 @@ impl Run {
                 self.crash_point();
             }
             Step::Quiet => self.steps_without_answer = 0,
-            // A read, or the submission of a sync, changes nothing that a crash would find.
+            // A read, or the submission of a sync, does not change the outcome of a crash.
             Step::Submitted | Step::Completed if self.world.changes() != changes => self.crash_point(),
             Step::Submitted | Step::Completed | Step::Passed => {}
         }
@@ -730,7 +730,7 @@ impl Run {
         Ok(if has_answered && step == Step::Quiet { Step::Passed } else { step })
     }
 
-    /// Answers for the driver where changes wait for the growth that it has offered: soon, where there is anything to do until then.
+    /// Answers for the driver while changes wait for the growth that it has offered. While other events occur, it may let some steps pass first.
     fn answer_for_growth(&mut self, step: &Step) -> Checked<bool> {
         let grows = |pending: &Pending| matches!(pending, Pending::Grow { .. });
         if !self.world.engine.awaits_growth() || self.pending.values().any(grows) {
@@ -750,7 +750,7 @@ impl Run {
         Ok(true)
     }
 
-    /// Offers to give the pool more metadata: the first time, and now and then after an offer was taken back.
+    /// Offers to give the pool more metadata: for the first time, and now and then after an offer was taken back.
     fn offer_growth(&mut self) {
         if self.config.offers_growth && self.growth_offered.is_none() && self.random.one_in(4) {
             self.growth_offered = Some(self.next_token);
@@ -799,7 +799,7 @@ impl Run {
                 }
                 self.model.end_change(token, false);
             }
-            // It waited for space, which comes with a checkpoint, and the checkpoint was given up.
+            // It waited for space, which a checkpoint frees, and the checkpoint was given up.
             (Pending::Change { .. }, Err(Error::ShuttingDown)) if self.closes_early() => {
                 self.model.end_change(token, false);
             }
@@ -814,7 +814,8 @@ impl Run {
             (Pending::Read { .. }, Ok(Answer::Data(cells))) => self.model.end_read(token, cells)?,
             (Pending::Extents { limit, .. }, Ok(Answer::Extents(extents))) => {
                 let cell_bytes = self.cell_bytes();
-                // 32 steps at least, of which a block takes nine at most; the first block may be there in part.
+                // An answer covers at least 32 steps, of which a block takes at most nine. Only a part of the first
+                // block may be covered.
                 let least = 3 * self.config.parameters.geometry.block();
                 self.model.end_extents(token, extents, *limit, least, cell_bytes)?;
             }

@@ -1,7 +1,7 @@
-//! The ends of a pool's life and its next beginnings: clean closing, crashes, opening, and crashes while opening.
+//! Closing, crashing and opening of a pool: clean closing, crashes, opening, and crashes while opening.
 //!
-//! What must hold: a pool opens after every crash; each opening begins a later epoch; after a clean closing the pool is
-//! found clean and nothing is lost; every volume whose creation was answered is there.
+//! Conditions that must hold: a pool opens after every crash; each opening begins a later epoch; after a clean closing
+//! the pool is found clean and nothing is lost; every volume whose creation was answered is there.
 
 use engine::{Command, Nanos};
 
@@ -14,13 +14,13 @@ use crate::world::faults::{Faults, Struck};
 use crate::world::{Step, World};
 use crate::{Checked, violated};
 
-/// Most steps to wait for a sync that is in flight.
+/// Maximum number of steps to wait for a sync that is in flight.
 const STEPS_TO_A_SYNC: u32 = 200;
-/// The engine syncs by itself when it has something to sync for that long.
+/// Time within which the engine syncs automatically when it has data to sync.
 const SYNC_COMES_WITHIN: Nanos = 1_500_000_000;
 
 impl Run {
-    /// Goes on from what a crash left: the disk as it is after the crash, the model as it was before.
+    /// Continues from the state after a crash: the disk as it is after the crash, the model as it was before.
     pub fn resume(config: Config, snapshot: &Snapshot, cut: Cut, seed: u64, keep: bool, trace: Trace) -> Checked<Run> {
         let mut disk = snapshot.disk.clone();
         disk.crash(cut, &mut Random::new(seed));
@@ -31,7 +31,7 @@ impl Run {
         let mut config = Config { seed, ..config };
         config.parameters.geometry = snapshot.geometry.0;
         let mut run = Run::on_disk(config, (disk, flash), model, trace, snapshot.now, snapshot.epoch)?;
-        // As long as nothing is written: for its own snapshots.
+        // Valid as long as nothing is written: for the snapshots of this run.
         run.is_exact = keep && snapshot.is_exact;
         run.was_offline = snapshot.was_offline;
         run.counts.crashes = 1;
@@ -55,8 +55,8 @@ impl Run {
         self.verify_all()
     }
 
-    /// Closes; after some steps the checkpoint is given up. Whether it has ended by then or not, all that was answered is
-    /// durable when the commands are answered.
+    /// Closes, and gives the checkpoint up after some steps. All answered changes are durable when the commands are
+    /// answered, even if the checkpoint had not ended by then.
     pub(crate) fn close_early(&mut self, after: u64) -> Checked {
         // Other requests may be in service.
         while self.pending.values().any(|pending| matches!(pending, Pending::Create { .. } | Pending::Settle)) {
@@ -78,7 +78,7 @@ impl Run {
         self.verify_all()
     }
 
-    /// Opens a pool whose closing was answered, whatever happens to what was not synced.
+    /// Opens a pool whose closing was answered, with any fate of its unsynced writes.
     fn open_closed(&mut self) -> Checked {
         self.rest()?;
         self.model.closed();
@@ -104,7 +104,7 @@ impl Run {
         if verify { self.verify_all() } else { Ok(()) }
     }
 
-    /// Lets the world go on to the middle of a sync, if one comes soon.
+    /// Advances the world to the middle of a sync, if one comes soon.
     fn reach_a_sync(&mut self) -> Checked {
         for _ in 0..STEPS_TO_A_SYNC {
             if self.world.disk.is_syncing() || self.step(self.world.now + SYNC_COMES_WITHIN)? == Step::Quiet {
@@ -146,7 +146,7 @@ impl Run {
         self.take_geometry()
     }
 
-    /// Steps until the pool is open or cannot be opened (true), or for at most so many steps (false).
+    /// Steps until the pool is open or cannot be opened (true), or for at most `most_steps` steps (false).
     pub(crate) fn open_fully(&mut self, most_steps: Option<u64>) -> Checked<bool> {
         self.opened = None;
         let mut steps = 0;
@@ -160,7 +160,7 @@ impl Run {
         Ok(true)
     }
 
-    /// Takes the geometry after an opening: the pool has grown to the one that was answered, or to the last one asked for; fails otherwise.
+    /// Takes the geometry after an opening: the answered one, or the last requested one. Fails for any other.
     pub(crate) fn take_geometry(&mut self) -> Checked {
         let (found, answered) = (self.world.geometry(), self.config.parameters.geometry);
         if found != answered && Some(found) != self.growing {
@@ -173,7 +173,7 @@ impl Run {
     /// Checks that the pool is open, in a new epoch unless it has failed, and reconciles the model with it.
     pub(crate) fn serve(&mut self) -> Checked {
         match self.opened {
-            // A failed pool is not written: it begins no epoch, and what it found may not even be durable.
+            // A failed pool is not written: it begins no epoch, and the state that it found may not even be durable.
             Some(Ok(recovered)) if self.endures && recovered.failed.is_some() => {}
             Some(Ok(recovered)) if recovered.epoch > self.epoch => self.epoch = recovered.epoch,
             ref other => return violated(format!("opening after epoch {} came to {other:?}", self.epoch)),

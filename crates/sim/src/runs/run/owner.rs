@@ -1,4 +1,4 @@
-//! Runs in which another takes the pool over (`world/owner.rs` judges what the engine does then).
+//! Takeovers of the pool by another owner (`world/owner.rs` judges the engine's behaviour then).
 
 use engine::{Command, Nanos};
 
@@ -16,7 +16,7 @@ impl Run {
         self.world.acquire(self.config.seed ^ self.counts.crashes << 32)
     }
 
-    /// Lets another take the pool over after some steps, whatever requests are in flight. The engine notices at the next checkpoint, which closing
+    /// Lets another owner take the pool over after some steps, whatever requests are in flight. The engine notices at the next checkpoint, which closing
     /// makes. Then the pool is opened again.
     pub(crate) fn lose(&mut self, after: u64, cut: Cut) -> Checked {
         while self.pending.values().any(|pending| !pending.is_request()) {

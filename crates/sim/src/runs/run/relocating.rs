@@ -1,4 +1,4 @@
-//! Plans of relocation: what a run notes, and what it asks of the engine.
+//! Relocation plans: the reads that a run notes, and its commands to the engine.
 
 use engine::relocation::assess::{Sharing, assess};
 use engine::relocation::plan::{Rules, plan};

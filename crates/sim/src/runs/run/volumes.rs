@@ -1,7 +1,9 @@
-//! Volumes come, change and go while requests are in flight, and what the answers to such commands mean.
+//! Changes of volumes while requests are in flight: their creation, setting and deletion, and the meaning of the
+//! answers to these commands.
 //!
-//! What must hold: a command that was answered holds for ever; one that was not may be lost or not. What a deletion, a
-//! smaller size or read-only makes impossible fails cleanly, also if it was in flight; nothing else fails.
+//! Conditions that must hold: an answered command holds permanently; an unanswered one may be lost or not. Requests
+//! made impossible by a deletion, a smaller size or read-only fail cleanly, also if they were in flight. Nothing else
+//! fails.
 
 use engine::timing::Mode;
 use engine::{Command, ControlError, Error, KeepRuns, PassState, Policy, PoolChange, VolumeProperties};
@@ -12,7 +14,7 @@ use crate::runs::workload::HUGE;
 use crate::world::Answer;
 use crate::{Checked, violated};
 
-/// The most volumes at a time.
+/// Maximum number of volumes at a time.
 const MOST_VOLUMES: usize = 6;
 /// Blocks of metadata that tables and reserves of a pool with a huge volume may take.
 const LEAST_METADATA: u64 = 256;
@@ -78,11 +80,11 @@ impl Run {
         self.wait_for_change()?;
         let Some(volume) = self.changeable(number) else { return Ok(()) };
         if self.model.volumes()[volume].resizing.is_some() {
-            // The pool failed meanwhile: which size it has is known when it is opened again.
+            // The pool failed meanwhile: the next opening tells its size.
             return Ok(());
         }
         if size_blocks >= self.model.volumes()[volume].size_blocks {
-            // What was submitted before an earlier shrinking might fit again.
+            // Requests submitted before an earlier shrinking might fit again.
             self.drain()?;
             if self.model.volumes()[volume].existence != Existence::Certain {
                 return Ok(());
@@ -111,7 +113,7 @@ impl Run {
             controller: change.controller.unwrap_or(before.controller),
         };
         self.model.begin_set(volume, properties);
-        // Runs that are kept leave blocks stored twice, and a pass leaves out what must not be written.
+        // Runs that are kept leave blocks stored twice, and a pass leaves out read-only volumes.
         self.is_exact &= change.keep_runs != Some(KeepRuns::On) && change.read_only != Some(true);
         self.note_policies();
         let token = self.token(Pending::Set { volume });
@@ -130,7 +132,7 @@ impl Run {
         Ok(())
     }
 
-    /// Changes another property of the pool, which the model has no opinion of.
+    /// Changes a property of the pool that the model does not judge.
     pub(crate) fn change_pool(&mut self, pending: Pending, change: PoolChange) -> Checked {
         let token = self.token(pending);
         self.world.control(token, Command::SetPool(change));
@@ -160,7 +162,7 @@ impl Run {
         let listed = self.world.engine.volumes().map(|volume| Listing {
             id: volume.id,
             name: volume.name.clone(),
-            // A size that is no multiple of the block size is nobody's.
+            // A size that is no multiple of the block size matches no volume of the model.
             size_blocks: if volume.size.is_multiple_of(block) { volume.size / block } else { u64::MAX },
             properties: Properties {
                 policy: volume.policy,
@@ -232,7 +234,7 @@ impl Run {
             (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => return Ok(()),
             (Pending::Create { name, .. }, Ok(())) => self.model.end_create(name, true),
             (Pending::Create { name, .. }, Err(ControlError::TooManyVolumes)) => self.model.end_create(name, false),
-            // What is in the map buffer stays there.
+            // Mappings in the map buffer stay there.
             (Pending::Settle, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
                 self.is_unsettled = true;
                 return Ok(());
@@ -245,7 +247,7 @@ impl Run {
             (Pending::Create { name, takes_name: true }, Err(ControlError::Exists)) => {
                 self.model.end_create(name, false);
             }
-            // It waited for a checkpoint, which was given up: it may have happened.
+            // It waited for a checkpoint, which was given up: the change may have happened.
             (_, Err(ControlError::ReadOnly)) if self.closes_early() => return Ok(()),
             (Pending::Delete { volume }, Ok(())) => self.model.end_delete(*volume),
             (Pending::Resize { volume }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
@@ -266,8 +268,8 @@ impl Run {
         2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
     }
 
-    /// Returns true if a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels: the pages
-    /// that lead to written blocks are a quarter of all. (They are needed twice when they are copied; the tables and reserves take the rest.)
+    /// Returns true if a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels: the pages on the
+    /// paths to written blocks are a quarter of all. (They are needed twice when they are copied; the tables and reserves take the rest.)
     pub(crate) fn may_lack_metadata(&self) -> bool {
         let geometry = &self.config.parameters.geometry;
         let mut pages = 0;
@@ -284,8 +286,8 @@ impl Run {
         is_huge && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
     }
 
-    /// Returns true if many pages of a huge volume are still to be freed: the model has forgotten them, and they take space. Writes wait for that; a
-    /// request for a larger pool is repeated.
+    /// Returns true if many pages of a huge volume are still to be freed: the model has forgotten them, and they take space. Writes wait for that; a request
+    /// for a larger pool is repeated.
     pub(crate) fn has_cut_off_much(&self) -> bool {
         self.world.engine.status().discarded_blocks > HUGE
     }

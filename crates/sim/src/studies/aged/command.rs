@@ -1,4 +1,4 @@
-//! `sim aged`: a table, a line each day.
+//! The subcommand `sim aged`: prints a table with a line for each day.
 
 use std::process::ExitCode;
 
@@ -9,15 +9,15 @@ use super::{Month, Setup, measure};
 use crate::disks::Disk;
 use crate::disks::spec::size;
 
-/// Least speed of the reader from the second day on, in thousandths of the first one's.
+/// Minimum speed of the reader from the second day on, in thousandths of the first one's.
 const LEAST_PERMILLE: u64 = 800;
-/// Most blocks that may be moved for a thousand that are written.
+/// Maximum number of blocks that may be moved for a thousand written ones.
 const MOST_MOVED_PERMILLE: u64 = 1000;
 
 /// Settings of defragmentation: the blocks that may be moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Moves {
-    /// As a pool does by itself.
+    /// As a pool does by default.
     Auto,
     /// Nothing.
     Off,
@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Blocks overwritten in order at first and at last, of a thousand.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1000))]
     in_order: u64,
-    /// Nobody reads the volume from end to end.
+    /// The volume is not read from end to end.
     #[arg(long)]
     unread: bool,
     /// Times that it is read each day, without a rest in between. The last one counts.

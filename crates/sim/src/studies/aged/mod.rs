@@ -1,12 +1,11 @@
-//! A volume that ages: overwritten at random by day, read from end to end by night.
+//! A study of ageing: a volume is overwritten at random by day, and read from end to end by night.
 //!
-//! The pool is one that nobody wrote (`timed/pool.rs`), its volume in order. Each day a share of the blocks is overwritten one by one, four
-//! of five writes in a fifth of the volume; then the pool rests; then somebody reads all of it in order, and the pool rests again. How fast
-//! the first reader was, before anything was overwritten, is what all others are held against. Times are those of a model of a disk: the
-//! processor takes none.
+//! The pool is synthetic (`timed/pool.rs`), its volume in order. Each day a share of the blocks is overwritten one by one, four of five writes in a fifth of
+//! the volume. Then the pool is idle. Then a reader reads all of it in order, and the pool is idle again. The speed of the first reader, before any
+//! overwrite, is the reference for all others. Times are those of a model of a disk: the processor takes none.
 //!
-//! If wanted, a part of the volume is overwritten in order at the very first and at the very last: what sequential writes get over a pool
-//! that has aged, held against what they get over a new one.
+//! On request, a part of the volume is overwritten in order at the very first and at the very last: this compares the speed of sequential writes over an aged
+//! pool with that over a new one.
 
 pub mod command;
 
@@ -22,15 +21,15 @@ use crate::timed::machine::{Machine, Step, Store};
 use crate::timed::pool::{Pool, VOLUME};
 use crate::{Checked, Violation, violated};
 
-/// Blocks of a request of the reader, and requests that it has in progress.
+/// Number of blocks of a request of the reader; `READERS` is the number of its requests in progress.
 const READ_BLOCKS: u64 = 32;
 const READERS: usize = 4;
-/// Writes in progress.
+/// Number of writes in progress.
 const WRITERS: usize = 32;
 const SECOND: Nanos = 1_000_000_000;
-/// Percentage of writes, and the percentage of the volume that they go to.
+/// Percentage of skewed writes, and the percentage of the volume that they go to.
 const SKEW: (u64, u64) = (80, 20);
-/// Numbers of contents from here on are new.
+/// First number of new contents.
 const FIRST_NUMBER: u32 = 1 << 28;
 
 /// Pool that ages, and its load.
@@ -42,7 +41,7 @@ pub struct Setup {
     pub space: u64,
     /// Bytes of memory of the engine.
     pub memory: u64,
-    /// Days.
+    /// Number of days.
     pub days: u64,
     /// Blocks overwritten each day, of a thousand.
     pub permille: u64,
@@ -50,11 +49,11 @@ pub struct Setup {
     pub defrag: DefragSetting,
     /// Blocks that are overwritten in order at first and at last, of a thousand.
     pub in_order: u64,
-    /// Nobody reads the volume.
+    /// True if the volume has no reader.
     pub is_unread: bool,
-    /// It is read so often each day, without a rest in between.
+    /// Number of reads of the volume each day, without idle time in between.
     pub passes: u64,
-    /// Seconds that the pool rests, each time.
+    /// Seconds of each idle period.
     pub rest: u64,
     /// Traits of the disk that the engine is told.
     pub device: DeviceTraits,
@@ -78,7 +77,7 @@ pub struct Day {
 pub struct Month {
     /// Bytes a second that the first reader got.
     pub fresh: u64,
-    /// Bytes a second that were written in order over the new pool, and at last; 0: nobody did.
+    /// Bytes a second that were written in order over the new pool, and at last; 0: not measured.
     pub in_order: [u64; 2],
     /// The days.
     pub days: Vec<Day>,
@@ -137,7 +136,7 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
 }
 
 impl Life {
-    /// Lets the pool rest without requests for a while.
+    /// Keeps the pool without requests for a while.
     fn rest(&mut self) -> Checked {
         let morning = self.machine.now + self.rest;
         while !matches!(self.machine.step(morning)?, Step::Quiet) {}
@@ -177,7 +176,7 @@ impl Life {
         Ok((u128::from(self.blocks * 4096) * 1_000_000_000 / u128::from(nanos)) as u64)
     }
 
-    /// Overwrites so many blocks in order, from the first on, and flushes: bytes a second.
+    /// Overwrites `count` blocks in order, from the first on, and flushes. Returns bytes a second.
     fn write_in_order(&mut self, count: u64) -> Checked<u64> {
         let begin = self.machine.now;
         let (mut next, mut in_progress, mut is_flushed) = (0, 0, false);
@@ -210,7 +209,7 @@ impl Life {
         Ok((u128::from(count * 4096) * 1_000_000_000 / u128::from(nanos)) as u64)
     }
 
-    /// Overwrites so many blocks one by one: writes a second.
+    /// Overwrites `count` blocks one by one. Returns writes a second.
     fn overwrite(&mut self, count: u64) -> Checked<u64> {
         let begin = self.machine.now;
         let (mut left, mut in_progress) = (count, Vec::new());

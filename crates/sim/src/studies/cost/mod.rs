@@ -1,15 +1,15 @@
-//! What deduplication costs the processor: real time, so different on every machine and in every run.
+//! A benchmark of the processor time of deduplication: real time, so different on every machine and in every run.
 //!
-//! One engine with a large index serves single blocks and longer writes in batches. From batch to batch the policy of the
-//! volume and what is written change, in turn, so whatever disturbs one kind of batch disturbs all of them. The time is that of the
-//! thread, for the engine and for the simulator's driver together; what is compared are differences.
+//! One engine with a large index serves single blocks and longer writes in batches. The policy of the volume and the written contents change from batch to
+//! batch, in turn, so a disturbance of one kind of batch disturbs all of them. The time is that of the thread, for the engine and for the simulator's driver
+//! together. The results are differences of these times.
 //!
-//! | difference | what it is |
+//! | difference | meaning |
 //! |---|---|
-//! | `observe`, new - `native`, new | Lookup of contents that are not known, Decide, counting |
+//! | `observe`, new - `native`, new | Lookup of unknown contents, Decide, counting |
 //! | `observe`, known - `observe`, new | Verify: the entry is found, and proven |
-//! | `select`, new - `native`, new | what `select` adds to a write that it cannot remove |
-//! | `select`, known - `native`, new | what it adds to a write that it removes, less what that saves |
+//! | `select`, new - `native`, new | cost that `select` adds to a write that it cannot remove |
+//! | `select`, known - `native`, new | cost that it adds to a write that it removes, less the savings |
 
 pub mod paths;
 
@@ -25,17 +25,17 @@ use crate::timed::machine::{Machine, Step, Store, thread_nanos};
 use crate::timed::pool::{Pool, VOLUME};
 use crate::{Checked, Violation, violated};
 
-/// Most nanoseconds that `select` may add to a write of a block.
+/// Maximum nanoseconds that `select` may add to a write of a block.
 pub const MOST_NANOS: f64 = 1000.0;
 const BLOCK_BYTES: u64 = 4096;
 const MEMORY: u64 = 1 << 30;
 const SPARE_BYTES: u64 = 16 << 30;
 const DEPTH: usize = 32;
-/// Blocks that are overwritten again and again.
+/// Number of blocks that are overwritten again and again.
 const SCRATCH_BLOCKS: u64 = 1 << 18;
-/// Blocks of the requests that fill the index.
+/// Number of blocks of the requests that fill the index.
 const FILLING_BLOCKS: u64 = 256;
-/// Contents: known ones from here on, new ones from there on.
+/// First number of known contents; new ones begin at `NEW_NUMBER`.
 const KNOWN_NUMBER: u32 = 1 << 20;
 const NEW_NUMBER: u32 = 1 << 29;
 
@@ -66,7 +66,7 @@ pub struct Plan {
     pub rounds: usize,
     /// Blocks of a batch.
     pub blocks: u64,
-    /// Only this kind.
+    /// The only kind to measure, if given.
     pub only: Option<Kind>,
 }
 
@@ -75,11 +75,11 @@ pub struct Plan {
 pub struct Results {
     /// Blocks of a request.
     pub request_blocks: u64,
-    /// By kind, in the order of the rounds.
+    /// Nanoseconds by kind, in the order of the rounds.
     pub nanos: [Vec<f64>; KINDS.len()],
 }
 
-/// The middle of some figures, and the range that holds the middle half of them.
+/// Median and quartiles of some figures.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread {
     /// The median.
@@ -135,7 +135,7 @@ impl Bench {
             Pool::new(bytes, SPARE_BYTES).map_err(|why| Violation(format!("no pool of {bytes} bytes: {why}")))?;
         let limits = Limits::for_memory(MEMORY, &pool.parameters.geometry)
             .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory")))?;
-        // The index stays as large as it is.
+        // The index keeps its size.
         let cache = CacheLimits { setting: None, ..limits.cache };
         let limits = Limits { index_entries: plan.index_entries, cache, ..limits };
         let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
@@ -159,7 +159,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Batches of all kinds in turn.
+    /// Measures batches of all kinds in turn.
     fn rounds(&mut self, plan: &Plan, request_blocks: u64) -> Checked<Results> {
         let mut results = Results { request_blocks, nanos: Default::default() };
         for round in 0..=plan.rounds {
@@ -186,7 +186,7 @@ impl Bench {
                 if removed.abs_diff(wanted) > plan.blocks / 100 {
                     return violated(format!("{}: {removed} blocks were removed instead of {wanted}", kind.name));
                 }
-                // The first round fills caches.
+                // The first round only fills caches.
                 if round > 0 {
                     results.nanos[number].push(nanos as f64 / plan.blocks as f64);
                 }
@@ -207,8 +207,8 @@ impl Bench {
 
     /// Draws the next write: its first block and the number of its content.
     fn next_write(&mut self, is_known: bool, blocks: u64) -> (u64, u32) {
-        // Never beside one another: joined, they would be longer runs than those that are known, and the index would name
-        // the copies that are overwritten soon.
+        // Never adjacent to another write. Joined, they would be longer runs than the known ones, and the index would
+        // name copies that are overwritten soon.
         let first = self.known_blocks + self.random.below(self.scratch_blocks / (2 * blocks)) * 2 * blocks;
         let number = if is_known {
             KNOWN_NUMBER + (self.random.below(self.known_blocks / blocks) * blocks) as u32

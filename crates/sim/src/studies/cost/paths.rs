@@ -1,11 +1,12 @@
-//! What requests cost, counted: allocations here, instructions by `tests/instructions`, which runs this under callgrind.
+//! Counts of the cost of requests: allocations here, instructions by `tests/instructions`, which runs this under
+//! callgrind.
 //!
-//! One engine with the limits of a server serves batches of requests of one kind after another. What counts is what it does inside its
-//! own calls (`handle`, `next_effect`, `take_buffer`), so neither the simulator's driver nor digests, which the simulator has for nothing. Before a
-//! batch counts, the same work has been done until every list and table has the size that it keeps. Nothing here depends on the clock or
-//! on chance that differs: two runs give the same figures.
+//! One engine with the limits of a server serves batches of requests, one kind after another. Only work inside the engine's own calls counts (`handle`,
+//! `next_effect`, `take_buffer`). So neither the simulator's driver counts nor digests, which cost the simulator nothing. Before a batch counts, the same
+//! work is done until every list and table has reached its lasting size. Nothing here depends on the clock or on random draws that differ: two runs give the
+//! same figures.
 //!
-//! A batch of writes ends before a checkpoint begins; the checkpoint that follows counts by itself, for each request of its batch.
+//! A batch of writes ends before a checkpoint begins. The checkpoint that follows is counted separately, for each request of its batch.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -20,25 +21,25 @@ use crate::{Checked, Violation, violated};
 
 /// Bytes of memory of the server.
 const MEMORY: u64 = 256 << 20;
-/// The volume, all of it mapped, and as much again.
+/// Bytes of the volume, all of it mapped; the pool has as much space again.
 const BYTES: u64 = 1 << 30;
-/// Blocks with known contents, at the beginning of the volume.
+/// Number of blocks with known contents, at the beginning of the volume.
 const KNOWN_BLOCKS: u64 = 1 << 14;
-/// Blocks after these that are overwritten again and again.
+/// Number of blocks after these that are overwritten again and again.
 const SCRATCH_BLOCKS: u64 = 1 << 15;
-/// Blocks after these that are read again and again, few enough to be cached.
+/// Number of blocks after these that are read again and again, few enough to be cached.
 const READ_BLOCKS: u64 = 1 << 10;
-/// The others are read in an order that does not repeat: steps of this, which is odd, so that it meets all of a power of two.
+/// Step between reads of the other blocks, in an order that does not repeat. It is odd, so that it reaches all of a power of two.
 const STRIDE: u64 = 40_503;
-/// Blocks of a batch, at most: no checkpoint begins before.
+/// Maximum number of blocks of a batch: no checkpoint begins before.
 const BATCH_BLOCKS: u64 = 1 << 13;
-/// Requests of a batch, at most.
+/// Maximum number of requests of a batch.
 const BATCH_REQUESTS: u64 = 1 << 12;
 
-/// Batches that do not count, at least.
+/// Minimum number of batches that do not count.
 const ROUNDS: u64 = 6;
 
-/// Rounds of overwriting half of the scratch blocks, before anything else.
+/// Number of rounds of overwriting half of the scratch blocks, before all other work.
 const AGING_ROUNDS: u64 = 4;
 
 /// Kinds of request.
@@ -46,7 +47,7 @@ const AGING_ROUNDS: u64 = 4;
 enum Work {
     /// A write of contents that are new.
     New,
-    /// The same as [`Work::New`], each write behind the one before it.
+    /// A write of new contents like [`Work::New`], directly behind the previous one.
     InOrder,
     /// A write of contents that are known.
     Known,
@@ -56,11 +57,11 @@ enum Work {
     Flushed,
     /// A trim of blocks here and there.
     Trim,
-    /// A flush when all is durable.
+    /// A flush when everything is durable.
     Flush,
     /// A read of blocks that are cached.
     Hit,
-    /// A read of blocks that are not.
+    /// A read of blocks that are not cached.
     Miss,
     /// Seven reads of any blocks to three writes of new contents.
     Mixed,
@@ -79,7 +80,7 @@ const fn path(name: &'static str, policy: Policy, blocks: u64, work: Work) -> Pa
     Path { name, policy, blocks, work }
 }
 
-/// All of them. Those with `full` are last: it makes an index on disk.
+/// All paths. Those with `full` are last: it makes an index on disk.
 const PATHS: [Path; 23] = [
     path("4 KiB write, native, new", Policy::Native, 1, Work::New),
     path("4 KiB write, select, new", Policy::SELECT, 1, Work::New),
@@ -118,7 +119,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Allocations for each request.
+    /// Returns the allocations for each request.
     pub fn allocations_per_request(&self) -> f64 {
         self.allocations as f64 / self.requests as f64
     }
@@ -172,7 +173,8 @@ impl Bench {
             bench.write(first, FILLING_BLOCKS, KNOWN_NUMBER + first as u32, false)?;
         }
         bench.settle()?;
-        // Until there are holes everywhere, and as many I/Os have been in progress at once as ever are.
+        // Repeated until there are holes everywhere, and the number of I/Os in progress at once has reached its
+        // maximum.
         let aging = path("aging", Policy::SELECT, 1, Work::New);
         for _ in 0..AGING_ROUNDS {
             bench.requests(aging, SCRATCH_BLOCKS / 2)?;
@@ -195,7 +197,8 @@ impl Bench {
         })?;
         let writes = !matches!(path.work, Work::Flush | Work::Hit | Work::Miss);
         let requests = BATCH_REQUESTS.min(BATCH_BLOCKS / path.blocks.max(1));
-        // Until the read cache is full of what this path reads, and its tables have been through a few checkpoints.
+        // Repeated until the read cache is full of the blocks that this path reads, and its tables have been through a
+        // few checkpoints.
         let cached = u64::from(self.machine.engine.buffer_numbers());
         let rounds =
             if matches!(path.work, Work::Miss | Work::Mixed) { 2 * cached / (requests * path.blocks) } else { 0 };
@@ -213,7 +216,7 @@ impl Bench {
         }
         let blocks = requests * path.blocks;
         let wanted = if path.work == Work::Known { blocks } else { 0 };
-        // Where reads have taken memory from the index, it has forgotten some.
+        // Where reads have taken memory from the index, it has dropped some entries.
         if removed.abs_diff(wanted) > blocks / 16 {
             return violated(format!("{}: {removed} blocks were removed instead of {wanted}", path.name));
         }
@@ -227,7 +230,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Checkpoints, reads of slots, and blocks that were removed.
+    /// Returns the counts so far of checkpoints, reads of slots, and removed blocks.
     fn so_far(&self) -> (u64, u64, u64) {
         let engine = &self.machine.engine;
         (engine.counters().checkpoints, self.machine.io.slot_reads, engine.write_counts().removed.blocks)
@@ -274,7 +277,7 @@ impl Bench {
         let first = if path.work == Work::Hit {
             start + self.random.below(READ_BLOCKS / path.blocks) * path.blocks
         } else {
-            // The half of the volume behind has no block that is written.
+            // The rear half of the volume has no block that is written.
             let places = BYTES / BLOCK_BYTES / 2 / path.blocks;
             self.next_read += 1;
             places * path.blocks + (self.next_read * STRIDE) % places * path.blocks

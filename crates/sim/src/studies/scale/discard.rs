@@ -1,8 +1,7 @@
-//! What a foreground load notices of a discard of terabytes, in pools with space and in full ones.
+//! A study of the effect of a discard of terabytes on a foreground load, in pools with space and in full ones.
 //!
-//! Two volumes share a pool: the load reads and writes single blocks of the first, and the second, much larger, is discarded in
-//! one of three ways. Latencies are taken for a while before that, and for as long after it, while what was discarded is being
-//! freed in the background.
+//! Two volumes share a pool: the load reads and writes single blocks of the first, and the second, much larger, is discarded in one of three ways. Latencies
+//! are taken for a while before the discard, and for as long after it, while the discarded blocks are being freed in the background.
 
 use std::rc::Rc;
 
@@ -14,11 +13,11 @@ use crate::timed::machine::{Machine, Processor, Store};
 use crate::timed::pool::Pool;
 use crate::{Checked, Violation};
 
-/// The volume that the load works on: its map is three times as large as the memory for pages.
+/// Bytes of the volume that the load works on: its map is three times as large as the memory for pages.
 pub const LOADED_BYTES: u64 = 100 << 30;
-/// Requests a second.
+/// Number of requests a second.
 pub const PER_SECOND: u64 = 10_000;
-/// After opening: until the index is filled again.
+/// Time after opening until the index is filled again.
 const REST: Nanos = 60 * SECOND;
 const SECOND: Nanos = 1_000_000_000;
 const LOOK_EVERY: Nanos = SECOND / 20;
@@ -30,16 +29,16 @@ const RANGE_BYTES: u64 = 4 << 30;
 /// Ways to discard the second volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// It is deleted.
+    /// Deletion of the volume.
     Delete,
-    /// All of it is discarded in ranges of 4 GiB, one after the other.
+    /// Discards of the whole volume in ranges of 4 GiB, one after the other.
     Ranges,
-    /// All of it is discarded at once.
+    /// One discard of the whole volume.
     Trim,
 }
 
 impl Way {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Way; 3] = [Way::Delete, Way::Ranges, Way::Trim];
 
     /// Returns its name for tables.
@@ -63,7 +62,7 @@ impl Way {
     }
 }
 
-/// Latencies of a stretch of time, and what else happened in it.
+/// Latencies and other events of a stretch of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch {
     /// Latencies of each class of requests: p50, p99 and p99.9.
@@ -74,20 +73,20 @@ pub struct Stretch {
     pub processor: Processor,
 }
 
-/// A discard and what was noticed of it.
+/// Results of a discard and of the load beside it.
 #[derive(Clone, Debug)]
 pub struct Results {
     /// Bytes discarded.
     pub bytes: u64,
-    /// The same in blocks.
+    /// Blocks discarded.
     pub blocks: u64,
     /// Bytes that were free before.
     pub spare_bytes: u64,
     /// Way of the discard.
     pub way: Way,
-    /// Before.
+    /// Stretch before the discard.
     pub before: Stretch,
-    /// While it is being freed.
+    /// Stretch while the discarded blocks are being freed.
     pub during: Stretch,
     /// Nanoseconds until each request for it was answered.
     pub answers: Vec<Nanos>,

@@ -1,4 +1,4 @@
-//! What docs/performance.md states of discards, and the table in it.
+//! Limits of docs/performance.md for discards, and the table in it.
 
 use std::fmt::Write;
 
@@ -8,9 +8,9 @@ use crate::studies::scale::discard::{Results, Stretch};
 use crate::studies::scale::report::size_name;
 use crate::timed::load::Class;
 
-/// During a discard the p99 of every class of requests is at most so many times what it was.
+/// Maximum ratio of the p99 of every class of requests during a discard to that before it.
 const MOST_TIMES: u64 = 2;
-/// The longest that a request to discard or delete may take, in nanoseconds: about what a durable write takes.
+/// Maximum time of a request to discard or delete, in nanoseconds: about that of a durable write.
 const LONGEST_ANSWER: Nanos = 10_000_000;
 
 /// Line of the document at which the table begins.

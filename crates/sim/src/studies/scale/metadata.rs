@@ -1,7 +1,7 @@
-//! Blocks of metadata that a random write costs in the steady state, by what they are of.
+//! A study of the blocks of metadata that a random write costs in the steady state, by structure.
 //!
-//! The pool is one that nobody wrote (`pool`), all of it mapped, and a tenth of its capacity free. Uniform writes of 4 KiB go on until the map
-//! buffer has been full and flushed several times; then they are counted, from the end of one flush to the end of another.
+//! The pool is synthetic (`pool`), all of it mapped, and a tenth of its capacity free. Uniform writes of 4 KiB continue until the map buffer has been full
+//! and flushed several times. Then they are counted, from the end of one flush to the end of another.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -14,15 +14,15 @@ use crate::timed::machine::{Machine, Processor, Store};
 use crate::timed::pool::Pool;
 use crate::{Checked, Violation, violated};
 
-/// Of the capacity one part in so many is free.
+/// Inverse of the free share of the capacity: one part in this number.
 const FREE_ONE_IN: u64 = 10;
-/// Flushes before those that count, and those.
+/// Number of flushes before those that count; `FLUSHES` is the number of those.
 const WARM_UP_FLUSHES: u32 = 10;
 const FLUSHES: u32 = 5;
-/// Written blocks that are read after the crash.
+/// Number of written blocks that are read after the crash.
 const VERIFIED: usize = 20_000;
 
-/// The most blocks of metadata for a block written.
+/// Maximum number of blocks of metadata for a written block.
 pub const MOST: f64 = 0.3;
 
 /// Scope of the measurement.
@@ -32,7 +32,7 @@ pub struct Plan {
     pub bytes: u64,
     /// Memory of the server.
     pub memory: u64,
-    /// A pool of one part in so many of it, and an engine with as much less memory: the same figures in as much less time.
+    /// Divisor of the pool and of the engine's memory: the same figures in a `fraction`-th of the time.
     pub fraction: u32,
 }
 
@@ -41,7 +41,7 @@ pub struct Plan {
 pub struct Results {
     /// Plan that was measured.
     pub plan: Plan,
-    /// Division of the engine's memory.
+    /// PartitionMode of the engine's memory.
     pub limits: Limits,
     /// Blocks written while it counted.
     pub blocks: u64,
@@ -53,7 +53,7 @@ pub struct Results {
     pub processor: Processor,
     /// Bytes of memory that the engine used at most, when checkpoints ended.
     pub memory: u64,
-    /// Opening after a crash at the end: virtual time, what was found, mappings in the buffer, and the longest call in real time.
+    /// Opening after a crash at the end: virtual time, the engine's report, mappings in the buffer, and the longest call (real time).
     pub opening: (Nanos, Recovered, u64, u64),
 }
 
@@ -64,7 +64,7 @@ impl Results {
     }
 }
 
-/// Follows the map buffer from checkpoint to checkpoint.
+/// A monitor of the map buffer from checkpoint to checkpoint.
 #[derive(Default)]
 struct Watch {
     checkpoints: u64,
@@ -86,7 +86,7 @@ impl Watch {
     }
 }
 
-/// Measures.
+/// Measures the plan.
 pub fn measure(plan: Plan) -> Checked<Results> {
     let spare = |bytes: u64| bytes / (FREE_ONE_IN - 1);
     let no_pool = |why| Violation(format!("no pool of {} bytes: {why}", plan.bytes));

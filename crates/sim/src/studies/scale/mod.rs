@@ -1,8 +1,7 @@
-//! What a request costs, and how long opening after a crash takes, in pools of 1 GiB to 100 TiB.
+//! A study of the cost of a request, and of the time of opening after a crash, in pools of 1 GiB to 100 TiB.
 //!
-//! `pool` makes a pool of any size that is full from the start, `device` is an SSD, `machine` drives the engine with both in
-//! virtual time, `load` are the clients. This module runs them for one size after the other, and holds the results against the
-//! constants that docs/performance.md states.
+//! `pool` makes a pool of any size that is full from the start, `device` is an SSD, `machine` drives the engine with both in virtual time, `load` are the
+//! clients. This module runs them for one size after the other, and checks the results against the constants that docs/performance.md states.
 
 pub mod discard;
 pub mod discard_report;
@@ -21,24 +20,24 @@ use crate::{Checked, Violation};
 
 /// The engine's memory at every size.
 pub const MEMORY: u64 = 512 << 20;
-/// The delta at every size: less than the memory allows, so that checkpoints come often, and as much at every size. What a
-/// checkpoint costs is spread over fewer requests than it would be, so the costs are on the high side.
+/// The delta at every size: less than the memory allows, so that checkpoints come often, and as much at every size. The cost of a checkpoint is spread over
+/// fewer requests than it would be, so the costs are on the high side.
 pub const DELTA_ENTRIES: u32 = 1 << 14;
 /// Bytes that the pool has space for beyond the mapped ones.
 const SPARE_BYTES: u64 = 2 << 30;
-/// Checkpoints that a workload of writes goes through before it counts, and while it does.
+/// Number of checkpoints that a workload of writes goes through before it counts; `CHECKPOINTS` while it counts.
 const WARM_UP_CHECKPOINTS: u64 = 1;
 const CHECKPOINTS: u64 = 3;
-/// The same for reads, in requests of 4 KiB and of 128 KiB.
+/// Number of reads before those that count; `READS` of 4 KiB and `SEQUENTIAL_READS` of 128 KiB count.
 const WARM_UP_READS: u64 = 5_000;
 const READS: u64 = 20_000;
 const SEQUENTIAL_READS: u64 = 2_000;
-/// The delta before a crash, where the memory has space for it: there may be more to replay than the costs above need.
+/// The delta before a crash, where the memory has space for it: the journal may be longer than the costs above need.
 const DELTA_ENTRIES_AT_CRASH: u32 = 1 << 16;
-/// Before a crash: blocks between two flushes, and how often that is repeated.
+/// Number of blocks between two flushes before a crash; `FLUSHES` is the number of these flushes.
 const BETWEEN_FLUSHES: u64 = 8;
 const FLUSHES: u64 = 1_000;
-/// Blocks written before the last flush that are read after a crash.
+/// Number of blocks written before the last flush that are read after a crash.
 const VERIFIED: usize = 2_000;
 
 /// Memory that a server keeps for itself: 4 MiB of staging, and for connections a sixteenth and a sixty-fourth (docs/memory.md).
@@ -48,17 +47,17 @@ const CONNECTION_SHARES: [u64; 2] = [16, 64];
 /// Kinds of crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crash {
-    /// After random writes, with about as many mappings in the journal as there can be; nothing is lost. So everything since
-    /// the last sync has to be verified.
+    /// Crash after random writes, with about as many mappings in the journal as there can be. Nothing is lost, so everything since the last sync has to be
+    /// verified.
     Kept,
-    /// The same, and what no sync covered is lost.
+    /// Crash after the same writes, and everything that no sync covered is lost.
     Lost,
-    /// After writes with a flush for every few of them: the journal carries the blocks, which have to be copied to their slots.
+    /// Crash after writes with a flush for every few of them: the journal carries the blocks, which have to be copied to their slots.
     Flushed,
 }
 
 impl Crash {
-    /// All of them.
+    /// All kinds of crash.
     pub const ALL: [Crash; 3] = [Crash::Kept, Crash::Lost, Crash::Flushed];
 }
 
@@ -70,9 +69,9 @@ pub fn engine_memory(memory: u64) -> u64 {
 /// An opening after a crash.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening {
-    /// After which crash.
+    /// Kind of the crash.
     pub crash: Crash,
-    /// From the first I/O until requests are taken.
+    /// Time from the first I/O until requests are taken.
     pub nanos: Nanos,
     /// Commands to the drive.
     pub commands: u64,
@@ -99,7 +98,7 @@ pub fn measure(bytes: u64, audit: bool) -> Checked<Results> {
     let memory_limits = Limits::for_memory(MEMORY, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("a pool of {bytes} bytes needs {needed} bytes of memory")))?;
     let memory_limits = Limits { cache: crate::runs::config::GIVEN_CACHE, ..memory_limits };
-    // Without a map buffer, which would take in all that these few checkpoints merge: `metadata` has the steady state.
+    // Without a map buffer, which would absorb all that these few checkpoints merge: `metadata` has the steady state.
     let memory_limits = Limits { map_buffer: 0, ..memory_limits };
     let limits = Limits { delta_entries: DELTA_ENTRIES.min(memory_limits.delta_entries), ..memory_limits };
     let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
@@ -115,7 +114,7 @@ pub fn measure(bytes: u64, audit: bool) -> Checked<Results> {
     let memory = machine.engine.status().memory_bytes;
     let delta_entries = limits.delta_entries.max(memory_limits.delta_entries.min(DELTA_ENTRIES_AT_CRASH));
     let limits = Limits { delta_entries, ..limits };
-    // From here on with the greater delta.
+    // From here on with the larger delta.
     clients.flush(&mut machine)?;
     let now = machine.now;
     machine = Machine::open(machine.crash(true), limits, now);
@@ -153,9 +152,9 @@ fn cost(clients: &mut Clients, machine: &mut Machine, workload: Workload) -> Che
     Ok(cost)
 }
 
-/// Writes until there is much to do for an opening.
+/// Writes until an opening has much work.
 fn fill_journal(clients: &mut Clients, machine: &mut Machine, crash: Crash, delta_entries: u32) -> Checked {
-    // A checkpoint first: what the journal has from before is not of this kind.
+    // A checkpoint first: earlier records in the journal are of another kind.
     clients.flush(machine)?;
     machine.command(Command::Settle)?;
     if crash == Crash::Flushed {

@@ -1,7 +1,7 @@
-//! What the exact pass costs in a large pool that nobody wrote: reads and writes of the device, and how long they take.
+//! A study of the cost of the exact pass in a large synthetic pool: reads and writes of the device, and their time.
 //!
-//! All of the pool is mapped, and its metadata says that contents differ, but for one block of so many, which holds what some earlier one does.
-//! The pass begins in a pool that is idle; it reads no data.
+//! All of the pool is mapped, and its metadata says that contents differ, except for one block of every N, which repeats an earlier content. The pass begins
+//! in an idle pool and reads no data.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -19,17 +19,17 @@ use crate::timed::machine::{Machine, Processor, Store};
 use crate::timed::pool::{Doubles, Pool, VOLUME};
 use crate::{Checked, Violation};
 
-/// Most bytes that a pass with external partitionings reads and writes for each block in use: its summary once, of which a page has 170, and its entry in the spill space
-/// twice, written and read, 131 a page. A tenth more for interior pages, the space map and checkpoints.
+/// Maximum bytes that a pass with external partitionings reads and writes for each block in use. Its summary is read once, of which a page has 170. Its entry
+/// in the spill space is written and read, 131 a page. A tenth more is for interior pages, the space map and checkpoints.
 const MOST_BYTES_A_BLOCK: f64 = 1.1 * (4096.0 / 170.0 + 2.0 * 4096.0 / 131.0);
 
-/// Most pages that each block that is shared may cost beside that, if it is one of a run of 64 or more, and if it is not. In order, blocks share leaves
-/// of maps, counts and space map; else the slot that stays has pages of its own.
+/// Maximum number of pages that each shared block may cost in addition, in a run of 64 or more, and otherwise. In order, blocks share leaves of maps, counts
+/// and space map; otherwise the canonical slot has pages of its own.
 const MOST_PAGES_IN_RUNS: f64 = 0.3;
 const MOST_PAGES_ALONE: f64 = 4.0;
 const LONG_RUN: u64 = 64;
 
-/// Steps of the model between two looks.
+/// Number of steps of the model between two looks.
 const LOOK_EVERY: u32 = 256;
 
 /// Scope of the measurement.
@@ -41,9 +41,9 @@ pub struct Plan {
     pub spare: u64,
     /// Memory of the server.
     pub memory: u64,
-    /// Blocks that hold what an earlier one does.
+    /// Blocks that repeat an earlier content.
     pub doubles: Doubles,
-    /// Rule for runs: whether they stay whole.
+    /// Rule for keeping runs whole.
     pub keep_runs: KeepRuns,
 }
 
@@ -60,9 +60,9 @@ pub struct Results {
     pub nanos: Nanos,
     /// Real time of the processor in calls of the engine.
     pub processor: Processor,
-    /// Memory that the pass had at most, beyond what the engine had before.
+    /// Maximum memory of the pass, beyond the engine's memory before it.
     pub memory: u64,
-    /// Blocks of data afterwards, and how many there must be.
+    /// Blocks of data afterwards, and the expected number.
     pub blocks: [u64; 2],
 }
 
@@ -76,15 +76,15 @@ impl Results {
         (self.plan.bytes / 4096) as f64
     }
 
-    /// Returns the most bytes that it may cost for each block in use. Beside the pages, the slot that is kept is read, at most once for each block that
-    /// comes to share it.
+    /// Returns the most bytes that it may cost for each block in use. Beside the pages, the canonical slot is read, at most once for each block that comes to
+    /// share it.
     fn most_bytes_a_block(&self) -> f64 {
         let pages = if self.plan.doubles.run >= LONG_RUN { MOST_PAGES_IN_RUNS } else { MOST_PAGES_ALONE };
         MOST_BYTES_A_BLOCK + self.dedup.shared_blocks as f64 * (pages + 1.0) * 4096.0 / self.blocks_in_use()
     }
 }
 
-/// Measures; `progress` is told how far it is, in millionths.
+/// Measures the plan; `progress` gets the progress in millionths.
 pub fn measure(plan: Plan, mut progress: impl FnMut(u32)) -> Checked<Results> {
     let no_pool = |why| Violation(format!("no pool of {} bytes: {why}", plan.bytes));
     let geometry = Geometry::for_capacity(plan.bytes + plan.spare).map_err(no_pool)?;
@@ -140,7 +140,7 @@ pub struct Arguments {
     /// Memory of the server, in MiB.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(64..1 << 20))]
     memory: u64,
-    /// One block of so many holds what an earlier one does.
+    /// One block of N duplicates an earlier one.
     #[arg(long, default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(2..))]
     doubled_one_in: u64,
     /// Number of these that follow each other, as do their originals.
@@ -151,7 +151,7 @@ pub struct Arguments {
     keep_runs: bool,
 }
 
-/// Measures, and prints what came out. Fails if the pass left something double, or cost more than it may.
+/// Measures, and prints the results. Fails if the pass left a duplicate, or cost more than allowed.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let &Arguments { size, spare, memory, doubled_one_in: one_in, run, keep_runs } = arguments;
     let keep_runs = if keep_runs { KeepRuns::On } else { KeepRuns::Off };

@@ -1,14 +1,14 @@
-//! The constants that docs/performance.md states, and the tables in it.
+//! The constants of docs/performance.md, and the tables in it.
 
 use std::fmt::Write;
 
 use crate::studies::scale::{Crash, Results};
 use crate::timed::load::{Cost, Workload};
 
-/// Most that one request may cost, at any size.
+/// Maximum costs of one request, at any size.
 #[derive(Clone, Copy, Debug)]
 pub struct Most {
-    /// Pages of trees looked at.
+    /// Visited pages of trees.
     pub page_visits: f64,
     /// Runs of requests and steps of checkpoints.
     pub steps: f64,
@@ -16,7 +16,7 @@ pub struct Most {
     pub commands: f64,
 }
 
-/// Returns the most that a request of a workload may cost. docs/performance.md has the reasons.
+/// Returns the maximum costs of a request of a workload. docs/performance.md has the reasons.
 pub fn most(workload: Workload) -> Most {
     match workload {
         Workload::RandomRead => Most { page_visits: 16.0, steps: 5.0, commands: 4.0 },
@@ -26,7 +26,7 @@ pub fn most(workload: Workload) -> Most {
     }
 }
 
-/// The longest that opening after a crash may take, in nanoseconds.
+/// Maximum time of opening after a crash, in nanoseconds.
 pub const LONGEST_OPENING: u64 = 1_000_000_000;
 
 /// Line of the document at which the tables begin.

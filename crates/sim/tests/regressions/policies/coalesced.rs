@@ -1,4 +1,4 @@
-//! Writes that arrive together: what is decided as one request, and what stays by itself.
+//! Coalesced writes: contiguous writes that arrive together are decided as one request.
 
 use engine::{Command, Error, VolumeProperties, WriteCounts};
 use sim::runs::config::Config;
@@ -13,12 +13,12 @@ fn counts(bench: &Bench) -> WriteCounts {
     bench.world.engine.write_counts()
 }
 
-/// Begins writes of the same moment: first block, contents, FUA.
+/// Begins writes at the same moment. Each has a first block, contents, and FUA.
 fn begin(bench: &mut Bench, writes: &[(u64, &[u32], bool)]) -> Vec<u64> {
     writes.iter().map(|(block, contents, fua)| bench.begin_write(*block, contents, *fua)).collect()
 }
 
-/// How many requests writes of the same moment become; all are answered, and the last content of each block is what it holds.
+/// Returns the number of requests and of coalesced requests that simultaneous writes become. All are answered, and each block holds its last content.
 fn requests(writes: &[(u64, &[u32], bool)]) -> (u64, u64) {
     let mut bench = Bench::new(Config::small(1), 64);
     for token in begin(&mut bench, writes) {
@@ -44,7 +44,7 @@ fn contiguous_writes_that_arrive_together_are_one_request() {
     assert_eq!(requests(&backwards), (2, 2), "3, and what follows it from behind");
     let durable = one.map(|(block, contents, _)| (block, contents, true));
     assert_eq!(requests(&durable), (1, 3));
-    // Something else came between them.
+    // Another write came between them.
     assert_eq!(requests(&[(4, &[1], false), (20, &[8], false), (5, &[2], false)]), (2, 1));
 }
 
@@ -67,7 +67,7 @@ fn what_is_not_contiguous_or_not_of_a_kind_stays_by_itself() {
     assert_eq!(counts(&bench).coalesced_requests, 0, "a part of a block");
 }
 
-/// A write may not go past one that overlaps with it, to a third that it continues.
+/// A write must not overtake an overlapping one to join a third write that it continues.
 #[test]
 fn overlapping_writes_keep_their_order() {
     assert_eq!(requests(&[(4, &[1], false), (5, &[2, 3], true), (5, &[4], false)]), (3, 0));
@@ -95,7 +95,7 @@ fn a_run_that_a_client_cuts_up_is_shared_as_a_run() {
     bench.audit();
 }
 
-/// Of writes that were joined, those fail that find no space, and no other.
+/// Of joined writes only those without space fail.
 #[test]
 fn a_full_pool_takes_of_joined_writes_what_fits() {
     let mut bench = Bench::new(tight(2), 64);
@@ -112,7 +112,7 @@ fn a_full_pool_takes_of_joined_writes_what_fits() {
     bench.audit();
 }
 
-/// The volume shrinks while joined writes wait for space: what is still inside of it is written.
+/// The volume shrinks while joined writes wait for space. Writes that are still inside of it are performed.
 #[test]
 fn of_joined_writes_only_those_beyond_a_new_end_are_refused() {
     let mut bench = Bench::new(tight(2), 24);
@@ -131,7 +131,7 @@ fn of_joined_writes_only_those_beyond_a_new_end_are_refused() {
     bench.audit();
 }
 
-/// Random runs of the simulator meet coalesced writes and digests that come ahead.
+/// Random runs of the simulator meet coalesced writes and prefetched digests.
 #[test]
 fn the_swarm_joins_writes_and_looks_beside_what_it_finds() {
     let (mut joined, mut pages) = (0, 0);

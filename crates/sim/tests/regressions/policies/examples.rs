@@ -1,4 +1,4 @@
-//! The worked examples of docs/write-path.md and docs/read-path.md, computed by the engine: what the documents say is what it does.
+//! The worked examples of docs/write-path.md and docs/read-path.md, computed by the engine: it must do as the documents say.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const E: u32 = 5;
 const F: u32 = 6;
 const X: u32 = 50;
 
-/// The contents A to F are known, in slots 20 to 25.
+/// Makes a pool in which the contents A to F are known, in slots 20 to 25.
 fn known(text: &str) -> Bench {
     let mut bench = Bench::new(roomy(), 4096);
     let fillers: Vec<u32> = (100..120).collect();
@@ -34,7 +34,7 @@ fn known(text: &str) -> Bench {
     bench
 }
 
-/// The content that a slot holds on the store.
+/// Returns the content of a slot on the store.
 fn in_slot(bench: &Bench, slot: u64) -> u32 {
     bench.world.disk.read(bench.geometry().data_start() + slot).to_cells()[0]
 }
@@ -43,7 +43,7 @@ fn counts(bench: &Bench) -> WriteCounts {
     bench.world.engine.write_counts()
 }
 
-/// Operations and lengths in blocks of all I/O from here on, and for the store, the first block.
+/// Notes all I/O from here on: operation, first block on the store, and length in blocks.
 fn watch(bench: &mut Bench) -> Rc<RefCell<Vec<(IoOp, u64, u64)>>> {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let (list, block) = (seen.clone(), bench.geometry().block());
@@ -56,7 +56,7 @@ fn watch(bench: &mut Bench) -> Rc<RefCell<Vec<(IoOp, u64, u64)>>> {
 
 const WRITES: [&[u32]; 4] = [&[B, C, D, E], &[X, B], &[A, B, C, X, F], &[D, F, B]];
 
-/// An image of one block, 0xff perhaps, took all of its size, and again when it was written once more.
+/// An image of one repeated block, 0xff perhaps, took its full size, and again when it was written once more.
 #[test]
 fn one_block_again_and_again_takes_one_slot() {
     for (text, slots) in [("select", 1), ("full", 1), ("idedup:2", 48), ("native", 48)] {
@@ -74,7 +74,7 @@ fn one_block_again_and_again_takes_one_slot() {
 
 // ---- POD, Fig. 6: categories ----
 
-/// What one write adds: the category's number (0 nothing known, then I, II, III), blocks removed, whether the request is.
+/// Returns the effect of one write: the category's number (0 nothing known, then I, II, III), removed blocks, and removed requests.
 fn decided(text: &str, contents: &[u32]) -> (usize, u64, u64) {
     let mut bench = known(text);
     let before = counts(&bench);
@@ -99,7 +99,7 @@ fn the_categories_of_the_example_of_the_write_path() {
     assert_eq!(blocks("idedup"), [4, 0, 0, 0]);
 }
 
-/// What is written although it was known lies in a run, so that the same write again is of category I.
+/// Known blocks that are written nevertheless lie in a run. So the same write again is of category I.
 #[test]
 fn what_the_example_of_the_write_path_writes_is_known_in_one_run_from_then_on() {
     for contents in [&WRITES[1], &WRITES[3]] {
@@ -116,7 +116,7 @@ fn what_the_example_of_the_write_path_writes_is_known_in_one_run_from_then_on() 
 
 // ---- POD, Fig. 8: a read of redirected blocks ----
 
-/// Writes A B C X F under a policy, opens the pool again, and reads it: the counts, and the slots and lengths of device reads.
+/// Writes A B C X F under a policy, opens the pool again, and reads it. Returns the counts, and the slots and lengths of device reads.
 fn read_back(text: &str) -> (ReadCounts, Vec<(u64, u64)>) {
     let mut bench = known(text);
     bench.write(1000, WRITES[2]);
@@ -130,7 +130,7 @@ fn read_back(text: &str) -> (ReadCounts, Vec<(u64, u64)>) {
     let reads =
         seen.borrow().iter().filter(|(op, ..)| *op == IoOp::ReadBlocks).map(|&(_, at, n)| (at - first, n)).collect();
     let counts = bench.world.engine.read_counts();
-    // Once more: it comes from memory.
+    // The second read comes from memory.
     let token = bench.begin_read(1000, 5);
     assert_eq!(bench.wait(token), Ok(Answer::Data(cells)));
     assert_eq!(bench.world.engine.read_counts(), ReadCounts { requests: 2, ..counts });
@@ -148,7 +148,7 @@ fn the_reads_of_the_example_of_the_read_path() {
 
 // ---- POD, section 3.5 and Fig. 10: a shared block is overwritten ----
 
-/// All I/O of a durable write of new content, up to where its block is in its slot, and 2 s on.
+/// Returns all I/O of a durable write of new content, up to 2 s later, when its block is in its slot.
 fn cost(bench: &mut Bench, block: u64, content: u32) -> Vec<(IoOp, u64)> {
     let seen = watch(bench);
     bench.write_durably(block, content);
@@ -162,7 +162,7 @@ fn cost(bench: &mut Bench, block: u64, content: u32) -> Vec<(IoOp, u64)> {
 fn overwriting_a_shared_block_costs_what_a_new_block_costs_and_no_copy() {
     for text in ["select", "full", "idedup:1"] {
         let mut bench = known(text);
-        // A is at block 20, and three more refer to it.
+        // A is at block 20, and three more blocks refer to it.
         for block in [1000, 1010, 1020] {
             bench.write(block, &[A]);
         }
@@ -174,7 +174,7 @@ fn overwriting_a_shared_block_costs_what_a_new_block_costs_and_no_copy() {
         assert_eq!(shared, fresh, "{text}");
         let is_read = |(op, _): &&(IoOp, u64)| matches!(op, IoOp::ReadBlocks | IoOp::ReadPages);
         assert_eq!(shared.iter().filter(is_read).count(), 0);
-        // The record with the block in it, and the block to its slot.
+        // The record with the block in it, and the write of the block to its slot.
         let written: u64 = shared.iter().filter(|(op, _)| op.is_write()).map(|(_, length)| length).sum();
         assert!(written <= 4, "{shared:?}");
         bench.settle();

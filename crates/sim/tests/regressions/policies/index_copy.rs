@@ -1,4 +1,4 @@
-//! Which copy the index names: what each setting makes of the same writes.
+//! The copy that the index names, under each setting, for the same writes.
 
 use engine::{Command, IndexCopy, PoolChange, VolumeProperties, WriteCounts};
 use sim::runs::workload::policy;
@@ -22,7 +22,7 @@ fn counts(bench: &Bench) -> WriteCounts {
     bench.world.engine.write_counts()
 }
 
-/// Blocks that are removed of these writes, one after the other in fresh places, with each setting.
+/// Returns the blocks removed of these writes, one after the other in fresh places, with each setting.
 fn removed_blocks(policy: &str, writes: &[&[u32]]) -> [u64; 3] {
     COPIES.map(|copy| {
         let mut bench = bench(copy, policy, 256);
@@ -36,7 +36,7 @@ fn removed_blocks(policy: &str, writes: &[&[u32]]) -> [u64; 3] {
 
 const FILE: &[u32] = &[1, 2, 3, 4];
 
-/// What was written block by block, among other things, is written as a file.
+/// Blocks that were written one by one, among others, are written again as a file.
 #[test]
 fn what_was_scattered_and_is_written_in_a_run_is_known_there_unless_the_oldest_is_named() {
     let scattered: [&[u32]; 8] = [&[1], &[11], &[2], &[12], &[3], &[13], &[4], &[14]];
@@ -44,7 +44,7 @@ fn what_was_scattered_and_is_written_in_a_run_is_known_there_unless_the_oldest_i
     assert_eq!(removed_blocks("select", &writes), [8, 0, 8]);
 }
 
-/// A block of the file comes with something new: the two take it from each other, unless it stays where it was first.
+/// A block of the file is written with a new one. The two runs take it from each other, unless it stays at its first place.
 #[test]
 fn what_belongs_to_two_requests_stays_with_the_first_if_the_oldest_is_named() {
     let other: &[u32] = &[50, 2];
@@ -57,7 +57,7 @@ fn a_part_of_a_run_that_is_written_again_breaks_it_if_the_newest_is_named() {
     assert_eq!(removed_blocks("idedup", &[FILE, &FILE[..2], FILE, &FILE[2..], FILE]), [8, 8, 0]);
 }
 
-/// What the engine removes of a sample, block by block and in requests, with each setting: as computed by itself.
+/// Returns the blocks and requests that the engine removes of a sample with each setting, and checks them against `Naive`.
 fn removed(sample: &Sample) -> [(u64, u64); 3] {
     COPIES.map(|copy| {
         let mut naive = Naive::new("select");

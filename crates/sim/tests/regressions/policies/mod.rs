@@ -1,7 +1,7 @@
-//! Policies in the engine: on real samples, where what it counts is held against a computation that shares no code with it;
-//! and what a rewrite with the same content costs.
+//! Policies in the engine. On real samples its counts must equal those of a computation that shares no code with it. Other tests cover the cost of a
+//! rewrite with the same content.
 //!
-//! The samples are in `../shared/data/fiu`, seen from the root of the project; without them the tests say so and pass.
+//! The samples are in `../shared/data/fiu`, seen from the root of the project. Without them the tests report that and pass.
 
 mod coalesced;
 mod examples;
@@ -21,7 +21,7 @@ use crate::bench::{Bench, SECOND, records};
 use naive::Naive;
 use sample::Sample;
 
-/// The most blocks of a request that are taken at once.
+/// Maximum length of a request in blocks.
 const PIECE: usize = 64;
 
 const POLICIES: [&str; 10] = [
@@ -37,8 +37,8 @@ const POLICIES: [&str; 10] = [
     "idedup:8",
 ];
 
-/// A pool that takes all writes of a sample into one container and one delta: every slot is used once, and what is
-/// overwritten is gone at once.
+/// Makes a pool that takes all writes of a sample into one container and one delta. Every slot is used once, and overwritten blocks are dropped at
+/// once.
 fn roomy() -> Config {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -56,7 +56,7 @@ fn roomy() -> Config {
     config
 }
 
-/// What the engine counts of a sample under a policy.
+/// Returns the engine's counts for a sample under a policy.
 fn counted(sample: &Sample, text: &str) -> WriteCounts {
     let mut bench = Bench::new(roomy(), sample.blocks);
     let volume = bench.volume;
@@ -75,7 +75,7 @@ fn counted(sample: &Sample, text: &str) -> WriteCounts {
     counts
 }
 
-/// Every policy, on the sample of this name; blocks and requests that `select` removes of it.
+/// Compares every policy on the sample of this name with `Naive`, and the blocks and requests that `select` removes with these numbers.
 fn agrees(name: &str, read: fn(&str) -> Sample, removed_by_select: (u64, u64)) {
     let path = format!("{}/../../../shared/data/fiu/{name}", env!("CARGO_MANIFEST_DIR"));
     let Ok(text) = std::fs::read_to_string(&path) else {
@@ -122,8 +122,8 @@ fn a_sample_of_mail_is_decided_as_computed() {
     agrees("mail_day1_first10000.csv", sample::mail, (131, 73));
 }
 
-/// A sample is written, merged, and written again elsewhere, with an index of 16 entries in memory: every block whose content is in
-/// the pool is removed.
+/// Writes a sample, merges it, and writes it again elsewhere, with an index of 16 entries in memory. Every block whose content is in the pool is
+/// removed.
 fn is_found_on_disk(name: &str, read: fn(&str) -> Sample) {
     let path = format!("{}/../../../shared/data/fiu/{name}", env!("CARGO_MANIFEST_DIR"));
     let Ok(text) = std::fs::read_to_string(&path) else {
@@ -163,7 +163,7 @@ fn what_memory_has_forgotten_of_the_samples_is_found_on_disk() {
     is_found_on_disk("mail_day1_first10000.csv", sample::mail);
 }
 
-// ---- same content, same place ----
+// ---- unchanged blocks: a block is written again with its own content ----
 
 fn writes(bench: &Bench) -> WriteCounts {
     bench.world.engine.volumes().next().expect("there is one").writes
@@ -191,7 +191,7 @@ fn a_durable_write_of_what_is_there_and_durable_waits_for_no_write_and_no_sync()
     let mut bench = Bench::new(Config::small(1), 64);
     bench.write(0, &[5, 6]);
     bench.write_durably(9, 7);
-    // Of the whole blocks, and of a part that makes no difference.
+    // Whole blocks, and a partial block with unchanged bytes.
     let entries = bench.world.engine.status().unmerged_entries;
     bench.world.hold_back(|io| io.op.is_write() || io.op == IoOp::Sync);
     for (first, values) in [(0, vec![5; 8]), (8, vec![6; 8]), (75, vec![7; 3])] {
@@ -211,7 +211,7 @@ fn where_the_map_is_not_in_memory_the_merge_drops_what_was_there_already() {
     let mut bench = Bench::new(config, 64);
     bench.write(0, &[5, 6, 7]);
     bench.reopen();
-    // The index is filled again; nothing has looked at the map.
+    // The index is filled again. No request has read the map.
     bench.pass(5 * SECOND);
     bench.write(0, &[5, 6]);
     assert_eq!(bench.world.engine.status().unmerged_entries, 2);
@@ -238,7 +238,7 @@ fn a_scattered_duplicate_that_is_written_again_takes_no_reference() {
     bench.write(8, &[50, 2, 51, 4]);
     bench.settle();
     assert_eq!(bench.world.engine.status().data_blocks_used, 8);
-    // The first copies go, and nothing else holds them.
+    // The first copies are trimmed, and nothing else refers to their slots.
     bench.trim_blocks(0, 4);
     bench.settle();
     assert_eq!(bench.world.engine.status().data_blocks_used, 4);
@@ -248,10 +248,10 @@ fn a_scattered_duplicate_that_is_written_again_takes_no_reference() {
     bench.audit();
 }
 
-/// A block that had lost its content, and of which there was no other copy, was written again with the same content: the index
-/// and the map named the slot that was rotten, and it was shared with that, or left as it was.
+/// A block had lost its content, and there was no other copy. It was written again with the same content. The index and the map named the rotten
+/// slot, so the block was shared with that slot, or counted as unchanged.
 ///
-/// Lost: the one copy that could have helped; reads went on failing.
+/// Lost: the one copy that could have helped. Reads went on failing.
 #[test]
 fn a_lost_block_is_there_again_when_its_content_is_written() {
     for block in [0, 9] {

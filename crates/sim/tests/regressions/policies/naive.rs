@@ -1,13 +1,13 @@
-//! What policies do, computed once more: a store of blocks in lists and maps, and the papers' rules in their sequences.
+//! An independent model of the policies: a store of blocks in lists and maps, with the papers' rules in their order.
 
 use std::collections::BTreeMap;
 
-/// What is computed of writes.
+/// Counts computed for a series of writes.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
-    /// Nothing known; I, II, III.
+    /// Requests by category: nothing known; I, II, III.
     pub categories: [u64; 4],
-    /// Blocks that were not written, and requests of which nothing was.
+    /// Blocks that were not written, and requests without any written block.
     pub blocks: u64,
     pub requests: u64,
     pub written: u64,
@@ -15,18 +15,18 @@ pub struct Counts {
     pub unchanged: u64,
 }
 
-/// A store that puts every block that it writes behind the last one.
+/// A store that appends every block that it writes.
 pub struct Naive {
     name: String,
     threshold: usize,
     by_request: bool,
-    /// The place of each block of the volume,
+    /// The place of each block of the volume.
     map: BTreeMap<u64, usize>,
-    /// and what each place holds, and how many blocks are there.
+    /// The content of each place, and the number of blocks that refer to it.
     places: Vec<(u32, u32)>,
-    /// The place that is known of a content.
+    /// The known place of each content.
     known: BTreeMap<u32, usize>,
-    /// Which copy is known of what is written again.
+    /// The rule that chooses between the known copy and a new one.
     pub index_copy: &'static str,
     pub counts: Counts,
 }
@@ -35,7 +35,7 @@ pub struct Naive {
 enum Found {
     Zero,
     Unknown,
-    /// As the block of the request with this number.
+    /// Equal to the block of the request with this number.
     Again(usize),
     At(usize),
     Here(usize),
@@ -64,7 +64,7 @@ impl Naive {
             Found::At(place) | Found::Here(place) => Some(place),
             _ => None,
         };
-        // The run that each block is in, from one end to the other.
+        // The length of the longest run that each block is in.
         let mut runs = vec![0; contents.len()];
         let may_repeat = self.name != "idedup";
         for start in (0..contents.len()).filter(|&at| place(at).is_some()) {
@@ -75,7 +75,7 @@ impl Naive {
             let end = (start + 1..contents.len()).find(|&at| !follows(at)).unwrap_or(contents.len());
             (start..end).for_each(|at| runs[at] = runs[at].max(end - start));
         }
-        // Where the same block, not known, begins to be repeated.
+        // The block of the request where a repetition of this unknown block begins.
         let mut repeats = vec![None; contents.len()];
         for start in (0..contents.len()).filter(|&at| matches!(found[at], Found::Unknown | Found::Again(_))) {
             let end = (start..contents.len()).find(|&at| contents[at] != contents[start]).unwrap_or(contents.len());
@@ -122,7 +122,7 @@ impl Naive {
         (0..at).find(is_unknown).map_or(Found::Unknown, Found::Again)
     }
 
-    /// Of other policies, what the default makes of it; of `idedup`, where its runs are sequences on disk.
+    /// Returns the category. Policies other than `select` use its default. A run of `idedup` is a sequence on disk.
     fn category(&self, blocks: usize, redundant: usize, longest: usize) -> usize {
         let (threshold, by_request) =
             if self.name == "select" { (self.threshold, self.by_request) } else { (3, false) };
@@ -180,11 +180,11 @@ impl Naive {
         self.counts.requests += u64::from(removed);
     }
 
-    /// Which place is known of what was written.
+    /// Updates the known places of the written contents.
     fn name_copies(&mut self, contents: &[u32], found: &[Found], shares: &[bool], after: &[Option<usize>]) {
         for at in 0..contents.len() {
             let Some(new) = after[at].filter(|_| !shares[at]) else { continue };
-            // How far one can go to either side of the block.
+            // Length of the run around the block, on both sides together.
             let run = |places: &dyn Fn(usize) -> Option<usize>, place: usize| {
                 let back = (1..=at.min(place)).take_while(|&i| places(at - i) == Some(place - i));
                 let on = (1..contents.len() - at).take_while(|&i| places(at + i) == Some(place + i));

@@ -1,4 +1,4 @@
-//! Digests that are put into the index ahead of need, because a block beside theirs was found.
+//! Index prefetch: digests that enter the index ahead of need, because an adjacent block was found.
 
 use engine::{IndexPrefetchCounts, Limits};
 
@@ -10,14 +10,14 @@ fn counts(bench: &Bench) -> IndexPrefetchCounts {
 }
 
 const BEFORE: IndexPrefetchCounts = IndexPrefetchCounts { pages: 1, loads: 0, entries: 0, hits: 0 };
-/// Blocks that were removed by then.
+/// Blocks that were removed before the test.
 const REMOVED: u64 = 65;
 
 fn removed(bench: &Bench) -> u64 {
     bench.world.engine.write_counts().removed.blocks
 }
 
-/// A pool whose index has forgotten contents 1 to 20, which lie beside each other, but for 10, and whose pages are not in memory.
+/// Makes a pool whose index has evicted the adjacent contents 1 to 20, except 10, and whose pages are not in memory.
 fn with_forgotten_neighbours() -> Bench {
     let mut config = roomy();
     config.limits = Limits { index_entries: 1024, pages: 96, ..config.limits };
@@ -25,10 +25,10 @@ fn with_forgotten_neighbours() -> Bench {
     let file: Vec<u32> = (1..=20).collect();
     bench.write(0, &file);
     bench.settle();
-    // A hit, and all beside it is known already.
+    // A hit, whose neighbours are all known already.
     bench.write(4500, &[10]);
     for round in 0..64 {
-        // Of the same place: that keeps the entry, and is no hit.
+        // A rewrite of the unchanged block keeps the entry, and is no hit.
         bench.write(4500, &[10]);
         let others: Vec<u32> = (0..64).map(|at| 1000 + 64 * round + at).collect();
         bench.write(100 + 64 * u64::from(round), &others);
@@ -44,7 +44,7 @@ fn what_lies_beside_a_hit_is_known_again_for_a_page() {
     let mut bench = with_forgotten_neighbours();
     let reads = bench.world.submitted[0];
     bench.write(5000, &[10]);
-    // What proves the hit is read, and nothing else is waited for.
+    // The write waits only for the page that proves the hit.
     let own = bench.world.submitted[0] - reads;
     assert_eq!((removed(&bench), counts(&bench).pages), (REMOVED + 1, BEFORE.pages));
     bench.pass(SECOND);
@@ -56,7 +56,7 @@ fn what_lies_beside_a_hit_is_known_again_for_a_page() {
     bench.write(5100, &file);
     let found = counts(&bench).hits;
     assert!(found >= 15 && found <= came.entries, "{found} of {came:?}");
-    // Some others had never been forgotten: now all are known.
+    // Some others had never been evicted. Now all are known.
     assert_eq!(removed(&bench), REMOVED + 1 + 20);
     bench.audit();
 }
@@ -100,8 +100,8 @@ fn native_has_no_hits() {
     assert_eq!(counts(&bench), BEFORE);
 }
 
-/// Each block that was found had its page gone through, and every digest of it held against the index, also where all were known: a write of
-/// a known block took the processor 18 microseconds longer than one of a new block.
+/// Each block that was found had its page gone through, and every digest of it was looked up in the index, even where all were known. A write of a
+/// known block took the processor 18 microseconds longer than one of a new block.
 #[test]
 fn where_nothing_is_gained_few_pages_are_gone_through() {
     let mut config = roomy();

@@ -1,11 +1,10 @@
-//! Reads the writes of a sample of the FIU traces: records of 4 KiB with the hash of their content, put together again to
-//! the requests that they were.
+//! A reader of the writes of FIU trace samples. It joins the records of 4 KiB, each with the hash of its content, to the original requests.
 
 use std::collections::BTreeMap;
 
 use super::PIECE;
 
-/// One millisecond.
+/// Maximum time between two records of one request: one millisecond.
 const GAP_NANOS: u64 = 1_000_000;
 /// MD5 of 512 bytes of zeroes.
 const ZERO_SECTOR: &str = "bf619eac0cdf3f68d496ea9344137e8b";
@@ -27,12 +26,12 @@ struct Record {
     content: u32,
 }
 
-/// The format of homes: eight hashes a record, one for each sector.
+/// Reads the format of homes: eight hashes a record, one for each sector.
 pub fn homes(text: &str) -> Sample {
     requests(records(text.lines().map(|line| line.split(' ').collect())))
 }
 
-/// The format of the mail sample: tabs, a header, numbered rows.
+/// Reads the format of the mail sample: tabs, a header, numbered rows.
 pub fn mail(text: &str) -> Sample {
     requests(records(text.lines().skip(1).map(|line| line.split('\t').skip(1).collect())))
 }
@@ -58,8 +57,8 @@ fn records<'a>(lines: impl Iterator<Item = Vec<&'a str>>) -> Vec<Record> {
     records
 }
 
-/// Records of one process that follow each other on disk within a millisecond are one request. Places are moved together:
-/// neighbours stay neighbours, and what is not adjacent does not become so.
+/// Joins the records of one process that follow each other on disk within a millisecond to one request. Places are compacted: adjacent blocks stay
+/// adjacent, and others do not become so.
 fn requests(records: Vec<Record>) -> Sample {
     let mut places: BTreeMap<u64, u64> = records.iter().map(|record| (record.block, 0)).collect();
     let (mut before, mut next) = (None, 0);

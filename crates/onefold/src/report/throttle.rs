@@ -1,20 +1,20 @@
-//! What clients get, what they are to have, and what follows from it: for the pool, and for a volume.
+//! Report of the throttle: the clients' latency, their goals, and the resulting share of background work, for the pool and for a volume.
 
 use engine::timing::Mode;
-use engine::{Engine, Goal, PaceStatus, PassThrottle, Volume};
+use engine::{Engine, Goal, PassThrottle, ThrottleStatus, Volume};
 use serde::{Deserialize, Serialize};
 
-/// Pace of clients and of the pass that finds duplicates.
+/// Throttle of background work: its share, and the latency of clients.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct PaceReport {
+pub struct ThrottleReport {
     /// Part of the device that background work may have while clients are busy, in millionths.
     pub share_ppm: u32,
-    /// Largest miss of all goals, which the share follows, in millionths of the goal; below 0 is space.
+    /// Largest miss of all goals, which the share follows, in millionths of the goal; below 0 is headroom.
     pub miss_ppm: i64,
-    /// Feedback loop that sets the pace of the pass that finds duplicates.
+    /// Feedback loop that sets the rate of the pass that finds duplicates.
     #[serde(default)]
-    pub throttle: String,
-    /// Time that the pass rests for each block that it has looked at, in nanoseconds; only with the paper's loop.
+    pub policy: String,
+    /// Pause of the pass for each block that it has examined, in nanoseconds; only with the paper's loop.
     #[serde(default)]
     pub pass_delay_ns: Option<u64>,
     /// Time within which 99 of 100 requests were answered when it was measured last, in nanoseconds.
@@ -25,13 +25,13 @@ pub struct PaceReport {
     pub requests_in_flight: u32,
 }
 
-impl PaceReport {
+impl ThrottleReport {
     /// Collects the figures from the engine's status.
-    pub fn new(status: &PaceStatus, throttle: PassThrottle) -> PaceReport {
-        PaceReport {
+    pub fn new(status: &ThrottleStatus, throttle: PassThrottle) -> ThrottleReport {
+        ThrottleReport {
             share_ppm: status.share_ppm,
             miss_ppm: status.miss_ppm,
-            throttle: throttle.to_string(),
+            policy: throttle.to_string(),
             pass_delay_ns: status.pass_delay,
             p99_ns: status.p99,
             usual_p99_ns: status.usual_p99,
@@ -41,14 +41,14 @@ impl PaceReport {
 
     /// Returns true if the feedback loop is not the default one.
     pub fn is_throttle_set(&self) -> bool {
-        !self.throttle.is_empty() && self.throttle != PassThrottle::default().to_string()
+        !self.policy.is_empty() && self.policy != PassThrottle::default().to_string()
     }
 }
 
-/// Pace of a volume: mode, goal and measurements.
+/// Timing of a volume: mode, goal and measurements.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct VolumePaceReport {
-    /// True if writes are stored without a look for duplicates now.
+pub struct TimingReport {
+    /// True if writes are stored without a search for duplicates now.
     pub offline: bool,
     /// True if a controller chooses that. If being offline would save nothing, a hybrid volume stays inline.
     #[serde(default)]
@@ -59,17 +59,17 @@ pub struct VolumePaceReport {
     pub setpoint: Option<u64>,
     /// Last measurement, in the unit of the goal, without a goal the p99; none if neither a goal nor a controller asks for it.
     pub measured: Option<u64>,
-    /// Amount by which the measurement missed the goal, in millionths of it; below 0 is space.
+    /// Amount by which the measurement missed the goal, in millionths of it; below 0 is headroom.
     pub miss_ppm: Option<i64>,
     /// Part of the requests that came less than 3 ms after the one before had left, in millionths.
     pub stressed_ppm: Option<u64>,
 }
 
-impl VolumePaceReport {
+impl TimingReport {
     /// Collects the figures of a volume from the engine.
-    pub fn new(engine: &Engine, volume: &Volume) -> VolumePaceReport {
+    pub fn new(engine: &Engine, volume: &Volume) -> TimingReport {
         let status = engine.timing_of(volume);
-        VolumePaceReport {
+        TimingReport {
             offline: status.mode == Mode::Offline,
             may_change: status.may_change,
             switches: status.switches,

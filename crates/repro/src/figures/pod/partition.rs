@@ -1,4 +1,4 @@
-//! How memory is divided: fixed divisions (Fig. 3), and the day with iCache (Fig. 14).
+//! Figures of the cache partition: fixed partitions (Fig. 3), and the day with iCache (Fig. 14).
 
 use super::{TRACES, gain, title};
 use crate::figures::claims::find;
@@ -6,13 +6,13 @@ use crate::figures::plot::{Band, Bars, Chart, Line, SHADES, Scale};
 use crate::figures::runs::{Outcome, Results, Run};
 use crate::figures::{Entry, Figure, Row};
 use crate::replay::outcome::Stretch;
-use crate::replay::scheme::{Division, Scheme};
+use crate::replay::scheme::{PartitionMode, Scheme};
 use crate::traces::synthetic::Profile;
 
 pub(super) const FIG_3: Entry = Entry {
     name: "pod-3",
     about: "POD, Fig. 3: response times by the share of memory that is index",
-    runs: divisions,
+    runs: partitions,
     make: fig_3,
 };
 pub(super) const FIG_14_WEB_VM: Entry = Entry {
@@ -45,14 +45,14 @@ fn day(trace: Profile) -> Vec<Run> {
     runs
 }
 
-/// Returns the run of Select-Dedupe with an index and a read cache of the whole memory each: no division of the memory has more of either.
+/// Returns the run of Select-Dedupe with an index and a read cache of the whole memory each: no cache partition has more of either.
 fn bound(trace: Profile) -> Run {
     Run { memory_percent: 200, ..Run::pod(trace, Scheme::SELECT) }
 }
 
-/// Returns the run of a trace under full deduplication with a fixed division of the memory.
+/// Returns the run of a trace under full deduplication with a fixed cache partition.
 fn with_index(trace: Profile, percent: u32) -> Run {
-    Run::pod(trace, Scheme { division: Division::Fixed(10 * percent), ..Scheme::FULL })
+    Run::pod(trace, Scheme { partition: PartitionMode::Fixed(10 * percent), ..Scheme::FULL })
 }
 
 /// Shares of the index: every tenth of mail, which the paper shows, and every quarter of the others.
@@ -60,7 +60,7 @@ fn shares(trace: Profile) -> impl Iterator<Item = u32> {
     (0..=100).step_by(if trace == Profile::Mail { 10 } else { 25 })
 }
 
-fn divisions() -> Vec<Run> {
+fn partitions() -> Vec<Run> {
     TRACES.into_iter().flat_map(|trace| shares(trace).map(move |percent| with_index(trace, percent))).collect()
 }
 
@@ -95,7 +95,7 @@ fn fig_3(results: &Results) -> Figure {
         title: "response times by the share of memory that is index".into(),
         rows,
         chart: Chart::lines(
-            "Full-Dedupe: response time by division of the memory",
+            "Full-Dedupe: response time by partition of the memory",
             ("index in % of the memory (the rest is read cache)", "mean response time in ms"),
             lines,
         ),
@@ -179,7 +179,7 @@ fn fig_14(results: &Results, trace: Profile, name: &'static str) -> Figure {
         notes: vec![
             [Scheme::POD, Scheme::CURVES].map(|scheme| had(of(scheme), title(scheme))).join(" ")
                 + " Algorithm 1 compares requests that hit by size, ours how many hits each size would have had.",
-            "No division of the memory can be better than the bound, which has twice of it: an index and a read cache as large as all of it.".into(),
+            "No partition of the memory can be better than the bound, which has twice of it: an index and a read cache as large as all of it.".into(),
             format!(
                 "The day has {} requests in {} stretches of ten minutes. {}",
                 select.requests(),
@@ -201,7 +201,7 @@ fn against_select(results: &Results, trace: Profile, claim: &str) -> Chart {
     Chart::bars("Mean response time of the day", "% of Select-Dedupe", vec![trace.name().into()], series)
 }
 
-/// Formats a sentence on the division of memory over the day.
+/// Formats a sentence on the cache partition over the day.
 fn had(outcome: &Outcome, title: &str) -> String {
     let shares = || outcome.stretches.iter().filter(|stretch| stretch.arrived > 0).map(|stretch| stretch.index_share);
     let percent = |share: Option<u32>| f64::from(share.unwrap_or_default()) / 10.0;
