@@ -139,7 +139,7 @@ pub fn table(results: &Results) -> String {
         ("memory, 0.4 GB for 1 TB of data", memory),
         ("index", parts.entries * ENTRY_BYTES),
         ("read cache", parts.read_cache),
-        ("buffers for what comes in", parts.incoming),
+        ("buffers for incoming data", parts.incoming),
         ("metadata pages", parts.pages),
         ("delta, requests, tables held whole", parts.tables),
         ("the server's own: staging, connections", parts.server),

@@ -333,10 +333,7 @@ impl<'a> Audit<'a> {
         let key = PageKey { region, location: pointer.location };
         if !metadata.is_valid(key) {
             self.is_incomplete = true;
-            self.violation(format!(
-                "{what}: a pointer leads to block {} of metadata, which does not exist",
-                key.location
-            ));
+            self.violation(format!("{what}: a pointer names block {} of metadata, which does not exist", key.location));
             return None;
         }
         if region == Region::Metadata {
@@ -388,7 +385,7 @@ impl<'a> Audit<'a> {
             });
             for (key, entry) in engine.buffered_of(volume.id) {
                 if !entry.is_valid() || key.lba() >= blocks {
-                    self.violation(format!("{what}: what is buffered for block {} makes no sense", key.lba()));
+                    self.violation(format!("{what}: the buffered entry of block {} makes no sense", key.lba()));
                 } else if let Some(slot) = entry.slot() {
                     used += 1;
                     self.reference(slot, "the map buffer");

@@ -83,7 +83,7 @@ impl fmt::Display for RepairError {
             RepairError::NoSuperblock => f.write_str("none of its superblocks can be read"),
             RepairError::UnknownFormat => f.write_str("a newer version has written one of its superblocks"),
             RepairError::NoSpace { needed, free } => {
-                write!(f, "what has to be written needs {needed} blocks of metadata, and {free} are free")
+                write!(f, "the repair needs {needed} blocks of metadata, and {free} are free")
             }
         }
     }
@@ -289,7 +289,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     if broken[1 - parity] && broken[3 - parity] {
         let epoch = newest.epoch;
         plan.problems.push(format!(
-            "both copies of one superblock are damaged: if it was the newer one, what follows is the pool as of epoch \
+            "both copies of one superblock are damaged: if it was the newer one, the following is the pool as of epoch \
              {epoch}, before its last changes"
         ));
     }

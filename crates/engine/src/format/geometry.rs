@@ -370,7 +370,7 @@ impl Geometry {
             return Ok(grown);
         }
         if metadata_blocks > self.max_metadata_blocks() {
-            return Err(BadGeometry("so much metadata is too large for one pool"));
+            return Err(BadGeometry("this much metadata is too large for one pool"));
         }
         let begun = self.growth.iter().take_while(|growth| growth.containers > 0).count();
         let mut grown = grown;

@@ -516,7 +516,7 @@ impl Superblock {
         let why = "the copy that the index shall name is of an unknown kind";
         let index_copy = index_copy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
         let cache_key = CacheKey::ALL.get(usize::from(b[CACHE_KEY_AT])).copied();
-        let why = "what the read cache shall find blocks by is of an unknown kind";
+        let why = "the key of the read cache is of an unknown kind";
         let cache_key = cache_key.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
         let device = DeviceKind::decode(b[DEVICE_AT].into());
         let device = device.ok_or(SuperblockError::Geometry(BadGeometry("the disk is of an unknown kind")))?;

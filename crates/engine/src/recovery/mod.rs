@@ -554,9 +554,7 @@ impl Engine {
             (_, Err(_)) => self.pool.recovery_failed(OpenError::Device { offset }),
             (RecoveryStep::Redo | RecoveryStep::Look, Ok(Outcome::Bytes(_))) => match self.pool.judge_owner(result) {
                 Some(Failure::TakenOver) => self.pool.recovery_failed(OpenError::TakenOver),
-                Some(_) => {
-                    self.pool.recovery_failed(OpenError::DamagedPage { offset, what: "the record of who has the pool" })
-                }
+                Some(_) => self.pool.recovery_failed(OpenError::DamagedPage { offset, what: "the owner's record" }),
                 None => {}
             },
             (RecoveryStep::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),

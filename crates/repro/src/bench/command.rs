@@ -111,7 +111,7 @@ fn bench(arguments: &Arguments) -> Result<Report, String> {
     look.close();
     let writes = requests.reads < 100 || requests.fill;
     if writes && !arguments.overwrite {
-        return Err("this overwrites what the device holds: say --overwrite if it may".into());
+        return Err("this overwrites the device: add --overwrite to allow it".into());
     }
     if writes && export.is_read_only {
         return Err(format!("{}: the export is read-only", arguments.uri.place));

@@ -147,7 +147,7 @@ impl Sources {
         }
         match (requests, has_contents) {
             (0, _) => Err(about(last, "no request is in it, and it is the day to measure: give one that has some")),
-            (_, false) => Err(about(last, "it does not say what is written: give a trace with digests, as FIU's are")),
+            (_, false) => Err(about(last, "it has no contents: give a trace with digests, as FIU's are")),
             _ => Ok(()),
         }
     }

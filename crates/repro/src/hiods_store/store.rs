@@ -222,14 +222,14 @@ impl Store {
             }
             let content = self.reverse[mapped.physical as usize];
             if content == NONE || !mapped.is_shared {
-                return Err(format!("block {logical} leads to {mapped:?}, which is of content {content}"));
+                return Err(format!("block {logical} maps to {mapped:?}, which is of content {content}"));
             }
             references[content as usize] += 1;
         }
         for (content, (indexed, references)) in self.index.iter().zip(references).enumerate() {
             let is_found = indexed.physical == NONE || self.reverse[indexed.physical as usize] == content as u32;
             if indexed.references != references || !is_found {
-                return Err(format!("content {content} has {indexed:?}, and {references} blocks lead to it"));
+                return Err(format!("content {content} has {indexed:?}, and {references} blocks map to it"));
             }
         }
         Ok(())

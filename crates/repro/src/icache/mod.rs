@@ -361,8 +361,9 @@ pub fn run_all(memory: u64, rounds: usize, seed: u64, threads: usize, only: &str
 
 /// Returns the limits of the engine: the same in every run, except for the partitioned memory.
 fn limits(plan: &Plan, partition: PartitionMode, pool: &Pool) -> Checked<Limits> {
-    let other = Limits::for_memory(OTHER_MEMORY, &pool.parameters.geometry)
-        .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory beside what is divided")))?;
+    let other = Limits::for_memory(OTHER_MEMORY, &pool.parameters.geometry).map_err(|needed| {
+        Violation(format!("the pool needs {needed} bytes of memory beside the partitioned memory"))
+    })?;
     let (percent, cache) = match partition {
         PartitionMode::Fixed(percent) => (percent, CacheLimits { setting: None, ..other.cache }),
         PartitionMode::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in, begins_with }) => {

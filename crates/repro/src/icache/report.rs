@@ -51,7 +51,7 @@ pub fn tables(results: &Results) -> String {
 /// Formats the saved share with other intervals and units.
 fn sweep_table(results: &Results, default: Adaptive) -> String {
     let name = PartitionMode::Adaptive(default).name();
-    let mut text = format!("\n{}, `{name}`: of what could be saved, by N_int and S_unit\n\n| |", results.plan.name);
+    let mut text = format!("\n{}, `{name}`: of the possible saving, by N_int and S_unit\n\n| |", results.plan.name);
     for unit in UNITS {
         let _ = write!(text, " {} % |", f64::from(unit) / 10.0);
     }
@@ -105,7 +105,7 @@ fn settling_table(results: &Results) -> String {
 
 fn table(results: &Results) -> String {
     let mut text = format!("\n**{}**\n\n", results.plan.name);
-    text.push_str("| index | read hits | removed | time saved | of what could be | mean latency | of reads |\n");
+    text.push_str("| index | read hits | removed | time saved | of the possible | mean latency | of reads |\n");
     text.push_str("|---|---|---|---|---|---|---|\n");
     for outcome in &results.outcomes {
         let counts = outcome.counts;
@@ -179,7 +179,7 @@ pub fn partitions_figure(results: &Results) -> Chart {
         format!("Time of the device that is saved, {} workload", results.plan.name),
         (
             "fixed partition: index in % of the divided memory (the rest is read cache)",
-            "saved, in % of what could be saved",
+            "saved, in % of the possible saving",
         ),
         lines,
     )

@@ -359,7 +359,7 @@ fn text(report: &Report, outcome: &Outcome) -> String {
     line("looks at the index on disk, saved", {
         format!("{}, {}", report.index_lookups_on_disk, report.index_lookups_saved)
     });
-    line("reads more because blocks are not at home", report.reads_more_by_splits.to_string());
+    line("more reads because blocks are scattered", report.reads_more_by_splits.to_string());
     line("blocks written home again when idle", report.blocks_written_home_again.to_string());
     line("blocks in use", report.blocks_in_use.to_string());
     line("NVRAM for redirected blocks, at most", format!("{} bytes", report.nvram_bytes));

@@ -335,7 +335,7 @@ impl Model {
             }
         }
         if listed.len() != expected {
-            return violated(format!("there are volumes that nobody created: {listed:?}"));
+            return violated(format!("there are volumes that were never created: {listed:?}"));
         }
         if pool_policy != self.pool_policy && !(opened && self.possible_pool_policies.contains(&pool_policy)) {
             return violated(format!("the pool's policy is {pool_policy:?}, expected {:?}", self.pool_policy));

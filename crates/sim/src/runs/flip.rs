@@ -316,7 +316,7 @@ impl Pristine {
             Outcome::Sound(contents) if contents == self.contents => Ok(status.scrub.found),
             Outcome::Sound(_) => violated("after the scrub a block reads as something else"),
             _ if status.scrub.found > status.scrub.repaired => Ok(status.scrub.found),
-            _ => violated("the scrub has not found what is damaged"),
+            _ => violated("the scrub has missed damage"),
         }
     }
 }

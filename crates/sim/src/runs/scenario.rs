@@ -50,7 +50,7 @@ pub fn scenario(number: u64) -> Scenario {
     config.volumes = vec![(24, Policy::Full), (24, Policy::Full)];
     let (name, operations) = match number {
         0 => ("two writes and a flush", first_sequences()),
-        1 => ("overwriting what is flushed", overwriting()),
+        1 => ("overwriting flushed blocks", overwriting()),
         2 => ("sharing, and overwriting the original", sharing()),
         3 => ("partial writes with FUA", partial()),
         4 => ("discard, and reuse of the slots", {
@@ -95,7 +95,7 @@ pub fn scenario(number: u64) -> Scenario {
             config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
             passes(true)
         }),
-        22 => ("a pass that finds duplicates, and what is overwritten meanwhile", {
+        22 => ("a pass that finds duplicates, under overwrites", {
             config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
             passes(false)
         }),
@@ -125,7 +125,7 @@ pub fn scenario(number: u64) -> Scenario {
             config.limits = Limits { read_ahead: 0, ..config.limits };
             relocating()
         }),
-        27 => ("a disk with heads reads the nearest place, of slots, replicas and what the index names", {
+        27 => ("a rotational disk reads the nearest of slot, replica and copy that the index names", {
             config.volumes = vec![(24, Policy::Observe), (24, Policy::Observe)];
             config.parameters.geometry.containers = 12;
             config.cache_key = CacheKey::Off;
@@ -142,7 +142,7 @@ pub fn scenario(number: u64) -> Scenario {
             config.limits = Limits { read_ahead: 0, delta_entries: 2048, device, ..config.limits };
             popular()
         }),
-        30 => ("readers never rest, and what they find scattered is written in order behind them", {
+        30 => ("defragmentation behind readers that never rest", {
             config.volumes = vec![(64, Policy::Native), (64, Policy::Native)];
             (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, 16);
             behind_readers()

@@ -177,9 +177,7 @@ impl World {
         self.engine.handle(self.now, Event::Done { io: id, result });
         let bad = self.engine.status().flash.map_or(0, |flash| flash.bad_blocks);
         if bad > 0 && !explained {
-            return violated(format!(
-                "{bad} blocks from flash are not what they must be, and nothing struck it: {io:?}"
-            ));
+            return violated(format!("{bad} blocks from flash are wrong, without a fault: {io:?}"));
         }
         Ok(Step::Completed)
     }

@@ -24,7 +24,7 @@ impl Planner<'_, '_> {
         let metadata = &self.engine.pool.metadata;
         let key = PageKey { region, location: pointer.location };
         if !metadata.is_valid(key) {
-            return Err(format!("a pointer leads to block {} of metadata, which does not exist", key.location));
+            return Err(format!("a pointer names block {} of metadata, which does not exist", key.location));
         }
         let offset = metadata.offset(key);
         let Some(page) = (self.medium.read)(offset, metadata.geometry.block_size) else {

@@ -280,7 +280,7 @@ const BEYOND: &[Claim] = &[
     ours(
         "hiods-controller/avoidable",
         "beyond section 5.4",
-        "at every rate, ours misses what can be met for 30 s at most; for 0 s where inline can do it",
+        "at every rate, ours misses a reachable goal for 30 s at most; for 0 s where inline can do it",
     ),
     ours(
         "hiods-controller/space",

@@ -53,7 +53,7 @@ fn figure(quick: bool) -> Figure {
         Err(why) => notes.push(why),
         Ok(costs) => {
             notes.push(format!(
-                "{:.1} us for a write inline, {:.1} offline, {:.2} for a block of a pass while nobody else is there.",
+                "{:.1} us for a write inline, {:.1} offline, {:.2} for a block of a pass without other load.",
                 costs.inline as f64 / 1e3,
                 costs.offline as f64 / 1e3,
                 costs.background as f64 / 1e3

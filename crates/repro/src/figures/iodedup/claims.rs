@@ -188,7 +188,7 @@ const COPIES: &[Claim] = &[
     ours(
         "iodedup-copies/expected",
         "beyond the wiki",
-        "the time of the nearest copy is within 10 % of what the drive's parameters give",
+        "the time of the nearest copy is within 10 % of the value by the drive's parameters",
     ),
 ];
 

@@ -38,14 +38,14 @@ fn copies(results: &Results) -> Figure {
     }
     rows.push(Row::every("iodedup-copies/short-stroked", stroked).of(Data::Model));
     rows.push(Row::every("iodedup-copies/expected", near).of(Data::Model));
-    let names = ["nearest of so many copies", "expected of the drive", "short-stroked"];
+    let names = ["nearest of N copies", "expected of the drive", "short-stroked"];
     let series = names.into_iter().zip(series).map(|(name, points)| Line::new(name, points)).collect();
     Figure {
         name: "iodedup-copies",
         source: "I/O Deduplication, author's wiki",
         title: format!("{reads} reads of 4 KiB"),
         rows,
-        chart: Chart::lines("The nearest of so many copies", ("copies of each content", "time of a read in ms"), series)
+        chart: Chart::lines("The nearest of N copies", ("copies of each content", "time of a read in ms"), series)
             .scale_x(Scale::Log),
         notes: vec![
             "The drive of docs/disks.md, 160 GB, all of it in use; the author has 500 GB. Copies lie anywhere, no content is read twice, requests follow each other without pause. Half a revolution, \

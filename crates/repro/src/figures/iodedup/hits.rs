@@ -102,7 +102,7 @@ fn hits(results: &Results) -> Figure {
     Figure {
         name: "iodedup-hits",
         source: "I/O Deduplication, hits versus cache size",
-        title: "what a cache of 64 MiB to 2 GiB finds".into(),
+        title: "hits of a cache of 64 MiB to 2 GiB".into(),
         rows,
         chart: Chart::lines("Hits of reads, ARC", ("cache in MiB", "hits in % of blocks read"), series)
             .scale_x(Scale::Binary),

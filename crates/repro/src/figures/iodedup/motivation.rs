@@ -57,7 +57,7 @@ fn motivation(results: &Results) -> Figure {
         let reads = working_set(&week, false).total as f64;
         for (by, distances) in [("sector", &sector), ("content", &content)] {
             let again = 100.0 * distances.len() as f64 / reads;
-            rows.push(Row::new(format!("{name}: reads of what was used before, by {by}"), "%", again));
+            rows.push(Row::new(format!("{name}: reads of blocks used before, by {by}"), "%", again));
             let median = distances.get(distances.len() / 2).copied().unwrap_or(0) as f64 * shape.part as f64;
             rows.push(Row::new(format!("{name}: median reuse distance by {by}, scaled"), "blocks", median));
         }

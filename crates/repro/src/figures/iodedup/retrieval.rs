@@ -140,7 +140,7 @@ fn of_weeks(quick: bool, rows: &mut Vec<Row>) {
 fn of_way(label: &str, outcome: &Outcome, vanilla: f64, rows: &mut Vec<Row>) {
     let reads = outcome.commands.max(1) as f64;
     let note = format!(
-        "{:.1} % less than vanilla; {:.1} % of {} reads of the disk elsewhere than at home; mean distance {:.1} GB; of a read {:.2} ms of seek and {:.2} ms of rotation; \
+        "{:.1} % less than vanilla; {:.1} % of {} reads of the disk at another location; mean distance {:.1} GB; of a read {:.2} ms of seek and {:.2} ms of rotation; \
          {:.1} % merged with the one before or read ahead by the drive; disk busy {:.0} %",
         less(outcome.service_ms(), vanilla),
         100.0 * outcome.redirected as f64 / reads,

@@ -136,7 +136,7 @@ fn of_shape(shape: Shape, outcomes: &[Outcome], seconds: &[f64], rows: &mut Vec<
     let id = |claim: &str| format!("iodedup-table/{claim}-{name}");
     for ((way, outcome), &seconds) in WAYS.iter().zip(outcomes).zip(seconds) {
         let note = format!(
-            "{:.1} % of blocks found in the cache, {} reads of the disk, {} elsewhere than at home, {} of them in scratch zones; mean distance {:.1} GB; {} blocks copied; {:.1} commands there when a read came",
+            "{:.1} % of blocks found in the cache, {} reads of the disk, {} at another location, {} of them in scratch zones; mean distance {:.1} GB; {} blocks copied; {:.1} commands there when a read came",
             100.0 * outcome.hits as f64 / outcome.blocks.max(1) as f64,
             outcome.commands,
             outcome.redirected,

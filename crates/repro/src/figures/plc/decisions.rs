@@ -114,7 +114,7 @@ fn decisions(results: &Results) -> Figure {
     Figure {
         name: "plc-decisions",
         source: "beyond PLC",
-        title: "what the slides leave open".into(),
+        title: "details that the slides leave open".into(),
         rows,
         chart: Chart::bars(
             "Hits, cache of 1 %",

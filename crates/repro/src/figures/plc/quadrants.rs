@@ -16,13 +16,13 @@ use crate::flash_cache::{Level, Quadrants, Setup};
 
 pub(super) const QUADRANTS: Entry = Entry {
     name: "plc-quadrants",
-    about: "PLC slides, analysis: what is written by FIFO, LRU and LFU, by chunk and by container",
+    about: "PLC slides, analysis: writes by FIFO, LRU and LFU, by chunk and by container",
     runs: Vec::new,
     make: quadrants,
 };
 pub(super) const DISTRIBUTION: Entry = Entry {
     name: "plc-distribution",
-    about: "PLC slides, distributions: what is written by LRU and by PLC-Cache",
+    about: "PLC slides, distributions: writes by LRU and by PLC-Cache",
     runs: Vec::new,
     make: distribution,
 };
@@ -83,7 +83,7 @@ fn quadrants(results: &Results) -> Figure {
         source: "PLC slides, analysis",
         title: "what FIFO, LRU and LFU write, by chunk and by container".into(),
         rows,
-        chart: bars("What is written, cache of 1 %", groups, &all_quadrants, &[]),
+        chart: bars("Writes, cache of 1 %", groups, &all_quadrants, &[]),
         notes: vec![
             "The slide shows only pictures. A cache of 1 % of the data; with the 20 % of the slide on the overall result, nothing is left \
              that is evicted soon."
@@ -152,7 +152,7 @@ fn distribution(results: &Results) -> Figure {
         source: "PLC slides, distributions of four quadrants",
         title: "what LRU and PLC-Cache write".into(),
         rows,
-        chart: bars("What is written, calibrated", groups, &quadrants, &[shown(LRU), shown(PLC)]),
+        chart: bars("Writes, calibrated", groups, &quadrants, &[shown(LRU), shown(PLC)]),
         notes: vec![
             "Calibrated: a cache of 1 % (2 GB), 93 GB of reads of containers (Zipf, exponent 1), PF.thr 3, delay 1, m 1.5, and references of 1 + an \
              exponential distribution of mean 2 that have nothing to do with what is popular. The mean of three seeds."

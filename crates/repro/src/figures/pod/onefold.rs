@@ -81,7 +81,7 @@ fn onefold(results: &Results) -> Figure {
             rows.push(Row::new(label("writes"), "ms", outcome.writes.mean_ms()));
             rows.push(Row::new(
                 label("writes removed"),
-                "% of what the engine takes at once",
+                "% of the size that the engine takes at once",
                 outcome.removed_percent(),
             ));
             rows.push(Row::new(label("blocks shared"), "% of blocks written", shared_percent(outcome)));
@@ -136,7 +136,7 @@ type Value = fn(&Outcome) -> f64;
 
 fn index_copy(results: &Results) -> Figure {
     let values: [(&str, &str, Value); 5] = [
-        ("writes removed", "% of what the engine takes at once", Outcome::removed_percent),
+        ("writes removed", "% of the size that the engine takes at once", Outcome::removed_percent),
         ("blocks shared", "% of blocks written", shared_percent),
         ("capacity that the day takes", "blocks", |outcome| outcome.taken_blocks() as f64),
         ("reads in several pieces", "", |outcome| outcome.counts.split_reads as f64),

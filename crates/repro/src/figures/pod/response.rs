@@ -233,7 +233,7 @@ fn fig_12_reads(results: &Results) -> Figure {
     );
     let splits = |outcome: &Outcome| 100.0 * outcome.counts.split_reads as f64 / outcome.reads.requests.max(1) as f64;
     let split = rows(results, "% of reads", &SCHEMES, splits);
-    all.extend(split.into_iter().map(|row| row.note("pieces more than there would be at home")));
+    all.extend(split.into_iter().map(|row| row.note("more pieces than in place")));
     for trace in TRACES {
         for (reading, scheme) in READINGS {
             let label = |what: &str| format!("{}, Select-Dedupe, {reading}: {what}", trace.name());

@@ -24,7 +24,7 @@ pub(super) const DIGEST: Entry = Entry {
 };
 pub(super) const DECISIONS: Entry = Entry {
     name: "pod-decisions",
-    about: "beyond POD: what the readings of its text and what it leaves open come to",
+    about: "beyond POD: effect of the readings of its text and of open details",
     runs: decision_runs,
     make: decisions,
 };
@@ -162,15 +162,11 @@ const VARIANTS: [(&str, Scheme, Scheme); 28] = [
     ),
     ("threshold must be exceeded", Scheme::SELECT, Scheme::SELECT_ABOVE),
     (
-        "entries of what is overwritten leave the index at once",
+        "entries of overwritten blocks leave the index at once",
         Scheme::SELECT,
         Scheme { drops_stale: true, ..Scheme::SELECT },
     ),
-    (
-        "entries of what is overwritten leave the index at once",
-        Scheme::POD,
-        Scheme { drops_stale: true, ..Scheme::POD },
-    ),
+    ("entries of overwritten blocks leave the index at once", Scheme::POD, Scheme { drops_stale: true, ..Scheme::POD }),
     ("split reads stay in pieces", Scheme::SELECT, Scheme { relinearises: false, ..Scheme::SELECT }),
     ("split reads stay in pieces", Scheme::POD, Scheme { relinearises: false, ..Scheme::POD }),
     ("no page of the index is cached", Scheme::FULL, Scheme::FULL_BARE),

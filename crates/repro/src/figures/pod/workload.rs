@@ -71,7 +71,7 @@ fn fig_1(results: &Results) -> Figure {
         rows,
         chart: Chart::bars("Writes that are known as a whole, by size", "% of the writes of this size", groups, series)
             .range_y(0.0, 100.0),
-        notes: vec!["Known is what was written before on the same day.".into()],
+        notes: vec!["Known: written before on the same day.".into()],
     }
 }
 

@@ -34,7 +34,7 @@ const WAYS: [(&str, Planner); 8] = [
     ("normalised", Planner::NORMALISED),
 ];
 /// Layout in which blocks read one after another are adjacent.
-const FOLLOWS: &str = "what was read next lies next";
+const FOLLOWS: &str = "blocks in the order of the next reads";
 const COUNT: usize = WAYS.len() + 1;
 
 /// Gains of each way in percent, and blocks that it moves: of the reads that were planned by and of the next day's.

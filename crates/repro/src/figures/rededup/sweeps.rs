@@ -77,7 +77,7 @@ fn sweeps(results: &Results) -> Figure {
     Figure {
         name: "rededup-sweeps",
         source: "beyond ReDedup",
-        title: "what the gain depends on".into(),
+        title: "parameters of the gain".into(),
         rows,
         chart: Chart::bars(
             "Time of a read less than basic, research",

@@ -8,7 +8,7 @@ use crate::relocation::World;
 
 pub(super) const TABLE: Entry = Entry {
     name: "rededup-traces",
-    about: "ReDedup table I: what is read in a week, and how much of the data are copies",
+    about: "ReDedup table I: data read in a week, and how much of the data are copies",
     runs: Vec::new,
     make: table,
 };

@@ -232,7 +232,7 @@ impl Run {
             ..engine::Held::default()
         };
         if status.held != held {
-            return wrong("what is held now is not what was counted");
+            return wrong("the held count differs");
         }
         // A second copy is never shared, and stays until a scrub finds that it is not needed.
         let data = status.data_blocks_used - status.second_copies - status.replicate.replicas;
@@ -285,7 +285,7 @@ impl Run {
                 _ => continue,
             };
             if !self.config.changes_volumes && counts.removed != expected {
-                return wrong(&format!("{} has not removed what it would have", engine.policy_of(volume)));
+                return wrong(&format!("{} has not removed the predicted blocks", engine.policy_of(volume)));
             }
         }
         let sums =
