@@ -291,10 +291,12 @@ impl Repairs {
     /// Adds a request to the waiters of a slot under repair. Returns false if the slot is not, or if its repair has ended except for the report.
     pub(crate) fn join_repair(&mut self, slot: Slot, check: u32, id: RequestId, at: u32) -> bool {
         let Some(repair) = self.in_progress.get_mut(&slot) else { return false };
-        let joins = matches!(
-            repair.at,
-            RepairStage::Prove | RepairStage::Again | RepairStage::Memory | RepairStage::Other | RepairStage::Copy
-        );
+        // Until the content has come, it may still come for one more; afterwards the waiters have been answered.
+        let joins = match repair.at {
+            RepairStage::Prove | RepairStage::Again | RepairStage::Memory => true,
+            RepairStage::Journal | RepairStage::Other | RepairStage::Copy => true,
+            RepairStage::Write | RepairStage::Sync(_) | RepairStage::ReadBack | RepairStage::Owner(_) => false,
+        };
         if joins {
             repair.waiters.push((id, at, check));
         }

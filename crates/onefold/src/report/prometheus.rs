@@ -170,7 +170,7 @@ const METRICS: &[Metric] = &[
         some(report.dedup.left_seconds)
     }),
     gauge(
-        "onefold_dedup_undone_blocks",
+        "onefold_dedup_backlog_blocks",
         "Blocks that wait for the next pass, of those that came in this run or were in the journal.",
         |report| one(report.dedup.backlog_blocks),
     ),
