@@ -1,4 +1,4 @@
-//! The interface between the engine and its driver: events in ([`Event`]), effects out ([`Effect`], [`Io`]), and the small types that both consist
+//! The interface between the engine and its driver: events in ([`Event`]), effects out ([`Effect`], [`Effect::Io`]), and the small types that both consist
 //! of.
 //!
 //! The engine owns all *decisions*, the driver owns all *bytes of payload* and all access to devices, sockets and clocks.
@@ -147,7 +147,7 @@ pub enum Event<'a> {
     GrowthOffered(bool),
     /// An operator's command; answered by [`Effect::ControlReply`] with the same token.
     Control {
-        /// Chosen by the driver.
+        /// Identifier that the driver chooses for its own use; [`Effect::ControlReply`] returns it.
         token: u64,
         /// Command to carry out.
         command: Command<'a>,
@@ -521,7 +521,7 @@ pub enum Device {
     Flash,
 }
 
-/// Kind of an I/O, with the outcome that answers it.
+/// Kind of an I/O. A variant names the outcome that answers it; if it names none, that is [`Outcome::Complete`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoOp {
     /// Read blocks into the buffers of the segments (all [`Segment::Buffer`]), contiguous on the device; answer with

@@ -68,7 +68,7 @@ pub enum Policy {
     },
     /// Runs of at least `threshold` known blocks are shared (iDedup).
     Idedup {
-        /// The shortest run that is shared.
+        /// Minimum length of a run of known blocks, in blocks: shorter runs are not shared.
         threshold: Threshold,
     },
 }

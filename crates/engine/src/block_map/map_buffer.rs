@@ -57,7 +57,7 @@ pub(crate) struct Pass {
 pub(crate) struct Leaf {
     /// First of its blocks.
     pub first: Key,
-    /// True if its buffered mappings go into it, too.
+    /// True if the checkpoint also writes the leaf's buffered mappings into it, false if it writes the new ones alone.
     pub flushes: bool,
 }
 

@@ -108,7 +108,8 @@ impl Engine {
         self.enospc.refuses && matches!(kind, Kind::Write | Kind::Clear)
     }
 
-    /// Keeps an I/O that has come back for want of space, to be made again; returns false if it is another one.
+    /// Keeps a write of a page, block, journal record or superblock that failed with [`IoError::NoSpace`], so that a later round retries it.
+    /// Returns false for other I/O and other results, and if the pool is read-only, or neither serves nor closes.
     pub(crate) fn keep_for_space(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) -> bool {
         let tried = &mut self.enospc.tried;
         let before = tried.iter().position(|kept| kept.io == io).map(|at| tried.swap_remove(at));

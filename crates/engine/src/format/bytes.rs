@@ -22,7 +22,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(field)
 }
 
-/// Writes the two bytes of `value` at `at`.
+/// Writes `value` as two bytes, little-endian, from byte `at` on. Panics if `bytes` ends before them.
 pub(crate) fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
 }

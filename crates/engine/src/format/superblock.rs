@@ -75,7 +75,7 @@ const PAGES_BY_ID: u32 = 2;
 /// Pointer to a metadata page: its location, epoch of writing, and checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pointer {
-    /// Block within the tree's region, plus one; 0: no page.
+    /// Number of the block within the tree's region, plus one. 0: no page; `u32::MAX`: a subtree that a repair gave up.
     pub location: u32,
     /// Low 32 bits of the epoch in which the page was written.
     pub birth: u32,

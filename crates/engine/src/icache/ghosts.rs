@@ -268,7 +268,7 @@ impl ReadGhosts {
         found
     }
 
-    /// Removes a slot that is free from both lists.
+    /// Drops the ghost of a slot that has become free, in whichever of the two lists it is; does nothing if it is in none.
     pub(crate) fn forget(&mut self, slot: Slot) {
         self.once.remove(GhostKey::of_slot(slot));
         self.again.remove(GhostKey::of_slot(slot));

@@ -51,11 +51,11 @@ pub struct CacheCounts {
     pub copied_blocks: u64,
     /// Blocks that were prefetched into a read cache that had grown.
     pub prefetched_blocks: u64,
-    /// Entries that were added to an index that had grown.
+    /// Entries that a grown index took from the summaries: of each leaf with one of its ghosts, those that it lacked.
     pub prefetched_entries: u64,
 }
 
-/// The current cache partition.
+/// Current division of memory between index and read cache, with the counts of both since the pool was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStatus {
     /// Bytes that index and read cache share.

@@ -35,7 +35,7 @@ impl From<Missing> for ChangesStop {
 pub(super) struct Changes {
     /// Number of changes since the last sync that it waited for.
     count: u32,
-    /// Number of completed checkpoints that it requires to continue.
+    /// Number of checkpoints that the pool must have completed before the job continues.
     begins: u64,
     /// Last record that must be durable before it continues.
     durable: u64,

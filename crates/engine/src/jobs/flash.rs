@@ -77,7 +77,7 @@ pub(crate) struct FlashCopies {
     is_stuck: bool,
     /// Half of the log in force.
     half: u32,
-    /// Round of that half.
+    /// Round of the half in force, as the heads of its pages state it. When the log is read, the complete half of the later round counts.
     round: u64,
     /// Next page of that half.
     next: u32,

@@ -30,7 +30,7 @@ pub(crate) struct Counted {
 /// Blocks that volumes map at this moment, and the slots for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
-    /// Mapped, non-zero blocks of volumes.
+    /// Mapped, non-zero blocks of volumes, except deleted ones and those that keep copies. Blocks overwritten since the last merge count twice.
     pub mapped: u64,
     /// Known mapped blocks of deleted volumes whose slots are still to be freed.
     pub leaving: u64,

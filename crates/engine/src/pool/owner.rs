@@ -148,7 +148,7 @@ fn text(bytes: &[u8]) -> String {
 pub(crate) struct Ownership {
     /// Nonce that the record must have; `None`: the record is not looked at.
     nonce: Option<[u8; 16]>,
-    /// Number of looks that have begun.
+    /// Number of looks at the owner's record (reads of its block) that have begun: the number of the latest one.
     begun: u64,
     /// Number of the last look that found the expected record.
     seen: u64,

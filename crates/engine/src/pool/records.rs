@@ -116,7 +116,8 @@ impl Pool {
         }
     }
 
-    /// Asks that the records up to `last` become durable, and that this is published.
+    /// Asks for the next step of publishing the records up to `last`: a sync that makes them durable, and after that a record with the watermark.
+    /// Each call requests one step; nothing happens once they are published.
     pub(crate) fn publish(&mut self, last: u64) {
         let journal = &self.journal;
         if last > journal.durable {

@@ -49,7 +49,7 @@ pub struct Header {
     pub now: Nanos,
     /// True if the pool was opened with [`Engine::open_to_read`].
     pub reads_only: bool,
-    /// The nonce that the record of the owner must have ([`Pool::set_owner`]).
+    /// The nonce that the record of the owner must have ([`crate::Engine::set_owner`]).
     pub owner: Option<[u8; 16]>,
 }
 

@@ -115,7 +115,7 @@ pub(crate) struct Recovery {
     report: Recovered,
 }
 
-/// Outcome of a step.
+/// Result of a step of recovery: it waits for I/O, continues with another step, or is done, and the pool serves.
 enum RecoveryProgress {
     Wait,
     Next(RecoveryStep),

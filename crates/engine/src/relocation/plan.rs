@@ -70,7 +70,7 @@ pub struct Plan {
     pub worthless: u64,
     /// Candidates all of whose slots were labelled before.
     pub taken: u64,
-    /// Candidates that lie in one piece.
+    /// Candidates that stay in place because their slots, except those labelled before, lie in one extent; 0 unless [`Rules::keeps_whole`] is set.
     pub whole: u64,
     /// Candidates too large for the rest of the budget.
     pub too_large: u64,

@@ -162,7 +162,7 @@ pub struct Connection {
     pub read_bytes: u64,
     /// Place of the request whose reply must not be interrupted.
     pub holder: Option<u32>,
-    /// Replies that wait until the reply of `holder` is complete.
+    /// Replies that wait, the oldest first, while the reply of another request, [`Connection::holder`], must not be interrupted.
     pub deferred: VecDeque<Deferred>,
     /// Resource that it waits for, while it is in the queue of those that wait for the engine.
     pub waiting: Option<Wants>,
@@ -585,7 +585,8 @@ impl Connection {
         None
     }
 
-    /// Returns true if everything that the connection sent before is with the engine, which takes its requests in order.
+    /// Returns true if the engine has every earlier request of the connection, since it takes them in order. If a piece of a write still waits, submits the
+    /// received pieces of all connections first, as far as the engine has space.
     fn is_next(&self, shared: &mut Shared, core: &mut Core) -> bool {
         let waits = |shared: &Shared| shared.arrived.iter().any(|arrived| arrived.connection == self.slot);
         !waits(shared) || shared.submit_arrived(usize::MAX, core) && !waits(shared)

@@ -16,7 +16,7 @@ use crate::io::ring::SEND_SPANS;
 /// Bytes of one send, about: a client that takes its replies slowly is seen to take them.
 const SEND_BYTES: usize = 1 << 20;
 
-/// Answers of the engine whose data has left, with the bytes of buffers that each held.
+/// Answers whose buffers go back to the engine, since their data was sent or dropped, with the bytes of buffers that each held.
 pub type Departed = Vec<(RequestId, u64)>;
 
 /// Capacity that a queue keeps when it is empty: entries, and bytes of headers.

@@ -30,7 +30,7 @@ pub struct Label {
     pub endurance: u64,
 }
 
-/// Request of `cache attach`.
+/// Request of `cache attach`: puts a flash, which is a file or block device, in front of a pool, served or not.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// The file or device.

@@ -262,7 +262,8 @@ impl Disk {
         any
     }
 
-    /// Starts an I/O if there is a slot, and staging for its pages.
+    /// Starts an I/O and returns true. Returns false, and changes nothing, if there is no free slot, or not enough staging for its pages.
+    /// `pages` are copies of the pages to write, made when the I/O had to wait; `None`: the engine's pages are used.
     fn start(&mut self, io: IoId, pages: Option<&[u8]>, core: &mut Core) -> bool {
         let wanted = core.engine.io(io);
         let Some(&index) = self.free.last() else { return false };

@@ -14,7 +14,7 @@ use crate::report::status::no_volume;
 
 /// Runs or parts in an answer.
 const RUNS_AT_ONCE: usize = 1024;
-/// Bytes of names in an answer, but for the last of them.
+/// Limit of the bytes of names in an answer: a name is added only if those before it have fewer. So the last one may exceed it.
 const NAMES_AT_ONCE: usize = 32 << 10;
 
 /// Request about the profile.

@@ -53,7 +53,7 @@ pub struct Watch {
 #[derive(Default)]
 struct SeenPass {
     state: PassState,
-    /// Passes that have ended.
+    /// Passes that were completed since the pool was opened; stopped ones do not count.
     passes: u64,
     /// Blocks that they have shared.
     shared: u64,

@@ -284,7 +284,7 @@ impl DamageReport {
         }
     }
 
-    /// Describes the damage in one line.
+    /// Describes the damage in one line: the damaged structure, its byte on the store, its volume and block if known, and the result of the repair.
     pub fn text(&self) -> String {
         let owner = match (&self.volume, self.block) {
             (Some(volume), Some(block)) => format!(" (volume '{volume}', block {block})"),

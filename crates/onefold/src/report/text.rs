@@ -45,7 +45,7 @@ impl Report {
         text
     }
 
-    /// Returns the mode of the pool in words, and whether a server has it.
+    /// Describes in words the mode of the pool, or that it was not closed cleanly, and if a server has it.
     fn state(&self) -> String {
         let mode = match self.mode.as_str() {
             _ if self.needs_recovery => "not closed cleanly",

@@ -458,7 +458,7 @@ fn try_lock(file: &File, path: &Path, is_over: impl Fn(Duration) -> bool) -> any
     }
 }
 
-/// Returns true if a server has the lock, wherever it listens.
+/// Returns true if a server has the lock. Either the kernel names it as the holder, wherever it listens, or one is found at the pool's usual control sockets.
 fn is_served(file: &File, path: &Path) -> bool {
     identity::holder_of(file).is_some_and(identity::is_server) || matches!(control::find_server_of(path), Found::Server)
 }

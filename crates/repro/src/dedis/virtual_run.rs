@@ -74,7 +74,7 @@ pub struct Setup {
     pub durable: bool,
     /// True if every block is written once before, unmeasured.
     pub fills: bool,
-    /// The load.
+    /// Requests of the clients that are measured: their addresses, size and rate, the share of reads, and the condition that ends them.
     pub load: Load,
 }
 

@@ -61,7 +61,7 @@ impl FromStr for Given {
 #[derive(Clone, Debug, Default)]
 pub struct Sources(Vec<Given>);
 
-/// Time of a request.
+/// Period of a trace in which a request came, relative to the measured day.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     /// Day before the recent ones.

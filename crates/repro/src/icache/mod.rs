@@ -4,7 +4,7 @@
 //! with one [`PartitionMode`] after the other and counts the savings. [`report`] makes tables and figures of them.
 //!
 //! **Metric.** A read that is answered without the device saves a read of a block. A block that is not written because its content is known saves a write of a
-//! block. Each saving counts the time of the idle device for it: [`READ_NANOS`] and [`WRITE_NANOS`]. The maximum saving is the time of all reads, and of all
+//! block. Each saving counts the time of the idle device for it: `READ_NANOS` and `WRITE_NANOS`. The maximum saving is the time of all reads, and of all
 //! written blocks whose content had been written before.
 
 pub mod load;
@@ -124,7 +124,7 @@ pub struct Plan {
     pub name: &'static str,
     /// Bytes of the partitioned memory.
     pub memory: u64,
-    /// Amounts that are read and written.
+    /// Sizes of the load: the number of blocks that are read, of extents in the catalogue of repeated contents, and of blocks in each extent.
     pub shape: Shape,
     /// Phases in their order.
     pub phases: Vec<Phase>,

@@ -31,7 +31,7 @@ impl Stream {
     }
 }
 
-/// Blocks read and written, and those that were found.
+/// Blocks that a trace reads and writes, and those of them that were hits in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hits {
     /// Reads, writes.

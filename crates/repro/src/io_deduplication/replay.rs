@@ -106,7 +106,7 @@ pub struct Outcome {
     pub buffered: u64,
     /// Time in which the disk worked on anything, reading ahead left out.
     pub busy: Nanos,
-    /// Time of the last answer.
+    /// Time at which the disk had completed its last command, or the last request came if that was later.
     pub end: Nanos,
     /// Time in which the disk worked on reads.
     pub service: Nanos,

@@ -173,8 +173,9 @@ struct Maker {
     shape: Shape,
     random: Random,
     fresh: u64,
-    /// Extents to read for the first time, the next one last; and their blocks, including those that must be written first.
+    /// Extents to read for the first time, the next one last. One that must be written first is inserted when it is written.
     unread: Vec<Extent>,
+    /// Number of blocks to read for the first time, including those that must be written first.
     unread_blocks: u64,
     read: Vec<Extent>,
     /// Blocks that the page cache above has, by first block.

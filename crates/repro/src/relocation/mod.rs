@@ -22,7 +22,7 @@ use reads::{Request, days};
 pub struct World {
     /// Parameters of the population and its reads.
     pub shape: Shape,
-    /// The files.
+    /// Files of a server, with the content of each of their blocks, before and after overwriting.
     pub population: Population,
     /// Reads by day.
     pub days: Vec<Vec<Request>>,

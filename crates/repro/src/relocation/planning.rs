@@ -107,8 +107,9 @@ pub fn insert(layout: &Layout, plan: &Plan) -> Layout {
     after
 }
 
-/// Returns a layout that moves all read blocks to the end, and puts blocks read one after another side by side where possible. The most frequent pairs come
-/// first. Each block is in at most two of them, and cycles are excluded. The resulting paths lie in the order of their first reads.
+/// Returns a layout that moves all read blocks to the end, and puts blocks that a request reads in succession side by side where possible. The most
+/// frequent pairs come first. Each block is in at most two of them, and cycles are excluded. The resulting paths lie in the order of the first reads of their
+/// first blocks.
 pub fn follow(population: &Population, layout: &Layout, days: &[Vec<Request>]) -> Layout {
     let mut pairs: HashMap<(u32, u32), u32> = HashMap::new();
     let mut read: Vec<u32> = Vec::new();

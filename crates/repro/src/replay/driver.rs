@@ -70,7 +70,7 @@ pub struct Setup {
     pub digest: Nanos,
     /// Arrival rate relative to the trace, in thousandths.
     pub speed: u64,
-    /// Rule that makes addresses fit.
+    /// Rule that maps the addresses of the trace to a smaller disk.
     pub fold: Fold,
     /// The length of a stretch of the time series.
     pub stretch: Nanos,

@@ -75,7 +75,7 @@ impl Format {
     }
 }
 
-/// Reads lines of a format, one after another.
+/// Parser of the lines of one trace format, to be given in the order of the file: times of DiskSim's format follow from the lines before.
 pub(super) struct Parser {
     pub(super) format: Format,
     /// Time of the next measured request of a drive.

@@ -13,7 +13,7 @@ pub const SECTOR: u64 = 512;
 pub struct Zone {
     /// Its first cylinder.
     pub first_cylinder: u64,
-    /// Number of cylinders.
+    /// Number of cylinders of the zone, counted from its first one.
     pub cylinders: u64,
     /// Sectors of a track.
     pub track_sectors: u64,

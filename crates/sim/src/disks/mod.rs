@@ -49,7 +49,7 @@ pub enum Class {
     Background,
 }
 
-/// A command to a disk.
+/// Read, write or flush that a disk or array gets: whole sectors of 512 bytes, with or without a waiting client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Command {
     /// Operation of the command.

@@ -51,7 +51,8 @@ fn option(number: u32, data: &[u8]) -> Vec<u8> {
     [&OPTION_MAGIC.to_be_bytes()[..], &number.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data].concat()
 }
 
-/// Checks that replies to options are whole, and that nothing is between them.
+/// Asserts that `sent` consists of whole replies to options. Other bytes pass as the answer to EXPORT_NAME, which has no header; then `sent` may have
+/// at most 200 bytes in all.
 fn option_replies(sent: &[u8]) {
     let mut reader = Reader::new(sent);
     while reader.remaining() > 0 {

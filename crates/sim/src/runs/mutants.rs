@@ -166,7 +166,7 @@ pub struct Hunted {
     pub catch: Option<Catch>,
 }
 
-/// Hunts all mutants.
+/// Performs the hunt of each mutant in [`MUTANTS`], `threads` of them at a time. Returns the results in the order of that list, also of those not caught.
 pub fn hunt_all(threads: usize) -> Vec<Hunted> {
     in_order(threads, MUTANTS.len() as u64, |number| {
         let (mutant, hunt) = MUTANTS[number as usize];

@@ -145,7 +145,7 @@ pub enum Operation {
     ResizeVolume {
         /// Number of the volume.
         volume: u64,
-        /// Blocks.
+        /// New size of the volume, in blocks; a smaller one than before shrinks it.
         size_blocks: u64,
     },
     /// Changes properties of a volume.

@@ -35,7 +35,7 @@ impl Short {
         Short { since: now, free }
     }
 
-    /// Returns the time of the next check.
+    /// Returns the earliest time at which the pass may resume: [`SHORT`] after its suspension.
     pub fn due(&self) -> Nanos {
         self.since + SHORT
     }

@@ -143,7 +143,8 @@ pub(super) fn read_page(seed: u64, name: Name, page: &[u8]) -> Option<&[u8]> {
     page[HEAD_BYTES..].get(..usize::from(u16_at(page, 24))).filter(|_| is_right)
 }
 
-/// Places, divided evenly, with the items of each partition that have not been written.
+/// Division of a range of digests or blocks into partitions: even, or along the buckets of the index on disk.
+/// It holds those items of each partition that do not fill a page yet.
 pub(super) struct Partitions {
     /// Beginning of each partition, and the end of the last one.
     edges: Vec<u64>,

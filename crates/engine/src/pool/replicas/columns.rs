@@ -91,7 +91,7 @@ impl Columns {
         self.by_owner.find(near_hash(slot.0), |&column| owners[column as usize] == slot).copied()
     }
 
-    /// Returns the block that owns a column; `None`: it has no owner.
+    /// Returns the slot of the block whose copies a column holds; `None` if the column is free or does not exist.
     pub(crate) fn owner(&self, column: u32) -> Option<Slot> {
         self.owners.get(column as usize).copied().filter(|&owner| owner != NO_SLOT)
     }

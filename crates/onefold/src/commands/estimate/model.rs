@@ -36,7 +36,7 @@ pub struct Tally {
     pub removed_requests: u64,
     /// Reads of 128 KiB that hold anything but zeroes.
     pub reads: u64,
-    /// Requests to the device for these reads, with nothing cached.
+    /// Requests to the device for all reads of 128 KiB, with nothing cached: one for each run of consecutive slots in a container.
     pub device_reads: u64,
     /// Reads that take more than one request to the device.
     pub split_reads: u64,
@@ -139,7 +139,7 @@ impl Slots for Positions<'_> {
     fn name(&mut self, _content: u32, _slot: u64) {}
 }
 
-/// One policy and one size of requests.
+/// Model of a pool that writes data under one policy, in requests of one size, and reads it back: for estimates of savings and split reads.
 pub struct Model {
     policy: Policy,
     request_blocks: usize,

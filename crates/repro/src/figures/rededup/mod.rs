@@ -87,7 +87,7 @@ impl Basis {
         Basis { world, oldest, basic }
     }
 
-    /// Reads on the layout that keeps the oldest copies.
+    /// Returns the outcome of a day's reads on the layout that keeps the oldest copies, as measured when the basis was created.
     fn basic(&self, reads: Reads) -> &Outcome {
         &self.basic[reads as usize]
     }

@@ -107,7 +107,7 @@ impl DArc {
         self.lists.push_front(list, address);
     }
 
-    /// Removes the address from T1 or T2; a content without addresses becomes an orphan.
+    /// Drops the reference of an address in T1 or T2 to its content; a content without references becomes an orphan. The caller moves the address.
     fn leave(&mut self, address: u32) {
         let number = self.content_of[address as usize];
         let content = &mut self.contents[number as usize];

@@ -346,7 +346,8 @@ impl InPlace {
         plan
     }
 
-    /// Tells the Monitor of the hits of the present request.
+    /// Passes the hits of the present request to the Monitor, as blocks or at most one for each cache, and clears them.
+    /// A partition that is fixed, or counts depths, only clears them.
     fn count_hits(&mut self) {
         let hits = std::mem::take(&mut self.hits);
         let [index, reads] = match self.scheme.partition {

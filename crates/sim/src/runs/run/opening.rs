@@ -14,7 +14,7 @@ use crate::world::faults::{Faults, Struck};
 use crate::world::{Step, World};
 use crate::{Checked, violated};
 
-/// Maximum number of steps to wait for a sync that is in flight.
+/// Maximum number of steps until a sync is in flight; after that the crash comes without one.
 const STEPS_TO_A_SYNC: u32 = 200;
 /// Time within which the engine syncs automatically when it has data to sync.
 const SYNC_COMES_WITHIN: Nanos = 1_500_000_000;

@@ -68,7 +68,7 @@ pub struct Day {
     pub writes: u64,
     /// Blocks moved up to the end of the day, in all.
     pub moved: u64,
-    /// Blocks written up to then, in all.
+    /// Number of blocks that the client has written from the beginning of the study to the end of the day.
     pub written: u64,
 }
 

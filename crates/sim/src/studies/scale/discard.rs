@@ -38,7 +38,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// All ways.
+    /// All ways, in the order in which [`measure_all`] measures them.
     pub const ALL: [Way; 3] = [Way::Delete, Way::Ranges, Way::Trim];
 
     /// Returns its name for tables.
