@@ -20,7 +20,7 @@ use crate::format::volume::MAX_BLOCKS;
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::pool::disk_index::NO_VOLUME;
-use crate::recovery::table_name;
+use crate::pool::tables::table_name;
 use crate::space::SlotState;
 
 /// An audit in progress.

@@ -26,7 +26,7 @@ use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Missing, PageLookup, Walk, locate, lookup};
 use crate::pool::Pool;
 use crate::pool::state::{LoadSnapshot, Look, Phase};
-use crate::recovery::table_name;
+use crate::pool::tables::table_name;
 use crate::repair::Repairs;
 use crate::repair::block_repair::{Damaged, For, Found};
 use crate::repair::second_copies::Copying;

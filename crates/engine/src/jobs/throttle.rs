@@ -24,7 +24,7 @@ use crate::pid::paper::{EXPERIMENT, LISTING, PaperThrottle};
 pub(super) use crate::pid::throttle::LEAST;
 use crate::pid::throttle::{Throttle as Share, rest};
 use crate::pool::Pool;
-use crate::pool::state::{LoadSnapshot, Phase};
+use crate::pool::state::LoadSnapshot;
 use crate::requests::foreground::{Measured, Rates};
 
 /// Time without a request in flight after which a pool is idle, in nanoseconds.
@@ -249,31 +249,6 @@ impl Jobs {
             self.throttle.begin(who, pool.now, self.dedup.looked_at());
         }
         is_turn
-    }
-}
-
-impl Pool {
-    /// Returns true if something waits for a checkpoint, or soon would.
-    pub(crate) fn is_pressed(&self, load: &LoadSnapshot) -> bool {
-        let limit = self.limits.delta_entries as usize;
-        let full_delta =
-            self.delta.len() >= limit / 2 && (!self.frozen.is_empty() || self.delta.len() >= limit / 4 * 3);
-        full_delta
-            || self.space.free() < self.frozen.len() as u64 / 2
-            || self.journal.used >= self.journal.ring / 4 * 3
-            || self.journal.entries >= 3 * limit as u64
-            || load.blocked
-            || self.phase == Phase::Closing
-    }
-
-    /// Returns true if background work runs at full speed: the pool is idle, or pressed.
-    pub(crate) fn is_at_full_speed(&self, load: &LoadSnapshot) -> bool {
-        load.is_idle || self.is_pressed(load)
-    }
-
-    /// Returns the number of pages that background work may load ahead of need.
-    pub(crate) fn load_ahead(&self, load: &LoadSnapshot) -> usize {
-        if self.is_at_full_speed(load) { 16 } else { 4 }
     }
 }
 

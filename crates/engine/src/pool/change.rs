@@ -187,4 +187,13 @@ impl Pool {
             self.free_if_dead(slot);
         }
     }
+
+    /// Replays a clear. The slots that lose their last reference here are found after the whole replay.
+    pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
+        if self.mutant(Mutant::LostClears) {
+            return;
+        }
+        self.cover_keys(start, stop);
+        self.dead.clear();
+    }
 }

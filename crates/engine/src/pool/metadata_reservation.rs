@@ -39,7 +39,7 @@ use crate::format::layout::height_for;
 use crate::format::superblock::{Root, TreeId};
 use crate::format::volume::{MAX_HEIGHT, VOLUME_BYTES, Volume};
 use crate::mutant::Mutant;
-use crate::pool::checkpoint_progress::CheckpointProgress;
+use crate::pool::checkpoint_state::CheckpointProgress;
 use crate::pool::state::Phase;
 
 /// Number of levels that a map can have, leaves included.

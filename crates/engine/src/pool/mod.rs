@@ -23,7 +23,7 @@
 //! ```
 
 pub(crate) mod change;
-pub(crate) mod checkpoint_progress;
+pub(crate) mod checkpoint_state;
 pub(crate) mod containers;
 pub(crate) mod contents;
 mod device;
@@ -31,15 +31,18 @@ pub(crate) mod disk_index;
 pub mod flash;
 pub(crate) mod growth;
 pub mod held;
+mod map_log;
 pub(crate) mod memory;
 pub(crate) mod metadata_reservation;
 pub(crate) mod moves;
 pub mod owner;
+mod page_loads;
 pub(crate) mod records;
 pub(crate) mod regions;
 pub(crate) mod replicas;
 pub(crate) mod resolve;
 pub(crate) mod state;
+pub(crate) mod tables;
 pub(crate) mod volumes;
 
 use alloc::boxed::Box;
@@ -70,7 +73,7 @@ use crate::metadata::io::IoTable;
 use crate::metadata::page_cache::PageCache;
 use crate::metadata::tree::Metadata;
 use crate::mutant::Mutant;
-use crate::pool::checkpoint_progress::CheckpointProgress;
+use crate::pool::checkpoint_state::CheckpointProgress;
 use crate::pool::disk_index::DiskIndex;
 use crate::pool::flash::Flash;
 use crate::pool::growth::{Growing, Offer};

@@ -30,7 +30,7 @@ use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Superblock, TreeId, VERSION};
-use crate::format::volume::{self, Keeps, MAX_VOLUMES, VOLUME_BYTES, most_blocks};
+use crate::format::volume::{self, Keeps, VOLUME_BYTES, most_blocks};
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::locality_map::NearMap;
@@ -40,6 +40,7 @@ use crate::metadata::tree::{Walk, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::state::Phase;
+use crate::pool::tables::table_name;
 use crate::pool::volumes::VolumeChange;
 
 pub(crate) use walk::{Walked, blocks_of};
@@ -143,26 +144,6 @@ impl Pool {
             let at = self.metadata.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
             recovery.outstanding += 1;
             self.metadata.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
-        }
-    }
-
-    /// Returns the largest number of leaves that a tree can have.
-    pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
-        let geometry = &self.metadata.geometry;
-        let block = geometry.block();
-        match tree {
-            TreeId::MetaMap => geometry.meta_map_leaves(),
-            TreeId::SpaceMap => geometry.space_leaves(),
-            TreeId::Containers => self.space.container_leaves(),
-            TreeId::Counts => geometry.slots().div_ceil(block / 4),
-            TreeId::Summaries => geometry.summary_leaves(),
-            TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
-            // At most as many subtrees can be cut off as there are metadata pages.
-            TreeId::Discards => {
-                u64::from(geometry.metadata_blocks).div_ceil(block / crate::block_map::discards::DISCARD_BYTES as u64)
-            }
-            TreeId::DiskIndex => self.disk_index.record.buckets.into(),
-            TreeId::MapBuffer => geometry.metadata_blocks.into(),
         }
     }
 
@@ -281,15 +262,6 @@ impl Pool {
             self.recovery_failed(OpenError::DamagedJournal { sequence: check.sequence });
         }
         recovery.failed_check |= !good;
-    }
-
-    /// Replays a clear. The slots that lose their last reference here are found after the whole replay.
-    pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
-        if self.mutant(Mutant::LostClears) {
-            return;
-        }
-        self.cover_keys(start, stop);
-        self.dead.clear();
     }
 
     /// Writes the blocks inlined in the journal to their slots, where the final mapping needs them.
@@ -757,20 +729,5 @@ impl Engine {
             self.jobs.dedup_mut().leave(self.pool.now, recovery.report.offline_blocks);
         }
         self.pool.metadata.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
-    }
-}
-
-/// Returns the name of a table in messages.
-pub(crate) fn table_name(tree: TreeId) -> &'static str {
-    match tree {
-        TreeId::MetaMap => "the map of metadata blocks",
-        TreeId::SpaceMap => "the space map",
-        TreeId::Containers => "the container table",
-        TreeId::Counts => "the reference counts",
-        TreeId::Summaries => "the summaries",
-        TreeId::Volumes => "the volume table",
-        TreeId::Discards => "the discard list",
-        TreeId::DiskIndex => "the index on disk",
-        TreeId::MapBuffer => "the map buffer",
     }
 }

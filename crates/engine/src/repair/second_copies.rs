@@ -26,7 +26,6 @@ use crate::pool::Pool;
 use crate::pool::change::Put;
 use crate::pool::metadata_reservation::Asked;
 use crate::pool::metadata_reservation::Availability;
-use crate::pool::replicas::Number;
 use crate::pool::state::{LoadSnapshot, Phase};
 use crate::pool::volumes::VolumeChange;
 use crate::space::SlotState;
@@ -82,19 +81,6 @@ impl Pool {
 }
 
 impl Pool {
-    /// Returns the original slot of a second copy or replica, if the block is one.
-    pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
-        let volume = Some(owner.volume());
-        let slot = if self.copies == volume {
-            Slot(owner.lba())
-        } else if self.replicas.volume == volume {
-            self.replicas.slot_of(Number(owner.lba()))
-        } else {
-            return None;
-        };
-        Some(slot).filter(|&slot| self.space.contains(slot))
-    }
-
     /// Returns the change that a slot needs for its second copy; the slot must hold `digest`, or no content any more. Unreadable pages need no
     /// change.
     pub(crate) fn copying(&mut self, slot: Slot, digest: Option<Digest>) -> Result<Copying, Missing> {

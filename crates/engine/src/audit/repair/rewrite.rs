@@ -17,7 +17,7 @@ use crate::format::superblock::{DiskIndexRecord, Pointer, Root, Superblock, Tree
 use crate::format::volume::{self, VOLUME_BYTES};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::fill_lost;
-use crate::recovery::table_name;
+use crate::pool::tables::table_name;
 use crate::space::SlotState;
 
 /// State of a leaf before the repair.

@@ -14,7 +14,7 @@ use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, TreeId};
 use crate::format::volume::{self, MAX_BLOCKS, VOLUME_BYTES};
 use crate::metadata::page_cache::{PageKey, Region};
-use crate::recovery::table_name;
+use crate::pool::tables::table_name;
 
 impl Planner<'_, '_> {
     // ---- pages ----

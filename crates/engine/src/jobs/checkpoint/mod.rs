@@ -46,11 +46,11 @@ use crate::jobs::Job;
 use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::throttle::ThrottleUser;
 use crate::metadata::io::Purpose;
-use crate::metadata::page_cache::{PageKey, Region};
+use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::checkpoint_progress::CheckpointProgress;
+use crate::pool::checkpoint_state::CheckpointProgress;
 use crate::pool::disk_index::Update;
 use crate::pool::disk_index::behind::DeferredPart;
 use crate::pool::state::LoadSnapshot;
@@ -211,22 +211,6 @@ impl Pool {
         spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
     }
 
-    /// Returns true if any discarded subtree is to be walked.
-    pub(crate) fn has_discards(&self) -> bool {
-        self.discards_to_walk() > 0
-    }
-
-    /// Returns the number of discarded subtrees that can be walked.
-    pub(crate) fn discards_to_walk(&self) -> usize {
-        self.discards.len() - self.stuck_discards
-    }
-
-    /// Asks for a checkpoint, also where jobs have had their turn in this pump already.
-    pub(crate) fn ask_for_checkpoint(&mut self) {
-        self.needs_pump |= !self.want_checkpoint;
-        self.want_checkpoint = true;
-    }
-
     /// Collects some entries of the frozen delta into a list, in one step.
     fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
         let from = checkpoint.collected;
@@ -270,21 +254,6 @@ impl Pool {
         self.syncs.wanted = checkpoint.barrier;
     }
 
-    /// Writes a superblock to the given places. Returns `None` if no page is free.
-    pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
-        if self.metadata.pages.available() < places.len() {
-            return None;
-        }
-        let block = self.metadata.geometry.block();
-        for &place in places {
-            let page = self.metadata.pages.allocate()?;
-            next.encode(self.metadata.pages.bytes_mut(page));
-            let offset = self.metadata.geometry.superblock_block(place, next.epoch) * block;
-            self.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
-        }
-        Some(())
-    }
-
     /// Gives back some pages and slots that the checkpoint has replaced; its superblock is durable in both places.
     fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         if self.metadata.free_replaced(FREED_AT_ONCE) {
@@ -325,12 +294,6 @@ impl Pool {
             }
             self.failed_pages.push(key);
         }
-    }
-
-    /// Returns a page of metadata, or the request to load it.
-    pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
-        let key = PageKey { region: Region::Metadata, location: pointer.location };
-        self.metadata.pages.get(key).ok_or(Stop::Missing(crate::metadata::tree::Missing { key, pointer, parent: None }))
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) use self::columns::Columns;
 use super::Pool;
 use crate::api::{Digest, VolumeId};
 use crate::counters::PlaceCounts;
-use crate::format::entry::Slot;
+use crate::format::entry::{Key, Slot};
 use crate::limits::{Limits, counted_runs, popular_bytes};
 use crate::locality_map::{NearMap, NearSet};
 use crate::sizes::{list_bytes, table_bytes};
@@ -523,6 +523,19 @@ impl Pool {
         self.replicas.places.beside += u64::from(is_beside);
         self.replicas.places.nearer += u64::from(is_nearer);
         is_beside || is_nearer
+    }
+
+    /// Returns the original slot of a second copy or replica, if the block is one.
+    pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
+        let volume = Some(owner.volume());
+        let slot = if self.copies == volume {
+            Slot(owner.lba())
+        } else if self.replicas.volume == volume {
+            self.replicas.slot_of(Number(owner.lba()))
+        } else {
+            return None;
+        };
+        Some(slot).filter(|&slot| self.space.contains(slot))
     }
 }
 

@@ -1,0 +1,102 @@
+//! Progress of a checkpoint, visible to other parts between its steps: the position of the merge, and the pages that it may still take.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::Pool;
+use super::state::{LoadSnapshot, Phase};
+use crate::api::{IoOp, Segment};
+use crate::format::entry::Slot;
+use crate::format::superblock::Superblock;
+use crate::metadata::io::Purpose;
+use crate::space::SlotState;
+
+/// State that a checkpoint in progress shares between its steps; during a step the checkpoint holds it.
+#[derive(Default)]
+pub(crate) struct CheckpointProgress {
+    /// Changes of reference counts, found by Maps and Discards. Those before `change_at` are merged: they are in order of slots, each with the current state of
+    /// its slot.
+    pub changes: Vec<(Slot, i32)>,
+    pub change_at: usize,
+    /// Index of the volume whose map is being merged.
+    pub volume_at: usize,
+    /// Pages promised to the index on disk while its stage lasts.
+    pub index_pages: usize,
+    /// Pages that the checkpoint may take, without those of the index on disk while its stage lasts; and pages taken before it began.
+    pub promised: u64,
+    pub taken_before: u64,
+}
+
+impl CheckpointProgress {
+    /// Returns the state of a slot whose count the merge has already changed; `None`: it has not.
+    pub(crate) fn merged_state(&self, slot: Slot) -> Option<SlotState> {
+        let merged = &self.changes[..self.change_at];
+        let at = merged.binary_search_by_key(&slot, |&(slot, _)| slot).ok()?;
+        Some(SlotState::from_code(merged[at].1 as u8))
+    }
+
+    /// Returns the slots of a range whose counts the merge has already changed, each with its state as a number; some more than once.
+    pub(crate) fn merged_in(&self, slots: &Range<u64>) -> &[(Slot, i32)] {
+        let merged = &self.changes[..self.change_at];
+        let first = merged.partition_point(|&(slot, _)| slot.0 < slots.start);
+        let end = merged.partition_point(|&(slot, _)| slot.0 < slots.end);
+        &merged[first..end]
+    }
+}
+
+impl Pool {
+    /// Returns the number of checkpoints after which all present changes are durable.
+    pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
+        self.want_checkpoint = true;
+        self.checkpoints_done + if self.in_progress.is_some() { 2 } else { 1 }
+    }
+
+    /// Returns true if any discarded subtree is to be walked.
+    pub(crate) fn has_discards(&self) -> bool {
+        self.discards_to_walk() > 0
+    }
+
+    /// Returns the number of discarded subtrees that can be walked.
+    pub(crate) fn discards_to_walk(&self) -> usize {
+        self.discards.len() - self.stuck_discards
+    }
+
+    /// Asks for a checkpoint, also where jobs have had their turn in this pump already.
+    pub(crate) fn ask_for_checkpoint(&mut self) {
+        self.needs_pump |= !self.want_checkpoint;
+        self.want_checkpoint = true;
+    }
+
+    /// Writes a superblock to the given places. Returns `None` if no page is free.
+    pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
+        if self.metadata.pages.available() < places.len() {
+            return None;
+        }
+        let block = self.metadata.geometry.block();
+        for &place in places {
+            let page = self.metadata.pages.allocate()?;
+            next.encode(self.metadata.pages.bytes_mut(page));
+            let offset = self.metadata.geometry.superblock_block(place, next.epoch) * block;
+            self.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+        }
+        Some(())
+    }
+
+    /// Returns true if something waits for a checkpoint, or soon would.
+    pub(crate) fn is_pressed(&self, load: &LoadSnapshot) -> bool {
+        let limit = self.limits.delta_entries as usize;
+        let full_delta =
+            self.delta.len() >= limit / 2 && (!self.frozen.is_empty() || self.delta.len() >= limit / 4 * 3);
+        full_delta
+            || self.space.free() < self.frozen.len() as u64 / 2
+            || self.journal.used >= self.journal.ring / 4 * 3
+            || self.journal.entries >= 3 * limit as u64
+            || load.blocked
+            || self.phase == Phase::Closing
+    }
+
+    /// Returns true if background work runs at full speed: the pool is idle, or pressed.
+    pub(crate) fn is_at_full_speed(&self, load: &LoadSnapshot) -> bool {
+        load.is_idle || self.is_pressed(load)
+    }
+}
