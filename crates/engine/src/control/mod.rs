@@ -4,4 +4,5 @@ pub(crate) mod answers;
 pub(crate) mod commands;
 pub(crate) mod failure;
 pub(crate) mod memory;
+mod opening;
 pub(crate) mod status;

@@ -25,7 +25,6 @@ use alloc::vec::Vec;
 use crate::api::Failure;
 use crate::api::*;
 use crate::block_map::map_buffer::{self, MapBuffer};
-use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::record::Change;
@@ -113,7 +112,37 @@ pub(crate) struct Recovery {
     pub sizes: BTreeMap<VolumeId, u64>,
     /// True if the first sync failed: nothing may be written.
     unsynced: bool,
-    report: Recovered,
+    /// True if the pool has a volume of second copies.
+    pub has_copies: bool,
+    pub report: Recovered,
+}
+
+/// Reason why [`Recovery::advance`] returns.
+pub(crate) enum RecoveryStop {
+    /// It waits for I/O.
+    Wait,
+    /// The superblock is chosen: the jobs can adopt its records.
+    Chosen,
+    /// All changes are replayed, and the pool can serve.
+    Done,
+}
+
+impl Recovery {
+    /// Steps until recovery waits for I/O, has chosen the superblock, or is done.
+    pub(crate) fn advance(&mut self, pool: &mut Pool) -> Result<RecoveryStop, OpenError> {
+        while self.outstanding == 0 && pool.phase == Phase::Recovering {
+            match pool.recovery_step(self)? {
+                RecoveryProgress::Wait => break,
+                RecoveryProgress::Next(step) => {
+                    if core::mem::replace(&mut self.step, step) == RecoveryStep::Superblocks {
+                        return Ok(RecoveryStop::Chosen);
+                    }
+                }
+                RecoveryProgress::Done => return Ok(RecoveryStop::Done),
+            }
+        }
+        Ok(RecoveryStop::Wait)
+    }
 }
 
 /// Result of a step of recovery: it waits for I/O, continues with another step, or is done, and the pool serves.
@@ -443,107 +472,35 @@ impl Pool {
     }
 }
 
-impl Engine {
-    pub(crate) fn recover(&mut self) {
-        while self.pool.phase == Phase::Recovering {
-            let Some(mut recovery) = self.recovery.take() else { return };
-            if recovery.outstanding > 0 {
-                self.recovery = Some(recovery);
-                return;
-            }
-            match self.recovery_step(&mut recovery) {
-                Ok(RecoveryProgress::Wait) => {
-                    self.recovery = Some(recovery);
-                    return;
-                }
-                Ok(RecoveryProgress::Next(step)) => {
-                    recovery.step = step;
-                    self.recovery = Some(recovery);
-                }
-                Ok(RecoveryProgress::Done) => self.serve(&recovery),
-                Err(error) => self.pool.recovery_failed(error),
-            }
-        }
-    }
-
+impl Pool {
     fn recovery_step(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         match recovery.step {
             RecoveryStep::Start => {
-                self.pool.recovery_sync(recovery);
+                self.recovery_sync(recovery);
                 Ok(RecoveryProgress::Next(RecoveryStep::Sync))
             }
             RecoveryStep::Sync => {
-                self.pool.read_superblocks(recovery);
+                self.read_superblocks(recovery);
                 Ok(RecoveryProgress::Next(RecoveryStep::Superblocks))
             }
             RecoveryStep::Superblocks => self.choose_superblock(recovery),
             RecoveryStep::Tables => self.read_tables(recovery),
-            RecoveryStep::Walk => self.pool.walk(recovery),
-            RecoveryStep::Verify => self.pool.verify(recovery),
-            RecoveryStep::Redo => self.pool.redo(recovery),
-            RecoveryStep::Look => Ok(self.pool.repair(recovery)),
+            RecoveryStep::Walk => self.walk(recovery),
+            RecoveryStep::Verify => self.verify(recovery),
+            RecoveryStep::Redo => self.redo(recovery),
+            RecoveryStep::Look => Ok(self.repair(recovery)),
             RecoveryStep::Repaired => {
-                self.pool.recovery_sync(recovery);
+                self.recovery_sync(recovery);
                 Ok(RecoveryProgress::Next(RecoveryStep::RepairSync))
             }
-            RecoveryStep::RepairSync => self.pool.seal(recovery),
-            RecoveryStep::Seal if self.pool.mutant(Mutant::UnsyncedSeal) => Ok(RecoveryProgress::Done),
+            RecoveryStep::RepairSync => self.seal(recovery),
+            RecoveryStep::Seal if self.mutant(Mutant::UnsyncedSeal) => Ok(RecoveryProgress::Done),
             RecoveryStep::Seal => {
-                self.pool.recovery_sync(recovery);
+                self.recovery_sync(recovery);
                 Ok(RecoveryProgress::Next(RecoveryStep::SealSync))
             }
             RecoveryStep::SealSync => Ok(RecoveryProgress::Done),
         }
-    }
-
-    /// Handles the completion of an I/O of the recovery.
-    pub(crate) fn recovery_done(
-        &mut self,
-        number: u32,
-        offset: u64,
-        segments: &[Segment],
-        result: Result<Outcome<'_>, IoError>,
-    ) {
-        for &segment in segments {
-            if let Segment::Page(page) = segment {
-                self.pool.metadata.pages.release(page);
-            }
-        }
-        let Some(mut recovery) = self.recovery.take() else { return };
-        recovery.outstanding -= 1;
-        match (recovery.step, result) {
-            // A copy that cannot be read counts as missing, if the other one can and is valid.
-            (RecoveryStep::Superblocks, Ok(Outcome::Bytes(bytes))) => {
-                if Superblock::refusal(bytes).is_some() {
-                    self.pool.recovery_failed(OpenError::UnknownFormat);
-                }
-                recovery.found[number as usize] = Superblock::decode(bytes).ok();
-            }
-            (RecoveryStep::Superblocks, Err(_)) => recovery.unreadable[number as usize % 2] = true,
-            // A failed pool can still be read.
-            (RecoveryStep::Sync, Err(_)) => recovery.unsynced = true,
-            (_, Err(IoError::NoSpace)) => self.pool.recovery_failed(OpenError::HostFull { offset }),
-            (_, Err(_)) => self.pool.recovery_failed(OpenError::Device { offset }),
-            (RecoveryStep::Redo | RecoveryStep::Look, Ok(Outcome::Bytes(_))) => match self.pool.judge_owner(result) {
-                Some(Failure::TakenOver) => self.pool.recovery_failed(OpenError::TakenOver),
-                Some(_) => self.pool.recovery_failed(OpenError::DamagedPage { offset, what: "the owner's record" }),
-                None => {}
-            },
-            (RecoveryStep::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),
-            (RecoveryStep::Verify | RecoveryStep::Redo, Ok(Outcome::Blocks(&[content]))) => {
-                let &[Segment::Buffer(buffer)] = segments else { unreachable!("one block at a time") };
-                self.pool.block_checked(&mut recovery, number as usize, buffer, content);
-            }
-            (RecoveryStep::Redo, Ok(_)) => {
-                for &segment in segments {
-                    if let Segment::Buffer(buffer) = segment {
-                        self.pool.buffers.release(buffer);
-                    }
-                }
-            }
-            _ => {}
-        }
-        self.recovery = Some(recovery);
     }
 
     fn choose_superblock(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
@@ -552,43 +509,37 @@ impl Engine {
         };
         if let Some(parity) = (0..2).find(unknown) {
             // The unreadable superblock may be the newest.
-            let offset =
-                self.pool.metadata.geometry.superblock_block(0, parity as u64) * self.pool.metadata.geometry.block();
+            let offset = self.metadata.geometry.superblock_block(0, parity as u64) * self.metadata.geometry.block();
             return Err(OpenError::Device { offset });
         }
-        let ours = self.pool.superblock.parameters;
+        let ours = self.superblock.parameters;
         let valid = recovery.found.iter().flatten().filter(|found| found.parameters == ours);
-        let oldest = self.pool.mutant(Mutant::OldSuperblock);
+        let oldest = self.mutant(Mutant::OldSuperblock);
         let age = |found: &&Superblock| if oldest { u64::MAX - found.epoch } else { found.epoch };
-        self.pool.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
-        if self.pool.superblock.objection().is_some() {
+        self.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
+        if self.superblock.objection().is_some() {
             return Err(OpenError::UnknownFormat);
         }
-        self.pool.roots = self.pool.superblock.roots;
-        self.pool.adopt_settings();
-        self.jobs.scrub.record =
-            self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
-        let scrub = self.jobs.scrub.record;
-        self.repairs.set_left(scrub.found.saturating_sub(scrub.repaired).into());
-        self.jobs.dedup_mut().found(self.pool.superblock.dedup, self.pool.now);
-        self.pool.metadata.epoch = self.pool.superblock.epoch;
-        recovery.report.clean = self.pool.superblock.clean;
-        self.pool.failure = self.pool.superblock.failed;
-        recovery.report.failed = self.pool.failure;
-        self.pool.reads_only |= self.pool.failure.is_some();
-        if recovery.unsynced && self.pool.failure.is_none() {
+        self.roots = self.superblock.roots;
+        self.adopt_settings();
+        self.metadata.epoch = self.superblock.epoch;
+        recovery.report.clean = self.superblock.clean;
+        self.failure = self.superblock.failed;
+        recovery.report.failed = self.failure;
+        self.reads_only |= self.failure.is_some();
+        if recovery.unsynced && self.failure.is_none() {
             return Err(OpenError::Device { offset: 0 });
         }
-        recovery.position = self.pool.superblock.journal_position;
-        recovery.watermark = self.pool.superblock.watermark();
+        recovery.position = self.superblock.journal_position;
+        recovery.watermark = self.superblock.watermark();
         for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries, TreeId::DiskIndex]) {
-            let height = height_for(self.pool.table_leaves(tree), self.pool.metadata.geometry.fanout());
-            let root = &mut self.pool.roots[tree as usize];
+            let height = height_for(self.table_leaves(tree), self.metadata.geometry.fanout());
+            let root = &mut self.roots[tree as usize];
             if root.pointer.is_none() {
                 root.height = height;
             } else if root.height > height {
-                let offset = self.pool.metadata.geometry.superblock_block(0, self.pool.superblock.epoch)
-                    * self.pool.metadata.geometry.block();
+                let offset =
+                    self.metadata.geometry.superblock_block(0, self.superblock.epoch) * self.metadata.geometry.block();
                 return Err(OpenError::DamagedPage { offset, what: "the superblock" });
             }
         }
@@ -598,52 +549,50 @@ impl Engine {
     fn read_tables(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
         let Some(&tree) = TABLES.get(recovery.table) else {
             let records = core::mem::take(&mut recovery.buffered);
-            self.pool.has_memory_to_buffer(records.len())?;
-            self.pool.buffer = MapBuffer::from_log(records, self.pool.buffer.logged);
-            self.pool.buffer.iter().for_each(|(key, _)| self.pool.reservation.buffered.note(key));
-            if !self.pool.buffer.iter().all(|(key, entry)| self.pool.may_be_buffered(key, entry)) {
-                let location = self.pool.roots[TreeId::MapBuffer as usize].pointer.location;
-                let offset = self.pool.metadata.offset(PageKey { region: Region::Metadata, location });
+            self.has_memory_to_buffer(records.len())?;
+            self.buffer = MapBuffer::from_log(records, self.buffer.logged);
+            self.buffer.iter().for_each(|(key, _)| self.reservation.buffered.note(key));
+            if !self.buffer.iter().all(|(key, entry)| self.may_be_buffered(key, entry)) {
+                let location = self.roots[TreeId::MapBuffer as usize].pointer.location;
+                let offset = self.metadata.offset(PageKey { region: Region::Metadata, location });
                 return Err(OpenError::DamagedPage { offset, what: table_name(TreeId::MapBuffer) });
             }
-            self.pool.space.data_used = self.pool.superblock.data_used;
-            self.pool.review_orphans();
-            self.pool
-                .space
-                .set_reserved(self.pool.superblock.reserved_containers.min(self.pool.metadata.geometry.containers));
-            self.pool.journal.head = recovery.position;
-            if self.pool.reads_only && self.pool.superblock.clean {
-                return Ok(self.pool.rest(recovery));
+            self.space.data_used = self.superblock.data_used;
+            self.review_orphans();
+            self.space.set_reserved(self.superblock.reserved_containers.min(self.metadata.geometry.containers));
+            self.journal.head = recovery.position;
+            if self.reads_only && self.superblock.clean {
+                return Ok(self.rest(recovery));
             }
-            let block = self.pool.metadata.geometry.block();
-            recovery.sizes = self.pool.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
+            let block = self.metadata.geometry.block();
+            recovery.sizes = self.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
             return Ok(RecoveryProgress::Next(RecoveryStep::Walk));
         };
         let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
-        let (root, leaves) = (self.pool.roots[tree as usize], self.pool.table_leaves(tree));
+        let (root, leaves) = (self.roots[tree as usize], self.table_leaves(tree));
         while recovery.leaf < leaves {
-            match lookup(&mut self.pool.metadata, region, root, recovery.leaf) {
+            match lookup(&mut self.metadata, region, root, recovery.leaf) {
                 Walk::Leaf(page) => {
                     if self.read_table_leaf(recovery, tree, page).is_none() {
-                        let offset = self.pool.metadata.offset(self.pool.metadata.pages.key_of(page));
+                        let offset = self.metadata.offset(self.metadata.pages.key_of(page));
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
                     recovery.leaf += 1;
                 }
                 Walk::Absent(level) => {
-                    let span = self.pool.metadata.geometry.fanout().saturating_pow(u32::from(level));
+                    let span = self.metadata.geometry.fanout().saturating_pow(u32::from(level));
                     recovery.leaf = (recovery.leaf / span).saturating_add(1).saturating_mul(span);
                 }
                 Walk::Missing(missing) => {
-                    if !self.pool.metadata.is_valid(missing.key) {
-                        let offset = self.pool.metadata.offset(missing.key);
+                    if !self.metadata.is_valid(missing.key) {
+                        let offset = self.metadata.offset(missing.key);
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
-                    self.pool.metadata.load(missing, None);
-                    let ahead = LOAD_AHEAD.min(self.pool.metadata.pages.available() as u64 / 4);
+                    self.metadata.load(missing, None);
+                    let ahead = LOAD_AHEAD.min(self.metadata.pages.available() as u64 / 4);
                     for leaf in recovery.leaf + 1..leaves.min(recovery.leaf + ahead) {
-                        if let Walk::Missing(missing) = lookup(&mut self.pool.metadata, region, root, leaf) {
-                            self.pool.metadata.load(missing, None);
+                        if let Walk::Missing(missing) = lookup(&mut self.metadata, region, root, leaf) {
+                            self.metadata.load(missing, None);
                         }
                     }
                     return Ok(RecoveryProgress::Wait);
@@ -657,37 +606,37 @@ impl Engine {
 
     fn read_table_leaf(&mut self, recovery: &mut Recovery, tree: TreeId, page: PageId) -> Option<()> {
         let leaf = recovery.leaf;
-        let bytes = self.pool.metadata.pages.bytes(page);
-        let geometry = &self.pool.metadata.geometry;
+        let bytes = self.metadata.pages.bytes(page);
+        let geometry = &self.metadata.geometry;
         // Addresses below a higher tree would not fit into their bits.
         let most = most_blocks(geometry);
         let highest = height_for(most / geometry.map_leaf_entries(), geometry.fanout());
         match tree {
-            TreeId::Containers => self.pool.space.read_container_leaf(leaf, bytes)?,
-            TreeId::MetaMap => self.pool.metadata.allocator.read_leaf(leaf, bytes),
+            TreeId::Containers => self.space.read_container_leaf(leaf, bytes)?,
+            TreeId::MetaMap => self.metadata.allocator.read_leaf(leaf, bytes),
             TreeId::Volumes => {
                 for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
                     let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
                     if volume.size.div_ceil(geometry.block()) > most || root.height > highest {
                         return None;
                     }
-                    if self.pool.volumes.last().is_some_and(|last| last.id >= volume.id) {
+                    if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
                         return None;
                     }
                     match volume.keeps {
                         Some(Keeps::SecondCopies) => {
-                            self.pool.copies = Some(volume.id);
-                            self.repairs.found_copies();
+                            self.copies = Some(volume.id);
+                            recovery.has_copies = true;
                         }
                         Some(Keeps::Replicas) => {
                             let found = (volume.id, volume.size / geometry.block());
-                            self.pool.replicas.set_volume(Some(found), geometry.slots_per_container);
+                            self.replicas.set_volume(Some(found), geometry.slots_per_container);
                         }
                         None => {}
                     }
-                    self.pool.volumes.push(volume);
-                    self.pool.maps.push(root);
-                    self.pool.volume_leaves = leaf + 1;
+                    self.volumes.push(volume);
+                    self.maps.push(root);
+                    self.volume_leaves = leaf + 1;
                 }
             }
             TreeId::Discards => {
@@ -699,8 +648,8 @@ impl Engine {
                         if level > highest {
                             return None;
                         }
-                        self.pool.discards.push(crate::block_map::discards::Discard { pointer, volume, level });
-                        self.pool.discard_leaves = leaf + 1;
+                        self.discards.push(crate::block_map::discards::Discard { pointer, volume, level });
+                        self.discard_leaves = leaf + 1;
                     }
                 }
             }
@@ -708,26 +657,60 @@ impl Engine {
                 let before = recovery.buffered.len();
                 recovery.buffered.extend(map_buffer::records(bytes));
                 let per_leaf = geometry.block() / map_buffer::RECORD_BYTES as u64;
-                self.pool.buffer.logged = leaf * per_leaf + (recovery.buffered.len() - before) as u64;
+                self.buffer.logged = leaf * per_leaf + (recovery.buffered.len() - before) as u64;
             }
             TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {}
         }
         Some(())
     }
 
-    fn serve(&mut self, recovery: &Recovery) {
-        self.pool.phase = Phase::Serving;
-        self.pool.review_space();
-        self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && !self.pool.reads_only;
-        if !self.pool.reads_only {
-            self.jobs.fill_index(&self.pool);
+    /// Handles the completion of an I/O of the recovery.
+    pub(crate) fn recovery_done(
+        &mut self,
+        recovery: Option<&mut Recovery>,
+        number: u32,
+        offset: u64,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        for &segment in segments {
+            if let Segment::Page(page) = segment {
+                self.metadata.pages.release(page);
+            }
         }
-        self.jobs.census_mut().open(&self.pool);
-        self.pool.open_disk_index();
-        self.jobs.open_flash(&mut self.pool);
-        if recovery.report.offline_blocks > 0 {
-            self.jobs.dedup_mut().leave(self.pool.now, recovery.report.offline_blocks);
+        let Some(recovery) = recovery else { return };
+        recovery.outstanding -= 1;
+        match (recovery.step, result) {
+            // A copy that cannot be read counts as missing, if the other one can and is valid.
+            (RecoveryStep::Superblocks, Ok(Outcome::Bytes(bytes))) => {
+                if Superblock::refusal(bytes).is_some() {
+                    self.recovery_failed(OpenError::UnknownFormat);
+                }
+                recovery.found[number as usize] = Superblock::decode(bytes).ok();
+            }
+            (RecoveryStep::Superblocks, Err(_)) => recovery.unreadable[number as usize % 2] = true,
+            // A failed pool can still be read.
+            (RecoveryStep::Sync, Err(_)) => recovery.unsynced = true,
+            (_, Err(IoError::NoSpace)) => self.recovery_failed(OpenError::HostFull { offset }),
+            (_, Err(_)) => self.recovery_failed(OpenError::Device { offset }),
+            (RecoveryStep::Redo | RecoveryStep::Look, Ok(Outcome::Bytes(_))) => match self.judge_owner(result) {
+                Some(Failure::TakenOver) => self.recovery_failed(OpenError::TakenOver),
+                Some(_) => self.recovery_failed(OpenError::DamagedPage { offset, what: "the owner's record" }),
+                None => {}
+            },
+            (RecoveryStep::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),
+            (RecoveryStep::Verify | RecoveryStep::Redo, Ok(Outcome::Blocks(&[content]))) => {
+                let &[Segment::Buffer(buffer)] = segments else { unreachable!("one block at a time") };
+                self.block_checked(recovery, number as usize, buffer, content);
+            }
+            (RecoveryStep::Redo, Ok(_)) => {
+                for &segment in segments {
+                    if let Segment::Buffer(buffer) = segment {
+                        self.buffers.release(buffer);
+                    }
+                }
+            }
+            _ => {}
         }
-        self.pool.metadata.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
     }
 }

@@ -1,0 +1,66 @@
+//! Opening of a pool: drives recovery, lets the jobs adopt the records of the superblock, and begins to serve.
+
+use crate::api::{Effect, IoError, Outcome, Segment};
+use crate::engine::Engine;
+use crate::pool::state::Phase;
+use crate::recovery::{Recovery, RecoveryStop};
+
+impl Engine {
+    /// Advances recovery until it waits for I/O or has ended.
+    pub(crate) fn recover(&mut self) {
+        while let Some(mut recovery) = self.recovery.take() {
+            match recovery.advance(&mut self.pool) {
+                Ok(RecoveryStop::Wait) => {
+                    self.recovery = Some(recovery);
+                    return;
+                }
+                Ok(RecoveryStop::Chosen) => {
+                    self.adopt_records();
+                    self.recovery = Some(recovery);
+                }
+                Ok(RecoveryStop::Done) => return self.serve(&recovery),
+                Err(error) => return self.pool.recovery_failed(error),
+            }
+        }
+    }
+
+    /// Handles the completion of an I/O of the recovery.
+    pub(crate) fn recovery_done(
+        &mut self,
+        number: u32,
+        offset: u64,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        self.pool.recovery_done(self.recovery.as_deref_mut(), number, offset, segments, result);
+    }
+
+    /// Lets scrub, repairs and the pass adopt the records that the superblock has of them.
+    fn adopt_records(&mut self) {
+        let superblock = &self.pool.superblock;
+        let scrub = superblock.scrub.found(self.pool.reads_only);
+        self.jobs.scrub.record = scrub;
+        self.repairs.set_left(scrub.found.saturating_sub(scrub.repaired).into());
+        self.jobs.dedup_mut().found(superblock.dedup, self.pool.now);
+    }
+
+    /// Begins to serve requests, and starts the jobs.
+    fn serve(&mut self, recovery: &Recovery) {
+        if recovery.has_copies {
+            self.repairs.found_copies();
+        }
+        self.pool.phase = Phase::Serving;
+        self.pool.review_space();
+        self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && !self.pool.reads_only;
+        if !self.pool.reads_only {
+            self.jobs.fill_index(&self.pool);
+        }
+        self.jobs.census_mut().open(&self.pool);
+        self.pool.open_disk_index();
+        self.jobs.open_flash(&mut self.pool);
+        if recovery.report.offline_blocks > 0 {
+            self.jobs.dedup_mut().leave(self.pool.now, recovery.report.offline_blocks);
+        }
+        self.pool.metadata.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
+    }
+}
