@@ -266,6 +266,9 @@ impl Engine {
             writes_blocked,
             out_of_buffers: !self.out_of_buffers.is_empty(),
             clears_left: self.has_clears_left(),
+            commands_wait: !self.pending_commands.is_empty(),
+            only_closes: self.only_closes(),
+            host_full: self.enospc.is_on(),
         }
     }
 
@@ -349,9 +352,11 @@ impl Engine {
             return;
         }
         if self.pool.reclaim_left {
-            self.reclaim();
+            self.jobs.reclaim(&mut self.pool, &self.repairs);
         }
-        self.step_checkpoint(load);
+        if let Err(failure) = self.jobs.step_checkpoint(&mut self.pool, &self.repairs, load) {
+            self.fail_pool(failure);
+        }
         self.pass_jobs(PumpPhase::Middle, load);
     }
 

@@ -141,7 +141,7 @@ impl Engine {
             }
             return None;
         }
-        self.reclaim();
+        self.jobs.reclaim(&mut self.pool, &self.repairs);
         if self.pool.space.pending().is_empty() {
             return Some(Ok(()));
         }
@@ -154,10 +154,10 @@ impl Engine {
     fn give_up_checkpoint(&mut self) {
         self.pool.closes_early = true;
         self.jobs.stop_filling_index();
-        if let Some(mut checkpoint) = self.take_checkpoint() {
+        if let Some(mut checkpoint) = self.jobs.take_checkpoint(&mut self.pool) {
             self.pool.abandon_checkpoint(&mut checkpoint);
             // Requests in flight still ask it for the states of slots.
-            self.lend_checkpoint(checkpoint);
+            self.jobs.lend_checkpoint(&mut self.pool, checkpoint);
         }
         while let Some(id) = self.waiting_for_space.pop_front() {
             self.fail_request(id, Error::ShuttingDown);

@@ -17,7 +17,6 @@ use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, PageLookup, locate};
 use crate::mutant::Mutant;
-use crate::pool::Pool;
 use crate::pool::metadata_reservation::{Asked, MetadataUser};
 use crate::pool::metadata_reservation::{Availability, Cleared};
 use crate::pool::records::are_enough;
@@ -30,8 +29,6 @@ const SELF_SYNC: Nanos = 1_000_000_000;
 const SELF_SYNC_BYTES: u64 = 64 << 20;
 /// Time after which an idle pool merges its delta.
 const IDLE_MERGE: Nanos = 5_000_000_000;
-/// The most slots that are reclaimed at once.
-const RECLAIM_AT_ONCE: usize = 4096;
 /// Checkpoints that a write waits for space before it fails, once all discarded subtrees have been walked.
 const SPACE_ATTEMPTS: u64 = 3;
 
@@ -128,32 +125,7 @@ impl Engine {
             self.committing.pop_front();
             self.answer_done(id);
         }
-        self.reclaim();
-    }
-
-    /// Reclaims slots that no crash can bring back into use: a bounded number, the rest when the jobs continue.
-    pub(crate) fn reclaim(&mut self) {
-        let early = self.pool.mutant(Mutant::EarlyReuse);
-        let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
-        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, repairs, jobs, .. } = self;
-        let busy = |slot| {
-            dirty.contains_key(&slot)
-                || fills.contains_key(&slot)
-                || repairs.is_repairing(slot)
-                || replicas.holds(slot)
-                || jobs.hold(slot)
-        };
-        self.pool.reclaim_left = space.reclaim(published, RECLAIM_AT_ONCE, busy, dead);
-        self.pool.forget_wrapped();
-        while let Some(slot) = self.pool.dead.pop() {
-            self.jobs.cache_partition.forget(slot);
-            if !self.pool.mutant(Mutant::KeptReplica) {
-                self.pool.replicas.forget(slot);
-            }
-            if let Some(buffer) = self.pool.cache.remove(slot) {
-                self.pool.buffers.release(buffer);
-            }
-        }
+        self.jobs.reclaim(&mut self.pool, &self.repairs);
     }
 
     /// Returns true if blocks that look like records travel in the journal, too: only in builds with mutants.
@@ -401,11 +373,11 @@ impl Engine {
     pub(crate) fn self_sync(&mut self) {
         self.pool.host_full = false;
         if self.pool.metadata_full {
-            self.reserve_metadata();
+            self.jobs.reserve_metadata(&mut self.pool);
         }
         self.pool.want_durable = self.pool.want_durable.max(self.pool.journal.last());
         self.pool.write_inlined();
-        self.reclaim();
+        self.jobs.reclaim(&mut self.pool, &self.repairs);
         self.pool.publish_pending();
         // A damaged record is told from one that a crash cut off only if it is known to have been durable.
         self.pool.publish(self.pool.journal.last_filled);
@@ -424,14 +396,14 @@ impl Engine {
             || !self.pool.space.pending().is_empty()
             || !self.pool.delta.is_empty()
             || self.pool.has_discards()
-            || self.disk_index_is_due()
+            || self.jobs.disk_index_is_due(&self.pool, load)
             || !self.waiting_for_space.is_empty()
             || self.pool.in_progress.is_some()
             || self.pool.metadata_full
             || self.pool.host_full;
         let open = self.pool.phase != Phase::Closed;
         let writes = !self.pool.read_only && !self.pool.untouched;
-        let checkpoint = writes && !self.pool.closes_early && self.checkpoint_can_step();
+        let checkpoint = writes && !self.pool.closes_early && self.jobs.checkpoint_can_step();
         self.jobs.set_timer(&self.pool, load, checkpoint);
         let reclaims = self.pool.reclaim_left && open && writes && !self.pool.closes_early;
         self.jobs.note_work_left(reclaims || self.has_long_requests_left());

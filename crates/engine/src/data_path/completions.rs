@@ -73,7 +73,7 @@ impl Engine {
             }
             Purpose::ReserveMetadata(blocks) => {
                 let good = self.check_reserved(result);
-                self.metadata_reserved(good.then_some(blocks));
+                self.jobs.metadata_reserved(&mut self.pool, good.then_some(blocks));
             }
             Purpose::ReserveMetaMap => {
                 let good = self.check_reserved(result);
@@ -89,7 +89,15 @@ impl Engine {
                 let Engine { pool, repairs, jobs, .. } = self;
                 jobs.done(&mut JobContext { pool, repairs, load }, (job, part), &segments, result);
             }
-            Purpose::Superblock => self.superblock_written(&segments, result),
+            Purpose::Superblock => {
+                if let Some(&Segment::Page(page)) = segments.first() {
+                    self.pool.metadata.pages.release(page);
+                }
+                self.pool.superblocks_in_flight -= 1;
+                if self.check_written(result) {
+                    self.jobs.superblock_written();
+                }
+            }
             Purpose::Owner(number) => self.owner_looked_at(number, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
         }

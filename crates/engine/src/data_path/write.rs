@@ -581,7 +581,7 @@ impl Engine {
             if self.pool.inlined_writes == 0 {
                 self.pool.inlined_copies.all_landed();
             }
-            self.checkpoint_inlined_written(sequence);
+            self.jobs.checkpoint_inlined_written(sequence);
         } else if good {
             self.pool.journal.wrote(sequence);
         }

@@ -50,6 +50,7 @@ use crate::api::{IoError, Nanos, Outcome, Segment};
 use crate::format::entry::Slot;
 use crate::limits::Limits;
 use crate::metadata::io::Purpose;
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::state::{LoadSnapshot, Phase};
 use crate::repair::Repairs;
@@ -82,6 +83,9 @@ pub(crate) enum JobId {
     Relocate,
     Census,
 }
+
+/// Largest number of slots that are reclaimed at once.
+const RECLAIM_AT_ONCE: usize = 4096;
 
 /// Rules of the scheduler: one row for each job, in the order in which it visits them.
 const RULES: [JobRules; 10] = [
@@ -582,5 +586,31 @@ impl Jobs {
     /// Clears the timer if its time has come.
     pub(crate) fn forget_due(&mut self, now: Nanos) {
         self.timer = self.timer.filter(|&due| due > now);
+    }
+
+    /// Reclaims slots that no crash can bring back into use: a bounded number, the rest when the jobs continue.
+    pub(crate) fn reclaim(&mut self, pool: &mut Pool, repairs: &Repairs) {
+        let early = pool.mutant(Mutant::EarlyReuse);
+        let published = if early { pool.journal.durable } else { pool.journal.published };
+        let Pool { space, dirty, fills, dead, replicas, .. } = &mut *pool;
+        let busy = |slot| {
+            dirty.contains_key(&slot)
+                || fills.contains_key(&slot)
+                || repairs.is_repairing(slot)
+                || replicas.holds(slot)
+                || self.hold(slot)
+        };
+        let left = space.reclaim(published, RECLAIM_AT_ONCE, busy, dead);
+        pool.reclaim_left = left;
+        pool.forget_wrapped();
+        while let Some(slot) = pool.dead.pop() {
+            self.cache_partition.forget(slot);
+            if !pool.mutant(Mutant::KeptReplica) {
+                pool.replicas.forget(slot);
+            }
+            if let Some(buffer) = pool.cache.remove(slot) {
+                pool.buffers.release(buffer);
+            }
+        }
     }
 }

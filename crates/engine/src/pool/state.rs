@@ -46,4 +46,10 @@ pub(crate) struct LoadSnapshot {
     pub out_of_buffers: bool,
     /// True if long clears have begun and will continue.
     pub clears_left: bool,
+    /// True if commands wait for their effects.
+    pub commands_wait: bool,
+    /// True if no command waits except closes.
+    pub only_closes: bool,
+    /// True if the host is full: writes that found no space are kept and made again.
+    pub host_full: bool,
 }

@@ -38,13 +38,12 @@ use core::ops::Range;
 use crate::api::Failure;
 use crate::api::*;
 use crate::block_map::map_buffer::{Leaf, Pass};
-use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
-use crate::jobs::Job;
 use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::throttle::ThrottleUser;
+use crate::jobs::{Job, Jobs};
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::{Stop, Writer};
@@ -56,6 +55,7 @@ use crate::pool::disk_index::behind::DeferredPart;
 use crate::pool::state::LoadSnapshot;
 use crate::pool::state::Look;
 use crate::pool::state::Phase;
+use crate::repair::Repairs;
 use crate::sizes::list_bytes;
 
 /// Number of steps of a checkpoint between two checks for requests.
@@ -297,212 +297,222 @@ impl Pool {
     }
 }
 
-impl Engine {
+impl Jobs {
     pub(crate) fn checkpoint_can_step(&self) -> bool {
-        self.jobs.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
+        self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
     }
 
-    fn checkpoint_is_due(&self, load: &LoadSnapshot) -> bool {
-        let limit = self.pool.limits.delta_entries as usize;
-        self.pool.want_checkpoint
-            || self.pool.delta.len() >= limit / 2
-            || self.pool.delta.space() < limit / 2
-            || self.pool.delta.releases >= self.pool.limits.releases(&self.pool.metadata.geometry) / 2
-            || self.pool.journal.is_half_full()
-            || self.pool.journal.entries >= 2 * limit as u64
-            || self.pool.may_run_short()
-            || self.discards_are_due(load)
-            || self.disk_index_is_due() && self.has_rested(load)
+    fn checkpoint_is_due(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
+        let limit = pool.limits.delta_entries as usize;
+        pool.want_checkpoint
+            || pool.delta.len() >= limit / 2
+            || pool.delta.space() < limit / 2
+            || pool.delta.releases >= pool.limits.releases(&pool.metadata.geometry) / 2
+            || pool.journal.is_half_full()
+            || pool.journal.entries >= 2 * limit as u64
+            || pool.may_run_short()
+            || Jobs::discards_are_due(pool, load)
+            || self.disk_index_is_due(pool, load) && Jobs::has_rested(pool, load)
     }
 
     /// Returns true if a checkpoint is due only to walk subtrees that discards cut off, or will cut off when it merges them.
     #[inline]
-    fn discards_are_due(&self, load: &LoadSnapshot) -> bool {
-        let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
-        let are_many = || self.pool.discards_to_walk() as u64 >= u64::from(self.pool.limits.discards) / 2;
-        any && self.pool.phase == Phase::Serving
-            && !self.pool.has_much_pending()
-            && (are_many() || self.has_rested(load))
+    fn discards_are_due(pool: &Pool, load: &LoadSnapshot) -> bool {
+        let any = pool.has_discards() || pool.delta.cuts > 0;
+        let are_many = || pool.discards_to_walk() as u64 >= u64::from(pool.limits.discards) / 2;
+        any && pool.phase == Phase::Serving && !pool.has_much_pending() && (are_many() || Jobs::has_rested(pool, load))
     }
 
     /// Returns true if a checkpoint is due only to continue the index on disk.
-    pub(crate) fn disk_index_is_due(&self) -> bool {
+    pub(crate) fn disk_index_is_due(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         // A pending command waits for one checkpoint, not for all that the index takes.
-        self.pool.disk_index_is_unfinished()
-            && self.pool.phase == Phase::Serving
-            && !self.pool.reads_only
-            && !self.jobs.index_rebuild.is_in_progress()
-            && self.pending_commands.is_empty()
+        pool.disk_index_is_unfinished()
+            && pool.phase == Phase::Serving
+            && !pool.reads_only
+            && !self.index_rebuild.is_in_progress()
+            && !load.commands_wait
     }
 
     /// Returns true if a checkpoint may begin that only continues background work.
-    fn has_rested(&self, load: &LoadSnapshot) -> bool {
-        self.pool.is_at_full_speed(load) || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
+    fn has_rested(pool: &Pool, load: &LoadSnapshot) -> bool {
+        pool.is_at_full_speed(load) || pool.now >= pool.last_checkpoint + DISCARD_INTERVAL
     }
 
-    pub(crate) fn step_checkpoint(&mut self, load: &LoadSnapshot) {
-        if self.jobs.checkpoint.is_none()
-            && self.checkpoint_is_due(load)
-            && !self.jobs.scrub.writes_metadata()
-            && self.pool.may_begin()
+    /// Begins a checkpoint if one is due, or steps the one in progress. Fails with the reason for which the pool must fail.
+    pub(crate) fn step_checkpoint(
+        &mut self,
+        pool: &mut Pool,
+        repairs: &Repairs,
+        load: &LoadSnapshot,
+    ) -> Result<(), Failure> {
+        if self.checkpoint.is_none()
+            && self.checkpoint_is_due(pool, load)
+            && !self.scrub.writes_metadata()
+            && pool.may_begin()
         {
-            self.cut();
+            self.cut(pool, load);
         }
-        let Some(mut checkpoint) = self.take_checkpoint() else { return };
+        let Some(mut checkpoint) = self.take_checkpoint(pool) else { return Ok(()) };
         checkpoint.yielded = false;
         checkpoint.load = *load;
-        let needs_turn = checkpoint.stage < CheckpointStage::Drain && !self.pool.read_only;
-        if needs_turn && !self.jobs.begins_burst(ThrottleUser::Checkpoint, &self.pool, &checkpoint.load) {
+        let needs_turn = checkpoint.stage < CheckpointStage::Drain && !pool.read_only;
+        if needs_turn && !self.begins_burst(ThrottleUser::Checkpoint, pool, &checkpoint.load) {
             checkpoint.yielded = true;
-            self.lend_checkpoint(checkpoint);
-            return;
+            self.lend_checkpoint(pool, checkpoint);
+            return Ok(());
         }
-        let mut budget = if self.pool.is_at_full_speed(&checkpoint.load) { BUDGET } else { BUDGET / 4 };
+        let mut budget = if pool.is_at_full_speed(&checkpoint.load) { BUDGET } else { BUDGET / 4 };
         loop {
-            if self.pool.read_only {
-                return self.pool.abandon_checkpoint(&mut checkpoint);
+            if pool.read_only {
+                pool.abandon_checkpoint(&mut checkpoint);
+                return Ok(());
             }
             if budget == 0 {
                 checkpoint.yielded = true;
                 break;
             }
-            if checkpoint.stage < CheckpointStage::Drain
-                && (self.enospc.is_on() || self.pool.metadata.pages.has_many_writes())
-            {
+            if checkpoint.stage < CheckpointStage::Drain && (load.host_full || pool.metadata.pages.has_many_writes()) {
                 // It continues when some writes are done. Reads need pages meanwhile.
                 break;
             }
             budget -= 1;
-            self.pool.counters.checkpoint_steps += 1;
-            match self.step(&mut checkpoint) {
+            pool.counters.checkpoint_steps += 1;
+            match self.step_stage(pool, &mut checkpoint) {
                 Ok(Progress::More) => {}
                 Ok(Progress::Pause) => {
                     checkpoint.yielded = true;
                     break;
                 }
                 Ok(Progress::Next) if checkpoint.stage == CheckpointStage::Release => {
-                    return self.checkpoint_done(*checkpoint);
+                    self.checkpoint_done(pool, repairs, *checkpoint);
+                    return Ok(());
                 }
                 Ok(Progress::Next) => {
-                    if self.pool.mutant(Mutant::EarlyPages) {
-                        self.pool.metadata.free_replaced(usize::MAX);
+                    if pool.mutant(Mutant::EarlyPages) {
+                        pool.metadata.free_replaced(usize::MAX);
                     }
                     checkpoint.stage = next_stage(checkpoint.stage);
-                    checkpoint = self.begin_stage(checkpoint);
+                    checkpoint = self.begin_stage(pool, checkpoint);
                 }
                 Ok(Progress::Wait) | Err(Stop::NoPage) => break,
-                Err(Stop::Missing(missing)) if !self.pool.failed_pages.contains(&missing.key) => {
-                    self.pool.metadata.load(missing, None);
+                Err(Stop::Missing(missing)) if !pool.failed_pages.contains(&missing.key) => {
+                    pool.metadata.load(missing, None);
                     break;
                 }
-                Err(Stop::Missing(_)) => self.fail_pool(Failure::Page),
-                // The space was counted in advance.
-                Err(Stop::NoSpace | Stop::Contradiction) => self.fail_pool(Failure::Contradiction),
+                Err(stop) => {
+                    pool.abandon_checkpoint(&mut checkpoint);
+                    // Space was counted in advance: a lack of it is a contradiction, too.
+                    return Err(if let Stop::Missing(_) = stop { Failure::Page } else { Failure::Contradiction });
+                }
             }
         }
-        self.lend_checkpoint(checkpoint);
+        self.lend_checkpoint(pool, checkpoint);
+        Ok(())
     }
 
     /// Begins a checkpoint: everything up to the open record belongs to it.
-    fn cut(&mut self) {
-        if !self.pool.journal.is_empty() && !self.pool.close_record(true) {
+    fn cut(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
+        if !pool.journal.is_empty() && !pool.close_record(true) {
             return;
         }
-        self.pool.want_checkpoint = false;
-        self.pool.failed_pages.clear();
-        self.pool.write_inlined();
-        core::mem::swap(&mut self.pool.delta, &mut self.pool.frozen);
-        core::mem::swap(&mut self.pool.reservation.active, &mut self.pool.reservation.frozen);
-        assert!(self.pool.delta.points.is_empty());
-        self.pool.note_counted();
-        self.pool.metadata.epoch = self.pool.superblock.epoch + 1;
-        for volume in &mut self.pool.volumes {
+        pool.want_checkpoint = false;
+        pool.failed_pages.clear();
+        pool.write_inlined();
+        core::mem::swap(&mut pool.delta, &mut pool.frozen);
+        core::mem::swap(&mut pool.reservation.active, &mut pool.reservation.frozen);
+        assert!(pool.delta.points.is_empty());
+        pool.note_counted();
+        pool.metadata.epoch = pool.superblock.epoch + 1;
+        for volume in &mut pool.volumes {
             volume.merged_size = volume.size;
         }
-        self.pool.review_space();
-        self.pool.review_disk_index();
-        let (promised, discard_budget) = self.pool.promise_pages(!self.pool.has_much_pending());
-        let upto = self.pool.journal.sequence - 1;
-        self.pool.want_durable = self.pool.want_durable.max(upto);
-        self.lend_checkpoint(Box::new(Checkpoint {
-            stage: CheckpointStage::Points,
-            upto,
-            shared: CheckpointProgress {
-                promised,
-                taken_before: self.pool.metadata.allocator.taken(),
-                ..CheckpointProgress::default()
-            },
-            load: LoadSnapshot::default(),
-            upto_checksum: self.pool.journal.previous,
-            position: self.pool.journal.head,
-            ring_blocks: self.pool.journal.used,
-            ring_entries: self.pool.journal.entries,
-            // Requests that still run may bring records that this checkpoint does not include.
-            clean: self.pool.phase == Phase::Closing && self.requests.active() == 0 && self.only_closes(),
-            clears: self.pool.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
-            points: Vec::with_capacity(self.pool.frozen.points.len()),
-            collected: 0,
-            clear_at: 0,
-            point_at: 0,
-            kept: 0,
-            cleared_at: 0,
-            cleared_place: None,
-            plan: Plan::default(),
-            leaves: Vec::new(),
-            next_leaf: 0,
-            spares_metadata: false,
-            pass: Pass::default(),
-            buffer_fits: false,
-            writer: None,
-            space_writer: None,
-            unsorted: Vec::new(),
-            freed: Vec::new(),
-            released: 0,
-            held_by: 0,
-            cut_off: Vec::new(),
-            discard_budget,
-            fresh: Vec::new(),
-            fresh_at: 0,
-            index_part: None,
-            index_update: None,
-            index_space: 0,
-            index_taken_before: 0,
-            leaf_at: 0,
-            inlined: self.pool.inlined_writes,
-            barrier: 0,
-            look: Look::default(),
-            grown: None,
-            reserved: 0,
-            superblocks: 0,
-            next: None,
-            // It continues at once, or when background work has its turn.
-            yielded: true,
-        }));
+        pool.review_space();
+        pool.review_disk_index();
+        let (promised, discard_budget) = pool.promise_pages(!pool.has_much_pending());
+        let upto = pool.journal.sequence - 1;
+        pool.want_durable = pool.want_durable.max(upto);
+        self.lend_checkpoint(
+            pool,
+            Box::new(Checkpoint {
+                stage: CheckpointStage::Points,
+                upto,
+                shared: CheckpointProgress {
+                    promised,
+                    taken_before: pool.metadata.allocator.taken(),
+                    ..CheckpointProgress::default()
+                },
+                load: LoadSnapshot::default(),
+                upto_checksum: pool.journal.previous,
+                position: pool.journal.head,
+                ring_blocks: pool.journal.used,
+                ring_entries: pool.journal.entries,
+                // Requests that still run may bring records that this checkpoint does not include.
+                clean: pool.phase == Phase::Closing && !load.requests_in_flight && load.only_closes,
+                clears: pool.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
+                points: Vec::with_capacity(pool.frozen.points.len()),
+                collected: 0,
+                clear_at: 0,
+                point_at: 0,
+                kept: 0,
+                cleared_at: 0,
+                cleared_place: None,
+                plan: Plan::default(),
+                leaves: Vec::new(),
+                next_leaf: 0,
+                spares_metadata: false,
+                pass: Pass::default(),
+                buffer_fits: false,
+                writer: None,
+                space_writer: None,
+                unsorted: Vec::new(),
+                freed: Vec::new(),
+                released: 0,
+                held_by: 0,
+                cut_off: Vec::new(),
+                discard_budget,
+                fresh: Vec::new(),
+                fresh_at: 0,
+                index_part: None,
+                index_update: None,
+                index_space: 0,
+                index_taken_before: 0,
+                leaf_at: 0,
+                inlined: pool.inlined_writes,
+                barrier: 0,
+                look: Look::default(),
+                grown: None,
+                reserved: 0,
+                superblocks: 0,
+                next: None,
+                // It continues at once, or when background work has its turn.
+                yielded: true,
+            }),
+        );
     }
 
     /// Prepares the stage that a checkpoint has reached.
-    fn begin_stage(&mut self, mut checkpoint: Box<Checkpoint>) -> Box<Checkpoint> {
+    fn begin_stage(&mut self, pool: &mut Pool, mut checkpoint: Box<Checkpoint>) -> Box<Checkpoint> {
         match checkpoint.stage {
             CheckpointStage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
             CheckpointStage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
             CheckpointStage::Sort => {
                 let changes = checkpoint.shared.changes.len();
                 checkpoint.unsorted.push(0..changes);
-                self.pool.note_changed_references(changes as u64);
+                pool.note_changed_references(changes as u64);
             }
-            CheckpointStage::Plan => self.pool.begin_plan(&mut checkpoint),
-            CheckpointStage::Owner => checkpoint.look = self.pool.look_at_owner(),
+            CheckpointStage::Plan => pool.begin_plan(&mut checkpoint),
+            CheckpointStage::Owner => checkpoint.look = pool.look_at_owner(),
             CheckpointStage::Release => {
-                self.pool.superblock = checkpoint.next.expect("the superblock was written");
-                self.pool.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
+                pool.superblock = checkpoint.next.expect("the superblock was written");
+                pool.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
             }
             CheckpointStage::Reserve => {
                 // If the stage begins again, the part has been taken already.
-                checkpoint.index_part = checkpoint.index_part.or_else(|| self.pool.take_disk_index_part());
-                checkpoint.index_space = self.pool.disk_index_space(&checkpoint);
-                self.lend_checkpoint(checkpoint);
-                self.reserve_metadata();
-                return self.take_checkpoint().expect("it waits");
+                checkpoint.index_part = checkpoint.index_part.or_else(|| pool.take_disk_index_part());
+                checkpoint.index_space = pool.disk_index_space(&checkpoint);
+                self.lend_checkpoint(pool, checkpoint);
+                self.reserve_metadata(pool);
+                return self.take_checkpoint(pool).expect("it waits");
             }
             _ => {}
         }
@@ -510,57 +520,57 @@ impl Engine {
     }
 
     /// Reserves space on the host for the metadata blocks that merging may write.
-    pub(crate) fn reserve_metadata(&mut self) {
-        let geometry = &self.pool.metadata.geometry;
-        let meta = &self.pool.metadata.allocator;
-        let index = self.jobs.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_space as u64);
-        let pages = self.pool.left_to_take() + index;
+    pub(crate) fn reserve_metadata(&mut self, pool: &mut Pool) {
+        let geometry = &pool.metadata.geometry;
+        let meta = &pool.metadata.allocator;
+        let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_space as u64);
+        let pages = pool.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
         if wanted <= meta.reserved {
-            return self.checkpoint_metadata_reserved(true);
+            return self.checkpoint_metadata_reserved(pool, true);
         }
         let block = geometry.block();
         let (first, together) = geometry.metadata_run(meta.reserved.into());
         let count = u64::from(wanted + 1024 - meta.reserved).min(together);
         let ahead = meta.reserved + count as u32;
-        self.pool.metadata.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
+        pool.metadata.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
     }
 
     /// Handles the completion of a reservation of metadata: `upto` is the block up to which it went, or `None` if the host is full.
-    pub(crate) fn metadata_reserved(&mut self, upto: Option<u32>) {
+    pub(crate) fn metadata_reserved(&mut self, pool: &mut Pool, upto: Option<u32>) {
         match upto {
             Some(upto) => {
-                self.pool.metadata.allocator.reserved = self.pool.metadata.allocator.reserved.max(upto);
+                pool.metadata.allocator.reserved = pool.metadata.allocator.reserved.max(upto);
                 // Where a growth begins, the rest takes a reservation of its own.
-                self.reserve_metadata();
+                self.reserve_metadata(pool);
             }
-            None => match &mut self.jobs.checkpoint {
+            None => match &mut self.checkpoint {
                 // The index on disk is the first to get no space.
                 Some(checkpoint) if checkpoint.index_space > 0 => {
                     checkpoint.index_space = 0;
-                    self.reserve_metadata();
+                    self.reserve_metadata(pool);
                 }
                 // Then the map buffer keeps its mappings.
                 Some(checkpoint) if checkpoint.stage == CheckpointStage::Reserve && !checkpoint.spares_metadata => {
                     checkpoint.spares_metadata = true;
                     checkpoint.stage = CheckpointStage::Plan;
                     checkpoint.yielded = true;
-                    let mut checkpoint = self.take_checkpoint().expect("it waits");
-                    self.pool.begin_plan(&mut checkpoint);
-                    self.lend_checkpoint(checkpoint);
-                    self.pool.needs_pump = true;
+                    let mut checkpoint = self.take_checkpoint(pool).expect("it waits");
+                    pool.begin_plan(&mut checkpoint);
+                    self.lend_checkpoint(pool, checkpoint);
+                    pool.needs_pump = true;
                 }
-                _ => self.checkpoint_metadata_reserved(false),
+                _ => self.checkpoint_metadata_reserved(pool, false),
             },
         }
     }
 
     /// Continues if there was space; if the host is full, retries with the next tick.
-    fn checkpoint_metadata_reserved(&mut self, good: bool) {
-        let waiting = self.jobs.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == CheckpointStage::Reserve);
+    fn checkpoint_metadata_reserved(&mut self, pool: &mut Pool, good: bool) {
+        let waiting = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == CheckpointStage::Reserve);
         // A late result has no effect any more.
-        self.pool.metadata_full = !good && waiting.is_some();
+        pool.metadata_full = !good && waiting.is_some();
         if let Some(checkpoint) = waiting
             && good
         {
@@ -569,160 +579,152 @@ impl Engine {
     }
 
     /// Puts a checkpoint back between two steps, and publishes its shared state.
-    pub(crate) fn lend_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
-        self.pool.in_progress = Some(core::mem::take(&mut checkpoint.shared));
-        self.jobs.checkpoint = Some(checkpoint);
+    pub(crate) fn lend_checkpoint(&mut self, pool: &mut Pool, mut checkpoint: Box<Checkpoint>) {
+        pool.in_progress = Some(core::mem::take(&mut checkpoint.shared));
+        self.checkpoint = Some(checkpoint);
     }
 
     /// Takes the checkpoint for a step, together with its shared state.
-    pub(crate) fn take_checkpoint(&mut self) -> Option<Box<Checkpoint>> {
-        let mut checkpoint = self.jobs.checkpoint.take()?;
-        checkpoint.shared = self.pool.in_progress.take().unwrap_or_default();
+    pub(crate) fn take_checkpoint(&mut self, pool: &mut Pool) -> Option<Box<Checkpoint>> {
+        let mut checkpoint = self.checkpoint.take()?;
+        checkpoint.shared = pool.in_progress.take().unwrap_or_default();
         Some(checkpoint)
     }
 
-    fn step(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+    fn step_stage(&mut self, pool: &mut Pool, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         match checkpoint.stage {
-            CheckpointStage::Points | CheckpointStage::Slots => Ok(self.pool.collect(checkpoint)),
+            CheckpointStage::Points | CheckpointStage::Slots => Ok(pool.collect(checkpoint)),
             CheckpointStage::SortPoints => {
                 Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted, |&(key, _)| key))
             }
             CheckpointStage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted, |&slot| slot)),
-            CheckpointStage::Cleared => Ok(self.pool.drop_cleared(checkpoint)),
-            CheckpointStage::Plan => Ok(self.pool.plan(checkpoint)),
+            CheckpointStage::Cleared => Ok(pool.drop_cleared(checkpoint)),
+            CheckpointStage::Plan => Ok(pool.plan(checkpoint)),
             CheckpointStage::Reserve => Ok(Progress::Wait),
-            CheckpointStage::Maps => self.pool.merge_maps(checkpoint),
-            CheckpointStage::Discards => self.pool.walk_discards(checkpoint),
+            CheckpointStage::Maps => pool.merge_maps(checkpoint),
+            CheckpointStage::Discards => pool.walk_discards(checkpoint),
             CheckpointStage::Sort => {
                 Ok(sort_step(&mut checkpoint.shared.changes, &mut checkpoint.unsorted, |&(slot, _)| slot))
             }
-            CheckpointStage::Counts => self.pool.merge_counts(checkpoint),
-            CheckpointStage::Summaries => self.pool.merge_summaries(checkpoint),
-            CheckpointStage::Index => self.pool.merge_disk_index(checkpoint),
-            CheckpointStage::Buffer => Ok(self.pool.step_buffer(checkpoint)),
-            CheckpointStage::Tables(at) if TABLES[at] == TreeId::MapBuffer => self.pool.write_log(checkpoint),
-            CheckpointStage::Tables(at) => self.pool.write_table(checkpoint, TABLES[at]),
-            CheckpointStage::Drain => Ok(self.pool.drain(checkpoint)),
+            CheckpointStage::Counts => pool.merge_counts(checkpoint),
+            CheckpointStage::Summaries => pool.merge_summaries(checkpoint),
+            CheckpointStage::Index => pool.merge_disk_index(checkpoint),
+            CheckpointStage::Buffer => Ok(pool.step_buffer(checkpoint)),
+            CheckpointStage::Tables(at) if TABLES[at] == TreeId::MapBuffer => pool.write_log(checkpoint),
+            CheckpointStage::Tables(at) => pool.write_table(checkpoint, TABLES[at]),
+            CheckpointStage::Drain => Ok(pool.drain(checkpoint)),
             CheckpointStage::Sync | CheckpointStage::Commit => {
-                let before_pages = checkpoint.stage == CheckpointStage::Sync && self.pool.mutant(Mutant::UnsyncedPages);
+                let before_pages = checkpoint.stage == CheckpointStage::Sync && pool.mutant(Mutant::UnsyncedPages);
                 let before_superblock =
-                    checkpoint.stage == CheckpointStage::Commit && self.pool.mutant(Mutant::UnsyncedSuperblock);
-                let done = self.pool.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
+                    checkpoint.stage == CheckpointStage::Commit && pool.mutant(Mutant::UnsyncedSuperblock);
+                let done = pool.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
-            CheckpointStage::Owner => {
-                Ok(if self.pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait })
-            }
-            CheckpointStage::Superblock => self.write_superblock(checkpoint),
-            CheckpointStage::Release => Ok(self.pool.release_replaced(checkpoint)),
+            CheckpointStage::Owner => Ok(if pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
+            CheckpointStage::Superblock => self.write_superblock(pool, checkpoint),
+            CheckpointStage::Release => Ok(pool.release_replaced(checkpoint)),
         }
     }
 
     /// Notes that a batch of inlined blocks is in its slots.
     pub(crate) fn checkpoint_inlined_written(&mut self, sequence: u64) {
-        if let Some(checkpoint) = &mut self.jobs.checkpoint
+        if let Some(checkpoint) = &mut self.checkpoint
             && sequence <= checkpoint.upto
         {
             checkpoint.inlined -= 1;
         }
     }
 
-    fn write_superblock(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+    fn write_superblock(&mut self, pool: &mut Pool, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         if checkpoint.next.is_some() {
             if checkpoint.superblocks > 0 {
                 return Ok(Progress::Wait);
             }
-            self.pool.want_sync(checkpoint);
+            pool.want_sync(checkpoint);
             return Ok(Progress::Next);
         }
-        let geometry = checkpoint.grown.unwrap_or(self.pool.metadata.geometry);
+        let geometry = checkpoint.grown.unwrap_or(pool.metadata.geometry);
         let next = Superblock {
-            parameters: Parameters { geometry, ..self.pool.superblock.parameters },
-            epoch: self.pool.metadata.epoch,
+            parameters: Parameters { geometry, ..pool.superblock.parameters },
+            epoch: pool.metadata.epoch,
             included: checkpoint.upto,
             included_checksum: checkpoint.upto_checksum,
             journal_position: checkpoint.position,
-            proven: self.pool.journal.durable,
+            proven: pool.journal.durable,
             clean: checkpoint.clean,
-            data_used: self.pool.space.data_used,
+            data_used: pool.space.data_used,
             reserved_containers: checkpoint.reserved,
-            next_volume: self
-                .pool
+            next_volume: pool
                 .volumes
                 .last()
                 .map_or(1, |volume| volume.id.0.saturating_add(1))
-                .max(self.pool.superblock.next_volume),
-            pool_policy: self.pool.pool_policy,
-            memory: self.pool.pool_memory,
-            second_copies: self.pool.second_copies,
-            index_copy: self.pool.index_copy,
-            dedup_verify: self.pool.dedup_verify(),
-            throttle: self.pool.throttle(),
-            flash_policy: self.pool.flash_policy(),
-            defrag: self.pool.regions().defrag(),
-            allowance: self.pool.allowance_to_keep(),
-            device: self.pool.device_kind(),
-            relocate: self.pool.relocate_schedule(),
-            cache: self.pool.pool_cache,
-            cache_key: self.pool.cache.key(),
-            replicas: self.pool.replicas.budget,
-            scrub: self.jobs.scrub.record,
-            dedup: self.jobs.dedup().record(),
-            disk_index: self.pool.disk_index.record,
-            flash: self.pool.flash_nonce(),
-            roots: self.pool.roots,
-            ..self.pool.superblock
+                .max(pool.superblock.next_volume),
+            pool_policy: pool.pool_policy,
+            memory: pool.pool_memory,
+            second_copies: pool.second_copies,
+            index_copy: pool.index_copy,
+            dedup_verify: pool.dedup_verify(),
+            throttle: pool.throttle(),
+            flash_policy: pool.flash_policy(),
+            defrag: pool.regions().defrag(),
+            allowance: pool.allowance_to_keep(),
+            device: pool.device_kind(),
+            relocate: pool.relocate_schedule(),
+            cache: pool.pool_cache,
+            cache_key: pool.cache.key(),
+            replicas: pool.replicas.budget,
+            scrub: self.scrub.record,
+            dedup: self.dedup().record(),
+            disk_index: pool.disk_index.record,
+            flash: pool.flash_nonce(),
+            roots: pool.roots,
+            ..pool.superblock
         };
-        self.pool.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
-        self.pool.superblocks_in_flight = 2;
-        self.pool.superblock_submitted = next.epoch;
+        pool.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
+        pool.superblocks_in_flight = 2;
+        pool.superblock_submitted = next.epoch;
         checkpoint.superblocks = 2;
-        self.pool.counters.pages_written.others += 2;
+        pool.counters.pages_written.others += 2;
         checkpoint.next = Some(next);
         Ok(Progress::Wait)
     }
 
-    pub(crate) fn superblock_written(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        if let Some(&Segment::Page(page)) = segments.first() {
-            self.pool.metadata.pages.release(page);
-        }
-        self.pool.superblocks_in_flight -= 1;
-        if self.check_written(result)
-            && let Some(checkpoint) = &mut self.jobs.checkpoint
-        {
+    /// Notes that a superblock of the checkpoint is written.
+    pub(crate) fn superblock_written(&mut self) {
+        if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.superblocks -= 1;
         }
     }
 
     /// Ends a checkpoint whose superblock is durable and whose replaced pages and slots are free.
-    fn checkpoint_done(&mut self, checkpoint: Checkpoint) {
+    fn checkpoint_done(&mut self, pool: &mut Pool, repairs: &Repairs, checkpoint: Checkpoint) {
         if let Some(grown) = checkpoint.grown {
-            self.pool.grow_to(grown);
+            pool.grow_to(grown);
         }
-        self.pool.note_taken(&checkpoint.shared);
-        self.pool.frozen.reset(self.pool.limits.delta_entries as usize);
-        self.pool.note_merged();
-        self.pool.reservation.frozen.reset();
-        self.pool.review_space();
-        self.pool.checkpoints_done += 1;
-        self.jobs.census_mut().review(&self.pool);
-        if self.pool.disk_index_wants_pass() && !self.jobs.dedup().has_begun() {
-            self.jobs.dedup_mut().leave(self.pool.now, 0);
+        pool.note_taken(&checkpoint.shared);
+        pool.frozen.reset(pool.limits.delta_entries as usize);
+        pool.note_merged();
+        pool.reservation.frozen.reset();
+        pool.review_space();
+        pool.checkpoints_done += 1;
+        self.census_mut().review(pool);
+        if pool.disk_index_wants_pass() && !self.dedup().has_begun() {
+            self.dedup_mut().leave(pool.now, 0);
         }
-        if self.pool.flush_is_stuck {
+        if pool.flush_is_stuck {
             // Retried if this checkpoint has left more blocks free than the others that found no space; otherwise checkpoints would follow without
             // end.
-            let free = self.pool.metadata.allocator.free();
-            self.pool.flush_is_stuck = free <= self.pool.free_when_stuck;
-            self.pool.free_when_stuck = free.max(self.pool.free_when_stuck);
+            let free = pool.metadata.allocator.free();
+            pool.flush_is_stuck = free <= pool.free_when_stuck;
+            pool.free_when_stuck = free.max(pool.free_when_stuck);
         }
-        self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && self.pool.phase == Phase::Serving;
-        self.pool.last_checkpoint = self.pool.now;
-        self.reclaim();
-        if self.pool.has_much_pending() {
-            self.pool.publish_pending();
+        pool.want_checkpoint |= pool.has_too_much_buffered() && pool.phase == Phase::Serving;
+        pool.last_checkpoint = pool.now;
+        self.reclaim(pool, repairs);
+        if pool.has_much_pending() {
+            pool.publish_pending();
         }
-        self.pool.needs_pump = true;
+        pool.needs_pump = true;
     }
 }
 
