@@ -1,8 +1,4 @@
-//! The engine itself: its parts, and the path of an event through it.
-//!
-//! [`Engine::handle`] takes events in and does only the certain part of their work. When [`Engine::next_effect`] runs out of effects, it *pumps*:
-//! runs the requests that can run, moves the jobs a bounded number of steps, closes and syncs records. So events that arrive together are served
-//! together: one record, one sync.
+//! The engine itself: its parts, how they begin, and answers about them. `pump.rs` has the path of an event through them.
 
 use crate::pool::state::{LoadSnapshot, Phase};
 use alloc::boxed::Box;
@@ -10,14 +6,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::api::*;
-use crate::control::commands::Pending;
-use crate::data_path::enospc::EnospcWrites;
-use crate::data_path::readahead::ReadAhead;
-use crate::data_path::time_slices::TimeSlices;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::Parameters;
+use crate::jobs::Jobs;
 use crate::jobs::throttle::IDLE_AFTER;
-use crate::jobs::{Jobs, PumpPhase};
 use crate::limits::Limits;
 use crate::metadata::io::Io;
 #[cfg(feature = "mutants")]
@@ -28,7 +20,11 @@ use crate::recovery::Recovery;
 use crate::relocation::profiling::Profiling;
 use crate::repair::Repairs;
 use crate::requests::deciding::Deciding;
+use crate::requests::pending_command::PendingCommand;
+use crate::requests::read_ahead::ReadAhead;
+use crate::requests::refused_writes::EnospcWrites;
 use crate::requests::request::{Requests, Stage};
+use crate::requests::time_slices::TimeSlices;
 
 /// The engine. See [`crate::api`].
 pub struct Engine {
@@ -56,7 +52,7 @@ pub struct Engine {
     pub(crate) recovery: Option<Box<Recovery>>,
     /// Writes that found no space.
     pub(crate) enospc: EnospcWrites,
-    pub(crate) pending_commands: Vec<Pending>,
+    pub(crate) pending_commands: Vec<PendingCommand>,
     /// Time at which a request last came or was answered.
     pub(crate) last_request: Nanos,
     pub(crate) tick: Option<Nanos>,
@@ -144,56 +140,6 @@ impl Engine {
         profiling.note(request.volume, places);
     }
 
-    /// Attaches flash in front of the store of a served pool. It counts as empty: no data on it is trusted. Returns false if the pool has flash, I/O
-    /// of the last one is in flight, the pool is not written, or the flash is too small.
-    pub fn attach_flash(&mut self, parameters: FlashParameters) -> bool {
-        let is_free = !self.pool.has_flash() && self.jobs.flash_is_at_rest() && self.pool.metadata.io.on_flash() == 0;
-        if !is_free || !self.takes_changes() {
-            return false;
-        }
-        self.pool.set_flash(parameters);
-        self.jobs.open_flash(&mut self.pool);
-        self.pool.needs_pump = true;
-        self.pool.has_flash()
-    }
-
-    /// Detaches the flash: the engine submits no more I/O to it, and the next superblock trusts none. Its I/O in flight still ends; returns true if
-    /// there is none.
-    pub fn detach_flash(&mut self) -> bool {
-        self.pool.switch_flash_off();
-        self.pool.forget_flash();
-        self.jobs.take_flash_away(&mut self.pool);
-        self.pool.needs_pump = true;
-        self.pool.metadata.io.on_flash() == 0
-    }
-
-    /// Takes one event in.
-    pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
-        self.pool.now = self.pool.now.max(now);
-        self.pool.needs_pump = true;
-        match event {
-            Event::Submit(submit) => self.submit(submit),
-            Event::Done { io, result } => {
-                self.pool.metadata.io.came_back(io);
-                self.done(io, result);
-                self.complete_sync();
-            }
-            Event::Sent(request) => self.sent(request),
-            Event::Timer => self.timer(),
-            Event::FlashLate => self.flash_is_late(),
-            Event::GrowthOffered(stands) => self.pool.growth_offered(stands),
-            Event::Control { token, command } => self.command(token, command),
-        }
-    }
-
-    /// Returns the engine's next effect; call until `None` after every [`Engine::handle`] (or after several).
-    pub fn next_effect(&mut self) -> Option<Effect> {
-        while self.pool.metadata.io.effects.is_empty() && core::mem::take(&mut self.pool.needs_pump) {
-            self.pump();
-        }
-        self.pool.metadata.io.effects.pop_front()
-    }
-
     /// Returns the time at which [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
         let moves = self.jobs.cache_partition.has_work_left() && self.pool.phase == Phase::Serving;
@@ -234,7 +180,12 @@ impl Engine {
 
     /// Returns true if the request table has space for another [`Event::Submit`] and the pool takes requests.
     pub fn can_submit(&self) -> bool {
-        self.requests.has_space() && matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit
+        self.requests.has_space() && self.serves()
+    }
+
+    /// Returns true if the pool is open, and not for an audit.
+    pub(crate) fn serves(&self) -> bool {
+        matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit
     }
 
     /// Returns the segments of a read's answer, valid from [`Reply::Data`] to [`Event::Sent`].
@@ -252,6 +203,11 @@ impl Engine {
         self.requests.in_flight()
     }
 
+    /// Returns true if no command is pending except closes.
+    pub(crate) fn only_closes(&self) -> bool {
+        self.pending_commands.iter().all(PendingCommand::is_close)
+    }
+
     /// Takes a snapshot of the foreground load for jobs and repairs.
     #[inline]
     pub(crate) fn load(&self) -> LoadSnapshot {
@@ -265,118 +221,10 @@ impl Engine {
             blocked: writes_blocked || !self.pending_commands.is_empty(),
             writes_blocked,
             out_of_buffers: !self.out_of_buffers.is_empty(),
-            clears_left: self.has_clears_left(),
+            clears_left: self.time_slices.has_clears(),
             commands_wait: !self.pending_commands.is_empty(),
             only_closes: self.only_closes(),
             host_full: self.enospc.is_on(),
-        }
-    }
-
-    // ---- pumping ----
-
-    fn pump(&mut self) {
-        if self.pool.phase == Phase::Recovering {
-            self.recover();
-        }
-        if matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit {
-            if self.requests.foreground().is_due(self.pool.now) {
-                self.measure();
-            }
-            self.step_enospc();
-            self.run_ready();
-            self.retry_out_of_buffers();
-            let writes = !self.pool.read_only && !self.pool.untouched;
-            while writes && self.pool.open_ahead() && !self.waiting_for_space.is_empty() {
-                self.retry_waiting_for_space();
-            }
-            self.retry_waiting_for_space();
-            self.run_time_slices();
-            self.step_read_ahead();
-            self.repairs.step_repairs(&mut self.pool);
-            self.answer_repaired();
-            let load = self.load();
-            self.pass_jobs(PumpPhase::First, &load);
-            if self.pool.phase == Phase::Serving {
-                self.jobs.move_partition(&mut self.pool);
-            }
-            if self.pool.read_only {
-                self.step_failure();
-            } else if !self.pool.untouched {
-                self.step_jobs(&load);
-                self.repairs.step_copies(&mut self.pool, &load);
-                self.jobs.index_prefetch.step(&mut self.pool);
-                self.commit();
-                self.relieve_pressure();
-                self.pool.reserve_ahead();
-            }
-            let mut load = self.load();
-            self.pass_jobs(PumpPhase::Last, &load);
-            if !self.pending_commands.is_empty() {
-                self.step_commands();
-                load = self.load();
-            }
-            self.set_tick(&load);
-        }
-    }
-
-    /// Measures the recent service of clients, which sets the throttle of background work and the mode of each volume.
-    #[inline(never)]
-    fn measure(&mut self) {
-        let spent = self.jobs.has_no_more_to_give();
-        let measured = self.requests.measure(&mut self.pool, spent);
-        self.jobs.follow(self.pool.throttle(), &measured);
-    }
-
-    fn run_ready(&mut self) {
-        while let Some(id) = self.ready.pop_front() {
-            self.run(id);
-        }
-    }
-
-    fn retry_out_of_buffers(&mut self) {
-        for _ in 0..self.out_of_buffers.len() {
-            let Some(id) = self.out_of_buffers.pop_front() else { break };
-            let before = self.out_of_buffers.len();
-            self.run(id);
-            if self.out_of_buffers.len() > before {
-                // Still out of buffers: it keeps its place.
-                self.out_of_buffers.rotate_right(1);
-                break;
-            }
-        }
-    }
-
-    /// Moves the checkpoint a bounded number of steps, then steps the jobs that change the pool's write path.
-    fn step_jobs(&mut self, load: &LoadSnapshot) {
-        if self.pool.closes_early {
-            return;
-        }
-        if self.pool.reclaim_left {
-            self.jobs.reclaim(&mut self.pool, &self.repairs);
-        }
-        if let Err(failure) = self.jobs.step_checkpoint(&mut self.pool, &self.repairs, load) {
-            self.fail_pool(failure);
-        }
-        self.pass_jobs(PumpPhase::Middle, load);
-    }
-
-    /// Steps the jobs whose place is here.
-    #[inline(always)]
-    fn pass_jobs(&mut self, place: PumpPhase, load: &LoadSnapshot) {
-        self.jobs.pass(place, &mut self.pool, &mut self.repairs, load);
-    }
-
-    fn timer(&mut self) {
-        self.begin_turn();
-        self.jobs.forget_due(self.pool.now);
-        if self.tick.is_some_and(|tick| tick <= self.pool.now) {
-            self.tick = None;
-            if matches!(self.pool.phase, Phase::Serving | Phase::Closing)
-                && !self.pool.read_only
-                && !self.pool.untouched
-            {
-                self.self_sync();
-            }
         }
     }
 

@@ -32,6 +32,7 @@ mod mutant;
 pub mod pid;
 mod pool;
 mod properties;
+mod pump;
 pub mod recording;
 mod recovery;
 pub mod relocation;

@@ -5,41 +5,12 @@ use crate::engine::Engine;
 use crate::pool::Pool;
 use crate::pool::state::Phase;
 use crate::pool::volumes::VolumeChange;
-
-/// A command that has not been answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pending {
-    token: u64,
-    what: What,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
-    /// Done after this number of checkpoints.
-    Checkpoint {
-        checkpoints: u64,
-    },
-    Grow {
-        capacity: u64,
-        metadata: u64,
-    },
-    /// Waits for space.
-    Change(VolumeChange),
-    /// Done when this record is durable.
-    Record {
-        sequence: u64,
-    },
-    Settle,
-    /// Done after this number of checkpoints; `None` until all requests are answered.
-    Close {
-        checkpoints: Option<u64>,
-    },
-}
+use crate::requests::pending_command::{CommandWait, PendingCommand};
 
 impl Engine {
     pub(crate) fn command(&mut self, token: u64, command: Command<'_>) {
-        let checkpoint = |checkpoints| What::Checkpoint { checkpoints };
-        let what = match command {
+        let checkpoint = |checkpoints| CommandWait::Checkpoint { checkpoints };
+        let wait = match command {
             Command::CreateVolume { name, size, policy } => self.pool.create_volume(name, size, policy).map(checkpoint),
             Command::SetVolume { volume, change } => self.pool.set_volume(volume, change).map(checkpoint),
             Command::SetPool(change) => self.pool.set_pool(change).map(checkpoint),
@@ -48,9 +19,9 @@ impl Engine {
             {
                 Err(ControlError::ReadOnly)
             }
-            Command::DeleteVolume { volume } => Ok(What::Change(VolumeChange::Delete { volume })),
-            Command::ResizeVolume { volume, size } => self.pool.resizing(volume, size).map(What::Change),
-            Command::Grow { capacity, metadata } => Ok(What::Grow { capacity, metadata }),
+            Command::DeleteVolume { volume } => Ok(CommandWait::Change(VolumeChange::Delete { volume })),
+            Command::ResizeVolume { volume, size } => self.pool.resizing(volume, size).map(CommandWait::Change),
+            Command::Grow { capacity, metadata } => Ok(CommandWait::Grow { capacity, metadata }),
             Command::Scrub { command, seconds } => {
                 self.jobs.scrub.command(&mut self.pool, command, seconds).map(checkpoint)
             }
@@ -63,12 +34,12 @@ impl Engine {
             Command::Settle => {
                 // A flush that found no space before may find some now.
                 self.pool.flush_is_stuck = false;
-                Ok(What::Settle)
+                Ok(CommandWait::Settle)
             }
             Command::Close if self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Close => {
                 self.pool.phase = Phase::Closing;
-                Ok(What::Close { checkpoints: None })
+                Ok(CommandWait::Close { checkpoints: None })
             }
             Command::CloseEarly if !matches!(self.pool.phase, Phase::Serving | Phase::Closing) => {
                 Err(ControlError::ReadOnly)
@@ -76,11 +47,11 @@ impl Engine {
             Command::CloseEarly => {
                 self.pool.phase = Phase::Closing;
                 self.give_up_checkpoint();
-                Ok(What::Close { checkpoints: None })
+                Ok(CommandWait::Close { checkpoints: None })
             }
         };
-        match what {
-            Ok(what) => self.pending_commands.push(Pending { token, what }),
+        match wait {
+            Ok(wait) => self.pending_commands.push(PendingCommand { token, wait }),
             Err(error) => self.pool.metadata.io.effects.push_back(Effect::ControlReply { token, result: Err(error) }),
         }
     }
@@ -89,14 +60,16 @@ impl Engine {
     pub(crate) fn step_commands(&mut self) {
         let mut at = 0;
         while at < self.pending_commands.len() {
-            let Pending { token, what } = self.pending_commands[at];
-            let done = match what {
-                What::Checkpoint { checkpoints } => (self.pool.checkpoints_done >= checkpoints).then_some(Ok(())),
-                What::Change(change) => self.begin_change(at, change),
-                What::Record { sequence } => (self.pool.journal.durable >= sequence).then_some(Ok(())),
-                What::Grow { capacity, metadata } => self.pool.step_growth(capacity, metadata),
-                What::Settle => self.is_settled(),
-                What::Close { checkpoints } => self.is_closed(at, checkpoints),
+            let PendingCommand { token, wait } = self.pending_commands[at];
+            let done = match wait {
+                CommandWait::Checkpoint { checkpoints } => {
+                    (self.pool.checkpoints_done >= checkpoints).then_some(Ok(()))
+                }
+                CommandWait::Change(change) => self.begin_change(at, change),
+                CommandWait::Record { sequence } => (self.pool.journal.durable >= sequence).then_some(Ok(())),
+                CommandWait::Grow { capacity, metadata } => self.pool.step_growth(capacity, metadata),
+                CommandWait::Settle => self.is_settled(),
+                CommandWait::Close { checkpoints } => self.is_closed(at, checkpoints),
             };
             match done {
                 Some(result) => {
@@ -112,10 +85,10 @@ impl Engine {
 
     /// Makes a change as soon as there is space for it; then its record has to become durable. Returns `None` while the command waits.
     fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
-        match self.pool.change_volume(change, self.has_clears_left()) {
+        match self.pool.change_volume(change, self.time_slices.has_clears()) {
             Ok(Some(sequence)) => {
                 self.pool.want_durable = self.pool.want_durable.max(sequence);
-                self.pending_commands[at].what = What::Record { sequence };
+                self.pending_commands[at].wait = CommandWait::Record { sequence };
                 self.pool.needs_pump = true;
                 None
             }
@@ -165,11 +138,6 @@ impl Engine {
         self.fail_commands();
     }
 
-    /// Returns true if no command is pending except closes.
-    pub(crate) fn only_closes(&self) -> bool {
-        self.pending_commands.iter().all(|pending| matches!(pending.what, What::Close { .. }))
-    }
-
     fn is_closed(&mut self, at: usize, checkpoints: Option<u64>) -> Option<Result<(), ControlError>> {
         if self.requests.active() > 0 || !self.only_closes() {
             return None;
@@ -210,7 +178,7 @@ impl Engine {
         }
         let Some(checkpoints) = checkpoints else {
             let checkpoints = Some(self.pool.after_next_checkpoint());
-            self.pending_commands[at].what = What::Close { checkpoints };
+            self.pending_commands[at].wait = CommandWait::Close { checkpoints };
             self.pool.needs_pump = true;
             return None;
         };
@@ -225,7 +193,7 @@ impl Engine {
     pub(crate) fn fail_commands_for_space(&mut self) {
         let Engine { pool: Pool { metadata, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
-            let stays = matches!(pending.what, What::Close { .. });
+            let stays = pending.is_close();
             if !stays {
                 let result = Err(ControlError::NotDurable);
                 metadata.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
@@ -238,9 +206,9 @@ impl Engine {
     pub(crate) fn fail_commands(&mut self) {
         let Engine { pool: Pool { metadata, read_only, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
-            let stays = match pending.what {
-                What::Close { .. } => true,
-                What::Record { .. } => !*read_only,
+            let stays = match pending.wait {
+                CommandWait::Close { .. } => true,
+                CommandWait::Record { .. } => !*read_only,
                 _ => false,
             };
             if !stays {

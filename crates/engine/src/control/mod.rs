@@ -3,6 +3,7 @@
 pub(crate) mod answers;
 pub(crate) mod commands;
 pub(crate) mod failure;
+mod flash;
 pub(crate) mod memory;
 mod opening;
 pub(crate) mod status;

@@ -202,7 +202,7 @@ impl Engine {
 
     /// Returns the part that is full, if writes of new blocks are refused now.
     pub fn full(&self) -> Option<Full> {
-        self.pool.full(self.has_clears_left())
+        self.pool.full(self.time_slices.has_clears())
     }
 
     /// Returns the most blocks that the subtrees which discards cut off can map.

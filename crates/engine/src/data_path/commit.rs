@@ -162,7 +162,7 @@ impl Engine {
                 None => return false,
             }
         }
-        match self.pool.space_where(&asked, fits, self.has_clears_left()) {
+        match self.pool.space_where(&asked, fits, self.time_slices.has_clears()) {
             Availability::Now => return true,
             Availability::Later => self.block(id),
             Availability::Never => self.find_no_space(id, fits),
@@ -265,7 +265,7 @@ impl Engine {
                 // Their slots become free as those of a discard do.
                 self.requests.get_mut(id).waits_since = Some(done);
             } else if self.pool.metadata_full
-                || !self.pool.is_reclaimable(self.has_clears_left()) && !self.pool.has_to_flush()
+                || !self.pool.is_reclaimable(self.time_slices.has_clears()) && !self.pool.has_to_flush()
                 || tried
             {
                 if self.pool.metadata_full || !self.jobs.await_slots(&self.pool) {
@@ -406,7 +406,7 @@ impl Engine {
         let checkpoint = writes && !self.pool.closes_early && self.jobs.checkpoint_can_step();
         self.jobs.set_timer(&self.pool, load, checkpoint);
         let reclaims = self.pool.reclaim_left && open && writes && !self.pool.closes_early;
-        self.jobs.note_work_left(reclaims || self.has_long_requests_left());
+        self.jobs.note_work_left(reclaims || self.time_slices.has_requests());
         if !waits || !writes || self.pool.phase == Phase::Closed {
             self.tick = None;
         } else {

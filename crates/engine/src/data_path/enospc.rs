@@ -19,7 +19,6 @@
 //! Kept are the writes that must succeed: slots, records, pages, superblocks. A repair in place that finds no space is a failed repair. Writes while
 //! a pool is opened, or of a failed pool, are not kept either.
 
-use alloc::vec::Vec;
 use core::mem::take;
 
 use crate::api::*;
@@ -27,60 +26,13 @@ use crate::engine::Engine;
 use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 use crate::pool::state::Phase;
+use crate::requests::refused_writes::{EnospcWrites, RefusedWrite, Round};
 use crate::requests::request::Kind;
-use crate::sizes::list_bytes;
 
 /// Time from the end of one round to the beginning of the next.
 const PAUSE: Nanos = 250_000_000;
 /// Nanoseconds for which a write is made again before changes and flushes fail.
 const PATIENCE: Nanos = 2_000_000_000;
-
-/// A write that waits for space.
-#[derive(Clone, Copy)]
-struct RefusedWrite {
-    io: IoId,
-    /// Time at which it first found none.
-    since: Nanos,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Round {
-    #[default]
-    Idle,
-    Waiting(Nanos),
-    Trying,
-}
-
-/// The writes that wait for space.
-#[derive(Default)]
-pub(crate) struct EnospcWrites {
-    round: Round,
-    /// Writes that are not with the driver, in the order in which they came back.
-    kept: Vec<RefusedWrite>,
-    /// Writes that are with the driver once more.
-    tried: Vec<RefusedWrite>,
-    /// The last record that was complete when the round before ended.
-    complete: u64,
-    /// True if a write has found no space for longer than [`PATIENCE`]: changes are refused.
-    pub(crate) refuses: bool,
-}
-
-impl EnospcWrites {
-    /// Returns true if any write waits for space.
-    pub(crate) fn is_on(&self) -> bool {
-        self.round != Round::Idle
-    }
-
-    /// Returns the time at which the next round begins, if one waits.
-    pub(crate) fn due(&self) -> Option<Nanos> {
-        if let Round::Waiting(due) = self.round { Some(due) } else { None }
-    }
-
-    /// Returns the bytes of memory of the lists.
-    pub(crate) fn memory(&self) -> u64 {
-        list_bytes(&self.kept) + list_bytes(&self.tried)
-    }
-}
 
 impl Engine {
     /// Returns true if writes wait for space on the store.

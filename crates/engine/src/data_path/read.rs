@@ -481,13 +481,13 @@ impl Engine {
             }
             lba = next;
         }
-        self.take_steps(steps);
+        self.time_slices.take_steps(steps);
         match outcome {
             Ok(()) => {
                 let request = self.requests.get_mut(id);
                 request.stage = Stage::Reply;
                 let (token, extents) = (request.token, request.extents.len() as u64);
-                self.take_steps(EXTENT_STEPS * extents);
+                self.time_slices.take_steps(EXTENT_STEPS * extents);
                 self.pool.metadata.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
             }
             Err(Unresolved::Damaged) => self.fail_when_quiet(id, Error::Io),

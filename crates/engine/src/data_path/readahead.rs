@@ -24,36 +24,12 @@ use crate::format::entry::{Key, Slot};
 use crate::metadata::io::Purpose;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::pool::state::Phase;
+use crate::requests::read_ahead::WantedBlock;
 
 /// Blocks are scattered where the mean length of their reads is below this.
 const SCATTERED: usize = 32;
 /// Times that a refill asks for pages before it is given up.
 const TRIES: u32 = 8;
-
-/// State of the reads ahead for the streams.
-pub(crate) struct ReadAhead {
-    /// True if some streams are being refilled.
-    works: bool,
-    reads_in_flight: usize,
-    /// Blocks of the current step: their slots, the digest bits of their map entries, and their blocks of the volume.
-    wanted: Vec<WantedBlock>,
-    sorted: Vec<WantedBlock>,
-    buffers: Vec<BufferId>,
-}
-
-/// A block that is to be read ahead.
-#[derive(Clone, Copy)]
-struct WantedBlock {
-    slot: Slot,
-    check: u32,
-    lba: u64,
-}
-
-impl ReadAhead {
-    pub(crate) fn new() -> ReadAhead {
-        ReadAhead { works: false, reads_in_flight: 0, wanted: Vec::new(), sorted: Vec::new(), buffers: Vec::new() }
-    }
-}
 
 impl Engine {
     /// Notes a read, and opens the window of its stream if that is due.

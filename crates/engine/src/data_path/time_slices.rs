@@ -8,130 +8,44 @@
 //! A step is about one entry of a map or of a delta that is looked at. A request with more steps than a time slice has is answered in part (extents,
 //! `read.rs`), or continues in a later time slice (clears, below).
 
-use alloc::collections::VecDeque;
-
 use crate::api::RequestId;
 use crate::engine::Engine;
 use crate::format::entry::Key;
-use crate::limits::Limits;
 use crate::mutant::Mutant;
 use crate::requests::request::{Kind, Stage};
-
-/// Steps of any long request: for parsing, lookup and answer.
-const BEGIN_STEPS: u64 = 32;
-/// Steps of a read for each of its blocks.
-const READ_STEPS: u64 = 4;
-/// The most blocks of a request that is not long.
-const SHORT_BLOCKS: u64 = 16;
-
-/// Long requests that can run.
-pub(crate) struct TimeSlices {
-    /// Clients with long requests, in the order of their time slices.
-    clients: VecDeque<Client>,
-    /// Number of the requests in `clients` that are clears.
-    clears: u32,
-    /// Steps that are left until the next timer.
-    left: u64,
-    /// Steps taken so far.
-    taken: u64,
-    /// A clear that has waited for space waits for the next time slice.
-    wanted: bool,
-    /// Bytes of the longest read or clear that is not long.
-    short: u64,
-}
-
-/// A client's long requests: each names the next.
-struct Client {
-    number: u16,
-    first: RequestId,
-    last: RequestId,
-}
-
-impl TimeSlices {
-    pub(crate) fn new(limits: &Limits, block: u64) -> TimeSlices {
-        let left = limits.slice_steps();
-        TimeSlices { clients: VecDeque::new(), clears: 0, left, taken: 0, wanted: false, short: short(limits, block) }
-    }
-
-    /// Adopts new limits.
-    pub(crate) fn set_limits(&mut self, limits: &Limits, block: u64) {
-        self.short = short(limits, block);
-    }
-}
 
 impl Engine {
     /// Queues a request that can run: it runs now if it is short, else in its time slice.
     pub(crate) fn queue(&mut self, id: RequestId) {
-        if !self.is_long(id) {
-            return self.ready.push_back(id);
-        }
-        let request = self.requests.get(id);
-        self.time_slices.clears += u32::from(request.kind == Kind::Clear);
-        let number = client_of(request.token);
-        match self.time_slices.clients.iter_mut().find(|client| client.number == number) {
-            Some(client) => {
-                let last = core::mem::replace(&mut client.last, id);
-                self.requests.get_mut(last).next = Some(id);
-            }
-            None => self.time_slices.clients.push_back(Client { number, first: id, last: id }),
+        if self.is_long(id) {
+            self.time_slices.push(id, &mut self.requests);
+        } else {
+            self.ready.push_back(id);
         }
     }
 
+    /// Returns true if a request may take more steps than a short one.
     pub(crate) fn is_long(&self, id: RequestId) -> bool {
-        let request = self.requests.get(id);
-        match request.kind {
-            Kind::Write | Kind::Flush => false,
-            Kind::Extents => true,
-            // Its blocks have arrived: it is only to be answered.
-            Kind::Read if request.stage == Stage::Read => false,
-            Kind::Read | Kind::Clear => request.length > self.time_slices.short,
-        }
+        self.time_slices.is_long(self.requests.get(id))
     }
 
     /// Executes long requests, as far as the time slice goes.
     pub(crate) fn run_time_slices(&mut self) {
+        let block = self.pool.metadata.geometry.block();
         // With the mutant, a time slice continues far beyond its end, but not without end.
         let mut more = 100;
-        while self.time_slices.left > 0 || self.pool.mutant(Mutant::EndlessTimeSlice) && more > 0 {
+        while self.time_slices.has_steps() || self.pool.mutant(Mutant::EndlessTimeSlice) && more > 0 {
             more -= 1;
-            let Some(Client { number, first, last }) = self.time_slices.clients.pop_front() else { break };
-            if let Some(next) = self.requests.get_mut(first).next.take() {
-                self.time_slices.clients.push_back(Client { number, first: next, last });
-            }
-            let request = self.requests.get(first);
-            self.time_slices.clears -= u32::from(request.kind == Kind::Clear);
-            let blocks = request.length / self.pool.metadata.geometry.block();
-            let read = if request.kind == Kind::Read { READ_STEPS * blocks } else { 0 };
-            self.run(first);
-            self.take_steps(BEGIN_STEPS + read);
+            let Some((id, steps)) = self.time_slices.pop(&mut self.requests, block) else { break };
+            self.run(id);
+            self.time_slices.take_steps(steps);
         }
-    }
-
-    /// Takes `steps` steps off the time slice.
-    pub(crate) fn take_steps(&mut self, steps: u64) {
-        self.time_slices.left = self.time_slices.left.saturating_sub(steps);
-        self.time_slices.taken += steps;
-    }
-
-    /// Begins the next time slice, with all its steps.
-    pub(crate) fn begin_turn(&mut self) {
-        (self.time_slices.left, self.time_slices.wanted) = (self.pool.limits.slice_steps(), false);
-    }
-
-    /// Returns true if anything waits for the next time slice.
-    pub(crate) fn has_long_requests_left(&self) -> bool {
-        !self.time_slices.clients.is_empty() || self.time_slices.wanted
-    }
-
-    /// Returns true if a clear waits for its time slice: it will free slots.
-    pub(crate) fn has_clears_left(&self) -> bool {
-        self.time_slices.clears > 0
     }
 
     /// Returns the steps that long requests have taken so far. From one [`crate::Event::Timer`] to the next they are no more than
     /// [`crate::Limits::most_slice_steps`].
     pub fn slice_steps_taken(&self) -> u64 {
-        self.time_slices.taken
+        self.time_slices.taken()
     }
 
     // ---- clears ----
@@ -164,9 +78,9 @@ impl Engine {
         if self.requests.get(id).kind != Kind::Clear || !self.is_long(id) {
             return false;
         }
-        if self.time_slices.left == 0 && !self.pool.mutant(Mutant::EndlessTimeSlice) {
+        if !self.time_slices.has_steps() && !self.pool.mutant(Mutant::EndlessTimeSlice) {
             // Space has come, and the time slice is over. It keeps its place.
-            self.time_slices.wanted = true;
+            self.time_slices.ask_for_next();
             self.block(id);
             return true;
         }
@@ -183,13 +97,4 @@ impl Engine {
         self.queue(id);
         true
     }
-}
-
-fn short(limits: &Limits, block: u64) -> u64 {
-    SHORT_BLOCKS.min(limits.slice_steps() / 16) * block
-}
-
-/// Returns the upper 16 bits of a request's token, in which the driver puts the number of the client.
-fn client_of(token: u64) -> u16 {
-    (token >> 48) as u16
 }

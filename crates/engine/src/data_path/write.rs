@@ -496,7 +496,7 @@ impl Engine {
         }
         let looked_at = self.pool.cover_keys(start, stop);
         if self.is_long(id) {
-            self.take_steps(looked_at + self.pool.dead.len() as u64);
+            self.time_slices.take_steps(looked_at + self.pool.dead.len() as u64);
         }
     }
 

@@ -2,4 +2,8 @@
 
 pub(crate) mod deciding;
 pub(crate) mod foreground;
+pub(crate) mod pending_command;
+pub(crate) mod read_ahead;
+pub(crate) mod refused_writes;
 pub(crate) mod request;
+pub(crate) mod time_slices;
