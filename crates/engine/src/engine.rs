@@ -175,7 +175,7 @@ impl Engine {
     /// Gives back a buffer that was taken and will not be submitted.
     pub fn return_buffer(&mut self, buffer: BufferId) {
         self.pool.buffers.release(buffer);
-        self.pool.needs_pump = true;
+        self.pool.wake();
     }
 
     /// Returns true if the request table has space for another [`Event::Submit`] and the pool takes requests.

@@ -13,7 +13,7 @@ impl Engine {
     /// Takes one event in.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
         self.pool.now = self.pool.now.max(now);
-        self.pool.needs_pump = true;
+        self.pool.wake();
         match event {
             Event::Submit(submit) => self.submit(submit),
             Event::Done { io, result } => {
@@ -31,7 +31,7 @@ impl Engine {
 
     /// Returns the engine's next effect; call until `None` after every [`Engine::handle`] (or after several).
     pub fn next_effect(&mut self) -> Option<Effect> {
-        while self.pool.metadata.io.effects.is_empty() && core::mem::take(&mut self.pool.needs_pump) {
+        while self.pool.metadata.io.effects.is_empty() && self.pool.take_wake() {
             self.pump();
         }
         self.pool.metadata.io.effects.pop_front()

@@ -74,7 +74,7 @@ impl Engine {
             match done {
                 Some(result) => {
                     // The jobs of this pump have already run: slots that became free meanwhile may be those that one of them waits for.
-                    self.pool.needs_pump = true;
+                    self.pool.wake();
                     self.pending_commands.remove(at);
                     self.pool.metadata.io.effects.push_back(Effect::ControlReply { token, result });
                 }
@@ -89,7 +89,7 @@ impl Engine {
             Ok(Some(sequence)) => {
                 self.pool.want_durable = self.pool.want_durable.max(sequence);
                 self.pending_commands[at].wait = CommandWait::Record { sequence };
-                self.pool.needs_pump = true;
+                self.pool.wake();
                 None
             }
             // The checkpoint that makes space has been asked for.
@@ -106,11 +106,11 @@ impl Engine {
         }
         if unmerged || self.jobs.checkpoint.is_some() {
             self.pool.ask_to_flush();
-            if unmerged && self.jobs.checkpoint.is_none() && !self.pool.want_checkpoint {
+            if unmerged && self.jobs.checkpoint.is_none() && !self.pool.wants_checkpoint() {
                 if buffered && self.pool.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));
                 }
-                self.pool.ask_for_checkpoint();
+                self.pool.request_checkpoint_now();
             }
             return None;
         }
@@ -160,7 +160,7 @@ impl Engine {
         if self.pool.closes_early {
             if self.pool.want_durable < self.pool.journal.last() {
                 self.pool.want_durable = self.pool.journal.last();
-                self.pool.needs_pump = true;
+                self.pool.wake();
             }
             if self.pool.journal.last() > self.pool.journal.durable || self.pool.metadata.io.in_flight() > 0 {
                 return None;
@@ -179,7 +179,7 @@ impl Engine {
         let Some(checkpoints) = checkpoints else {
             let checkpoints = Some(self.pool.after_next_checkpoint());
             self.pending_commands[at].wait = CommandWait::Close { checkpoints };
-            self.pool.needs_pump = true;
+            self.pool.wake();
             return None;
         };
         if self.pool.checkpoints_done < checkpoints || self.pool.metadata.io.in_flight() > 0 {

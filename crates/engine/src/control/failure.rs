@@ -42,7 +42,7 @@ impl Engine {
             self.fail_request(id, Error::ReadOnly);
         }
         self.fail_commands();
-        self.pool.needs_pump = true;
+        self.pool.wake();
     }
 
     /// Returns true if every step to keep the failure on the store is done.
@@ -110,6 +110,6 @@ impl Engine {
             // Replaces an earlier failure: a client that is told of that one might repair another's pool.
             self.pool.failure = Some(failure);
         }
-        self.pool.needs_pump = true;
+        self.pool.wake();
     }
 }

@@ -13,7 +13,7 @@ impl Engine {
         }
         self.pool.set_flash(parameters);
         self.jobs.open_flash(&mut self.pool);
-        self.pool.needs_pump = true;
+        self.pool.wake();
         self.pool.has_flash()
     }
 
@@ -23,7 +23,7 @@ impl Engine {
         self.pool.switch_flash_off();
         self.pool.forget_flash();
         self.jobs.take_flash_away(&mut self.pool);
-        self.pool.needs_pump = true;
+        self.pool.wake();
         self.pool.metadata.io.on_flash() == 0
     }
 }

@@ -36,9 +36,9 @@ impl Engine {
             self.pool.buffer.fit(limits.buffered_places().max(self.pool.buffer.used()));
         }
         let is_over = !self.pool.delta.fits(entries) || self.pool.has_too_much_buffered();
-        self.pool.want_checkpoint |= is_over && self.pool.phase == Phase::Serving;
+        self.pool.request_checkpoint_if(is_over && self.pool.phase == Phase::Serving);
         self.pool.review_space();
-        self.pool.needs_pump = true;
+        self.pool.wake();
     }
 
     /// Returns true while memory has not come down to the last [`Engine::set_limits`] yet.

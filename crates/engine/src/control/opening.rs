@@ -51,7 +51,7 @@ impl Engine {
         }
         self.pool.phase = Phase::Serving;
         self.pool.review_space();
-        self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && !self.pool.reads_only;
+        self.pool.request_checkpoint_if(self.pool.has_too_much_buffered() && !self.pool.reads_only);
         if !self.pool.reads_only {
             self.jobs.fill_index(&self.pool);
         }

@@ -277,7 +277,7 @@ impl Engine {
                 }
                 return false;
             }
-            self.pool.want_checkpoint = true;
+            self.pool.request_checkpoint();
             self.pool.ask_to_flush();
             self.pool.publish_pending();
         }
@@ -383,7 +383,7 @@ impl Engine {
         self.pool.publish(self.pool.journal.last_filled);
         let idle = self.pool.now >= self.pool.last_change + IDLE_MERGE;
         if idle && (!self.pool.delta.is_empty() || self.pool.has_discards()) {
-            self.pool.want_checkpoint = true;
+            self.pool.request_checkpoint();
         }
     }
 

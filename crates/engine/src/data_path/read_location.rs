@@ -153,7 +153,7 @@ impl Engine {
                 self.fill_ends(slot, None);
             }
         }
-        self.pool.needs_pump = true;
+        self.pool.wake();
     }
 
     /// Returns true if the content that was read elsewhere is the content of the slot.

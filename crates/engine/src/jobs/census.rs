@@ -512,7 +512,7 @@ impl Job for Census {
             // The next census is decided after the checkpoint.
             self.merge_from = usize::MAX;
             if pool.takes_changes() {
-                pool.ask_for_checkpoint();
+                pool.request_checkpoint_now();
             }
             return;
         }

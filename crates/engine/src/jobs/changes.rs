@@ -97,7 +97,7 @@ impl Changes {
             self.count = 0;
             self.durable = pool.journal.last();
             pool.want_durable = pool.want_durable.max(self.durable);
-            pool.needs_pump = true;
+            pool.wake();
             return Err(ChangesStop::Waits);
         }
         if self.has_filled_part(pool, changes) {

@@ -152,9 +152,9 @@ impl FlashCopies {
             CopyStage::Rewrite(0) if pool.another_flash_is_trusted() => {
                 // The log of the other flash may be on this very device. The checkpoint wakes the engine.
                 self.is_stuck = true;
-                let asks = !pool.want_checkpoint && pool.in_progress.is_none();
-                pool.want_checkpoint |= asks;
-                pool.needs_pump |= asks;
+                let asks = !pool.wants_checkpoint() && pool.in_progress.is_none();
+                pool.request_checkpoint_if(asks);
+                pool.wake_if(asks);
             }
             CopyStage::Rewrite(page) => self.write_page(pool, page),
             CopyStage::Append => self.write_page(pool, self.next),
@@ -289,13 +289,13 @@ impl FlashCopies {
         if is_new_round {
             self.next = flash.log().shape.pages_for(self.records.len() as u32);
             flash.stamped();
-            pool.want_checkpoint |= !pool.flash_is_trusted();
+            pool.request_checkpoint_if(!pool.flash_is_trusted());
         } else if let Some(copy) = self.copy.take_if(|copy| copy.is_complete) {
             flash.fill(copy.place, copy.container, copy.generation);
             // The container may have been opened while the log was written.
             pool.follow_changed_containers();
         }
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     /// Appends the changes to the log, at most a page of them.
@@ -367,7 +367,7 @@ impl FlashCopies {
                 let (proofs, buffers) = (Vec::new(), Vec::new());
                 self.copy =
                     Some(ContainerCopy { container, generation, place, done: 0, is_complete: false, proofs, buffers });
-                pool.needs_pump = true;
+                pool.wake();
                 return;
             }
         }
@@ -381,7 +381,7 @@ impl FlashCopies {
             }
         }
         self.at = CopyStage::Rest;
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     /// Reads a part of the container.
@@ -448,7 +448,7 @@ impl FlashCopies {
         copy.buffers.drain(..).for_each(|buffer| pool.buffers.release(buffer));
         let is_all = copy.done == pool.metadata.geometry.slots_per_container;
         self.at = if is_all { CopyStage::CopySync } else { CopyStage::CopyRead };
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     /// Returns true if there is work, when no operation is in progress.
@@ -531,7 +531,7 @@ impl Job for FlashCopies {
             }
             _ => {}
         }
-        pool.needs_pump = true;
+        pool.wake();
         self.go(pool);
     }
 

@@ -194,7 +194,7 @@ impl Job for Gc {
         }
         if pool.regions().aside() > 0 && pool.space.empty_container().is_some() {
             pool.regions_mut().bring_back();
-            pool.needs_pump = true;
+            pool.wake();
             return;
         }
         if !self.is_running {
@@ -213,7 +213,7 @@ impl Job for Gc {
             self.survey(pool);
         }
         // Unless it waits for pages, it continues at once.
-        pool.needs_pump |= !waits;
+        pool.wake_if(!waits);
     }
 
     /// Returns true: the event that the job waits for wakes the engine.
@@ -250,7 +250,7 @@ impl Gc {
             self.buffered = Some(pool.buffer.len());
             pool.ask_to_flush();
             self.begins = pool.after_next_checkpoint();
-            pool.needs_pump = true;
+            pool.wake();
         } else {
             (self.settles, self.buffered) = (false, None);
             self.judge(pool);
@@ -274,7 +274,7 @@ impl Gc {
         if is_enough && self.victim.is_none() {
             self.stop(pool);
         }
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     /// Finds containers to be emptied, a step at a time.

@@ -291,7 +291,7 @@ impl Mover {
         // A read or a scrub will find the damage of a source.
         batch.is_over |= !good;
         batch.has_failed |= !good;
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     /// Advances the batch to its next stage when no I/O is in flight; ends it where writes wait.
@@ -312,7 +312,7 @@ impl Mover {
                 let barrier = if pool.mutant(Mutant::UnsyncedMove) { 0 } else { pool.syncs.submitted + 1 };
                 pool.syncs.wanted = pool.syncs.wanted.max(barrier);
                 batch.at = BatchStage::Sync(barrier);
-                pool.needs_pump = true;
+                pool.wake();
             }
             BatchStage::Sync(barrier) => {
                 if pool.syncs.finished >= barrier {
@@ -382,7 +382,7 @@ impl Mover {
             at += 1;
         }
         is_over |= at == batch.blocks.len();
-        pool.needs_pump |= at == end;
+        pool.wake_if(at == end);
         batch.at = BatchStage::Remap(at);
         self.batch = Some(batch);
         if is_over {
@@ -403,7 +403,7 @@ impl Mover {
             }
         }
         self.spare = batch.emptied();
-        pool.needs_pump = true;
+        pool.wake();
     }
 }
 

@@ -331,8 +331,8 @@ impl Scrub {
             self.record.finished = self.seconds(pool.now);
             repairs.set_left(u64::from(self.record.found.saturating_sub(self.record.repaired)));
             if pool.may_repair() {
-                pool.want_checkpoint = true;
-                pool.needs_pump = true;
+                pool.request_checkpoint();
+                pool.wake();
             }
         }
     }
@@ -741,8 +741,8 @@ impl Job for Scrub {
         let pool = &mut *work.pool;
         if pool.now >= self.saved + SAVE_PERIOD && pool.may_repair() {
             self.saved = pool.now;
-            pool.want_checkpoint = true;
-            pool.needs_pump = true;
+            pool.request_checkpoint();
+            pool.wake();
         }
     }
 

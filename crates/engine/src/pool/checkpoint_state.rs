@@ -47,7 +47,7 @@ impl CheckpointProgress {
 impl Pool {
     /// Returns the number of checkpoints after which all present changes are durable.
     pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
-        self.want_checkpoint = true;
+        self.request_checkpoint();
         self.checkpoints_done + if self.in_progress.is_some() { 2 } else { 1 }
     }
 
@@ -62,9 +62,9 @@ impl Pool {
     }
 
     /// Asks for a checkpoint, also where jobs have had their turn in this pump already.
-    pub(crate) fn ask_for_checkpoint(&mut self) {
-        self.needs_pump |= !self.want_checkpoint;
-        self.want_checkpoint = true;
+    pub(crate) fn request_checkpoint_now(&mut self) {
+        self.wake_if(!self.wants_checkpoint());
+        self.request_checkpoint();
     }
 
     /// Writes a superblock to the given places. Returns `None` if no page is free.

@@ -103,7 +103,8 @@ impl Pool {
     pub(crate) fn ask_for_fresh(&mut self) -> bool {
         let is_one = self.may_reserve();
         if is_one && !self.reserving {
-            (self.wants_fresh, self.needs_pump) = (true, true);
+            self.wants_fresh = true;
+            self.wake();
         }
         is_one
     }

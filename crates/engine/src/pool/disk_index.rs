@@ -100,7 +100,7 @@ impl Pool {
 
     /// Asks for a checkpoint after opening if the index does not follow a change of policies yet.
     pub(crate) fn open_disk_index(&mut self) {
-        self.want_checkpoint |= !self.reads_only && self.disk_index_is_wanted() != self.disk_index.record.is_on();
+        self.request_checkpoint_if(!self.reads_only && self.disk_index_is_wanted() != self.disk_index.record.is_on());
     }
 
     /// Cuts the index off: its pages go to the discard list.

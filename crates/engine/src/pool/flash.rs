@@ -401,7 +401,7 @@ impl Pool {
             flash.status.mode = mode;
             flash.wanted.clear();
             self.space.stop_watching();
-            self.want_checkpoint |= self.superblock.flash != 0 && !self.read_only;
+            self.request_checkpoint_if(self.superblock.flash != 0 && !self.read_only);
         }
     }
 
@@ -481,7 +481,7 @@ impl Pool {
         let Some(place) = place.filter(|&place| flash.places.holds(place, container, generation)) else {
             if place.is_none() && flash.wanted.len() < WANTED && !flash.wanted.contains(&container) {
                 flash.wanted.push_back(container);
-                self.needs_pump = true;
+                self.wake();
             }
             return None;
         };

@@ -69,7 +69,7 @@ impl Pool {
     fn begin_growth(&mut self, grown: Geometry) {
         let meta_map = grown.segments().last().map(|last| last.meta_map);
         let is_new = grown.metadata_blocks > self.metadata.geometry.metadata_blocks;
-        self.needs_pump = true;
+        self.wake();
         self.growth_offer.is_awaited = false;
         match meta_map.filter(|meta_map| is_new && meta_map.count > 0) {
             Some(meta_map) => {
@@ -139,9 +139,9 @@ impl Pool {
                 Some(Err(ControlError::NoHostSpace))
             }
             Some(Growing::Ready(_)) => {
-                if self.in_progress.is_none() && !self.want_checkpoint {
-                    self.want_checkpoint = true;
-                    self.needs_pump = true;
+                if self.in_progress.is_none() && !self.wants_checkpoint() {
+                    self.request_checkpoint();
+                    self.wake();
                 }
                 None
             }

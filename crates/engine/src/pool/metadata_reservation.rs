@@ -637,7 +637,7 @@ impl Pool {
         if stuck || last_resort && (self.may_get_metadata() || !self.give_up_disk_index()) {
             return Availability::Never;
         }
-        self.ask_for_checkpoint();
+        self.request_checkpoint_now();
         Availability::Later
     }
 

@@ -182,7 +182,7 @@ pub(crate) struct Pool {
     pub(crate) want_durable: u64,
     /// True if an empty record shall publish the watermark.
     pub(crate) want_publish: bool,
-    pub(crate) want_checkpoint: bool,
+    want_checkpoint: bool,
     pub(crate) checkpoints_done: u64,
     /// Changes of reference counts that checkpoints have found since the pool was opened.
     changed_references: u64,
@@ -228,7 +228,7 @@ pub(crate) struct Pool {
     /// Time at which the last checkpoint ended.
     pub(crate) last_checkpoint: Nanos,
     pub(crate) last_change: Nanos,
-    pub(crate) needs_pump: bool,
+    needs_pump: bool,
     pub(crate) evicted: Vec<BufferId>,
     pub(crate) dead: Vec<Slot>,
     pub(crate) scratch: Vec<u8>,

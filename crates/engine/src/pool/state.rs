@@ -1,5 +1,6 @@
 //! State of the pool: its phase from opening to the end, its failure marker, and the foreground load.
 
+use super::Pool;
 use crate::api::Nanos;
 
 /// Phase of the engine.
@@ -52,4 +53,44 @@ pub(crate) struct LoadSnapshot {
     pub only_closes: bool,
     /// True if the host is full: writes that found no space are kept and made again.
     pub host_full: bool,
+}
+
+impl Pool {
+    /// Makes the engine pump once more when it has no effects left.
+    #[inline]
+    pub(crate) fn wake(&mut self) {
+        self.needs_pump = true;
+    }
+
+    /// Makes the engine pump once more if `wakes` is true.
+    #[inline]
+    pub(crate) fn wake_if(&mut self, wakes: bool) {
+        self.needs_pump |= wakes;
+    }
+
+    /// Returns true if the engine is to pump, which ends the request for it.
+    #[inline]
+    pub(crate) fn take_wake(&mut self) -> bool {
+        core::mem::take(&mut self.needs_pump)
+    }
+
+    /// Lets a checkpoint begin as soon as it can.
+    pub(crate) fn request_checkpoint(&mut self) {
+        self.want_checkpoint = true;
+    }
+
+    /// Lets a checkpoint begin as soon as it can, if `wants` is true.
+    pub(crate) fn request_checkpoint_if(&mut self, wants: bool) {
+        self.want_checkpoint |= wants;
+    }
+
+    /// Returns true if a checkpoint was requested that has not begun.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.want_checkpoint
+    }
+
+    /// Ends the request for a checkpoint, as one begins.
+    pub(crate) fn end_checkpoint_request(&mut self) {
+        self.want_checkpoint = false;
+    }
 }

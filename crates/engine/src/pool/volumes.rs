@@ -344,7 +344,7 @@ impl Pool {
             && !self.has_metadata_for_volume(blocks.div_ceil(self.geometry().map_leaf_entries()))
         {
             if self.is_reclaimable(clears_left) {
-                self.want_checkpoint = true;
+                self.request_checkpoint();
             } else if !self.await_growth() {
                 return Err(ControlError::NoSpace);
             }
@@ -358,7 +358,7 @@ impl Pool {
         }
         if !self.can_clear_at_once() && !self.metadata_full {
             // A search through a full delta would take long: the checkpoint that follows anyway comes first.
-            self.want_checkpoint = true;
+            self.request_checkpoint();
             return Ok(None);
         }
         let sequence = self.journal.sequence;
@@ -369,7 +369,7 @@ impl Pool {
                 self.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
                 // A checkpoint frees its space and its place in the table.
-                self.want_checkpoint = true;
+                self.request_checkpoint();
             }
             VolumeChange::Resize { volume, blocks } => {
                 self.journal.changes.push(Change::ResizeVolume { volume, blocks });

@@ -264,7 +264,7 @@ impl Repairs {
             return pool.buffers.release(buffer);
         }
         self.in_progress.insert(slot, BlockRepair::new(Some(buffer), For::Reads, Some(other)));
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     /// Repairs a block that the scrub found to fail. Takes over the buffer.
@@ -277,7 +277,7 @@ impl Repairs {
         other: Option<Slot>,
     ) {
         // The search for other copies comes after the repairs have had their turn.
-        pool.needs_pump = true;
+        pool.wake();
         match self.in_progress.get_mut(&slot) {
             // A read was faster.
             Some(repair) => {
@@ -321,7 +321,7 @@ impl Repairs {
             }
             if ended {
                 // The waiting repairs get their turn.
-                pool.needs_pump = true;
+                pool.wake();
             } else {
                 self.in_progress.insert(slot, repair);
             }

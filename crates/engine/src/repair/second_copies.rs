@@ -133,7 +133,7 @@ impl Pool {
         self.journal.changes.push(Change::Clear { key: start, end });
         self.clear_keys(start, stop);
         self.last_change = self.now;
-        self.want_checkpoint = true;
+        self.request_checkpoint();
         true
     }
 }

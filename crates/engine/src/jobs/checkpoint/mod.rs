@@ -304,7 +304,7 @@ impl Jobs {
 
     fn checkpoint_is_due(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         let limit = pool.limits.delta_entries as usize;
-        pool.want_checkpoint
+        pool.wants_checkpoint()
             || pool.delta.len() >= limit / 2
             || pool.delta.space() < limit / 2
             || pool.delta.releases >= pool.limits.releases(&pool.metadata.geometry) / 2
@@ -415,7 +415,7 @@ impl Jobs {
         if !pool.journal.is_empty() && !pool.close_record(true) {
             return;
         }
-        pool.want_checkpoint = false;
+        pool.end_checkpoint_request();
         pool.failed_pages.clear();
         pool.write_inlined();
         core::mem::swap(&mut pool.delta, &mut pool.frozen);
@@ -559,7 +559,7 @@ impl Jobs {
                     let mut checkpoint = self.take_checkpoint(pool).expect("it waits");
                     pool.begin_plan(&mut checkpoint);
                     self.lend_checkpoint(pool, checkpoint);
-                    pool.needs_pump = true;
+                    pool.wake();
                 }
                 _ => self.checkpoint_metadata_reserved(pool, false),
             },
@@ -718,13 +718,13 @@ impl Jobs {
             pool.flush_is_stuck = free <= pool.free_when_stuck;
             pool.free_when_stuck = free.max(pool.free_when_stuck);
         }
-        pool.want_checkpoint |= pool.has_too_much_buffered() && pool.phase == Phase::Serving;
+        pool.request_checkpoint_if(pool.has_too_much_buffered() && pool.phase == Phase::Serving);
         pool.last_checkpoint = pool.now;
         self.reclaim(pool, repairs);
         if pool.has_much_pending() {
             pool.publish_pending();
         }
-        pool.needs_pump = true;
+        pool.wake();
     }
 }
 

@@ -621,8 +621,8 @@ impl Dedup {
         self.rest(pool);
         // The freed slots come with the next checkpoints.
         pool.slots_freed_in = pool.checkpoints_done + 1;
-        pool.want_checkpoint = true;
-        pool.needs_pump = true;
+        pool.request_checkpoint();
+        pool.wake();
     }
 }
 
@@ -655,7 +655,7 @@ impl Job for Dedup {
         }
         if work.load.writes_blocked && !self.is_awaited && self.verify.holds_any() {
             self.verify.clear();
-            work.pool.needs_pump |= !self.verify.holds_any();
+            work.pool.wake_if(!self.verify.holds_any());
         }
     }
 
@@ -692,11 +692,11 @@ impl Job for Dedup {
         }
         let pool = &mut *work.pool;
         // A checkpoint that the pass requested begins with the next pump.
-        pool.needs_pump |= self.changes.waits_for_checkpoint(pool);
+        pool.wake_if(self.changes.waits_for_checkpoint(pool));
         if self.is_in_progress() && pool.now >= self.saved + SAVE_PERIOD {
             self.saved = pool.now;
-            pool.want_checkpoint = true;
-            pool.needs_pump = true;
+            pool.request_checkpoint();
+            pool.wake();
         }
     }
 

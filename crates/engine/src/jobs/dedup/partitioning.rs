@@ -204,7 +204,7 @@ impl Dedup {
             at => *at = PassStage::Next(from),
         }
         self.forget_from(from);
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     /// Scans some leaves of summaries for the partitioning.

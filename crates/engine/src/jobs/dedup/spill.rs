@@ -456,7 +456,7 @@ impl SpillSpace {
         if self.partitioning.is_none() {
             self.give_back(pool);
         }
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     fn written_to(&mut self, pool: &mut Pool, segments: &[Segment], is_good: bool) {
@@ -486,7 +486,7 @@ impl SpillSpace {
         for container in core::mem::take(&mut self.containers) {
             pool.space.end_spill(container);
         }
-        pool.needs_pump = true;
+        pool.wake();
     }
 }
 

@@ -229,6 +229,6 @@ impl Verify {
         if self.is_over {
             self.held = Vec::new();
         }
-        pool.needs_pump = true;
+        pool.wake();
     }
 }

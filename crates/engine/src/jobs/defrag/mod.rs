@@ -386,7 +386,7 @@ impl Pool {
     /// Asks for a checkpoint, so that freed slots become free, at most once every [`SETTLES_EVERY`].
     fn settle_some_time(&mut self) {
         if !self.delta.is_empty() && self.now >= self.last_checkpoint + SETTLES_EVERY {
-            self.ask_for_checkpoint();
+            self.request_checkpoint_now();
         }
     }
 }

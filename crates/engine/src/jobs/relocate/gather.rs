@@ -167,7 +167,7 @@ impl Relocate {
             let is_called = pool.space.is_spill_reclaimed();
             if pool.has_slots_to_claim() && (pool.ask_for_fresh() || pool.space.reclaim_spill()) {
                 self.is_stuck = true;
-                pool.needs_pump |= pool.space.is_spill_reclaimed() && !is_called;
+                pool.wake_if(pool.space.is_spill_reclaimed() && !is_called);
             } else if !pool.space.pending().is_empty() && !self.has_tried_enough() {
                 // Slots that are pending free may be the missing ones.
                 self.changes.wait_for_checkpoint(pool);
@@ -244,7 +244,7 @@ impl Relocate {
             self.has_tried_enough();
         }
         self.alone.clear();
-        pool.needs_pump = true;
+        pool.wake();
     }
 }
 

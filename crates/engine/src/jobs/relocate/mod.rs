@@ -264,7 +264,7 @@ impl Relocate {
     fn go_on_with(&mut self, pool: &mut Pool) {
         (self.state, self.counts.is_short_of_space) = (PassState::Running, false);
         self.rate_since = Some((self.done_ppm(pool), pool.now));
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     /// Pauses the run: the plan and the copies with a referrer are kept, and all claimed slots are given back.
@@ -296,7 +296,7 @@ impl Relocate {
             // Blocks that return to the plan are copied before the next walk.
             self.at = RunStage::Gather;
         }
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     /// Puts a slot back at the front of the plan; a run that is stopping counts it as kept.
@@ -410,7 +410,7 @@ impl Job for Relocate {
             }
         }
         // A checkpoint that it requested begins with the next pump.
-        work.pool.needs_pump |= self.changes.waits_for_checkpoint(work.pool);
+        work.pool.wake_if(self.changes.waits_for_checkpoint(work.pool));
     }
 
     fn is_stuck(&self, _: &Pool) -> bool {

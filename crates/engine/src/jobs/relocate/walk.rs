@@ -129,7 +129,7 @@ impl Relocate {
             (0, true) => RunStage::Gather,
             (0, false) => RunStage::Begin,
         };
-        pool.needs_pump = true;
+        pool.wake();
         Ok(())
     }
 }

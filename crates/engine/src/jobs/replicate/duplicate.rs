@@ -190,7 +190,7 @@ impl Duplicate {
                 Err(MoveStop::GivenUp) => self.end_round(pool, true),
             },
         }
-        pool.needs_pump |= self.is_busy() && !self.mover.is_loading(pool);
+        pool.wake_if(self.is_busy() && !self.mover.is_loading(pool));
     }
 
     /// Begins to assign columns to the chosen blocks. A block that is chosen again keeps its column; each other block has one turn left.

@@ -305,7 +305,7 @@ impl Replicate {
                 }
             }
         }
-        pool.needs_pump = true;
+        pool.wake();
     }
 
     /// Collects the blocks that a read needs in order, and begins to read them. Returns `None` if there is nothing to do, or not now.
@@ -397,7 +397,7 @@ impl Replicate {
             pool.replicas.add(slot, replica);
             self.made += 1;
         }
-        pool.needs_pump = true;
+        pool.wake();
     }
 }
 
@@ -459,7 +459,7 @@ impl Job for Replicate {
             Some(_) if pool.replicas.are_left() => return self.find(pool, load),
             None if pool.replicas.volume.is_none() => {
                 pool.replicas.begin_anew();
-                pool.needs_pump = true;
+                pool.wake();
                 if pool.enter_hidden_volume(Keeps::Replicas).is_err() {
                     // There are too many volumes.
                     self.noted.clear();
@@ -528,7 +528,7 @@ impl Job for Replicate {
         };
         // A read or a scrub will find a damaged block.
         batch.is_over |= !good;
-        work.pool.needs_pump = true;
+        work.pool.wake();
     }
 
     fn holds(&self, slot: Slot) -> bool {
