@@ -16,7 +16,7 @@ LEAST_CALLS = 2000
 # `fn module::<impl at FILE:line..>::name(..)`, `fn module::name(..)`, and closures in them.
 DEFINITION = re.compile(r"^(?:fn|const|static) ((?:[a-z_]\w*::)*)(?:<impl at ([^:>]+):(\d+)[^>]*>::)?(\w+)")
 # `module::<impl Type>::name`, `module::Type::name` and `module::name`, of whatever type.
-CALLEE = re.compile(r"(?<![\w:])((?:[a-z_]\w*::)+)(?:<impl [^()]*?>::|[A-Z]\w*(?:::<[^()]*?>)?::)?([a-z_]\w*)\b")
+CALLEE = re.compile(r"(?<![\w:])((?:[a-z_]\w*::)+)(?:<impl [^()]*?>::|[A-Z]\w*(?:::<[^()]*?>)?::)?([a-z_]\w*)\b(?!::[^<])")
 # `<module::Type as module::Trait>::name`
 TRAIT_CALLEE = re.compile(r"<[&a-z_:]*::([A-Z]\w*)(?:<[^()]*?>)? as [a-z_:]*::([A-Z]\w*)(?:<[^()]*?>)?>::(\w+)")
 TRAIT_IMPL = re.compile(r"impl(?:<.*?>)? (?:[\w:]+::)?(\w+)(?:<.*?>)? for (?:[\w:]+::)?(\w+)")

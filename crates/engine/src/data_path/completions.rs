@@ -5,7 +5,7 @@ use crate::api::Failure;
 use crate::api::*;
 use crate::engine::Engine;
 use crate::format::bytes::checksum;
-use crate::jobs::JobContext;
+use crate::jobs::job::JobContext;
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::PageKey;
 use crate::requests::request::Stage;

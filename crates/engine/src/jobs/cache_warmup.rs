@@ -6,9 +6,9 @@
 
 use alloc::collections::VecDeque;
 
-use super::{Job, JobContext, JobId};
 use crate::api::*;
 use crate::format::entry::{Slot, check_bits};
+use crate::jobs::job::{Job, JobContext, JobId};
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;

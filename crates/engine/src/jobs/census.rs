@@ -14,12 +14,12 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Job, JobContext};
 use crate::api::{Nanos, VolumeId};
 use crate::format::entry::{Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::superblock::Pointer;
 use crate::format::volume::{MAX_BLOCKS, Volume};
+use crate::jobs::job::{Job, JobContext};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{LastLeaf, Missing, PageLookup, Walk, locate, lookup};
 use crate::mutant::Mutant;

@@ -16,10 +16,11 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Job, JobContext, JobId, Jobs};
+use super::Jobs;
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::flash::{Head, LogRecord};
+use crate::jobs::job::{Job, JobContext, JobId};
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;

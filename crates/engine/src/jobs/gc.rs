@@ -28,9 +28,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::mover::{Missings, MoveStop, Moved, Mover, is_alone};
-use super::{Job, JobContext, JobId};
 use crate::api::*;
 use crate::format::entry::{Entry, Slot};
+use crate::jobs::job::{Job, JobContext, JobId};
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;

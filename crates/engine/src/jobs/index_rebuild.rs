@@ -4,9 +4,9 @@
 
 use alloc::vec::Vec;
 
-use super::{Job, JobContext};
 use crate::api::Digest;
 use crate::format::entry::Slot;
+use crate::jobs::job::{Job, JobContext};
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;

@@ -21,8 +21,8 @@
 //! throttle         decides when background work may run
 //! ```
 //!
-//! Jobs of the common shape ([`Job`]) are listed only here: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`]. They get the pool,
-//! the repairs and the foreground load ([`JobContext`]); they cannot reach a request or the engine. The scheduler visits them in row order, three
+//! Jobs of the common shape ([`job::Job`]) are listed only here: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`]. They get the pool,
+//! the repairs and the foreground load ([`job::JobContext`]); they cannot reach a request or the engine. The scheduler visits them in row order, three
 //! times a pump ([`PumpPhase`]), and routes their I/O completions to them. Checkpoint, cache partition and index prefetch have another shape: a
 //! checkpoint closes records and may fail the pool. The two others bound themselves and need no turn.
 
@@ -37,6 +37,7 @@ pub(crate) mod flash;
 pub(crate) mod gc;
 pub(crate) mod index_prefetch;
 pub(crate) mod index_rebuild;
+pub(crate) mod job;
 mod map_walk;
 mod mover;
 pub(crate) mod relocate;
@@ -49,7 +50,6 @@ use alloc::boxed::Box;
 use crate::api::{IoError, Nanos, Outcome, Segment};
 use crate::format::entry::Slot;
 use crate::limits::Limits;
-use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::state::{LoadSnapshot, Phase};
@@ -64,25 +64,11 @@ use flash::FlashCopies;
 use gc::{Gc, GcStatus};
 use index_prefetch::IndexPrefetch;
 use index_rebuild::IndexRebuild;
+use job::{Job, JobContext, JobId};
 use relocate::Relocate;
 use replicate::Replicate;
 use scrub::Scrub;
 use throttle::{LEAST, QUARTER, Throttle, ThrottleUser, Turn};
-
-/// A job of the common shape.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum JobId {
-    IndexRebuild,
-    CacheWarmup,
-    Defrag,
-    Gc,
-    Replicate,
-    Scrub,
-    Dedup,
-    Flash,
-    Relocate,
-    Census,
-}
 
 /// Largest number of slots that are reclaimed at once.
 const RECLAIM_AT_ONCE: usize = 4096;
@@ -244,70 +230,6 @@ pub(crate) enum PumpPhase {
     Middle,
     /// Phase at the end of the pump, after all other work.
     Last,
-}
-
-/// Parts of the engine that a job works on in a step.
-pub(crate) struct JobContext<'a> {
-    pub pool: &'a mut Pool,
-    pub repairs: &'a mut Repairs,
-    /// Load of the foreground during the step.
-    pub load: LoadSnapshot,
-}
-
-/// A job of the common shape, which the scheduler drives.
-pub(crate) trait Job {
-    /// Returns true if it has begun and not ended; other jobs may wait for its end.
-    fn is_in_progress(&self) -> bool;
-
-    /// Returns true if a step would make progress, as far as the job can tell.
-    fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool;
-
-    /// Returns the time at which it next has work, barring other events; `None` if no time is set.
-    fn begins_at(&self, _pool: &Pool, _facts: &LoadSnapshot) -> Option<Nanos> {
-        None
-    }
-
-    /// Returns true if `advance` would make progress; false for a job without one. Called with every pump, like `can_step`, so it must cost only a
-    /// few comparisons where there is no work.
-    fn can_advance(&self) -> bool;
-
-    /// Continues work in progress, with or without a turn.
-    fn advance(&mut self, _work: &mut JobContext<'_>) {}
-
-    /// Takes the next step; the job has its turn.
-    fn step(&mut self, work: &mut JobContext<'_>);
-
-    /// Returns true if it has tried in vain and retries with the next pump, so that it needs no timer.
-    fn is_stuck(&self, _pool: &Pool) -> bool {
-        false
-    }
-
-    /// Handles the completion of an I/O that it began; `part` is the part of its work that it named then.
-    fn done(
-        &mut self,
-        _work: &mut JobContext<'_>,
-        _part: u32,
-        _segments: &[Segment],
-        _result: Result<Outcome<'_>, IoError>,
-    ) {
-    }
-
-    /// Returns the number of block I/Os in flight: a burst lasts until it is 0. (The throttle counts pages itself.)
-    fn in_flight(&self) -> usize {
-        0
-    }
-
-    /// Returns true if the job works on a slot, so that the slot must not be reused yet.
-    fn holds(&self, _slot: Slot) -> bool {
-        false
-    }
-}
-
-impl JobId {
-    /// Returns the purpose of an I/O for a part of its work.
-    pub(crate) fn io(self, part: usize) -> Purpose {
-        Purpose::Job(self as u8, part as u32)
-    }
 }
 
 // A job's number is that of its row.

@@ -25,9 +25,9 @@
 
 use alloc::vec::Vec;
 
-use super::JobId;
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot};
+use crate::jobs::job::JobId;
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;

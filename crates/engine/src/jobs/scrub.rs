@@ -17,10 +17,10 @@
 
 use alloc::vec::Vec;
 
-use super::{Job, JobContext, JobId};
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::superblock::{PassState, Pointer, Root, ScrubRecord, Superblock, TREES, TreeId};
+use crate::jobs::job::{Job, JobContext, JobId};
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Missing, PageLookup, Walk, locate, lookup};

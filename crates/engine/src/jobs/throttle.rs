@@ -17,8 +17,9 @@
 //! Invariant: a burst ends when no background I/O is in flight, and all bursts end together. So the device is free of background I/O between two
 //! bursts, and no job waits for more than one burst of each other job.
 
-use super::{JobId, Jobs, RULES, Runs};
+use super::{Jobs, RULES, Runs};
 use crate::api::{Nanos, PassThrottle};
+use crate::jobs::job::JobId;
 use crate::pid::WHOLE;
 use crate::pid::paper::{EXPERIMENT, LISTING, PaperThrottle};
 pub(super) use crate::pid::throttle::LEAST;

@@ -41,10 +41,10 @@ use alloc::vec::Vec;
 
 use super::changes::{Changes, ChangesStop};
 use super::map_walk::{LEAVES, Maps};
-use super::{Job, JobContext};
 use crate::api::{ControlError, DedupCommand, Digest, IoError, Nanos, Outcome, Segment};
 use crate::format::entry::Slot;
 use crate::format::superblock::{DedupRecord, PassState};
+use crate::jobs::job::{Job, JobContext};
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::PageKey;
 use crate::pool::Pool;

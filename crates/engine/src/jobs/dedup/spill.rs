@@ -14,7 +14,7 @@ use super::partitions::{Name, Page, Partitions, Record, Stored, read_page};
 use super::range::{DuplicateSlot, place};
 use crate::api::{IoError, IoOp, Outcome, PageId, Segment};
 use crate::format::entry::{Key, Slot};
-use crate::jobs::JobId;
+use crate::jobs::job::JobId;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::sizes::list_bytes;

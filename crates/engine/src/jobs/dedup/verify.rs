@@ -9,9 +9,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::super::JobId;
 use crate::api::*;
 use crate::format::entry::Slot;
+use crate::jobs::job::JobId;
 use crate::locality_map::NearMap;
 use crate::pool::Pool;
 use crate::sizes::{list_bytes, table_bytes};

@@ -17,8 +17,8 @@ use alloc::vec::Vec;
 
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
+use crate::jobs::job::{Job, JobContext, JobId};
 use crate::jobs::mover::{Missings, MoveStop, Moved, Mover, is_alone};
-use crate::jobs::{Job, JobContext, JobId};
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::pool::Pool;
 use crate::pool::state::LoadSnapshot;

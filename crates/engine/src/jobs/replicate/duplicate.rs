@@ -19,7 +19,7 @@ use super::SPACE_TO_MAKE;
 use super::popular::Popular;
 use crate::api::*;
 use crate::format::entry::{Entry, Key, Slot};
-use crate::jobs::JobId;
+use crate::jobs::job::JobId;
 use crate::jobs::mover::{Came, Missings, MoveStop, Moved, Mover, is_busy};
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;

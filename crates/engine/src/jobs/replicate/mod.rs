@@ -30,11 +30,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::map_walk::{LEAVES, Maps};
-use super::{Job, JobContext, JobId};
 use crate::api::*;
 use crate::counters::PlaceCounts;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
+use crate::jobs::job::{Job, JobContext, JobId};
 use crate::metadata::tree::Missing;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::mutant::Mutant;
