@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(days(&files[..1], false).as_deref(), Ok(&all[2..]));
         let wrong = [
             (vec![files[2].clone(), files[0].clone()], "1: it begins before the end"),
-            (vec![file("without", &line(1, ""))], "does not say what is written"),
+            (vec![file("without", &line(1, ""))], "it has no contents"),
             (vec![file("bad", &(line(1, digest) + "what is this\n"))], "bad, line 2: expected"),
         ];
         for (files, part) in wrong {
