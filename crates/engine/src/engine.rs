@@ -97,7 +97,7 @@ impl Engine {
     /// recovered, which writes to it; to one that was, nothing is written.
     pub fn open_to_read(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
         let mut engine = Engine::open(parameters, limits, now);
-        engine.pool.reads_only = true;
+        engine.pool.state.reads_only = true;
         engine
     }
 
@@ -142,39 +142,40 @@ impl Engine {
 
     /// Returns the time at which [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
-        let moves = self.jobs.cache_partition.has_work_left() && self.pool.phase == Phase::Serving;
-        if self.jobs.is_work_left() || moves { Some(self.pool.now) } else { self.timers() }
+        let moves = self.jobs.cache_partition.has_work_left() && self.pool.state.phase == Phase::Serving;
+        if self.jobs.is_work_left() || moves { Some(self.pool.state.now) } else { self.timers() }
     }
 
     fn timers(&self) -> Option<Nanos> {
-        let goes_back = self.requests.foreground().timer(&self.pool).filter(|_| self.pool.phase == Phase::Serving);
+        let goes_back =
+            self.requests.foreground().timer(&self.pool).filter(|_| self.pool.state.phase == Phase::Serving);
         self.tick.into_iter().chain(self.jobs.due()).chain(self.enospc.due()).chain(goes_back).min()
     }
 
     /// Returns the description of an I/O: operation, byte offset, byte length, segments, class.
     pub fn io(&self, io: IoId) -> &Io {
-        self.pool.metadata.io.get(io)
+        self.pool.durable.metadata.io.get(io)
     }
 
     /// Returns the bytes of a metadata page, `block_size` of them.
     pub fn page(&self, page: PageId) -> &[u8] {
-        self.pool.metadata.pages.bytes(page)
+        self.pool.durable.metadata.pages.bytes(page)
     }
 
     /// Takes a free buffer to receive payload into; `None` while there is none (try again after the next event).
     pub fn take_buffer(&mut self) -> Option<BufferId> {
         // A pool that could not write keeps its buffers; new clients must get the error.
-        if !self.pool.read_only && !self.enospc.refuses && !self.pool.buffers.may_receive() {
+        if !self.pool.state.read_only && !self.enospc.refuses && !self.pool.memory.buffers.may_receive() {
             return None;
         }
         let buffer = self.pool.any_buffer()?;
-        self.pool.buffers.set_incoming(buffer);
+        self.pool.memory.buffers.set_incoming(buffer);
         Some(buffer)
     }
 
     /// Gives back a buffer that was taken and will not be submitted.
     pub fn return_buffer(&mut self, buffer: BufferId) {
-        self.pool.buffers.release(buffer);
+        self.pool.memory.buffers.release(buffer);
         self.pool.wake();
     }
 
@@ -185,7 +186,7 @@ impl Engine {
 
     /// Returns true if the pool is open, and not for an audit.
     pub(crate) fn serves(&self) -> bool {
-        matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit
+        matches!(self.pool.state.phase, Phase::Serving | Phase::Closing) && !self.to_audit
     }
 
     /// Returns the segments of a read's answer, valid from [`Reply::Data`] to [`Event::Sent`].
@@ -215,7 +216,7 @@ impl Engine {
         let idle_from = self.last_request + IDLE_AFTER;
         let writes_blocked = !self.waiting_for_space.is_empty();
         LoadSnapshot {
-            is_idle: !requests_in_flight && self.pool.now >= idle_from,
+            is_idle: !requests_in_flight && self.pool.state.now >= idle_from,
             idle_from,
             requests_in_flight,
             blocked: writes_blocked || !self.pending_commands.is_empty(),
@@ -238,9 +239,6 @@ impl Engine {
 impl Engine {
     /// Sets the mutant of the engine, or none. To be called before the first event.
     pub fn break_on_purpose(&mut self, mutant: Option<Mutant>) {
-        self.pool.broken = mutant;
-        if mutant == Some(Mutant::PublicSeed) {
-            self.pool.metadata.journal_seed = self.pool.superblock.parameters.public_seed();
-        }
+        self.pool.set_mutant(mutant);
     }
 }

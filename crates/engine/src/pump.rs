@@ -12,12 +12,12 @@ use crate::pool::state::{LoadSnapshot, Phase};
 impl Engine {
     /// Takes one event in.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
-        self.pool.now = self.pool.now.max(now);
+        self.pool.state.now = self.pool.state.now.max(now);
         self.pool.wake();
         match event {
             Event::Submit(submit) => self.submit(submit),
             Event::Done { io, result } => {
-                self.pool.metadata.io.came_back(io);
+                self.pool.durable.metadata.io.came_back(io);
                 self.done(io, result);
                 self.complete_sync();
             }
@@ -31,24 +31,24 @@ impl Engine {
 
     /// Returns the engine's next effect; call until `None` after every [`Engine::handle`] (or after several).
     pub fn next_effect(&mut self) -> Option<Effect> {
-        while self.pool.metadata.io.effects.is_empty() && self.pool.take_wake() {
+        while self.pool.durable.metadata.io.effects.is_empty() && self.pool.take_wake() {
             self.pump();
         }
-        self.pool.metadata.io.effects.pop_front()
+        self.pool.durable.metadata.io.effects.pop_front()
     }
 
     fn pump(&mut self) {
-        if self.pool.phase == Phase::Recovering {
+        if self.pool.state.phase == Phase::Recovering {
             self.recover();
         }
         if self.serves() {
-            if self.requests.foreground().is_due(self.pool.now) {
+            if self.requests.foreground().is_due(self.pool.state.now) {
                 self.measure();
             }
             self.step_enospc();
             self.run_ready();
             self.retry_out_of_buffers();
-            let writes = !self.pool.read_only && !self.pool.untouched;
+            let writes = !self.pool.state.read_only && !self.pool.state.untouched;
             while writes && self.pool.open_ahead() && !self.waiting_for_space.is_empty() {
                 self.retry_waiting_for_space();
             }
@@ -59,12 +59,12 @@ impl Engine {
             self.answer_repaired();
             let load = self.load();
             self.pass_jobs(PumpPhase::First, &load);
-            if self.pool.phase == Phase::Serving {
+            if self.pool.state.phase == Phase::Serving {
                 self.jobs.move_partition(&mut self.pool);
             }
-            if self.pool.read_only {
+            if self.pool.state.read_only {
                 self.step_failure();
-            } else if !self.pool.untouched {
+            } else if !self.pool.state.untouched {
                 self.step_jobs(&load);
                 self.repairs.step_copies(&mut self.pool, &load);
                 self.jobs.index_prefetch.step(&mut self.pool);
@@ -111,10 +111,10 @@ impl Engine {
 
     /// Moves the checkpoint a bounded number of steps, then steps the jobs that change the pool's write path.
     fn step_jobs(&mut self, load: &LoadSnapshot) {
-        if self.pool.closes_early {
+        if self.pool.state.closes_early {
             return;
         }
-        if self.pool.reclaim_left {
+        if self.pool.durable.reclaim_left {
             self.jobs.reclaim(&mut self.pool, &self.repairs);
         }
         if let Err(failure) = self.jobs.step_checkpoint(&mut self.pool, &self.repairs, load) {
@@ -131,12 +131,12 @@ impl Engine {
 
     fn timer(&mut self) {
         self.time_slices.begin(&self.pool.limits);
-        self.jobs.forget_due(self.pool.now);
-        if self.tick.is_some_and(|tick| tick <= self.pool.now) {
+        self.jobs.forget_due(self.pool.state.now);
+        if self.tick.is_some_and(|tick| tick <= self.pool.state.now) {
             self.tick = None;
-            if matches!(self.pool.phase, Phase::Serving | Phase::Closing)
-                && !self.pool.read_only
-                && !self.pool.untouched
+            if matches!(self.pool.state.phase, Phase::Serving | Phase::Closing)
+                && !self.pool.state.read_only
+                && !self.pool.state.untouched
             {
                 self.self_sync();
             }

@@ -265,7 +265,7 @@ fn plan_with(
 /// Chooses the newest valid superblock, and plans its missing copy.
 fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium<'_>) -> Result<(), RepairError> {
     let geometry = *engine.pool.geometry();
-    let ours = engine.pool.superblock.parameters;
+    let ours = engine.pool.durable.superblock.parameters;
     let mut found = [None; 4];
     let mut broken = [false; 4];
     for (number, found) in found.iter_mut().enumerate() {
@@ -302,11 +302,11 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
             plan.actions.push(format!("the superblock at byte {offset} is written again from its other copy"));
         }
     }
-    engine.pool.superblock = newest;
+    engine.pool.durable.superblock = newest;
     plan.failed = newest.failed;
-    engine.pool.roots = newest.roots;
+    engine.pool.durable.roots = newest.roots;
     engine.pool.adopt_settings();
-    engine.pool.metadata.epoch = newest.epoch + 1;
+    engine.pool.durable.metadata.epoch = newest.epoch + 1;
     Ok(())
 }
 
@@ -337,11 +337,11 @@ impl Planner<'_, '_> {
     /// Replays the valid records into the delta.
     fn read_journal(&mut self) -> JournalEnd {
         let mut recovery = Recovery::default();
-        let Superblock { included, included_checksum, journal_position, .. } = self.engine.pool.superblock;
+        let Superblock { included, included_checksum, journal_position, .. } = self.engine.pool.durable.superblock;
         let block = self.geometry().block();
         recovery.position = journal_position;
-        recovery.watermark = self.engine.pool.superblock.watermark();
-        let sizes = self.engine.pool.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
+        recovery.watermark = self.engine.pool.durable.superblock.watermark();
+        let sizes = self.engine.pool.durable.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
         recovery.sizes = sizes.collect();
         while let Some((offset, length)) = self.engine.pool.walk_window(&mut recovery, u64::MAX) {
             let bytes = (self.medium.read)(offset, length as u32);
@@ -351,14 +351,14 @@ impl Planner<'_, '_> {
                 None => break,
             }
         }
-        let (epoch, newest) = (self.engine.pool.superblock.epoch, recovery.newest_epoch);
+        let (epoch, newest) = (self.engine.pool.durable.superblock.epoch, recovery.newest_epoch);
         if newest > epoch {
             self.problem(format!(
                 "the newest superblock is lost: the journal has records of epoch {newest}, and the newest superblock that can be read \
                  is of epoch {epoch}: volumes and properties are those of then, with what the journal says"
             ));
             // Old records must be older than the seal.
-            self.engine.pool.metadata.epoch = newest + 1;
+            self.engine.pool.durable.metadata.epoch = newest + 1;
         }
         let accepted = self.accept(&mut recovery);
         let last = recovery.records[..accepted].last();
@@ -382,7 +382,7 @@ impl Planner<'_, '_> {
         recovery.records.truncate(accepted);
         for record in &recovery.records {
             for change in &record.changes {
-                self.engine.pool.superblock.dedup.has_backlog |= change.is_offline();
+                self.engine.pool.durable.superblock.dedup.has_backlog |= change.is_offline();
                 self.engine.pool.replay_change(change, record.header.sequence);
             }
         }
@@ -399,7 +399,7 @@ impl Planner<'_, '_> {
                 let Some(at) = volume_of(&change).and_then(|volume| self.engine.pool.volume_index(volume)) else {
                     continue;
                 };
-                let volume = &self.engine.pool.volumes[at];
+                let volume = &self.engine.pool.durable.volumes[at];
                 let (first, end) = match change {
                     Change::Clear { key, end } => (key.lba(), end.min(volume.size.div_ceil(block))),
                     Change::Fresh { key, .. }
@@ -422,7 +422,7 @@ impl Planner<'_, '_> {
             }
         }
         for ((at, first), end) in ranges {
-            let volume = &self.engine.pool.volumes[at].name;
+            let volume = &self.engine.pool.durable.volumes[at].name;
             match self.plan.reverted.last_mut() {
                 Some(before) if before.volume == *volume && first <= before.first + before.blocks => {
                     before.blocks = before.blocks.max(end - before.first);
@@ -448,7 +448,7 @@ impl Planner<'_, '_> {
             let Some(mut pages) = page_at(position) else { continue };
             let Some(header) = record::decode_header(&pages) else { continue };
             let is_meant = header.position == position
-                && header.epoch >= self.engine.pool.superblock.seal_epoch
+                && header.epoch >= self.engine.pool.durable.superblock.seal_epoch
                 && (last + 1..=watermark).contains(&header.sequence);
             if !is_meant {
                 continue;
@@ -456,7 +456,7 @@ impl Planner<'_, '_> {
             let more: Option<Vec<_>> = (1..u32::from(header.pages)).map(|page| page_at(position + page)).collect();
             pages.extend(more.into_iter().flatten().flatten());
             if pages.len() as u64 == u64::from(header.pages) * block {
-                let decoded = record::decode(&header, &mut pages, self.engine.pool.metadata.journal_seed);
+                let decoded = record::decode(&header, &mut pages, self.engine.pool.durable.metadata.journal_seed);
                 records.extend(decoded.map(|(changes, _)| changes));
             }
         }
@@ -486,7 +486,7 @@ impl Planner<'_, '_> {
     /// are lost.
     fn prove_new_blocks(&mut self, inlined: &NearMap<Slot, (Digest, u64, u64)>) {
         let block = self.geometry().block();
-        let fresh = self.engine.pool.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
+        let fresh = self.engine.pool.durable.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
         let mut fresh: Vec<_> = fresh.map(|(&slot, &recent)| (slot, recent)).collect();
         fresh.sort_unstable_by_key(|&(slot, _)| slot);
         for (slot, recent) in fresh {
@@ -510,7 +510,7 @@ impl Planner<'_, '_> {
                 }
             }
         }
-        self.points = self.engine.pool.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
+        self.points = self.engine.pool.durable.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
         self.points.sort_unstable_by_key(|&(key, _)| key);
         let lost = |slot: Slot| self.proven.contains_key(&slot);
         for (_, entry) in self.points.iter_mut().filter(|(_, entry)| entry.slot().is_some_and(lost)) {
@@ -520,7 +520,7 @@ impl Planner<'_, '_> {
 
     /// Returns the volume at this index of the table.
     fn volume(&self, at: usize) -> &Volume {
-        &self.engine.pool.volumes[at]
+        &self.engine.pool.durable.volumes[at]
     }
 }
 

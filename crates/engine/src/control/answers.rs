@@ -25,17 +25,17 @@ impl Engine {
 
     /// Returns the number of references beyond which a block is kept twice; 0: none is.
     pub fn second_copies_above(&self) -> u32 {
-        self.pool.second_copies
+        self.pool.properties.second_copies
     }
 
     /// Returns the copy that the index names of a block that was written again.
     pub fn index_copy(&self) -> IndexCopy {
-        self.pool.index_copy
+        self.pool.properties.index_copy
     }
 
     /// Returns true if maps are short of metadata: less than an eighth of it is left for new blocks.
     pub fn is_metadata_short(&self) -> bool {
-        self.pool.phase == Phase::Serving && self.pool.is_metadata_short()
+        self.pool.state.phase == Phase::Serving && self.pool.is_metadata_short()
     }
 
     /// Returns true if changes wait for the driver to grow the pool, which it has offered ([`crate::Event::GrowthOffered`]).
@@ -85,17 +85,17 @@ impl Engine {
 
     /// Returns the key by which the read cache finds blocks.
     pub fn cache_key(&self) -> CacheKey {
-        self.pool.cache.key()
+        self.pool.memory.cache.key()
     }
 
     /// Returns the cache setting of the pool, if it has one of its own.
     pub fn pool_cache(&self) -> Option<CacheSetting> {
-        self.pool.pool_cache
+        self.pool.own_cache_setting()
     }
 
     /// Returns the bytes that replicas may take, if that has been set.
     pub fn replicas_budget(&self) -> Option<u64> {
-        self.pool.replicas.budget
+        self.pool.hints.replicas.budget
     }
 
     /// Returns the bytes that replicas may take in a server with these limits, and the number of popular blocks that get copies there.
@@ -120,7 +120,7 @@ impl Engine {
 
     /// Returns true if another server has taken the pool over.
     pub fn is_taken_over(&self) -> bool {
-        self.pool.failure == Some(Failure::TakenOver)
+        self.pool.state.failure == Some(Failure::TakenOver)
     }
 
     /// Returns the most pages that a checkpoint has taken beyond those counted before it took any: 0, or writes were admitted that the pool may have
@@ -131,7 +131,7 @@ impl Engine {
 
     /// Returns the volumes that users have made, in order of their numbers.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
-        self.pool.volumes.iter().filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
+        self.pool.durable.volumes.iter().filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
     }
 
     /// Returns the policy in force for a volume: its own or the pool's.
@@ -141,12 +141,12 @@ impl Engine {
 
     /// Returns the pool's policy, if it has been set.
     pub fn pool_policy(&self) -> Option<Policy> {
-        self.pool.pool_policy
+        self.pool.policy()
     }
 
     /// Returns the memory that the pool is set to be served with, in bytes; 0 if it is not set.
     pub fn pool_memory(&self) -> u64 {
-        self.pool.pool_memory
+        self.pool.memory_setting()
     }
 
     /// Returns true if commands that change something are taken.

@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::pool::Pool;
 use crate::pool::state::Phase;
 use crate::pool::volumes::VolumeChange;
+use crate::pool::{Durable, PoolState};
 use crate::requests::pending_command::{CommandWait, PendingCommand};
 
 impl Engine {
@@ -28,31 +29,35 @@ impl Engine {
             Command::Dedup { command } => self.jobs.dedup_mut().command(&mut self.pool, command).map(checkpoint),
             Command::Relocate { command } => {
                 let done = self.jobs.relocate_mut().command(&mut self.pool, command);
-                done.map(|()| checkpoint(self.pool.checkpoints_done))
+                done.map(|()| checkpoint(self.pool.checkpoint.checkpoints_done))
             }
-            Command::Settle if self.pool.read_only || self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
+            Command::Settle if self.pool.state.read_only || self.pool.state.phase != Phase::Serving => {
+                Err(ControlError::ReadOnly)
+            }
             Command::Settle => {
                 // A flush that found no space before may find some now.
-                self.pool.flush_is_stuck = false;
+                self.pool.durable.flush_is_stuck = false;
                 Ok(CommandWait::Settle)
             }
-            Command::Close if self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
+            Command::Close if self.pool.state.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Close => {
-                self.pool.phase = Phase::Closing;
+                self.pool.state.phase = Phase::Closing;
                 Ok(CommandWait::Close { checkpoints: None })
             }
-            Command::CloseEarly if !matches!(self.pool.phase, Phase::Serving | Phase::Closing) => {
+            Command::CloseEarly if !matches!(self.pool.state.phase, Phase::Serving | Phase::Closing) => {
                 Err(ControlError::ReadOnly)
             }
             Command::CloseEarly => {
-                self.pool.phase = Phase::Closing;
+                self.pool.state.phase = Phase::Closing;
                 self.give_up_checkpoint();
                 Ok(CommandWait::Close { checkpoints: None })
             }
         };
         match wait {
             Ok(wait) => self.pending_commands.push(PendingCommand { token, wait }),
-            Err(error) => self.pool.metadata.io.effects.push_back(Effect::ControlReply { token, result: Err(error) }),
+            Err(error) => {
+                self.pool.durable.metadata.io.effects.push_back(Effect::ControlReply { token, result: Err(error) })
+            }
         }
     }
 
@@ -63,10 +68,10 @@ impl Engine {
             let PendingCommand { token, wait } = self.pending_commands[at];
             let done = match wait {
                 CommandWait::Checkpoint { checkpoints } => {
-                    (self.pool.checkpoints_done >= checkpoints).then_some(Ok(()))
+                    (self.pool.checkpoint.checkpoints_done >= checkpoints).then_some(Ok(()))
                 }
                 CommandWait::Change(change) => self.begin_change(at, change),
-                CommandWait::Record { sequence } => (self.pool.journal.durable >= sequence).then_some(Ok(())),
+                CommandWait::Record { sequence } => (self.pool.durable.journal.durable >= sequence).then_some(Ok(())),
                 CommandWait::Grow { capacity, metadata } => self.pool.step_growth(capacity, metadata),
                 CommandWait::Settle => self.is_settled(),
                 CommandWait::Close { checkpoints } => self.is_closed(at, checkpoints),
@@ -76,7 +81,7 @@ impl Engine {
                     // The jobs of this pump have already run: slots that became free meanwhile may be those that one of them waits for.
                     self.pool.wake();
                     self.pending_commands.remove(at);
-                    self.pool.metadata.io.effects.push_back(Effect::ControlReply { token, result });
+                    self.pool.durable.metadata.io.effects.push_back(Effect::ControlReply { token, result });
                 }
                 None => at += 1,
             }
@@ -87,7 +92,7 @@ impl Engine {
     fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
         match self.pool.change_volume(change, self.time_slices.has_clears()) {
             Ok(Some(sequence)) => {
-                self.pool.want_durable = self.pool.want_durable.max(sequence);
+                self.pool.durable.want_durable = self.pool.durable.want_durable.max(sequence);
                 self.pending_commands[at].wait = CommandWait::Record { sequence };
                 self.pool.wake();
                 None
@@ -99,15 +104,15 @@ impl Engine {
     }
 
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
-        let buffered = !self.pool.buffer.is_empty();
-        let unmerged = !self.pool.delta.is_empty() || self.pool.has_discards() || buffered;
-        if self.pool.untouched {
+        let buffered = !self.pool.durable.buffer.is_empty();
+        let unmerged = !self.pool.durable.delta.is_empty() || self.pool.has_discards() || buffered;
+        if self.pool.state.untouched {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
         if unmerged || self.jobs.checkpoint.is_some() {
             self.pool.ask_to_flush();
             if unmerged && self.jobs.checkpoint.is_none() && !self.pool.wants_checkpoint() {
-                if buffered && self.pool.flush_is_stuck {
+                if buffered && self.pool.durable.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));
                 }
                 self.pool.request_checkpoint_now();
@@ -115,7 +120,7 @@ impl Engine {
             return None;
         }
         self.jobs.reclaim(&mut self.pool, &self.repairs);
-        if self.pool.space.pending().is_empty() {
+        if self.pool.durable.space.pending().is_empty() {
             return Some(Ok(()));
         }
         self.pool.publish_pending();
@@ -125,7 +130,7 @@ impl Engine {
 
     /// Abandons the checkpoint in progress: no other will end, and requests and commands that wait for one are refused.
     fn give_up_checkpoint(&mut self) {
-        self.pool.closes_early = true;
+        self.pool.state.closes_early = true;
         self.jobs.stop_filling_index();
         if let Some(mut checkpoint) = self.jobs.take_checkpoint(&mut self.pool) {
             self.pool.abandon_checkpoint(&mut checkpoint);
@@ -142,38 +147,40 @@ impl Engine {
         if self.requests.active() > 0 || !self.only_closes() {
             return None;
         }
-        if self.pool.read_only {
+        if self.pool.state.read_only {
             if !self.failure_is_kept() {
                 return None;
             }
-            self.pool.phase = Phase::Closed;
+            self.pool.state.phase = Phase::Closed;
             return Some(Err(ControlError::ReadOnly));
         }
-        if self.pool.untouched {
-            self.pool.phase = Phase::Closed;
+        if self.pool.state.untouched {
+            self.pool.state.phase = Phase::Closed;
             return Some(Ok(()));
         }
         if let Some(error) = self.close_without_space() {
-            self.pool.phase = Phase::Closed;
+            self.pool.state.phase = Phase::Closed;
             return Some(Err(error));
         }
-        if self.pool.closes_early {
-            if self.pool.want_durable < self.pool.journal.last() {
-                self.pool.want_durable = self.pool.journal.last();
+        if self.pool.state.closes_early {
+            if self.pool.durable.want_durable < self.pool.durable.journal.last() {
+                self.pool.durable.want_durable = self.pool.durable.journal.last();
                 self.pool.wake();
             }
-            if self.pool.journal.last() > self.pool.journal.durable || self.pool.metadata.io.in_flight() > 0 {
+            if self.pool.durable.journal.last() > self.pool.durable.journal.durable
+                || self.pool.durable.metadata.io.in_flight() > 0
+            {
                 return None;
             }
-            self.pool.phase = Phase::Closed;
+            self.pool.state.phase = Phase::Closed;
             return Some(Err(ControlError::NoCheckpoint));
         }
-        if self.pool.metadata_full
-            && self.pool.journal.last() <= self.pool.journal.durable
-            && self.pool.metadata.io.in_flight() == 0
+        if self.pool.state.metadata_full
+            && self.pool.durable.journal.last() <= self.pool.durable.journal.durable
+            && self.pool.durable.metadata.io.in_flight() == 0
         {
             // The checkpoint finds no space on the host. The journal has everything that it would hold.
-            self.pool.phase = Phase::Closed;
+            self.pool.state.phase = Phase::Closed;
             return Some(Err(ControlError::HostFull));
         }
         let Some(checkpoints) = checkpoints else {
@@ -182,16 +189,16 @@ impl Engine {
             self.pool.wake();
             return None;
         };
-        if self.pool.checkpoints_done < checkpoints || self.pool.metadata.io.in_flight() > 0 {
+        if self.pool.checkpoint.checkpoints_done < checkpoints || self.pool.durable.metadata.io.in_flight() > 0 {
             return None;
         }
-        self.pool.phase = Phase::Closed;
+        self.pool.state.phase = Phase::Closed;
         Some(Ok(()))
     }
 
     /// Fails all commands but closes when a pool that is being closed finds no space: their changes may or may not be there when it is opened next.
     pub(crate) fn fail_commands_for_space(&mut self) {
-        let Engine { pool: Pool { metadata, .. }, pending_commands, .. } = self;
+        let Engine { pool: Pool { durable: Durable { metadata, .. }, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
             let stays = pending.is_close();
             if !stays {
@@ -204,7 +211,11 @@ impl Engine {
 
     /// Fails the commands that wait for a checkpoint, and, if the pool has failed, those that wait for their record.
     pub(crate) fn fail_commands(&mut self) {
-        let Engine { pool: Pool { metadata, read_only, .. }, pending_commands, .. } = self;
+        let Engine {
+            pool: Pool { durable: Durable { metadata, .. }, state: PoolState { read_only, .. }, .. },
+            pending_commands,
+            ..
+        } = self;
         pending_commands.retain(|pending| {
             let stays = match pending.wait {
                 CommandWait::Close { .. } => true,

@@ -30,11 +30,12 @@ use crate::pool::state::FailureMarker;
 impl Engine {
     /// Fails the pool, which can no longer be written safely: reads continue, everything else fails from then on.
     pub(crate) fn fail_pool(&mut self, failure: Failure) {
-        if core::mem::replace(&mut self.pool.read_only, true) {
+        if core::mem::replace(&mut self.pool.state.read_only, true) {
             return;
         }
-        self.pool.failure = Some(failure);
-        self.pool.failure_marker = if self.pool.has_lost_owner() { FailureMarker::Done } else { FailureMarker::Wait };
+        self.pool.state.failure = Some(failure);
+        self.pool.state.failure_marker =
+            if self.pool.has_lost_owner() { FailureMarker::Done } else { FailureMarker::Wait };
         while let Some((_, id)) = self.committing.pop_front() {
             self.fail_request(id, Error::Io);
         }
@@ -47,31 +48,36 @@ impl Engine {
 
     /// Returns true if every step to keep the failure on the store is done.
     pub(crate) fn failure_is_kept(&self) -> bool {
-        self.pool.failure_marker == FailureMarker::Done
+        self.pool.state.failure_marker == FailureMarker::Done
     }
 
     /// Takes the next step to write the superblock of a failed pool.
     pub(crate) fn step_failure(&mut self) {
-        if self.pool.failure_marker == FailureMarker::Wait && self.pool.superblocks_in_flight == 0 {
-            self.pool.failure_marker = FailureMarker::Look(self.pool.look_at_owner());
+        if self.pool.state.failure_marker == FailureMarker::Wait && self.pool.durable.superblocks_in_flight == 0 {
+            self.pool.state.failure_marker = FailureMarker::Look(self.pool.look_at_owner());
         }
-        if let FailureMarker::Look(look) = self.pool.failure_marker
+        if let FailureMarker::Look(look) = self.pool.state.failure_marker
             && self.pool.is_ours(look)
         {
             // Not to the place of the newest superblock that is whole for certain: writing may tear it.
-            let epoch = match self.pool.superblock_submitted {
-                submitted if submitted > self.pool.superblock.epoch => submitted + 2,
-                _ => self.pool.superblock.epoch + 1,
+            let epoch = match self.pool.durable.superblock_submitted {
+                submitted if submitted > self.pool.durable.superblock.epoch => submitted + 2,
+                _ => self.pool.durable.superblock.epoch + 1,
             };
-            let proven = self.pool.journal.durable;
-            self.pool.superblock =
-                Superblock { epoch, proven, clean: false, failed: self.pool.failure, ..self.pool.superblock };
-            self.pool.failure_marker = FailureMarker::Write(0);
+            let proven = self.pool.durable.journal.durable;
+            self.pool.durable.superblock = Superblock {
+                epoch,
+                proven,
+                clean: false,
+                failed: self.pool.state.failure,
+                ..self.pool.durable.superblock
+            };
+            self.pool.state.failure_marker = FailureMarker::Write(0);
         }
-        if let FailureMarker::Write(place) = self.pool.failure_marker {
-            let failed = self.pool.superblock;
+        if let FailureMarker::Write(place) = self.pool.state.failure_marker {
+            let failed = self.pool.durable.superblock;
             let written = self.pool.submit_superblock(&failed, &[place], Purpose::FailureMarker);
-            self.pool.failure_marker =
+            self.pool.state.failure_marker =
                 if written.is_some() { FailureMarker::Writing(place) } else { FailureMarker::Done };
         }
     }
@@ -79,12 +85,12 @@ impl Engine {
     /// Takes the completion of a write or a sync of the failure marker, and begins the next one.
     pub(crate) fn marked(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         if let Some(&Segment::Page(page)) = segments.first() {
-            self.pool.metadata.pages.release(page);
+            self.pool.durable.metadata.pages.release(page);
         }
-        self.pool.failure_marker = match self.pool.failure_marker {
+        self.pool.state.failure_marker = match self.pool.state.failure_marker {
             _ if result.is_err() => FailureMarker::Done,
             FailureMarker::Writing(place) => {
-                self.pool.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::FailureMarker);
+                self.pool.durable.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::FailureMarker);
                 FailureMarker::Syncing(place)
             }
             FailureMarker::Syncing(0) => FailureMarker::Write(1),
@@ -105,10 +111,10 @@ impl Engine {
     fn lose_owner(&mut self, failure: Failure) {
         self.pool.lose_owner();
         self.fail_pool(failure);
-        self.pool.failure_marker = FailureMarker::Done;
+        self.pool.state.failure_marker = FailureMarker::Done;
         if failure == Failure::TakenOver {
             // Replaces an earlier failure: a client that is told of that one might repair another's pool.
-            self.pool.failure = Some(failure);
+            self.pool.state.failure = Some(failure);
         }
         self.pool.wake();
     }

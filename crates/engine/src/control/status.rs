@@ -107,7 +107,7 @@ pub struct Status {
 impl Engine {
     /// Returns the counts of the writes of all volumes, also of those that are gone.
     pub fn write_counts(&self) -> WriteCounts {
-        self.pool.writes
+        self.pool.stats.writes
     }
 
     /// Returns the present mode in which a volume's duplicates are found, and the measurements for it.
@@ -134,30 +134,30 @@ impl Engine {
 
     /// Returns the counts of reads since the pool was opened.
     pub fn read_counts(&self) -> ReadCounts {
-        self.pool.reads
+        self.pool.stats.reads
     }
 
     /// Returns the counters of the engine's work since it was made.
     pub fn counters(&self) -> Counters {
         Counters {
-            page_visits: self.pool.metadata.page_visits,
-            checkpoints: self.pool.checkpoints_done,
-            ..self.pool.counters
+            page_visits: self.pool.durable.metadata.page_visits,
+            checkpoints: self.pool.checkpoint.checkpoints_done,
+            ..self.pool.stats.counters
         }
     }
 
     /// Returns the figures of the pool.
     pub fn status(&self) -> Status {
         let geometry = self.pool.geometry();
-        let mapped = self.pool.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
+        let mapped = self.pool.durable.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
         let hidden = self.pool.second_copies_used() + self.pool.hidden_blocks_used(Keeps::Replicas);
         let logical_blocks_used = mapped - hidden;
-        let originals = self.pool.space.data_used.saturating_sub(hidden);
+        let originals = self.pool.durable.space.data_used.saturating_sub(hidden);
         let fixed = 4 + u64::from(geometry.journal_blocks) + 2 * geometry.meta_map_pages();
         Status {
             capacity_bytes: geometry.capacity_bytes(),
             logical_blocks_used,
-            data_blocks_used: self.pool.space.data_used,
+            data_blocks_used: self.pool.durable.space.data_used,
             held: self.pool.held(),
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.pool.second_copies_used(),
@@ -166,18 +166,18 @@ impl Engine {
             device: *self.pool.device(),
             defrag: self.jobs.defrag_status(&self.pool),
             gc: self.jobs.gc_status(&self.pool),
-            overhead_blocks_used: fixed + u64::from(self.pool.metadata.allocator.used()),
+            overhead_blocks_used: fixed + u64::from(self.pool.durable.metadata.allocator.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
-            metadata_blocks_used: u64::from(self.pool.metadata.allocator.used()),
+            metadata_blocks_used: u64::from(self.pool.durable.metadata.allocator.used()),
             metadata_short: self.is_metadata_short(),
             refuses_new: self.full(),
-            pending_blocks: self.pool.space.pending().len() as u64,
+            pending_blocks: self.pool.durable.space.pending().len() as u64,
             discarded_blocks: self.discarded_blocks(),
             index_filled_ppm: self.jobs.rebuild().done_ppm(),
-            unmerged_entries: (self.pool.delta.len() + self.pool.frozen.len()) as u64,
-            buffered_entries: self.pool.buffer.len() as u64,
+            unmerged_entries: (self.pool.durable.delta.len() + self.pool.durable.frozen.len()) as u64,
+            buffered_entries: self.pool.durable.buffer.len() as u64,
             memory_bytes: self.memory(),
-            checkpoints: self.pool.checkpoints_done,
+            checkpoints: self.pool.checkpoint.checkpoints_done,
             checkpoint_in_progress: self.jobs.checkpoint.is_some(),
             damaged_blocks_found: self.repairs.damages().found,
             repaired_blocks: self.repairs.damages().repaired,
@@ -191,12 +191,12 @@ impl Engine {
                 self.jobs.pass_delay(self.pool.throttle()),
                 self.requests.active(),
             ),
-            mode: match self.pool.phase {
+            mode: match self.pool.state.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
-                _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,
+                _ if self.pool.state.read_only || self.pool.state.reads_only => Mode::ReadOnly,
                 _ => Mode::Normal,
             },
-            failure: self.pool.failure,
+            failure: self.pool.state.failure,
         }
     }
 
@@ -209,11 +209,11 @@ impl Engine {
     fn discarded_blocks(&self) -> u64 {
         let geometry = self.pool.geometry();
         let mut most = 0u64;
-        for discard in self.pool.discards.iter().filter(|discard| discard.volume != NO_VOLUME) {
+        for discard in self.pool.durable.discards.iter().filter(|discard| discard.volume != NO_VOLUME) {
             let leaves = geometry.fanout().saturating_pow(u32::from(discard.level));
             let span = leaves.saturating_mul(geometry.map_leaf_entries());
-            let volume = self.pool.volumes.binary_search_by_key(&discard.volume, |volume| volume.id);
-            let blocks = volume.map_or(u64::MAX, |at| self.pool.volumes[at].size / geometry.block());
+            let volume = self.pool.durable.volumes.binary_search_by_key(&discard.volume, |volume| volume.id);
+            let blocks = volume.map_or(u64::MAX, |at| self.pool.durable.volumes[at].size / geometry.block());
             most = most.saturating_add(span.min(blocks));
         }
         most

@@ -34,12 +34,12 @@ const SPACE_ATTEMPTS: u64 = 3;
 
 impl Engine {
     pub(crate) fn run_flush(&mut self, id: RequestId) {
-        if self.pool.read_only {
+        if self.pool.state.read_only {
             return self.fail_request(id, Error::Io);
         }
-        self.pool.journal.note_flush();
-        let last = self.pool.journal.last();
-        if last <= self.pool.journal.durable || self.pool.mutant(Mutant::EarlyFlush) {
+        self.pool.durable.journal.note_flush();
+        let last = self.pool.durable.journal.last();
+        if last <= self.pool.durable.journal.durable || self.pool.mutant(Mutant::EarlyFlush) {
             return self.answer_done(id);
         }
         self.requests.get_mut(id).stage = Stage::Commit;
@@ -48,78 +48,83 @@ impl Engine {
 
     /// Closes and syncs the records that requests wait for.
     pub(crate) fn commit(&mut self) {
-        let asked = self.committing.back().map_or(0, |&(target, _)| target).max(self.pool.want_durable);
-        let idle = self.pool.syncs.covers.is_none() && self.pool.journal.complete + 1 == self.pool.journal.sequence;
-        if idle && self.pool.want_publish {
-            self.pool.want_publish = !self.pool.close_record(true);
+        let asked = self.committing.back().map_or(0, |&(target, _)| target).max(self.pool.durable.want_durable);
+        let idle = self.pool.durable.syncs.covers.is_none()
+            && self.pool.durable.journal.complete + 1 == self.pool.durable.journal.sequence;
+        if idle && self.pool.durable.want_publish {
+            self.pool.durable.want_publish = !self.pool.close_record(true);
         } else if idle
-            && !self.pool.journal.is_empty()
-            && (asked >= self.pool.journal.sequence || self.pool.journal.expects_flush())
+            && !self.pool.durable.journal.is_empty()
+            && (asked >= self.pool.durable.journal.sequence || self.pool.durable.journal.expects_flush())
         {
             self.pool.close_record(true);
         }
-        if self.pool.syncs.covers.is_some() {
+        if self.pool.durable.syncs.covers.is_some() {
             return;
         }
         let first = self.committing.front().map_or(u64::MAX, |&(target, _)| target);
-        let wanted = first.min(if self.pool.want_durable > self.pool.journal.durable {
-            self.pool.want_durable
+        let wanted = first.min(if self.pool.durable.want_durable > self.pool.durable.journal.durable {
+            self.pool.durable.want_durable
         } else {
             u64::MAX
         });
-        let records = wanted <= self.pool.journal.complete && self.pool.journal.complete > self.pool.journal.durable;
-        if records || self.pool.inlined_copies.are_many() || self.pool.syncs.wanted > self.pool.syncs.submitted {
-            self.pool.syncs.covers = Some(self.pool.journal.complete);
-            self.pool.syncs.covers_batches = self.pool.inlined_copies.landed();
-            self.pool.syncs.submitted += 1;
-            self.pool.journal.unsynced_bytes = 0;
+        let records = wanted <= self.pool.durable.journal.complete
+            && self.pool.durable.journal.complete > self.pool.durable.journal.durable;
+        if records
+            || self.pool.durable.inlined_copies.are_many()
+            || self.pool.durable.syncs.wanted > self.pool.durable.syncs.submitted
+        {
+            self.pool.durable.syncs.covers = Some(self.pool.durable.journal.complete);
+            self.pool.durable.syncs.covers_batches = self.pool.durable.inlined_copies.landed();
+            self.pool.durable.syncs.submitted += 1;
+            self.pool.durable.journal.unsynced_bytes = 0;
             if self.pool.mutant(Mutant::SkippedSync) {
                 return self.synced(Ok(Outcome::Complete));
             }
-            self.pool.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
+            self.pool.durable.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
         }
     }
 
     pub(crate) fn synced(&mut self, result: Result<Outcome<'_>, IoError>) {
         if result.is_err() {
-            self.pool.syncs.covers = None;
+            self.pool.durable.syncs.covers = None;
             return self.fail_pool(Failure::Sync);
         }
-        self.pool.syncs.ended = true;
+        self.pool.durable.syncs.ended = true;
         self.complete_sync();
     }
 
     /// Counts a successful sync, once no durable write is beside it that may still fail.
     pub(crate) fn complete_sync(&mut self) {
-        let waits = self.pool.metadata.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess);
-        if !self.pool.syncs.ended || waits {
+        let waits = self.pool.durable.metadata.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess);
+        if !self.pool.durable.syncs.ended || waits {
             return;
         }
-        self.pool.syncs.ended = false;
-        let covers = self.pool.syncs.covers.take().expect("a sync that has ended was in progress");
-        if self.pool.read_only {
+        self.pool.durable.syncs.ended = false;
+        let covers = self.pool.durable.syncs.covers.take().expect("a sync that has ended was in progress");
+        if self.pool.state.read_only {
             return;
         }
-        self.pool.syncs.finished += 1;
-        self.pool.inlined_copies.synced(self.pool.syncs.covers_batches);
+        self.pool.durable.syncs.finished += 1;
+        self.pool.durable.inlined_copies.synced(self.pool.durable.syncs.covers_batches);
         self.proven_durable(covers);
     }
 
     /// Notes that a record has been written durably: it counts as durable at once, or with the sync beside it.
     pub(crate) fn record_forced(&mut self, sequence: u64) {
         let alone = self.pool.mutant(Mutant::LoneSuccess);
-        match &mut self.pool.syncs.covers {
+        match &mut self.pool.durable.syncs.covers {
             Some(covers) if !alone => *covers = sequence.max(*covers),
-            _ if self.pool.read_only && !alone => {}
+            _ if self.pool.state.read_only && !alone => {}
             _ => self.proven_durable(sequence),
         }
     }
 
     /// Notes that all records up to this one are durable, with their blocks, and answers the requests that waited for that.
     pub(crate) fn proven_durable(&mut self, upto: u64) {
-        self.pool.journal.synced(upto);
+        self.pool.durable.journal.synced(upto);
         while let Some(&(target, id)) = self.committing.front() {
-            if target > self.pool.journal.durable {
+            if target > self.pool.durable.journal.durable {
                 break;
             }
             self.committing.pop_front();
@@ -137,7 +142,7 @@ impl Engine {
 
     /// Lets a write wait for space, in order.
     pub(crate) fn block(&mut self, id: RequestId) {
-        if self.pool.closes_early {
+        if self.pool.state.closes_early {
             // Space comes with a checkpoint, and there will be none.
             return self.fail_request(id, Error::ShuttingDown);
         }
@@ -194,7 +199,7 @@ impl Engine {
     /// Returns true if all blocks of a write lie in leaves that exist, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
         let volume = self.pool.volume_index(self.requests.get(id).volume)?;
-        let per_leaf = self.pool.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.pool.durable.metadata.geometry.map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let Block { key, unchanged, .. } = self.requests.get(id).blocks[at];
@@ -205,11 +210,11 @@ impl Engine {
             if last.replace(leaf) == Some(leaf) {
                 continue;
             }
-            match locate(&mut self.pool.metadata, Region::Metadata, self.pool.maps[volume], 0, leaf) {
+            match locate(&mut self.pool.durable.metadata, Region::Metadata, self.pool.durable.maps[volume], 0, leaf) {
                 PageLookup::At(pointer) if !pointer.is_lost() => {}
                 PageLookup::At(_) | PageLookup::Absent(_) => return Some(false),
                 PageLookup::Missing(_, Missing { key, pointer, .. })
-                    if pointer.is_lost() || self.pool.failed_pages.contains(&key) =>
+                    if pointer.is_lost() || self.pool.durable.failed_pages.contains(&key) =>
                 {
                     return Some(false);
                 }
@@ -217,7 +222,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.pool.metadata.load(missing, Some(id));
+                    self.pool.durable.metadata.load(missing, Some(id));
                     return None;
                 }
             }
@@ -239,36 +244,36 @@ impl Engine {
         let request = self.requests.get(id);
         let needed = request.blocks.iter().filter(|block| block.takes_slot()).count() as u64;
         let Some(kept) = self.is_kept_from(id, needed) else { return false };
-        if !kept && needed <= self.pool.space.ready() {
+        if !kept && needed <= self.pool.durable.space.ready() {
             return true;
         }
-        if !kept && needed <= self.pool.space.available() {
+        if !kept && needed <= self.pool.durable.space.available() {
             // The containers that have them are being opened.
             self.block(id);
             return false;
         }
-        let done = self.pool.checkpoints_done;
+        let done = self.pool.checkpoint.checkpoints_done;
         let begins = self.requests.get(id).waits_since.is_none();
         let since = *self.requests.get_mut(id).waits_since.get_or_insert(done);
         if begins {
             // The host may have space again: ask once more, for each write that runs short.
-            self.pool.host_full = false;
+            self.pool.state.host_full = false;
         }
         let can_reserve = !kept && self.pool.may_reserve();
         if !can_reserve {
             // A discard's slots become free with the checkpoint that walked it, and with the next ones.
-            let tried = done >= since.max(self.pool.slots_freed_in) + SPACE_ATTEMPTS
+            let tried = done >= since.max(self.pool.durable.slots_freed_in) + SPACE_ATTEMPTS
                 && !self.pool.has_discards()
                 && !self.pool.has_to_flush();
             let load = self.load();
             if self.pool.give_back_replicas(&load) || self.repairs.give_back_copies(&mut self.pool, &load) {
                 // Their slots become free as those of a discard do.
                 self.requests.get_mut(id).waits_since = Some(done);
-            } else if self.pool.metadata_full
+            } else if self.pool.state.metadata_full
                 || !self.pool.is_reclaimable(self.time_slices.has_clears()) && !self.pool.has_to_flush()
                 || tried
             {
-                if self.pool.metadata_full || !self.jobs.await_slots(&self.pool) {
+                if self.pool.state.metadata_full || !self.jobs.await_slots(&self.pool) {
                     self.pool.note_refused(Full::Data);
                     self.fail_request(id, Error::NoSpace);
                 } else {
@@ -288,8 +293,8 @@ impl Engine {
     /// Returns true if a write must leave the reserve (`spare_slots`) to overwrites: it maps blocks that had no slot, and fewer slots are free than
     /// these and the reserve. Returns `None` if pages of the map have to be loaded first, or the volume is gone or a page damaged.
     fn is_kept_from(&mut self, id: RequestId, needed: u64) -> Option<bool> {
-        let spare = self.pool.metadata.geometry.spare_slots();
-        let free = self.pool.space.free();
+        let spare = self.pool.durable.metadata.geometry.spare_slots();
+        let free = self.pool.durable.space.free();
         if needed == 0 || spare == 0 || free >= needed + spare {
             return Some(false);
         }
@@ -311,7 +316,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.pool.metadata.load(missing, Some(id));
+                    self.pool.durable.metadata.load(missing, Some(id));
                     last = Some(missing);
                 }
             }
@@ -353,17 +358,19 @@ impl Engine {
 
     /// Relieves back-pressure: waiting blocks are written sooner when buffers get scarce, or when there are many.
     pub(crate) fn relieve_pressure(&mut self) {
-        let scarce = self.pool.buffers.incoming_percent() > 50 || !self.out_of_buffers.is_empty();
-        if scarce && !self.pool.journal.unwritten.is_empty() {
+        let scarce = self.pool.memory.buffers.incoming_percent() > 50 || !self.out_of_buffers.is_empty();
+        if scarce && !self.pool.durable.journal.unwritten.is_empty() {
             self.pool.write_slots();
         }
-        let inlined = &self.pool.inlined;
+        let inlined = &self.pool.durable.inlined;
         if scarce || are_enough(inlined.len(), inlined.front(), inlined.back(), SCATTERED_INLINED) {
             self.pool.write_inlined();
         }
         // Once: a goal that moves on with every write that comes meanwhile would never be reached.
-        if self.pool.journal.unsynced_bytes >= SELF_SYNC_BYTES && self.pool.want_durable <= self.pool.journal.durable {
-            self.pool.want_durable = self.pool.want_durable.max(self.pool.journal.last());
+        if self.pool.durable.journal.unsynced_bytes >= SELF_SYNC_BYTES
+            && self.pool.durable.want_durable <= self.pool.durable.journal.durable
+        {
+            self.pool.durable.want_durable = self.pool.durable.want_durable.max(self.pool.durable.journal.last());
         }
     }
 
@@ -371,47 +378,48 @@ impl Engine {
 
     /// Begins to make changes durable and to publish them, a second after the first change that is not; an idle pool merges its delta.
     pub(crate) fn self_sync(&mut self) {
-        self.pool.host_full = false;
-        if self.pool.metadata_full {
+        self.pool.state.host_full = false;
+        if self.pool.state.metadata_full {
             self.jobs.reserve_metadata(&mut self.pool);
         }
-        self.pool.want_durable = self.pool.want_durable.max(self.pool.journal.last());
+        self.pool.durable.want_durable = self.pool.durable.want_durable.max(self.pool.durable.journal.last());
         self.pool.write_inlined();
         self.jobs.reclaim(&mut self.pool, &self.repairs);
         self.pool.publish_pending();
         // A damaged record is told from one that a crash cut off only if it is known to have been durable.
-        self.pool.publish(self.pool.journal.last_filled);
-        let idle = self.pool.now >= self.pool.last_change + IDLE_MERGE;
-        if idle && (!self.pool.delta.is_empty() || self.pool.has_discards()) {
+        self.pool.publish(self.pool.durable.journal.last_filled);
+        let idle = self.pool.state.now >= self.pool.state.last_change + IDLE_MERGE;
+        if idle && (!self.pool.durable.delta.is_empty() || self.pool.has_discards()) {
             self.pool.request_checkpoint();
         }
     }
 
     /// Decides, at the end of a pump, when the engine next runs without an event.
     pub(crate) fn set_tick(&mut self, load: &LoadSnapshot) {
-        let unsafe_records = self.pool.journal.last() > self.pool.journal.durable;
+        let unsafe_records = self.pool.durable.journal.last() > self.pool.durable.journal.durable;
         let waits = unsafe_records
-            || self.pool.journal.last_filled > self.pool.journal.published
-            || !self.pool.inlined.is_empty()
-            || !self.pool.space.pending().is_empty()
-            || !self.pool.delta.is_empty()
+            || self.pool.durable.journal.last_filled > self.pool.durable.journal.published
+            || !self.pool.durable.inlined.is_empty()
+            || !self.pool.durable.space.pending().is_empty()
+            || !self.pool.durable.delta.is_empty()
             || self.pool.has_discards()
             || self.jobs.disk_index_is_due(&self.pool, load)
             || !self.waiting_for_space.is_empty()
-            || self.pool.in_progress.is_some()
-            || self.pool.metadata_full
-            || self.pool.host_full;
-        let open = self.pool.phase != Phase::Closed;
-        let writes = !self.pool.read_only && !self.pool.untouched;
-        let checkpoint = writes && !self.pool.closes_early && self.jobs.checkpoint_can_step();
+            || self.pool.checkpoint.in_progress.is_some()
+            || self.pool.state.metadata_full
+            || self.pool.state.host_full;
+        let open = self.pool.state.phase != Phase::Closed;
+        let writes = !self.pool.state.read_only && !self.pool.state.untouched;
+        let checkpoint = writes && !self.pool.state.closes_early && self.jobs.checkpoint_can_step();
         self.jobs.set_timer(&self.pool, load, checkpoint);
-        let reclaims = self.pool.reclaim_left && open && writes && !self.pool.closes_early;
+        let reclaims = self.pool.durable.reclaim_left && open && writes && !self.pool.state.closes_early;
         self.jobs.note_work_left(reclaims || self.time_slices.has_requests());
-        if !waits || !writes || self.pool.phase == Phase::Closed {
+        if !waits || !writes || self.pool.state.phase == Phase::Closed {
             self.tick = None;
         } else {
-            let due = self.pool.now + SELF_SYNC;
-            self.tick = Some(self.tick.map_or(due, |tick| if tick <= self.pool.now { due } else { tick.min(due) }));
+            let due = self.pool.state.now + SELF_SYNC;
+            self.tick =
+                Some(self.tick.map_or(due, |tick| if tick <= self.pool.state.now { due } else { tick.min(due) }));
         }
     }
 }

@@ -9,7 +9,6 @@ use crate::jobs::job::JobContext;
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::PageKey;
 use crate::requests::request::Stage;
-use crate::space::RESERVE_CONTAINERS;
 
 impl Engine {
     /// Dispatches the completion of an I/O by its purpose, unless it is kept to be made again.
@@ -18,17 +17,17 @@ impl Engine {
             return;
         }
         if self.pool.device().is_rotational {
-            self.pool.metadata.io.note_head(io);
+            self.pool.durable.metadata.io.note_head(io);
         }
-        let (purpose, segments, offset) = self.pool.metadata.io.end(io);
+        let (purpose, segments, offset) = self.pool.durable.metadata.io.end(io);
         match purpose {
             Purpose::LoadPages { first, pages } => self.pages_loaded(first, pages, result),
             Purpose::WritePage(key) => {
                 let Some(&Segment::Page(page)) = segments.first() else { unreachable!("a page write has its page") };
                 if self.check_written(result) {
-                    self.pool.metadata.pages.written(key, page);
+                    self.pool.durable.metadata.pages.written(key, page);
                 } else {
-                    self.pool.metadata.pages.not_written();
+                    self.pool.durable.metadata.pages.not_written();
                 }
             }
             Purpose::FailureMarker => self.marked(&segments, result),
@@ -38,13 +37,13 @@ impl Engine {
             Purpose::WriteRecord { sequence, durable } => {
                 for &segment in &segments {
                     match segment {
-                        Segment::Page(page) => self.pool.metadata.pages.release(page),
-                        Segment::Buffer(buffer) => self.pool.buffers.release(buffer),
+                        Segment::Page(page) => self.pool.durable.metadata.pages.release(page),
+                        Segment::Buffer(buffer) => self.pool.memory.buffers.release(buffer),
                     }
                 }
                 if self.check_written(result) {
-                    self.pool.journal.wrote(sequence);
-                    if durable && self.pool.journal.complete >= sequence {
+                    self.pool.durable.journal.wrote(sequence);
+                    if durable && self.pool.durable.journal.complete >= sequence {
                         self.record_forced(sequence);
                     }
                 }
@@ -58,18 +57,8 @@ impl Engine {
             Purpose::Merge { request, block } => self.merged(request, block, result),
             Purpose::Compare { request, block } => self.compared(request, block, result),
             Purpose::ReserveContainers(count) => {
-                self.pool.reserving = false;
-                if self.check_reserved(result) {
-                    let from = self.pool.space.reserved();
-                    self.pool.space.set_reserved(count);
-                    self.pool.keep_zones(from);
-                    self.pool.reserve_at_once = RESERVE_CONTAINERS;
-                } else if self.pool.reserve_at_once > 1 {
-                    // Next time for one: there may be space for less.
-                    self.pool.reserve_at_once = 1;
-                } else {
-                    self.pool.host_full = true;
-                }
+                let good = self.check_reserved(result);
+                self.pool.containers_reserved(good.then_some(count));
             }
             Purpose::ReserveMetadata(blocks) => {
                 let good = self.check_reserved(result);
@@ -91,9 +80,9 @@ impl Engine {
             }
             Purpose::Superblock => {
                 if let Some(&Segment::Page(page)) = segments.first() {
-                    self.pool.metadata.pages.release(page);
+                    self.pool.durable.metadata.pages.release(page);
                 }
-                self.pool.superblocks_in_flight -= 1;
+                self.pool.durable.superblocks_in_flight -= 1;
                 if self.check_written(result) {
                     self.jobs.superblock_written();
                 }
@@ -101,7 +90,7 @@ impl Engine {
             Purpose::Owner(number) => self.owner_looked_at(number, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
         }
-        self.pool.metadata.io.recycle(io, segments);
+        self.pool.durable.metadata.io.recycle(io, segments);
     }
 
     /// Fails the pool, which becomes read-only, if a write did not succeed; returns true if it did. (A write that found no space is made again before
@@ -122,20 +111,20 @@ impl Engine {
     }
 
     fn pages_loaded(&mut self, first: PageKey, pages: u32, result: Result<Outcome<'_>, IoError>) {
-        let block = self.pool.metadata.geometry.block() as usize;
+        let block = self.pool.durable.metadata.geometry.block() as usize;
         let bytes = match result {
             Ok(Outcome::Bytes(bytes)) if bytes.len() == pages as usize * block => Some(bytes),
             _ => None,
         };
         if bytes.is_none() && pages > 1 {
-            self.pool.metadata.pages.load_one_by_one();
+            self.pool.durable.metadata.pages.load_one_by_one();
         }
         for number in 0..pages {
             let key = PageKey { region: first.region, location: first.location + number };
             let at = number as usize * block;
-            if bytes.is_none() && pages > 1 && !self.pool.metadata.pages.is_beside(key) {
+            if bytes.is_none() && pages > 1 && !self.pool.durable.metadata.pages.is_beside(key) {
                 // It may be another that cannot be read: this one alone.
-                self.pool.metadata.begin_load(key, 1);
+                self.pool.durable.metadata.begin_load(key, 1);
             } else {
                 self.page_loaded(key, bytes.map(|bytes| &bytes[at..at + block]));
             }
@@ -144,12 +133,13 @@ impl Engine {
 
     /// Puts a page that has come into the cache if it is good, and wakes its waiters.
     fn page_loaded(&mut self, key: PageKey, bytes: Option<&[u8]>) {
-        let load = self.pool.metadata.pages.end_load(key);
-        let good = self.pool.metadata.is_valid(key)
-            && bytes.is_some_and(|bytes| checksum(self.pool.metadata.page_seed, bytes) == load.pointer.checksum);
+        let load = self.pool.durable.metadata.pages.end_load(key);
+        let good = self.pool.durable.metadata.is_valid(key)
+            && bytes
+                .is_some_and(|bytes| checksum(self.pool.durable.metadata.page_seed, bytes) == load.pointer.checksum);
         if let Some(bytes) = bytes.filter(|_| good && !load.orphan) {
-            self.pool.metadata.pages.fill(key, bytes);
-            self.pool.failed_pages.retain(|&failed| failed != key);
+            self.pool.durable.metadata.pages.fill(key, bytes);
+            self.pool.durable.failed_pages.retain(|&failed| failed != key);
         }
         // Waiters for a page that no longer belongs to the metadata look again. Damage of a page without a request for it is left to later readers.
         let failed = !good && !load.orphan && !load.beside;
@@ -161,6 +151,6 @@ impl Engine {
             let proves = self.requests.get(waiter).stage == Stage::Verify;
             self.arrived(waiter, failed && !proves);
         }
-        self.pool.metadata.pages.recycle(load.waiters);
+        self.pool.durable.metadata.pages.recycle(load.waiters);
     }
 }

@@ -14,15 +14,17 @@ impl Engine {
     /// Notes the map entries of a write's blocks, as far as they are in memory. Without them, a rewrite of unchanged content is a share that the
     /// merge drops. Each leaf is looked up once.
     pub(crate) fn note_mapped(&mut self, id: RequestId, volume: usize) {
-        let per_leaf = self.pool.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.pool.durable.metadata.geometry.map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
             let entry = self.pool.unflushed(key).or_else(|| {
                 let leaf = key.lba() / per_leaf;
                 if last.is_none_or(|(known, _)| known != leaf) {
-                    last =
-                        Some((leaf, lookup(&mut self.pool.metadata, Region::Metadata, self.pool.maps[volume], leaf)));
+                    last = Some((
+                        leaf,
+                        lookup(&mut self.pool.durable.metadata, Region::Metadata, self.pool.durable.maps[volume], leaf),
+                    ));
                 }
                 let Some((_, Walk::Leaf(page))) = last else { return None };
                 self.pool.entry_in(page, key)
@@ -57,7 +59,7 @@ impl Engine {
             known = next_run(at, known, blocks.len(), |at| blocks[at].lookup.slot());
             let (Decision::Write, Lookup::Known(old)) = (block.decision, block.lookup) else { continue };
             let (Some(new), Some(content)) = (block.entry.slot(), block.content) else { continue };
-            let is_better = match self.pool.index_copy {
+            let is_better = match self.pool.properties.index_copy {
                 IndexCopy::Sequential => written.len() > known.len(),
                 IndexCopy::Oldest => false,
                 IndexCopy::Newest => true,
@@ -109,7 +111,7 @@ impl Engine {
             counts.what_if.select = deciding.removed_by(Policy::SELECT, request, payload);
             counts.what_if.idedup = deciding.removed_by(Policy::IDEDUP, request, payload);
         }
-        self.pool.writes += counts;
-        self.pool.volumes[volume].writes += counts;
+        self.pool.stats.writes += counts;
+        self.pool.durable.volumes[volume].writes += counts;
     }
 }

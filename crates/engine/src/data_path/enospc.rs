@@ -47,7 +47,7 @@ impl Engine {
 
     /// Returns true if the host's lack of space may keep commands from becoming durable.
     pub fn holds_back_commands(&self) -> bool {
-        self.enospc.is_on() || self.pool.metadata_full
+        self.enospc.is_on() || self.pool.state.metadata_full
     }
 
     /// Returns true if this write waits for space, or is being made again because it did.
@@ -66,10 +66,10 @@ impl Engine {
         let tried = &mut self.enospc.tried;
         let before = tried.iter().position(|kept| kept.io == io).map(|at| tried.swap_remove(at));
         let must_succeed = matches!(
-            self.pool.metadata.io.purpose(io),
+            self.pool.durable.metadata.io.purpose(io),
             Purpose::WritePage(_) | Purpose::WriteSlots { .. } | Purpose::WriteRecord { .. } | Purpose::Superblock
         );
-        let serves = matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.pool.read_only;
+        let serves = matches!(self.pool.state.phase, Phase::Serving | Phase::Closing) && !self.pool.state.read_only;
         if result != Err(IoError::NoSpace) || !must_succeed || !serves {
             return false;
         }
@@ -78,10 +78,10 @@ impl Engine {
             return true;
         }
         if !self.enospc.is_on() {
-            self.enospc.round = Round::Waiting(self.pool.now + PAUSE);
-            self.enospc.complete = self.pool.journal.complete;
+            self.enospc.round = Round::Waiting(self.pool.state.now + PAUSE);
+            self.enospc.complete = self.pool.durable.journal.complete;
         }
-        self.enospc.kept.push(RefusedWrite { io, since: before.map_or(self.pool.now, |before| before.since) });
+        self.enospc.kept.push(RefusedWrite { io, since: before.map_or(self.pool.state.now, |before| before.since) });
         true
     }
 
@@ -90,15 +90,15 @@ impl Engine {
         match self.enospc.round {
             Round::Idle => {}
             // Another I/O has failed: nothing is written any more.
-            _ if self.pool.read_only => {
+            _ if self.pool.state.read_only => {
                 for kept in take(&mut self.enospc).kept {
                     self.done(kept.io, Err(IoError::NoSpace));
                 }
             }
-            Round::Waiting(due) if due <= self.pool.now => {
+            Round::Waiting(due) if due <= self.pool.state.now => {
                 let EnospcWrites { round, kept, tried, .. } = &mut self.enospc;
                 *round = Round::Trying;
-                kept.iter().for_each(|kept| self.pool.metadata.io.send(kept.io));
+                kept.iter().for_each(|kept| self.pool.durable.metadata.io.send(kept.io));
                 tried.append(kept);
             }
             Round::Trying if self.enospc.tried.is_empty() => self.end_round(),
@@ -110,19 +110,19 @@ impl Engine {
         let Some(since) = self.enospc.kept.iter().map(|kept| kept.since).min() else {
             // There is space again.
             self.enospc = EnospcWrites::default();
-            self.pool.host_full = false;
+            self.pool.state.host_full = false;
             return;
         };
-        self.enospc.refuses = self.pool.now >= since + PATIENCE;
+        self.enospc.refuses = self.pool.state.now >= since + PATIENCE;
         if self.enospc.refuses {
             self.tell_those_who_wait();
         }
-        self.enospc.complete = self.pool.journal.complete;
-        self.enospc.round = Round::Waiting(self.pool.now + PAUSE);
+        self.enospc.complete = self.pool.durable.journal.complete;
+        self.enospc.round = Round::Waiting(self.pool.state.now + PAUSE);
     }
 
     fn tell_those_who_wait(&mut self) {
-        let complete = self.pool.journal.complete;
+        let complete = self.pool.durable.journal.complete;
         if complete == self.enospc.complete {
             // Complete records need only a sync.
             let first = self.committing.partition_point(|&(target, _)| target <= complete);
@@ -133,14 +133,14 @@ impl Engine {
         for id in take(&mut self.waiting_for_space) {
             self.fail_request(id, Error::NoSpace);
         }
-        if self.pool.phase == Phase::Closing {
+        if self.pool.state.phase == Phase::Closing {
             self.fail_commands_for_space();
         }
     }
 
     /// Returns true if a pool that is being closed has nothing else to wait for than space.
     fn only_lacks_space(&self) -> bool {
-        self.enospc.refuses && self.pool.metadata.io.in_flight() == self.enospc.kept.len()
+        self.enospc.refuses && self.pool.durable.metadata.io.in_flight() == self.enospc.kept.len()
     }
 
     /// Ends a close that finds no space with an error, when there is nothing else to wait for.
@@ -150,7 +150,8 @@ impl Engine {
         }
         self.enospc = EnospcWrites::default();
         // A record that says no more than its watermark may be missing.
-        let all = self.pool.journal.is_empty() && self.pool.journal.last_filled <= self.pool.journal.durable;
+        let all = self.pool.durable.journal.is_empty()
+            && self.pool.durable.journal.last_filled <= self.pool.durable.journal.durable;
         Some(if all { ControlError::HostFull } else { ControlError::NotDurable })
     }
 }

@@ -13,27 +13,27 @@ impl Engine {
     /// Looks a block of a request up in the index on disk, and proves the answer; for policies that use that index.
     pub(crate) fn known_on_disk(&mut self, id: RequestId, at: usize, digest: Digest) -> Known {
         let request = self.requests.get_mut(id);
-        if !self.pool.disk_index.record.is_on() || request.attempts >= ATTEMPTS {
+        if !self.pool.hints.disk_index.record.is_on() || request.attempts >= ATTEMPTS {
             return Known::No;
         }
         let block = &mut request.blocks[at];
         if block.on_disk == OnDisk::NotAsked {
             block.on_disk = OnDisk::Asked;
-            self.pool.disk_index.count_lookup();
+            self.pool.hints.disk_index.count_lookup();
         }
         match self.pool.find_on_disk(digest) {
             Ok(Some(slot)) => {
                 let block = &mut self.requests.get_mut(id).blocks[at];
                 if core::mem::replace(&mut block.on_disk, OnDisk::Hit) != OnDisk::Hit {
-                    self.pool.disk_index.count_hit();
+                    self.pool.hints.disk_index.count_hit();
                 }
                 self.pool.note_known(digest, slot);
                 Known::Yes(slot, digest)
             }
             Ok(None) => Known::No,
             Err(missing) => {
-                if !self.pool.metadata.pages.is_loading(missing.key) {
-                    self.pool.disk_index.count_load();
+                if !self.pool.durable.metadata.pages.is_loading(missing.key) {
+                    self.pool.hints.disk_index.count_load();
                 }
                 Known::NotYet(missing)
             }

@@ -13,6 +13,7 @@ use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, Walk};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
+use crate::pool::{Durable, PayloadMemory, PoolStats};
 use crate::repair::Arrived;
 use crate::requests::request::{Block, Kind, Stage};
 
@@ -29,14 +30,14 @@ impl Engine {
         if self.requests.get(id).stage == Stage::Read {
             return self.finish_read(id);
         }
-        let Engine { pool: Pool { metadata, .. }, requests, .. } = self;
+        let Engine { pool: Pool { durable: Durable { metadata, .. }, .. }, requests, .. } = self;
         let request = requests.get_mut(id);
         request.stage = Stage::LoadMap;
         if request.blocks.is_empty() {
             push_blocks(&mut request.blocks, request.volume, request.offset, request.length, &metadata.geometry);
             self.note_stream(id);
         }
-        let Engine { pool: Pool { buffers, .. }, requests, .. } = self;
+        let Engine { pool: Pool { memory: PayloadMemory { buffers, .. }, .. }, requests, .. } = self;
         let request = requests.get_mut(id);
         for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
             // Left from a run that found too few buffers.
@@ -48,10 +49,11 @@ impl Engine {
         let mut misses = 0;
         for at in 0..self.requests.get(id).blocks.len() {
             if let Some(slot) = self.requests.get(id).blocks[at].entry.slot() {
-                misses += usize::from(self.pool.in_memory(slot).is_none() && !self.pool.fills.contains_key(&slot));
+                misses +=
+                    usize::from(self.pool.in_memory(slot).is_none() && !self.pool.memory.fills.contains_key(&slot));
             }
         }
-        let available = self.pool.buffers.free() + self.pool.cache.len();
+        let available = self.pool.memory.buffers.free() + self.pool.memory.cache.len();
         if misses > available && self.distinct_misses(id) > available {
             return self.wait_for_buffers(id);
         }
@@ -61,7 +63,8 @@ impl Engine {
     /// Counts the slots that a request needs from the device, each once.
     fn distinct_misses(&self, id: RequestId) -> usize {
         let slots = self.requests.get(id).blocks.iter().filter_map(|block| block.entry.slot());
-        let is_missing = |slot: &Slot| self.pool.in_memory(*slot).is_none() && !self.pool.fills.contains_key(slot);
+        let is_missing =
+            |slot: &Slot| self.pool.in_memory(*slot).is_none() && !self.pool.memory.fills.contains_key(slot);
         slots.filter(is_missing).collect::<alloc::collections::BTreeSet<Slot>>().len()
     }
 
@@ -86,7 +89,7 @@ impl Engine {
                 Err(Unresolved::Missing(missing)) => {
                     if last != Some(missing) {
                         self.requests.get_mut(id).waiting += 1;
-                        self.pool.metadata.load(missing, Some(id));
+                        self.pool.durable.metadata.load(missing, Some(id));
                         last = Some(missing);
                     }
                 }
@@ -98,12 +101,12 @@ impl Engine {
     /// Takes a buffer with the slot's content, if it is in memory: the caller holds it. Counts as a use. Content in memory is checked like content
     /// from the device: if the map refers to a slot with other content, that is an error.
     pub(crate) fn use_memory(&mut self, slot: Slot, check: u32) -> Result<Option<BufferId>, Error> {
-        let known = self.pool.dirty.get(&slot).copied().or_else(|| self.pool.cache.get(slot));
+        let known = self.pool.memory.dirty.get(&slot).copied().or_else(|| self.pool.memory.cache.get(slot));
         let Some(buffer) = known.or_else(|| self.first_use(slot)) else { return Ok(None) };
-        if self.pool.buffers.check(buffer) != check {
+        if self.pool.memory.buffers.check(buffer) != check {
             return Err(Error::Io);
         }
-        self.pool.buffers.hold(buffer);
+        self.pool.memory.buffers.hold(buffer);
         Ok(Some(buffer))
     }
 
@@ -111,7 +114,8 @@ impl Engine {
     #[inline(never)]
     pub(crate) fn use_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
         let buffer = self.pool.find_content(slot, check)?;
-        let Pool { cache, buffers, evicted, reads, .. } = &mut self.pool;
+        let Pool { memory: PayloadMemory { cache, buffers, evicted, .. }, stats: PoolStats { reads, .. }, .. } =
+            &mut self.pool;
         buffers.hold(buffer);
         reads.ahead_used += u64::from(cache.use_shared(slot, buffer, evicted));
         self.pool.release_evicted();
@@ -121,19 +125,19 @@ impl Engine {
     /// Finds a slot's content by content for a read, and counts that as a hit by content, unless it is the first use of a block that was read ahead.
     #[inline(never)]
     fn hit_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
-        let used = self.pool.reads.ahead_used;
+        let used = self.pool.stats.reads.ahead_used;
         let buffer = self.use_content(slot, check)?;
-        if self.pool.reads.ahead_used == used {
-            self.pool.cache.count_content_hit();
+        if self.pool.stats.reads.ahead_used == used {
+            self.pool.memory.cache.count_content_hit();
         }
         Some(buffer)
     }
 
     /// Uses a block that was read ahead, for the first time.
     fn first_use(&mut self, slot: Slot) -> Option<BufferId> {
-        let Pool { cache, evicted, .. } = &mut self.pool;
+        let Pool { memory: PayloadMemory { cache, evicted, .. }, .. } = &mut self.pool;
         let buffer = cache.use_ahead(slot, evicted)?;
-        self.pool.reads.ahead_used += 1;
+        self.pool.stats.reads.ahead_used += 1;
         self.pool.release_evicted();
         Some(buffer)
     }
@@ -144,16 +148,16 @@ impl Engine {
         let count = self.requests.get(id).blocks.len();
         let mut ahead = 0;
         for at in 0..count {
-            let used = self.pool.reads.ahead_used;
+            let used = self.pool.stats.reads.ahead_used;
             let entry = self.requests.get(id).blocks[at].entry;
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(buffer) => {
-                        let misses = buffer.is_none() && self.pool.cache.is_by_content();
+                        let misses = buffer.is_none() && self.pool.memory.cache.is_by_content();
                         let buffer = if misses { self.hit_content(slot, entry.check()) } else { buffer };
                         self.jobs.cache_partition.counts.read_hits += u64::from(buffer.is_some());
                         let block = &mut self.requests.get_mut(id).blocks[at];
-                        (block.buffer, block.was_ahead) = (buffer, self.pool.reads.ahead_used > used);
+                        (block.buffer, block.was_ahead) = (buffer, self.pool.stats.reads.ahead_used > used);
                         ahead += u64::from(block.was_ahead);
                     }
                     Err(error) => return self.fail_request(id, error),
@@ -196,7 +200,7 @@ impl Engine {
         }
         if short {
             // The evictable buffers are held elsewhere. The request runs again from its first stage.
-            let Engine { pool: Pool { buffers, .. }, requests, .. } = self;
+            let Engine { pool: Pool { memory: PayloadMemory { buffers, .. }, .. }, requests, .. } = self;
             let request = requests.get_mut(id);
             request.stage = Stage::Admit;
             for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
@@ -211,23 +215,29 @@ impl Engine {
     }
 
     pub(super) fn read_run(&mut self, first: Slot, length: usize) {
-        let block = self.pool.metadata.geometry.block();
+        let block = self.pool.durable.metadata.geometry.block();
         let offset = self.pool.slot_offset(first);
-        let fills = &self.pool.fills;
+        let fills = &self.pool.memory.fills;
         let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
-        self.pool.metadata.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, Purpose::Fill { first });
+        self.pool.durable.metadata.io.begin(
+            IoOp::ReadBlocks,
+            offset,
+            length as u64 * block,
+            segments,
+            Purpose::Fill { first },
+        );
     }
 
     /// Lets a block of a request wait for a slot's content.
     fn begin_fill(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> Begun {
-        let begun = if let Some(fill) = self.pool.fills.get_mut(&slot) {
-            fill.add_waiter((id, at), &mut self.pool.spare_fill_lists);
+        let begun = if let Some(fill) = self.pool.memory.fills.get_mut(&slot) {
+            fill.add_waiter((id, at), &mut self.pool.memory.spare_fill_lists);
             Begun::Coalesced
         } else if self.repairs.is_repairing_any() && self.repairs.join_repair(slot, entry.check(), id, at) {
             Begun::Coalesced
         } else {
             let Some(buffer) = self.pool.any_buffer() else { return Begun::NoBuffer };
-            self.pool.fills.insert(slot, Fill::wanted(buffer, entry.check(), (id, at)));
+            self.pool.memory.fills.insert(slot, Fill::wanted(buffer, entry.check(), (id, at)));
             Begun::New
         };
         self.requests.get_mut(id).waiting += 1;
@@ -287,14 +297,14 @@ impl Engine {
 
     /// Ends the read of a slot, and returns true if its content is right. Waiters get it; if it is wrong, the other copies are tried before an error.
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
-        let fill = self.pool.fills.remove(&slot).expect("a fill ends once");
+        let fill = self.pool.memory.fills.remove(&slot).expect("a fill ends once");
         let good = content.is_some_and(|content| self.passes(slot, fill.check, content));
         let digest = content.filter(|_| good).map(|content| content.digest);
         if !fill.is_wanted() {
             self.keep_ahead(slot, &fill, digest);
             return good;
         }
-        self.pool.reads.ahead_used += u64::from(fill.is_ahead);
+        self.pool.stats.reads.ahead_used += u64::from(fill.is_ahead);
         let waiters = fill.waiters();
         if !good {
             // Before a waiter gets an error, the other copies.
@@ -303,7 +313,7 @@ impl Engine {
             return false;
         }
         for (id, at) in waiters {
-            self.pool.buffers.hold(fill.buffer);
+            self.pool.memory.buffers.hold(fill.buffer);
             let request = self.requests.get_mut(id);
             let block = &mut request.blocks[at as usize];
             block.was_ahead = fill.is_ahead;
@@ -314,8 +324,8 @@ impl Engine {
             self.arrived(id, false);
         }
         let (buffer, check) = (fill.buffer, fill.check);
-        fill.give_list_back(&mut self.pool.spare_fill_lists);
-        self.pool.buffers.set_check(buffer, check);
+        fill.give_list_back(&mut self.pool.memory.spare_fill_lists);
+        self.pool.memory.buffers.set_check(buffer, check);
         self.pool.keep_cached(slot, buffer, digest);
         self.pool.release_evicted();
         true
@@ -323,10 +333,10 @@ impl Engine {
 
     /// Keeps a block that was read ahead, if it is good. A damaged one is dropped silently: a request that needs it finds out.
     fn keep_ahead(&mut self, slot: Slot, fill: &Fill, digest: Option<Digest>) {
-        let Some(digest) = digest.filter(|_| !self.pool.buffers.is_pending_free(fill.buffer)) else {
-            return self.pool.buffers.release(fill.buffer);
+        let Some(digest) = digest.filter(|_| !self.pool.memory.buffers.is_pending_free(fill.buffer)) else {
+            return self.pool.memory.buffers.release(fill.buffer);
         };
-        self.pool.buffers.set_check(fill.buffer, fill.check);
+        self.pool.memory.buffers.set_check(fill.buffer, fill.check);
         self.pool.keep_ahead(slot, fill.buffer, digest);
         self.pool.release_evicted();
     }
@@ -343,7 +353,7 @@ impl Engine {
         self.jobs.cache_partition.note_read(self.requests.get(id));
         let request = self.requests.get_mut(id);
         let device_reads = u64::from(request.device_reads);
-        self.pool.reads += ReadCounts {
+        self.pool.stats.reads += ReadCounts {
             requests: 1,
             from_device: u64::from(device_reads > 0),
             device_reads,
@@ -356,7 +366,7 @@ impl Engine {
             request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
         }
         let token = request.token;
-        self.pool.metadata.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
+        self.pool.durable.metadata.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
     }
 
     /// Returns true for a block that is a hole, with the end of the blocks that are certainly like it, and the steps of the look-up. `end`: the end
@@ -375,12 +385,12 @@ impl Engine {
         if is_alone {
             // The next newer point is unknown, or here: one block after the other.
             known.single_looks += 1;
-            if let Some(entry) = self.pool.delta.get(key).or_else(|| self.pool.frozen.get(key)) {
+            if let Some(entry) = self.pool.durable.delta.get(key).or_else(|| self.pool.durable.frozen.get(key)) {
                 known.single_looks = 0;
                 return Ok((is_hole(entry), next, steps));
             }
         } else {
-            for delta in [&self.pool.delta, &self.pool.frozen] {
+            for delta in [&self.pool.durable.delta, &self.pool.durable.frozen] {
                 let (covered, cleared) = delta.clear_at(key);
                 if let Some(covered) = covered {
                     return Ok((true, covered.min(upto), steps + LOOK_STEPS));
@@ -390,17 +400,17 @@ impl Engine {
         }
         if known.buffered.is_none_or(|buffered| buffered < key) {
             steps += LOOK_STEPS;
-            known.buffered = Some(self.pool.buffer.next_key(key, upto).unwrap_or(upto));
+            known.buffered = Some(self.pool.durable.buffer.next_key(key, upto).unwrap_or(upto));
         }
         upto = upto.min(known.buffered.unwrap_or(upto));
-        if let Some(entry) = self.pool.buffer.get(key).filter(|_| upto == key) {
+        if let Some(entry) = self.pool.durable.buffer.get(key).filter(|_| upto == key) {
             return Ok((is_hole(entry), next, steps));
         }
-        let per_leaf = self.pool.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.pool.durable.metadata.geometry.map_leaf_entries();
         let (base, number) = (key.0 - key.lba(), key.lba() / per_leaf);
         steps += if known.number == Some(number) { 0 } else { LOOK_STEPS };
         known.number = Some(number);
-        match known.leaf.lookup(&mut self.pool.metadata, self.pool.maps[volume], number) {
+        match known.leaf.lookup(&mut self.pool.durable.metadata, self.pool.durable.maps[volume], number) {
             Walk::Missing(missing) if !missing.pointer.is_lost() => Err(Unresolved::Missing(missing)),
             Walk::Leaf(page) => {
                 let hole = is_hole(self.pool.entry_in(page, key).ok_or(Unresolved::Damaged)?);
@@ -409,8 +419,8 @@ impl Engine {
                 }
                 let leaf_end = upto.0.min(base + (number + 1) * per_leaf);
                 let (from, most) = ((key.lba() % per_leaf + 1) as usize, (leaf_end - next.0) as usize);
-                let entries = self.pool.metadata.pages.bytes(page)[8 * from..].chunks_exact(8).take(most);
-                let slots = self.pool.metadata.geometry.slots();
+                let entries = self.pool.durable.metadata.pages.bytes(page)[8 * from..].chunks_exact(8).take(most);
+                let slots = self.pool.durable.metadata.geometry.slots();
                 // An invalid entry ends it, too: it is looked at when its turn comes.
                 let is_like = |entry: Entry| {
                     entry.is_valid() && entry.slot().is_none_or(|slot| slot.0 < slots) && is_hole(entry) == hole
@@ -424,7 +434,8 @@ impl Engine {
                 if is_alone {
                     return Ok((hole, next, steps));
                 }
-                let blocks = self.pool.metadata.geometry.fanout().saturating_pow(level.into()).saturating_mul(per_leaf);
+                let blocks =
+                    self.pool.durable.metadata.geometry.fanout().saturating_pow(level.into()).saturating_mul(per_leaf);
                 let tree_end = base.saturating_add((key.lba() / blocks + 1).saturating_mul(blocks));
                 Ok((hole, upto.min(Key(tree_end)).max(next), steps))
             }
@@ -437,7 +448,7 @@ impl Engine {
         if known.point.is_some_and(|point| key <= point) {
             return 0;
         }
-        let deltas = [&self.pool.delta, &self.pool.frozen];
+        let deltas = [&self.pool.durable.delta, &self.pool.durable.frozen];
         let steps = deltas.map(|delta| delta.points.len() as u64).iter().sum::<u64>() / ENTRIES_A_STEP;
         let is_worth_it =
             steps == 0 || known.single_looks >= SINGLE_LOOKS && steps <= 2 * self.pool.limits.slice_steps();
@@ -454,7 +465,7 @@ impl Engine {
         let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
         let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
         let index = self.pool.volume_index(volume).expect("checked when it began to run");
-        let block = self.pool.metadata.geometry.block();
+        let block = self.pool.durable.metadata.geometry.block();
         // Continues behind the known extents: the map of the whole range may take more pages than the cache holds.
         let (mut lba, end) = ((offset + known) / block, (offset + length).div_ceil(block));
         let (mut steps, most) = (0, self.extent_steps());
@@ -488,12 +499,17 @@ impl Engine {
                 request.stage = Stage::Reply;
                 let (token, extents) = (request.token, request.extents.len() as u64);
                 self.time_slices.take_steps(EXTENT_STEPS * extents);
-                self.pool.metadata.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
+                self.pool
+                    .durable
+                    .metadata
+                    .io
+                    .effects
+                    .push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
             }
             Err(Unresolved::Damaged) => self.fail_when_quiet(id, Error::Io),
             Err(Unresolved::Missing(missing)) => {
                 self.requests.get_mut(id).waiting += 1;
-                self.pool.metadata.load(missing, Some(id));
+                self.pool.durable.metadata.load(missing, Some(id));
             }
         }
     }

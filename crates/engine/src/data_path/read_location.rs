@@ -49,7 +49,7 @@ impl Engine {
         if begins {
             self.read_all_of(run);
             // The new run may read at the alternate place, too.
-            run.alternate = other.map(|(place, _)| place).filter(|&place| !self.pool.replicas.holds(place));
+            run.alternate = other.map(|(place, _)| place).filter(|&place| !self.pool.hints.replicas.holds(place));
             run.primary = (run.alternate.is_none() || self.pool.device().is_rotational).then_some(slot);
         } else {
             run.primary = run.primary.filter(|_| at_primary);
@@ -84,19 +84,19 @@ impl Engine {
     /// Returns the place of a slot's sequential replica (not of its copies in scratch zones); `None` if it has none, or while that is being written, read or
     /// repaired.
     pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
-        self.pool.replicas.of(slot).filter(|&replica| self.is_at_rest(replica))
+        self.pool.hints.replicas.of(slot).filter(|&replica| self.is_at_rest(replica))
     }
 
     /// Returns another place with a slot's content: a replica, a copy, or the slot that the index names, with the content that it must have.
     fn other_place(&mut self, slot: Slot) -> Option<(Slot, AlternateLocation)> {
         if let Some(replica) = self.replica_of(slot) {
-            let number = Some(self.pool.replicas.number(slot, 0));
+            let number = Some(self.pool.hints.replicas.number(slot, 0));
             return Some((replica, AlternateLocation { slot, replica: number, hinted: None }));
         }
         if !self.pool.device().is_rotational {
             return None;
         }
-        if self.pool.replicas.has_copies()
+        if self.pool.hints.replicas.has_copies()
             && let Some((number, copy)) = self.nearest_copy(slot)
         {
             return Some((copy, AlternateLocation { slot, replica: Some(number), hinted: None }));
@@ -108,31 +108,39 @@ impl Engine {
 
     /// Returns the copy of a slot in a scratch zone that is nearest to the heads.
     fn nearest_copy(&self, slot: Slot) -> Option<(Number, Slot)> {
-        let head = self.pool.metadata.io.head();
-        let copies = self.pool.replicas.copies_of(slot).filter(|&(_, at)| self.is_at_rest(at));
+        let head = self.pool.durable.metadata.io.head();
+        let copies = self.pool.hints.replicas.copies_of(slot).filter(|&(_, at)| self.is_at_rest(at));
         copies.min_by_key(|&(_, at)| self.pool.slot_offset(at).abs_diff(head))
     }
 
     /// Returns true if a read may go to a replica: it is on the device, and no write, read or repair of it is in progress.
     fn is_at_rest(&self, at: Slot) -> bool {
-        !self.pool.dirty.contains_key(&at) && !self.pool.replicas.holds(at) && !self.repairs.is_repairing(at)
+        !self.pool.memory.dirty.contains_key(&at)
+            && !self.pool.hints.replicas.holds(at)
+            && !self.repairs.is_repairing(at)
     }
 
     /// Reads the content of slots at other, consecutive places.
     fn read_alternate(&mut self, first: Slot, slots: &[AlternateLocation]) {
-        let bytes = slots.len() as u64 * self.pool.metadata.geometry.block();
+        let bytes = slots.len() as u64 * self.pool.durable.metadata.geometry.block();
         let offset = self.pool.slot_offset(first);
-        self.pool.replicas.begin_read(first, slots);
-        let fills = &self.pool.fills;
+        self.pool.hints.replicas.begin_read(first, slots);
+        let fills = &self.pool.memory.fills;
         let segments = slots.iter().map(|of| Segment::Buffer(fills[&of.slot].buffer));
-        self.pool.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::FillAlternate { first });
+        self.pool.durable.metadata.io.begin(
+            IoOp::ReadBlocks,
+            offset,
+            bytes,
+            segments,
+            Purpose::FillAlternate { first },
+        );
     }
 
     /// Takes blocks that have come from other places. A place with a wrong block is given up, and the block is read from its slot.
     pub(crate) fn filled_alternate(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         for i in 0..segments.len() {
             let place = Slot(first.0 + i as u64);
-            let AlternateLocation { slot, replica, hinted } = self.pool.replicas.end_read(place);
+            let AlternateLocation { slot, replica, hinted } = self.pool.hints.replicas.end_read(place);
             let content = match result {
                 Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
                 _ => None,
@@ -141,13 +149,13 @@ impl Engine {
                 self.fill_ends(slot, content);
                 continue;
             }
-            self.pool.replicas.was_wrong(replica, place);
+            self.pool.hints.replicas.was_wrong(replica, place);
             // Applies also to a read error: that place is never repaired, and each read would wait for the error.
             if let Some(digest) = hinted {
                 let known = self.pool.sharing_digest(digest);
-                self.pool.index.remove(known, place);
+                self.pool.hints.index.remove(known, place);
             }
-            if self.pool.fills[&slot].is_wanted() {
+            if self.pool.memory.fills[&slot].is_wanted() {
                 self.read_run(slot, 1);
             } else {
                 self.fill_ends(slot, None);
@@ -159,7 +167,7 @@ impl Engine {
     /// Returns true if the content that was read elsewhere is the content of the slot.
     fn is_right(&self, slot: Slot, hinted: Option<Digest>, content: BlockContent) -> bool {
         let is_proven = hinted.is_none_or(|digest| digest == content.digest);
-        let is_like = self.passes(slot, self.pool.fills[&slot].check, content);
+        let is_like = self.passes(slot, self.pool.memory.fills[&slot].check, content);
         is_like && (is_proven || self.pool.mutant(Mutant::UncheckedPlace))
     }
 }

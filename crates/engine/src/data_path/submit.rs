@@ -4,6 +4,7 @@
 use crate::api::*;
 use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
+use crate::pool::PayloadMemory;
 use crate::pool::Pool;
 use crate::pool::state::Phase;
 use crate::requests::request::{Block, Kind, Request, Stage};
@@ -19,9 +20,9 @@ impl Engine {
             Operation::Flush => Kind::Flush,
             Operation::Extents { .. } => Kind::Extents,
         };
-        self.last_request = self.pool.now;
-        let id = self.requests.begin(token, kind, volume, (offset, length), self.pool.now);
-        let block = self.pool.metadata.geometry.block();
+        self.last_request = self.pool.state.now;
+        let id = self.requests.begin(token, kind, volume, (offset, length), self.pool.state.now);
+        let block = self.pool.durable.metadata.geometry.block();
         if let Operation::Write(inputs) = operation {
             let request = self.requests.get_mut(id);
             request.blocks.reserve_exact(inputs.len());
@@ -52,21 +53,21 @@ impl Engine {
     /// Returns the error of a request that cannot be taken at all, or `None`.
     fn refusal(&self, id: RequestId, kind: Kind) -> Option<Error> {
         let request = self.requests.get(id);
-        if self.pool.phase != Phase::Serving {
+        if self.pool.state.phase != Phase::Serving {
             return Some(Error::ShuttingDown);
         }
         if let Some(error) = self.misplaced(id) {
             return Some(error);
         }
         if kind == Kind::Flush {
-            return self.pool.read_only.then_some(Error::Io);
+            return self.pool.state.read_only.then_some(Error::Io);
         }
-        let blocks = request.length.div_ceil(self.pool.metadata.geometry.block());
-        let piece = u64::from(self.pool.metadata.geometry.piece_blocks);
+        let blocks = request.length.div_ceil(self.pool.durable.metadata.geometry.block());
+        let piece = u64::from(self.pool.durable.metadata.geometry.piece_blocks);
         if matches!(kind, Kind::Read | Kind::Write) && blocks > piece {
             return Some(Error::Invalid);
         }
-        if self.pool.read_only && matches!(kind, Kind::Write | Kind::Clear) {
+        if self.pool.state.read_only && matches!(kind, Kind::Write | Kind::Clear) {
             return Some(Error::ReadOnly);
         }
         self.is_refused_for_space(kind).then_some(Error::NoSpace)
@@ -79,7 +80,7 @@ impl Engine {
         if request.kind == Kind::Flush {
             return None;
         }
-        let size = self.pool.volumes[at].size;
+        let size = self.pool.durable.volumes[at].size;
         let is_outside = |id| {
             let request = self.requests.get(id);
             request.length == 0 || request.offset.checked_add(request.length).is_none_or(|end| end > size)
@@ -88,12 +89,12 @@ impl Engine {
             return Some(Error::Invalid);
         }
         let writes = matches!(request.kind, Kind::Write | Kind::Clear);
-        (writes && (self.pool.reads_only || self.pool.volumes[at].read_only)).then_some(Error::ReadOnly)
+        (writes && (self.pool.state.reads_only || self.pool.durable.volumes[at].read_only)).then_some(Error::ReadOnly)
     }
 
     /// Executes a request from its first stage, or fails it.
     pub(crate) fn run(&mut self, id: RequestId) {
-        self.pool.counters.request_runs += 1;
+        self.pool.stats.counters.request_runs += 1;
         self.requests.get_mut(id).has_run = true;
         let request = self.requests.get(id);
         assert_eq!(request.waiting, 0);
@@ -123,8 +124,8 @@ impl Engine {
     }
 
     fn end_request(&mut self, id: RequestId) {
-        self.last_request = self.pool.now;
-        self.requests.end(id, self.pool.now);
+        self.last_request = self.pool.state.now;
+        self.requests.end(id, self.pool.state.now);
     }
 
     /// Answers a request that changed or flushed something.
@@ -146,7 +147,7 @@ impl Engine {
             let request = self.requests.get(id);
             let token = request.token;
             next = request.next;
-            self.pool.metadata.io.effects.push_back(Effect::Reply { token, result });
+            self.pool.durable.metadata.io.effects.push_back(Effect::Reply { token, result });
             self.end_request(id);
         }
     }
@@ -162,7 +163,7 @@ impl Engine {
 
     /// Releases every buffer that a request holds.
     fn drop_blocks(&mut self, id: RequestId) {
-        let Engine { pool: Pool { buffers, .. }, requests, jobs, .. } = self;
+        let Engine { pool: Pool { memory: PayloadMemory { buffers, .. }, .. }, requests, jobs, .. } = self;
         let request: &mut Request = requests.get_mut(id);
         for block in request.blocks.drain(..) {
             for buffer in [block.buffer, block.base_buffer].into_iter().flatten() {

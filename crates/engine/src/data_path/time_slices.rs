@@ -31,7 +31,7 @@ impl Engine {
 
     /// Executes long requests, as far as the time slice goes.
     pub(crate) fn run_time_slices(&mut self) {
-        let block = self.pool.metadata.geometry.block();
+        let block = self.pool.durable.metadata.geometry.block();
         // With the mutant, a time slice continues far beyond its end, but not without end.
         let mut more = 100;
         while self.time_slices.has_steps() || self.pool.mutant(Mutant::EndlessTimeSlice) && more > 0 {
@@ -53,7 +53,7 @@ impl Engine {
     /// Returns the whole blocks that a clear covers and has not cleared yet.
     pub(crate) fn left_to_clear(&self, id: RequestId) -> (Key, Key) {
         let request = self.requests.get(id);
-        let (volume, block) = (Key::new(request.volume, 0).0, self.pool.metadata.geometry.block());
+        let (volume, block) = (Key::new(request.volume, 0).0, self.pool.durable.metadata.geometry.block());
         let (first, end) = (request.offset.div_ceil(block), (request.offset + request.length) / block);
         (Key(volume + first + request.cleared), Key(volume + end))
     }
@@ -69,7 +69,7 @@ impl Engine {
             return (start, end);
         }
         // Whole leaves, so that subtrees are cut off as by one clear.
-        let (leaf, stop) = (self.pool.metadata.geometry.map_leaf_entries(), start.0 + part);
+        let (leaf, stop) = (self.pool.durable.metadata.geometry.map_leaf_entries(), start.0 + part);
         (start, Key(if stop - stop % leaf > start.0 { stop - stop % leaf } else { stop }))
     }
 
@@ -90,7 +90,7 @@ impl Engine {
         }
         self.clear_part(id, start, stop);
         self.pool.free_dead();
-        self.pool.last_change = self.pool.now;
+        self.pool.state.last_change = self.pool.state.now;
         let request = self.requests.get_mut(id);
         request.cleared += stop.0 - start.0;
         request.stage = Stage::Admit;

@@ -43,17 +43,16 @@ impl Engine {
             return;
         }
         let (first, count) = (blocks[0].key, blocks.len() as u64);
-        let long = (self.pool.cache.capacity() / PASSING_PART) as u64;
-        if self.pool.write_streams.is_of_long(first, count, self.pool.now, long) {
+        if self.pool.is_in_long_write(first, count, PASSING_PART) {
             for buffer in blocks.iter().filter_map(|block| block.buffer) {
-                self.pool.buffers.pass(buffer);
+                self.pool.memory.buffers.pass(buffer);
             }
         }
     }
 
     pub(crate) fn run_write(&mut self, id: RequestId) {
         let request = self.requests.get(id);
-        if self.pool.read_only {
+        if self.pool.state.read_only {
             return self.fail_request(id, Error::ReadOnly);
         }
         if request.kind == Kind::Clear && request.blocks.is_empty() {
@@ -77,7 +76,7 @@ impl Engine {
         if self.clears_in_parts(id) {
             return;
         }
-        let policy = self.pool.policy_in_force(&self.pool.volumes[volume]);
+        let policy = self.pool.policy_in_force(&self.pool.durable.volumes[volume]);
         if !self.look_up(id, volume, policy) {
             return;
         }
@@ -96,7 +95,7 @@ impl Engine {
 
     /// Appends the first and last block of a clear, where it covers only a part of them.
     fn push_partial_blocks(&mut self, id: RequestId) {
-        let geometry = self.pool.metadata.geometry;
+        let geometry = self.pool.durable.metadata.geometry;
         let request = self.requests.get_mut(id);
         let (offset, end) = (request.offset, request.offset + request.length);
         let block = geometry.block();
@@ -142,7 +141,7 @@ impl Engine {
                             let request = self.requests.get_mut(id);
                             request.stage = Stage::LoadMap;
                             request.waiting += 1;
-                            self.pool.metadata.load(page, Some(id));
+                            self.pool.durable.metadata.load(page, Some(id));
                         }
                         false
                     }
@@ -167,7 +166,7 @@ impl Engine {
     /// Completes partial blocks from the blocks that they map to; returns false if that has to be waited for.
     fn complete_blocks(&mut self, id: RequestId) -> bool {
         let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
-        let whole = self.pool.metadata.geometry.block_size;
+        let whole = self.pool.durable.metadata.geometry.block_size;
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
             if block.to - block.from == whole {
@@ -183,7 +182,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.pool.metadata.load(missing, Some(id));
+                    self.pool.durable.metadata.load(missing, Some(id));
                     continue;
                 }
             };
@@ -211,12 +210,12 @@ impl Engine {
         let mut base_buffer = block.base_buffer.filter(|_| block.base == Some(entry));
         if base_buffer.is_none() {
             if let Some(stale) = block.base_buffer {
-                self.pool.buffers.release(stale);
+                self.pool.memory.buffers.release(stale);
             }
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(found) => {
-                        let misses = found.is_none() && self.pool.cache.is_by_content();
+                        let misses = found.is_none() && self.pool.memory.cache.is_by_content();
                         base_buffer = if misses { self.use_content(slot, entry.check()) } else { found };
                     }
                     Err(error) => {
@@ -243,14 +242,14 @@ impl Engine {
         let Some(into) = block.buffer.or_else(|| self.pool.any_buffer()) else {
             return self.wait_for_merge_buffers(id);
         };
-        self.pool.buffers.set_incoming(into);
+        self.pool.memory.buffers.set_incoming(into);
         let request = self.requests.get_mut(id);
         request.stage = Stage::Merge;
         request.waiting += 1;
         request.blocks[at].buffer = Some(into);
         let op = IoOp::Merge { from: block.from, to: block.to, zero: clears };
         let segments = core::iter::once(into).chain(base_buffer).map(Segment::Buffer);
-        self.pool.metadata.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
+        self.pool.durable.metadata.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
         true
     }
 
@@ -271,7 +270,7 @@ impl Engine {
         let block = &mut self.requests.get_mut(id).blocks[at as usize];
         block.content = content;
         if let Some(base) = block.base_buffer.take() {
-            self.pool.buffers.release(base);
+            self.pool.memory.buffers.release(base);
         }
         self.arrived(id, content.is_none());
     }
@@ -292,7 +291,7 @@ impl Engine {
         let blocks = &self.requests.get(id).blocks;
         if blocks.len() > 1 {
             let digests = blocks.iter().filter_map(|block| block.content).filter(|content| !content.zero);
-            self.pool.index.warm(digests.map(|content| self.pool.sharing_digest(content.digest)));
+            self.pool.hints.index.warm(digests.map(|content| self.pool.sharing_digest(content.digest)));
         }
         let mut last: Option<Missing> = None;
         let mut waits = false;
@@ -300,7 +299,7 @@ impl Engine {
             let block = self.requests.get(id).blocks[at];
             let Some(content) = block.content.filter(|content| !content.zero) else { continue };
             if let Some(slot) = self.holds_already(block.entry, content.digest) {
-                if self.pool.index.lookup(self.pool.sharing_digest(content.digest)).is_none() {
+                if self.pool.hints.index.lookup(self.pool.sharing_digest(content.digest)).is_none() {
                     self.pool.note_known(content.digest, slot);
                 }
                 self.requests.get_mut(id).blocks[at].lookup = Lookup::Unchanged(slot.0);
@@ -327,7 +326,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     if may_wait && last != Some(missing) {
                         request.waiting += 1;
-                        self.pool.metadata.load(missing, Some(id));
+                        self.pool.durable.metadata.load(missing, Some(id));
                         last = Some(missing);
                     }
                     Lookup::Nothing
@@ -373,7 +372,7 @@ impl Engine {
         let (own, stale) = (block.buffer, block.base_buffer.take());
         block.compared = None;
         if let Some(stale) = stale {
-            self.pool.buffers.release(stale);
+            self.pool.memory.buffers.release(stale);
         }
         let known = match self.use_memory(slot, check_bits(digest)) {
             Ok(Some(known)) => known,
@@ -388,7 +387,13 @@ impl Engine {
         request.blocks[at].base_buffer = Some(known);
         request.blocks[at].compared = Some((slot, false));
         let segments = own.into_iter().chain([known]).map(Segment::Buffer);
-        self.pool.metadata.io.begin(IoOp::Compare, 0, 0, segments, Purpose::Compare { request: id, block: at as u32 });
+        self.pool.durable.metadata.io.begin(
+            IoOp::Compare,
+            0,
+            0,
+            segments,
+            Purpose::Compare { request: id, block: at as u32 },
+        );
         Proof::NotYet
     }
 
@@ -404,11 +409,11 @@ impl Engine {
     /// Finds a live slot that is proven to hold the content with this digest. The index's answer is a hint.
     fn known(&mut self, digest: Digest) -> Known {
         let wanted = self.pool.sharing_digest(digest);
-        let hint = self.pool.index.lookup(wanted);
+        let hint = self.pool.hints.index.lookup(wanted);
         self.jobs.index_prefetch.asked(wanted, hint.is_some());
         let Some(hint) = hint else { return Known::No };
         let slot = hint.slot;
-        if !self.pool.space.contains(slot) {
+        if !self.pool.durable.space.contains(slot) {
             return Known::No;
         }
         if let Some(recent) = self.pool.recent(slot) {
@@ -418,23 +423,23 @@ impl Engine {
         match self.pool.slot_state(slot) {
             Ok(state) if state.is_used() => {}
             Ok(_) => {
-                self.pool.index.remove(wanted, slot);
+                self.pool.hints.index.remove(wanted, slot);
                 return Known::No;
             }
             Err(missing) => return Known::NotYet(missing),
         }
-        let generation = self.pool.space.generation(slot);
+        let generation = self.pool.durable.space.generation(slot);
         let proves = hint.proves && hint.generation == generation && self.digests_prove();
         if proves || self.pool.mutant(Mutant::StaleHint) {
             return Known::Yes(slot, digest);
         }
         match self.pool.summary(slot) {
             Ok(Some(found)) if self.pool.sharing_digest(found) == wanted => {
-                self.pool.index.insert(wanted, slot, generation);
+                self.pool.hints.index.insert(wanted, slot, generation);
                 Known::Yes(slot, found)
             }
             Ok(_) => {
-                self.pool.index.remove(wanted, slot);
+                self.pool.hints.index.remove(wanted, slot);
                 Known::No
             }
             Err(missing) => Known::NotYet(missing),
@@ -446,7 +451,7 @@ impl Engine {
     /// Changes the map and appends to the open record, without waiting: everything is at hand.
     fn change(&mut self, id: RequestId, volume: usize, policy: Policy) {
         self.clear_range(id);
-        let offline = self.pool.is_offline(&self.pool.volumes[volume]);
+        let offline = self.pool.is_offline(&self.pool.durable.volumes[volume]);
         let misses = self.jobs.rebuild().misses() && policy.shares() && !self.has_complete_index(policy);
         let row = self.pool.device().sequential_blocks as usize;
         let sequential = row > 0 && self.requests.get(id).blocks.len() >= row;
@@ -457,17 +462,17 @@ impl Engine {
         self.name_copies(id);
         self.count_write(id, volume, policy);
         self.jobs.cache_partition.note_lookups(self.requests.get(id), policy, &self.pool.limits);
-        self.pool.last_change = self.pool.now;
+        self.pool.state.last_change = self.pool.state.now;
         self.pool.forget_wrapped();
-        let unwritten = &self.pool.journal.unwritten;
+        let unwritten = &self.pool.durable.journal.unwritten;
         if are_enough(unwritten.len(), unwritten.first(), unwritten.last(), SCATTERED_BLOCKS) {
             self.pool.write_slots();
         }
-        let is_durable = self.pool.journal.last() <= self.pool.journal.durable;
+        let is_durable = self.pool.durable.journal.last() <= self.pool.durable.journal.durable;
         if self.requests.get(id).fua && !is_durable && !self.pool.mutant(Mutant::EarlyFua) {
             self.requests.get_mut(id).stage = Stage::Commit;
             // A request that changed nothing depends on earlier records.
-            self.committing.push_back((self.pool.journal.last(), id));
+            self.committing.push_back((self.pool.durable.journal.last(), id));
         } else {
             self.answer_done(id);
         }
@@ -487,22 +492,22 @@ impl Engine {
     /// Clears whole blocks of one volume, in the open record too.
     pub(crate) fn clear_part(&mut self, id: RequestId, start: Key, stop: Key) {
         let end = stop.0 - (start.0 - start.lba());
-        match self.pool.journal.changes.last_mut() {
+        match self.pool.durable.journal.changes.last_mut() {
             // One clear continues where another has ended.
             Some(Change::Clear { key, end: before }) if key.volume() == start.volume() && *before == start.lba() => {
                 *before = end;
             }
-            _ => self.pool.journal.changes.push(Change::Clear { key: start, end }),
+            _ => self.pool.durable.journal.changes.push(Change::Clear { key: start, end }),
         }
         let looked_at = self.pool.cover_keys(start, stop);
         if self.is_long(id) {
-            self.time_slices.take_steps(looked_at + self.pool.dead.len() as u64);
+            self.time_slices.take_steps(looked_at + self.pool.durable.dead.len() as u64);
         }
     }
 
     /// Returns true if a write of this policy looks into an index on disk that has every block.
     fn has_complete_index(&self, policy: Policy) -> bool {
-        policy == Policy::Full && self.pool.disk_index.record.is_complete()
+        policy == Policy::Full && self.pool.hints.disk_index.record.is_complete()
     }
 
     fn change_block(&mut self, id: RequestId, at: usize, looked: SkippedLookups, sequential: bool) {
@@ -526,7 +531,7 @@ impl Engine {
             let fresh = |offline| Put::Fresh { digest, buffer, may_travel, sequential, offline };
             let entry = self.pool.put(block.key, fresh(is_left && !self.pool.mutant(Mutant::UnmarkedOffline)));
             if is_left {
-                self.jobs.dedup_mut().leave(self.pool.now, 1);
+                self.jobs.dedup_mut().leave(self.pool.state.now, 1);
             }
             if looked.offline {
                 // The pass tells the index.
@@ -563,27 +568,27 @@ impl Engine {
         let good = self.check_written(result);
         for i in 0..segments.len() {
             let slot = Slot(first.0 + i as u64);
-            let buffer = self.pool.dirty.remove(&slot).expect("a dirty block is written once");
-            let stays = self.pool.buffers.arrived(buffer);
-            if good && (self.pool.replicas.was_written(slot) || !stays) {
-                self.pool.evicted.push(buffer);
+            let buffer = self.pool.memory.dirty.remove(&slot).expect("a dirty block is written once");
+            let stays = self.pool.memory.buffers.arrived(buffer);
+            if good && (self.pool.hints.replicas.was_written(slot) || !stays) {
+                self.pool.memory.evicted.push(buffer);
             } else if good {
                 self.jobs.cache_partition.note_written(slot);
                 self.pool.keep_written(slot, buffer);
             } else {
                 // The pool is read-only from now on: keep the only copy readable.
-                self.pool.dirty.insert(slot, buffer);
+                self.pool.memory.dirty.insert(slot, buffer);
             }
         }
         self.pool.release_evicted();
         if inlined {
-            self.pool.inlined_writes -= 1;
-            if self.pool.inlined_writes == 0 {
-                self.pool.inlined_copies.all_landed();
+            self.pool.durable.inlined_writes -= 1;
+            if self.pool.durable.inlined_writes == 0 {
+                self.pool.durable.inlined_copies.all_landed();
             }
             self.jobs.checkpoint_inlined_written(sequence);
         } else if good {
-            self.pool.journal.wrote(sequence);
+            self.pool.durable.journal.wrote(sequence);
         }
     }
 }

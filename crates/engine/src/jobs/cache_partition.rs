@@ -10,6 +10,7 @@
 //!
 //! The side that has grown is filled with its newest ghosts (`cache_warmup.rs`).
 
+use crate::pool::PayloadMemory;
 use alloc::collections::BTreeMap;
 
 use super::Jobs;
@@ -151,28 +152,28 @@ impl Pool {
 
     /// Returns the number of buffers, excluding those for incoming data, when the index has N chunks.
     fn read_buffers_beside(&self, chunks: u64) -> u32 {
-        let block = self.metadata.geometry.block();
-        let index = chunks * self.index.chunk_entries() * 16;
-        let least = self.limits.least_read_buffers(&self.metadata.geometry);
+        let block = self.durable.metadata.geometry.block();
+        let index = chunks * self.hints.index.chunk_entries() * 16;
+        let least = self.limits.least_read_buffers(&self.durable.metadata.geometry);
         (self.divided_bytes().saturating_sub(index) / block).max(u64::from(least)) as u32
     }
 
     /// Returns the bytes that index and read cache share: excluding those of the tables for blocks found by content, and of copies of popular blocks.
     fn divided_bytes(&self) -> u64 {
-        let block = self.metadata.geometry.block();
-        let contents = if self.cache.is_by_content() { self.limits.content_bytes(block) } else { 0 };
+        let block = self.durable.metadata.geometry.block();
+        let contents = if self.memory.cache.is_by_content() { self.limits.content_bytes(block) } else { 0 };
         self.limits.shared_bytes(block).saturating_sub(contents + self.columns_bytes())
     }
 
     /// Returns the number of chunks of an index with this share in thousandths. It leaves the buffers that reads need.
     fn chunks_of_share(&self, share: u32) -> u64 {
-        let block = self.metadata.geometry.block();
+        let block = self.durable.metadata.geometry.block();
         let shared = self.limits.shared_bytes(block);
-        let for_reads = u64::from(self.limits.least_read_buffers(&self.metadata.geometry)) * block;
+        let for_reads = u64::from(self.limits.least_read_buffers(&self.durable.metadata.geometry)) * block;
         let most = self.divided_bytes().saturating_sub(for_reads);
-        let chunks = self.index.chunks_for((shared * u64::from(share) / 1000).min(most) / 16);
+        let chunks = self.hints.index.chunks_for((shared * u64::from(share) / 1000).min(most) / 16);
         // The smallest possible table may be too large.
-        if chunks * self.index.chunk_entries() * 16 > most { 0 } else { chunks }
+        if chunks * self.hints.index.chunk_entries() * 16 > most { 0 } else { chunks }
     }
 }
 
@@ -232,55 +233,55 @@ impl CachePartition {
         self.setting = setting;
         self.is_new = false;
         let lru = setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
-        pool.cache.set_lru(lru);
+        pool.memory.cache.set_lru(lru);
         self.share = match setting.map(|setting| setting.partition) {
-            None => pool.limits.index_share(pool.metadata.geometry.block()),
+            None => pool.limits.index_share(pool.durable.metadata.geometry.block()),
             Some(PartitionMode::Fixed(percent)) => u32::from(percent) * 10,
             Some(PartitionMode::Adaptive(_)) => self.share.clamp(LEAST, 1000 - LEAST),
         };
         self.goal = match setting {
-            None => pool.index.chunks_for(u64::from(pool.limits.index_entries)),
+            None => pool.hints.index.chunks_for(u64::from(pool.limits.index_entries)),
             Some(_) => pool.chunks_of_share(self.share),
         };
-        self.controller.note(pool.now, self.share);
+        self.controller.note(pool.state.now, self.share);
     }
 
     /// Repartitions memory under new limits: excess memory is given up at once, as far as possible; added memory comes step by step.
     fn repartition(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
-        let block = pool.metadata.geometry.block();
-        let (size, slots) = (pool.limits.index_size(block), pool.metadata.geometry.slots());
+        let block = pool.durable.metadata.geometry.block();
+        let (size, slots) = (pool.limits.index_size(block), pool.durable.metadata.geometry.slots());
         let tag_bits = pool.limits.index_tag_bits;
-        let starts_anew = !pool.index.can_become(size, slots, tag_bits);
+        let starts_anew = !pool.hints.index.can_become(size, slots, tag_bits);
         if starts_anew {
-            pool.index = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
+            pool.hints.index = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
         }
         if self.setting.is_none() {
             self.share = pool.limits.index_share(block);
         }
         self.aim(pool);
         let goal = self.goal;
-        if starts_anew || goal < pool.index.chunks() || self.setting.is_none() {
-            pool.index.resize(goal);
+        if starts_anew || goal < pool.hints.index.chunks() || self.setting.is_none() {
+            pool.hints.index.resize(goal);
         }
-        if starts_anew && !matches!(pool.phase, Phase::Recovering | Phase::Dead) {
-            rebuild.begin(pool.metadata.geometry.summary_leaves());
+        if starts_anew && !matches!(pool.state.phase, Phase::Recovering | Phase::Dead) {
+            rebuild.begin(pool.durable.metadata.geometry.summary_leaves());
         }
         self.index_ghosts.resize(pool.limits.index_ghosts(block));
         self.read_ghosts.resize(pool.limits.read_ghosts(block));
         fetch.forget_all();
-        let reads = pool.read_buffers_beside(goal.max(pool.index.chunks()));
-        pool.buffers.set_count(
+        let reads = pool.read_buffers_beside(goal.max(pool.hints.index.chunks()));
+        pool.memory.buffers.set_count(
             pool.limits.write_buffers + reads,
             pool.limits.write_buffers,
             pool.limits.most_buffers(block),
         );
         let most = pool.limits.most_cached(block);
-        let capacity = self.cache_capacity(pool.cache.key(), reads);
-        let Pool { cache, buffers, evicted, .. } = pool;
+        let capacity = self.cache_capacity(pool.memory.cache.key(), reads);
+        let Pool { memory: PayloadMemory { cache, buffers, evicted, .. }, .. } = pool;
         let numbers = pool.limits.most_buffers(block) as usize;
         cache.resize(capacity, most, numbers, |buffer| !buffers.is_pending_free(buffer), evicted);
         pool.release_evicted();
-        pool.evicted.shrink_to(0);
+        pool.memory.evicted.shrink_to(0);
     }
 
     /// Returns the number of blocks that the read cache may hold: 0 if all memory is for the index, or the cache is off. (Reads need buffers all the
@@ -294,35 +295,35 @@ impl CachePartition {
     #[inline]
     fn step(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
         self.work_left = false;
-        let is_same = pool.cache_setting() == self.setting && pool.cache.key() == self.key;
+        let is_same = pool.cache_setting() == self.setting && pool.memory.cache.key() == self.key;
         if self.is_new || !is_same || pool.columns_budget() != self.most_copied {
             self.follow_setting(pool, rebuild);
         }
-        if pool.buffers.count() < pool.buffers.numbers() {
+        if pool.memory.buffers.count() < pool.memory.buffers.numbers() {
             self.copy_out_of_pending_free(pool);
         }
-        if pool.index.chunks() == self.goal {
+        if pool.hints.index.chunks() == self.goal {
             self.look_at_hits(pool, fetch);
         }
-        if pool.index.chunks() != self.goal {
+        if pool.hints.index.chunks() != self.goal {
             self.step_chunks(pool);
         }
-        fetch.hold_back(pool.index.chunks() != self.goal);
+        fetch.hold_back(pool.hints.index.chunks() != self.goal);
     }
 
     #[inline(never)]
     fn follow_setting(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild) {
-        let before = pool.index.chunks();
+        let before = pool.hints.index.chunks();
         self.aim(pool);
-        let same_key = core::mem::replace(&mut self.key, pool.cache.key()) == self.key;
+        let same_key = core::mem::replace(&mut self.key, pool.memory.cache.key()) == self.key;
         let same_copies = core::mem::replace(&mut self.most_copied, pool.columns_budget()) == self.most_copied;
         let reads = match same_key && same_copies {
-            true => pool.buffers.count().saturating_sub(pool.limits.write_buffers),
+            true => pool.memory.buffers.count().saturating_sub(pool.limits.write_buffers),
             false => pool.read_buffers_beside(before),
         };
         self.set_read_buffers(pool, reads);
         if before == 0 && self.goal > 0 {
-            rebuild.begin(pool.metadata.geometry.summary_leaves());
+            rebuild.begin(pool.durable.metadata.geometry.summary_leaves());
         }
     }
 
@@ -342,25 +343,25 @@ impl CachePartition {
             self.share = share;
             self.goal = pool.chunks_of_share(share);
             self.counts.moves += 1;
-            self.controller.note(pool.now, share);
+            self.controller.note(pool.state.now, share);
             self.choose_ghosts(pool, fetch, before);
         }
     }
 
     fn step_chunks(&mut self, pool: &mut Pool) {
-        let (goal, chunks) = (self.goal, pool.index.chunks());
+        let (goal, chunks) = (self.goal, pool.hints.index.chunks());
         if goal < chunks {
             let near = goal.max(chunks.saturating_sub(STEP_CHUNKS));
-            while pool.index.chunks() > near {
-                pool.index.step(near);
+            while pool.hints.index.chunks() > near {
+                pool.hints.index.step(near);
             }
-            pool.index.fit();
+            pool.hints.index.fit();
         }
         // An index without chunks gets its smallest table at once.
         let near = if chunks == 0 { goal } else { goal.min(chunks + STEP_CHUNKS) };
-        let chunks = pool.index.chunks();
+        let chunks = pool.hints.index.chunks();
         let reads = pool.read_buffers_beside(near.max(chunks));
-        if pool.buffers.count() != pool.limits.write_buffers + reads {
+        if pool.memory.buffers.count() != pool.limits.write_buffers + reads {
             if !self.can_have(pool, reads) {
                 return;
             }
@@ -368,82 +369,82 @@ impl CachePartition {
         }
         if near > chunks {
             let space = pool.limits.write_buffers + pool.read_buffers_beside(near);
-            if pool.buffers.numbers() > space {
+            if pool.memory.buffers.numbers() > space {
                 // The next step follows when these buffers have been released.
                 return;
             }
-            pool.index.reserve(near);
-            while pool.index.chunks() < near {
-                pool.index.step(near);
+            pool.hints.index.reserve(near);
+            while pool.hints.index.chunks() < near {
+                pool.hints.index.step(near);
             }
         }
-        self.work_left = pool.index.chunks() != goal;
+        self.work_left = pool.hints.index.chunks() != goal;
     }
 
     /// Returns true if N buffers, excluding those for incoming data, leave enough that no answer in progress holds. A client that is slow to take its
     /// answers must not leave the others without buffers.
     fn can_have(&self, pool: &Pool, reads: u32) -> bool {
-        let fewer = (pool.buffers.count() - pool.limits.write_buffers).saturating_sub(reads);
-        let incoming = pool.limits.write_buffers.saturating_sub(pool.buffers.incoming());
-        let least = pool.limits.least_read_buffers(&pool.metadata.geometry);
+        let fewer = (pool.memory.buffers.count() - pool.limits.write_buffers).saturating_sub(reads);
+        let incoming = pool.limits.write_buffers.saturating_sub(pool.memory.buffers.incoming());
+        let least = pool.limits.least_read_buffers(&pool.durable.metadata.geometry);
         fewer == 0 || {
             let needed = fewer + incoming + least / 2 + self.answering;
-            pool.buffers.free() + pool.cache.len() >= needed as usize
+            pool.memory.buffers.free() + pool.memory.cache.len() >= needed as usize
         }
     }
 
     /// Sets the number of buffers, excluding those for incoming data; the read cache evicts the blocks that no longer fit.
     fn set_read_buffers(&mut self, pool: &mut Pool, reads: u32) {
         let write_buffers = pool.limits.write_buffers;
-        let most = pool.limits.most_buffers(pool.metadata.geometry.block());
-        pool.buffers.set_count(write_buffers + reads, write_buffers, most);
-        let capacity = self.cache_capacity(pool.cache.key(), reads);
-        pool.cache.set_capacity(capacity, &mut pool.evicted);
+        let most = pool.limits.most_buffers(pool.durable.metadata.geometry.block());
+        pool.memory.buffers.set_count(write_buffers + reads, write_buffers, most);
+        let capacity = self.cache_capacity(pool.memory.cache.key(), reads);
+        pool.memory.cache.set_capacity(capacity, &mut pool.memory.evicted);
         pool.release_evicted();
         self.copy_out_of_pending_free(pool);
     }
 
     /// Begins to copy cached blocks out of buffers that are given up; without a free buffer they are dropped.
     fn copy_out_of_pending_free(&mut self, pool: &mut Pool) {
-        for number in pool.buffers.count()..pool.buffers.numbers() {
+        for number in pool.memory.buffers.count()..pool.memory.buffers.numbers() {
             let from = BufferId(number);
-            let Some(slot) = pool.cache.in_buffer(from) else { continue };
+            let Some(slot) = pool.memory.cache.in_buffer(from) else { continue };
             if self.copies.contains_key(&slot) {
                 continue;
             }
-            let Some(into) = pool.buffers.take() else {
-                pool.cache.let_go(slot);
-                pool.buffers.release(from);
+            let Some(into) = pool.memory.buffers.take() else {
+                pool.memory.cache.let_go(slot);
+                pool.memory.buffers.release(from);
                 continue;
             };
-            pool.buffers.hold(from);
+            pool.memory.buffers.hold(from);
             self.copies.insert(slot, BufferCopy { from, into });
             // None of the old content of the new buffer is kept.
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
-            pool.metadata.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
+            pool.durable.metadata.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
         }
     }
 
     /// Ends the copy of a block: the cache has it in the new buffer from now on, if it still has the block.
     pub(crate) fn copied(&mut self, pool: &mut Pool, slot: Slot, result: Result<Outcome<'_>, IoError>) {
         let BufferCopy { from, into } = self.copies.remove(&slot).expect("a copy ends once");
-        let (check, digest) = (pool.buffers.check(from), pool.cache.digest_in(from));
+        let (check, digest) = (pool.memory.buffers.check(from), pool.memory.cache.digest_in(from));
         let is_same = |content: BlockContent| {
             !content.zero && check_bits(content.digest) == check && digest.is_none_or(|digest| content.digest == digest)
         };
         let good = matches!(result, Ok(Outcome::Blocks(&[content])) if is_same(content));
-        pool.buffers.release(from);
-        if pool.cache.peek(slot) != Some(from) {
-            return pool.buffers.release(into);
+        pool.memory.buffers.release(from);
+        if pool.memory.cache.peek(slot) != Some(from) {
+            return pool.memory.buffers.release(into);
         }
-        pool.buffers.release(from);
+        pool.memory.buffers.release(from);
         if good {
-            pool.buffers.set_check(into, check);
-            pool.cache.set_buffer(slot, into);
+            pool.memory.buffers.set_check(into, check);
+            pool.memory.cache.set_buffer(slot, into);
             self.counts.copied_blocks += 1;
         } else {
-            pool.cache.let_go(slot);
-            pool.buffers.release(into);
+            pool.memory.cache.let_go(slot);
+            pool.memory.buffers.release(into);
         }
     }
 
@@ -455,21 +456,21 @@ impl CachePartition {
             fetch.want_blocks(self.read_ghosts.slots(from..to));
         } else {
             let from = before as usize * SEGMENTS / 1000;
-            let per_leaf = pool.metadata.geometry.summary_leaf_slots();
+            let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
             fetch.want_digests(self.index_ghosts.slots(from..segment(self.share)), per_leaf);
         }
     }
 
     /// Returns the cache partition and the counts of hits.
     pub(crate) fn status(&self, pool: &Pool, fetch: &CacheWarmup) -> CacheStatus {
-        let block = pool.metadata.geometry.block();
+        let block = pool.durable.metadata.geometry.block();
         CacheStatus {
             shared_bytes: pool.limits.shared_bytes(block),
-            index_bytes: pool.index.memory(),
-            index_entries: pool.index.capacity(),
-            read_bytes: u64::from(pool.buffers.count().saturating_sub(pool.limits.write_buffers)) * block,
+            index_bytes: pool.hints.index.memory(),
+            index_entries: pool.hints.index.capacity(),
+            read_bytes: u64::from(pool.memory.buffers.count().saturating_sub(pool.limits.write_buffers)) * block,
             index_share: self.share,
-            contents: pool.cache.content_counts(),
+            contents: pool.memory.cache.content_counts(),
             counts: CacheCounts {
                 prefetched_blocks: fetch.fetched_blocks,
                 prefetched_entries: fetch.fetched_entries,

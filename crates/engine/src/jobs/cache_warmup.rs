@@ -76,21 +76,22 @@ impl CacheWarmup {
 
     /// Prefetches a block, if it is not in memory and a buffer is free; fails if a page for its digest is missing.
     fn fetch_block(&mut self, pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<(), Missing> {
-        let is_here = pool.in_memory(slot).is_some() || pool.fills.contains_key(&slot) || repairs.is_repairing(slot);
-        if is_here || self.is_fetching(slot) || !pool.space.contains(slot) {
+        let is_here =
+            pool.in_memory(slot).is_some() || pool.memory.fills.contains_key(&slot) || repairs.is_repairing(slot);
+        if is_here || self.is_fetching(slot) || !pool.durable.space.contains(slot) {
             return Ok(());
         }
         let Some((digest, _)) = pool.proven_digest(slot)? else { return Ok(()) };
         let place = self.reads.iter().position(Option::is_none);
         let Some(place) = place.filter(|_| !repairs.is_lost(slot, digest)) else { return Ok(()) };
-        let Some(buffer) = pool.buffers.take() else {
+        let Some(buffer) = pool.memory.buffers.take() else {
             self.blocks.clear();
             return Ok(());
         };
         self.reads[place] = Some((slot, buffer, digest));
         self.in_flight += 1;
-        let (offset, block) = (pool.slot_offset(slot), pool.metadata.geometry.block());
-        pool.metadata.io.begin(
+        let (offset, block) = (pool.slot_offset(slot), pool.durable.metadata.geometry.block());
+        pool.durable.metadata.io.begin(
             IoOp::ReadBlocks,
             offset,
             block,
@@ -109,8 +110,8 @@ impl Job for CacheWarmup {
     #[inline]
     fn can_step(&self, pool: &Pool, _: &LoadSnapshot) -> bool {
         self.is_in_progress()
-            && pool.phase == Phase::Serving
-            && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
+            && pool.state.phase == Phase::Serving
+            && !self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
             && !self.is_held_back
             && self.in_flight < AT_ONCE
     }
@@ -133,13 +134,13 @@ impl Job for CacheWarmup {
                 None
             };
             let Some(missing) = missing else { continue };
-            if pool.failed_pages.contains(&missing.key) {
+            if pool.durable.failed_pages.contains(&missing.key) {
                 // The ghost that needs this page is dropped.
                 let _ = self.blocks.pop_front().is_some() || self.leaves.pop_front().is_some();
                 continue;
             }
             self.waiting = Some(missing.key);
-            return pool.metadata.load(missing, None);
+            return pool.durable.metadata.load(missing, None);
         }
     }
 
@@ -150,9 +151,9 @@ impl Job for CacheWarmup {
         let good = matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && content.digest == digest);
         // A failure is not reported: the next reader reads the block again.
         if !good || pool.in_memory(slot).is_some() {
-            return pool.buffers.release(buffer);
+            return pool.memory.buffers.release(buffer);
         }
-        pool.buffers.set_check(buffer, check_bits(digest));
+        pool.memory.buffers.set_check(buffer, check_bits(digest));
         self.fetched_blocks += 1;
         pool.keep_cached(slot, buffer, Some(digest));
         pool.release_evicted();

@@ -250,7 +250,7 @@ impl Census {
 
     /// Starts the rest after opening, at whose end all volumes are counted.
     pub(crate) fn open(&mut self, pool: &Pool) {
-        self.not_before = pool.now + REST;
+        self.not_before = pool.state.now + REST;
         self.review(pool);
     }
 
@@ -259,12 +259,12 @@ impl Census {
         if self.in_progress.is_some() {
             return;
         }
-        let mapped: u64 = pool.volumes.iter().map(|volume| volume.logical_blocks_used).sum();
+        let mapped: u64 = pool.durable.volumes.iter().map(|volume| volume.logical_blocks_used).sum();
         let much = (mapped / MUCH).max(1);
         let changes = pool.changed_references() - self.seen;
         self.merge_from = usize::try_from(much).unwrap_or(usize::MAX);
         self.due = if pool.is_counted_volume_missing(self) {
-            pool.now.max(self.not_before)
+            pool.state.now.max(self.not_before)
         } else if changes >= much {
             self.ended + self.rest
         } else if changes > 0 {
@@ -285,8 +285,8 @@ impl Census {
         self.counted.retain(|counted| pool.volume_index(counted.volume).is_some());
         let most = (u64::from(pool.limits.pages) / 4).clamp(LEAST_LEAVES, MOST_LEAVES);
         let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
-        let (began, seen) = (pool.now, pool.changed_references());
-        self.random.get_or_insert(Random(pool.metadata.page_seed));
+        let (began, seen) = (pool.state.now, pool.changed_references());
+        self.random.get_or_insert(Random(pool.durable.metadata.page_seed));
         self.in_progress = Some(Box::new(CensusInProgress { began, seen, volumes, leaves, volume: None }));
         self.due = 0;
     }
@@ -294,8 +294,8 @@ impl Census {
     fn end(&mut self, pool: &Pool) {
         let Some(in_progress) = self.in_progress.take() else { return };
         self.seen = in_progress.seen;
-        self.ended = pool.now;
-        self.rest = REST.max((pool.now - in_progress.began).saturating_mul(REST_FACTOR));
+        self.ended = pool.state.now;
+        self.rest = REST.max((pool.state.now - in_progress.began).saturating_mul(REST_FACTOR));
         self.review(pool);
     }
 
@@ -324,8 +324,8 @@ impl Census {
             in_progress.volume = None;
             if let Some(at) = pool.volume_index(id) {
                 let (ppm, error_ppm) = sums.estimate(is_whole);
-                let shared = (is_whole || sums.leaves > 0).then_some(Shared { ppm, error_ppm, at: pool.now });
-                self.note(VolumeCount { volume: id, shared, blocks: pool.volumes[at].logical_blocks_used });
+                let shared = (is_whole || sums.leaves > 0).then_some(Shared { ppm, error_ppm, at: pool.state.now });
+                self.note(VolumeCount { volume: id, shared, blocks: pool.durable.volumes[at].logical_blocks_used });
             }
         }
         Ok(true)
@@ -337,18 +337,18 @@ impl Census {
             counting.pages += 1;
         }
         self.waiting = Some(missing.key);
-        pool.metadata.load(missing, None);
+        pool.durable.metadata.load(missing, None);
     }
 }
 
 impl Counting {
     fn new(pool: &Pool, at: usize) -> Counting {
-        let (volume, geometry) = (&pool.volumes[at], &pool.metadata.geometry);
+        let (volume, geometry) = (&pool.durable.volumes[at], &pool.durable.metadata.geometry);
         let leaves = volume.size.div_ceil(geometry.block()).div_ceil(geometry.map_leaf_entries());
         Counting {
             id: volume.id,
             task: Task::Frame,
-            level: height_for(leaves, geometry.fanout()).max(pool.maps[at].height),
+            level: height_for(leaves, geometry.fanout()).max(pool.durable.maps[at].height),
             frame: vec![0],
             below: Vec::new(),
             at: 0,
@@ -414,7 +414,7 @@ impl Counting {
 
     /// Draws leaves until one exists; returns true if enough have been taken.
     fn draw(&mut self, pool: &mut Pool, at: usize, leaves: u64, random: &mut Random) -> Result<bool, Missing> {
-        let span = pool.metadata.geometry.fanout().saturating_pow(self.level.into());
+        let span = pool.durable.metadata.geometry.fanout().saturating_pow(self.level.into());
         for _ in 0..DRAWS_AT_ONCE {
             let is_over = self.sums.leaves >= leaves || self.draws >= DRAWS || self.pages >= PAGES;
             if is_over || self.frame.is_empty() {
@@ -483,13 +483,15 @@ impl Job for Census {
 
     #[inline(always)]
     fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
-        pool.now >= self.due
-            || load.is_idle && pool.delta.len() >= self.merge_from && pool.now >= load.idle_from + MERGE_AFTER
+        pool.state.now >= self.due
+            || load.is_idle
+                && pool.durable.delta.len() >= self.merge_from
+                && pool.state.now >= load.idle_from + MERGE_AFTER
     }
 
     #[inline(always)]
     fn begins_at(&self, pool: &Pool, load: &LoadSnapshot) -> Option<Nanos> {
-        if !load.requests_in_flight && pool.delta.len() >= self.merge_from {
+        if !load.requests_in_flight && pool.durable.delta.len() >= self.merge_from {
             return Some(self.due.min(load.idle_from + MERGE_AFTER));
         }
         (self.due < Nanos::MAX).then_some(self.due)
@@ -500,15 +502,15 @@ impl Job for Census {
     }
 
     fn is_stuck(&self, pool: &Pool) -> bool {
-        self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
+        self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
     }
 
     fn step(&mut self, work: &mut JobContext<'_>) {
         let pool = &mut *work.pool;
-        if pool.phase != Phase::Serving || pool.read_only {
+        if pool.state.phase != Phase::Serving || pool.state.read_only {
             return self.stop();
         }
-        if pool.now < self.due {
+        if pool.state.now < self.due {
             // The next census is decided after the checkpoint.
             self.merge_from = usize::MAX;
             if pool.takes_changes() {
@@ -536,7 +538,7 @@ impl Job for Census {
 impl Pool {
     /// Returns the volumes that the census counts: visible ones, without those that keep copies.
     fn counted_volumes(&self) -> impl DoubleEndedIterator<Item = &Volume> {
-        self.volumes.iter().filter(|volume| volume.keeps.is_none() && self.is_visible(volume))
+        self.durable.volumes.iter().filter(|volume| volume.keeps.is_none() && self.is_visible(volume))
     }
 
     fn is_counted_volume_missing(&self, census: &Census) -> bool {
@@ -545,10 +547,10 @@ impl Pool {
 
     /// Adds the subtrees one level below this one that have pages or buffered mappings.
     fn subtrees_below(&mut self, volume: usize, level: u8, subtree: u64, found: &mut Vec<u64>) -> Result<(), Missing> {
-        let (root, fanout) = (self.maps[volume], self.metadata.geometry.fanout());
+        let (root, fanout) = (self.durable.maps[volume], self.durable.metadata.geometry.fanout());
         let place = match level > root.height {
             true => None,
-            false => Some(locate(&mut self.metadata, Region::Metadata, root, level, subtree)),
+            false => Some(locate(&mut self.durable.metadata, Region::Metadata, root, level, subtree)),
         };
         let page = match place {
             Some(PageLookup::At(pointer)) => {
@@ -557,7 +559,7 @@ impl Pool {
                     pointer,
                     parent: None,
                 };
-                match self.metadata.pages.get(missing.key) {
+                match self.durable.metadata.pages.get(missing.key) {
                     None if self.is_unreadable(&missing) => None,
                     None => return Err(missing),
                     page => page,
@@ -566,17 +568,18 @@ impl Pool {
             Some(PageLookup::Missing(_, missing)) if !self.is_unreadable(&missing) => return Err(missing),
             _ => None,
         };
-        let span = fanout.saturating_pow((level - 1).into()).saturating_mul(self.metadata.geometry.map_leaf_entries());
-        let id = self.volumes[volume].id;
+        let span =
+            fanout.saturating_pow((level - 1).into()).saturating_mul(self.durable.metadata.geometry.map_leaf_entries());
+        let id = self.durable.volumes[volume].id;
         let key = |child: u64| Key::new(id, child.saturating_mul(span).min(MAX_BLOCKS));
         let (first, end) = (subtree * fanout, (subtree + 1).saturating_mul(fanout));
-        let buffered = |from: u64| Some(self.buffer.next_key(key(from), key(end))?.lba() / span);
+        let buffered = |from: u64| Some(self.durable.buffer.next_key(key(from), key(end))?.lba() / span);
         let mut next_buffered = buffered(first);
         for child in first..end {
             let is_buffered = next_buffered == Some(child);
             let has_page = match page {
                 Some(page) => {
-                    let pointer = Pointer::read(self.metadata.pages.bytes(page), (child - first) as usize * 16);
+                    let pointer = Pointer::read(self.durable.metadata.pages.bytes(page), (child - first) as usize * 16);
                     !pointer.is_none() && !pointer.is_lost()
                 }
                 // The root is one level lower.
@@ -594,25 +597,25 @@ impl Pool {
 
     /// Lists the slots that the blocks of a leaf map, as of the last merge; returns false if there is neither a leaf nor a buffered mapping.
     fn slots_of_leaf(&mut self, volume: usize, leaf: u64, slots: &mut Vec<Slot>) -> Result<bool, Missing> {
-        let per_leaf = self.metadata.geometry.map_leaf_entries();
-        let page = match lookup(&mut self.metadata, Region::Metadata, self.maps[volume], leaf) {
+        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
+        let page = match lookup(&mut self.durable.metadata, Region::Metadata, self.durable.maps[volume], leaf) {
             Walk::Leaf(page) => Some(page),
             Walk::Absent(_) => None,
             Walk::Missing(missing) if self.is_unreadable(&missing) => None,
             Walk::Missing(missing) => return Err(missing),
         };
-        let id = self.volumes[volume].id;
+        let id = self.durable.volumes[volume].id;
         let first = leaf.saturating_mul(per_leaf).min(MAX_BLOCKS);
         let end = (first + per_leaf).min(MAX_BLOCKS);
-        let mut buffered = self.buffer.next_key(Key::new(id, first), Key::new(id, end));
+        let mut buffered = self.durable.buffer.next_key(Key::new(id, first), Key::new(id, end));
         slots.clear();
         if page.is_none() && buffered.is_none() {
             return Ok(false);
         }
         for key in (first..end).map(|block| Key::new(id, block)) {
             let entry = if buffered == Some(key) {
-                buffered = self.buffer.next_key(Key(key.0 + 1), Key::new(id, end));
-                self.buffer.get(key)
+                buffered = self.durable.buffer.next_key(Key(key.0 + 1), Key::new(id, end));
+                self.durable.buffer.get(key)
             } else {
                 page.and_then(|page| self.entry_in(page, key))
             };

@@ -114,7 +114,7 @@ impl FlashCopies {
 impl Jobs {
     /// Begins to read the log of the flash, if there is one; the pool serves from now on.
     pub(crate) fn open_flash(&mut self, pool: &mut Pool) {
-        if pool.untouched || pool.reads_only {
+        if pool.state.untouched || pool.state.reads_only {
             pool.forget_flash();
         }
         if pool.has_flash() {
@@ -143,7 +143,7 @@ impl FlashCopies {
     /// Continues with the next operation, if that needs no turn.
     fn go(&mut self, pool: &mut Pool) {
         self.is_stuck = false;
-        let may_go_on = pool.phase == Phase::Serving && !pool.read_only && !pool.closes_early;
+        let may_go_on = pool.state.phase == Phase::Serving && !pool.state.read_only && !pool.state.closes_early;
         if !may_go_on || pool.flash().is_none_or(|flash| flash.is_off()) {
             return self.stop(pool);
         }
@@ -153,7 +153,7 @@ impl FlashCopies {
             CopyStage::Rewrite(0) if pool.another_flash_is_trusted() => {
                 // The log of the other flash may be on this very device. The checkpoint wakes the engine.
                 self.is_stuck = true;
-                let asks = !pool.wants_checkpoint() && pool.in_progress.is_none();
+                let asks = !pool.wants_checkpoint() && pool.checkpoint.in_progress.is_none();
                 pool.request_checkpoint_if(asks);
                 pool.wake_if(asks);
             }
@@ -169,13 +169,13 @@ impl FlashCopies {
     fn stop(&mut self, pool: &mut Pool) {
         self.at = CopyStage::Off;
         if let Some(copy) = self.copy.take() {
-            copy.buffers.into_iter().for_each(|buffer| pool.buffers.release(buffer));
+            copy.buffers.into_iter().for_each(|buffer| pool.memory.buffers.release(buffer));
         }
     }
 
     fn begin(&mut self, pool: &mut Pool, op: IoOp, offset: u64, length: u64, segments: &[Segment]) {
         self.waits = true;
-        pool.metadata.io.begin_on_flash(op, offset, length, segments.iter().copied(), JobId::Flash.io(0));
+        pool.durable.metadata.io.begin_on_flash(op, offset, length, segments.iter().copied(), JobId::Flash.io(0));
     }
 
     // ---- the log ----
@@ -187,7 +187,7 @@ impl FlashCopies {
             return self.trust(pool);
         }
         let pages = PAGES_AT_ONCE.min(shape.half - within);
-        let length = u64::from(pages) * pool.metadata.geometry.block();
+        let length = u64::from(pages) * pool.durable.metadata.geometry.block();
         self.begin(pool, IoOp::ReadPages, shape.page_offset(half, within), length, &[]);
     }
 
@@ -196,7 +196,7 @@ impl FlashCopies {
         let Some(flash) = pool.flash() else { return };
         let (log, (_, found)) = (flash.log(), flash.stamps());
         let (half, within) = (page / log.shape.half, page % log.shape.half);
-        for (number, bytes) in (within..).zip(bytes.chunks_exact(pool.metadata.geometry.block() as usize)) {
+        for (number, bytes) in (within..).zip(bytes.chunks_exact(pool.durable.metadata.geometry.block() as usize)) {
             let page = log.read(bytes).filter(|(head, _)| {
                 let is_named = head.stamp == found && found.nonce != 0 || pool.mutant(Mutant::AnyStamp);
                 is_named && head.page == number
@@ -224,7 +224,7 @@ impl FlashCopies {
 
     /// Ends the reading of the log: copies that may still be valid are read from flash from now on, and are recorded in the other half.
     fn trust(&mut self, pool: &mut Pool) {
-        let changed = pool.space.take_changed();
+        let changed = pool.durable.space.take_changed();
         let mut held: Vec<(u32, u32, u16)> = Vec::new();
         let mut budget = None;
         if let Some((half, best)) = self.best.take() {
@@ -239,7 +239,7 @@ impl FlashCopies {
                 }
             }
         }
-        let now = pool.now;
+        let now = pool.state.now;
         if let Some(flash) = pool.flash_mut() {
             flash.restore(now, &held, budget);
         }
@@ -261,8 +261,8 @@ impl FlashCopies {
     /// Writes a page of the log, if there is memory for one.
     fn write_page(&mut self, pool: &mut Pool, number: u32) {
         let Some(flash) = pool.flash() else { return };
-        let (log, (stamp, _), budget) = (flash.log(), flash.stamps(), flash.budget_left(pool.now));
-        let Some(page) = pool.metadata.pages.allocate() else {
+        let (log, (stamp, _), budget) = (flash.log(), flash.stamps(), flash.budget_left(pool.state.now));
+        let Some(page) = pool.durable.metadata.pages.allocate() else {
             self.is_stuck = true;
             return;
         };
@@ -273,8 +273,8 @@ impl FlashCopies {
         };
         let records = &self.records[from..self.records.len().min(from + log.shape.per_page())];
         let head = Head { stamp, round: self.round, page: number, first_pages, budget };
-        log.write(pool.metadata.pages.bytes_mut(page), &head, records);
-        let block = pool.metadata.geometry.block();
+        log.write(pool.durable.metadata.pages.bytes_mut(page), &head, records);
+        let block = pool.durable.metadata.geometry.block();
         if let Some(flash) = pool.flash_mut() {
             flash.counts().log_bytes += block;
         }
@@ -339,7 +339,7 @@ impl FlashCopies {
     /// Returns true if the container that is being copied has not been opened since. (With the mutant, its current generation is accepted.)
     fn is_still_so(&mut self, pool: &Pool) -> bool {
         let Some(copy) = &mut self.copy else { return false };
-        let now = pool.space.containers[copy.container as usize].generation;
+        let now = pool.durable.space.containers[copy.container as usize].generation;
         if pool.mutant(Mutant::CopyOfOpened) {
             copy.generation = now;
         }
@@ -356,11 +356,11 @@ impl FlashCopies {
                 Ok(place) => place,
                 Err(missing) => {
                     self.is_stuck = true;
-                    return pool.metadata.load(missing, None);
+                    return pool.durable.metadata.load(missing, None);
                 }
             };
             let at_once = pool.mutant(Mutant::EarlyPlace);
-            let generation = pool.space.containers[container as usize].generation;
+            let generation = pool.durable.space.containers[container as usize].generation;
             let Some(flash) = pool.flash_mut() else { return };
             flash.drop_wanted();
             if let Some(place) = place {
@@ -376,7 +376,7 @@ impl FlashCopies {
 
     fn give_up(&mut self, pool: &mut Pool) {
         if let Some(copy) = self.copy.take() {
-            copy.buffers.into_iter().for_each(|buffer| pool.buffers.release(buffer));
+            copy.buffers.into_iter().for_each(|buffer| pool.memory.buffers.release(buffer));
             if let Some(flash) = pool.flash_mut() {
                 flash.give_up(copy.container);
             }
@@ -388,13 +388,15 @@ impl FlashCopies {
     /// Reads a part of the container.
     fn read_part(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         let Some(copy) = &mut self.copy else { return };
-        let slots = pool.space.slots_of(copy.container);
+        let slots = pool.durable.space.slots_of(copy.container);
         let first = slots.start + u64::from(copy.done);
         let is_settled = pool.may_be_copied(copy.container);
-        if copy.generation != pool.space.generation(Slot(first)) && !pool.mutant(Mutant::CopyOfOpened) || !is_settled {
+        if copy.generation != pool.durable.space.generation(Slot(first)) && !pool.mutant(Mutant::CopyOfOpened)
+            || !is_settled
+        {
             return self.give_up(pool);
         }
-        let spare = (pool.buffers.free() + pool.cache.len()) / 4;
+        let spare = (pool.memory.buffers.free() + pool.memory.cache.len()) / 4;
         let count = BLOCKS_AT_ONCE.min(spare).min((slots.end - first) as usize);
         if count == 0 || load.out_of_buffers {
             self.is_stuck = true;
@@ -402,22 +404,22 @@ impl FlashCopies {
         }
         match pool.proofs_of(first..first + count as u64) {
             Ok(proofs) => copy.proofs = proofs,
-            Err(missing) if pool.failed_pages.contains(&missing.key) => return self.give_up(pool),
+            Err(missing) if pool.durable.failed_pages.contains(&missing.key) => return self.give_up(pool),
             Err(missing) => {
                 self.is_stuck = true;
-                return pool.metadata.load(missing, None);
+                return pool.durable.metadata.load(missing, None);
             }
         }
         copy.buffers.extend(core::iter::from_fn(|| pool.any_buffer()).take(count));
         if copy.buffers.len() < count {
-            copy.buffers.drain(..).for_each(|buffer| pool.buffers.release(buffer));
+            copy.buffers.drain(..).for_each(|buffer| pool.memory.buffers.release(buffer));
             self.is_stuck = true;
             return;
         }
         let offset = pool.slot_offset(Slot(first));
-        let length = count as u64 * pool.metadata.geometry.block();
+        let length = count as u64 * pool.durable.metadata.geometry.block();
         let segments = copy.buffers.iter().copied().map(Segment::Buffer);
-        pool.metadata.io.begin(IoOp::ReadBlocks, offset, length, segments, JobId::Flash.io(0));
+        pool.durable.metadata.io.begin(IoOp::ReadBlocks, offset, length, segments, JobId::Flash.io(0));
         self.waits = true;
     }
 
@@ -434,7 +436,7 @@ impl FlashCopies {
     fn write_part(&mut self, pool: &mut Pool) {
         let Some(copy) = &self.copy else { return };
         let Some(shape) = pool.flash().map(|flash| flash.log().shape) else { return };
-        let length = copy.buffers.len() as u64 * pool.metadata.geometry.block();
+        let length = copy.buffers.len() as u64 * pool.durable.metadata.geometry.block();
         let offset = shape.slot_offset(copy.place, copy.done.into());
         let segments: Vec<Segment> = copy.buffers.iter().copied().map(Segment::Buffer).collect();
         if let Some(flash) = pool.flash_mut() {
@@ -446,8 +448,8 @@ impl FlashCopies {
     fn part_written(&mut self, pool: &mut Pool) {
         let Some(copy) = &mut self.copy else { return };
         copy.done += copy.buffers.len() as u32;
-        copy.buffers.drain(..).for_each(|buffer| pool.buffers.release(buffer));
-        let is_all = copy.done == pool.metadata.geometry.slots_per_container;
+        copy.buffers.drain(..).for_each(|buffer| pool.memory.buffers.release(buffer));
+        let is_all = copy.done == pool.durable.metadata.geometry.slots_per_container;
         self.at = if is_all { CopyStage::CopySync } else { CopyStage::CopyRead };
         pool.wake();
     }
@@ -459,15 +461,16 @@ impl FlashCopies {
             Some(copy) => copy.is_complete || flash.places().is_free(copy.place),
             None => flash.wants_any() && pool.flash_is_trusted(),
         };
-        copy || !flash.places().leaving().is_empty() || pool.space.has_changed()
+        copy || !flash.places().leaving().is_empty() || pool.durable.space.has_changed()
     }
 }
 
 impl Pool {
     /// Returns true if the content of a container is unchanged until it is opened again, and all of it is in its slots.
     fn may_be_copied(&self, container: u32) -> bool {
-        let is_dirty = || self.space.slots_of(container).any(|slot| self.dirty.contains_key(&Slot(slot)));
-        self.mutant(Mutant::CopyOfDirty) || self.space.is_settled(container) && !is_dirty()
+        let is_dirty =
+            || self.durable.space.slots_of(container).any(|slot| self.memory.dirty.contains_key(&Slot(slot)));
+        self.mutant(Mutant::CopyOfDirty) || self.durable.space.is_settled(container) && !is_dirty()
     }
 
     /// Returns the digests that slots must hold, for those that are in use.
@@ -508,7 +511,7 @@ impl Job for FlashCopies {
         let pool = &mut *work.pool;
         self.waits = false;
         if let Some(&Segment::Page(page)) = segments.first() {
-            pool.metadata.pages.release(page);
+            pool.durable.metadata.pages.release(page);
         }
         match (self.at, result) {
             (CopyStage::CopyRead, _) if self.is_proven(pool, result) => self.at = CopyStage::CopyWrite,

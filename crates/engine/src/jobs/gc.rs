@@ -133,7 +133,7 @@ impl Gc {
     /// Returns the state and counts of garbage collection.
     pub(crate) fn status(&self, pool: &Pool) -> GcStatus {
         GcStatus {
-            empty_containers: pool.space.empty_containers().into(),
+            empty_containers: pool.durable.space.empty_containers().into(),
             emptied_containers: self.emptied,
             moved_blocks: self.mover.moved(),
             is_due: self.mover.is_in_progress() || self.is_due(pool),
@@ -142,7 +142,7 @@ impl Gc {
 
     /// Returns true if containers should be emptied, and may be.
     fn is_due(&self, pool: &Pool) -> bool {
-        let empty = u64::from(pool.space.empty_containers());
+        let empty = u64::from(pool.durable.space.empty_containers());
         let is_wanted = self.is_running || pool.regions().aside() > 0 || pool.is_below_low_water(empty);
         let has_slots = || self.is_running || pool.has_slots_to_move();
         is_wanted && has_slots() && !self.rests(pool) && pool.may_be_reordered() && pool.may_move() > 0
@@ -150,9 +150,9 @@ impl Gc {
 
     /// Returns true if too few slots have been given back since nothing could be emptied.
     fn rests(&self, pool: &Pool) -> bool {
-        let geometry = &pool.metadata.geometry;
+        let geometry = &pool.durable.metadata.geometry;
         let freed = u64::from(geometry.slots_per_container / 2).max(geometry.slots() / REST_UNTIL);
-        self.rests.is_some_and(|since| pool.space.given_back() < since + freed)
+        self.rests.is_some_and(|since| pool.durable.space.given_back() < since + freed)
     }
 
     fn is_evacuating_any(&self) -> bool {
@@ -170,7 +170,7 @@ impl Job for Gc {
         self.is_due(pool)
             && !self.mover.is_in_progress()
             && pool.regions().scattered() == 0
-            && pool.checkpoints_done >= self.begins
+            && pool.checkpoint.checkpoints_done >= self.begins
     }
 
     #[inline]
@@ -192,7 +192,7 @@ impl Job for Gc {
         if load.writes_blocked || load.out_of_buffers || self.mover.is_loading(pool) {
             return;
         }
-        if pool.regions().aside() > 0 && pool.space.empty_container().is_some() {
+        if pool.regions().aside() > 0 && pool.durable.space.empty_container().is_some() {
             pool.regions_mut().bring_back();
             pool.wake();
             return;
@@ -242,12 +242,12 @@ impl Gc {
     /// Asks for checkpoints that flush, until all freed slots are free.
     fn settle(&mut self, pool: &mut Pool) {
         // Pending slots become free automatically within a second.
-        if !pool.space.pending().is_empty() {
+        if !pool.durable.space.pending().is_empty() {
             return;
         }
-        let flushes = pool.has_to_flush() && self.buffered.is_none_or(|before| pool.buffer.len() < before);
-        if !pool.delta.is_empty() || flushes {
-            self.buffered = Some(pool.buffer.len());
+        let flushes = pool.has_to_flush() && self.buffered.is_none_or(|before| pool.durable.buffer.len() < before);
+        if !pool.durable.delta.is_empty() || flushes {
+            self.buffered = Some(pool.durable.buffer.len());
             pool.ask_to_flush();
             self.begins = pool.after_next_checkpoint();
             pool.wake();
@@ -262,15 +262,16 @@ impl Gc {
         self.settled_at = self.mover.moved();
         let mut emptied = 0;
         for container in self.moved_out.drain(..) {
-            if pool.mutant(Mutant::EmptiedUnseen) && !pool.space.is_empty(container) {
-                pool.space.open_as_if_empty(container);
-            } else if pool.space.end_evacuation(container) && pool.space.is_empty(container) {
+            if pool.mutant(Mutant::EmptiedUnseen) && !pool.durable.space.is_empty(container) {
+                pool.durable.space.open_as_if_empty(container);
+            } else if pool.durable.space.end_evacuation(container) && pool.durable.space.is_empty(container) {
                 emptied += 1;
             }
         }
         self.emptied += emptied;
         // An empty container may be open or out of reach: waiters go by the containers that they can get.
-        let is_enough = u64::from(pool.space.empty_containers()) >= pool.high_water() && pool.regions().aside() == 0;
+        let is_enough =
+            u64::from(pool.durable.space.empty_containers()) >= pool.high_water() && pool.regions().aside() == 0;
         if is_enough && self.victim.is_none() {
             self.stop(pool);
         }
@@ -286,15 +287,16 @@ impl Gc {
         }
         let mut survey = self.survey.take().unwrap_or_default();
         let is_on_flash = |container| pool.flash().is_some_and(|flash| flash.has(container));
-        if !pool.space.look_further(&mut survey, is_on_flash) {
+        if !pool.durable.space.look_further(&mut survey, is_on_flash) {
             self.survey = Some(survey);
             return;
         }
-        let empty = u64::from(pool.space.empty_containers());
+        let empty = u64::from(pool.durable.space.empty_containers());
         let wanted = pool.high_water().saturating_sub(empty).max(1).min(CONTAINERS as u64) as usize;
         let tried = &self.tried;
         let is_new = |container, free| tried.len() < TRIED && tried.get(&container) != Some(&free);
-        self.partition = survey.divide(pool.metadata.geometry.slots_per_container, wanted, pool.may_move(), is_new);
+        self.partition =
+            survey.divide(pool.durable.metadata.geometry.slots_per_container, wanted, pool.may_move(), is_new);
         self.partition.emptied.reverse();
         self.partition.filled.reverse();
         if self.partition.emptied.is_empty() {
@@ -306,15 +308,15 @@ impl Gc {
     /// not be moved, and would end each pause at once.
     fn rest(&mut self, pool: &mut Pool) {
         self.stop(pool);
-        self.rests = Some(pool.space.given_back() + pool.space.pending().len() as u64);
+        self.rests = Some(pool.durable.space.given_back() + pool.durable.space.pending().len() as u64);
         pool.regions_mut().give_up_aside();
     }
 
     /// Begins to evacuate a container, and notes it as tried.
     fn begin(&mut self, pool: &mut Pool, container: u32) {
-        self.tried.insert(container, pool.space.free_in(container));
-        if pool.space.begin_evacuation(container) {
-            let next = pool.space.slots_of(container).start;
+        self.tried.insert(container, pool.durable.space.free_in(container));
+        if pool.durable.space.begin_evacuation(container) {
+            let next = pool.durable.space.slots_of(container).start;
             self.victim = Some(Victim { container, next, left: Vec::new() });
         }
     }
@@ -323,7 +325,7 @@ impl Gc {
     fn stop(&mut self, pool: &mut Pool) {
         let victim = self.victim.take().map(|victim| victim.container);
         for container in self.moved_out.drain(..).chain(victim) {
-            pool.space.end_evacuation(container);
+            pool.durable.space.end_evacuation(container);
         }
         (self.is_running, self.settles, self.survey) = (false, false, None);
         self.partition = EvacuationPlan::default();
@@ -331,8 +333,8 @@ impl Gc {
 
     /// Clears the list of tried containers when many slots have become free since.
     fn forget_tried(&mut self, pool: &Pool) {
-        let given_back = pool.space.given_back();
-        if given_back >= self.tried_since + pool.metadata.geometry.slots() / FORGET_AFTER {
+        let given_back = pool.durable.space.given_back();
+        if given_back >= self.tried_since + pool.durable.metadata.geometry.slots() / FORGET_AFTER {
             self.tried.clear();
             self.tried_since = given_back;
         }
@@ -348,15 +350,15 @@ impl Gc {
         load: &LoadSnapshot,
         mut victim: Victim,
     ) -> Result<(), MoveStop> {
-        if !pool.space.is_evacuating(victim.container) {
+        if !pool.durable.space.is_evacuating(victim.container) {
             // It has been reclaimed for writes: there is no space to move anything.
             self.partition = EvacuationPlan::default();
             return Ok(());
         }
-        if victim.next < pool.space.slots_of(victim.container).end {
+        if victim.next < pool.durable.space.slots_of(victim.container).end {
             let looked = self.look(pool, repairs, &mut victim);
             if looked == Err(MoveStop::GivenUp) {
-                pool.space.end_evacuation(victim.container);
+                pool.durable.space.end_evacuation(victim.container);
             } else {
                 self.victim = Some(victim);
             }
@@ -366,10 +368,11 @@ impl Gc {
             self.moved_out.push(victim.container);
             return Ok(());
         }
-        let has_much_to_settle = pool.delta.len() as u64 * PART_OF_DELTA >= u64::from(pool.limits.delta_entries);
+        let has_much_to_settle =
+            pool.durable.delta.len() as u64 * PART_OF_DELTA >= u64::from(pool.limits.delta_entries);
         if has_much_to_settle || !pool.has_slots_to_move() {
             self.victim = Some(victim);
-            match self.settled_at == self.mover.moved() && pool.delta.is_empty() {
+            match self.settled_at == self.mover.moved() && pool.durable.delta.is_empty() {
                 true => self.rest(pool),
                 false => self.settles = true,
             }
@@ -403,7 +406,7 @@ impl Gc {
 
     /// Examines the slots of a container, as far as pages are in memory. Returns `GivenUp` if some of it stays.
     fn look(&mut self, pool: &mut Pool, repairs: &Repairs, victim: &mut Victim) -> Result<(), MoveStop> {
-        let end = pool.space.slots_of(victim.container).end;
+        let end = pool.durable.space.slots_of(victim.container).end;
         let mut missing = Missings::default();
         for slot in victim.next..end {
             let found = missing.or(look_at(pool, repairs, Slot(slot)));
@@ -433,7 +436,7 @@ impl Gc {
             && missing.is_empty()
             && let Some(&container) = self.partition.filled.last()
         {
-            for slot in pool.space.slots_of(container).map(Slot) {
+            for slot in pool.durable.space.slots_of(container).map(Slot) {
                 if places.len() < most
                     && pool.may_move_to(slot)
                     && missing.or(pool.slot_state_after(slot, &mut leaf)) == Some(SlotState::Free)
@@ -475,7 +478,7 @@ fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<SlotContent
         // The block was overwritten, and its leaf does not show that yet.
         Ok(_) if pool.unflushed(owner).is_some() => Ok(SlotContent::Nothing),
         Ok(_) | Err(Unresolved::Damaged) => Ok(SlotContent::Stays),
-        Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => Ok(SlotContent::Stays),
+        Err(Unresolved::Missing(missing)) if pool.durable.failed_pages.contains(&missing.key) => Ok(SlotContent::Stays),
         Err(Unresolved::Missing(missing)) => Err(missing),
     }
 }

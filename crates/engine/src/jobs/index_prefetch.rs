@@ -125,7 +125,7 @@ impl IndexPrefetch {
 
     fn offer(&mut self, pool: &mut Pool, digest: Digest, slot: Slot) {
         let digest = pool.sharing_digest(digest);
-        if pool.index.offer(digest, slot, pool.space.generation(slot)) {
+        if pool.hints.index.offer(digest, slot, pool.durable.space.generation(slot)) {
             self.counts.entries += 1;
             let (at, mark) = IndexPrefetch::mark(digest);
             self.marks[at] = mark;
@@ -142,33 +142,34 @@ impl IndexPrefetch {
 
     /// Queues the page of the last block of each run of hits, once all blocks of a write have been looked up.
     pub(crate) fn want_beside(&mut self, blocks: &[Block], pool: &Pool) {
-        let per_leaf = pool.metadata.geometry.summary_leaf_slots();
+        let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
         for (at, block) in blocks.iter().enumerate() {
             let Lookup::Known(slot) = block.lookup else { continue };
             if blocks.get(at + 1).is_none_or(|next| next.lookup != Lookup::Known(slot + 1)) {
-                self.want(slot / per_leaf, pool.now);
+                self.want(slot / per_leaf, pool.state.now);
             }
         }
     }
 
     /// Scans the pages in memory, and loads others. Does nothing during a checkpoint, so that summaries and space map are those of one merge.
     pub(crate) fn step(&mut self, pool: &mut Pool) {
-        if self.wanted.is_empty() || pool.in_progress.is_some() || pool.phase != Phase::Serving {
+        if self.wanted.is_empty() || pool.checkpoint.in_progress.is_some() || pool.state.phase != Phase::Serving {
             return;
         }
-        let is_loading = |wanted: &&WantedLeaf| wanted.page.is_some_and(|page| pool.metadata.pages.is_loading(page));
+        let is_loading =
+            |wanted: &&WantedLeaf| wanted.page.is_some_and(|page| pool.durable.metadata.pages.is_loading(page));
         let mut loading = self.wanted.iter().filter(is_loading).count();
         for _ in 0..self.wanted.len() {
             let Some(mut wanted) = self.wanted.pop_front() else { break };
             match self.go_through(pool, wanted.leaf) {
                 Ok(()) => {
                     self.counts.pages += 1;
-                    self.done(wanted.leaf, pool.now);
+                    self.done(wanted.leaf, pool.state.now);
                 }
-                Err(_) if wanted.loads == LOADS_EACH => self.done(wanted.leaf, pool.now),
+                Err(_) if wanted.loads == LOADS_EACH => self.done(wanted.leaf, pool.state.now),
                 Err(missing) => {
-                    if loading < LOADS && !pool.metadata.pages.is_loading(missing.key) {
-                        pool.metadata.load(missing, None);
+                    if loading < LOADS && !pool.durable.metadata.pages.is_loading(missing.key) {
+                        pool.durable.metadata.load(missing, None);
                         (wanted.page, wanted.loads) = (Some(missing.key), wanted.loads + 1);
                         self.counts.loads += 1;
                         loading += 1;

@@ -61,7 +61,7 @@ impl IndexRebuild {
     fn fill(&mut self, pool: &mut Pool, budget: u32) {
         self.waiting = None;
         for _ in 0..budget {
-            if self.leaf >= self.leaves || self.noted >= pool.index.capacity() {
+            if self.leaf >= self.leaves || self.noted >= pool.hints.index.capacity() {
                 return self.end();
             }
             self.found.clear();
@@ -70,15 +70,15 @@ impl IndexRebuild {
                     self.found.push((pool.sharing_digest(digest), slot));
                 }
             });
-            pool.index.warm(self.found.iter().map(|&(digest, _)| digest));
+            pool.hints.index.warm(self.found.iter().map(|&(digest, _)| digest));
             for &(digest, slot) in &self.found {
-                self.noted += u64::from(pool.index.offer(digest, slot, pool.space.generation(slot)));
+                self.noted += u64::from(pool.hints.index.offer(digest, slot, pool.durable.space.generation(slot)));
             }
             match next {
                 Ok(next) => self.leaf = next,
                 Err(missing) => {
                     self.waiting = Some(missing.key);
-                    return pool.metadata.load(missing, None);
+                    return pool.durable.metadata.load(missing, None);
                 }
             }
         }
@@ -99,15 +99,15 @@ impl Job for IndexRebuild {
     }
 
     fn is_stuck(&self, pool: &Pool) -> bool {
-        self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
+        self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
     }
 
     fn step(&mut self, work: &mut JobContext<'_>) {
         let pool = &mut *work.pool;
-        let (visits, reads) = (pool.metadata.page_visits, pool.metadata.io.in_flight());
+        let (visits, reads) = (pool.durable.metadata.page_visits, pool.durable.metadata.io.in_flight());
         self.fill(pool, if pool.is_at_full_speed(&work.load) { BUDGET } else { 1 });
-        pool.counters.rebuild_page_visits += pool.metadata.page_visits - visits;
-        pool.counters.rebuild_loads += (pool.metadata.io.in_flight() - reads) as u64;
+        pool.stats.counters.rebuild_page_visits += pool.durable.metadata.page_visits - visits;
+        pool.stats.counters.rebuild_loads += (pool.durable.metadata.io.in_flight() - reads) as u64;
     }
 }
 
@@ -116,7 +116,7 @@ impl Pool {
     pub(crate) fn note_summaries(&mut self, leaf: u64) -> Result<u64, Missing> {
         let mut noted = 0;
         self.each_block_of_leaf(leaf, |pool, slot, state, digest| {
-            if state.is_used() && !pool.index.contains(pool.sharing_digest(digest)) {
+            if state.is_used() && !pool.hints.index.contains(pool.sharing_digest(digest)) {
                 pool.note_known(digest, slot);
                 noted += 1;
             }

@@ -26,9 +26,9 @@ impl Maps {
     /// Returns the first participating volume with blocks left: its place among volumes, its next block, and one past its last block.
     fn volume(&self, pool: &Pool, takes_part: fn(&Pool, Key) -> bool) -> Option<(usize, Key, Key)> {
         let from = self.next.unwrap_or(Key(0));
-        pool.volumes.iter().enumerate().find_map(|(at, volume)| {
+        pool.durable.volumes.iter().enumerate().find_map(|(at, volume)| {
             let first = Key::new(volume.id, 0);
-            let end = Key(first.0 + volume.size.div_ceil(pool.metadata.geometry.block()));
+            let end = Key(first.0 + volume.size.div_ceil(pool.durable.metadata.geometry.block()));
             let takes_part = pool.volume_index(volume.id).is_some() && takes_part(pool, first);
             (takes_part && from < end).then(|| (at, from.max(first), end))
         })
@@ -38,8 +38,8 @@ impl Maps {
     pub(super) fn done_ppm(&self, pool: &Pool) -> u64 {
         let from = self.next.unwrap_or(Key(0));
         let (mut done, mut all) = (0u128, 0u128);
-        for volume in &pool.volumes {
-            let size = volume.size.div_ceil(pool.metadata.geometry.block());
+        for volume in &pool.durable.volumes {
+            let size = volume.size.div_ceil(pool.durable.metadata.geometry.block());
             let passed = from.0.saturating_sub(Key::new(volume.id, 0).0).min(size);
             (done, all) = (done + u128::from(passed), all + u128::from(size));
         }
@@ -62,7 +62,7 @@ impl Maps {
             self.next = Some(at);
             let entry = match pool.resolve_after(volume, at, &mut last) {
                 Ok(entry) => entry,
-                Err(Unresolved::Missing(missing)) if !pool.failed_pages.contains(&missing.key) => {
+                Err(Unresolved::Missing(missing)) if !pool.durable.failed_pages.contains(&missing.key) => {
                     return Err(missing.into());
                 }
                 Err(_) => Entry::UNMAPPED,
@@ -81,17 +81,17 @@ impl Maps {
 
     /// Returns one past the last block of the leaf of this one. Returns `None` if there is nothing to visit; the walk is then past it.
     fn leaf(&mut self, pool: &mut Pool, volume: usize, (key, end): (Key, Key)) -> Result<Option<Key>, Missing> {
-        let per_leaf = pool.metadata.geometry.map_leaf_entries();
+        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
         let first = Key::new(key.volume(), 0).0;
         let number = key.lba() / per_leaf;
         let of_leaf = |leaf: u64| Key(first + leaf.saturating_mul(per_leaf).min(1 << (LBA_BITS - 1))).min(end);
-        match lookup(&mut pool.metadata, Region::Metadata, pool.maps[volume], number) {
+        match lookup(&mut pool.durable.metadata, Region::Metadata, pool.durable.maps[volume], number) {
             Walk::Leaf(_) => Ok(Some(of_leaf(number + 1))),
             Walk::Absent(level) => {
-                let span = pool.metadata.geometry.fanout().saturating_pow(level.into());
+                let span = pool.durable.metadata.geometry.fanout().saturating_pow(level.into());
                 let stop = of_leaf((number / span).saturating_add(1).saturating_mul(span));
                 // Mappings without a leaf are in the map buffer.
-                let buffered = pool.buffer.next_key(key, stop);
+                let buffered = pool.durable.buffer.next_key(key, stop);
                 self.next = Some(buffered.unwrap_or(stop));
                 Ok(buffered.map(|buffered| Key(buffered.0 + 1)))
             }
@@ -109,12 +109,12 @@ impl Maps {
 impl Pool {
     /// Returns the number of leaves of a map below the page that is missing for one of them.
     fn leaves_below(&mut self, volume: usize, leaf: u64, missing: Missing) -> u64 {
-        let (fanout, height) = (self.metadata.geometry.fanout(), self.maps[volume].height);
+        let (fanout, height) = (self.durable.metadata.geometry.fanout(), self.durable.maps[volume].height);
         let mut span = 1u64;
         for _ in 0..height {
             let wider = span.saturating_mul(fanout);
             let last = (leaf / wider).saturating_add(1).saturating_mul(wider) - 1;
-            match lookup(&mut self.metadata, Region::Metadata, self.maps[volume], last) {
+            match lookup(&mut self.durable.metadata, Region::Metadata, self.durable.maps[volume], last) {
                 Walk::Missing(other) if other == missing => span = wider,
                 _ => break,
             }

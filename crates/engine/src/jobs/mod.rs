@@ -45,6 +45,7 @@ pub(crate) mod replicate;
 pub(crate) mod scrub;
 pub(crate) mod throttle;
 
+use crate::pool::{Durable, Hints, PayloadMemory};
 use alloc::boxed::Box;
 
 use crate::api::{IoError, Nanos, Outcome, Segment};
@@ -334,12 +335,12 @@ impl Jobs {
         if !ask!(self, rules.job, can_step(pool, load)) {
             return false;
         }
-        let is_written = !pool.read_only && !pool.untouched && !pool.closes_early;
+        let is_written = !pool.state.read_only && !pool.state.untouched && !pool.state.closes_early;
         let is_done = |before: Option<JobId>| before.is_none_or(|before| !ask!(self, before, is_in_progress()));
         let waits_for_none = rules.also_unwritten && !pool.may_repair();
         (rules.also_unwritten || is_written)
             && (waits_for_none
-                || (!rules.between_checkpoints || pool.in_progress.is_none())
+                || (!rules.between_checkpoints || pool.checkpoint.in_progress.is_none())
                     && is_done(rules.after[0])
                     && is_done(rules.after[1])
                     && is_done(rules.after[2])
@@ -387,10 +388,10 @@ impl Jobs {
         self.throttle.note_wanting(wanting);
         self.end_bursts(pool);
         (self.work_left, self.timer) = (false, None);
-        if wanting > 0 && pool.phase != Phase::Closed {
+        if wanting > 0 && pool.state.phase != Phase::Closed {
             self.set_timer_for(wanting, pool, load);
         }
-        each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(pool, load)).filter(|&due| due > pool.now) {
+        each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(pool, load)).filter(|&due| due > pool.state.now) {
             self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
         });
         if load.requests_in_flight {
@@ -398,7 +399,7 @@ impl Jobs {
         }
         // Its rules are checked once the pool is idle: the jobs that it waits for may have ended by then.
         each_row!(rules => if rules.runs == Runs::WhenIdle && ask!(self, rules.job, can_step(pool, load)) {
-            match load.idle_from <= pool.now {
+            match load.idle_from <= pool.state.now {
                 true => self.work_left |= !ask!(self, rules.job, is_stuck(pool)),
                 false => self.timer = Some(self.timer.map_or(load.idle_from, |timer| timer.min(load.idle_from))),
             }
@@ -461,8 +462,8 @@ impl Jobs {
     /// Continues or begins the dedup pass, for writes that find no free slot. Returns true if the pass may free slots for them. A relocation run
     /// takes precedence over the pass, and itself waits for these writes.
     pub(crate) fn await_slots(&mut self, pool: &Pool) -> bool {
-        let can_step = pool.phase == Phase::Serving && pool.takes_changes() && !self.relocate.is_in_progress();
-        can_step && self.dedup.await_slots(pool.now)
+        let can_step = pool.state.phase == Phase::Serving && pool.takes_changes() && !self.relocate.is_in_progress();
+        can_step && self.dedup.await_slots(pool.state.now)
     }
 
     /// Returns the job that runs a relocation plan.
@@ -477,7 +478,8 @@ impl Jobs {
 
     /// Fills the index of a pool that was just opened, from the summaries.
     pub(crate) fn fill_index(&mut self, pool: &Pool) {
-        self.index_rebuild.begin_after_opening(pool.metadata.geometry.summary_leaves(), pool.space.data_used > 0);
+        self.index_rebuild
+            .begin_after_opening(pool.durable.metadata.geometry.summary_leaves(), pool.durable.space.data_used > 0);
     }
 
     /// Returns the job that fills the index after opening.
@@ -513,8 +515,13 @@ impl Jobs {
     /// Reclaims slots that no crash can bring back into use: a bounded number, the rest when the jobs continue.
     pub(crate) fn reclaim(&mut self, pool: &mut Pool, repairs: &Repairs) {
         let early = pool.mutant(Mutant::EarlyReuse);
-        let published = if early { pool.journal.durable } else { pool.journal.published };
-        let Pool { space, dirty, fills, dead, replicas, .. } = &mut *pool;
+        let published = if early { pool.durable.journal.durable } else { pool.durable.journal.published };
+        let Pool {
+            durable: Durable { space, dead, .. },
+            memory: PayloadMemory { dirty, fills, .. },
+            hints: Hints { replicas, .. },
+            ..
+        } = &mut *pool;
         let busy = |slot| {
             dirty.contains_key(&slot)
                 || fills.contains_key(&slot)
@@ -523,15 +530,15 @@ impl Jobs {
                 || self.hold(slot)
         };
         let left = space.reclaim(published, RECLAIM_AT_ONCE, busy, dead);
-        pool.reclaim_left = left;
+        pool.durable.reclaim_left = left;
         pool.forget_wrapped();
-        while let Some(slot) = pool.dead.pop() {
+        while let Some(slot) = pool.durable.dead.pop() {
             self.cache_partition.forget(slot);
             if !pool.mutant(Mutant::KeptReplica) {
-                pool.replicas.forget(slot);
+                pool.hints.replicas.forget(slot);
             }
-            if let Some(buffer) = pool.cache.remove(slot) {
-                pool.buffers.release(buffer);
+            if let Some(buffer) = pool.memory.cache.remove(slot) {
+                pool.memory.buffers.release(buffer);
             }
         }
     }

@@ -192,16 +192,16 @@ impl Mover {
 
     /// Returns true while the last of the pages that the job requested is being loaded.
     pub(super) fn is_loading(&self, pool: &Pool) -> bool {
-        self.waits_for.is_some_and(|page| pool.metadata.pages.is_loading(page))
+        self.waits_for.is_some_and(|page| pool.durable.metadata.pages.is_loading(page))
     }
 
     /// Begins to load missing pages. Returns `Waits` if there are any, `GivenUp` if one of them has failed.
     pub(super) fn load(&mut self, pool: &mut Pool, missing: Missings) -> Result<(), MoveStop> {
         for page in &missing.pages {
-            if pool.failed_pages.contains(&page.key) {
+            if pool.durable.failed_pages.contains(&page.key) {
                 return Err(MoveStop::GivenUp);
             }
-            pool.metadata.load(*page, None);
+            pool.durable.metadata.load(*page, None);
         }
         self.waits_for = missing.pages.last().map(|page| page.key);
         if missing.pages.is_empty() { Ok(()) } else { Err(MoveStop::Waits) }
@@ -212,12 +212,12 @@ impl Mover {
         blocks.sort_unstable_by_key(|block| block.from);
         let mut batch = core::mem::take(&mut self.spare);
         for &block in blocks.iter() {
-            let there = pool.cache.peek(block.from);
-            there.iter().for_each(|&there| pool.buffers.hold(there));
+            let there = pool.memory.cache.peek(block.from);
+            there.iter().for_each(|&there| pool.memory.buffers.hold(there));
             batch.cached.push(there);
             // A buffer of the read cache belongs to its slot: a moved block gets a buffer of its own.
             let Some(buffer) = pool.any_buffer() else {
-                batch.buffers().for_each(|buffer| pool.buffers.release(buffer));
+                batch.buffers().for_each(|buffer| pool.memory.buffers.release(buffer));
                 self.spare = batch.emptied();
                 return false;
             };
@@ -228,7 +228,7 @@ impl Mover {
             let places = &mut batch.sources;
             places.extend(blocks.iter().map(|block| block.to));
             places.sort_unstable();
-            let space = &mut pool.space;
+            let space = &mut pool.durable.space;
             let per_container = space.slots_of(0).end;
             for places in places.chunk_by(|one, next| one.0 / per_container == next.0 / per_container) {
                 space.claim(places).expect("each of them may be claimed");
@@ -244,7 +244,7 @@ impl Mover {
             let mut length = 1;
             if let Some(there) = cached[0] {
                 let copy = IoOp::Merge { from: 0, to: 0, zero: false };
-                pool.metadata.io.begin(copy, 0, 0, [rest[0].1, there].map(Segment::Buffer), self.job.io(at));
+                pool.durable.metadata.io.begin(copy, 0, 0, [rest[0].1, there].map(Segment::Buffer), self.job.io(at));
             } else {
                 let is_read_with = |length: usize| {
                     let (block, _) = rest.get(length)?;
@@ -274,7 +274,7 @@ impl Mover {
         batch.in_flight -= 1;
         let at = part as usize;
         let copied_from = if batch.at == BatchStage::Read { batch.cached[at].take() } else { None };
-        copied_from.iter().for_each(|&there| pool.buffers.release(there));
+        copied_from.iter().for_each(|&there| pool.memory.buffers.release(there));
         let good = match (batch.at, result) {
             (BatchStage::Read, Ok(Outcome::Blocks(contents))) => {
                 let count = if copied_from.is_some() { 1 } else { segments.len() };
@@ -309,13 +309,13 @@ impl Mover {
             BatchStage::Read => self.write(pool),
             BatchStage::Write => {
                 // A sync covers the writes that are complete when it is submitted.
-                let barrier = if pool.mutant(Mutant::UnsyncedMove) { 0 } else { pool.syncs.submitted + 1 };
-                pool.syncs.wanted = pool.syncs.wanted.max(barrier);
+                let barrier = if pool.mutant(Mutant::UnsyncedMove) { 0 } else { pool.durable.syncs.submitted + 1 };
+                pool.durable.syncs.wanted = pool.durable.syncs.wanted.max(barrier);
                 batch.at = BatchStage::Sync(barrier);
                 pool.wake();
             }
             BatchStage::Sync(barrier) => {
-                if pool.syncs.finished >= barrier {
+                if pool.durable.syncs.finished >= barrier {
                     batch.at = BatchStage::Remap(0);
                     self.remap(pool, load, 0);
                 }
@@ -328,14 +328,14 @@ impl Mover {
         let Some(batch) = &mut self.batch else { return };
         batch.at = BatchStage::Write;
         batch.blocks.sort_unstable_by_key(|(block, _)| block.to);
-        let (block, geometry) = (pool.metadata.geometry.block(), pool.metadata.geometry);
+        let (block, geometry) = (pool.durable.metadata.geometry.block(), pool.durable.metadata.geometry);
         let mut rest = &batch.blocks[..];
         while let Some((first, _)) = rest.first() {
             let follows = |pair: &&[(Moved, BufferId)]| {
                 let (one, next) = (pair[0].0.to, pair[1].0.to);
                 next.0 == one.0 + 1
                     && geometry.slot_block(next.0) == geometry.slot_block(one.0) + 1
-                    && pool.space.container_of(one) == pool.space.container_of(next)
+                    && pool.durable.space.container_of(one) == pool.durable.space.container_of(next)
             };
             let length = 1 + rest.windows(2).take_while(follows).count();
             pool.moving_io(self.job, IoOp::Write, geometry.slot_block(first.to.0) * block, &rest[..length], 0);
@@ -350,8 +350,8 @@ impl Mover {
         let end = batch.blocks.len().min(from + REMAPS_AT_ONCE);
         let space = pool.space_for(&Asked::scattered(end - from), load.clears_left);
         let mut at = from;
-        let since = *batch.waits_since.get_or_insert(pool.checkpoints_done);
-        let waited = space == Availability::Later && pool.checkpoints_done >= since + ATTEMPTS;
+        let since = *batch.waits_since.get_or_insert(pool.checkpoint.checkpoints_done);
+        let waited = space == Availability::Later && pool.checkpoint.checkpoints_done >= since + ATTEMPTS;
         let mut is_over = space == Availability::Never || waited;
         while space == Availability::Now && at < end {
             let block = batch.blocks[at].0;
@@ -368,14 +368,14 @@ impl Mover {
                 }
                 Ok(false) => match &mut self.came {
                     Some(came) => came.push((block, Came::Copied)),
-                    None => pool.space.defer_free(to, 0),
+                    None => pool.durable.space.defer_free(to, 0),
                 },
-                Err(missing) if pool.failed_pages.contains(&missing.key) => {
+                Err(missing) if pool.durable.failed_pages.contains(&missing.key) => {
                     is_over = true;
                     break;
                 }
                 Err(missing) => {
-                    pool.metadata.load(missing, None);
+                    pool.durable.metadata.load(missing, None);
                     break;
                 }
             }
@@ -395,9 +395,9 @@ impl Mover {
         let Some(batch) = self.batch.take() else { return };
         let from = if let BatchStage::Remap(at) = batch.at { at.max(from) } else { from };
         for (at, &(block, buffer)) in batch.blocks.iter().enumerate() {
-            pool.buffers.release(buffer);
+            pool.memory.buffers.release(buffer);
             if at >= from {
-                pool.space.defer_free(block.to, 0);
+                pool.durable.space.defer_free(block.to, 0);
                 let what = if batch.has_failed { Came::Failed } else { Came::Dropped };
                 self.came.iter_mut().for_each(|came| came.push((block, what)));
             }
@@ -409,9 +409,9 @@ impl Mover {
 
 /// Returns true if work on a slot is in progress that must end before the slot is moved.
 pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
-    pool.dirty.contains_key(&slot)
-        || pool.in_journal.contains_key(&slot)
-        || pool.fills.contains_key(&slot)
+    pool.memory.dirty.contains_key(&slot)
+        || pool.durable.in_journal.contains_key(&slot)
+        || pool.memory.fills.contains_key(&slot)
         || repairs.is_repairing(slot)
 }
 
@@ -419,7 +419,7 @@ pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
 pub(super) fn is_alone(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<bool, Missing> {
     let is_busy = is_busy(pool, repairs, slot);
     match pool.recent(slot) {
-        _ if is_busy || pool.replicas.has_any(slot) => Ok(false),
+        _ if is_busy || pool.hints.replicas.has_any(slot) => Ok(false),
         Some(recent) => Ok(recent.fresh && recent.refs == 1),
         None => Ok(pool.slot_state(slot)? == SlotState::Single),
     }
@@ -428,9 +428,9 @@ pub(super) fn is_alone(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result
 impl Pool {
     /// Reads blocks from their old slots, or writes them to their new ones.
     fn moving_io(&mut self, job: JobId, op: IoOp, offset: u64, blocks: &[(Moved, BufferId)], first: usize) {
-        let bytes = blocks.len() as u64 * self.metadata.geometry.block();
+        let bytes = blocks.len() as u64 * self.durable.metadata.geometry.block();
         let segments = blocks.iter().map(|&(_, buffer)| Segment::Buffer(buffer));
-        self.metadata.io.begin(op, offset, bytes, segments, job.io(first));
+        self.durable.metadata.io.begin(op, offset, bytes, segments, job.io(first));
     }
 }
 

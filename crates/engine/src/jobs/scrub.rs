@@ -172,37 +172,39 @@ impl Pool {
     /// Returns the first tree at or after a number; for the map of a volume, with its volume.
     fn tree_from(&self, number: u32) -> Option<(u32, Root, Option<VolumeId>)> {
         if (number as usize) < TREES {
-            return Some((number, self.roots[number as usize], None));
+            return Some((number, self.durable.roots[number as usize], None));
         }
         if number < DISCARDS {
-            let at = self.volumes.partition_point(|volume| VOLUMES + u32::from(volume.id.0) < number);
-            if let Some(volume) = self.volumes.get(at) {
-                return Some((VOLUMES + u32::from(volume.id.0), self.maps[at], Some(volume.id)));
+            let at = self.durable.volumes.partition_point(|volume| VOLUMES + u32::from(volume.id.0) < number);
+            if let Some(volume) = self.durable.volumes.get(at) {
+                return Some((VOLUMES + u32::from(volume.id.0), self.durable.maps[at], Some(volume.id)));
             }
         }
         let number = number.max(DISCARDS);
-        let discard = self.discards.get((number - DISCARDS) as usize)?;
+        let discard = self.durable.discards.get((number - DISCARDS) as usize)?;
         Some((number, Root { pointer: discard.pointer, height: discard.level }, None))
     }
 
     fn item_offset(&self, target: Target) -> u64 {
         match target {
-            Target::Page(key, _) => self.metadata.offset(key),
+            Target::Page(key, _) => self.durable.metadata.offset(key),
             Target::Superblock(place) => {
-                self.metadata.geometry.superblock_block(place, self.superblock.epoch) * self.metadata.geometry.block()
+                self.durable.metadata.geometry.superblock_block(place, self.durable.superblock.epoch)
+                    * self.durable.metadata.geometry.block()
             }
         }
     }
 
     fn rewrite_page(&mut self, key: PageKey, pointer: Pointer, purpose: Purpose) -> bool {
-        let Some(page) = self.metadata.pages.get(key) else { return false };
-        let good = crate::format::bytes::checksum(self.metadata.page_seed, self.metadata.pages.bytes(page))
-            == pointer.checksum;
-        if !good || !self.metadata.pages.begin_rewriting(page) {
+        let Some(page) = self.durable.metadata.pages.get(key) else { return false };
+        let good =
+            crate::format::bytes::checksum(self.durable.metadata.page_seed, self.durable.metadata.pages.bytes(page))
+                == pointer.checksum;
+        if !good || !self.durable.metadata.pages.begin_rewriting(page) {
             return false;
         }
-        let (offset, block) = (self.metadata.offset(key), self.metadata.geometry.block());
-        self.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+        let (offset, block) = (self.durable.metadata.offset(key), self.durable.metadata.geometry.block());
+        self.durable.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
         true
     }
 }
@@ -216,7 +218,7 @@ impl Scrub {
     /// Returns the state and counts of the scrub in progress, or of the last one.
     pub(crate) fn status(&self, pool: &Pool) -> ScrubStatus {
         let record = &self.record;
-        let all = pool.space.data_used + u64::from(pool.metadata.allocator.used()) + 2;
+        let all = pool.durable.space.data_used + u64::from(pool.durable.metadata.allocator.used()) + 2;
         let in_progress = matches!(record.state, PassState::Running | PassState::Paused);
         ScrubStatus {
             state: record.state,
@@ -236,19 +238,19 @@ impl Scrub {
         command: ScrubCommand,
         seconds: u64,
     ) -> Result<u64, ControlError> {
-        self.wall_clock = (seconds > 0).then_some((seconds, pool.now));
-        if pool.phase != Phase::Serving {
+        self.wall_clock = (seconds > 0).then_some((seconds, pool.state.now));
+        if pool.state.phase != Phase::Serving {
             return Err(ControlError::ReadOnly);
         }
         let state = self.record.state;
         match (command, state) {
-            (ScrubCommand::Start, PassState::Running) => return Ok(pool.checkpoints_done),
+            (ScrubCommand::Start, PassState::Running) => return Ok(pool.checkpoint.checkpoints_done),
             (ScrubCommand::Start, PassState::Paused) => self.record.state = PassState::Running,
             (ScrubCommand::Start, _) => {
                 self.stale = self.next.is_some();
                 self.record = ScrubRecord {
                     state: PassState::Running,
-                    started: self.seconds(pool.now),
+                    started: self.seconds(pool.state.now),
                     ..ScrubRecord::default()
                 };
             }
@@ -256,11 +258,11 @@ impl Scrub {
             (ScrubCommand::Stop, PassState::Running | PassState::Paused) => {
                 self.stale = self.next.is_some();
                 self.record.state = PassState::Stopped;
-                self.record.finished = self.seconds(pool.now);
+                self.record.finished = self.seconds(pool.state.now);
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(ControlError::NoScrub),
         }
-        let durable = if pool.may_repair() { pool.after_next_checkpoint() } else { pool.checkpoints_done };
+        let durable = if pool.may_repair() { pool.after_next_checkpoint() } else { pool.checkpoint.checkpoints_done };
         if command == ScrubCommand::Start {
             self.begins = durable;
         }
@@ -271,24 +273,24 @@ impl Scrub {
 
     /// Returns true if the next batch may begin.
     fn can_begin(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
-        let between = pool.in_progress.is_none() || pool.read_only || self.record.phase >= BLOCKS;
-        pool.phase == Phase::Serving
-            && (pool.read_only || pool.checkpoints_done >= self.begins)
+        let between = pool.checkpoint.in_progress.is_none() || pool.state.read_only || self.record.phase >= BLOCKS;
+        pool.state.phase == Phase::Serving
+            && (pool.state.read_only || pool.checkpoint.checkpoints_done >= self.begins)
             && !load.out_of_buffers
-            && pool.buffers.free() + pool.cache.len() > 0
+            && pool.memory.buffers.free() + pool.memory.cache.len() > 0
             && between
-            && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
     }
 
     fn begin_batch(&mut self, work: &mut JobContext<'_>) {
         let JobContext { pool, repairs, load } = work;
         self.waiting = None;
         self.again = false;
-        self.checkpoints = pool.checkpoints_done;
+        self.checkpoints = pool.checkpoint.checkpoints_done;
         let mut next = self.record;
         let gathered = match next.phase {
             // A pool that has just failed references pages that were never written.
-            SUPERBLOCKS | PAGES if pool.read_only => Gathered::All,
+            SUPERBLOCKS | PAGES if pool.state.read_only => Gathered::All,
             SUPERBLOCKS => self.gather_superblocks(),
             PAGES => self.gather_pages(pool, &mut next),
             BLOCKS => self.gather_blocks(pool, load, &mut next),
@@ -328,7 +330,7 @@ impl Scrub {
         if record.phase > SEARCH {
             record.phase = SUPERBLOCKS;
             record.state = PassState::Finished;
-            self.record.finished = self.seconds(pool.now);
+            self.record.finished = self.seconds(pool.state.now);
             repairs.set_left(u64::from(self.record.found.saturating_sub(self.record.repaired)));
             if pool.may_repair() {
                 pool.request_checkpoint();
@@ -339,11 +341,11 @@ impl Scrub {
 
     /// Makes the scrub wait for a page; returns false if the page has failed already.
     fn await_page(&mut self, pool: &mut Pool, missing: Missing) -> bool {
-        if pool.failed_pages.contains(&missing.key) || !pool.metadata.is_valid(missing.key) {
+        if pool.durable.failed_pages.contains(&missing.key) || !pool.durable.metadata.is_valid(missing.key) {
             return false;
         }
         self.waiting = Some(missing.key);
-        pool.metadata.load(missing, None);
+        pool.durable.metadata.load(missing, None);
         true
     }
 
@@ -361,7 +363,7 @@ impl Scrub {
     }
 
     fn gather_pages(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Gathered {
-        let fanout = pool.metadata.geometry.fanout();
+        let fanout = pool.durable.metadata.geometry.fanout();
         for _ in 0..BUDGET {
             if self.items.len() == PAGES_AT_ONCE {
                 break;
@@ -372,7 +374,7 @@ impl Scrub {
             }
             next.level = next.level.min(root.height);
             let region = if tree == TreeId::MetaMap as u32 { Region::MetaMap } else { Region::Metadata };
-            match locate(&mut pool.metadata, region, root, next.level, next.index) {
+            match locate(&mut pool.durable.metadata, region, root, next.level, next.index) {
                 PageLookup::At(pointer) => {
                     let what = match tree {
                         _ if (tree as usize) < TREES => table_name(TABLES[tree as usize]),
@@ -380,8 +382,10 @@ impl Scrub {
                         _ => "a map that was discarded",
                     };
                     let span = fanout.saturating_pow(next.level.into());
-                    let first =
-                        next.index.saturating_mul(span).saturating_mul(pool.metadata.geometry.map_leaf_entries());
+                    let first = next
+                        .index
+                        .saturating_mul(span)
+                        .saturating_mul(pool.durable.metadata.geometry.map_leaf_entries());
                     let key = PageKey { region, location: pointer.location };
                     let owner = volume.map(|id| (id, first));
                     self.push_item(Target::Page(key, pointer), Damaged::Page(what), owner);
@@ -408,13 +412,13 @@ impl Scrub {
     fn read_item(&mut self, pool: &mut Pool, repairs: &mut Repairs, number: usize) {
         let item = self.items[number];
         if let Target::Page(key, _) = item.target
-            && !pool.metadata.is_valid(key)
+            && !pool.durable.metadata.is_valid(key)
         {
             return self.end_item(pool, repairs, number, Found::Left);
         }
         self.items[number].in_flight = true;
-        let (offset, block) = (pool.item_offset(item.target), pool.metadata.geometry.block());
-        pool.metadata.io.begin(IoOp::ReadPages, offset, block, [], JobId::Scrub.io(number));
+        let (offset, block) = (pool.item_offset(item.target), pool.durable.metadata.geometry.block());
+        pool.durable.metadata.io.begin(IoOp::ReadPages, offset, block, [], JobId::Scrub.io(number));
     }
 
     /// Handles the completion of an I/O of a page or a superblock.
@@ -429,17 +433,21 @@ impl Scrub {
         let good = match (item.at, item.target, result) {
             (ScrubStage::Write, target, _) => {
                 match (target, segments.first()) {
-                    (Target::Page(key, _), Some(&Segment::Page(page))) => pool.metadata.pages.written(key, page),
-                    (_, Some(&Segment::Page(page))) => pool.metadata.pages.release(page),
+                    (Target::Page(key, _), Some(&Segment::Page(page))) => {
+                        pool.durable.metadata.pages.written(key, page)
+                    }
+                    (_, Some(&Segment::Page(page))) => pool.durable.metadata.pages.release(page),
                     _ => {}
                 }
                 result.is_ok()
             }
             (_, Target::Page(_, pointer), Ok(Outcome::Bytes(bytes))) => {
-                bytes.len() as u64 == pool.metadata.geometry.block()
-                    && crate::format::bytes::checksum(pool.metadata.page_seed, bytes) == pointer.checksum
+                bytes.len() as u64 == pool.durable.metadata.geometry.block()
+                    && crate::format::bytes::checksum(pool.durable.metadata.page_seed, bytes) == pointer.checksum
             }
-            (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => Superblock::decode(bytes) == Ok(pool.superblock),
+            (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => {
+                Superblock::decode(bytes) == Ok(pool.durable.superblock)
+            }
             _ => false,
         };
         let item = &mut self.items[number];
@@ -447,7 +455,8 @@ impl Scrub {
     }
 
     fn step_items(&mut self, pool: &mut Pool, repairs: &mut Repairs) {
-        let moved = pool.in_progress.is_some() && !pool.read_only || pool.checkpoints_done != self.checkpoints;
+        let moved = pool.checkpoint.in_progress.is_some() && !pool.state.read_only
+            || pool.checkpoint.checkpoints_done != self.checkpoints;
         for number in 0..self.items.len() {
             let item = self.items[number];
             if item.in_flight {
@@ -473,18 +482,18 @@ impl Scrub {
                         self.rewrite_item(pool, repairs, number);
                     }
                 }
-                ScrubStage::Look(look) if pool.is_ours(look) || pool.read_only => {
+                ScrubStage::Look(look) if pool.is_ours(look) || pool.state.read_only => {
                     self.rewrite_item(pool, repairs, number)
                 }
                 ScrubStage::Look(_) => {}
                 ScrubStage::Write if item.good => {
-                    let barrier = pool.syncs.submitted + 1;
-                    pool.syncs.wanted = pool.syncs.wanted.max(barrier);
+                    let barrier = pool.durable.syncs.submitted + 1;
+                    pool.durable.syncs.wanted = pool.durable.syncs.wanted.max(barrier);
                     self.items[number].at = ScrubStage::Sync(barrier);
                 }
                 ScrubStage::Write => self.end_item(pool, repairs, number, Found::Left),
-                ScrubStage::Sync(_) if pool.read_only => self.end_item(pool, repairs, number, Found::Left),
-                ScrubStage::Sync(barrier) if pool.syncs.finished < barrier => {}
+                ScrubStage::Sync(_) if pool.state.read_only => self.end_item(pool, repairs, number, Found::Left),
+                ScrubStage::Sync(barrier) if pool.durable.syncs.finished < barrier => {}
                 ScrubStage::Sync(_) => {
                     self.items[number].at = ScrubStage::ReadBack;
                     self.read_item(pool, repairs, number);
@@ -503,7 +512,7 @@ impl Scrub {
         let begun = pool.may_repair()
             && match item.target {
                 Target::Superblock(place) => {
-                    let superblock = pool.superblock;
+                    let superblock = pool.durable.superblock;
                     if pool.submit_superblock(&superblock, &[place], purpose).is_none() {
                         // No page is free: retried with the next event.
                         return;
@@ -526,7 +535,7 @@ impl Scrub {
         let item = *item;
         let repaired = found == Found::Repaired;
         let offset = match item.target {
-            Target::Page(key, _) if !pool.metadata.is_valid(key) => 0,
+            Target::Page(key, _) if !pool.durable.metadata.is_valid(key) => 0,
             target => pool.item_offset(target),
         };
         repairs.note_found(item.what, offset, item.owner, repaired);
@@ -545,16 +554,16 @@ impl Scrub {
 
     /// Returns the slots from `index` to the end of its summary leaf, if all pages that they need are in memory.
     fn leaf_of_slots(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Option<core::ops::Range<u64>> {
-        let per_leaf = pool.metadata.geometry.summary_leaf_slots();
-        let (root, leaf) = (pool.roots[TreeId::Summaries as usize], next.index / per_leaf);
-        let end = ((leaf + 1) * per_leaf).min(pool.metadata.geometry.slots());
-        let missing = match lookup(&mut pool.metadata, Region::Metadata, root, leaf) {
+        let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
+        let (root, leaf) = (pool.durable.roots[TreeId::Summaries as usize], next.index / per_leaf);
+        let end = ((leaf + 1) * per_leaf).min(pool.durable.metadata.geometry.slots());
+        let missing = match lookup(&mut pool.durable.metadata, Region::Metadata, root, leaf) {
             Walk::Leaf(_) => {
                 let ends = [next.index, end - 1];
                 ends.into_iter().find_map(|slot| pool.slot_state(Slot(slot)).err())
             }
             Walk::Absent(level) => {
-                let span = pool.metadata.geometry.fanout().saturating_pow(level.into());
+                let span = pool.durable.metadata.geometry.fanout().saturating_pow(level.into());
                 next.index = (leaf / span).saturating_add(1).saturating_mul(span).saturating_mul(per_leaf);
                 return None;
             }
@@ -572,7 +581,7 @@ impl Scrub {
     fn gather_blocks(&mut self, pool: &mut Pool, load: &LoadSnapshot, next: &mut ScrubRecord) -> Gathered {
         let most = BLOCKS_AT_ONCE.min(pool.limits.buffers as usize / 8).max(1);
         for _ in 0..BUDGET / 8 {
-            if next.index >= pool.metadata.geometry.slots() {
+            if next.index >= pool.durable.metadata.geometry.slots() {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(pool, next) else {
@@ -594,8 +603,8 @@ impl Scrub {
                     Err(_) => {}
                 }
                 if let Some((digest, _)) = proven
-                    && !pool.dirty.contains_key(&slot)
-                    && !pool.in_journal.contains_key(&slot)
+                    && !pool.memory.dirty.contains_key(&slot)
+                    && !pool.durable.in_journal.contains_key(&slot)
                 {
                     let Some(buffer) = pool.any_buffer() else { return Gathered::Some };
                     self.blocks.push((slot, digest, buffer));
@@ -608,18 +617,18 @@ impl Scrub {
 
     /// Reads the blocks of the batch, with one I/O for consecutive slots.
     fn read_blocks(&mut self, pool: &mut Pool) {
-        let block = pool.metadata.geometry.block();
+        let block = pool.durable.metadata.geometry.block();
         let mut at = 0;
         while let Some(&(first, ..)) = self.blocks.get(at) {
             let follows = |i: usize| {
                 let slot = Slot(first.0 + i as u64);
                 self.blocks.get(at + i).is_some_and(|&(next, ..)| next == slot)
-                    && pool.space.container_of(slot) == pool.space.container_of(first)
+                    && pool.durable.space.container_of(slot) == pool.durable.space.container_of(first)
             };
             let length = (1..BLOCKS_AT_ONCE).find(|&i| !follows(i)).unwrap_or(BLOCKS_AT_ONCE);
-            let offset = pool.metadata.geometry.slot_block(first.0) * block;
+            let offset = pool.durable.metadata.geometry.slot_block(first.0) * block;
             let segments = self.blocks[at..at + length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
-            pool.metadata.io.begin(
+            pool.durable.metadata.io.begin(
                 IoOp::ReadBlocks,
                 offset,
                 length as u64 * block,
@@ -651,7 +660,7 @@ impl Scrub {
             if good && self.to_copy.contains(&slot) {
                 self.copies.push((slot, digest, buffer));
             } else if good {
-                work.pool.buffers.release(buffer);
+                work.pool.memory.buffers.release(buffer);
             } else {
                 work.repairs.repair_for_scrub(work.pool, slot, buffer, For::Scrub, None);
                 self.repairing += 1;
@@ -670,7 +679,10 @@ impl Scrub {
     /// Searches the summaries for other slots with the content of lost blocks.
     fn search(&mut self, pool: &mut Pool, repairs: &mut Repairs, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
-            if repairs.damages().lost.is_empty() || next.index >= pool.metadata.geometry.slots() || !pool.may_repair() {
+            if repairs.damages().lost.is_empty()
+                || next.index >= pool.durable.metadata.geometry.slots()
+                || !pool.may_repair()
+            {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(pool, next) else {
@@ -739,8 +751,8 @@ impl Job for Scrub {
         self.begin_batch(work);
         self.end_batch(work.pool, work.repairs);
         let pool = &mut *work.pool;
-        if pool.now >= self.saved + SAVE_PERIOD && pool.may_repair() {
-            self.saved = pool.now;
+        if pool.state.now >= self.saved + SAVE_PERIOD && pool.may_repair() {
+            self.saved = pool.state.now;
             pool.request_checkpoint();
             pool.wake();
         }

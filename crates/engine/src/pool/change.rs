@@ -35,31 +35,31 @@ impl Pool {
     pub(crate) fn put(&mut self, key: Key, what: Put) -> Entry {
         let (entry, digest, fresh) = match what {
             Put::Zero => {
-                self.journal.changes.push(Change::Zero { key });
+                self.durable.journal.changes.push(Change::Zero { key });
                 (Entry::ZERO, Digest::default(), false)
             }
             Put::Share(slot, digest) => {
-                self.journal.changes.push(Change::Share { key, slot, digest });
+                self.durable.journal.changes.push(Change::Share { key, slot, digest });
                 (Entry::whole(slot, digest), digest, false)
             }
             Put::Fresh { digest, buffer, may_travel, sequential, offline } => {
-                let slot = self.space.allocate(sequential).expect("space was counted before");
+                let slot = self.durable.space.allocate(sequential).expect("space was counted before");
                 // The cache may have this slot's former content, which became invalid when the slot was given back.
-                self.buffers.set_check(buffer, check_bits(digest));
-                let before = self.dirty.insert(slot, buffer);
+                self.memory.buffers.set_check(buffer, check_bits(digest));
+                let before = self.memory.dirty.insert(slot, buffer);
                 assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
-                self.journal.add_block(Unwritten { slot, buffer }, !may_travel);
-                self.journal.changes.push(Change::Fresh { key, slot, digest, offline });
+                self.durable.journal.add_block(Unwritten { slot, buffer }, !may_travel);
+                self.durable.journal.changes.push(Change::Fresh { key, slot, digest, offline });
                 (Entry::whole(slot, digest), digest, true)
             }
             Put::Placed(slot, digest) => {
-                self.journal.changes.push(Change::Fresh { key, slot, digest, offline: false });
+                self.durable.journal.changes.push(Change::Fresh { key, slot, digest, offline: false });
                 (Entry::whole(slot, digest), digest, true)
             }
         };
-        self.reservation.active.note(key);
-        if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
-            self.dead.push(slot);
+        self.durable.reservation.active.note(key);
+        if let Some(slot) = self.durable.delta.put(key, entry, digest, fresh) {
+            self.durable.dead.push(slot);
         }
         entry
     }
@@ -67,11 +67,11 @@ impl Pool {
     /// Changes the mapping of one block for a job or a repair, without a request.
     pub(crate) fn put_alone(&mut self, key: Key, what: Put) -> Entry {
         if let Put::Fresh { buffer, .. } = what {
-            self.buffers.set_incoming(buffer);
+            self.memory.buffers.set_incoming(buffer);
         }
         let entry = self.put(key, what);
         self.free_dead();
-        self.last_change = self.now;
+        self.state.last_change = self.state.now;
         self.forget_wrapped();
         entry
     }
@@ -101,7 +101,7 @@ impl Pool {
             return Ok(false);
         }
         let known = self.sharing_digest(digest);
-        let is_named = self.index.lookup(known).is_some_and(|hint| hint.slot == slot);
+        let is_named = self.hints.index.lookup(known).is_some_and(|hint| hint.slot == slot);
         self.put_alone(key, Put::Placed(to, digest));
         if is_named {
             self.note_known(digest, to);
@@ -111,14 +111,14 @@ impl Pool {
 
     /// Removes slots from the index that generations no longer tell apart.
     pub(crate) fn forget_wrapped(&mut self) {
-        while let Some(slots) = self.space.take_wrapped() {
-            self.index.forget(slots);
+        while let Some(slots) = self.durable.space.take_wrapped() {
+            self.hints.index.forget(slots);
         }
     }
 
     /// Returns the upper bound on the effect of clearing the blocks from `start` up to `stop`, beyond the clears that the delta already has.
     pub(crate) fn cleared(&self, start: Key, stop: Key) -> Cleared {
-        let Some(begins) = self.delta.clear_before(start) else {
+        let Some(begins) = self.durable.delta.clear_before(start) else {
             return Cleared { cuts: self.cuts(start, stop), releases: self.releases(start, stop) };
         };
         // The new clear extends an existing one: only the extension counts.
@@ -131,10 +131,10 @@ impl Pool {
 
     /// Returns the most subtrees that clearing the blocks from `start` up to `stop` can cut off a map.
     pub(crate) fn cuts(&self, start: Key, stop: Key) -> u64 {
-        let geometry = &self.metadata.geometry;
+        let geometry = &self.durable.metadata.geometry;
         let per_leaf = geometry.map_leaf_entries();
-        let Ok(at) = self.volumes.binary_search_by_key(&start.volume(), |volume| volume.id) else { return 0 };
-        let reach = geometry.fanout().saturating_pow(self.maps[at].height.into());
+        let Ok(at) = self.durable.volumes.binary_search_by_key(&start.volume(), |volume| volume.id) else { return 0 };
+        let reach = geometry.fanout().saturating_pow(self.durable.maps[at].height.into());
         let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
         let (first, end) = (first.div_ceil(per_leaf), (end / per_leaf).min(reach));
         if first == 0 && end == reach {
@@ -145,7 +145,7 @@ impl Pool {
 
     /// Returns the most slots that clearing the blocks from `start` up to `stop` can release in leaves that it covers in part, and in the map buffer.
     pub(crate) fn releases(&self, start: Key, stop: Key) -> u64 {
-        let per_leaf = self.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
         let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
         let in_leaves = if first >= end {
             return 0;
@@ -154,23 +154,23 @@ impl Pool {
         } else {
             first.next_multiple_of(per_leaf) - first + end % per_leaf
         };
-        in_leaves + self.buffer.count(start, stop) as u64
+        in_leaves + self.durable.buffer.count(start, stop) as u64
     }
 
     /// Puts a clear into the delta, and returns the number of entries that it has looked at. Slots without references are left to [`Pool::free_dead`].
     pub(crate) fn cover_keys(&mut self, start: Key, stop: Key) -> u64 {
         let cleared = self.cleared(start, stop);
-        self.delta.cuts += cleared.cuts;
-        self.delta.releases += cleared.releases;
-        self.delta.clear(start, stop, &mut self.dead)
+        self.durable.delta.cuts += cleared.cuts;
+        self.durable.delta.releases += cleared.releases;
+        self.durable.delta.clear(start, stop, &mut self.durable.dead)
     }
 
     /// Makes a slot pending free if the active delta has lost its last reference to it, and no tree and no older delta knows it. The merge of the delta settles
     /// all other slots.
     pub(crate) fn free_if_dead(&mut self, slot: Slot) {
-        if self.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
-            self.delta.forget(slot);
-            self.space.defer_free(slot, self.journal.sequence);
+        if self.durable.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
+            self.durable.delta.forget(slot);
+            self.durable.space.defer_free(slot, self.durable.journal.sequence);
         }
     }
 
@@ -183,7 +183,7 @@ impl Pool {
     /// Frees the slots to which the active delta has lost its last reference. It runs at the end of a change, because one block of the change may share a slot
     /// that another one has just overwritten.
     pub(crate) fn free_dead(&mut self) {
-        while let Some(slot) = self.dead.pop() {
+        while let Some(slot) = self.durable.dead.pop() {
             self.free_if_dead(slot);
         }
     }
@@ -194,6 +194,6 @@ impl Pool {
             return;
         }
         self.cover_keys(start, stop);
-        self.dead.clear();
+        self.durable.dead.clear();
     }
 }

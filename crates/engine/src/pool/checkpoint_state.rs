@@ -1,5 +1,6 @@
 //! Progress of a checkpoint, visible to other parts between its steps: the position of the merge, and the pages that it may still take.
 
+use crate::api::Nanos;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -44,11 +45,21 @@ impl CheckpointProgress {
     }
 }
 
+/// Requests for checkpoints, and the progress of the one in progress.
+pub(crate) struct CheckpointState {
+    pub(super) want_checkpoint: bool,
+    pub(crate) checkpoints_done: u64,
+    /// State of the checkpoint in progress, absent while one of its steps has taken it.
+    pub(crate) in_progress: Option<CheckpointProgress>,
+    /// Time at which the last checkpoint ended.
+    pub(crate) last_checkpoint: Nanos,
+}
+
 impl Pool {
     /// Returns the number of checkpoints after which all present changes are durable.
     pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
         self.request_checkpoint();
-        self.checkpoints_done + if self.in_progress.is_some() { 2 } else { 1 }
+        self.checkpoint.checkpoints_done + if self.checkpoint.in_progress.is_some() { 2 } else { 1 }
     }
 
     /// Returns true if any discarded subtree is to be walked.
@@ -58,7 +69,7 @@ impl Pool {
 
     /// Returns the number of discarded subtrees that can be walked.
     pub(crate) fn discards_to_walk(&self) -> usize {
-        self.discards.len() - self.stuck_discards
+        self.durable.discards.len() - self.durable.stuck_discards
     }
 
     /// Asks for a checkpoint, also where jobs have had their turn in this pump already.
@@ -69,15 +80,15 @@ impl Pool {
 
     /// Writes a superblock to the given places. Returns `None` if no page is free.
     pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
-        if self.metadata.pages.available() < places.len() {
+        if self.durable.metadata.pages.available() < places.len() {
             return None;
         }
-        let block = self.metadata.geometry.block();
+        let block = self.durable.metadata.geometry.block();
         for &place in places {
-            let page = self.metadata.pages.allocate()?;
-            next.encode(self.metadata.pages.bytes_mut(page));
-            let offset = self.metadata.geometry.superblock_block(place, next.epoch) * block;
-            self.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+            let page = self.durable.metadata.pages.allocate()?;
+            next.encode(self.durable.metadata.pages.bytes_mut(page));
+            let offset = self.durable.metadata.geometry.superblock_block(place, next.epoch) * block;
+            self.durable.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
         }
         Some(())
     }
@@ -85,14 +96,14 @@ impl Pool {
     /// Returns true if something waits for a checkpoint, or soon would.
     pub(crate) fn is_pressed(&self, load: &LoadSnapshot) -> bool {
         let limit = self.limits.delta_entries as usize;
-        let full_delta =
-            self.delta.len() >= limit / 2 && (!self.frozen.is_empty() || self.delta.len() >= limit / 4 * 3);
+        let full_delta = self.durable.delta.len() >= limit / 2
+            && (!self.durable.frozen.is_empty() || self.durable.delta.len() >= limit / 4 * 3);
         full_delta
-            || self.space.free() < self.frozen.len() as u64 / 2
-            || self.journal.used >= self.journal.ring / 4 * 3
-            || self.journal.entries >= 3 * limit as u64
+            || self.durable.space.free() < self.durable.frozen.len() as u64 / 2
+            || self.durable.journal.used >= self.durable.journal.ring / 4 * 3
+            || self.durable.journal.entries >= 3 * limit as u64
             || load.blocked
-            || self.phase == Phase::Closing
+            || self.state.phase == Phase::Closing
     }
 
     /// Returns true if background work runs at full speed: the pool is idle, or pressed.

@@ -7,30 +7,31 @@ use crate::format::superblock::TreeId;
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Missing, Walk, lookup};
-use crate::space::SlotState;
+use crate::pool::{Durable, Hints};
+use crate::space::{RESERVE_CONTAINERS, SlotState};
 
 impl Pool {
     /// Returns the number of slots that are kept ready for the next writes.
     fn slots_ahead(&self) -> u64 {
-        2 * u64::from(self.metadata.geometry.piece_blocks) + 2
+        2 * u64::from(self.durable.metadata.geometry.piece_blocks) + 2
     }
 
     /// Opens containers ahead of the allocator, which needs their part of the space map. Returns true if one was opened.
     pub(crate) fn open_ahead(&mut self) -> bool {
         let mut opened = false;
-        while self.space.ready_apart() < self.slots_ahead() {
+        while self.durable.space.ready_apart() < self.slots_ahead() {
             let fresh = self.may_reserve();
-            let Pool { space, flash, .. } = self;
+            let Pool { durable: Durable { space, .. }, hints: Hints { flash, .. }, .. } = self;
             let is_on_flash = |container| flash.as_ref().is_some_and(|flash| flash.has(container));
             let Some(container) = space.choose(fresh, &is_on_flash) else {
-                self.wants_fresh = fresh;
+                self.durable.wants_fresh = fresh;
                 break;
             };
             let Some(()) = self.open_container(container, false) else { break };
             opened = true;
         }
         while self.device().sequential_blocks > 0
-            && let Some(container) = self.space.choose_sequential(self.slots_ahead())
+            && let Some(container) = self.durable.space.choose_sequential(self.slots_ahead())
         {
             let Some(()) = self.open_container(container, true) else { break };
             opened = true;
@@ -42,9 +43,9 @@ impl Pool {
     fn open_container(&mut self, container: u32, sequential: bool) -> Option<()> {
         match self.free_slots(container, sequential) {
             Ok(()) => self.forget_wrapped(),
-            Err(missing) if self.failed_pages.contains(&missing.key) => self.space.exclude(container),
+            Err(missing) if self.durable.failed_pages.contains(&missing.key) => self.durable.space.exclude(container),
             Err(missing) => {
-                self.metadata.load(missing, None);
+                self.durable.metadata.load(missing, None);
                 return None;
             }
         }
@@ -53,57 +54,59 @@ impl Pool {
 
     /// Opens a container, with the slots that are free in its part of the space map and not taken.
     fn free_slots(&mut self, container: u32, sequential: bool) -> Result<(), Missing> {
-        let per_leaf = self.metadata.geometry.space_leaf_slots();
-        let root = self.roots[TreeId::SpaceMap as usize];
-        let slots = self.space.slots_of(container);
-        let mut free = core::mem::take(&mut self.free_slots);
+        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
+        let root = self.durable.roots[TreeId::SpaceMap as usize];
+        let slots = self.durable.space.slots_of(container);
+        let mut free = core::mem::take(&mut self.durable.free_slots);
         free.clear();
         while let next = slots.start + free.len() as u64
             && next < slots.end
         {
             let end = slots.end.min((next / per_leaf + 1) * per_leaf);
-            match lookup(&mut self.metadata, Region::Metadata, root, next / per_leaf) {
+            match lookup(&mut self.durable.metadata, Region::Metadata, root, next / per_leaf) {
                 Walk::Leaf(page) => {
-                    let page = self.metadata.pages.bytes(page);
+                    let page = self.durable.metadata.pages.bytes(page);
                     let is_free = |slot| SlotState::read(page, slot % per_leaf) == SlotState::Free;
                     free.extend((next..end).map(is_free));
                 }
                 Walk::Absent(_) => free.extend((next..end).map(|_| true)),
                 Walk::Missing(missing) => {
-                    self.free_slots = free;
+                    self.durable.free_slots = free;
                     return Err(missing);
                 }
             }
         }
-        for &(slot, state) in self.in_progress.iter().flat_map(|in_progress| in_progress.merged_in(&slots)) {
+        for &(slot, state) in self.checkpoint.in_progress.iter().flat_map(|in_progress| in_progress.merged_in(&slots)) {
             free[(slot.0 - slots.start) as usize] = SlotState::from_code(state as u8) == SlotState::Free;
         }
         for (slot, free) in slots.zip(&mut free) {
-            *free &= !self.space.is_taken(Slot(slot));
+            *free &= !self.durable.space.is_taken(Slot(slot));
         }
-        if free.iter().filter(|&&free| free).count() == usize::from(self.space.containers[container as usize].free) {
+        if free.iter().filter(|&&free| free).count()
+            == usize::from(self.durable.space.containers[container as usize].free)
+        {
             match sequential {
-                true => self.space.open_sequential(container),
-                false => self.space.open(container, |place| free[place as usize]),
+                true => self.durable.space.open_sequential(container),
+                false => self.durable.space.open(container, |place| free[place as usize]),
             }
         } else {
             // The tables contradict each other: free slots there stay unused.
-            self.space.exclude(container);
+            self.durable.space.exclude(container);
         }
-        self.free_slots = free;
+        self.durable.free_slots = free;
         Ok(())
     }
 
     /// Returns true if there are containers without reserved space, as far as is known.
     pub(crate) fn may_reserve(&self) -> bool {
-        !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some()
+        !self.state.host_full && self.durable.space.to_reserve(u64::MAX, 1).is_some()
     }
 
     /// Asks for a container without reserved space; false if there is none.
     pub(crate) fn ask_for_fresh(&mut self) -> bool {
         let is_one = self.may_reserve();
-        if is_one && !self.reserving {
-            self.wants_fresh = true;
+        if is_one && !self.durable.reserving {
+            self.durable.wants_fresh = true;
             self.wake();
         }
         is_one
@@ -111,21 +114,37 @@ impl Pool {
 
     /// Keeps space reserved ahead of the allocator.
     pub(crate) fn reserve_ahead(&mut self) {
-        if self.reserving || self.host_full {
+        if self.durable.reserving || self.state.host_full {
             return;
         }
-        let per_container = u64::from(self.metadata.geometry.slots_per_container);
+        let per_container = u64::from(self.durable.metadata.geometry.slots_per_container);
         let mut ahead = (4 * per_container).max(self.slots_ahead());
-        if core::mem::take(&mut self.wants_fresh) {
+        if core::mem::take(&mut self.durable.wants_fresh) {
             ahead = u64::MAX;
         }
-        if let Some((first, count)) = self.space.to_reserve(ahead, self.reserve_at_once) {
-            let bytes = per_container * self.metadata.geometry.block();
-            let (block, together) = self.metadata.geometry.container_run(first);
-            let (offset, count) = (block * self.metadata.geometry.block(), count.min(together));
+        if let Some((first, count)) = self.durable.space.to_reserve(ahead, self.durable.reserve_at_once) {
+            let bytes = per_container * self.durable.metadata.geometry.block();
+            let (block, together) = self.durable.metadata.geometry.container_run(first);
+            let (offset, count) = (block * self.durable.metadata.geometry.block(), count.min(together));
             let purpose = Purpose::ReserveContainers(count);
-            self.metadata.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
-            self.reserving = true;
+            self.durable.metadata.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
+            self.durable.reserving = true;
+        }
+    }
+
+    /// Handles the end of a reservation of space for containers: `count` of them have space now, or `None` if the host is full.
+    pub(crate) fn containers_reserved(&mut self, count: Option<u32>) {
+        self.durable.reserving = false;
+        if let Some(count) = count {
+            let from = self.durable.space.reserved();
+            self.durable.space.set_reserved(count);
+            self.keep_zones(from);
+            self.durable.reserve_at_once = RESERVE_CONTAINERS;
+        } else if self.durable.reserve_at_once > 1 {
+            // Next time for one: there may be space for less.
+            self.durable.reserve_at_once = 1;
+        } else {
+            self.state.host_full = true;
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) enum Known {
 impl Pool {
     /// Returns the digest, owner and references of a slot in the deltas, if one refers to it.
     pub(crate) fn recent(&self, slot: Slot) -> Option<&Recent> {
-        self.delta.live(slot).or_else(|| self.frozen.live(slot))
+        self.durable.delta.live(slot).or_else(|| self.durable.frozen.live(slot))
     }
 
     /// Returns the digest in a slot's summary.
@@ -37,12 +37,13 @@ impl Pool {
 
     /// Returns the digest in a slot's summary, and the block that the slot was first written for.
     pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
-        let per_leaf = self.metadata.geometry.summary_leaf_slots();
-        let root = self.roots[TreeId::Summaries as usize];
-        match lookup(&mut self.metadata, Region::Metadata, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => {
-                Ok(Some(read_summary(self.metadata.pages.bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
-            }
+        let per_leaf = self.durable.metadata.geometry.summary_leaf_slots();
+        let root = self.durable.roots[TreeId::Summaries as usize];
+        match lookup(&mut self.durable.metadata, Region::Metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => Ok(Some(read_summary(
+                self.durable.metadata.pages.bytes(page),
+                (slot.0 % per_leaf * SUMMARY_BYTES) as usize,
+            ))),
             Walk::Absent(_) => Ok(None),
             Walk::Missing(missing) => Err(missing),
         }
@@ -55,7 +56,7 @@ impl Pool {
         if let Some(recent) = self.recent(slot) {
             return Ok(Some((recent.digest, recent.owner)));
         }
-        if !self.space.contains(slot) || !self.slot_state(slot)?.is_used() {
+        if !self.durable.space.contains(slot) || !self.slot_state(slot)?.is_used() {
             return Ok(None);
         }
         self.summary_and_owner(slot)
@@ -65,7 +66,7 @@ impl Pool {
     /// proves it, from the deltas, or from the summaries that are in memory. Nothing is read for the proof, since reading the block itself costs no more.
     #[inline(never)]
     pub(crate) fn find_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
-        let candidate = self.cache.candidate(check)?;
+        let candidate = self.memory.cache.candidate(check)?;
         if self.mutant(Mutant::UnprovenContent) {
             return Some(candidate);
         }
@@ -73,7 +74,7 @@ impl Pool {
             Some(recent) => recent.digest,
             None => self.summary(slot).ok()??,
         };
-        self.cache.holding(digest).filter(|_| check_bits(digest) == check)
+        self.memory.cache.holding(digest).filter(|_| check_bits(digest) == check)
     }
 
     /// Visits the blocks of data of one leaf of the summaries: slots in use, except second copies and replicas. Returns the next leaf to visit, beyond all
@@ -94,14 +95,19 @@ impl Pool {
         leaf: u64,
         mut visit: impl FnMut(&mut Pool, Slot, SlotState, Digest, Key),
     ) -> Result<u64, Missing> {
-        let geometry = self.metadata.geometry;
-        let page = match lookup(&mut self.metadata, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
+        let geometry = self.durable.metadata.geometry;
+        let page = match lookup(
+            &mut self.durable.metadata,
+            Region::Metadata,
+            self.durable.roots[TreeId::Summaries as usize],
+            leaf,
+        ) {
             Walk::Leaf(page) => page,
             Walk::Absent(level) => {
                 let span = geometry.fanout().saturating_pow(level.into());
                 return Ok((leaf / span).saturating_add(1).saturating_mul(span));
             }
-            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
+            Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
             Walk::Missing(missing) => return Err(missing),
         };
         let per_leaf = geometry.summary_leaf_slots();
@@ -109,7 +115,7 @@ impl Pool {
         // Its part of the space map: one leaf, or the end of one and the beginning of the next.
         for slot in [slots.start, slots.end - 1] {
             if let Err(missing) = self.slot_state(Slot(slot))
-                && !self.failed_pages.contains(&missing.key)
+                && !self.durable.failed_pages.contains(&missing.key)
             {
                 return Err(missing);
             }
@@ -122,7 +128,7 @@ impl Pool {
                 continue;
             };
             let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
-            let (digest, owner) = read_summary(self.metadata.pages.bytes(page), at);
+            let (digest, owner) = read_summary(self.durable.metadata.pages.bytes(page), at);
             if self.copied_from(owner).is_none() || self.mutant(Mutant::CopyForData) {
                 visit(self, slot, state, digest, owner);
             }
@@ -135,14 +141,16 @@ impl Pool {
     pub(crate) fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
         length < RUN_BLOCKS
             && slot.0 == first.0 + length as u64
-            && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.metadata.geometry.block()
-            && self.space.container_of(first) == self.space.container_of(slot)
+            && self.slot_offset(slot)
+                == self.slot_offset(first) + length as u64 * self.durable.metadata.geometry.block()
+            && self.durable.space.container_of(first) == self.durable.space.container_of(slot)
     }
 
     /// Returns the byte offset on the store of a slot's content: in the slot, or in the journal that inlined it.
     pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
-        let inlined = self.in_journal.get(&slot).copied();
-        inlined.unwrap_or_else(|| self.metadata.geometry.slot_block(slot.0)) * self.metadata.geometry.block()
+        let inlined = self.durable.in_journal.get(&slot).copied();
+        inlined.unwrap_or_else(|| self.durable.metadata.geometry.slot_block(slot.0))
+            * self.durable.metadata.geometry.block()
     }
 
     /// Returns the part of a digest that sharing compares.
@@ -152,7 +160,7 @@ impl Pool {
 
     /// Inserts a slot and its generation into the index in memory, under the part of the digest that sharing compares.
     pub(crate) fn note_known(&mut self, digest: Digest, slot: Slot) {
-        self.index.insert(self.sharing_digest(digest), slot, self.space.generation(slot));
+        self.hints.index.insert(self.sharing_digest(digest), slot, self.durable.space.generation(slot));
     }
 }
 
@@ -165,13 +173,14 @@ impl Pool {
 
     /// Returns the state of a slot as [`Pool::slot_state`] does; `last` saves walks where slots come in order.
     pub(crate) fn slot_state_after(&mut self, slot: Slot, last: &mut LastLeaf) -> Result<SlotState, Missing> {
-        if let Some(state) = self.in_progress.as_ref().and_then(|in_progress| in_progress.merged_state(slot)) {
+        if let Some(state) = self.checkpoint.in_progress.as_ref().and_then(|in_progress| in_progress.merged_state(slot))
+        {
             return Ok(state);
         }
-        let per_leaf = self.metadata.geometry.space_leaf_slots();
-        let root = self.roots[TreeId::SpaceMap as usize];
-        match last.lookup(&mut self.metadata, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => Ok(SlotState::read(self.metadata.pages.bytes(page), slot.0 % per_leaf)),
+        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
+        let root = self.durable.roots[TreeId::SpaceMap as usize];
+        match last.lookup(&mut self.durable.metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => Ok(SlotState::read(self.durable.metadata.pages.bytes(page), slot.0 % per_leaf)),
             Walk::Absent(_) => Ok(SlotState::Free),
             Walk::Missing(missing) => Err(missing),
         }

@@ -95,29 +95,31 @@ impl Pool {
     /// Returns true if any client volume has the policy `full`. `policy` gives each volume's policy: its own or the one in force.
     fn any_is_full(&self, policy: impl Fn(&Pool, &Volume) -> Policy) -> bool {
         let is_full = |volume: &Volume| policy(self, volume) == Policy::Full;
-        self.volumes.iter().any(|volume| volume.deleted.is_none() && volume.keeps.is_none() && is_full(volume))
+        self.durable.volumes.iter().any(|volume| volume.deleted.is_none() && volume.keeps.is_none() && is_full(volume))
     }
 
     /// Asks for a checkpoint after opening if the index does not follow a change of policies yet.
     pub(crate) fn open_disk_index(&mut self) {
-        self.request_checkpoint_if(!self.reads_only && self.disk_index_is_wanted() != self.disk_index.record.is_on());
+        self.request_checkpoint_if(
+            !self.state.reads_only && self.disk_index_is_wanted() != self.hints.disk_index.record.is_on(),
+        );
     }
 
     /// Cuts the index off: its pages go to the discard list.
     fn cut_disk_index_off(&mut self) {
-        let root = core::mem::take(&mut self.roots[TreeId::DiskIndex as usize]);
+        let root = core::mem::take(&mut self.durable.roots[TreeId::DiskIndex as usize]);
         if !root.pointer.is_none() {
-            self.discards.push(Discard { pointer: root.pointer, volume: NO_VOLUME, level: root.height });
+            self.durable.discards.push(Discard { pointer: root.pointer, volume: NO_VOLUME, level: root.height });
         }
-        self.disk_index.record = DiskIndexRecord::default();
-        self.disk_index.unreadable.clear();
-        self.disk_index.behind.cut_off();
+        self.hints.disk_index.record = DiskIndexRecord::default();
+        self.hints.disk_index.unreadable.clear();
+        self.hints.disk_index.behind.cut_off();
     }
 
     /// Lets the next checkpoint give the index up, because metadata is short. Returns false if there is no index.
     pub(crate) fn give_up_disk_index(&mut self) -> bool {
-        let has_pages = !self.roots[TreeId::DiskIndex as usize].pointer.is_none();
-        self.disk_index.gives_up |= has_pages;
+        let has_pages = !self.durable.roots[TreeId::DiskIndex as usize].pointer.is_none();
+        self.hints.disk_index.gives_up |= has_pages;
         has_pages
     }
 
@@ -128,24 +130,24 @@ impl Pool {
         if self.is_index_page(pointer.location) && level > 0 {
             match self.metadata_page(pointer) {
                 Ok(page) => {
-                    let pointers = self.metadata.pages.bytes(page).chunks_exact(16);
+                    let pointers = self.durable.metadata.pages.bytes(page).chunks_exact(16);
                     children.extend(pointers.map(|child| Pointer::read(child, 0)));
                 }
-                Err(Stop::Missing(missing)) if self.failed_pages.contains(&missing.key) => {
-                    self.discards.rotate_right(1);
-                    self.stuck_discards += 1;
+                Err(Stop::Missing(missing)) if self.durable.failed_pages.contains(&missing.key) => {
+                    self.durable.discards.rotate_right(1);
+                    self.durable.stuck_discards += 1;
                     return Ok(());
                 }
                 Err(stop) => return Err(stop),
             }
         }
-        self.discards.pop();
+        self.durable.discards.pop();
         self.free_index_page(pointer.location);
         for pointer in children {
             if level == 1 {
                 self.free_index_page(pointer.location);
             } else if !pointer.is_none() {
-                self.discards.push(Discard { pointer, volume, level: level - 1 });
+                self.durable.discards.push(Discard { pointer, volume, level: level - 1 });
             }
         }
         Ok(())
@@ -153,12 +155,12 @@ impl Pool {
 
     fn is_index_page(&self, location: u32) -> bool {
         let key = crate::metadata::page_cache::PageKey { region: Region::Metadata, location };
-        self.metadata.is_valid(key) && self.metadata.allocator.is_used(location)
+        self.durable.metadata.is_valid(key) && self.durable.metadata.allocator.is_used(location)
     }
 
     fn free_index_page(&mut self, location: u32) {
         if self.is_index_page(location) {
-            self.metadata.allocator.free_later(location);
+            self.durable.metadata.allocator.free_later(location);
         }
     }
 }
@@ -166,18 +168,18 @@ impl Pool {
 impl Pool {
     /// Decides at the beginning of a checkpoint if there is to be an index. Discards one that is unwanted or outgrown, and begins a wanted one.
     pub(crate) fn review_disk_index(&mut self) {
-        let wanted = self.disk_index_is_wanted() && !core::mem::take(&mut self.disk_index.gives_up);
-        let geometry = self.metadata.geometry;
-        let record = self.disk_index.record;
+        let wanted = self.disk_index_is_wanted() && !core::mem::take(&mut self.hints.disk_index.gives_up);
+        let geometry = self.durable.metadata.geometry;
+        let record = self.hints.disk_index.record;
         if !wanted || record.is_on() && is_outgrown(&geometry, record.buckets) {
             self.cut_disk_index_off();
         }
         let buckets = buckets_for(&geometry);
         let space = 2 * pages_for(&geometry, buckets, buckets.into()) as u64;
-        if wanted && !self.disk_index.record.is_on() && space <= self.metadata_to_begin() {
-            self.disk_index.record = DiskIndexRecord { buckets, built: 0 };
+        if wanted && !self.hints.disk_index.record.is_on() && space <= self.metadata_to_begin() {
+            self.hints.disk_index.record = DiskIndexRecord { buckets, built: 0 };
             let height = height_for(buckets.into(), geometry.fanout());
-            self.roots[TreeId::DiskIndex as usize] = Root { height, ..Root::default() };
+            self.durable.roots[TreeId::DiskIndex as usize] = Root { height, ..Root::default() };
         }
     }
 }
@@ -185,9 +187,9 @@ impl Pool {
 impl Pool {
     /// Returns the figures of the index on disk.
     pub(crate) fn disk_index_status(&self) -> DiskIndexStatus {
-        let DiskIndex { record, lookups, loads, hits, ref behind, .. } = self.disk_index;
+        let DiskIndex { record, lookups, loads, hits, ref behind, .. } = self.hints.disk_index;
         let leaves = self.table_leaves(TreeId::Summaries).max(1);
-        let used = self.space.data_used;
+        let used = self.durable.space.data_used;
         let entries = match record.built {
             DiskIndexRecord::COMPLETE => used,
             DiskIndexRecord::BEHIND => used.saturating_sub(behind.left_out()),
@@ -206,11 +208,11 @@ impl Pool {
 
     /// Returns true if the index exists and must be built, be enlarged, or get digests of unreadable buckets again.
     pub(crate) fn disk_index_is_unfinished(&self) -> bool {
-        let index = &self.disk_index;
+        let index = &self.hints.disk_index;
         let is_built = index.record.is_complete() || index.record.is_behind();
         index.record.is_on()
             && (!is_built && self.is_any_looking()
-                || is_outgrown(&self.metadata.geometry, index.record.buckets)
+                || is_outgrown(&self.durable.metadata.geometry, index.record.buckets)
                 || !index.unreadable.is_empty())
     }
 }

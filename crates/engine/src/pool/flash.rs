@@ -251,20 +251,24 @@ impl Pool {
     /// copies are trusted. Each flash of an opening gets another nonce.
     pub(crate) fn set_flash(&mut self, parameters: FlashParameters) {
         let FlashParameters { blocks, most_places, nonce, rules } = parameters;
-        let geometry = self.metadata.geometry;
+        let geometry = self.durable.metadata.geometry;
         let Some(shape) = Shape::new(blocks, most_places, &geometry) else { return };
         let bytes = u64::from(geometry.slots_per_container) * geometry.block();
         let most = u64::from(u16::MAX);
-        let before = u64::from(self.flash_nonce);
+        let before = u64::from(self.hints.flash_nonce);
         let is_first = before == 0;
         let drawn = (1 + if is_first { nonce % most } else { before % most }) as u16;
-        let nonce = if self.mutant(Mutant::SameNonce) && !is_first { self.flash_nonce } else { drawn };
-        self.flash_nonce = nonce;
+        let nonce = if self.mutant(Mutant::SameNonce) && !is_first { self.hints.flash_nonce } else { drawn };
+        self.hints.flash_nonce = nonce;
         let none = Stamp { epoch: 0, nonce: 0 };
-        self.space.watch();
-        self.flash = Some(Box::new(Flash {
-            log: LogOwner { id: self.superblock.parameters.id, secret: self.metadata.journal_seed, shape },
-            stamp: Stamp { nonce, epoch: self.superblock.seal_epoch },
+        self.durable.space.watch();
+        self.hints.flash = Some(Box::new(Flash {
+            log: LogOwner {
+                id: self.durable.superblock.parameters.id,
+                secret: self.durable.metadata.journal_seed,
+                shape,
+            },
+            stamp: Stamp { nonce, epoch: self.durable.superblock.seal_epoch },
             found: none,
             admission: Admission::new(rules, geometry.containers, shape.places, bytes),
             own_rules: rules,
@@ -290,40 +294,40 @@ impl Pool {
                 quadrants: Quadrants::default(),
             },
         }));
-        self.set_flash_policy(self.flash_policy);
+        self.set_flash_policy(self.properties.flash_policy);
     }
 
     /// Sets the policy that decides from now on which containers are copied. Existing copies stay.
     pub(crate) fn set_flash_policy(&mut self, policy: FlashPolicy) {
-        self.flash_policy = policy;
-        if let Some(flash) = &mut self.flash {
+        self.properties.flash_policy = policy;
+        if let Some(flash) = &mut self.hints.flash {
             flash.admission.set_rules(Rules::of_policy(policy, flash.own_rules));
         }
     }
 
     /// Returns the policy that decides which containers are copied to flash.
     pub(crate) fn flash_policy(&self) -> FlashPolicy {
-        self.flash_policy
+        self.properties.flash_policy
     }
 
     /// Offers a container to flash, and returns its place if it shall be copied.
     pub(crate) fn offer_to_flash(&mut self, container: u32) -> Result<Option<u32>, Missing> {
-        let now = self.now;
-        let Some(flash) = self.flash.as_mut() else { return Ok(None) };
+        let now = self.state.now;
+        let Some(flash) = self.hints.flash.as_mut() else { return Ok(None) };
         if !flash.admission.passes(now, container) {
             return Ok(None);
         }
         let asks = flash.admission.asks_for_references();
         let references = if asks { self.files_in(container)? } else { UNKNOWN };
-        let Some(mut flash) = self.flash.take() else { return Ok(None) };
+        let Some(mut flash) = self.hints.flash.take() else { return Ok(None) };
         let verdict = flash.admission.offer(now, container, references, |victim| {
             if !asks {
                 return None;
             }
             // Missing pages are loaded for the next offer.
-            self.files_in(victim).map_err(|missing| self.metadata.load(missing, None)).ok()
+            self.files_in(victim).map_err(|missing| self.durable.metadata.load(missing, None)).ok()
         });
-        self.flash = Some(flash);
+        self.hints.flash = Some(flash);
         match verdict {
             Verdict::Admitted { place, .. } => Ok(Some(place)),
             Verdict::Filtered | Verdict::Delayed | Verdict::NotBetter => Ok(None),
@@ -333,15 +337,15 @@ impl Pool {
     /// Returns the number of files that use a container after deduplication, as far as a block device can tell: the largest reference count of its slots. 1 if
     /// no slot is shared. The counts are those of the newest merge; unreadable ones count as not shared.
     fn files_in(&mut self, container: u32) -> Result<u16, Missing> {
-        let per_leaf = self.metadata.geometry.block() / 4;
-        let slots = self.space.slots_of(container);
-        let root = self.roots[TreeId::Counts as usize];
+        let per_leaf = self.durable.metadata.geometry.block() / 4;
+        let slots = self.durable.space.slots_of(container);
+        let root = self.durable.roots[TreeId::Counts as usize];
         let mut most = 1;
         for leaf in slots.start / per_leaf..slots.end.div_ceil(per_leaf) {
-            let page = match lookup(&mut self.metadata, Region::Metadata, root, leaf) {
-                Walk::Leaf(page) => self.metadata.pages.bytes(page),
+            let page = match lookup(&mut self.durable.metadata, Region::Metadata, root, leaf) {
+                Walk::Leaf(page) => self.durable.metadata.pages.bytes(page),
                 Walk::Absent(_) => continue,
-                Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => continue,
+                Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => continue,
                 Walk::Missing(missing) => return Err(missing),
             };
             let (first, end) = (slots.start.max(leaf * per_leaf), slots.end.min((leaf + 1) * per_leaf));
@@ -353,9 +357,9 @@ impl Pool {
 
     /// Returns the epoch of the superblock that the opening is about to write. This superblock trusts no flash; the previous one may have trusted one.
     pub(crate) fn begin_epoch(&mut self) -> u64 {
-        let epoch = self.superblock.epoch + 1;
-        if let Some(flash) = &mut self.flash {
-            flash.found = Stamp { epoch: self.superblock.seal_epoch, nonce: self.superblock.flash };
+        let epoch = self.durable.superblock.epoch + 1;
+        if let Some(flash) = &mut self.hints.flash {
+            flash.found = Stamp { epoch: self.durable.superblock.seal_epoch, nonce: self.durable.superblock.flash };
             flash.stamp.epoch = epoch;
         }
         epoch
@@ -364,24 +368,24 @@ impl Pool {
     /// Notes that replay took a slot: its container was opened before, perhaps with a generation that does not say so.
     pub(crate) fn note_replayed(&mut self, slot: Slot) {
         if !self.mutant(Mutant::ReplayedOnFlash) {
-            self.space.note_replayed(slot);
+            self.durable.space.note_replayed(slot);
         }
     }
 
     /// Returns the flash, if there is one.
     pub(crate) fn flash(&self) -> Option<&Flash> {
-        self.flash.as_deref()
+        self.hints.flash.as_deref()
     }
 
     /// Returns the flash for a change, if there is one.
     pub(crate) fn flash_mut(&mut self) -> Option<&mut Flash> {
-        self.flash.as_deref_mut()
+        self.hints.flash.as_deref_mut()
     }
 
     /// Drops the flash: the pool is not written, or the flash is taken away.
     pub(crate) fn forget_flash(&mut self) {
-        self.flash = None;
-        self.space.stop_watching();
+        self.hints.flash = None;
+        self.durable.space.stop_watching();
     }
 
     /// Switches the flash off for the rest of this run; the next superblock trusts none.
@@ -395,49 +399,53 @@ impl Pool {
     }
 
     fn end_flash(&mut self, mode: FlashMode) {
-        if let Some(flash) = &mut self.flash
+        if let Some(flash) = &mut self.hints.flash
             && !flash.is_off()
         {
             flash.status.mode = mode;
             flash.wanted.clear();
-            self.space.stop_watching();
-            self.request_checkpoint_if(self.superblock.flash != 0 && !self.read_only);
+            self.durable.space.stop_watching();
+            self.request_checkpoint_if(self.durable.superblock.flash != 0 && !self.state.read_only);
         }
     }
 
     /// Returns the flash nonce for the next superblock; 0: it trusts no flash.
     pub(crate) fn flash_nonce(&self) -> u16 {
-        self.flash.as_ref().filter(|flash| flash.is_stamped && !flash.is_off()).map_or(0, |flash| flash.stamp.nonce)
+        self.hints
+            .flash
+            .as_ref()
+            .filter(|flash| flash.is_stamped && !flash.is_off())
+            .map_or(0, |flash| flash.stamp.nonce)
     }
 
     /// Returns true if containers may be copied: the superblock in force trusts the flash.
     pub(crate) fn flash_is_trusted(&self) -> bool {
-        self.superblock.flash != 0 && self.superblock.flash == self.flash_nonce()
+        self.durable.superblock.flash != 0 && self.durable.superblock.flash == self.flash_nonce()
     }
 
     /// Returns true if the superblock in force trusts an earlier flash: an opening after a crash would trust the log of that one.
     pub(crate) fn another_flash_is_trusted(&self) -> bool {
-        self.superblock.flash != 0 && !self.flash_is_trusted()
+        self.durable.superblock.flash != 0 && !self.flash_is_trusted()
     }
 
     /// Ends reads from flash of containers whose slots may have got new content.
     pub(crate) fn follow_changed_containers(&mut self) {
-        let changed = self.space.take_changed();
-        if let Some(flash) = &mut self.flash {
+        let changed = self.durable.space.take_changed();
+        if let Some(flash) = &mut self.hints.flash {
             changed.into_iter().for_each(|container| flash.leave(container));
         }
     }
 
     /// Returns the current generation of a container, unless its content may differ from the copy that the flash found.
     pub(crate) fn unchanged_generation(&self, container: u32, changed: &BTreeSet<u32>) -> Option<u16> {
-        let known = self.space.containers.get(container as usize)?;
+        let known = self.durable.space.containers.get(container as usize)?;
         (!changed.contains(&container)).then_some(known.generation)
     }
 
     /// Returns true if there is a flash, in any mode.
     #[inline]
     pub(crate) fn has_flash(&self) -> bool {
-        self.flash.is_some()
+        self.hints.flash.is_some()
     }
 
     /// Begins to read a block for a request from flash, and returns the place of its container. `None`: flash does not have it, its digest is not known, or no
@@ -446,10 +454,10 @@ impl Pool {
     pub(crate) fn read_place(&mut self, slot: Slot, check: u32) -> Option<u32> {
         let place = self.place_of(slot, check);
         let spare = if place.is_some() { self.spare_buffer() } else { None };
-        let flash = self.flash.as_mut()?;
+        let flash = self.hints.flash.as_mut()?;
         match place.zip(spare) {
             Some(((place, digest), spare)) => {
-                self.flash_spares.push(spare);
+                self.hints.flash_spares.push(spare);
                 flash.status.read_blocks += 1;
                 flash.places.begin_read(place);
                 flash.proofs.insert(slot, digest);
@@ -464,20 +472,21 @@ impl Pool {
 
     /// Takes a second buffer for the same block, in case the flash keeps the first one.
     fn spare_buffer(&mut self) -> Option<BufferId> {
-        let left = self.buffers.free() + self.cache.len();
-        let may_take = self.flash_spares.len() < MOST_AT_ONCE && left > self.buffers.count() as usize / LEFT_OVER;
+        let left = self.memory.buffers.free() + self.memory.cache.len();
+        let may_take =
+            self.hints.flash_spares.len() < MOST_AT_ONCE && left > self.memory.buffers.count() as usize / LEFT_OVER;
         if may_take { self.any_buffer() } else { None }
     }
 
     /// Takes one of the buffers set aside: a read of flash has ended, or its block is read from the store.
     pub(crate) fn take_spare(&mut self) -> BufferId {
-        self.flash_spares.pop().expect("each block that is read from flash has one")
+        self.hints.flash_spares.pop().expect("each block that is read from flash has one")
     }
 
     fn place_of(&mut self, slot: Slot, check: u32) -> Option<(u32, Digest)> {
-        let (container, generation) = (self.space.container_of(slot), self.space.generation(slot));
-        let flash = self.flash.as_mut().filter(|flash| !flash.is_off())?;
-        let place = flash.admission.access(self.now, container);
+        let (container, generation) = (self.durable.space.container_of(slot), self.durable.space.generation(slot));
+        let flash = self.hints.flash.as_mut().filter(|flash| !flash.is_off())?;
+        let place = flash.admission.access(self.state.now, container);
         let Some(place) = place.filter(|&place| flash.places.holds(place, container, generation)) else {
             if place.is_none() && flash.wanted.len() < WANTED && !flash.wanted.contains(&container) {
                 flash.wanted.push_back(container);
@@ -490,10 +499,10 @@ impl Pool {
             None => match self.summary(slot) {
                 Ok(digest) => digest,
                 Err(missing) => {
-                    if !self.failed_pages.contains(&missing.key) {
-                        self.metadata.load(missing, None);
+                    if !self.durable.failed_pages.contains(&missing.key) {
+                        self.durable.metadata.load(missing, None);
                     }
-                    if let Some(flash) = &mut self.flash {
+                    if let Some(flash) = &mut self.hints.flash {
                         flash.status.unproven_blocks += 1;
                     }
                     None
@@ -505,7 +514,7 @@ impl Pool {
 
     /// Counts a failed read of flash, or `blocks` blocks that did not match their digests. Too many failures switch the flash off.
     pub(crate) fn note_bad_flash(&mut self, failed: bool, blocks: u64) {
-        let Some(flash) = &mut self.flash else { return };
+        let Some(flash) = &mut self.hints.flash else { return };
         flash.status.failed_reads += u64::from(failed);
         flash.status.bad_blocks += if failed { 0 } else { blocks };
         if flash.status.failed_reads >= u64::from(MOST_ERRORS) {
@@ -515,25 +524,25 @@ impl Pool {
 
     /// Returns the figures of the flash, if there is one.
     pub(crate) fn flash_status(&self) -> Option<FlashStatus> {
-        let flash = self.flash.as_ref()?;
+        let flash = self.hints.flash.as_ref()?;
         let mode = match flash.status.mode {
             FlashMode::Found if self.flash_is_trusted() => FlashMode::Active,
             mode => mode,
         };
         let filled = if flash.is_off() { 0 } else { flash.places.filled_count() };
-        let (budget_left, quadrants) = (flash.budget_left(self.now), flash.admission.quadrants());
+        let (budget_left, quadrants) = (flash.budget_left(self.state.now), flash.admission.quadrants());
         Some(FlashStatus { mode, filled, budget_left, quadrants, ..flash.status })
     }
 
     /// Returns the bytes of memory of the flash, with the list of buffers set aside.
     pub(crate) fn flash_memory(&self) -> u64 {
-        self.flash.as_ref().map_or(0, |flash| flash.memory()) + list_bytes(&self.flash_spares)
+        self.hints.flash.as_ref().map_or(0, |flash| flash.memory()) + list_bytes(&self.hints.flash_spares)
     }
 
     /// Makes space for the containers of a grown pool.
     pub(crate) fn grow_flash(&mut self) {
-        if let Some(flash) = &mut self.flash {
-            flash.admission.grow(self.metadata.geometry.containers);
+        if let Some(flash) = &mut self.hints.flash {
+            flash.admission.grow(self.durable.metadata.geometry.containers);
         }
     }
 }

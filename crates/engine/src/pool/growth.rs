@@ -39,7 +39,7 @@ pub(crate) struct Offer {
 impl Pool {
     /// Notes that the driver makes its offer or withdraws it. Nothing waits for it any more.
     pub(crate) fn growth_offered(&mut self, stands: bool) {
-        self.growth_offer = Offer { stands, is_awaited: false };
+        self.durable.growth_offer = Offer { stands, is_awaited: false };
     }
 
     /// Lets a change that found no metadata wait for a growth. Returns false if the driver offers none.
@@ -47,82 +47,82 @@ impl Pool {
         if self.mutant(Mutant::UnawaitedGrowth) {
             return false;
         }
-        self.growth_offer.is_awaited |= self.growth_offer.stands;
-        self.growth_offer.stands
+        self.durable.growth_offer.is_awaited |= self.durable.growth_offer.stands;
+        self.durable.growth_offer.stands
     }
 
     /// Returns true if a change waits for the driver to grow the pool or to withdraw its offer.
     pub(crate) fn awaits_growth(&self) -> bool {
-        self.growth_offer.is_awaited && !self.is_growing()
+        self.durable.growth_offer.is_awaited && !self.is_growing()
     }
 
     /// Returns true if more metadata may come: a growth is in progress, or the driver offers one.
     pub(crate) fn may_get_metadata(&self) -> bool {
-        self.is_growing() || self.growth_offer.stands
+        self.is_growing() || self.durable.growth_offer.stands
     }
 
     /// Returns true if a growth is in progress, which may bring metadata: changes wait for it rather than be refused.
     pub(crate) fn is_growing(&self) -> bool {
-        matches!(self.growing, Some(Growing::Reserving(_) | Growing::Ready(_) | Growing::Taken))
+        matches!(self.durable.growing, Some(Growing::Reserving(_) | Growing::Ready(_) | Growing::Taken))
     }
 
     fn begin_growth(&mut self, grown: Geometry) {
         let meta_map = grown.segments().last().map(|last| last.meta_map);
-        let is_new = grown.metadata_blocks > self.metadata.geometry.metadata_blocks;
+        let is_new = grown.metadata_blocks > self.durable.metadata.geometry.metadata_blocks;
         self.wake();
-        self.growth_offer.is_awaited = false;
+        self.durable.growth_offer.is_awaited = false;
         match meta_map.filter(|meta_map| is_new && meta_map.count > 0) {
             Some(meta_map) => {
                 let block = grown.block();
-                self.metadata.io.begin(
+                self.durable.metadata.io.begin(
                     IoOp::Reserve,
                     meta_map.block * block,
                     meta_map.count * block,
                     [],
                     Purpose::ReserveMetaMap,
                 );
-                self.growing = Some(Growing::Reserving(grown));
+                self.durable.growing = Some(Growing::Reserving(grown));
             }
-            None => self.growing = Some(Growing::Ready(grown)),
+            None => self.durable.growing = Some(Growing::Ready(grown)),
         }
     }
 
     /// Ends the reservation of the space for the new locations. Without `good`, the growth fails.
     pub(crate) fn meta_map_reserved(&mut self, good: bool) {
-        if let Some(Growing::Reserving(grown)) = self.growing {
-            self.growing = Some(if good { Growing::Ready(grown) } else { Growing::Failed });
+        if let Some(Growing::Reserving(grown)) = self.durable.growing {
+            self.durable.growing = Some(if good { Growing::Ready(grown) } else { Growing::Failed });
         }
     }
 
     /// Takes the geometry of a ready growth for a checkpoint that is about to sync, to be put into force; `None`: no growth is ready.
     pub(crate) fn take_growth(&mut self) -> Option<Geometry> {
-        let Some(Growing::Ready(grown)) = self.growing else { return None };
-        self.growing = Some(Growing::Taken);
+        let Some(Growing::Ready(grown)) = self.durable.growing else { return None };
+        self.durable.growing = Some(Growing::Taken);
         Some(grown)
     }
 
     /// Puts a geometry into force: a superblock with it is durable in both places.
     pub(crate) fn grow_to(&mut self, grown: Geometry) {
-        self.metadata.geometry = grown;
-        self.metadata.allocator.grow(grown.metadata_blocks);
-        self.space.grow(&grown);
+        self.durable.metadata.geometry = grown;
+        self.durable.metadata.allocator.grow(grown.metadata_blocks);
+        self.durable.space.grow(&grown);
         self.grow_flash();
-        self.index.widen(grown.slots());
+        self.hints.index.widen(grown.slots());
         // Writes that waited for space may continue.
-        self.host_full = false;
-        (self.growing, self.refused) = (None, None);
+        self.state.host_full = false;
+        (self.durable.growing, self.durable.refused) = (None, None);
     }
 }
 
 impl Pool {
     /// Continues a growth to `capacity` and `metadata` as far as possible. Returns its result, once there is one.
     pub(crate) fn step_growth(&mut self, capacity: u64, metadata: u64) -> Option<Result<(), ControlError>> {
-        match self.growing {
-            None => match self.metadata.geometry.grown_with(capacity, metadata) {
+        match self.durable.growing {
+            None => match self.durable.metadata.geometry.grown_with(capacity, metadata) {
                 Err(error) => Some(Err(ControlError::BadCapacity(error))),
-                Ok(grown) if grown == self.metadata.geometry => Some(Ok(())),
+                Ok(grown) if grown == self.durable.metadata.geometry => Some(Ok(())),
                 // The pages that the checkpoint holds temporarily come back when it ends.
-                Ok(_) if self.in_progress.is_some() => None,
+                Ok(_) if self.checkpoint.in_progress.is_some() => None,
                 Ok(grown) if !self.has_metadata_when_grown(grown) => Some(Err(ControlError::NoSpace)),
                 Ok(grown) => {
                     self.begin_growth(grown);
@@ -130,16 +130,16 @@ impl Pool {
                 }
             },
             Some(Growing::Failed) => {
-                self.growing = None;
+                self.durable.growing = None;
                 Some(Err(ControlError::NoHostSpace))
             }
             // The checkpoint for the growth finds no space.
-            Some(Growing::Ready(_)) if self.metadata_full => {
-                self.growing = None;
+            Some(Growing::Ready(_)) if self.state.metadata_full => {
+                self.durable.growing = None;
                 Some(Err(ControlError::NoHostSpace))
             }
             Some(Growing::Ready(_)) => {
-                if self.in_progress.is_none() && !self.wants_checkpoint() {
+                if self.checkpoint.in_progress.is_none() && !self.wants_checkpoint() {
                     self.request_checkpoint();
                     self.wake();
                 }

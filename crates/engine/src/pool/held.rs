@@ -53,66 +53,67 @@ impl Pool {
     fn counts(&self) -> Counted {
         let counts = |volume: &Volume| (volume.id, volume.keeps, volume.logical_blocks_used);
         Counted {
-            data: self.space.data_used,
-            orphaned: self.orphaned,
-            volumes: self.volumes.iter().map(counts).collect(),
+            data: self.durable.space.data_used,
+            orphaned: self.durable.orphaned,
+            volumes: self.durable.volumes.iter().map(counts).collect(),
         }
     }
 
     /// Saves the counts of the tables: a checkpoint begins to change them.
     pub(crate) fn note_counted(&mut self) {
-        self.counted = Some(self.counts());
+        self.durable.counted = Some(self.counts());
     }
 
     /// Drops the saved counts: a checkpoint has changed all tables.
     pub(crate) fn note_merged(&mut self) {
-        self.counted = None;
+        self.durable.counted = None;
         self.review_orphans();
     }
 
     /// Adds the blocks of a deleted volume that leaves the list to those in unwalked subtrees.
     pub(crate) fn orphan(&mut self, volume: &Volume) {
-        self.orphaned = self.orphaned.map(|blocks| blocks + volume.logical_blocks_used);
+        self.durable.orphaned = self.durable.orphaned.map(|blocks| blocks + volume.logical_blocks_used);
     }
 
     /// Subtracts `freed` blocks of unwalked subtrees that have been walked.
     pub(crate) fn walked_orphans(&mut self, freed: u64) {
-        self.orphaned = self.orphaned.map(|blocks| blocks.saturating_sub(freed));
+        self.durable.orphaned = self.durable.orphaned.map(|blocks| blocks.saturating_sub(freed));
     }
 
     /// Resets the count of unwalked blocks to 0 if no subtree of a deleted volume is left. If some are left at opening, the count is unknown. Callers do this
     /// at opening and at the end of a checkpoint.
     pub(crate) fn review_orphans(&mut self) {
-        if self.orphaned == Some(0) && self.phase != Phase::Recovering {
+        if self.durable.orphaned == Some(0) && self.state.phase != Phase::Recovering {
             return;
         }
-        let is_there = |volume: VolumeId| self.volumes.binary_search_by_key(&volume, |volume| volume.id).is_ok();
+        let is_there =
+            |volume: VolumeId| self.durable.volumes.binary_search_by_key(&volume, |volume| volume.id).is_ok();
         let is_orphan = |volume: VolumeId| volume != NO_VOLUME && !is_there(volume);
-        if !self.discards.iter().any(|discard| is_orphan(discard.volume)) {
-            self.orphaned = Some(0);
-        } else if self.phase == Phase::Recovering {
-            self.orphaned = None;
+        if !self.durable.discards.iter().any(|discard| is_orphan(discard.volume)) {
+            self.durable.orphaned = Some(0);
+        } else if self.state.phase == Phase::Recovering {
+            self.durable.orphaned = None;
         }
     }
 
     /// Returns the number of mapped, non-zero blocks of a volume. Blocks overwritten since the last merge count twice, up to its size.
     pub(crate) fn held_by(&self, volume: &Volume) -> u64 {
-        let counted = self.counted.as_ref().and_then(|counted| {
+        let counted = self.durable.counted.as_ref().and_then(|counted| {
             let at = counted.volumes.binary_search_by_key(&volume.id, |(id, ..)| *id).ok()?;
             Some(counted.volumes[at].2)
         });
-        let merged = match (&self.counted, counted) {
+        let merged = match (&self.durable.counted, counted) {
             (Some(_), counted) => counted.unwrap_or(0),
             (None, _) => volume.logical_blocks_used,
         };
-        let newer = self.delta.mapped(volume.id) + self.frozen.mapped(volume.id);
+        let newer = self.durable.delta.mapped(volume.id) + self.durable.frozen.mapped(volume.id);
         (merged + newer).min(volume.size.div_ceil(self.geometry().block()))
     }
 
     /// Returns the current counts of mapped blocks and of their slots.
     pub(crate) fn held(&self) -> Held {
         let counts;
-        let counted = match &self.counted {
+        let counted = match &self.durable.counted {
             Some(counted) => counted,
             None => {
                 counts = self.counts();
@@ -120,12 +121,12 @@ impl Pool {
             }
         };
         let mut held = Held {
-            data: counted.data + self.delta.fresh() + self.frozen.fresh(),
+            data: counted.data + self.durable.delta.fresh() + self.durable.frozen.fresh(),
             leaving: counted.orphaned.unwrap_or(0),
             is_leaving_known: counted.orphaned.is_some(),
             ..Held::default()
         };
-        let newer = |id: VolumeId| self.delta.mapped(id) + self.frozen.mapped(id);
+        let newer = |id: VolumeId| self.durable.delta.mapped(id) + self.durable.frozen.mapped(id);
         let is_visible = |id: VolumeId| self.volume_index(id).is_some();
         for &(id, keeps, merged) in &counted.volumes {
             let blocks = merged + newer(id);
@@ -137,7 +138,7 @@ impl Pool {
         }
         // Volumes created after the checkpoint began.
         let is_new = |volume: &&Volume| counted.volumes.binary_search_by_key(&volume.id, |(id, ..)| *id).is_err();
-        for volume in self.volumes.iter().filter(is_new) {
+        for volume in self.durable.volumes.iter().filter(is_new) {
             match volume.keeps {
                 Some(_) => held.copies += newer(volume.id),
                 None if is_visible(volume.id) => held.mapped += newer(volume.id),

@@ -235,14 +235,14 @@ impl Pool {
             clears: delta.clears.len() as u64 + more.clears,
             new_slots: slots + more.new_slots,
             slots: slots + points + more.slots,
-            cuts: delta.cuts + delta.releases / self.metadata.geometry.map_leaf_entries() + more.cuts,
+            cuts: delta.cuts + delta.releases / self.durable.metadata.geometry.map_leaf_entries() + more.cuts,
             points: points + more.points,
         }
     }
 
     /// Counts the requested changes, without a delta.
     fn merging_alone(&self, asked: &Asked) -> Merged {
-        let geometry = &self.metadata.geometry;
+        let geometry = &self.durable.metadata.geometry;
         let more = asked.changes as u64;
         let cleared = asked.cleared.unwrap_or(Cleared { cuts: 0, releases: 0 });
         Merged {
@@ -258,9 +258,9 @@ impl Pool {
 
     /// Returns the most pages that a checkpoint takes to merge these changes and to walk `walked` pages of cut-off subtrees.
     fn pages_to_merge(&self, merged: &Merged, walked: u64) -> u64 {
-        let geometry = &self.metadata.geometry;
+        let geometry = &self.durable.metadata.geometry;
         let capacity = self.map_capacity();
-        let mut pages = if merged.paths[0] > 0 { self.reservation.raised } else { 0 };
+        let mut pages = if merged.paths[0] > 0 { self.durable.reservation.raised } else { 0 };
         for (&wanted, &all) in merged.paths.iter().zip(&capacity) {
             pages += wanted.min(all) + (2 * merged.clears).min(all);
         }
@@ -269,27 +269,28 @@ impl Pool {
         }
         // Partly cleared leaves, walked leaves, and mappings that a clear or a leaf takes out of the map buffer release slots that no delta names.
         let released = (walked + 2 * merged.clears) * geometry.map_leaf_entries();
-        let slots = merged.slots + released + (self.buffer.len() + self.frozen.points.len()) as u64;
+        let slots = merged.slots + released + (self.durable.buffer.len() + self.durable.frozen.points.len()) as u64;
         pages
             + self.table_pages(TreeId::Summaries, merged.new_slots)
             + self.table_pages(TreeId::SpaceMap, slots)
             + self.table_pages(TreeId::Counts, slots)
             + self.table_pages(TreeId::Containers, u64::MAX)
             + self.list_pages(merged.cuts, walked)
-            + self.pages_of_log(merged.points + self.frozen.points.len() as u64)
+            + self.pages_of_log(merged.points + self.durable.frozen.points.len() as u64)
             + SLACK
     }
 
     /// Returns the most pages of the volume table and the discard list, which are written as a whole.
     fn list_pages(&self, cuts: u64, walked: u64) -> u64 {
-        let geometry = &self.metadata.geometry;
+        let geometry = &self.durable.metadata.geometry;
         // The subtree at the end of the list is walked first, so the list holds the pages of one path at a time.
-        let grows = walked.min(self.reservation.levels) * geometry.fanout();
-        let discards = self.discards.len() as u64 + self.frozen.cuts + cuts + grows + 1;
-        let discard_leaves = discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.discard_leaves);
-        let volumes = (self.volumes.len() as u64 + 1).div_ceil(geometry.block() / VOLUME_BYTES);
+        let grows = walked.min(self.durable.reservation.levels) * geometry.fanout();
+        let discards = self.durable.discards.len() as u64 + self.durable.frozen.cuts + cuts + grows + 1;
+        let discard_leaves =
+            discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.durable.discard_leaves);
+        let volumes = (self.durable.volumes.len() as u64 + 1).div_ceil(geometry.block() / VOLUME_BYTES);
         self.tree_pages(TreeId::Discards, discard_leaves, discard_leaves)
-            + self.tree_pages(TreeId::Volumes, u64::MAX, volumes.max(self.volume_leaves))
+            + self.tree_pages(TreeId::Volumes, u64::MAX, volumes.max(self.durable.volume_leaves))
     }
 
     fn pages_of_log(&self, new: u64) -> u64 {
@@ -304,7 +305,7 @@ impl Pool {
 
     /// Returns the most pages written by changing `changed` leaves of a tree that has `leaves` leaves.
     fn tree_pages(&self, tree: TreeId, changed: u64, leaves: u64) -> u64 {
-        let fanout = self.metadata.geometry.fanout();
+        let fanout = self.durable.metadata.geometry.fanout();
         let (mut pages, mut level, mut height) = (changed.min(leaves), leaves, 0);
         while level > 1 {
             level = level.div_ceil(fanout);
@@ -312,14 +313,14 @@ impl Pool {
             pages += changed.min(level);
         }
         // Where the tree becomes higher, or once was, there are pages with one child.
-        pages + if changed > 0 { u64::from(self.roots[tree as usize].height).abs_diff(height) } else { 0 }
+        pages + if changed > 0 { u64::from(self.durable.roots[tree as usize].height).abs_diff(height) } else { 0 }
     }
 
     /// Returns the number of all pages that the maps can have, by level.
     fn map_capacity(&self) -> PagesByLevel {
-        let fanout = self.metadata.geometry.fanout();
+        let fanout = self.durable.metadata.geometry.fanout();
         let mut pages = [0; LEVELS];
-        for (volume, root) in self.volumes.iter().zip(&self.maps) {
+        for (volume, root) in self.durable.volumes.iter().zip(&self.durable.maps) {
             let mut level = self.leaves_of(volume);
             for pages in pages.iter_mut().take(usize::from(self.height_of(volume, root)) + 1) {
                 *pages += level.max(1);
@@ -331,22 +332,22 @@ impl Pool {
 
     /// Returns the most leaves of a volume's map. After a shrink, the map may still be as large as the volume was before.
     fn leaves_of(&self, volume: &Volume) -> u64 {
-        let geometry = &self.metadata.geometry;
+        let geometry = &self.durable.metadata.geometry;
         volume.size.max(volume.merged_size).div_ceil(geometry.block() * geometry.map_leaf_entries())
     }
 
     fn height_of(&self, volume: &Volume, root: &Root) -> u8 {
-        height_for(self.leaves_of(volume), self.metadata.geometry.fanout()).max(root.height)
+        height_for(self.leaves_of(volume), self.durable.metadata.geometry.fanout()).max(root.height)
     }
 
     /// Returns the number of pages that flushing the whole map buffer would write, with the mappings that the checkpoint in progress may add to it.
     pub(crate) fn claimed(&self) -> u64 {
-        if self.buffer.is_empty() && self.limits.map_buffer == 0 {
+        if self.durable.buffer.is_empty() && self.limits.map_buffer == 0 {
             return 0;
         }
         let capacity = self.map_capacity();
-        let buffered = self.reservation.buffered.of_at_most(self.buffer.len() as u64);
-        let kept = self.reservation.frozen.of_at_most(self.frozen.points.len() as u64);
+        let buffered = self.durable.reservation.buffered.of_at_most(self.durable.buffer.len() as u64);
+        let kept = self.durable.reservation.frozen.of_at_most(self.durable.frozen.points.len() as u64);
         if self.mutant(Mutant::SpaceCountedLow) {
             return (buffered[0] + kept[0]).min(capacity[0]);
         }
@@ -357,15 +358,15 @@ impl Pool {
 
     /// Recounts the parts that stay the same while blocks are written. Callers run it after volumes, deltas or the map buffer have changed as a whole.
     pub(crate) fn review_space(&mut self) {
-        let geometry = self.metadata.geometry;
+        let geometry = self.durable.metadata.geometry;
         let (mut highest, mut raised) = (0, 0);
-        for (volume, root) in self.volumes.iter().zip(&self.maps) {
+        for (volume, root) in self.durable.volumes.iter().zip(&self.durable.maps) {
             let height = self.height_of(volume, root);
             highest = highest.max(height);
             raised += if root.pointer.is_none() { 0 } else { u64::from(height - root.height) };
         }
-        (self.reservation.levels, self.reservation.raised) = (u64::from(highest) + 1, raised);
-        let levels = self.reservation.levels;
+        (self.durable.reservation.levels, self.durable.reservation.raised) = (u64::from(highest) + 1, raised);
+        let levels = self.durable.reservation.levels;
         let tables =
             [TreeId::SpaceMap, TreeId::Counts, TreeId::Containers].map(|tree| self.table_pages(tree, u64::MAX));
         let tables: u64 = tables.iter().sum();
@@ -378,117 +379,117 @@ impl Pool {
         let piece = geometry.piece_blocks as usize + 1;
         let overwrite = alone(&Asked::together(piece + 1, piece as u64 / geometry.map_leaf_entries() + 2));
         // Each needs the pages of an empty checkpoint, too. Those are free again when it has ended.
-        self.reservation.reserve = repair.max(empty);
-        (self.reservation.for_clear, self.reservation.for_overwrite) = (clear - empty, overwrite - empty);
-        self.reservation.fixed = tables
+        self.durable.reservation.reserve = repair.max(empty);
+        (self.durable.reservation.for_clear, self.durable.reservation.for_overwrite) =
+            (clear - empty, overwrite - empty);
+        self.durable.reservation.fixed = tables
             + self.table_pages(TreeId::Summaries, u64::MAX)
             + self.list_pages(0, levels)
-            + self.pages_of_log(self.frozen.points.len() as u64)
-            + self.reservation.raised
-            + self.reservation.buffered.total
-            + if self.limits.map_buffer > 0 { self.reservation.frozen.total } else { 0 }
+            + self.pages_of_log(self.durable.frozen.points.len() as u64)
+            + self.durable.reservation.raised
+            + self.durable.reservation.buffered.total
+            + if self.limits.map_buffer > 0 { self.durable.reservation.frozen.total } else { 0 }
             + self.kept_from(MetadataUser::New)
             + 3 * SLACK;
     }
 
     /// Returns the number of free pages that this kind of change must leave.
     fn kept_from(&self, who: MetadataUser) -> u64 {
-        let MetadataReservation { reserve, for_clear, for_overwrite, .. } = self.reservation;
+        let MetadataReservation { reserve, for_clear, for_overwrite, .. } = self.durable.reservation;
         match who {
             MetadataUser::Clear => reserve,
             MetadataUser::Overwrite => reserve + for_clear,
-            MetadataUser::New => {
-                (reserve + for_clear + for_overwrite).max(u64::from(self.metadata.geometry.metadata_blocks) / 64)
-            }
+            MetadataUser::New => (reserve + for_clear + for_overwrite)
+                .max(u64::from(self.durable.metadata.geometry.metadata_blocks) / 64),
         }
     }
 
     /// Returns the number of levels of the highest map.
     pub(crate) fn map_levels(&self) -> u64 {
-        self.reservation.levels
+        self.durable.reservation.levels
     }
 
     pub(crate) fn left_of(&self, in_progress: &CheckpointProgress) -> u64 {
         (in_progress.promised + in_progress.index_pages as u64)
-            .saturating_sub(self.metadata.allocator.taken() - in_progress.taken_before)
+            .saturating_sub(self.durable.metadata.allocator.taken() - in_progress.taken_before)
     }
 
     /// Returns true if there is space for a volume of `leaves` leaves, or for one to grow to that size. A later clear of it must find space.
     pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
-        let levels = u64::from(height_for(leaves, self.metadata.geometry.fanout())) + 1;
-        let more = levels.saturating_sub(self.reservation.levels) * 8 + SLACK;
-        self.kept_from(MetadataUser::Overwrite) + more <= u64::from(self.metadata.allocator.free())
+        let levels = u64::from(height_for(leaves, self.durable.metadata.geometry.fanout())) + 1;
+        let more = levels.saturating_sub(self.durable.reservation.levels) * 8 + SLACK;
+        self.kept_from(MetadataUser::Overwrite) + more <= u64::from(self.durable.metadata.allocator.free())
     }
 
     /// Returns true if a grown pool, with its longer tables, still has the space that is reserved for trims. No checkpoint may be in progress.
     pub(crate) fn has_metadata_when_grown(&mut self, grown: Geometry) -> bool {
-        let more = grown.metadata_blocks - self.metadata.geometry.metadata_blocks;
-        let now = core::mem::replace(&mut self.metadata.geometry, grown);
+        let more = grown.metadata_blocks - self.durable.metadata.geometry.metadata_blocks;
+        let now = core::mem::replace(&mut self.durable.metadata.geometry, grown);
         self.review_space();
         let empty = self.pages_to_merge(&self.merging_alone(&Asked::nothing()), 1);
         let kept = empty + self.kept_from(MetadataUser::Overwrite);
-        self.metadata.geometry = now;
+        self.durable.metadata.geometry = now;
         self.review_space();
-        kept <= u64::from(self.metadata.allocator.free()) + u64::from(more)
+        kept <= u64::from(self.durable.metadata.allocator.free()) + u64::from(more)
     }
 
     /// Remembers until the pool has grown that a write of new blocks was refused because the pool is full in this respect.
     pub(crate) fn note_refused(&mut self, full: Full) {
-        self.refused = Some(full);
+        self.durable.refused = Some(full);
     }
 
     /// Returns the full resource if writes of new blocks are refused now, for the longest request of consecutive blocks. Metadata comes first: overwrites need
     /// it, too.
     pub(crate) fn full(&self, clears_left: bool) -> Option<Full> {
-        if !matches!(self.phase, Phase::Serving | Phase::Closing) || self.read_only {
+        if !matches!(self.state.phase, Phase::Serving | Phase::Closing) || self.state.read_only {
             return None;
         }
-        let geometry = &self.metadata.geometry;
+        let geometry = &self.durable.metadata.geometry;
         let blocks = geometry.piece_blocks as usize + 1;
         let asked = Asked::together(blocks, blocks as u64 / geometry.map_leaf_entries() + 2);
         // A refusal stands until there is space; no client has to retry to find out.
-        let was_refused = |full| self.refused == Some(full);
+        let was_refused = |full| self.durable.refused == Some(full);
         let gives = self.is_reclaimable(clears_left) || self.has_to_flush();
         // An offered growth counts until a refusal in spite of it: the driver renews its offer if it could not keep the last one.
         let is_refused = was_refused(Full::Metadata) || !gives && !self.may_get_metadata();
         if !self.has_metadata(&asked) && !self.is_growing() && is_refused {
             return Some(Full::Metadata);
         }
-        let left = self.space.free() + self.space.pending().len() as u64;
+        let left = self.durable.space.free() + self.durable.space.pending().len() as u64;
         let is_full = left < geometry.spare_slots() + blocks as u64 && !self.has_discards();
         (is_full && (was_refused(Full::Data) || !gives)).then_some(Full::Data)
     }
 
     /// Returns true if maps are short of pages: less than an eighth of the metadata is left for new blocks.
     pub(crate) fn is_metadata_short(&self) -> bool {
-        self.unclaimed_metadata() < u64::from(self.metadata.geometry.metadata_blocks) / 8
+        self.unclaimed_metadata() < u64::from(self.durable.metadata.geometry.metadata_blocks) / 8
     }
 
     // ---- checkpoints ----
 
     /// Returns the most pages that a checkpoint may take when it has just begun and frozen the delta, and the number of cut-off pages that it walks.
     pub(crate) fn promise_pages(&self, walks: bool) -> (u64, u32) {
-        let paths = self.reservation.frozen.of_at_most(self.frozen.points.len() as u64);
-        let merged = self.merging(&self.frozen, paths, &Asked::nothing());
+        let paths = self.durable.reservation.frozen.of_at_most(self.durable.frozen.points.len() as u64);
+        let merged = self.merging(&self.durable.frozen, paths, &Asked::nothing());
         let least = self.pages_to_merge(&merged, 1);
-        let budget = if walks { self.discard_budget(least + self.reservation.reserve) } else { 0 };
+        let budget = if walks { self.discard_budget(least + self.durable.reservation.reserve) } else { 0 };
         (self.pages_to_merge(&merged, budget.max(1).into()), budget)
     }
 
     /// Returns the number of cut-off pages that a checkpoint walks, if it takes `taken` pages without them. Half of the remaining free pages must hold the
     /// counts and states of the slots that the walk releases. At least one.
     fn discard_budget(&self, taken: u64) -> u32 {
-        let each = 2 * self.metadata.geometry.map_leaf_entries();
-        let free = u64::from(self.metadata.allocator.free()).saturating_sub(taken);
+        let each = 2 * self.durable.metadata.geometry.map_leaf_entries();
+        let free = u64::from(self.durable.metadata.allocator.free()).saturating_sub(taken);
         ((free / 2 / each) as u32).clamp(1, self.limits.discard_pages)
     }
 
     /// Returns the most pages of a checkpoint that writes just these leaves of maps and walks `walked` cut-off pages. With `kept`, all new mappings stay in the
     /// map buffer, and the pages of its log for `kept` mappings are added.
     pub(crate) fn pages_planned(&self, leaves: impl Iterator<Item = Key>, walked: u32, kept: Option<u64>) -> u64 {
-        let mut paths = Paths::new(&self.metadata.geometry);
+        let mut paths = Paths::new(&self.durable.metadata.geometry);
         leaves.for_each(|first| paths.note(first));
-        let merged = self.merging(&self.frozen, paths.pages, &Asked::nothing());
+        let merged = self.merging(&self.durable.frozen, paths.pages, &Asked::nothing());
         let mut pages = self.pages_to_merge(&merged, walked.max(1).into());
         if let Some(kept) = kept.filter(|_| self.log_pages(1) == 0) {
             let leaves = self.log_leaves(kept);
@@ -499,18 +500,20 @@ impl Pool {
 
     /// Returns true if the leaves of all new mappings find no space: the journal comes from a server that had more space, or counted less.
     pub(crate) fn lacks_space_for_leaves(&self, in_progress: &CheckpointProgress) -> bool {
-        in_progress.promised > u64::from(self.metadata.allocator.free()) && !self.mutant(Mutant::SpaceCountedLow)
+        in_progress.promised > u64::from(self.durable.metadata.allocator.free())
+            && !self.mutant(Mutant::SpaceCountedLow)
     }
 
     /// Checks at the end of a checkpoint if it has taken more pages than promised, and remembers the largest excess.
     pub(crate) fn note_taken(&mut self, in_progress: &CheckpointProgress) {
-        let taken = self.metadata.allocator.taken() - in_progress.taken_before;
-        self.reservation.beyond = self.reservation.beyond.max(taken.saturating_sub(in_progress.promised));
+        let taken = self.durable.metadata.allocator.taken() - in_progress.taken_before;
+        self.durable.reservation.beyond =
+            self.durable.reservation.beyond.max(taken.saturating_sub(in_progress.promised));
     }
 
     /// Asks for `changes` changes of consecutive blocks, from the first key to the last.
     pub(crate) fn asked_in_a_row(&self, first: Key, last: Key, changes: usize) -> Asked {
-        let bits = self.reservation.active.bits[0];
+        let bits = self.durable.reservation.active.bits[0];
         Asked::together(changes, (last.0 >> bits) - (first.0 >> bits) + 1)
     }
 }
@@ -518,17 +521,17 @@ impl Pool {
 impl Pool {
     /// Returns the number of pages that the checkpoint in progress may still take; 0 if there is none.
     pub(crate) fn left_to_take(&self) -> u64 {
-        self.in_progress.as_ref().map_or(0, |in_progress| self.left_of(in_progress))
+        self.checkpoint.in_progress.as_ref().map_or(0, |in_progress| self.left_of(in_progress))
     }
 
     /// Returns true if there is metadata for this change and for all earlier promises.
     pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
-        let free = u64::from(self.metadata.allocator.free());
-        let MetadataReservation { fixed, levels, ref active, .. } = self.reservation;
-        let clears = self.delta.clears.len() as u64 + 1;
-        let changes = (self.delta.points.len() + asked.changes) as u64;
+        let free = u64::from(self.durable.metadata.allocator.free());
+        let MetadataReservation { fixed, levels, ref active, .. } = self.durable.reservation;
+        let clears = self.durable.delta.clears.len() as u64 + 1;
+        let changes = (self.durable.delta.points.len() + asked.changes) as u64;
         let cleared = asked.cleared.map_or(0, |cleared| cleared.cuts + cleared.releases);
-        let entries = self.delta.cuts + self.delta.releases + cleared + changes;
+        let entries = self.durable.delta.cuts + self.durable.delta.releases + cleared + changes;
         // Most pools have enough space for this coarse bound to decide.
         let roughly = fixed.saturating_add(active.total + levels * (2 * clears + asked.leaves) + entries / 8);
         if roughly.saturating_add(self.left_to_take()) <= free {
@@ -540,14 +543,14 @@ impl Pool {
 
     /// Returns the pages that the checkpoint in progress may still take, plus those that the next one takes with this change.
     fn needed_for(&self, asked: &Asked) -> u64 {
-        let paths = self.reservation.active.of_at_most(self.delta.points.len() as u64);
-        self.left_to_take() + self.pages_to_merge(&self.merging(&self.delta, paths, asked), 1)
+        let paths = self.durable.reservation.active.of_at_most(self.durable.delta.points.len() as u64);
+        self.left_to_take() + self.pages_to_merge(&self.merging(&self.durable.delta, paths, asked), 1)
     }
 
     /// Returns the number of free pages without a claim: beyond both checkpoints, the map buffer, and the pages that new blocks must leave.
     pub(crate) fn unclaimed_metadata(&self) -> u64 {
         let claims = self.needed_for(&Asked::nothing()) + self.claimed() + self.kept_from(MetadataUser::New);
-        u64::from(self.metadata.allocator.free()).saturating_sub(claims)
+        u64::from(self.durable.metadata.allocator.free()).saturating_sub(claims)
     }
 
     /// Returns the number of free pages without a claim when a checkpoint has frozen the delta but not begun.
@@ -558,9 +561,9 @@ impl Pool {
     /// Returns the number of free pages that the checkpoint in progress and the next one can do without.
     pub(crate) fn metadata_to_flush(&self, in_progress: &CheckpointProgress) -> u64 {
         // The kept pages are enough for the next one if it has nothing to merge.
-        let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
+        let next = if self.durable.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
         let needed = self.left_of(in_progress) + next + self.kept_from(MetadataUser::New);
-        u64::from(self.metadata.allocator.free()).saturating_sub(needed)
+        u64::from(self.durable.metadata.allocator.free()).saturating_sub(needed)
     }
 }
 
@@ -568,7 +571,7 @@ impl Pool {
     /// Returns the most pages that a checkpoint has taken beyond its count, which is made before it takes any. Above 0, writes were admitted for which the pool
     /// may have no space.
     pub(crate) fn pages_beyond_promise(&self) -> u64 {
-        self.reservation.beyond
+        self.durable.reservation.beyond
     }
 }
 
@@ -602,22 +605,25 @@ impl Pool {
     /// Looks for space in record, ring and delta, when the answer for metadata is known.
     pub(crate) fn space_where(&mut self, asked: &Asked, has_metadata: bool, clears_left: bool) -> Availability {
         let &Asked { changes: more, cleared, .. } = asked;
-        if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
+        if self.durable.journal.changes.len() + more > self.durable.journal.record_capacity()
+            && !self.close_record(false)
+        {
             return Availability::Later;
         }
-        let most_released = self.limits.releases(&self.metadata.geometry);
+        let most_released = self.limits.releases(&self.durable.metadata.geometry);
         // Its buffered mappings are too many: some must first go into their leaves. If they cannot, the clear goes alone.
         let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
-        let has_to_flush = covers_much && !(self.flush_is_stuck && self.delta.is_empty());
-        let full_delta = self.delta.len() + more > self.limits.delta_entries as usize
-            || self.delta.space() < more
+        let has_to_flush = covers_much && !(self.durable.flush_is_stuck && self.durable.delta.is_empty());
+        let full_delta = self.durable.delta.len() + more > self.limits.delta_entries as usize
+            || self.durable.delta.space() < more
             || has_to_flush
-            || !covers_much && cleared.is_some_and(|cleared| self.delta.releases + cleared.releases > most_released);
+            || !covers_much
+                && cleared.is_some_and(|cleared| self.durable.delta.releases + cleared.releases > most_released);
         if has_to_flush {
             self.ask_to_flush();
         }
-        let full_ring =
-            !self.journal.has_space(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
+        let full_ring = !self.durable.journal.has_space(more)
+            || self.durable.journal.entries > 4 * u64::from(self.limits.delta_entries);
         // A subtree that cannot be walked goes away with the next opening, if at all: no clear waits for that.
         let cut_off = self.discards_to_walk() as u64 + self.cuts_to_merge();
         let most = u64::from(self.limits.discards);
@@ -631,7 +637,7 @@ impl Pool {
             // Slots that wait for a watermark would otherwise count as reclaimable without end.
             self.publish_pending();
         }
-        let stuck = self.metadata_full && (full_delta || full_ring);
+        let stuck = self.state.metadata_full && (full_delta || full_ring);
         let last_resort = !stuck && !has_metadata && !self.is_reclaimable(clears_left) && !self.has_to_flush();
         // For a client or a command, the pool takes an offered growth rather than give up the index on disk.
         if stuck || last_resort && (self.may_get_metadata() || !self.give_up_disk_index()) {
@@ -643,30 +649,31 @@ impl Pool {
 
     /// Returns the most subtrees that merging both deltas can cut off. Clears that meet in a leaf may together cover all of it.
     fn cuts_to_merge(&self) -> u64 {
-        let coalesced = (self.delta.releases + self.frozen.releases) / self.metadata.geometry.map_leaf_entries();
-        self.delta.cuts + self.frozen.cuts + coalesced
+        let coalesced = (self.durable.delta.releases + self.durable.frozen.releases)
+            / self.durable.metadata.geometry.map_leaf_entries();
+        self.durable.delta.cuts + self.durable.frozen.cuts + coalesced
     }
 
     /// Returns true if a checkpoint or a published watermark could free anything.
     pub(crate) fn is_reclaimable(&self, clears_left: bool) -> bool {
-        self.delta.len() + self.frozen.len() > 0
+        self.durable.delta.len() + self.durable.frozen.len() > 0
             || self.has_discards()
-            || !self.space.pending().is_empty()
-            || self.in_progress.is_some()
+            || !self.durable.space.pending().is_empty()
+            || self.checkpoint.in_progress.is_some()
             || self.is_growing()
             || clears_left
     }
 
     /// Asks the next checkpoints to flush the map buffer, as far as they can.
     pub(crate) fn ask_to_flush(&mut self) {
-        if !self.want_flush && !self.buffer.is_empty() {
-            (self.want_flush, self.flush_is_stuck) = (true, false);
+        if !self.durable.want_flush && !self.durable.buffer.is_empty() {
+            (self.durable.want_flush, self.durable.flush_is_stuck) = (true, false);
         }
     }
 
     /// Returns true if the map buffer has anything that can be flushed.
     pub(crate) fn has_to_flush(&self) -> bool {
-        !self.buffer.is_empty() && !self.flush_is_stuck
+        !self.durable.buffer.is_empty() && !self.durable.flush_is_stuck
     }
 
     /// Returns the number of entries that one part of a clear looks at: half of a turn.
@@ -676,6 +683,6 @@ impl Pool {
 
     /// Returns true if the delta is small enough for a clear of any length to go through it at once.
     pub(crate) fn can_clear_at_once(&self) -> bool {
-        self.delta.len() as u64 <= self.part_steps()
+        self.durable.delta.len() as u64 <= self.part_steps()
     }
 }

@@ -28,44 +28,50 @@ pub(crate) mod containers;
 pub(crate) mod contents;
 mod device;
 pub(crate) mod disk_index;
+mod durable;
 pub mod flash;
 pub(crate) mod growth;
 pub mod held;
+mod hints;
 mod map_log;
 pub(crate) mod memory;
 pub(crate) mod metadata_reservation;
 pub(crate) mod moves;
 pub mod owner;
 mod page_loads;
+mod pool_properties;
 pub(crate) mod records;
 pub(crate) mod regions;
 pub(crate) mod replicas;
 pub(crate) mod resolve;
 pub(crate) mod state;
+mod stats;
 pub(crate) mod tables;
 pub(crate) mod volumes;
 
-use alloc::boxed::Box;
+pub(crate) use checkpoint_state::CheckpointState;
+pub(crate) use durable::Durable;
+pub(crate) use hints::Hints;
+pub(crate) use memory::PayloadMemory;
+pub(crate) use pool_properties::PoolProperties;
+pub(crate) use state::PoolState;
+pub(crate) use stats::PoolStats;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::api::*;
 use crate::block_map::delta::Delta;
-use crate::block_map::discards::Discard;
 use crate::block_map::map_buffer::MapBuffer;
 use crate::cache::arc::ReadCache;
 use crate::cache::buffers::Buffers;
-use crate::cache::in_flight::Fill;
 use crate::cache::streams::Streams;
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::dedup::index::Index;
-use crate::device::DeviceTraits;
-use crate::format::entry::Slot;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Root, Superblock, TREES};
-use crate::format::volume::Volume;
 use crate::journal::inlined::InlinedCopies;
-use crate::journal::{Journal, Syncs, Unwritten};
+use crate::journal::{Journal, Syncs};
 use crate::limits::Limits;
 use crate::locality_map::{Near, NearMap};
 use crate::metadata::allocator::MetadataAllocator;
@@ -73,11 +79,8 @@ use crate::metadata::io::IoTable;
 use crate::metadata::page_cache::PageCache;
 use crate::metadata::tree::Metadata;
 use crate::mutant::Mutant;
-use crate::pool::checkpoint_state::CheckpointProgress;
 use crate::pool::disk_index::DiskIndex;
-use crate::pool::flash::Flash;
-use crate::pool::growth::{Growing, Offer};
-use crate::pool::held::Counted;
+use crate::pool::growth::Offer;
 use crate::pool::metadata_reservation::MetadataReservation;
 use crate::pool::moves::Moves;
 use crate::pool::owner::Ownership;
@@ -90,154 +93,20 @@ use crate::space::{RESERVE_CONTAINERS, Space};
 /// Pool: all parts that more than one layer works on.
 pub(crate) struct Pool {
     pub(crate) limits: Limits,
-    pub(crate) now: Nanos,
-    pub(crate) phase: Phase,
-    /// True if the pool has failed since it was opened.
-    pub(crate) read_only: bool,
-    /// Reason of its failure, in this run or before.
-    pub(crate) failure: Option<Failure>,
-    pub(crate) failure_marker: FailureMarker,
-    /// Owner that must have the pool before it may be written.
-    pub(crate) owner: Ownership,
-    /// Number of checkpoint superblocks in flight, and the newest epoch of a submitted one.
-    pub(crate) superblocks_in_flight: u32,
-    pub(crate) superblock_submitted: u64,
-    /// True if the pool is opened to be read: changes are refused.
-    pub(crate) reads_only: bool,
-    /// True if nothing at all is written: opened to be read and found cleanly closed, or the pool has failed before.
-    pub(crate) untouched: bool,
-    /// Newest superblock that is durable in both places.
-    pub(crate) superblock: Superblock,
-    pub(crate) metadata: Metadata,
-    pub(crate) roots: [Root; TREES],
-    pub(crate) volumes: Vec<Volume>,
-    /// Map roots, in the order of `volumes`.
-    pub(crate) maps: Vec<Root>,
+    /// State of the pool as a whole: its phase, its failure, and the time.
+    pub(crate) state: PoolState,
+    /// State that a crash must keep: tables, deltas, journal, space, volumes.
+    pub(crate) durable: Durable,
     /// Properties of the pool, as the next checkpoint writes them.
-    pub(crate) pool_policy: Option<Policy>,
-    pub(crate) pool_memory: u64,
-    pub(crate) pool_cache: Option<CacheSetting>,
-    /// Number of references beyond which a block is kept twice; 0: none is.
-    pub(crate) second_copies: u32,
-    /// Volume of second copies, if there is one that is not deleted.
-    pub(crate) copies: Option<VolumeId>,
-    pub(crate) index_copy: IndexCopy,
-    /// Configured kind of the disk under the store, and the traits of the disk.
-    device_kind: DeviceKind,
-    device: DeviceTraits,
-    /// Reads that the pass does before blocks share a slot.
-    dedup_verify: DedupVerify,
-    /// Feedback loop that throttles the pass.
-    throttle: PassThrottle,
-    /// Policy for the choice of containers that are copied to flash.
-    flash_policy: FlashPolicy,
-    /// Times at which a plan of relocation is made and run automatically.
-    relocate: Schedule,
-    regions: Regions,
-    moves: Moves,
-    pub(crate) replicas: Replicas,
-    pub(crate) delta: Delta,
-    /// Delta that the checkpoint in progress merges; empty if there is none.
-    pub(crate) frozen: Delta,
-    /// Counts of the tables when the checkpoint in progress began: its stages change maps before counts.
-    counted: Option<Counted>,
-    /// Blocks that deleted volumes map in subtrees that are still to be walked; `None`: unknown since the pool was opened.
-    orphaned: Option<u64>,
-    /// Mappings that are merged, but not in their leaves.
-    pub(crate) buffer: MapBuffer,
-    /// True until the next checkpoints have flushed all of the map buffer.
-    pub(crate) want_flush: bool,
-    /// True if the last checkpoint with a full flush found no space for a page.
-    pub(crate) flush_is_stuck: bool,
-    /// Largest number of free pages of metadata at the end of such a checkpoint.
-    pub(crate) free_when_stuck: u32,
-    pub(crate) reservation: MetadataReservation,
-    pub(crate) discards: Vec<Discard>,
-    /// Number of discards at the head of the list that belong to the index on disk and cannot be read; the next opening tries again.
-    pub(crate) stuck_discards: usize,
-    pub(crate) space: Space,
-    pub(crate) index: Index,
-    pub(crate) disk_index: DiskIndex,
-    pub(crate) cache: ReadCache,
-    pub(crate) buffers: Buffers,
-    pub(crate) journal: Journal,
-    /// Buffers of blocks that are not in their slots yet.
-    pub(crate) dirty: NearMap<Slot, BufferId>,
-    /// Blocks that are inlined in the journal and whose slot writes are still to be submitted.
-    pub(crate) inlined: VecDeque<Unwritten>,
-    /// Number of slot writes of inlined blocks in flight.
-    pub(crate) inlined_writes: usize,
-    /// Journal places of inlined blocks whose slots no sync has covered.
-    pub(crate) inlined_copies: InlinedCopies,
-    /// Journal places of inlined blocks that are not in their slots, in a pool that is not written.
-    pub(crate) in_journal: NearMap<Slot, u64>,
-    pub(crate) fills: NearMap<Slot, Fill>,
-    /// Empty lists for requests that wait for a fill, kept for reuse.
-    pub(crate) spare_fill_lists: Vec<Vec<(RequestId, u32)>>,
-    /// Streams of reads; blocks are read ahead of them.
-    pub(crate) read_streams: Streams,
-    pub(crate) write_streams: Streams,
-    pub(crate) syncs: Syncs,
-    /// Sequence number up to which records shall become durable, on anyone's behalf.
-    pub(crate) want_durable: u64,
-    /// True if an empty record shall publish the watermark.
-    pub(crate) want_publish: bool,
-    want_checkpoint: bool,
-    pub(crate) checkpoints_done: u64,
-    /// Changes of reference counts that checkpoints have found since the pool was opened.
-    changed_references: u64,
-    /// State of the checkpoint in progress, absent while one of its steps has taken it.
-    pub(crate) in_progress: Option<CheckpointProgress>,
-    /// Number of the last checkpoint that freed, or will free, discarded slots or slots that a pass has deduplicated.
-    pub(crate) slots_freed_in: u64,
-    /// Counters that are not kept elsewhere.
-    pub(crate) counters: Counters,
-    /// Counts of the writes of all volumes, by their outcome.
-    pub(crate) writes: WriteCounts,
-    /// Counts of the work that was done for reads.
-    pub(crate) reads: ReadCounts,
-    pub(crate) reserving: bool,
-    /// True if the allocator waits for fresh containers rather than fill holes.
-    wants_fresh: bool,
-    /// Number of containers to reserve at once.
-    pub(crate) reserve_at_once: u32,
-    /// True if space for the metadata of a checkpoint could not be reserved: the host is full.
-    pub(crate) metadata_full: bool,
-    /// Reason of the last refusal of a write of new blocks.
-    refused: Option<Full>,
-    /// True if reserving failed because the host is full. The next tick clears it.
-    pub(crate) host_full: bool,
-    growing: Option<Growing>,
-    growth_offer: Offer,
-    /// Copies of containers in front of the store, if there are any.
-    flash: Option<Box<Flash>>,
-    /// Nonce of the last flash of this opening; 0: there was none.
-    flash_nonce: u16,
-    /// Buffers set aside, one for each block that is being read from flash.
-    flash_spares: Vec<BufferId>,
-    /// True if closing must not wait for a checkpoint.
-    pub(crate) closes_early: bool,
-    /// Pages of trees whose last read failed: users of such a page do not ask again.
-    pub(crate) failed_pages: Vec<crate::metadata::page_cache::PageKey>,
-    /// Number of leaves of the discard list as last written.
-    pub(crate) discard_leaves: u64,
-    /// Number of leaves of the volume table as last written.
-    pub(crate) volume_leaves: u64,
-    /// True if more pending slots may be reclaimed.
-    pub(crate) reclaim_left: bool,
-    /// Time at which the last checkpoint ended.
-    pub(crate) last_checkpoint: Nanos,
-    pub(crate) last_change: Nanos,
-    needs_pump: bool,
-    pub(crate) evicted: Vec<BufferId>,
-    pub(crate) dead: Vec<Slot>,
-    pub(crate) scratch: Vec<u8>,
-    /// Segments of the record that is being written, empty in between; likewise the slots of a container that is being opened.
-    record_segments: Vec<Segment>,
-    free_slots: Vec<bool>,
-    /// Active mutant, if there is one.
-    #[cfg(feature = "mutants")]
-    pub(crate) broken: Option<Mutant>,
+    pub(crate) properties: PoolProperties,
+    /// State that may be lost or wrong without harm: every use of it is verified.
+    pub(crate) hints: Hints,
+    /// Payload in memory: which buffer holds which block, and for whom.
+    pub(crate) memory: PayloadMemory,
+    /// Requests for checkpoints, and the progress of the one in progress.
+    pub(crate) checkpoint: CheckpointState,
+    /// Statistics that are not kept elsewhere.
+    pub(crate) stats: PoolStats,
 }
 
 impl Pool {
@@ -258,99 +127,113 @@ impl Pool {
         let cached = limits.buffers.saturating_sub(limits.write_buffers) as usize;
         Pool {
             limits,
-            now,
-            phase: Phase::Recovering,
-            read_only: false,
-            failure: None,
-            failure_marker: FailureMarker::Done,
-            owner: Ownership::default(),
-            superblocks_in_flight: 0,
-            superblock_submitted: 0,
-            reads_only: false,
-            untouched: false,
-            superblock: Superblock::new(parameters),
-            metadata,
-            roots: [Root::default(); TREES],
-            volumes: Vec::new(),
-            maps: Vec::new(),
-            pool_policy: None,
-            pool_memory: 0,
-            pool_cache: None,
-            second_copies: 0,
-            copies: None,
-            index_copy: IndexCopy::default(),
-            dedup_verify: DedupVerify::default(),
-            throttle: PassThrottle::default(),
-            flash_policy: FlashPolicy::default(),
-            relocate: Schedule::default(),
-            regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
-            moves: Moves::default(),
-            device_kind: DeviceKind::default(),
-            device: limits.device,
-            replicas: Replicas::default(),
-            delta: Delta::with_capacity(entries),
-            frozen: Delta::with_capacity(entries),
-            counted: None,
-            orphaned: Some(0),
-            buffer: MapBuffer::new(),
-            want_flush: false,
-            flush_is_stuck: false,
-            free_when_stuck: 0,
-            reservation: MetadataReservation::new(&geometry),
-            discards: Vec::new(),
-            stuck_discards: 0,
-            space: Space::new(&geometry),
-            index: Index::new(limits.index_size(geometry.block()), geometry.slots(), limits.index_tag_bits),
-            disk_index: DiskIndex::default(),
-            cache: ReadCache::new(cached, limits.most_cached(geometry.block())),
-            buffers: Buffers::new(limits.buffers, limits.write_buffers),
-            journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),
-            dirty: NearMap::with_capacity_and_hasher(limits.write_buffers as usize, Near),
-            inlined: VecDeque::new(),
-            inlined_writes: 0,
-            inlined_copies: InlinedCopies::new(),
-            in_journal: NearMap::default(),
-            fills: NearMap::default(),
-            spare_fill_lists: Vec::new(),
-            read_streams: Streams::new(),
-            write_streams: Streams::new(),
-            syncs: Syncs::default(),
-            want_durable: 0,
-            want_publish: false,
-            want_checkpoint: false,
-            checkpoints_done: 0,
-            changed_references: 0,
-            in_progress: None,
-            slots_freed_in: 0,
-            counters: Counters::default(),
-            writes: WriteCounts::default(),
-            reads: ReadCounts::default(),
-            reserving: false,
-            wants_fresh: false,
-            reserve_at_once: RESERVE_CONTAINERS,
-            metadata_full: false,
-            refused: None,
-            host_full: false,
-            growing: None,
-            growth_offer: Offer::default(),
-            flash: None,
-            flash_nonce: 0,
-            flash_spares: Vec::new(),
-            closes_early: false,
-            failed_pages: Vec::new(),
-            discard_leaves: 0,
-            volume_leaves: 0,
-            reclaim_left: false,
-            last_checkpoint: now,
-            last_change: now,
-            needs_pump: true,
-            evicted: Vec::new(),
-            dead: Vec::new(),
-            scratch: Vec::new(),
-            record_segments: Vec::new(),
-            free_slots: Vec::new(),
-            #[cfg(feature = "mutants")]
-            broken: None,
+            state: PoolState {
+                now,
+                phase: Phase::Recovering,
+                read_only: false,
+                failure: None,
+                failure_marker: FailureMarker::Done,
+                reads_only: false,
+                untouched: false,
+                metadata_full: false,
+                host_full: false,
+                closes_early: false,
+                last_change: now,
+                needs_pump: true,
+                #[cfg(feature = "mutants")]
+                broken: None,
+            },
+            durable: Durable {
+                owner: Ownership::default(),
+                superblocks_in_flight: 0,
+                superblock_submitted: 0,
+                superblock: Superblock::new(parameters),
+                metadata,
+                roots: [Root::default(); TREES],
+                volumes: Vec::new(),
+                maps: Vec::new(),
+                copies: None,
+                delta: Delta::with_capacity(entries),
+                frozen: Delta::with_capacity(entries),
+                counted: None,
+                orphaned: Some(0),
+                buffer: MapBuffer::new(),
+                want_flush: false,
+                flush_is_stuck: false,
+                free_when_stuck: 0,
+                reservation: MetadataReservation::new(&geometry),
+                discards: Vec::new(),
+                stuck_discards: 0,
+                space: Space::new(&geometry),
+                journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),
+                inlined: VecDeque::new(),
+                inlined_writes: 0,
+                inlined_copies: InlinedCopies::new(),
+                in_journal: NearMap::default(),
+                syncs: Syncs::default(),
+                want_durable: 0,
+                want_publish: false,
+                changed_references: 0,
+                slots_freed_in: 0,
+                reserving: false,
+                wants_fresh: false,
+                reserve_at_once: RESERVE_CONTAINERS,
+                refused: None,
+                growing: None,
+                growth_offer: Offer::default(),
+                failed_pages: Vec::new(),
+                discard_leaves: 0,
+                volume_leaves: 0,
+                reclaim_left: false,
+                dead: Vec::new(),
+                record_segments: Vec::new(),
+                free_slots: Vec::new(),
+            },
+            properties: PoolProperties {
+                pool_policy: None,
+                pool_memory: 0,
+                pool_cache: None,
+                second_copies: 0,
+                index_copy: IndexCopy::default(),
+                device_kind: DeviceKind::default(),
+                device: limits.device,
+                dedup_verify: DedupVerify::default(),
+                throttle: PassThrottle::default(),
+                flash_policy: FlashPolicy::default(),
+                relocate: Schedule::default(),
+            },
+            hints: Hints {
+                regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
+                moves: Moves::default(),
+                replicas: Replicas::default(),
+                index: Index::new(limits.index_size(geometry.block()), geometry.slots(), limits.index_tag_bits),
+                disk_index: DiskIndex::default(),
+                flash: None,
+                flash_nonce: 0,
+                flash_spares: Vec::new(),
+            },
+            memory: PayloadMemory {
+                cache: ReadCache::new(cached, limits.most_cached(geometry.block())),
+                buffers: Buffers::new(limits.buffers, limits.write_buffers),
+                dirty: NearMap::with_capacity_and_hasher(limits.write_buffers as usize, Near),
+                fills: NearMap::default(),
+                spare_fill_lists: Vec::new(),
+                read_streams: Streams::new(),
+                write_streams: Streams::new(),
+                evicted: Vec::new(),
+                scratch: Vec::new(),
+            },
+            checkpoint: CheckpointState {
+                want_checkpoint: false,
+                checkpoints_done: 0,
+                in_progress: None,
+                last_checkpoint: now,
+            },
+            stats: PoolStats {
+                counters: Counters::default(),
+                writes: WriteCounts::default(),
+                reads: ReadCounts::default(),
+            },
         }
     }
 }
@@ -358,12 +241,12 @@ impl Pool {
 impl Pool {
     /// Returns the changes of reference counts that checkpoints have found since the pool was opened.
     pub(crate) fn changed_references(&self) -> u64 {
-        self.changed_references
+        self.durable.changed_references
     }
 
     /// Adds to the changes of reference counts.
     pub(crate) fn note_changed_references(&mut self, changes: u64) {
-        self.changed_references += changes;
+        self.durable.changed_references += changes;
     }
 }
 
@@ -371,7 +254,15 @@ impl Pool {
 impl Pool {
     /// Returns true if this mutant is active.
     pub(crate) fn mutant(&self, mutant: Mutant) -> bool {
-        self.broken == Some(mutant)
+        self.state.broken == Some(mutant)
+    }
+
+    /// Makes this mutant the active one, or none.
+    pub(crate) fn set_mutant(&mut self, mutant: Option<Mutant>) {
+        self.state.broken = mutant;
+        if mutant == Some(Mutant::PublicSeed) {
+            self.durable.metadata.journal_seed = self.durable.superblock.parameters.public_seed();
+        }
     }
 }
 
@@ -387,6 +278,6 @@ impl Pool {
 impl Pool {
     /// Returns the current geometry: the places of all structures on the store.
     pub(crate) fn geometry(&self) -> &Geometry {
-        &self.metadata.geometry
+        &self.durable.metadata.geometry
     }
 }

@@ -47,30 +47,31 @@ pub(crate) struct Moves {
 impl Pool {
     /// Sets the allowance when the pool begins to serve. It is the one that the last server left, or else the number of blocks in the pool.
     pub(crate) fn note_what_may_move(&mut self) {
-        let at_open = match u64::from(self.superblock.allowance).checked_sub(1) {
+        let at_open = match u64::from(self.durable.superblock.allowance).checked_sub(1) {
             Some(parts) => parts * self.allowance_part(),
-            None => self.space.data_used,
+            None => self.durable.space.data_used,
         };
-        self.moves.at_open.get_or_insert(at_open);
+        self.hints.moves.at_open.get_or_insert(at_open);
     }
 
     /// Returns the number of blocks in one unit of the superblock's allowance.
     fn allowance_part(&self) -> u64 {
-        self.metadata.geometry.slots().div_ceil(ALLOWANCE_PARTS)
+        self.durable.metadata.geometry.slots().div_ceil(ALLOWANCE_PARTS)
     }
 
     /// Returns the rest of the allowance, for the superblock: at most about four times the pool's slots.
     pub(crate) fn allowance_to_keep(&self) -> u8 {
-        match self.moves.at_open {
+        match self.hints.moves.at_open {
             Some(_) => (self.allowance() / self.allowance_part() + 1).min(u8::MAX.into()) as u8,
-            None => self.superblock.allowance,
+            None => self.durable.superblock.allowance,
         }
     }
 
     /// Returns the number of blocks that may be moved, by the allowance at opening and the blocks written since.
     fn allowance(&self) -> u64 {
-        let written = self.writes.written_blocks / 2 * MOVED_FOR_TWO;
-        (self.moves.at_open.unwrap_or(self.space.data_used) + written).saturating_sub(self.moves.moved)
+        let written = self.stats.writes.written_blocks / 2 * MOVED_FOR_TWO;
+        (self.hints.moves.at_open.unwrap_or(self.durable.space.data_used) + written)
+            .saturating_sub(self.hints.moves.moved)
     }
 
     /// Returns the number of blocks that may be moved now, by the setting for defragmentation.
@@ -79,62 +80,62 @@ impl Pool {
             DefragSetting::Off => 0,
             DefragSetting::Auto => self.allowance(),
             DefragSetting::PerDay(bytes) => {
-                let (day, moved) = self.moves.moved_on;
-                let moved = if day == self.now / DAY { moved } else { 0 };
-                (bytes / self.metadata.geometry.block()).saturating_sub(moved)
+                let (day, moved) = self.hints.moves.moved_on;
+                let moved = if day == self.state.now / DAY { moved } else { 0 };
+                (bytes / self.durable.metadata.geometry.block()).saturating_sub(moved)
             }
         }
     }
 
     /// Returns the number of blocks to which jobs have given another slot since the pool was opened.
     pub(crate) fn placed_blocks(&self) -> u64 {
-        self.moves.placed
+        self.hints.moves.placed
     }
 
     /// Counts a block to which a job has given another slot.
     pub(crate) fn note_placed(&mut self) {
-        self.moves.placed += 1;
+        self.hints.moves.placed += 1;
     }
 
     /// Counts a moved block, for the budget and for the day.
     pub(crate) fn count_moved(&mut self) {
-        let today = self.now / DAY;
-        self.moves.moved += 1;
-        if self.moves.moved_on.0 != today {
-            self.moves.moved_on = (today, 0);
+        let today = self.state.now / DAY;
+        self.hints.moves.moved += 1;
+        if self.hints.moves.moved_on.0 != today {
+            self.hints.moves.moved_on = (today, 0);
         }
-        self.moves.moved_on.1 += 1;
+        self.hints.moves.moved_on.1 += 1;
     }
 
     /// Returns true if a block may be moved to a slot that the space map shows free.
     pub(crate) fn may_move_to(&self, slot: Slot) -> bool {
-        let is_free = self.space.contains(slot) && !self.space.is_taken(slot);
-        let is_evacuating = is_free && self.space.is_evacuating(self.space.container_of(slot));
-        self.space.may_claim(slot)
+        let is_free = self.durable.space.contains(slot) && !self.durable.space.is_taken(slot);
+        let is_evacuating = is_free && self.durable.space.is_evacuating(self.durable.space.container_of(slot));
+        self.durable.space.may_claim(slot)
             || is_free && !is_evacuating && self.mutant(Mutant::MoveIntoOpen)
             || is_evacuating && self.mutant(Mutant::MoveIntoEvacuating)
     }
 
     /// Returns true if enough slots are free for a batch to take some before its old ones are free.
     pub(crate) fn has_slots_to_move(&self) -> bool {
-        let geometry = &self.metadata.geometry;
-        self.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
+        let geometry = &self.durable.metadata.geometry;
+        self.durable.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
     }
 
     /// Returns true if enough slots are free that a job can claim a whole container.
     pub(crate) fn has_slots_to_claim(&self) -> bool {
-        let geometry = &self.metadata.geometry;
+        let geometry = &self.durable.metadata.geometry;
         let container = u64::from(geometry.slots_per_container);
-        self.has_slots_to_move() && self.space.free() >= (geometry.slots() / 16).max(2 * container)
+        self.has_slots_to_move() && self.durable.space.free() >= (geometry.slots() / 16).max(2 * container)
     }
 
     /// Returns the figures that decide how many containers must be empty.
     #[inline]
     fn water(&self) -> Water {
-        let geometry = &self.metadata.geometry;
+        let geometry = &self.durable.metadata.geometry;
         Water {
             is_rotational: self.device().is_rotational,
-            free: self.space.free(),
+            free: self.durable.space.free(),
             containers: geometry.containers.into(),
             per_container: geometry.slots_per_container.into(),
         }

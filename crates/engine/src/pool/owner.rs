@@ -161,60 +161,61 @@ pub(crate) struct Ownership {
 impl Pool {
     /// Returns the nonce that the record must have, if there is one.
     pub(crate) fn owner_nonce(&self) -> Option<[u8; 16]> {
-        self.owner.nonce
+        self.durable.owner.nonce
     }
 
     /// Returns true if a look did not find the expected record: nothing may be written, whatever happens.
     pub(crate) fn has_lost_owner(&self) -> bool {
-        self.owner.lost
+        self.durable.owner.lost
     }
 
     /// Begins a look at the record.
     pub(crate) fn look_at_owner(&mut self) -> Look {
-        let Some(block) = self.metadata.geometry.owner_block().filter(|_| self.owner.nonce.is_some()) else {
+        let Some(block) = self.durable.metadata.geometry.owner_block().filter(|_| self.durable.owner.nonce.is_some())
+        else {
             return Look(0);
         };
         if self.mutant(Mutant::OwnerNotLookedAt) {
             return Look(0);
         }
-        self.owner.begun += 1;
-        let (number, size) = (self.owner.begun, self.metadata.geometry.block());
-        self.metadata.io.begin(IoOp::ReadPages, block * size, size, [], Purpose::Owner(number));
+        self.durable.owner.begun += 1;
+        let (number, size) = (self.durable.owner.begun, self.durable.metadata.geometry.block());
+        self.durable.metadata.io.begin(IoOp::ReadPages, block * size, size, [], Purpose::Owner(number));
         Look(number)
     }
 
     /// Returns true if this look, or a later one, found the pool to be ours.
     pub(crate) fn is_ours(&self, look: Look) -> bool {
-        self.owner.seen >= look.0
+        self.durable.owner.seen >= look.0
     }
 
     /// Returns true if a checkpoint may begin: a separate look found the pool to be ours. Otherwise begins that look.
     pub(crate) fn may_begin(&mut self) -> bool {
-        let look = match self.owner.before_checkpoint {
+        let look = match self.durable.owner.before_checkpoint {
             Some(look) => look,
             None => self.look_at_owner(),
         };
         let is_ours = self.is_ours(look);
-        self.owner.before_checkpoint = Some(look).filter(|_| !is_ours);
+        self.durable.owner.before_checkpoint = Some(look).filter(|_| !is_ours);
         is_ours
     }
 
     /// Notes that a look found the pool to be ours.
     pub(crate) fn owner_seen(&mut self, number: u64) {
-        self.owner.seen = self.owner.seen.max(number);
+        self.durable.owner.seen = self.durable.owner.seen.max(number);
     }
 
     /// Notes that the record is not the expected one: nothing may be written from now on.
     pub(crate) fn lose_owner(&mut self) {
-        self.owner.lost = true;
+        self.durable.owner.lost = true;
     }
 
     /// Judges a record that was read: `None` if the pool may be written, else the failure. A record that is missing or not whole counts as damage: it is no
     /// evidence of another owner.
     pub(crate) fn judge_owner(&self, result: Result<Outcome<'_>, IoError>) -> Option<Failure> {
-        let nonce = self.owner.nonce?;
+        let nonce = self.durable.owner.nonce?;
         let record = match result {
-            Ok(Outcome::Bytes(bytes)) => Owner::decode(&self.superblock.parameters, bytes),
+            Ok(Outcome::Bytes(bytes)) => Owner::decode(&self.durable.superblock.parameters, bytes),
             _ => None,
         };
         match record {
@@ -228,7 +229,7 @@ impl Pool {
 impl Pool {
     /// Restricts writing to the time while the pool's record has this nonce. Callers set it before the first event, if at all.
     pub(crate) fn set_owner(&mut self, nonce: [u8; 16]) {
-        self.owner.nonce = Some(nonce).filter(|_| self.metadata.geometry.owner_block().is_some());
+        self.durable.owner.nonce = Some(nonce).filter(|_| self.durable.metadata.geometry.owner_block().is_some());
     }
 }
 

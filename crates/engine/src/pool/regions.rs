@@ -301,13 +301,13 @@ impl Pool {
     /// Returns the regions that are read in order.
     #[inline]
     pub(crate) fn regions(&self) -> &Regions {
-        &self.regions
+        &self.hints.regions
     }
 
     /// Returns the regions that are read in order, to be changed.
     #[inline]
     pub(crate) fn regions_mut(&mut self) -> &mut Regions {
-        &mut self.regions
+        &mut self.hints.regions
     }
 }
 

@@ -10,7 +10,7 @@ use crate::metadata::tree::{LastLeaf, Missing, PageLookup, Unresolved, Walk, loc
 impl Pool {
     /// Returns the entry of a block that is not in its leaf yet, from the deltas or the map buffer; `None`: it is in its leaf.
     pub(crate) fn unflushed(&self, key: Key) -> Option<Entry> {
-        self.delta.get(key).or_else(|| self.frozen.get(key)).or_else(|| self.buffer.get(key))
+        self.durable.delta.get(key).or_else(|| self.durable.frozen.get(key)).or_else(|| self.durable.buffer.get(key))
     }
 
     /// Returns the entry of a block, which may be lost. Looks into the deltas and the map buffer, then into its leaf.
@@ -28,8 +28,8 @@ impl Pool {
         if let Some(entry) = self.unflushed(key) {
             return Ok(entry);
         }
-        let leaf = key.lba() / self.metadata.geometry.map_leaf_entries();
-        match last.lookup(&mut self.metadata, self.maps[volume], leaf) {
+        let leaf = key.lba() / self.durable.metadata.geometry.map_leaf_entries();
+        match last.lookup(&mut self.durable.metadata, self.durable.maps[volume], leaf) {
             Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
             Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
@@ -39,7 +39,7 @@ impl Pool {
 
     /// Returns true if a page of a map is permanently unreadable: its read has failed, or a repair gave it up.
     pub(crate) fn is_unreadable(&self, missing: &Missing) -> bool {
-        missing.pointer.is_lost() || self.failed_pages.contains(&missing.key)
+        missing.pointer.is_lost() || self.durable.failed_pages.contains(&missing.key)
     }
 
     /// Returns true if a block certainly reads as zeroes, without a read of its leaf: a block whose leaf is not in memory counts as non-zero. `Err`: a page
@@ -49,13 +49,13 @@ impl Pool {
         if let Some(entry) = self.unflushed(key) {
             return Ok(is_zero(entry));
         }
-        let leaf = key.lba() / self.metadata.geometry.map_leaf_entries();
-        let root = self.maps[volume];
-        match last.lookup(&mut self.metadata, root, leaf) {
+        let leaf = key.lba() / self.durable.metadata.geometry.map_leaf_entries();
+        let root = self.durable.maps[volume];
+        match last.lookup(&mut self.durable.metadata, root, leaf) {
             Walk::Leaf(page) => Ok(self.entry_in(page, key).is_some_and(is_zero)),
             Walk::Absent(_) => Ok(true),
             Walk::Missing(missing) if self.is_unreadable(&missing) => Ok(false),
-            Walk::Missing(missing) => match locate(&mut self.metadata, Region::Metadata, root, 0, leaf) {
+            Walk::Missing(missing) => match locate(&mut self.durable.metadata, Region::Metadata, root, 0, leaf) {
                 PageLookup::At(_) | PageLookup::Absent(_) => Ok(false),
                 PageLookup::Missing(..) => Err(missing),
             },
@@ -64,9 +64,9 @@ impl Pool {
 
     /// Returns the entry of a block in its leaf; `None` if it is invalid, for example with a slot beyond the pool.
     pub(crate) fn entry_in(&self, leaf: PageId, key: Key) -> Option<Entry> {
-        let at = (key.lba() % self.metadata.geometry.map_leaf_entries()) as usize * 8;
-        let entry = Entry(u64_at(self.metadata.pages.bytes(leaf), at));
-        let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.space.contains(slot));
+        let at = (key.lba() % self.durable.metadata.geometry.map_leaf_entries()) as usize * 8;
+        let entry = Entry(u64_at(self.durable.metadata.pages.bytes(leaf), at));
+        let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.durable.space.contains(slot));
         makes_sense.then_some(entry)
     }
 

@@ -1,7 +1,10 @@
 //! State of the pool: its phase from opening to the end, its failure marker, and the foreground load.
 
 use super::Pool;
+use crate::api::Failure;
 use crate::api::Nanos;
+#[cfg(feature = "mutants")]
+use crate::mutant::Mutant;
 
 /// Phase of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,42 +58,68 @@ pub(crate) struct LoadSnapshot {
     pub host_full: bool,
 }
 
+/// State of the pool as a whole: its phase, its failure, and the time.
+pub(crate) struct PoolState {
+    pub(crate) now: Nanos,
+    pub(crate) phase: Phase,
+    /// True if the pool has failed since it was opened.
+    pub(crate) read_only: bool,
+    /// Reason of its failure, in this run or before.
+    pub(crate) failure: Option<Failure>,
+    pub(crate) failure_marker: FailureMarker,
+    /// True if the pool is opened to be read: changes are refused.
+    pub(crate) reads_only: bool,
+    /// True if nothing at all is written: opened to be read and found cleanly closed, or the pool has failed before.
+    pub(crate) untouched: bool,
+    /// True if space for the metadata of a checkpoint could not be reserved: the host is full.
+    pub(crate) metadata_full: bool,
+    /// True if reserving failed because the host is full. The next tick clears it.
+    pub(crate) host_full: bool,
+    /// True if closing must not wait for a checkpoint.
+    pub(crate) closes_early: bool,
+    pub(crate) last_change: Nanos,
+    pub(super) needs_pump: bool,
+    /// Active mutant, if there is one.
+    #[cfg(feature = "mutants")]
+    pub(super) broken: Option<Mutant>,
+}
+
 impl Pool {
     /// Makes the engine pump once more when it has no effects left.
     #[inline]
     pub(crate) fn wake(&mut self) {
-        self.needs_pump = true;
+        self.state.needs_pump = true;
     }
 
     /// Makes the engine pump once more if `wakes` is true.
     #[inline]
     pub(crate) fn wake_if(&mut self, wakes: bool) {
-        self.needs_pump |= wakes;
+        self.state.needs_pump |= wakes;
     }
 
     /// Returns true if the engine is to pump, which ends the request for it.
     #[inline]
     pub(crate) fn take_wake(&mut self) -> bool {
-        core::mem::take(&mut self.needs_pump)
+        core::mem::take(&mut self.state.needs_pump)
     }
 
     /// Lets a checkpoint begin as soon as it can.
     pub(crate) fn request_checkpoint(&mut self) {
-        self.want_checkpoint = true;
+        self.checkpoint.want_checkpoint = true;
     }
 
     /// Lets a checkpoint begin as soon as it can, if `wants` is true.
     pub(crate) fn request_checkpoint_if(&mut self, wants: bool) {
-        self.want_checkpoint |= wants;
+        self.checkpoint.want_checkpoint |= wants;
     }
 
     /// Returns true if a checkpoint was requested that has not begun.
     pub(crate) fn wants_checkpoint(&self) -> bool {
-        self.want_checkpoint
+        self.checkpoint.want_checkpoint
     }
 
     /// Ends the request for a checkpoint, as one begins.
     pub(crate) fn end_checkpoint_request(&mut self) {
-        self.want_checkpoint = false;
+        self.checkpoint.want_checkpoint = false;
     }
 }

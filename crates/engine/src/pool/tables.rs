@@ -10,12 +10,12 @@ use crate::metadata::tree::Stop;
 impl Pool {
     /// Returns the largest number of leaves that a tree can have.
     pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
-        let geometry = &self.metadata.geometry;
+        let geometry = &self.durable.metadata.geometry;
         let block = geometry.block();
         match tree {
             TreeId::MetaMap => geometry.meta_map_leaves(),
             TreeId::SpaceMap => geometry.space_leaves(),
-            TreeId::Containers => self.space.container_leaves(),
+            TreeId::Containers => self.durable.space.container_leaves(),
             TreeId::Counts => geometry.slots().div_ceil(block / 4),
             TreeId::Summaries => geometry.summary_leaves(),
             TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
@@ -23,7 +23,7 @@ impl Pool {
             TreeId::Discards => {
                 u64::from(geometry.metadata_blocks).div_ceil(block / crate::block_map::discards::DISCARD_BYTES as u64)
             }
-            TreeId::DiskIndex => self.disk_index.record.buckets.into(),
+            TreeId::DiskIndex => self.hints.disk_index.record.buckets.into(),
             TreeId::MapBuffer => geometry.metadata_blocks.into(),
         }
     }
@@ -31,7 +31,11 @@ impl Pool {
     /// Returns a page of metadata, or the request to load it.
     pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        self.metadata.pages.get(key).ok_or(Stop::Missing(crate::metadata::tree::Missing { key, pointer, parent: None }))
+        self.durable.metadata.pages.get(key).ok_or(Stop::Missing(crate::metadata::tree::Missing {
+            key,
+            pointer,
+            parent: None,
+        }))
     }
 }
 

@@ -41,17 +41,17 @@ pub(crate) enum VolumeChange {
 impl Pool {
     /// Returns the index in the list of a usable volume: created, and not deleted.
     pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
-        let at = self.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
-        self.is_visible(&self.volumes[at]).then_some(at)
+        let at = self.durable.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
+        self.is_visible(&self.durable.volumes[at]).then_some(at)
     }
 
     pub(crate) fn is_visible(&self, volume: &Volume) -> bool {
-        volume.since <= self.checkpoints_done && volume.deleted.is_none()
+        volume.since <= self.checkpoint.checkpoints_done && volume.deleted.is_none()
     }
 
     /// Returns the policy of a volume: its own, else the pool's.
     pub(crate) fn policy_of(&self, volume: &Volume) -> Policy {
-        volume.policy.or(self.pool_policy).unwrap_or_default()
+        volume.policy.or(self.properties.pool_policy).unwrap_or_default()
     }
 
     /// Returns the timing of a volume, which decides when its duplicates are found. Without a setting it is hybrid if its policy shares.
@@ -75,7 +75,7 @@ impl Pool {
     /// lookup in the index in memory takes less than a microsecond.) The paper's controller does so wherever it is configured.
     pub(crate) fn chooser_of(&self, volume: &Volume) -> Option<Controller> {
         let chooses = match volume.controller {
-            Controller::Forecast => self.policy_of(volume) == Policy::Full && self.disk_index.record.is_on(),
+            Controller::Forecast => self.policy_of(volume) == Policy::Full && self.hints.disk_index.record.is_on(),
             Controller::Paper => self.policy_of(volume) != Policy::Native,
         };
         (chooses && self.timing_of(volume) == Timing::Hybrid).then_some(volume.controller)
@@ -85,7 +85,7 @@ impl Pool {
     /// it.
     pub(crate) fn has_space_offline(&self, mode: Mode) -> bool {
         let least = if mode == Mode::Offline { SPACE_TO_STAY } else { SPACE_TO_BEGIN };
-        self.space.free() >= self.geometry().slots() / least
+        self.durable.space.free() >= self.geometry().slots() / least
     }
 
     /// Returns the policy that applies to a write now: offline writes as with `native`.
@@ -96,23 +96,23 @@ impl Pool {
     /// Sets the mode that a controller has chosen: in force while the timing is hybrid.
     pub(crate) fn choose_mode(&mut self, volume: VolumeId, mode: Mode) {
         if let Some(at) = self.volume_index(volume) {
-            self.volumes[at].is_pressed = mode == Mode::Offline;
+            self.durable.volumes[at].is_pressed = mode == Mode::Offline;
         }
     }
 
     /// Returns the setting for the reads of a pass before it lets blocks share a slot.
     pub(crate) fn dedup_verify(&self) -> DedupVerify {
-        self.dedup_verify
+        self.properties.dedup_verify
     }
 
     /// Returns the feedback loop that throttles the pass.
     pub(crate) fn throttle(&self) -> PassThrottle {
-        self.throttle
+        self.properties.throttle
     }
 
     /// Returns the times at which a plan of relocation is made and run automatically.
     pub(crate) fn relocate_schedule(&self) -> Schedule {
-        self.relocate
+        self.properties.relocate
     }
 
     fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
@@ -124,14 +124,14 @@ impl Pool {
     /// Returns a free number for a volume: the next one, or, when they have run out, one without remains of a former volume.
     fn free_number(&self) -> Option<VolumeId> {
         let of_key = |key: u64| (key >> LBA_BITS) as u16;
-        let mut used: BTreeSet<u16> = self.volumes.iter().map(|volume| volume.id.0).collect();
-        let next = self.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
+        let mut used: BTreeSet<u16> = self.durable.volumes.iter().map(|volume| volume.id.0).collect();
+        let next = self.durable.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
         if next < u16::MAX {
             // No volume has ever had this number, so mappings need no look.
             return Some(VolumeId(next));
         }
-        used.extend(self.discards.iter().map(|discard| discard.volume.0));
-        for delta in [&self.delta, &self.frozen] {
+        used.extend(self.durable.discards.iter().map(|discard| discard.volume.0));
+        for delta in [&self.durable.delta, &self.durable.frozen] {
             used.extend(delta.clears.keys().map(|&key| of_key(key)));
             used.extend(delta.points.keys().map(|key| of_key(key.0)));
         }
@@ -148,12 +148,13 @@ impl Pool {
     /// Finds the hidden volumes again, after a change of the list of volumes.
     fn note_hidden_volumes(&mut self) {
         let find = |keeps| {
-            let found = self.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
-            found.map(|volume| (volume.id, volume.size / self.metadata.geometry.block()))
+            let found =
+                self.durable.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
+            found.map(|volume| (volume.id, volume.size / self.durable.metadata.geometry.block()))
         };
         let (copies, replicas) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
-        self.copies = copies.map(|(id, _)| id);
-        self.replicas.set_volume(replicas, self.metadata.geometry.slots_per_container);
+        self.durable.copies = copies.map(|(id, _)| id);
+        self.hints.replicas.set_volume(replicas, self.durable.metadata.geometry.slots_per_container);
     }
 
     /// Replays a change of volumes of record `sequence`.
@@ -163,15 +164,15 @@ impl Pool {
         match change {
             VolumeChange::Delete { volume } => {
                 self.replay_clear(Key::new(volume, 0), end_of(volume));
-                self.volumes[at].deleted = Some(sequence);
+                self.durable.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
             }
             VolumeChange::Resize { volume, blocks } => {
-                let size = blocks * self.metadata.geometry.block();
-                if size < self.volumes[at].size {
+                let size = blocks * self.durable.metadata.geometry.block();
+                if size < self.durable.volumes[at].size {
                     self.replay_clear(Key::new(volume, blocks), end_of(volume));
                 }
-                self.volumes[at].size = size;
+                self.durable.volumes[at].size = size;
             }
         }
     }
@@ -182,7 +183,7 @@ impl Pool {
 
     /// Returns true if commands that make changes are accepted: the pool serves and is not read-only.
     pub(crate) fn takes_changes(&self) -> bool {
-        self.phase == Phase::Serving && !self.read_only && !self.reads_only
+        self.state.phase == Phase::Serving && !self.state.read_only && !self.state.reads_only
     }
 
     /// Returns true if statistics of regions that are read in order are of use: defragmentation is on, and changes are accepted.
@@ -198,7 +199,7 @@ impl Pool {
         if !is_name(name) {
             return Err(ControlError::BadName);
         }
-        if self.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
+        if self.durable.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
             return Err(ControlError::Exists);
         }
         self.enter_volume(name, size, policy, None)
@@ -212,7 +213,7 @@ impl Pool {
         keeps: Option<Keeps>,
     ) -> Result<u64, ControlError> {
         let blocks = self.blocks_of_size(size)?;
-        let id = self.free_number().filter(|_| self.volumes.len() < MAX_VOLUMES);
+        let id = self.free_number().filter(|_| self.durable.volumes.len() < MAX_VOLUMES);
         let id = id.ok_or(ControlError::TooManyVolumes)?;
         let since = self.after_next_checkpoint();
         let leaves = blocks.div_ceil(self.geometry().map_leaf_entries());
@@ -239,10 +240,10 @@ impl Pool {
             merged_size: size,
             writes: WriteCounts::default(),
         };
-        let at = self.volumes.partition_point(|known| known.id < id);
-        self.volumes.insert(at, volume);
-        self.maps.insert(at, root);
-        if let Some(in_progress) = &mut self.in_progress
+        let at = self.durable.volumes.partition_point(|known| known.id < id);
+        self.durable.volumes.insert(at, volume);
+        self.durable.maps.insert(at, root);
+        if let Some(in_progress) = &mut self.checkpoint.in_progress
             && at <= in_progress.volume_at
         {
             in_progress.volume_at += 1;
@@ -255,7 +256,7 @@ impl Pool {
     /// Enters a hidden volume: one block for each slot, or for each replica place of a slot.
     pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
         let places = if keeps == Keeps::Replicas { PLACES } else { 1 };
-        let size = places * self.metadata.geometry.slots() * self.metadata.geometry.block();
+        let size = places * self.durable.metadata.geometry.slots() * self.durable.metadata.geometry.block();
         self.enter_volume(keeps.name(), size, Some(Policy::Native), Some(keeps))
     }
 
@@ -265,8 +266,8 @@ impl Pool {
             return Err(ControlError::ReadOnly);
         }
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
-        let chose = self.chooser_of(&self.volumes[at]);
-        let volume = &mut self.volumes[at];
+        let chose = self.chooser_of(&self.durable.volumes[at]);
+        let volume = &mut self.durable.volumes[at];
         volume.policy = change.policy.unwrap_or(volume.policy);
         volume.read_only = change.read_only.unwrap_or(volume.read_only);
         volume.exclusive = change.exclusive.unwrap_or(volume.exclusive);
@@ -274,26 +275,26 @@ impl Pool {
         volume.goal = change.goal.unwrap_or(volume.goal);
         volume.keep_runs = change.keep_runs.unwrap_or(volume.keep_runs);
         volume.controller = change.controller.unwrap_or(volume.controller);
-        let chooses = self.chooser_of(&self.volumes[at]);
+        let chooses = self.chooser_of(&self.durable.volumes[at]);
         // A controller that gets the choice begins inline.
-        self.volumes[at].is_pressed &= chooses == chose;
+        self.durable.volumes[at].is_pressed &= chooses == chose;
         Ok(self.after_next_checkpoint())
     }
 
     /// Adopts the properties that the superblock has.
     pub(crate) fn adopt_settings(&mut self) {
-        let superblock = self.superblock;
-        (self.pool_policy, self.pool_memory) = (superblock.pool_policy, superblock.memory);
-        self.second_copies = superblock.second_copies;
-        self.replicas.budget = superblock.replicas;
-        self.index_copy = superblock.index_copy;
-        self.dedup_verify = superblock.dedup_verify;
-        self.throttle = superblock.throttle;
+        let superblock = self.durable.superblock;
+        (self.properties.pool_policy, self.properties.pool_memory) = (superblock.pool_policy, superblock.memory);
+        self.properties.second_copies = superblock.second_copies;
+        self.hints.replicas.budget = superblock.replicas;
+        self.properties.index_copy = superblock.index_copy;
+        self.properties.dedup_verify = superblock.dedup_verify;
+        self.properties.throttle = superblock.throttle;
         self.set_flash_policy(superblock.flash_policy);
-        self.relocate = superblock.relocate;
+        self.properties.relocate = superblock.relocate;
         self.regions_mut().set_defrag(superblock.defrag);
-        self.disk_index.record = superblock.disk_index;
-        self.pool_cache = superblock.cache;
+        self.hints.disk_index.record = superblock.disk_index;
+        self.properties.pool_cache = superblock.cache;
         self.set_cache_key(superblock.cache_key);
         self.set_device_kind(superblock.device);
     }
@@ -302,25 +303,25 @@ impl Pool {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
         }
-        if change.second_copies.is_some_and(|above| above > 0) && self.copies.is_none() {
+        if change.second_copies.is_some_and(|above| above > 0) && self.durable.copies.is_none() {
             self.enter_hidden_volume(Keeps::SecondCopies)?;
         }
-        self.second_copies = change.second_copies.unwrap_or(self.second_copies);
+        self.properties.second_copies = change.second_copies.unwrap_or(self.properties.second_copies);
         let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
-        self.replicas.budget = replicas.unwrap_or(self.replicas.budget);
+        self.hints.replicas.budget = replicas.unwrap_or(self.hints.replicas.budget);
         self.review_zones();
-        self.index_copy = change.index_copy.unwrap_or(self.index_copy);
-        self.dedup_verify = change.dedup_verify.unwrap_or(self.dedup_verify);
-        self.throttle = change.throttle.unwrap_or(self.throttle);
-        self.set_flash_policy(change.flash_policy.unwrap_or(self.flash_policy));
-        self.relocate = change.relocate.unwrap_or(self.relocate);
+        self.properties.index_copy = change.index_copy.unwrap_or(self.properties.index_copy);
+        self.properties.dedup_verify = change.dedup_verify.unwrap_or(self.properties.dedup_verify);
+        self.properties.throttle = change.throttle.unwrap_or(self.properties.throttle);
+        self.set_flash_policy(change.flash_policy.unwrap_or(self.properties.flash_policy));
+        self.properties.relocate = change.relocate.unwrap_or(self.properties.relocate);
         // Rounded as it will be read from the superblock.
         let defrag = change.defrag.map_or(self.regions().defrag(), |defrag| DefragSetting::decode(defrag.encode()));
         self.regions_mut().set_defrag(defrag);
-        self.pool_policy = change.policy.unwrap_or(self.pool_policy);
-        self.pool_memory = change.memory.unwrap_or(self.pool_memory);
-        self.pool_cache = change.cache.unwrap_or(self.pool_cache);
-        self.set_cache_key(change.cache_key.unwrap_or(self.cache.key()));
+        self.properties.pool_policy = change.policy.unwrap_or(self.properties.pool_policy);
+        self.properties.pool_memory = change.memory.unwrap_or(self.properties.pool_memory);
+        self.properties.pool_cache = change.cache.unwrap_or(self.properties.pool_cache);
+        self.set_cache_key(change.cache_key.unwrap_or(self.memory.cache.key()));
         self.set_device_kind(change.device.unwrap_or(self.device_kind()));
         Ok(self.after_next_checkpoint())
     }
@@ -340,7 +341,7 @@ impl Pool {
             VolumeChange::Resize { volume, blocks } => self.cleared(Key::new(volume, blocks), end_of(volume)),
         };
         if let VolumeChange::Resize { blocks, .. } = change
-            && blocks * self.metadata.geometry.block() > self.volumes[at].size
+            && blocks * self.durable.metadata.geometry.block() > self.durable.volumes[at].size
             && !self.has_metadata_for_volume(blocks.div_ceil(self.geometry().map_leaf_entries()))
         {
             if self.is_reclaimable(clears_left) {
@@ -356,32 +357,32 @@ impl Pool {
             Availability::Never if self.await_growth() => return Ok(None),
             Availability::Never => return Err(ControlError::NoSpace),
         }
-        if !self.can_clear_at_once() && !self.metadata_full {
+        if !self.can_clear_at_once() && !self.state.metadata_full {
             // A search through a full delta would take long: the checkpoint that follows anyway comes first.
             self.request_checkpoint();
             return Ok(None);
         }
-        let sequence = self.journal.sequence;
+        let sequence = self.durable.journal.sequence;
         match change {
             VolumeChange::Delete { volume } => {
-                self.journal.changes.push(Change::DeleteVolume { volume });
+                self.durable.journal.changes.push(Change::DeleteVolume { volume });
                 self.clear_keys(Key::new(volume, 0), end_of(volume));
-                self.volumes[at].deleted = Some(sequence);
+                self.durable.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
                 // A checkpoint frees its space and its place in the table.
                 self.request_checkpoint();
             }
             VolumeChange::Resize { volume, blocks } => {
-                self.journal.changes.push(Change::ResizeVolume { volume, blocks });
-                let size = blocks * self.metadata.geometry.block();
-                if size < self.volumes[at].size {
+                self.durable.journal.changes.push(Change::ResizeVolume { volume, blocks });
+                let size = blocks * self.durable.metadata.geometry.block();
+                if size < self.durable.volumes[at].size {
                     self.clear_keys(Key::new(volume, blocks), end_of(volume));
                 }
-                self.volumes[at].size = size;
+                self.durable.volumes[at].size = size;
             }
         }
         self.review_space();
-        self.last_change = self.now;
+        self.state.last_change = self.state.now;
         Ok(Some(sequence))
     }
 }
@@ -407,19 +408,24 @@ mod tests {
         let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
         let limits = Limits::for_memory(128 << 20, &geometry).unwrap();
         let mut engine = Engine::open(parameters, limits, 0);
-        engine.pool.phase = Phase::Serving;
-        engine.pool.superblock = Superblock { next_volume: u16::MAX, ..engine.pool.superblock };
+        engine.pool.state.phase = Phase::Serving;
+        engine.pool.durable.superblock = Superblock { next_volume: u16::MAX, ..engine.pool.durable.superblock };
         let create = |engine: &mut Engine, name: &str| {
             engine.pool.create_volume(name, 4096, None).unwrap();
-            engine.pool.volumes.iter().find(|volume| volume.name == name).unwrap().id.0
+            engine.pool.durable.volumes.iter().find(|volume| volume.name == name).unwrap().id.0
         };
         assert_eq!(create(&mut engine, "last"), u16::MAX);
         assert_eq!(create(&mut engine, "a"), 1);
-        engine.pool.discards.push(Discard { pointer: Pointer::NONE, volume: VolumeId(2), level: 0 });
-        engine.pool.delta.put(Key::new(VolumeId(3), 5), crate::format::entry::Entry::ZERO, Digest::default(), false);
-        engine.pool.frozen.clear(Key::new(VolumeId(4), 0), end_of(VolumeId(4)), &mut alloc::vec![]);
+        engine.pool.durable.discards.push(Discard { pointer: Pointer::NONE, volume: VolumeId(2), level: 0 });
+        engine.pool.durable.delta.put(
+            Key::new(VolumeId(3), 5),
+            crate::format::entry::Entry::ZERO,
+            Digest::default(),
+            false,
+        );
+        engine.pool.durable.frozen.clear(Key::new(VolumeId(4), 0), end_of(VolumeId(4)), &mut alloc::vec![]);
         assert_eq!(create(&mut engine, "b"), 5);
-        let numbers: alloc::vec::Vec<u16> = engine.pool.volumes.iter().map(|volume| volume.id.0).collect();
+        let numbers: alloc::vec::Vec<u16> = engine.pool.durable.volumes.iter().map(|volume| volume.id.0).collect();
         assert_eq!(numbers, [1, 5, u16::MAX]);
     }
 }

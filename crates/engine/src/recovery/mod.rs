@@ -130,7 +130,7 @@ pub(crate) enum RecoveryStop {
 impl Recovery {
     /// Steps until recovery waits for I/O, has chosen the superblock, or is done.
     pub(crate) fn advance(&mut self, pool: &mut Pool) -> Result<RecoveryStop, OpenError> {
-        while self.outstanding == 0 && pool.phase == Phase::Recovering {
+        while self.outstanding == 0 && pool.state.phase == Phase::Recovering {
             match pool.recovery_step(self)? {
                 RecoveryProgress::Wait => break,
                 RecoveryProgress::Next(step) => {
@@ -154,25 +154,25 @@ enum RecoveryProgress {
 
 impl Pool {
     pub(crate) fn recovery_failed(&mut self, error: OpenError) {
-        if self.phase == Phase::Recovering {
-            self.phase = Phase::Dead;
-            self.metadata.io.effects.push_back(Effect::Opened(Err(error)));
+        if self.state.phase == Phase::Recovering {
+            self.state.phase = Phase::Dead;
+            self.durable.metadata.io.effects.push_back(Effect::Opened(Err(error)));
         }
     }
 
     fn recovery_sync(&mut self, recovery: &mut Recovery) {
         recovery.outstanding += 1;
-        self.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
+        self.durable.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
     }
 
     // ---- superblocks and tables ----
 
     fn read_superblocks(&mut self, recovery: &mut Recovery) {
-        let block = self.metadata.geometry.block();
+        let block = self.durable.metadata.geometry.block();
         for number in 0..4u32 {
-            let at = self.metadata.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
+            let at = self.durable.metadata.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
             recovery.outstanding += 1;
-            self.metadata.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
+            self.durable.metadata.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
         }
     }
 
@@ -181,16 +181,16 @@ impl Pool {
     fn has_memory_to_buffer(&self, records: usize) -> Result<(), OpenError> {
         let beyond = (records as u64).saturating_sub(self.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
         let entries = 8 * beyond / REPLAY_ENTRY_BYTES;
-        let fits = entries <= self.limits.replayable_entries(&self.metadata.geometry);
+        let fits = entries <= self.limits.replayable_entries(&self.durable.metadata.geometry);
         if fits { Ok(()) } else { Err(OpenError::TooLittleMemory { entries }) }
     }
 
     /// Returns true if a mapping of the map buffer makes sense with the existing volumes.
     pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
-        let known = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-        known.is_ok_and(|at| key.lba() < self.volumes[at].size.div_ceil(self.metadata.geometry.block()))
+        let known = self.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+        known.is_ok_and(|at| key.lba() < self.durable.volumes[at].size.div_ceil(self.durable.metadata.geometry.block()))
             && entry.is_valid()
-            && entry.slot().is_none_or(|slot| self.space.contains(slot))
+            && entry.slot().is_none_or(|slot| self.durable.space.contains(slot))
     }
 
     /// Returns the blocks that have to be checked before a record counts as valid, and false if its changes make no sense.
@@ -203,7 +203,7 @@ impl Pool {
     ) -> (Vec<Check>, bool) {
         let header = &walked.header;
         let proven = header.sequence <= watermark || self.mutant(Mutant::UnprovenRecord);
-        let ring = u64::from(self.metadata.geometry.journal_blocks);
+        let ring = u64::from(self.durable.metadata.geometry.journal_blocks);
         let first_block = u64::from(header.position) + u64::from(header.pages);
         let mut checks = Vec::new();
         for change in &walked.changes {
@@ -213,17 +213,17 @@ impl Pool {
             let (slot, digest, block) = match *change {
                 Change::Inlined { slot, digest, block, .. } => {
                     let ring_block = (first_block + u64::from(block)) % ring;
-                    let block = self.metadata.geometry.journal_start() + ring_block;
+                    let block = self.durable.metadata.geometry.journal_start() + ring_block;
                     inlined.insert(slot, (digest, block, header.sequence));
                     (slot, digest, block)
                 }
                 Change::Fresh { slot, digest, .. } => {
                     inlined.remove(&slot);
-                    (slot, digest, self.metadata.geometry.slot_block(slot.0))
+                    (slot, digest, self.durable.metadata.geometry.slot_block(slot.0))
                 }
                 Change::Share { slot, digest, .. } => match inlined.get(&slot) {
                     Some((known, ..)) if *known == digest => continue,
-                    _ => (slot, digest, self.metadata.geometry.slot_block(slot.0)),
+                    _ => (slot, digest, self.durable.metadata.geometry.slot_block(slot.0)),
                 },
                 Change::Zero { .. }
                 | Change::Clear { .. }
@@ -242,7 +242,7 @@ impl Pool {
         let (key, end) = match *change {
             Change::Clear { key, end } => (key, end),
             Change::Fresh { key, slot, .. } | Change::Inlined { key, slot, .. } | Change::Share { key, slot, .. } => {
-                if !self.space.contains(slot) {
+                if !self.durable.space.contains(slot) {
                     return false;
                 }
                 (key, key.lba() + 1)
@@ -250,7 +250,7 @@ impl Pool {
             Change::Zero { key } => (key, key.lba() + 1),
             Change::DeleteVolume { volume } => return sizes.remove(&volume).is_some(),
             Change::ResizeVolume { volume, blocks } => {
-                let possible = blocks <= most_blocks(&self.metadata.geometry);
+                let possible = blocks <= most_blocks(&self.durable.metadata.geometry);
                 return possible && sizes.get_mut(&volume).map(|size| *size = blocks).is_some();
             }
         };
@@ -259,34 +259,34 @@ impl Pool {
 
     /// Reads the next blocks whose digests have to be checked.
     fn read_checks(&mut self, recovery: &mut Recovery) {
-        let bytes = self.metadata.geometry.block();
+        let bytes = self.durable.metadata.geometry.block();
         while recovery.outstanding < AT_ONCE && recovery.check_at < recovery.checks.len() {
-            let Some(buffer) = self.buffers.take() else { break };
+            let Some(buffer) = self.memory.buffers.take() else { break };
             let number = recovery.check_at as u32;
             let offset = recovery.checks[recovery.check_at].block * bytes;
             let segment = [Segment::Buffer(buffer)];
-            self.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
+            self.durable.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
             recovery.check_at += 1;
             recovery.outstanding += 1;
         }
     }
 
     fn block_checked(&mut self, recovery: &mut Recovery, number: usize, buffer: BufferId, content: BlockContent) {
-        if self.phase != Phase::Recovering {
-            return self.buffers.release(buffer);
+        if self.state.phase != Phase::Recovering {
+            return self.memory.buffers.release(buffer);
         }
         let check = recovery.checks[number];
         let good = !content.zero && content.digest == check.digest;
         if recovery.step == RecoveryStep::Redo && good {
-            let block = self.metadata.geometry.block();
-            let offset = self.metadata.geometry.slot_block(check.slot.0) * block;
+            let block = self.durable.metadata.geometry.block();
+            let offset = self.durable.metadata.geometry.slot_block(check.slot.0) * block;
             let segment = [Segment::Buffer(buffer)];
-            self.metadata.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
+            self.durable.metadata.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
             recovery.outstanding += 1;
             recovery.report.blocks_redone += 1;
             return;
         }
-        self.buffers.release(buffer);
+        self.memory.buffers.release(buffer);
         if !good && recovery.step == RecoveryStep::Redo {
             self.recovery_failed(OpenError::DamagedJournal { sequence: check.sequence });
         }
@@ -295,9 +295,9 @@ impl Pool {
 
     /// Writes the blocks inlined in the journal to their slots, where the final mapping needs them.
     fn redo(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
-        if self.failure.is_some() {
+        if self.state.failure.is_some() {
             // The pool is not written: these blocks are read from the journal.
-            self.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
+            self.durable.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
             return Ok(self.rest(recovery));
         }
         if recovery.check_at < recovery.checks.len() && !self.mutant(Mutant::SkippedRedo) {
@@ -311,16 +311,16 @@ impl Pool {
     /// Checks that the pool is still ours, before it is written to.
     fn look_while_recovering(&mut self, recovery: &mut Recovery) {
         if let Some(at) = self.geometry().owner_block().filter(|_| self.owner_nonce().is_some()) {
-            let block = self.metadata.geometry.block();
+            let block = self.durable.metadata.geometry.block();
             recovery.outstanding += 1;
-            self.metadata.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
+            self.durable.metadata.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
         }
     }
 
     // ---- the seal ----
 
     fn repair(&mut self, recovery: &mut Recovery) -> RecoveryProgress {
-        let newest = self.superblock;
+        let newest = self.durable.superblock;
         let parity = (newest.epoch % 2) as usize;
         let missing: Vec<usize> = (0..2).filter(|place| recovery.found[place * 2 + parity] != Some(newest)).collect();
         if !missing.is_empty() {
@@ -338,14 +338,14 @@ impl Pool {
         let journal = self.journal_after(recovery);
         let epoch = self.begin_epoch();
         let last = journal.last();
-        let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.superblock };
+        let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.durable.superblock };
         let seal = Superblock { version: VERSION, clean: false, flash: 0, ..numbers };
         if !self.mutant(Mutant::MissingSeal) {
             recovery.outstanding += 2;
             self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
         }
-        self.superblock = seal;
-        self.journal = journal;
+        self.durable.superblock = seal;
+        self.durable.journal = journal;
         recovery.report.epoch = epoch;
         Ok(RecoveryProgress::Next(RecoveryStep::Seal))
     }
@@ -353,11 +353,11 @@ impl Pool {
     /// Creates the journal that continues after the valid records.
     fn journal_after(&self, recovery: &Recovery) -> Journal {
         let last = recovery.records.last();
-        let sequence = last.map_or(self.superblock.included, |walked| walked.header.sequence);
-        let checksum = last.map_or(self.superblock.included_checksum, |walked| walked.checksum);
+        let sequence = last.map_or(self.durable.superblock.included, |walked| walked.header.sequence);
+        let checksum = last.map_or(self.durable.superblock.included_checksum, |walked| walked.checksum);
         let used: u32 = recovery.records.iter().map(|walked| blocks_of(&walked.header)).sum();
-        let geometry = self.metadata.geometry;
-        let head = (self.superblock.journal_position + used) % geometry.journal_blocks;
+        let geometry = self.durable.metadata.geometry;
+        let head = (self.durable.superblock.journal_position + used) % geometry.journal_blocks;
         let mut journal = Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used);
         journal.entries = recovery.report.entries;
         journal
@@ -365,9 +365,9 @@ impl Pool {
 
     /// Ends a recovery without a write: tables and delta have the complete state.
     fn rest(&mut self, recovery: &mut Recovery) -> RecoveryProgress {
-        self.journal = self.journal_after(recovery);
-        self.untouched = true;
-        recovery.report.epoch = self.superblock.epoch;
+        self.durable.journal = self.journal_after(recovery);
+        self.state.untouched = true;
+        recovery.report.epoch = self.durable.superblock.epoch;
         RecoveryProgress::Done
     }
 }
@@ -423,14 +423,15 @@ impl Pool {
         }
         // No change of these records can be lost, because the seal makes them durable. Fresh slots without references are free. The other slots are
         // in use in the space map, or held.
-        self.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
-        let fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
+        self.durable.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
+        let fresh: Vec<_> =
+            self.durable.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
         for (slot, recent) in fresh {
             // A container that is full in its table has no new block.
             self.note_replayed(slot);
-            if self.space.take(slot).is_none() {
-                let block = self.metadata.geometry.slot_block(slot.0);
-                let offset = block * self.metadata.geometry.block();
+            if self.durable.space.take(slot).is_none() {
+                let block = self.durable.metadata.geometry.slot_block(slot.0);
+                let offset = block * self.durable.metadata.geometry.block();
                 return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
             }
             if self.copied_from(recent.owner).is_none() {
@@ -441,7 +442,7 @@ impl Pool {
         let mut inlined: Vec<_> = core::mem::take(&mut recovery.inlined).into_iter().collect();
         inlined.sort_unstable_by_key(|&(slot, _)| slot);
         for (slot, (digest, block, sequence)) in inlined {
-            if self.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
+            if self.durable.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
                 recovery.checks.push(Check { block, digest, slot, sequence });
             }
         }
@@ -452,8 +453,8 @@ impl Pool {
         let (key, entry, digest, fresh) = match *change {
             Change::Fresh { key, slot, digest, .. } | Change::Inlined { key, slot, digest, .. } => {
                 // The former use of the slot, if this delta has it, ended before.
-                if self.delta.live(slot).is_none() {
-                    self.delta.forget(slot);
+                if self.durable.delta.live(slot).is_none() {
+                    self.durable.delta.forget(slot);
                 }
                 (key, Entry::whole(slot, digest), digest, true)
             }
@@ -467,8 +468,8 @@ impl Pool {
                 return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
             }
         };
-        self.reservation.active.note(key);
-        self.delta.put(key, entry, digest, fresh);
+        self.durable.reservation.active.note(key);
+        self.durable.delta.put(key, entry, digest, fresh);
     }
 }
 
@@ -509,37 +510,38 @@ impl Pool {
         };
         if let Some(parity) = (0..2).find(unknown) {
             // The unreadable superblock may be the newest.
-            let offset = self.metadata.geometry.superblock_block(0, parity as u64) * self.metadata.geometry.block();
+            let offset = self.durable.metadata.geometry.superblock_block(0, parity as u64)
+                * self.durable.metadata.geometry.block();
             return Err(OpenError::Device { offset });
         }
-        let ours = self.superblock.parameters;
+        let ours = self.durable.superblock.parameters;
         let valid = recovery.found.iter().flatten().filter(|found| found.parameters == ours);
         let oldest = self.mutant(Mutant::OldSuperblock);
         let age = |found: &&Superblock| if oldest { u64::MAX - found.epoch } else { found.epoch };
-        self.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
-        if self.superblock.objection().is_some() {
+        self.durable.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
+        if self.durable.superblock.objection().is_some() {
             return Err(OpenError::UnknownFormat);
         }
-        self.roots = self.superblock.roots;
+        self.durable.roots = self.durable.superblock.roots;
         self.adopt_settings();
-        self.metadata.epoch = self.superblock.epoch;
-        recovery.report.clean = self.superblock.clean;
-        self.failure = self.superblock.failed;
-        recovery.report.failed = self.failure;
-        self.reads_only |= self.failure.is_some();
-        if recovery.unsynced && self.failure.is_none() {
+        self.durable.metadata.epoch = self.durable.superblock.epoch;
+        recovery.report.clean = self.durable.superblock.clean;
+        self.state.failure = self.durable.superblock.failed;
+        recovery.report.failed = self.state.failure;
+        self.state.reads_only |= self.state.failure.is_some();
+        if recovery.unsynced && self.state.failure.is_none() {
             return Err(OpenError::Device { offset: 0 });
         }
-        recovery.position = self.superblock.journal_position;
-        recovery.watermark = self.superblock.watermark();
+        recovery.position = self.durable.superblock.journal_position;
+        recovery.watermark = self.durable.superblock.watermark();
         for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries, TreeId::DiskIndex]) {
-            let height = height_for(self.table_leaves(tree), self.metadata.geometry.fanout());
-            let root = &mut self.roots[tree as usize];
+            let height = height_for(self.table_leaves(tree), self.durable.metadata.geometry.fanout());
+            let root = &mut self.durable.roots[tree as usize];
             if root.pointer.is_none() {
                 root.height = height;
             } else if root.height > height {
-                let offset =
-                    self.metadata.geometry.superblock_block(0, self.superblock.epoch) * self.metadata.geometry.block();
+                let offset = self.durable.metadata.geometry.superblock_block(0, self.durable.superblock.epoch)
+                    * self.durable.metadata.geometry.block();
                 return Err(OpenError::DamagedPage { offset, what: "the superblock" });
             }
         }
@@ -550,49 +552,52 @@ impl Pool {
         let Some(&tree) = TABLES.get(recovery.table) else {
             let records = core::mem::take(&mut recovery.buffered);
             self.has_memory_to_buffer(records.len())?;
-            self.buffer = MapBuffer::from_log(records, self.buffer.logged);
-            self.buffer.iter().for_each(|(key, _)| self.reservation.buffered.note(key));
-            if !self.buffer.iter().all(|(key, entry)| self.may_be_buffered(key, entry)) {
-                let location = self.roots[TreeId::MapBuffer as usize].pointer.location;
-                let offset = self.metadata.offset(PageKey { region: Region::Metadata, location });
+            self.durable.buffer = MapBuffer::from_log(records, self.durable.buffer.logged);
+            self.durable.buffer.iter().for_each(|(key, _)| self.durable.reservation.buffered.note(key));
+            if !self.durable.buffer.iter().all(|(key, entry)| self.may_be_buffered(key, entry)) {
+                let location = self.durable.roots[TreeId::MapBuffer as usize].pointer.location;
+                let offset = self.durable.metadata.offset(PageKey { region: Region::Metadata, location });
                 return Err(OpenError::DamagedPage { offset, what: table_name(TreeId::MapBuffer) });
             }
-            self.space.data_used = self.superblock.data_used;
+            self.durable.space.data_used = self.durable.superblock.data_used;
             self.review_orphans();
-            self.space.set_reserved(self.superblock.reserved_containers.min(self.metadata.geometry.containers));
-            self.journal.head = recovery.position;
-            if self.reads_only && self.superblock.clean {
+            self.durable.space.set_reserved(
+                self.durable.superblock.reserved_containers.min(self.durable.metadata.geometry.containers),
+            );
+            self.durable.journal.head = recovery.position;
+            if self.state.reads_only && self.durable.superblock.clean {
                 return Ok(self.rest(recovery));
             }
-            let block = self.metadata.geometry.block();
-            recovery.sizes = self.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
+            let block = self.durable.metadata.geometry.block();
+            recovery.sizes =
+                self.durable.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
             return Ok(RecoveryProgress::Next(RecoveryStep::Walk));
         };
         let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
-        let (root, leaves) = (self.roots[tree as usize], self.table_leaves(tree));
+        let (root, leaves) = (self.durable.roots[tree as usize], self.table_leaves(tree));
         while recovery.leaf < leaves {
-            match lookup(&mut self.metadata, region, root, recovery.leaf) {
+            match lookup(&mut self.durable.metadata, region, root, recovery.leaf) {
                 Walk::Leaf(page) => {
                     if self.read_table_leaf(recovery, tree, page).is_none() {
-                        let offset = self.metadata.offset(self.metadata.pages.key_of(page));
+                        let offset = self.durable.metadata.offset(self.durable.metadata.pages.key_of(page));
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
                     recovery.leaf += 1;
                 }
                 Walk::Absent(level) => {
-                    let span = self.metadata.geometry.fanout().saturating_pow(u32::from(level));
+                    let span = self.durable.metadata.geometry.fanout().saturating_pow(u32::from(level));
                     recovery.leaf = (recovery.leaf / span).saturating_add(1).saturating_mul(span);
                 }
                 Walk::Missing(missing) => {
-                    if !self.metadata.is_valid(missing.key) {
-                        let offset = self.metadata.offset(missing.key);
+                    if !self.durable.metadata.is_valid(missing.key) {
+                        let offset = self.durable.metadata.offset(missing.key);
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
-                    self.metadata.load(missing, None);
-                    let ahead = LOAD_AHEAD.min(self.metadata.pages.available() as u64 / 4);
+                    self.durable.metadata.load(missing, None);
+                    let ahead = LOAD_AHEAD.min(self.durable.metadata.pages.available() as u64 / 4);
                     for leaf in recovery.leaf + 1..leaves.min(recovery.leaf + ahead) {
-                        if let Walk::Missing(missing) = lookup(&mut self.metadata, region, root, leaf) {
-                            self.metadata.load(missing, None);
+                        if let Walk::Missing(missing) = lookup(&mut self.durable.metadata, region, root, leaf) {
+                            self.durable.metadata.load(missing, None);
                         }
                     }
                     return Ok(RecoveryProgress::Wait);
@@ -606,37 +611,37 @@ impl Pool {
 
     fn read_table_leaf(&mut self, recovery: &mut Recovery, tree: TreeId, page: PageId) -> Option<()> {
         let leaf = recovery.leaf;
-        let bytes = self.metadata.pages.bytes(page);
-        let geometry = &self.metadata.geometry;
+        let bytes = self.durable.metadata.pages.bytes(page);
+        let geometry = &self.durable.metadata.geometry;
         // Addresses below a higher tree would not fit into their bits.
         let most = most_blocks(geometry);
         let highest = height_for(most / geometry.map_leaf_entries(), geometry.fanout());
         match tree {
-            TreeId::Containers => self.space.read_container_leaf(leaf, bytes)?,
-            TreeId::MetaMap => self.metadata.allocator.read_leaf(leaf, bytes),
+            TreeId::Containers => self.durable.space.read_container_leaf(leaf, bytes)?,
+            TreeId::MetaMap => self.durable.metadata.allocator.read_leaf(leaf, bytes),
             TreeId::Volumes => {
                 for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
                     let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
                     if volume.size.div_ceil(geometry.block()) > most || root.height > highest {
                         return None;
                     }
-                    if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
+                    if self.durable.volumes.last().is_some_and(|last| last.id >= volume.id) {
                         return None;
                     }
                     match volume.keeps {
                         Some(Keeps::SecondCopies) => {
-                            self.copies = Some(volume.id);
+                            self.durable.copies = Some(volume.id);
                             recovery.has_copies = true;
                         }
                         Some(Keeps::Replicas) => {
                             let found = (volume.id, volume.size / geometry.block());
-                            self.replicas.set_volume(Some(found), geometry.slots_per_container);
+                            self.hints.replicas.set_volume(Some(found), geometry.slots_per_container);
                         }
                         None => {}
                     }
-                    self.volumes.push(volume);
-                    self.maps.push(root);
-                    self.volume_leaves = leaf + 1;
+                    self.durable.volumes.push(volume);
+                    self.durable.maps.push(root);
+                    self.durable.volume_leaves = leaf + 1;
                 }
             }
             TreeId::Discards => {
@@ -648,8 +653,8 @@ impl Pool {
                         if level > highest {
                             return None;
                         }
-                        self.discards.push(crate::block_map::discards::Discard { pointer, volume, level });
-                        self.discard_leaves = leaf + 1;
+                        self.durable.discards.push(crate::block_map::discards::Discard { pointer, volume, level });
+                        self.durable.discard_leaves = leaf + 1;
                     }
                 }
             }
@@ -657,7 +662,7 @@ impl Pool {
                 let before = recovery.buffered.len();
                 recovery.buffered.extend(map_buffer::records(bytes));
                 let per_leaf = geometry.block() / map_buffer::RECORD_BYTES as u64;
-                self.buffer.logged = leaf * per_leaf + (recovery.buffered.len() - before) as u64;
+                self.durable.buffer.logged = leaf * per_leaf + (recovery.buffered.len() - before) as u64;
             }
             TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {}
         }
@@ -675,7 +680,7 @@ impl Pool {
     ) {
         for &segment in segments {
             if let Segment::Page(page) = segment {
-                self.metadata.pages.release(page);
+                self.durable.metadata.pages.release(page);
             }
         }
         let Some(recovery) = recovery else { return };
@@ -706,7 +711,7 @@ impl Pool {
             (RecoveryStep::Redo, Ok(_)) => {
                 for &segment in segments {
                     if let Segment::Buffer(buffer) = segment {
-                        self.buffers.release(buffer);
+                        self.memory.buffers.release(buffer);
                     }
                 }
             }

@@ -36,19 +36,19 @@ enum Next {
 impl Pool {
     /// Walks the chain, and reads more of the ring where necessary.
     pub(super) fn walk(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
-        let most = self.limits.replayable_entries(&self.metadata.geometry);
+        let most = self.limits.replayable_entries(&self.durable.metadata.geometry);
         if let Some((offset, length)) = self.walk_window(recovery, most) {
             recovery.outstanding += 1;
-            self.metadata.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
+            self.durable.metadata.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
             return Ok(RecoveryProgress::Wait);
         }
-        if recovery.newest_epoch > self.superblock.epoch {
+        if recovery.newest_epoch > self.durable.superblock.epoch {
             // Pages referenced by the older superblock may have been reused since.
-            let geometry = &self.metadata.geometry;
+            let geometry = &self.durable.metadata.geometry;
             let offset = geometry.superblock_block(0, recovery.newest_epoch) * geometry.block();
             return Err(OpenError::DamagedPage { offset, what: "the newest superblock" });
         }
-        let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
+        let last = recovery.records.last().map_or(self.durable.superblock.included, |record| record.header.sequence);
         if recovery.watermark > last {
             return Err(OpenError::DamagedJournal { sequence: last + 1 });
         }
@@ -61,8 +61,8 @@ impl Pool {
     /// Walks the chain through the bytes read so far, and keeps the changes of `most` entries. Returns the bytes (offset, length) that have to be
     /// added to the window; `None` at the end of the chain.
     pub(crate) fn walk_window(&self, recovery: &mut Recovery, most: u64) -> Option<(u64, u64)> {
-        let block = self.metadata.geometry.block_size as usize;
-        let ring = self.metadata.geometry.journal_blocks;
+        let block = self.durable.metadata.geometry.block_size as usize;
+        let ring = self.durable.metadata.geometry.journal_blocks;
         loop {
             let have = (recovery.window.len() / block) as u32;
             let needed = match self.next_record(recovery) {
@@ -101,7 +101,7 @@ impl Pool {
             // The window is contiguous from `position`; the next read continues behind it.
             let from = (recovery.position + have) % ring;
             let count = WINDOW_BLOCKS.max(needed - have).min(ring - from).min(ring - have);
-            let offset = (self.metadata.geometry.journal_start() + u64::from(from)) * block as u64;
+            let offset = (self.durable.metadata.geometry.journal_start() + u64::from(from)) * block as u64;
             return Some((offset, u64::from(count) * block as u64));
         }
     }
@@ -109,19 +109,19 @@ impl Pool {
     /// Returns the highest watermark and the highest epoch of the records beyond the end of the chain: records that they declare durable have been
     /// damaged since.
     fn beyond(&self, recovery: &Recovery) -> (u64, u64) {
-        let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
-        let block = self.metadata.geometry.block_size as usize;
-        let ring = self.metadata.geometry.journal_blocks;
+        let last = recovery.records.last().map_or(self.durable.superblock.included, |record| record.header.sequence);
+        let block = self.durable.metadata.geometry.block_size as usize;
+        let ring = self.durable.metadata.geometry.journal_blocks;
         let mut highest = (0, 0);
         for (at, page) in recovery.window.chunks_exact(block).enumerate() {
             let Some(header) = record::decode_header(page) else { continue };
             let follows = header.sequence > last + 1
-                && header.epoch >= self.superblock.seal_epoch
+                && header.epoch >= self.durable.superblock.seal_epoch
                 && header.position == (recovery.position + at as u32) % ring;
             let bytes = at * block..(at + usize::from(header.pages)) * block;
             if follows
                 && let Some(pages) = recovery.window.get(bytes)
-                && record::decode(&header, &mut pages.to_vec(), self.metadata.journal_seed).is_some()
+                && record::decode(&header, &mut pages.to_vec(), self.durable.metadata.journal_seed).is_some()
             {
                 highest = (highest.0.max(header.watermark), highest.1.max(header.epoch));
             }
@@ -131,23 +131,23 @@ impl Pool {
 
     /// Returns the next record of the chain, if the window contains it.
     fn next_record(&self, recovery: &mut Recovery) -> Next {
-        let block = self.metadata.geometry.block_size as usize;
+        let block = self.durable.metadata.geometry.block_size as usize;
         let (sequence, previous) = match recovery.records.last() {
             Some(walked) => (walked.header.sequence + 1, walked.checksum),
-            None => (self.superblock.included + 1, self.superblock.included_checksum),
+            None => (self.durable.superblock.included + 1, self.durable.superblock.included_checksum),
         };
         if recovery.window.len() < block {
             return Next::Read(1);
         }
         let Some(header) = record::decode_header(&recovery.window[..block]) else { return Next::End };
         let blocks = u32::from(header.pages) + u32::from(header.blocks);
-        let is_old = sequence > self.superblock.sealed && header.epoch < self.superblock.seal_epoch;
+        let is_old = sequence > self.durable.superblock.sealed && header.epoch < self.durable.superblock.seal_epoch;
         let stale = is_old && !self.mutant(Mutant::StaleRecord);
         if header.sequence != sequence
             || header.previous != previous
             || header.position != recovery.position
             || stale
-            || recovery.walked_blocks + blocks > self.metadata.geometry.journal_blocks
+            || recovery.walked_blocks + blocks > self.durable.metadata.geometry.journal_blocks
         {
             return Next::End;
         }
@@ -155,7 +155,7 @@ impl Pool {
         if recovery.window.len() < bytes {
             return Next::Read(u32::from(header.pages));
         }
-        match record::decode(&header, &mut recovery.window[..bytes], self.metadata.journal_seed) {
+        match record::decode(&header, &mut recovery.window[..bytes], self.durable.metadata.journal_seed) {
             Some((changes, checksum)) => Next::Record(alloc::boxed::Box::new(Walked { header, changes, checksum })),
             None => Next::End,
         }

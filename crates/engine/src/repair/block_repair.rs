@@ -145,7 +145,7 @@ impl BlockRepair {
 impl Pool {
     /// Returns true if repairs may be written: the pool is neither read-only nor left untouched.
     pub(crate) fn may_repair(&self) -> bool {
-        !self.read_only && !self.untouched && !self.reads_only
+        !self.state.read_only && !self.state.untouched && !self.state.reads_only
     }
 
     fn read_for_repair(&mut self, slot: Slot, from: Slot, buffer: Option<BufferId>) {
@@ -153,19 +153,19 @@ impl Pool {
     }
 
     fn read_at_for_repair(&mut self, slot: Slot, offset: u64, buffer: Option<BufferId>) {
-        let block = self.metadata.geometry.block();
+        let block = self.durable.metadata.geometry.block();
         let segments = buffer.map(Segment::Buffer);
-        self.metadata.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::BlockRepair(slot));
+        self.durable.metadata.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::BlockRepair(slot));
     }
 
     fn look_into_memory(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
         repair.at = RepairStage::Memory;
-        if let (Some(known), Some(into)) = (self.cache.peek(slot), repair.buffer) {
-            self.buffers.hold(known);
+        if let (Some(known), Some(into)) = (self.memory.cache.peek(slot), repair.buffer) {
+            self.memory.buffers.hold(known);
             repair.second = Some(known);
             let segments = [into, known].map(Segment::Buffer);
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
-            self.metadata.io.begin(op, 0, 0, segments, Purpose::BlockRepair(slot));
+            self.durable.metadata.io.begin(op, 0, 0, segments, Purpose::BlockRepair(slot));
             repair.in_flight = true;
         }
         RepairStep::On
@@ -173,8 +173,8 @@ impl Pool {
 
     fn look_into_journal(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
         repair.at = RepairStage::Journal;
-        if let Some(block) = repair.digest.and_then(|digest| self.inlined_copies.find(slot, digest)) {
-            self.read_at_for_repair(slot, block * self.metadata.geometry.block(), repair.buffer);
+        if let Some(block) = repair.digest.and_then(|digest| self.durable.inlined_copies.find(slot, digest)) {
+            self.read_at_for_repair(slot, block * self.durable.metadata.geometry.block(), repair.buffer);
             repair.in_flight = true;
         }
         RepairStep::On
@@ -182,9 +182,9 @@ impl Pool {
 
     fn find_alternate(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
         repair.at = RepairStage::Other;
-        let known = repair.digest.and_then(|digest| self.index.lookup(self.sharing_digest(digest)));
+        let known = repair.digest.and_then(|digest| self.hints.index.lookup(self.sharing_digest(digest)));
         let other = repair.other.or(known.map(|hint| hint.slot));
-        let other = other.filter(|&other| other != slot && self.space.contains(other));
+        let other = other.filter(|&other| other != slot && self.durable.space.contains(other));
         if let Some(other) = other {
             self.read_for_repair(slot, other, repair.buffer);
             repair.in_flight = true;
@@ -201,7 +201,7 @@ impl Pool {
     }
 
     fn take_from_dirty(&mut self, slot: Slot, repair: &mut BlockRepair, found: Found) {
-        self.dirty.remove(&slot);
+        self.memory.dirty.remove(&slot);
         self.keep_repaired(slot, repair);
         repair.at = RepairStage::Owner(found);
     }
@@ -219,15 +219,15 @@ impl Pool {
             Some(first) => Some(first),
             None => match self.copy_of(slot) {
                 Ok(copy) => copy,
-                Err(missing) if !self.failed_pages.contains(&missing.key) => {
-                    self.metadata.load(missing, None);
+                Err(missing) if !self.durable.failed_pages.contains(&missing.key) => {
+                    self.durable.metadata.load(missing, None);
                     return RepairStep::Wait;
                 }
                 Err(_) => None,
             },
         };
         repair.at = RepairStage::Copy;
-        if let Some(other) = other.filter(|&other| other != slot && self.space.contains(other)) {
+        if let Some(other) = other.filter(|&other| other != slot && self.durable.space.contains(other)) {
             self.read_for_repair(slot, other, repair.buffer);
             repair.in_flight = true;
         }
@@ -250,7 +250,7 @@ impl Repairs {
             // A repair that has ended except for its report begins again after the report.
             repair.buffer = Some(buffer);
         } else {
-            pool.buffers.release(buffer);
+            pool.memory.buffers.release(buffer);
             if matches!(repair.at, RepairStage::Write | RepairStage::Sync(_) | RepairStage::ReadBack) {
                 self.answer_waiters(pool, &mut repair);
             }
@@ -261,7 +261,7 @@ impl Repairs {
     /// Repairs a block that was found to fail, where `other` should hold the same content. Takes over the buffer.
     pub(crate) fn repair_from(&mut self, pool: &mut Pool, slot: Slot, buffer: BufferId, other: Slot) {
         if self.is_repairing(slot) {
-            return pool.buffers.release(buffer);
+            return pool.memory.buffers.release(buffer);
         }
         self.in_progress.insert(slot, BlockRepair::new(Some(buffer), For::Reads, Some(other)));
         pool.wake();
@@ -282,7 +282,7 @@ impl Repairs {
             // A read was faster.
             Some(repair) => {
                 repair.whom = whom;
-                pool.buffers.release(buffer);
+                pool.memory.buffers.release(buffer);
             }
             None => drop(self.in_progress.insert(slot, BlockRepair::new(Some(buffer), whom, other))),
         }
@@ -331,7 +331,7 @@ impl Repairs {
     fn step_repair(&mut self, pool: &mut Pool, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
         match repair.at {
             // The slot has been freed and taken again since the damage was seen: its new block is in flight.
-            RepairStage::Prove if pool.dirty.contains_key(&slot) => self.give_up(pool, repair, Found::Good),
+            RepairStage::Prove if pool.memory.dirty.contains_key(&slot) => self.give_up(pool, repair, Found::Good),
             RepairStage::Prove => match pool.proven_digest(slot) {
                 Ok(Some((digest, owner))) if repair.buffer.is_some() => {
                     (repair.digest, repair.owner) = (Some(digest), Some(owner));
@@ -340,8 +340,8 @@ impl Repairs {
                     repair.in_flight = true;
                     RepairStep::On
                 }
-                Err(missing) if !pool.failed_pages.contains(&missing.key) => {
-                    pool.metadata.load(missing, None);
+                Err(missing) if !pool.durable.failed_pages.contains(&missing.key) => {
+                    pool.durable.metadata.load(missing, None);
                     RepairStep::Wait
                 }
                 // Neither delta nor summary gives its content: a slot that is no longer in use is no damage.
@@ -356,7 +356,7 @@ impl Repairs {
             RepairStage::Copy => {
                 if let Some(digest) = repair.digest {
                     // No block may share it any more: later writes of this content make a new copy.
-                    pool.index.remove(pool.sharing_digest(digest), slot);
+                    pool.hints.index.remove(pool.sharing_digest(digest), slot);
                 }
                 self.give_up(pool, repair, Found::Left)
             }
@@ -371,10 +371,10 @@ impl Repairs {
                 if !pool.is_ours(look) {
                     return RepairStep::Wait;
                 }
-                let block = pool.metadata.geometry.block();
-                let offset = pool.metadata.geometry.slot_block(slot.0) * block;
-                pool.dirty.insert(slot, buffer);
-                pool.metadata.io.begin(
+                let block = pool.durable.metadata.geometry.block();
+                let offset = pool.durable.metadata.geometry.slot_block(slot.0) * block;
+                pool.memory.dirty.insert(slot, buffer);
+                pool.durable.metadata.io.begin(
                     IoOp::Write,
                     offset,
                     block,
@@ -384,8 +384,8 @@ impl Repairs {
                 repair.in_flight = true;
                 RepairStep::On
             }
-            RepairStage::Sync(_) if pool.read_only => pool.end_repair(slot, repair, Found::Left),
-            RepairStage::Sync(barrier) if pool.syncs.finished < barrier => RepairStep::Wait,
+            RepairStage::Sync(_) if pool.state.read_only => pool.end_repair(slot, repair, Found::Left),
+            RepairStage::Sync(barrier) if pool.durable.syncs.finished < barrier => RepairStep::Wait,
             RepairStage::Sync(_) => {
                 let Some(second) = pool.any_buffer() else { return RepairStep::Wait };
                 repair.second = Some(second);
@@ -410,7 +410,7 @@ impl Repairs {
         if matches!(repair.at, RepairStage::Memory | RepairStage::ReadBack)
             && let Some(second) = repair.second.take()
         {
-            pool.buffers.release(second);
+            pool.memory.buffers.release(second);
         }
         match repair.at {
             RepairStage::Again if good => {
@@ -424,8 +424,8 @@ impl Repairs {
                 repair.at = RepairStage::Write;
             }
             RepairStage::Write if result.is_ok() => {
-                let barrier = pool.syncs.submitted + 1;
-                pool.syncs.wanted = pool.syncs.wanted.max(barrier);
+                let barrier = pool.durable.syncs.submitted + 1;
+                pool.durable.syncs.wanted = pool.durable.syncs.wanted.max(barrier);
                 repair.at = RepairStage::Sync(barrier);
             }
             RepairStage::Write => pool.take_from_dirty(slot, &mut repair, Found::Left),
@@ -441,13 +441,13 @@ impl Repairs {
     fn answer_waiters(&mut self, pool: &mut Pool, repair: &mut BlockRepair) -> bool {
         let (Some(buffer), Some(digest)) = (repair.buffer, repair.digest) else { return false };
         let check = check_bits(digest);
-        pool.buffers.set_check(buffer, check);
+        pool.memory.buffers.set_check(buffer, check);
         let mut all = true;
         for (id, at, expected) in core::mem::take(&mut repair.waiters) {
             let good = expected == check;
             all &= good;
             if good {
-                pool.buffers.hold(buffer);
+                pool.memory.buffers.hold(buffer);
             }
             self.arrived.push(Arrived { request: id, at, buffer: good.then_some(buffer) });
         }
@@ -457,7 +457,7 @@ impl Repairs {
     /// Ends a repair without another copy, or whose content cannot be written: the remaining waiters get an error.
     fn give_up(&mut self, pool: &mut Pool, repair: &mut BlockRepair, found: Found) -> RepairStep {
         if let Some(buffer) = repair.buffer.take() {
-            pool.buffers.release(buffer);
+            pool.memory.buffers.release(buffer);
         }
         let waiters = core::mem::take(&mut repair.waiters);
         self.arrived.extend(waiters.iter().map(|&(request, at, _)| Arrived { request, at, buffer: None }));
@@ -474,8 +474,8 @@ impl Repairs {
         {
             match pool.resolve(volume, key) {
                 Ok(entry) if entry.slot() == Some(slot) => owner = Some((key.volume(), key.lba())),
-                Err(Unresolved::Missing(missing)) if !pool.failed_pages.contains(&missing.key) => {
-                    pool.metadata.load(missing, None);
+                Err(Unresolved::Missing(missing)) if !pool.durable.failed_pages.contains(&missing.key) => {
+                    pool.durable.metadata.load(missing, None);
                     return RepairStep::Wait;
                 }
                 _ => {}
@@ -483,7 +483,7 @@ impl Repairs {
         }
         let known = self.damages.lost.iter().any(|&(lost, digest)| lost == slot && Some(digest) == repair.digest);
         let counts = !known && repair.whom != For::Again;
-        let offset = pool.metadata.geometry.slot_block(slot.0) * pool.metadata.geometry.block();
+        let offset = pool.durable.metadata.geometry.slot_block(slot.0) * pool.durable.metadata.geometry.block();
         match found {
             Found::Good => self.damages.lost.retain(|&(lost, _)| lost != slot),
             Found::Repaired => {

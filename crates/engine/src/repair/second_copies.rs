@@ -51,25 +51,25 @@ impl Pool {
 
     /// Returns the number of blocks of hidden volumes of this kind, as of the last merge.
     pub(crate) fn hidden_blocks_used(&self, keeps: Keeps) -> u64 {
-        let hidden = self.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
+        let hidden = self.durable.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
         hidden.map(|volume| volume.logical_blocks_used).sum()
     }
 
     /// Returns the index of the volume of second copies in the list of volumes, if it is usable already.
     pub(crate) fn copies_volume(&self) -> Option<usize> {
-        self.volume_index(self.copies?)
+        self.volume_index(self.durable.copies?)
     }
 
     pub(crate) fn slots_to_spare(&self, one_in: u64) -> u64 {
-        let geometry = &self.metadata.geometry;
+        let geometry = &self.durable.metadata.geometry;
         geometry.spare_slots() + geometry.slots() / one_in
     }
 
     /// Returns the slot that holds the second copy of a slot, or held it.
     pub(crate) fn copy_of(&mut self, slot: Slot) -> Result<Option<Slot>, Missing> {
         let Some(at) = self.copies_volume() else { return Ok(None) };
-        let volume = &self.volumes[at];
-        if slot.0 >= volume.size / self.metadata.geometry.block() {
+        let volume = &self.durable.volumes[at];
+        if slot.0 >= volume.size / self.durable.metadata.geometry.block() {
             return Ok(None);
         }
         match self.map_entry(at, Key::new(volume.id, slot.0)) {
@@ -88,10 +88,10 @@ impl Pool {
             return Ok(Copying::Leave);
         }
         let copy = self.copy_of(slot)?;
-        let Some(digest) = digest.filter(|_| self.second_copies > 0) else {
+        let Some(digest) = digest.filter(|_| self.properties.second_copies > 0) else {
             return Ok(if copy.is_some() { Copying::Drop } else { Copying::Leave });
         };
-        let needed = self.references(slot)? > self.second_copies;
+        let needed = self.references(slot)? > self.properties.second_copies;
         match copy {
             None if needed => Ok(Copying::Make),
             None => Ok(Copying::Leave),
@@ -110,12 +110,13 @@ impl Pool {
             SlotState::Single => return Ok(1),
             SlotState::Free | SlotState::Held => return Ok(0),
         }
-        let per_leaf = self.metadata.geometry.block() / 4;
-        let root = self.roots[TreeId::Counts as usize];
-        match lookup(&mut self.metadata, Region::Metadata, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => {
-                Ok(crate::format::bytes::u32_at(self.metadata.pages.bytes(page), (slot.0 % per_leaf * 4) as usize))
-            }
+        let per_leaf = self.durable.metadata.geometry.block() / 4;
+        let root = self.durable.roots[TreeId::Counts as usize];
+        match lookup(&mut self.durable.metadata, Region::Metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => Ok(crate::format::bytes::u32_at(
+                self.durable.metadata.pages.bytes(page),
+                (slot.0 % per_leaf * 4) as usize,
+            )),
             Walk::Absent(_) => Ok(0),
             Walk::Missing(missing) => Err(missing),
         }
@@ -123,16 +124,16 @@ impl Pool {
 
     /// Gives back all blocks of the hidden volume at this index of the list. Returns false if there is no space for the clear.
     pub(crate) fn clear_hidden(&mut self, at: usize, load: &LoadSnapshot) -> bool {
-        let volume = &self.volumes[at];
-        let end = volume.size / self.metadata.geometry.block();
+        let volume = &self.durable.volumes[at];
+        let end = volume.size / self.durable.metadata.geometry.block();
         let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
         let cleared = self.cleared(start, stop);
         if !matches!(self.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
             return false;
         }
-        self.journal.changes.push(Change::Clear { key: start, end });
+        self.durable.journal.changes.push(Change::Clear { key: start, end });
         self.clear_keys(start, stop);
-        self.last_change = self.now;
+        self.state.last_change = self.state.now;
         self.request_checkpoint();
         true
     }
@@ -143,15 +144,15 @@ impl Repairs {
     /// run short.
     pub(crate) fn step_copies(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         let Some(at) = pool.copies_volume() else { return };
-        if pool.phase != Phase::Serving || !pool.takes_changes() || load.writes_blocked {
+        if pool.state.phase != Phase::Serving || !pool.takes_changes() || load.writes_blocked {
             return;
         }
-        let (volume, slots) = (pool.volumes[at].id, pool.metadata.geometry.slots());
-        if pool.second_copies == 0 {
+        let (volume, slots) = (pool.durable.volumes[at].id, pool.durable.metadata.geometry.slots());
+        if pool.properties.second_copies == 0 {
             let _ = pool.change_volume(VolumeChange::Delete { volume }, load.clears_left);
-        } else if pool.volumes[at].size < slots * pool.metadata.geometry.block() {
+        } else if pool.durable.volumes[at].size < slots * pool.durable.metadata.geometry.block() {
             let _ = pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, load.clears_left);
-        } else if pool.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
+        } else if pool.durable.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
             self.give_back_copies(pool, load);
         }
     }
@@ -178,9 +179,9 @@ impl Repairs {
         digest: Digest,
         buffer: BufferId,
     ) {
-        let space = pool.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE) && pool.space.ready() > 0;
+        let space = pool.durable.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE) && pool.durable.space.ready() > 0;
         let Some(volume) = Repairs::space_for_copies(pool, load, space).filter(|_| !load.writes_blocked) else {
-            return pool.buffers.release(buffer);
+            return pool.memory.buffers.release(buffer);
         };
         // The first bytes of the content are no longer known, and it has no waiters: it is never inlined in the journal.
         pool.put_alone(
@@ -200,7 +201,7 @@ impl Repairs {
     /// Returns the volume of second copies, if its map can be changed without waiting.
     fn space_for_copies(pool: &mut Pool, load: &LoadSnapshot, space: bool) -> Option<VolumeId> {
         let at = pool.copies_volume().filter(|_| space && pool.takes_changes())?;
-        let volume = pool.volumes[at].id;
+        let volume = pool.durable.volumes[at].id;
         matches!(pool.space_for(&Asked::scattered(2), load.clears_left), Availability::Now).then_some(volume)
     }
 }

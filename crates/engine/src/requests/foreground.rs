@@ -196,14 +196,15 @@ impl Foreground {
     /// minimum share.
     pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> Measured {
         self.follow(pool, active);
-        let time = pool.now - core::mem::replace(&mut self.since, pool.now);
-        self.pool.measure(pool.now, spent, false);
+        let time = pool.state.now - core::mem::replace(&mut self.since, pool.state.now);
+        self.pool.measure(pool.state.now, spent, false);
         for (id, watched) in &mut self.volumes {
             let has_space = pool.has_space_offline(watched.forecast.mode);
-            watched.measure(pool.now, spent, has_space);
+            watched.measure(pool.state.now, spent, has_space);
             pool.choose_mode(*id, watched.forecast.mode);
         }
-        let all_have_goals = pool.volumes.iter().all(|volume| volume.keeps.is_some() || volume.goal != Goal::None);
+        let all_have_goals =
+            pool.durable.volumes.iter().all(|volume| volume.keeps.is_some() || volume.goal != Goal::None);
         let whole = (!all_have_goals).then_some(self.pool.miss);
         // Volumes without a goal are clients of the pool: their p99 as a whole is protected.
         let stated = self.volumes.iter().filter(|(_, watched)| watched.why.goal != Goal::None);
@@ -214,7 +215,8 @@ impl Foreground {
     /// Returns the rates of the volume that is shortest of its goal, of those that are offline.
     fn rates(&self, pool: &Pool) -> Option<Rates> {
         let block = pool.geometry().block();
-        let is_offline = |id: VolumeId| pool.volume_index(id).is_some_and(|at| pool.is_offline(&pool.volumes[at]));
+        let is_offline =
+            |id: VolumeId| pool.volume_index(id).is_some_and(|at| pool.is_offline(&pool.durable.volumes[at]));
         let offline = self.volumes.iter().filter(|(id, _)| is_offline(*id));
         let rates = offline.filter_map(|(_, watched)| Rates::of(watched.why.goal, &watched.last, block));
         rates.max_by_key(Rates::shortfall)
@@ -230,11 +232,11 @@ impl Foreground {
             }
             stays
         });
-        for volume in &pool.volumes {
+        for volume in &pool.durable.volumes {
             if let Some(why) = why(pool, volume.id)
                 && let Err(at) = self.place(volume.id)
             {
-                self.volumes.insert(at, (volume.id, Watched::new(why, pool.now, active(volume.id))));
+                self.volumes.insert(at, (volume.id, Watched::new(why, pool.state.now, active(volume.id))));
             }
         }
     }
@@ -286,7 +288,7 @@ impl Foreground {
 
 /// Returns the reason for which a volume is to be measured, if there is one.
 fn why(pool: &Pool, id: VolumeId) -> Option<Why> {
-    let volume = &pool.volumes[pool.volume_index(id)?];
+    let volume = &pool.durable.volumes[pool.volume_index(id)?];
     let why = Why { goal: volume.goal, chooses: pool.chooser_of(volume) };
     (why.chooses.is_some() || why.goal != Goal::None).then_some(why)
 }

@@ -36,8 +36,8 @@ type MayChange<'w, P> = dyn Fn(&P, u64, u64) -> bool + 'w;
 
 impl Planner<'_, '_> {
     pub(super) fn rewrite(&mut self, end: JournalEnd) {
-        for at in 0..self.engine.pool.volumes.len() {
-            self.engine.pool.maps[at] = self.rewrite_volume(at);
+        for at in 0..self.engine.pool.durable.volumes.len() {
+            self.engine.pool.durable.maps[at] = self.rewrite_volume(at);
         }
         self.rewrite_map_buffer();
         self.rewrite_volumes();
@@ -50,7 +50,7 @@ impl Planner<'_, '_> {
         if copies > 0 {
             self.plan.actions.push(format!("{copies} blocks are copied from the journal to their places"));
         }
-        let epoch = self.engine.pool.metadata.epoch;
+        let epoch = self.engine.pool.durable.metadata.epoch;
         self.plan.next = Superblock {
             epoch,
             included: end.sequence,
@@ -61,11 +61,11 @@ impl Planner<'_, '_> {
             seal_epoch: epoch,
             clean: true,
             data_used: self.counts.iter().filter(|&&count| count > 0).count() as u64,
-            disk_index: self.engine.pool.disk_index.record,
+            disk_index: self.engine.pool.hints.disk_index.record,
             // Generations may have changed.
             flash: 0,
-            roots: self.engine.pool.roots,
-            ..self.engine.pool.superblock
+            roots: self.engine.pool.durable.roots,
+            ..self.engine.pool.durable.superblock
         };
     }
 
@@ -85,7 +85,7 @@ impl Planner<'_, '_> {
                 if before.location == first { first + 1 } else { first }
             }
         };
-        let metadata = &self.engine.pool.metadata;
+        let metadata = &self.engine.pool.durable.metadata;
         let sum = checksum(metadata.page_seed, &page);
         let offset = metadata.offset(PageKey { region, location });
         let birth = metadata.epoch as u32;
@@ -126,11 +126,11 @@ impl Planner<'_, '_> {
         let (mut stay, mut kept) = (Vec::new(), Vec::new());
         let mut last = None;
         for (key, entry) in core::mem::take(&mut self.points) {
-            let known = self.engine.pool.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+            let known = self.engine.pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
             let leaf = (key.volume(), key.lba() / per_leaf);
             let absent = match last {
                 Some((known, absent)) if known == leaf => absent,
-                _ => known.is_ok_and(|at| self.is_absent(self.engine.pool.maps[at], leaf.1)),
+                _ => known.is_ok_and(|at| self.is_absent(self.engine.pool.durable.maps[at], leaf.1)),
             };
             last = Some((leaf, absent));
             if absent && !entry.is_lost() { kept.push((key, entry)) } else { stay.push((key, entry)) }
@@ -165,7 +165,7 @@ impl Planner<'_, '_> {
 
     fn rewrite_volume(&mut self, at: usize) -> Root {
         let geometry = self.geometry();
-        let root = self.engine.pool.maps[at];
+        let root = self.engine.pool.durable.maps[at];
         let written = self.plan.pages.len();
         // Journaled mappings beyond the reach of the root make the tree higher.
         let last = self.points_in(at, 0, self.blocks[at]).last().map_or(0, |(key, _)| key.lba());
@@ -176,7 +176,7 @@ impl Planner<'_, '_> {
         let root = self.rewrite_from(Region::Metadata, root, height.max(root.height), &mut subtree);
         let count = self.plan.pages.len() - written;
         if count > 0 {
-            let name = &self.engine.pool.volumes[at].name;
+            let name = &self.engine.pool.durable.volumes[at].name;
             self.plan.actions.push(format!("volume {name}: {count} pages of the map are written"));
         }
         root
@@ -274,7 +274,7 @@ impl Planner<'_, '_> {
         for i in 0..page.len() / 8 {
             let (lba, before) = (first + i as u64, Entry(u64_at(page, i * 8)));
             let key = Key::new(id, lba);
-            let news = self.engine.pool.delta.get(key);
+            let news = self.engine.pool.durable.delta.get(key);
             let after = if lba >= self.blocks[at] {
                 Entry::UNMAPPED
             } else if news.is_some() {
@@ -321,7 +321,7 @@ impl Planner<'_, '_> {
     }
 
     fn lose_range(&mut self, at: usize, first: u64, end: u64) {
-        let volume = &self.engine.pool.volumes[at].name;
+        let volume = &self.engine.pool.durable.volumes[at].name;
         match self.plan.lost.last_mut() {
             Some(last) if last.volume == *volume && last.first + last.blocks == first => last.blocks += end - first,
             _ => self.plan.lost.push(BlockRange { volume: volume.clone(), first, blocks: end - first }),
@@ -333,7 +333,7 @@ impl Planner<'_, '_> {
     /// Rewrites a table to its correct state.
     fn rewrite_table(&mut self, tree: TreeId, changes: &MayChange<'_, Self>, wanted: &mut RewrittenLeaf<'_, Self>) {
         let leaves = self.engine.pool.table_leaves(tree);
-        let mut root = self.engine.pool.roots[tree as usize];
+        let mut root = self.engine.pool.durable.roots[tree as usize];
         if root.pointer.is_none() {
             root.height = height_for(leaves, self.geometry().fanout());
         }
@@ -343,7 +343,7 @@ impl Planner<'_, '_> {
             planner.rewrite_subtree(tree, pointer, level, index, changes, wanted)
         };
         let root = self.rewrite_from(region_of(tree), root, height, &mut subtree);
-        self.engine.pool.roots[tree as usize] = root;
+        self.engine.pool.durable.roots[tree as usize] = root;
         let count = self.plan.pages.len() - written;
         if count > 0 {
             self.plan.actions.push(format!("{}: {count} pages are written", table_name(tree)));
@@ -397,10 +397,10 @@ impl Planner<'_, '_> {
     fn rewrite_volumes(&mut self) {
         let block = self.geometry().block() as usize;
         let mut leaf = Vec::new();
-        for at in 0..self.engine.pool.volumes.len() {
+        for at in 0..self.engine.pool.durable.volumes.len() {
             let mapped = self.mapped[at];
-            let root = self.engine.pool.maps[at];
-            let volume = &mut self.engine.pool.volumes[at];
+            let root = self.engine.pool.durable.maps[at];
+            let volume = &mut self.engine.pool.durable.volumes[at];
             if volume.deleted.is_some() {
                 continue;
             }
@@ -424,7 +424,7 @@ impl Planner<'_, '_> {
             if !self.is_disproved(*entry) {
                 continue;
             }
-            let known = self.engine.pool.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+            let known = self.engine.pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
             if let (Ok(at), Some(slot)) = (known, entry.slot()) {
                 self.counts[slot.0 as usize] -= 1;
                 self.mapped[at] -= 1;
@@ -438,7 +438,7 @@ impl Planner<'_, '_> {
             pages.iter().for_each(|&location| self.used[location as usize - 1] = true);
             return;
         }
-        self.engine.pool.roots[TreeId::MapBuffer as usize] = Root::default();
+        self.engine.pool.durable.roots[TreeId::MapBuffer as usize] = Root::default();
         let block = self.geometry().block() as usize;
         let per_leaf = block / map_buffer::RECORD_BYTES;
         let leaves = mappings.len().div_ceil(per_leaf) as u64;
@@ -454,7 +454,7 @@ impl Planner<'_, '_> {
 
     /// Empties the list of discards: the subtrees that were cut off are free.
     fn rewrite_discards(&mut self) {
-        let root = &mut self.engine.pool.roots[TreeId::Discards as usize];
+        let root = &mut self.engine.pool.durable.roots[TreeId::Discards as usize];
         if !root.pointer.is_none() {
             root.pointer = Pointer::NONE;
             self.plan.actions.push(String::from("the discard list is emptied: what discards cut off is free at once"));
@@ -466,12 +466,12 @@ impl Planner<'_, '_> {
         let is_sound = self.plan.pages.is_empty() && self.plan.problems.is_empty() && self.plan.copies.is_empty();
         let pages = self.index_pages.take().filter(|_| is_sound).unwrap_or_default();
         let shared = pages.iter().any(|&location| self.used[location as usize - 1]);
-        let root = &mut self.engine.pool.roots[TreeId::DiskIndex as usize];
+        let root = &mut self.engine.pool.durable.roots[TreeId::DiskIndex as usize];
         if !pages.is_empty() && !shared {
             pages.iter().for_each(|&location| self.used[location as usize - 1] = true);
         } else if !root.pointer.is_none() {
             *root = Root::default();
-            self.engine.pool.disk_index.record = DiskIndexRecord::default();
+            self.engine.pool.hints.disk_index.record = DiskIndexRecord::default();
             self.plan
                 .actions
                 .push(String::from("the index on disk is dropped: it is built anew while the pool is served"));

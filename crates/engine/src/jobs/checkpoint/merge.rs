@@ -37,8 +37,8 @@ fn by_leaf<T>(items: &[T], per_leaf: u64, slot: impl Fn(&T) -> Slot) -> impl Ite
 impl Pool {
     pub(crate) fn finish_writer(&mut self, checkpoint: &mut Checkpoint) -> Result<Option<Root>, Stop> {
         let Some(writer) = &mut checkpoint.writer else { return Ok(None) };
-        let root = writer.finish(&mut self.metadata)?;
-        let (written, pages) = (writer.written, &mut self.counters.pages_written);
+        let root = writer.finish(&mut self.durable.metadata)?;
+        let (written, pages) = (writer.written, &mut self.stats.counters.pages_written);
         *match checkpoint.stage {
             CheckpointStage::Maps => &mut pages.maps,
             CheckpointStage::Counts => &mut pages.counts,
@@ -60,9 +60,9 @@ impl Pool {
 
     /// Puts the entry of a block into its leaf, and returns the entry that was there.
     fn put_entry(&mut self, checkpoint: &Checkpoint, page: PageId, key: Key, entry: Entry) -> Entry {
-        assert_eq!(key.volume(), self.volumes[checkpoint.shared.volume_at].id);
-        let at = (key.lba() % self.metadata.geometry.map_leaf_entries()) as usize * 8;
-        let bytes = self.metadata.pages.bytes_mut(page);
+        assert_eq!(key.volume(), self.durable.volumes[checkpoint.shared.volume_at].id);
+        let at = (key.lba() % self.durable.metadata.geometry.map_leaf_entries()) as usize * 8;
+        let bytes = self.durable.metadata.pages.bytes_mut(page);
         let before = Entry(u64_at(bytes, at));
         put_u64(bytes, at, entry.0);
         before
@@ -70,10 +70,10 @@ impl Pool {
 
     fn next_table_leaf(&self, table: TreeId, from: u64) -> Option<u64> {
         match table {
-            TreeId::Containers => self.space.next_dirty_container_leaf(from),
-            TreeId::MetaMap => self.metadata.allocator.next_dirty_leaf(from),
-            TreeId::Volumes => (from < self.volume_table_leaves().max(self.volume_leaves)).then_some(from),
-            TreeId::Discards => (from < self.discard_table_leaves().max(self.discard_leaves)).then_some(from),
+            TreeId::Containers => self.durable.space.next_dirty_container_leaf(from),
+            TreeId::MetaMap => self.durable.metadata.allocator.next_dirty_leaf(from),
+            TreeId::Volumes => (from < self.volume_table_leaves().max(self.durable.volume_leaves)).then_some(from),
+            TreeId::Discards => (from < self.discard_table_leaves().max(self.durable.discard_leaves)).then_some(from),
             TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
                 unreachable!("merged, not written from memory")
             }
@@ -82,27 +82,29 @@ impl Pool {
 
     /// Returns the number of leaves that the volumes of the checkpoint in progress fill.
     fn volume_table_leaves(&self) -> u64 {
-        let volumes = self.volumes.iter().filter(|volume| volume.since <= self.checkpoints_done + 1).count() as u64;
-        volumes.div_ceil(self.metadata.geometry.block() / VOLUME_BYTES)
+        let volumes =
+            self.durable.volumes.iter().filter(|volume| volume.since <= self.checkpoint.checkpoints_done + 1).count()
+                as u64;
+        volumes.div_ceil(self.durable.metadata.geometry.block() / VOLUME_BYTES)
     }
 
     /// Returns the number of leaves that the discard list fills.
     pub(crate) fn discard_table_leaves(&self) -> u64 {
-        self.discards.len().div_ceil(self.metadata.geometry.block_size as usize / DISCARD_BYTES) as u64
+        self.durable.discards.len().div_ceil(self.durable.metadata.geometry.block_size as usize / DISCARD_BYTES) as u64
     }
 
     fn fill_table_leaf(&mut self, table: TreeId, leaf: u64, page: PageId) {
-        let metadata = &mut self.metadata;
+        let metadata = &mut self.durable.metadata;
         match table {
-            TreeId::Containers => self.space.write_container_leaf(leaf, metadata.pages.bytes_mut(page)),
+            TreeId::Containers => self.durable.space.write_container_leaf(leaf, metadata.pages.bytes_mut(page)),
             TreeId::MetaMap => metadata.allocator.write_leaf(leaf, metadata.pages.bytes_mut(page)),
             TreeId::Volumes => {
                 let bytes = metadata.pages.bytes_mut(page);
                 bytes.fill(0);
                 let per_leaf = bytes.len() / VOLUME_BYTES as usize;
                 // Volumes created after the checkpoint began are not part of it: the table does not change.
-                let known = self.volumes.iter().zip(&self.maps);
-                let known = known.filter(|(volume, _)| volume.since <= self.checkpoints_done + 1);
+                let known = self.durable.volumes.iter().zip(&self.durable.maps);
+                let known = known.filter(|(volume, _)| volume.since <= self.checkpoint.checkpoints_done + 1);
                 let here = known.skip(leaf as usize * per_leaf);
                 for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
                     volume::encode(volume, root, out);
@@ -113,7 +115,7 @@ impl Pool {
                 bytes.fill(0);
                 let per_leaf = bytes.len() / DISCARD_BYTES;
                 for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
-                    if let Some(discard) = self.discards.get(leaf as usize * per_leaf + i) {
+                    if let Some(discard) = self.durable.discards.get(leaf as usize * per_leaf + i) {
                         discard.pointer.write(out, 0);
                         put_u16(out, 16, discard.volume.0);
                         out[18] = discard.level;
@@ -131,7 +133,7 @@ impl Pool {
     // ---- maps ----
 
     pub(crate) fn merge_maps(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let Some(volume) = self.volumes.get(checkpoint.shared.volume_at) else { return Ok(Progress::Next) };
+        let Some(volume) = self.durable.volumes.get(checkpoint.shared.volume_at) else { return Ok(Progress::Next) };
         let id = volume.id;
         let end = u64::from(id.0) + 1;
         let in_volume = |key: u64| key >> LBA_BITS < end;
@@ -147,15 +149,15 @@ impl Pool {
         } else {
             let deleted = volume.deleted.is_some_and(|sequence| sequence <= checkpoint.upto);
             if let Some(root) = self.finish_writer(checkpoint)? {
-                self.maps[checkpoint.shared.volume_at] = root;
+                self.durable.maps[checkpoint.shared.volume_at] = root;
             }
             if deleted {
-                if !self.maps[checkpoint.shared.volume_at].pointer.is_none() {
+                if !self.durable.maps[checkpoint.shared.volume_at].pointer.is_none() {
                     // An entry is mapped beyond the end of every possible volume.
                     return Err(Stop::Contradiction);
                 }
-                self.maps.remove(checkpoint.shared.volume_at);
-                let gone = self.volumes.remove(checkpoint.shared.volume_at);
+                self.durable.maps.remove(checkpoint.shared.volume_at);
+                let gone = self.durable.volumes.remove(checkpoint.shared.volume_at);
                 self.orphan(&gone);
             } else {
                 checkpoint.shared.volume_at += 1;
@@ -166,8 +168,9 @@ impl Pool {
 
     /// Prefetches the leaves that are written next.
     fn load_maps_ahead(&mut self, checkpoint: &Checkpoint) {
-        let per_leaf = self.metadata.geometry.map_leaf_entries();
-        let (volume, root) = (self.volumes[checkpoint.shared.volume_at].id, self.maps[checkpoint.shared.volume_at]);
+        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
+        let (volume, root) =
+            (self.durable.volumes[checkpoint.shared.volume_at].id, self.durable.maps[checkpoint.shared.volume_at]);
         let leaves = checkpoint.leaves[checkpoint.next_leaf..].iter();
         let leaves = leaves.map(|leaf| leaf.first).take_while(|first| first.volume() == volume);
         let most = self.load_ahead(&checkpoint.load);
@@ -176,14 +179,14 @@ impl Pool {
 
     /// Merges the new mappings of one leaf, and its buffered ones if the leaf flushes.
     fn merge_leaf(&mut self, checkpoint: &mut Checkpoint) -> Result<(), Stop> {
-        let per_leaf = self.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
         let Leaf { first, flushes } = checkpoint.leaves[checkpoint.next_leaf];
-        let root = self.maps[checkpoint.shared.volume_at];
+        let root = self.durable.maps[checkpoint.shared.volume_at];
         let writer = writer_of(checkpoint, Region::Metadata, root);
-        let page = writer.leaf(&mut self.metadata, first.lba() / per_leaf, true)?.expect("created");
+        let page = writer.leaf(&mut self.durable.metadata, first.lba() / per_leaf, true)?.expect("created");
         let end = first.0 + per_leaf;
         if flushes {
-            let mut next = self.buffer.first_from(self.buffer.position(first));
+            let mut next = self.durable.buffer.first_from(self.durable.buffer.position(first));
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
                 let before = self.put_entry(checkpoint, page, key, entry);
                 self.release(checkpoint, key, before);
@@ -191,14 +194,15 @@ impl Pool {
                     self.release(checkpoint, key, before);
                 }
                 self.note_unchanged(checkpoint, before, entry);
-                next = self.buffer.first_from(place + 1);
+                next = self.durable.buffer.first_from(place + 1);
             }
         }
         while let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| key.0 < end) {
-            let buffered = self.buffer.first_from(self.buffer.position(key)).filter(|&(_, found, _)| found == key);
+            let buffered =
+                self.durable.buffer.first_from(self.durable.buffer.position(key)).filter(|&(_, found, _)| found == key);
             if let (false, Some((place, _, before))) = (flushes, buffered) {
                 // The frozen delta overrides the removed mapping until it is gone.
-                self.buffer.remove(place);
+                self.durable.buffer.remove(place);
                 self.release(checkpoint, key, before);
             }
             let before = self.put_entry(checkpoint, page, key, entry);
@@ -213,14 +217,14 @@ impl Pool {
 
     /// Merges a clear: entry by entry in leaves that it covers in part, whole subtrees elsewhere.
     fn merge_clear(&mut self, checkpoint: &mut Checkpoint, first: Key, stop: u64) -> Result<(), Stop> {
-        let per_leaf = self.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
         let base = first.0 - first.lba();
         let (lba, end) = (first.lba(), stop - base);
         let leaf = lba / per_leaf;
-        let root = self.maps[checkpoint.shared.volume_at];
+        let root = self.durable.maps[checkpoint.shared.volume_at];
         let next = if !lba.is_multiple_of(per_leaf) || end - lba < per_leaf {
             let upto = end.min((leaf + 1) * per_leaf);
-            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.metadata, leaf, false)?;
+            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.durable.metadata, leaf, false)?;
             if let Some(page) = page {
                 for key in first.0..base + upto {
                     let before = self.put_entry(checkpoint, page, Key(key), Entry::UNMAPPED);
@@ -232,10 +236,10 @@ impl Pool {
             let mut from = leaf;
             let mut cut_off = core::mem::take(&mut checkpoint.cut_off);
             let writer = writer_of(checkpoint, Region::Metadata, root);
-            let result = writer.cut(&mut self.metadata, &mut from, end / per_leaf, &mut cut_off);
+            let result = writer.cut(&mut self.durable.metadata, &mut from, end / per_leaf, &mut cut_off);
             let volume = first.volume();
             let lost = usize::from(self.mutant(Mutant::LostSubtree));
-            self.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
+            self.durable.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
                 pointer,
                 volume,
                 level,
@@ -259,30 +263,30 @@ impl Pool {
         if checkpoint.discard_budget == 0 {
             return Ok(Progress::Next);
         }
-        let Some(&discard) = self.discards.last().filter(|_| self.has_discards()) else {
+        let Some(&discard) = self.durable.discards.last().filter(|_| self.has_discards()) else {
             return Ok(Progress::Next);
         };
         if discard.volume == NO_VOLUME {
             self.walk_disk_index(discard)?;
             checkpoint.discard_budget -= 1;
-            self.slots_freed_in = self.checkpoints_done + 1;
+            self.durable.slots_freed_in = self.checkpoint.checkpoints_done + 1;
             return Ok(Progress::More);
         }
         let Discard { pointer, volume, level } = discard;
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        if !self.metadata.is_valid(key) || !self.metadata.allocator.is_used(pointer.location) {
+        if !self.durable.metadata.is_valid(key) || !self.durable.metadata.allocator.is_used(pointer.location) {
             return Err(Stop::Contradiction);
         }
         let page = self.metadata_page(pointer)?;
         checkpoint.discard_budget -= 1;
-        self.discards.pop();
-        self.slots_freed_in = self.checkpoints_done + 1;
-        let bytes = self.metadata.pages.bytes(page);
+        self.durable.discards.pop();
+        self.durable.slots_freed_in = self.checkpoint.checkpoints_done + 1;
+        let bytes = self.durable.metadata.pages.bytes(page);
         if level > 0 {
             for child in bytes.chunks_exact(16) {
                 let pointer = Pointer::read(child, 0);
                 if !pointer.is_none() && !pointer.is_lost() {
-                    self.discards.push(Discard { pointer, volume, level: level - 1 });
+                    self.durable.discards.push(Discard { pointer, volume, level: level - 1 });
                 }
             }
         } else {
@@ -290,14 +294,14 @@ impl Pool {
             let before = checkpoint.shared.changes.len();
             checkpoint.shared.changes.extend(slots.map(|slot| (slot, -1)));
             let freed = (checkpoint.shared.changes.len() - before) as u64;
-            if let Ok(at) = self.volumes.binary_search_by_key(&volume, |volume| volume.id) {
-                let used = &mut self.volumes[at].logical_blocks_used;
+            if let Ok(at) = self.durable.volumes.binary_search_by_key(&volume, |volume| volume.id) {
+                let used = &mut self.durable.volumes[at].logical_blocks_used;
                 *used = used.saturating_sub(freed);
             } else {
                 self.walked_orphans(freed);
             }
         }
-        self.metadata.allocator.free_later(pointer.location);
+        self.durable.metadata.allocator.free_later(pointer.location);
         Ok(Progress::More)
     }
 
@@ -305,14 +309,14 @@ impl Pool {
 
     /// Applies the changes of the counts of some slots, all of one leaf of the space map.
     pub(crate) fn merge_counts(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.metadata.geometry.space_leaf_slots();
+        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
         let leaf = |checkpoint: &Checkpoint| {
             checkpoint.shared.changes.get(checkpoint.shared.change_at).map(|change| change.0.0 / per_leaf)
         };
         let first = leaf(checkpoint);
         let mut progress = self.merge_count(checkpoint)?;
         for _ in 1..COUNTS_AT_ONCE {
-            if !matches!(progress, Progress::More) || self.read_only || leaf(checkpoint) != first {
+            if !matches!(progress, Progress::More) || self.state.read_only || leaf(checkpoint) != first {
                 break;
             }
             progress = self.merge_count(checkpoint)?;
@@ -324,11 +328,11 @@ impl Pool {
     fn merge_count(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         let Some(&(slot, _)) = checkpoint.shared.changes.get(checkpoint.shared.change_at) else {
             if let Some(root) = self.finish_writer(checkpoint)? {
-                self.roots[TreeId::Counts as usize] = root;
+                self.durable.roots[TreeId::Counts as usize] = root;
             }
             if let Some(writer) = &mut checkpoint.space_writer {
-                self.roots[TreeId::SpaceMap as usize] = writer.finish(&mut self.metadata)?;
-                self.counters.pages_written.space_map += writer.written;
+                self.durable.roots[TreeId::SpaceMap as usize] = writer.finish(&mut self.durable.metadata)?;
+                self.stats.counters.pages_written.space_map += writer.written;
                 checkpoint.space_writer = None;
             }
             return Ok(Progress::Next);
@@ -340,7 +344,7 @@ impl Pool {
             many += 1;
             net += i64::from(change);
         }
-        if !self.space.contains(slot) {
+        if !self.durable.space.contains(slot) {
             // A leaf that passed its checksum names a slot that does not exist.
             return Err(Stop::Contradiction);
         }
@@ -362,30 +366,30 @@ impl Pool {
 
     /// Returns the state of a slot that the merge has reached: from the leaf at work, or from the tree.
     fn merging_state(&mut self, checkpoint: &Checkpoint, slot: Slot) -> Result<SlotState, Stop> {
-        let per_leaf = self.metadata.geometry.space_leaf_slots();
+        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
         let leaf = slot.0 / per_leaf;
         let at_work = checkpoint.space_writer.as_ref().and_then(|writer| writer.at_work(leaf));
         let page = match at_work {
             Some(page) => page,
             None => {
                 self.load_space_ahead(checkpoint);
-                let root = self.roots[TreeId::SpaceMap as usize];
-                match lookup(&mut self.metadata, Region::Metadata, root, leaf) {
+                let root = self.durable.roots[TreeId::SpaceMap as usize];
+                match lookup(&mut self.durable.metadata, Region::Metadata, root, leaf) {
                     Walk::Leaf(page) => page,
                     Walk::Absent(_) => return Ok(SlotState::Free),
                     Walk::Missing(missing) => return Err(Stop::Missing(missing)),
                 }
             }
         };
-        Ok(SlotState::read(self.metadata.pages.bytes(page), slot.0 % per_leaf))
+        Ok(SlotState::read(self.durable.metadata.pages.bytes(page), slot.0 % per_leaf))
     }
 
     /// Prefetches the leaves of the space map that the next changes need.
     fn load_space_ahead(&mut self, checkpoint: &Checkpoint) {
-        let per_leaf = self.metadata.geometry.space_leaf_slots();
+        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
         let leaves = by_leaf(&checkpoint.shared.changes[checkpoint.shared.change_at..], per_leaf, |&(slot, _)| slot);
         let most = self.load_ahead(&checkpoint.load);
-        self.load_leaves_ahead(self.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
+        self.load_leaves_ahead(self.durable.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
     }
 
     /// Changes a slot's count and its state. Returns the new state; `None` if the tables contradict each other.
@@ -401,17 +405,17 @@ impl Pool {
             SlotState::Single => Some(1),
             SlotState::Shared => None,
         };
-        let per_leaf = self.metadata.geometry.space_leaf_slots();
-        let root = self.roots[TreeId::SpaceMap as usize];
+        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
+        let root = self.durable.roots[TreeId::SpaceMap as usize];
         let writer = checkpoint.space_writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        let space_page = writer.leaf(&mut self.metadata, slot.0 / per_leaf, true)?.expect("created");
+        let space_page = writer.leaf(&mut self.durable.metadata, slot.0 / per_leaf, true)?.expect("created");
         let mut new = known.map(|count| count + net);
         if new.is_none_or(|new| new > 1) {
-            let per_leaf = self.metadata.geometry.block() / 4;
-            let root = self.roots[TreeId::Counts as usize];
+            let per_leaf = self.durable.metadata.geometry.block() / 4;
+            let root = self.durable.roots[TreeId::Counts as usize];
             let writer = writer_of(checkpoint, Region::Metadata, root);
-            let page = writer.leaf(&mut self.metadata, slot.0 / per_leaf, true)?.expect("created");
-            let bytes = self.metadata.pages.bytes_mut(page);
+            let page = writer.leaf(&mut self.durable.metadata, slot.0 / per_leaf, true)?.expect("created");
+            let bytes = self.durable.metadata.pages.bytes_mut(page);
             let at = (slot.0 % per_leaf) as usize * 4;
             let before = known.unwrap_or_else(|| i64::from(u32_at(bytes, at)));
             // A count at the end of its 32 bits stays there: the slot is never freed, rather than too early.
@@ -422,29 +426,31 @@ impl Pool {
         }
         let after = match new.unwrap_or(0) {
             // Records of the active delta refer to the slot, or did: the merge of that delta settles it.
-            0 if self.delta.slots.contains_key(&slot) && !self.mutant(Mutant::FreedWhileHeld) => SlotState::Held,
+            0 if self.durable.delta.slots.contains_key(&slot) && !self.mutant(Mutant::FreedWhileHeld) => {
+                SlotState::Held
+            }
             0 => SlotState::Free,
             1 => SlotState::Single,
             2.. => SlotState::Shared,
             _ => return Ok(None),
         };
-        let new_here = self.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh);
-        if new_here != (before == SlotState::Free) || self.space.merged(slot, before, after).is_none() {
+        let new_here = self.durable.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh);
+        if new_here != (before == SlotState::Free) || self.durable.space.merged(slot, before, after).is_none() {
             return Ok(None);
         }
-        after.write(self.metadata.pages.bytes_mut(space_page), slot.0 % per_leaf);
+        after.write(self.durable.metadata.pages.bytes_mut(space_page), slot.0 % per_leaf);
         match after {
             // The slot is not free before the checkpoint is durable: an earlier superblock has the slot in its trees, and replay from there must not
             // find it new.
             SlotState::Free => {
                 if self.mutant(Mutant::FreedAtMerge) {
-                    self.space.defer_free(slot, 0);
+                    self.durable.space.defer_free(slot, 0);
                 }
                 checkpoint.freed.push(slot);
             }
             SlotState::Held => {
-                checkpoint.held_by = self.journal.last();
-                self.want_durable = self.want_durable.max(checkpoint.held_by);
+                checkpoint.held_by = self.durable.journal.last();
+                self.durable.want_durable = self.durable.want_durable.max(checkpoint.held_by);
             }
             SlotState::Single | SlotState::Shared => {}
         }
@@ -455,21 +461,21 @@ impl Pool {
 
     /// Writes the summaries of the new slots of one leaf.
     pub(crate) fn merge_summaries(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.metadata.geometry.summary_leaf_slots();
+        let per_leaf = self.durable.metadata.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.fresh.get(checkpoint.fresh_at) else {
             if let Some(root) = self.finish_writer(checkpoint)? {
-                self.roots[TreeId::Summaries as usize] = root;
+                self.durable.roots[TreeId::Summaries as usize] = root;
             }
             return Ok(Progress::Next);
         };
         let leaf = first.0 / per_leaf;
-        let root = self.roots[TreeId::Summaries as usize];
+        let root = self.durable.roots[TreeId::Summaries as usize];
         let count = checkpoint.fresh[checkpoint.fresh_at..].partition_point(|slot| slot.0 / per_leaf == leaf);
         // A leaf whose slots are all new is not read first.
         let page = if count as u64 == per_leaf {
-            writer_of(checkpoint, Region::Metadata, root).blank(&mut self.metadata, leaf)?
+            writer_of(checkpoint, Region::Metadata, root).blank(&mut self.durable.metadata, leaf)?
         } else {
-            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.metadata, leaf, true);
+            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.durable.metadata, leaf, true);
             if let Err(Stop::Missing(_)) = page {
                 // The next leaves that are needed are loaded with it.
                 let leaves = by_leaf(&checkpoint.fresh[checkpoint.fresh_at..], per_leaf, |&slot| slot);
@@ -479,9 +485,9 @@ impl Pool {
             }
             page?.expect("created")
         };
-        let bytes = self.metadata.pages.bytes_mut(page);
+        let bytes = self.durable.metadata.pages.bytes_mut(page);
         for &slot in &checkpoint.fresh[checkpoint.fresh_at..checkpoint.fresh_at + count] {
-            let recent = self.frozen.slots[&slot];
+            let recent = self.durable.frozen.slots[&slot];
             let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
             bytes[at..at + 16].copy_from_slice(&recent.digest.0);
             put_u64(bytes, at + 16, recent.owner.0);
@@ -495,22 +501,22 @@ impl Pool {
     /// Writes one changed leaf of a table that is held in memory.
     pub(crate) fn write_table(&mut self, checkpoint: &mut Checkpoint, table: TreeId) -> Result<Progress, Stop> {
         let region = if table == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
-        let root = self.roots[table as usize];
+        let root = self.durable.roots[table as usize];
         let Some(leaf) = self.next_table_leaf(table, checkpoint.leaf_at) else {
             if let Some(root) = self.finish_writer(checkpoint)? {
-                self.roots[table as usize] = root;
+                self.durable.roots[table as usize] = root;
             }
             // Only now: leaves that a shorter list no longer fills have been emptied.
             match table {
-                TreeId::Discards => self.discard_leaves = self.discard_table_leaves(),
-                TreeId::Volumes => self.volume_leaves = self.volume_table_leaves(),
+                TreeId::Discards => self.durable.discard_leaves = self.discard_table_leaves(),
+                TreeId::Volumes => self.durable.volume_leaves = self.volume_table_leaves(),
                 _ => {}
             }
             checkpoint.leaf_at = 0;
             return Ok(Progress::Next);
         };
         let writer = writer_of(checkpoint, region, root);
-        if let Some(page) = writer.leaf(&mut self.metadata, leaf, true)? {
+        if let Some(page) = writer.leaf(&mut self.durable.metadata, leaf, true)? {
             self.fill_table_leaf(table, leaf, page);
         }
         checkpoint.leaf_at = leaf + 1;

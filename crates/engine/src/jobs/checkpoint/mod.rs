@@ -208,8 +208,8 @@ pub(crate) enum Progress {
 impl Pool {
     /// Returns true if slots may run out before overwritten ones are free again: a full pool has only the spare ones.
     fn may_run_short(&self) -> bool {
-        let spare = self.metadata.geometry.spare_slots();
-        spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
+        let spare = self.durable.metadata.geometry.spare_slots();
+        spare > 0 && self.durable.delta.len() as u64 >= self.durable.space.free().max(spare / 4)
     }
 
     /// Collects some entries of the frozen delta into a list, in one step.
@@ -217,11 +217,11 @@ impl Pool {
         let from = checkpoint.collected;
         checkpoint.collected += COLLECTED_AT_ONCE;
         let all = if checkpoint.stage == CheckpointStage::Points {
-            let points = self.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
+            let points = self.durable.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
             checkpoint.points.extend(points.map(|(&key, &entry)| (key, entry)));
-            self.frozen.points.len()
+            self.durable.frozen.points.len()
         } else {
-            for (&slot, recent) in self.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
+            for (&slot, recent) in self.durable.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
                 match (recent.fresh, recent.refs) {
                     (true, 1..) => checkpoint.fresh.push(slot),
                     // A slot that this delta referred to for a while may be held: the merge checks that.
@@ -229,7 +229,7 @@ impl Pool {
                     _ => {}
                 }
             }
-            self.frozen.slots.len()
+            self.durable.frozen.slots.len()
         };
         if checkpoint.collected < all {
             return Progress::Pause;
@@ -241,29 +241,29 @@ impl Pool {
     fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let records = checkpoint.upto.max(checkpoint.held_by);
         let inlined = checkpoint.inlined > 0 && !self.mutant(Mutant::ForgottenInlined);
-        if self.metadata.pages.writes > 0 || inlined || self.journal.durable < records {
+        if self.durable.metadata.pages.writes > 0 || inlined || self.durable.journal.durable < records {
             return Progress::Wait;
         }
         checkpoint.grown = self.take_growth();
-        checkpoint.reserved = self.space.reserved();
+        checkpoint.reserved = self.durable.space.reserved();
         self.want_sync(checkpoint);
         Progress::Next
     }
 
     fn want_sync(&mut self, checkpoint: &mut Checkpoint) {
-        checkpoint.barrier = self.syncs.submitted + 1;
-        self.syncs.wanted = checkpoint.barrier;
+        checkpoint.barrier = self.durable.syncs.submitted + 1;
+        self.durable.syncs.wanted = checkpoint.barrier;
     }
 
     /// Gives back some pages and slots that the checkpoint has replaced; its superblock is durable in both places.
     fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        if self.metadata.free_replaced(FREED_AT_ONCE) {
+        if self.durable.metadata.free_replaced(FREED_AT_ONCE) {
             return Progress::Pause;
         }
         let freed = checkpoint.freed.len().min(checkpoint.released + PENDING_FREE_AT_ONCE);
         if !self.mutant(Mutant::FreedAtMerge) {
             for &slot in &checkpoint.freed[checkpoint.released..freed] {
-                self.space.defer_free(slot, checkpoint.upto);
+                self.durable.space.defer_free(slot, checkpoint.upto);
             }
         }
         checkpoint.released = freed;
@@ -275,14 +275,14 @@ impl Pool {
     pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
         checkpoint.yielded = false;
         for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
-            writer.abandon(&mut self.metadata);
+            writer.abandon(&mut self.durable.metadata);
         }
     }
 
     /// Remembers a page of a tree that could not be read or is damaged; recovery fails with it. A checkpoint that needs the page cannot end.
     pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
-        if self.phase == Phase::Recovering {
-            let offset = self.metadata.offset(key);
+        if self.state.phase == Phase::Recovering {
+            let offset = self.durable.metadata.offset(key);
             let error = if unreadable {
                 OpenError::Device { offset }
             } else {
@@ -290,10 +290,10 @@ impl Pool {
             };
             self.recovery_failed(error);
         } else {
-            if self.failed_pages.len() == FAILED_PAGES {
-                self.failed_pages.remove(0);
+            if self.durable.failed_pages.len() == FAILED_PAGES {
+                self.durable.failed_pages.remove(0);
             }
-            self.failed_pages.push(key);
+            self.durable.failed_pages.push(key);
         }
     }
 }
@@ -306,11 +306,11 @@ impl Jobs {
     fn checkpoint_is_due(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         let limit = pool.limits.delta_entries as usize;
         pool.wants_checkpoint()
-            || pool.delta.len() >= limit / 2
-            || pool.delta.space() < limit / 2
-            || pool.delta.releases >= pool.limits.releases(&pool.metadata.geometry) / 2
-            || pool.journal.is_half_full()
-            || pool.journal.entries >= 2 * limit as u64
+            || pool.durable.delta.len() >= limit / 2
+            || pool.durable.delta.space() < limit / 2
+            || pool.durable.delta.releases >= pool.limits.releases(&pool.durable.metadata.geometry) / 2
+            || pool.durable.journal.is_half_full()
+            || pool.durable.journal.entries >= 2 * limit as u64
             || pool.may_run_short()
             || Jobs::discards_are_due(pool, load)
             || self.disk_index_is_due(pool, load) && Jobs::has_rested(pool, load)
@@ -319,24 +319,26 @@ impl Jobs {
     /// Returns true if a checkpoint is due only to walk subtrees that discards cut off, or will cut off when it merges them.
     #[inline]
     fn discards_are_due(pool: &Pool, load: &LoadSnapshot) -> bool {
-        let any = pool.has_discards() || pool.delta.cuts > 0;
+        let any = pool.has_discards() || pool.durable.delta.cuts > 0;
         let are_many = || pool.discards_to_walk() as u64 >= u64::from(pool.limits.discards) / 2;
-        any && pool.phase == Phase::Serving && !pool.has_much_pending() && (are_many() || Jobs::has_rested(pool, load))
+        any && pool.state.phase == Phase::Serving
+            && !pool.has_much_pending()
+            && (are_many() || Jobs::has_rested(pool, load))
     }
 
     /// Returns true if a checkpoint is due only to continue the index on disk.
     pub(crate) fn disk_index_is_due(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         // A pending command waits for one checkpoint, not for all that the index takes.
         pool.disk_index_is_unfinished()
-            && pool.phase == Phase::Serving
-            && !pool.reads_only
+            && pool.state.phase == Phase::Serving
+            && !pool.state.reads_only
             && !self.index_rebuild.is_in_progress()
             && !load.commands_wait
     }
 
     /// Returns true if a checkpoint may begin that only continues background work.
     fn has_rested(pool: &Pool, load: &LoadSnapshot) -> bool {
-        pool.is_at_full_speed(load) || pool.now >= pool.last_checkpoint + DISCARD_INTERVAL
+        pool.is_at_full_speed(load) || pool.state.now >= pool.checkpoint.last_checkpoint + DISCARD_INTERVAL
     }
 
     /// Begins a checkpoint if one is due, or steps the one in progress. Fails with the reason for which the pool must fail.
@@ -356,7 +358,7 @@ impl Jobs {
         let Some(mut checkpoint) = self.take_checkpoint(pool) else { return Ok(()) };
         checkpoint.yielded = false;
         checkpoint.load = *load;
-        let needs_turn = checkpoint.stage < CheckpointStage::Drain && !pool.read_only;
+        let needs_turn = checkpoint.stage < CheckpointStage::Drain && !pool.state.read_only;
         if needs_turn && !self.begins_burst(ThrottleUser::Checkpoint, pool, &checkpoint.load) {
             checkpoint.yielded = true;
             self.lend_checkpoint(pool, checkpoint);
@@ -364,7 +366,7 @@ impl Jobs {
         }
         let mut budget = if pool.is_at_full_speed(&checkpoint.load) { BUDGET } else { BUDGET / 4 };
         loop {
-            if pool.read_only {
+            if pool.state.read_only {
                 pool.abandon_checkpoint(&mut checkpoint);
                 return Ok(());
             }
@@ -372,12 +374,14 @@ impl Jobs {
                 checkpoint.yielded = true;
                 break;
             }
-            if checkpoint.stage < CheckpointStage::Drain && (load.host_full || pool.metadata.pages.has_many_writes()) {
+            if checkpoint.stage < CheckpointStage::Drain
+                && (load.host_full || pool.durable.metadata.pages.has_many_writes())
+            {
                 // It continues when some writes are done. Reads need pages meanwhile.
                 break;
             }
             budget -= 1;
-            pool.counters.checkpoint_steps += 1;
+            pool.stats.counters.checkpoint_steps += 1;
             match self.step_stage(pool, &mut checkpoint) {
                 Ok(Progress::More) => {}
                 Ok(Progress::Pause) => {
@@ -390,14 +394,14 @@ impl Jobs {
                 }
                 Ok(Progress::Next) => {
                     if pool.mutant(Mutant::EarlyPages) {
-                        pool.metadata.free_replaced(usize::MAX);
+                        pool.durable.metadata.free_replaced(usize::MAX);
                     }
                     checkpoint.stage = next_stage(checkpoint.stage);
                     checkpoint = self.begin_stage(pool, checkpoint);
                 }
                 Ok(Progress::Wait) | Err(Stop::NoPage) => break,
-                Err(Stop::Missing(missing)) if !pool.failed_pages.contains(&missing.key) => {
-                    pool.metadata.load(missing, None);
+                Err(Stop::Missing(missing)) if !pool.durable.failed_pages.contains(&missing.key) => {
+                    pool.durable.metadata.load(missing, None);
                     break;
                 }
                 Err(stop) => {
@@ -413,25 +417,25 @@ impl Jobs {
 
     /// Begins a checkpoint: everything up to the open record belongs to it.
     fn cut(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
-        if !pool.journal.is_empty() && !pool.close_record(true) {
+        if !pool.durable.journal.is_empty() && !pool.close_record(true) {
             return;
         }
         pool.end_checkpoint_request();
-        pool.failed_pages.clear();
+        pool.durable.failed_pages.clear();
         pool.write_inlined();
-        core::mem::swap(&mut pool.delta, &mut pool.frozen);
-        core::mem::swap(&mut pool.reservation.active, &mut pool.reservation.frozen);
-        assert!(pool.delta.points.is_empty());
+        core::mem::swap(&mut pool.durable.delta, &mut pool.durable.frozen);
+        core::mem::swap(&mut pool.durable.reservation.active, &mut pool.durable.reservation.frozen);
+        assert!(pool.durable.delta.points.is_empty());
         pool.note_counted();
-        pool.metadata.epoch = pool.superblock.epoch + 1;
-        for volume in &mut pool.volumes {
+        pool.durable.metadata.epoch = pool.durable.superblock.epoch + 1;
+        for volume in &mut pool.durable.volumes {
             volume.merged_size = volume.size;
         }
         pool.review_space();
         pool.review_disk_index();
         let (promised, discard_budget) = pool.promise_pages(!pool.has_much_pending());
-        let upto = pool.journal.sequence - 1;
-        pool.want_durable = pool.want_durable.max(upto);
+        let upto = pool.durable.journal.sequence - 1;
+        pool.durable.want_durable = pool.durable.want_durable.max(upto);
         self.lend_checkpoint(
             pool,
             Box::new(Checkpoint {
@@ -439,18 +443,18 @@ impl Jobs {
                 upto,
                 shared: CheckpointProgress {
                     promised,
-                    taken_before: pool.metadata.allocator.taken(),
+                    taken_before: pool.durable.metadata.allocator.taken(),
                     ..CheckpointProgress::default()
                 },
                 load: LoadSnapshot::default(),
-                upto_checksum: pool.journal.previous,
-                position: pool.journal.head,
-                ring_blocks: pool.journal.used,
-                ring_entries: pool.journal.entries,
+                upto_checksum: pool.durable.journal.previous,
+                position: pool.durable.journal.head,
+                ring_blocks: pool.durable.journal.used,
+                ring_entries: pool.durable.journal.entries,
                 // Requests that still run may bring records that this checkpoint does not include.
-                clean: pool.phase == Phase::Closing && !load.requests_in_flight && load.only_closes,
-                clears: pool.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
-                points: Vec::with_capacity(pool.frozen.points.len()),
+                clean: pool.state.phase == Phase::Closing && !load.requests_in_flight && load.only_closes,
+                clears: pool.durable.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
+                points: Vec::with_capacity(pool.durable.frozen.points.len()),
                 collected: 0,
                 clear_at: 0,
                 point_at: 0,
@@ -478,7 +482,7 @@ impl Jobs {
                 index_space: 0,
                 index_taken_before: 0,
                 leaf_at: 0,
-                inlined: pool.inlined_writes,
+                inlined: pool.durable.inlined_writes,
                 barrier: 0,
                 look: Look::default(),
                 grown: None,
@@ -504,8 +508,8 @@ impl Jobs {
             CheckpointStage::Plan => pool.begin_plan(&mut checkpoint),
             CheckpointStage::Owner => checkpoint.look = pool.look_at_owner(),
             CheckpointStage::Release => {
-                pool.superblock = checkpoint.next.expect("the superblock was written");
-                pool.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
+                pool.durable.superblock = checkpoint.next.expect("the superblock was written");
+                pool.durable.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
             }
             CheckpointStage::Reserve => {
                 // If the stage begins again, the part has been taken already.
@@ -522,8 +526,8 @@ impl Jobs {
 
     /// Reserves space on the host for the metadata blocks that merging may write.
     pub(crate) fn reserve_metadata(&mut self, pool: &mut Pool) {
-        let geometry = &pool.metadata.geometry;
-        let meta = &pool.metadata.allocator;
+        let geometry = &pool.durable.metadata.geometry;
+        let meta = &pool.durable.metadata.allocator;
         let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_space as u64);
         let pages = pool.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
@@ -535,14 +539,20 @@ impl Jobs {
         let (first, together) = geometry.metadata_run(meta.reserved.into());
         let count = u64::from(wanted + 1024 - meta.reserved).min(together);
         let ahead = meta.reserved + count as u32;
-        pool.metadata.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
+        pool.durable.metadata.io.begin(
+            IoOp::Reserve,
+            first * block,
+            count * block,
+            [],
+            Purpose::ReserveMetadata(ahead),
+        );
     }
 
     /// Handles the completion of a reservation of metadata: `upto` is the block up to which it went, or `None` if the host is full.
     pub(crate) fn metadata_reserved(&mut self, pool: &mut Pool, upto: Option<u32>) {
         match upto {
             Some(upto) => {
-                pool.metadata.allocator.reserved = pool.metadata.allocator.reserved.max(upto);
+                pool.durable.metadata.allocator.reserved = pool.durable.metadata.allocator.reserved.max(upto);
                 // Where a growth begins, the rest takes a reservation of its own.
                 self.reserve_metadata(pool);
             }
@@ -571,7 +581,7 @@ impl Jobs {
     fn checkpoint_metadata_reserved(&mut self, pool: &mut Pool, good: bool) {
         let waiting = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == CheckpointStage::Reserve);
         // A late result has no effect any more.
-        pool.metadata_full = !good && waiting.is_some();
+        pool.state.metadata_full = !good && waiting.is_some();
         if let Some(checkpoint) = waiting
             && good
         {
@@ -581,14 +591,14 @@ impl Jobs {
 
     /// Puts a checkpoint back between two steps, and publishes its shared state.
     pub(crate) fn lend_checkpoint(&mut self, pool: &mut Pool, mut checkpoint: Box<Checkpoint>) {
-        pool.in_progress = Some(core::mem::take(&mut checkpoint.shared));
+        pool.checkpoint.in_progress = Some(core::mem::take(&mut checkpoint.shared));
         self.checkpoint = Some(checkpoint);
     }
 
     /// Takes the checkpoint for a step, together with its shared state.
     pub(crate) fn take_checkpoint(&mut self, pool: &mut Pool) -> Option<Box<Checkpoint>> {
         let mut checkpoint = self.checkpoint.take()?;
-        checkpoint.shared = pool.in_progress.take().unwrap_or_default();
+        checkpoint.shared = pool.checkpoint.in_progress.take().unwrap_or_default();
         Some(checkpoint)
     }
 
@@ -618,7 +628,7 @@ impl Jobs {
                 let before_pages = checkpoint.stage == CheckpointStage::Sync && pool.mutant(Mutant::UnsyncedPages);
                 let before_superblock =
                     checkpoint.stage == CheckpointStage::Commit && pool.mutant(Mutant::UnsyncedSuperblock);
-                let done = pool.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
+                let done = pool.durable.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
             CheckpointStage::Owner => Ok(if pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
@@ -644,48 +654,36 @@ impl Jobs {
             pool.want_sync(checkpoint);
             return Ok(Progress::Next);
         }
-        let geometry = checkpoint.grown.unwrap_or(pool.metadata.geometry);
+        let geometry = checkpoint.grown.unwrap_or(pool.durable.metadata.geometry);
         let next = Superblock {
-            parameters: Parameters { geometry, ..pool.superblock.parameters },
-            epoch: pool.metadata.epoch,
+            parameters: Parameters { geometry, ..pool.durable.superblock.parameters },
+            epoch: pool.durable.metadata.epoch,
             included: checkpoint.upto,
             included_checksum: checkpoint.upto_checksum,
             journal_position: checkpoint.position,
-            proven: pool.journal.durable,
+            proven: pool.durable.journal.durable,
             clean: checkpoint.clean,
-            data_used: pool.space.data_used,
+            data_used: pool.durable.space.data_used,
             reserved_containers: checkpoint.reserved,
             next_volume: pool
+                .durable
                 .volumes
                 .last()
                 .map_or(1, |volume| volume.id.0.saturating_add(1))
-                .max(pool.superblock.next_volume),
-            pool_policy: pool.pool_policy,
-            memory: pool.pool_memory,
-            second_copies: pool.second_copies,
-            index_copy: pool.index_copy,
-            dedup_verify: pool.dedup_verify(),
-            throttle: pool.throttle(),
-            flash_policy: pool.flash_policy(),
-            defrag: pool.regions().defrag(),
-            allowance: pool.allowance_to_keep(),
-            device: pool.device_kind(),
-            relocate: pool.relocate_schedule(),
-            cache: pool.pool_cache,
-            cache_key: pool.cache.key(),
-            replicas: pool.replicas.budget,
+                .max(pool.durable.superblock.next_volume),
             scrub: self.scrub.record,
             dedup: self.dedup().record(),
-            disk_index: pool.disk_index.record,
+            disk_index: pool.hints.disk_index.record,
             flash: pool.flash_nonce(),
-            roots: pool.roots,
-            ..pool.superblock
+            roots: pool.durable.roots,
+            ..pool.durable.superblock
         };
+        let next = pool.with_properties(next);
         pool.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
-        pool.superblocks_in_flight = 2;
-        pool.superblock_submitted = next.epoch;
+        pool.durable.superblocks_in_flight = 2;
+        pool.durable.superblock_submitted = next.epoch;
         checkpoint.superblocks = 2;
-        pool.counters.pages_written.others += 2;
+        pool.stats.counters.pages_written.others += 2;
         checkpoint.next = Some(next);
         Ok(Progress::Wait)
     }
@@ -703,24 +701,24 @@ impl Jobs {
             pool.grow_to(grown);
         }
         pool.note_taken(&checkpoint.shared);
-        pool.frozen.reset(pool.limits.delta_entries as usize);
+        pool.durable.frozen.reset(pool.limits.delta_entries as usize);
         pool.note_merged();
-        pool.reservation.frozen.reset();
+        pool.durable.reservation.frozen.reset();
         pool.review_space();
-        pool.checkpoints_done += 1;
+        pool.checkpoint.checkpoints_done += 1;
         self.census_mut().review(pool);
         if pool.disk_index_wants_pass() && !self.dedup().has_begun() {
-            self.dedup_mut().leave(pool.now, 0);
+            self.dedup_mut().leave(pool.state.now, 0);
         }
-        if pool.flush_is_stuck {
+        if pool.durable.flush_is_stuck {
             // Retried if this checkpoint has left more blocks free than the others that found no space; otherwise checkpoints would follow without
             // end.
-            let free = pool.metadata.allocator.free();
-            pool.flush_is_stuck = free <= pool.free_when_stuck;
-            pool.free_when_stuck = free.max(pool.free_when_stuck);
+            let free = pool.durable.metadata.allocator.free();
+            pool.durable.flush_is_stuck = free <= pool.durable.free_when_stuck;
+            pool.durable.free_when_stuck = free.max(pool.durable.free_when_stuck);
         }
-        pool.request_checkpoint_if(pool.has_too_much_buffered() && pool.phase == Phase::Serving);
-        pool.last_checkpoint = pool.now;
+        pool.request_checkpoint_if(pool.has_too_much_buffered() && pool.state.phase == Phase::Serving);
+        pool.checkpoint.last_checkpoint = pool.state.now;
         self.reclaim(pool, repairs);
         if pool.has_much_pending() {
             pool.publish_pending();

@@ -66,29 +66,29 @@ impl Pool {
     /// Returns the largest number of mappings that the buffer may have after a checkpoint. Each holds the slot that it has replaced: with few free
     /// slots, the number is smaller.
     fn buffered_at_most(&self) -> usize {
-        (self.limits.map_buffer as usize).min(self.space.free() as usize / 2)
+        (self.limits.map_buffer as usize).min(self.durable.space.free() as usize / 2)
     }
 
     /// Returns true if a checkpoint is to flush as much as it can.
     fn flushes_all(&self) -> bool {
-        self.want_flush || self.buffer.len() > self.limits.map_buffer as usize
+        self.durable.want_flush || self.durable.buffer.len() > self.limits.map_buffer as usize
     }
 
     /// Drops buffered mappings of blocks that clears cover, in one step.
     pub(crate) fn drop_cleared(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let mut looked_at = 0;
         while let Some(&(start, end)) = checkpoint.clears.get(checkpoint.cleared_at) {
-            let place = checkpoint.cleared_place.unwrap_or_else(|| self.buffer.position(Key(start)));
-            let mut next = self.buffer.first_from(place);
+            let place = checkpoint.cleared_place.unwrap_or_else(|| self.durable.buffer.position(Key(start)));
+            let mut next = self.durable.buffer.first_from(place);
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
                 if looked_at == AT_ONCE {
                     checkpoint.cleared_place = Some(place);
                     return Progress::Pause;
                 }
                 looked_at += 1;
-                self.buffer.remove(place);
+                self.durable.buffer.remove(place);
                 self.release(checkpoint, key, entry);
-                next = self.buffer.first_from(place + 1);
+                next = self.durable.buffer.first_from(place + 1);
             }
             checkpoint.cleared_place = None;
             checkpoint.cleared_at += 1;
@@ -100,8 +100,8 @@ impl Pool {
     pub(crate) fn release(&mut self, checkpoint: &mut Checkpoint, key: Key, before: Entry) {
         let Some(slot) = before.slot() else { return };
         checkpoint.shared.changes.push((slot, -1));
-        if let Ok(at) = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id) {
-            let used = &mut self.volumes[at].logical_blocks_used;
+        if let Ok(at) = self.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id) {
+            let used = &mut self.durable.volumes[at].logical_blocks_used;
             *used = used.saturating_sub(1);
         }
     }
@@ -109,9 +109,9 @@ impl Pool {
     // ---- the plan ----
 
     pub(crate) fn begin_plan(&self, checkpoint: &mut Checkpoint) {
-        let (buffered, new) = (self.buffer.len(), checkpoint.points.len());
+        let (buffered, new) = (self.durable.buffer.len(), checkpoint.points.len());
         let flushes = buffered + new > self.buffered_at_most() || self.flushes_all() && buffered > 0;
-        let counts = 2 * self.metadata.geometry.map_leaf_entries() as usize + 1;
+        let counts = 2 * self.durable.metadata.geometry.map_leaf_entries() as usize + 1;
         let is_off = self.limits.map_buffer == 0;
         let keeps_all = self.lacks_space_for_leaves(&checkpoint.shared);
         let flushes = flushes && !keeps_all;
@@ -125,7 +125,7 @@ impl Pool {
                 false => MANY_POINTS,
             },
             keeps_all,
-            stays: Some(Box::new(Paths::new(&self.metadata.geometry))),
+            stays: Some(Box::new(Paths::new(&self.durable.metadata.geometry))),
             threshold: usize::MAX,
             along: self.limits.flushed(),
             ..Plan::default()
@@ -134,9 +134,9 @@ impl Pool {
 
     /// Returns the next leaf with new or buffered mappings: its first block, and the number of new and of buffered ones.
     fn next_group(&self, checkpoint: &mut Checkpoint) -> Option<(Key, usize, usize)> {
-        let per_leaf = self.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
         let Checkpoint { plan, points, .. } = checkpoint;
-        let mut buffered = plan.place.and_then(|place| self.buffer.first_from(place));
+        let mut buffered = plan.place.and_then(|place| self.durable.buffer.first_from(place));
         let new = points.get(plan.point_at).map(|&(key, _)| key);
         let next = new.into_iter().chain(buffered.map(|(_, key, _)| key)).min()?;
         let first = leaf_of(next, per_leaf);
@@ -147,18 +147,19 @@ impl Pool {
         while let Some((place, ..)) = buffered.filter(|&(_, key, _)| is_here(key)) {
             old += 1;
             plan.place = Some(place + 1);
-            buffered = self.buffer.first_from(place + 1);
+            buffered = self.durable.buffer.first_from(place + 1);
         }
         Some((first, new, old))
     }
 
     fn end_plan(&mut self, checkpoint: &mut Checkpoint) {
         self.promise_planned(checkpoint);
-        let releases = if checkpoint.plan.place.is_some() { self.limits.flushed().min(self.buffer.len()) } else { 0 };
+        let releases =
+            if checkpoint.plan.place.is_some() { self.limits.flushed().min(self.durable.buffer.len()) } else { 0 };
         checkpoint.shared.changes.reserve_exact(2 * checkpoint.points.len() + releases);
         if checkpoint.plan.place.is_some() {
             // Waiters for slots see the slots that this frees.
-            self.slots_freed_in = self.checkpoints_done + 1;
+            self.durable.slots_freed_in = self.checkpoint.checkpoints_done + 1;
         }
     }
 
@@ -170,7 +171,7 @@ impl Pool {
             let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| *key < end) else {
                 break;
             };
-            if let Some(before) = self.buffer.get(key) {
+            if let Some(before) = self.durable.buffer.get(key) {
                 self.release(checkpoint, key, before);
                 self.note_unchanged(checkpoint, before, entry);
             }
@@ -187,18 +188,18 @@ impl Pool {
     pub(crate) fn refer(&mut self, checkpoint: &mut Checkpoint, entry: Entry) {
         let forgets = self.mutant(Mutant::ForgottenReference);
         if let Some(slot) = entry.slot() {
-            if !forgets || self.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
+            if !forgets || self.durable.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
                 checkpoint.shared.changes.push((slot, 1));
             }
-            self.volumes[checkpoint.shared.volume_at].logical_blocks_used += 1;
+            self.durable.volumes[checkpoint.shared.volume_at].logical_blocks_used += 1;
         }
     }
 
     /// Counts a block that is mapped to the slot that it already maps to: it was written with unchanged content.
     pub(crate) fn note_unchanged(&mut self, checkpoint: &Checkpoint, before: Entry, entry: Entry) {
         if before == entry && entry.slot().is_some() {
-            self.volumes[checkpoint.shared.volume_at].writes.unchanged_blocks += 1;
-            self.writes.unchanged_blocks += 1;
+            self.durable.volumes[checkpoint.shared.volume_at].writes.unchanged_blocks += 1;
+            self.stats.writes.unchanged_blocks += 1;
         }
     }
 
@@ -207,47 +208,47 @@ impl Pool {
     /// Brings the buffer up to date, in one step.
     pub(crate) fn step_buffer(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let kept = &checkpoint.points[..checkpoint.kept];
-        let touched = !kept.is_empty() || !self.buffer.is_empty() || self.buffer.capacity() > 0;
+        let touched = !kept.is_empty() || !self.durable.buffer.is_empty() || self.durable.buffer.capacity() > 0;
         if !touched {
-            self.want_flush = false;
+            self.durable.want_flush = false;
             return Progress::Next;
         }
         let usual = self.limits.buffered_places();
         if !checkpoint.buffer_fits {
             // A removed mapping keeps its place until the pass leaves it out.
-            let needed = self.buffer.used() + kept.len();
-            if needed > self.buffer.capacity() {
-                self.buffer.fit(needed.max(usual));
+            let needed = self.durable.buffer.used() + kept.len();
+            if needed > self.durable.buffer.capacity() {
+                self.durable.buffer.fit(needed.max(usual));
             }
             checkpoint.buffer_fits = true;
         }
-        let per_leaf = self.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
         let most_removed = kept.len() + AT_ONCE;
-        if self.buffer.step(&mut checkpoint.pass, kept, &checkpoint.leaves, per_leaf, most_removed) {
+        if self.durable.buffer.step(&mut checkpoint.pass, kept, &checkpoint.leaves, per_leaf, most_removed) {
             return Progress::Pause;
         }
-        self.buffer.fit(usual.max(self.buffer.len()));
+        self.durable.buffer.fit(usual.max(self.durable.buffer.len()));
         if let Some(stays) = checkpoint.plan.stays.take() {
             match checkpoint.plan.place {
-                Some(_) => self.reservation.buffered = *stays,
-                None => self.reservation.buffered.add(&stays),
+                Some(_) => self.durable.reservation.buffered = *stays,
+                None => self.durable.reservation.buffered.add(&stays),
             }
         }
         if self.mutant(Mutant::StaleLog) {
             checkpoint.pass.removed.clear();
             checkpoint.pass.anew = false;
         }
-        let (len, added) = (self.buffer.len() as u64, (checkpoint.kept + checkpoint.pass.removed.len()) as u64);
+        let (len, added) = (self.durable.buffer.len() as u64, (checkpoint.kept + checkpoint.pass.removed.len()) as u64);
         let page = self.records_per_leaf();
-        checkpoint.pass.anew |= self.buffer.logged + added > len + len / 2 + page;
-        self.want_flush &= len > 0;
+        checkpoint.pass.anew |= self.durable.buffer.logged + added > len + len / 2 + page;
+        self.durable.want_flush &= len > 0;
         Progress::Next
     }
 
     /// Writes a leaf of the log.
     pub(crate) fn write_log(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         let per_leaf = self.records_per_leaf();
-        let (len, logged) = (self.buffer.len() as u64, self.buffer.logged);
+        let (len, logged) = (self.durable.buffer.len() as u64, self.durable.buffer.logged);
         let added = (checkpoint.kept + checkpoint.pass.removed.len()) as u64;
         let (first, end) = match checkpoint.pass.anew {
             true => (0, len.max(logged).div_ceil(per_leaf)),
@@ -255,22 +256,22 @@ impl Pool {
             false => (logged / per_leaf, (logged + added).div_ceil(per_leaf)),
         };
         let leaf = checkpoint.leaf_at.max(first);
-        let root = self.roots[TreeId::MapBuffer as usize];
+        let root = self.durable.roots[TreeId::MapBuffer as usize];
         if leaf >= end {
             if let Some(root) = self.finish_writer(checkpoint)? {
-                self.roots[TreeId::MapBuffer as usize] = root;
+                self.durable.roots[TreeId::MapBuffer as usize] = root;
             }
-            self.buffer.logged = if checkpoint.pass.anew { len } else { logged + added };
+            self.durable.buffer.logged = if checkpoint.pass.anew { len } else { logged + added };
             checkpoint.leaf_at = 0;
             return Ok(Progress::Next);
         }
         let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
         if checkpoint.pass.anew {
-            let page = writer.blank(&mut self.metadata, leaf)?;
-            self.buffer.write_sorted(leaf * per_leaf, self.metadata.pages.bytes_mut(page));
+            let page = writer.blank(&mut self.durable.metadata, leaf)?;
+            self.durable.buffer.write_sorted(leaf * per_leaf, self.durable.metadata.pages.bytes_mut(page));
         } else {
-            let page = writer.leaf(&mut self.metadata, leaf, true)?.expect("created");
-            let bytes = self.metadata.pages.bytes_mut(page);
+            let page = writer.leaf(&mut self.durable.metadata, leaf, true)?.expect("created");
+            let bytes = self.durable.metadata.pages.bytes_mut(page);
             for (number, record) in (leaf * per_leaf..).zip(bytes.chunks_exact_mut(RECORD_BYTES)) {
                 let Some(at) = number.checked_sub(logged) else { continue };
                 if let Some(&(key, entry)) = checkpoint.points[..checkpoint.kept].get(at as usize) {
@@ -312,8 +313,8 @@ impl Pool {
                 plan.quota -= 1;
             }
             if is_full || new >= plan.many {
-                let end = Key(first.0 + self.metadata.geometry.map_leaf_entries());
-                let old = if plan.place.is_some() { old } else { self.buffer.count(first, end) };
+                let end = Key(first.0 + self.durable.metadata.geometry.map_leaf_entries());
+                let old = if plan.place.is_some() { old } else { self.durable.buffer.count(first, end) };
                 let flushes = is_full || old <= plan.along;
                 plan.along -= if flushes && !is_full { old } else { 0 };
                 checkpoint.leaves.push(Leaf { first, flushes });
@@ -350,9 +351,9 @@ impl Pool {
                 break;
             }
         }
-        self.flush_is_stuck = flushed == 0 && wanted > 0;
-        if !self.flush_is_stuck {
-            self.free_when_stuck = 0;
+        self.durable.flush_is_stuck = flushed == 0 && wanted > 0;
+        if !self.durable.flush_is_stuck {
+            self.durable.free_when_stuck = 0;
         }
         if plan.total - flushed > most {
             // There is no space for the new mappings.

@@ -274,7 +274,7 @@ impl Dedup {
         let done = self.done(pool);
         let left = |(from, since): (u64, Nanos)| {
             let (came, left) = (done.saturating_sub(from), PLACES.saturating_sub(done));
-            let took = u128::from(pool.now.saturating_sub(since));
+            let took = u128::from(pool.state.now.saturating_sub(since));
             (came > 0).then(|| (took * u128::from(left) / u128::from(came) / 1_000_000_000) as u64)
         };
         DedupStatus {
@@ -293,13 +293,13 @@ impl Dedup {
             is_short_of_space: self.short.is_some(),
             has_backlog: self.backlog.is_some(),
             backlog_blocks: self.backlog.blocks,
-            missed_blocks: pool.writes.missed().saturating_sub(self.missed_seen),
+            missed_blocks: pool.stats.writes.missed().saturating_sub(self.missed_seen),
         }
     }
 
     /// Returns the progress of the pass, in places of digests out of [`PLACES`].
     fn done(&self, pool: &Pool) -> u64 {
-        let leaves = pool.metadata.geometry.summary_leaves().max(1);
+        let leaves = pool.durable.metadata.geometry.summary_leaves().max(1);
         let leaf = match (&self.at, self.record.state) {
             (_, PassState::Finished) => return PLACES,
             (_, PassState::Never) => return 0,
@@ -343,7 +343,9 @@ impl Dedup {
             return Err(ControlError::ReadOnly);
         }
         match (command, self.record.state) {
-            (DedupCommand::Start, PassState::Running) if self.short.is_none() => return Ok(pool.checkpoints_done),
+            (DedupCommand::Start, PassState::Running) if self.short.is_none() => {
+                return Ok(pool.checkpoint.checkpoints_done);
+            }
             (DedupCommand::Start, PassState::Running | PassState::Paused) => self.record.state = PassState::Running,
             (DedupCommand::Start, _) => self.start(pool),
             (DedupCommand::Pause, PassState::Running) => self.record.state = PassState::Paused,
@@ -365,7 +367,7 @@ impl Dedup {
         self.record = DedupRecord { state: PassState::Running, ..DedupRecord::default() };
         self.backlog.clear();
         self.shared_before = self.shared;
-        self.missed_before = pool.writes.missed();
+        self.missed_before = pool.stats.writes.missed();
     }
 
     /// Resumes or begins a pass for writes that find no free slot. Returns true if the pass may free some for them.
@@ -389,8 +391,8 @@ impl Dedup {
 
     /// Returns true if the pass was suspended because metadata was short, and enough is free again.
     fn has_space_again(&self, pool: &Pool) -> bool {
-        let all = pool.metadata.geometry.metadata_blocks;
-        self.short.is_some_and(|short| short.is_over(pool.now, pool.metadata.allocator.free(), all))
+        let all = pool.durable.metadata.geometry.metadata_blocks;
+        self.short.is_some_and(|short| short.is_over(pool.state.now, pool.durable.metadata.allocator.free(), all))
     }
 
     /// Drops the in-memory state of the pass.
@@ -443,7 +445,7 @@ impl Dedup {
     fn begin(&mut self, pool: &mut Pool) {
         self.changes.wait_for_flush(pool);
         let first = self.record.next.into();
-        self.rate_since.get_or_insert((first, pool.now));
+        self.rate_since.get_or_insert((first, pool.state.now));
         self.at = PassStage::Next(first);
     }
 
@@ -452,13 +454,13 @@ impl Dedup {
         // Slots may hold other contents by the next range.
         self.forget_replaced();
         match self.source(pool, first) {
-            Source::Later => self.look_again_at = pool.now + LOOK_AGAIN,
+            Source::Later => self.look_again_at = pool.state.now + LOOK_AGAIN,
             Source::SpillSpace if self.is_to_share_before(pool, first) => self.begin_sharing(first),
             Source::SpillSpace => self.load_from(pool, first),
             source => {
                 self.catch_up.begin_range(pool, first);
-                self.wraps = pool.space.wraps();
-                self.range.go_on(first, pool.space.data_used, Self::space(pool));
+                self.wraps = pool.durable.space.wraps();
+                self.range.go_on(first, pool.durable.space.data_used, Self::space(pool));
                 self.at = if matches!(source, Source::Gather) { PassStage::Gather(0) } else { PassStage::Scan(0) };
             }
         }
@@ -475,7 +477,7 @@ impl Dedup {
     /// Scans some leaves of summaries, and shares the duplicates found so far.
     fn scan(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) -> Result<(), ChangesStop> {
         let PassStage::Scan(mut leaf) = self.at else { return Ok(()) };
-        let leaves = pool.metadata.geometry.summary_leaves();
+        let leaves = pool.durable.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
         let budget = if pool.is_at_full_speed(load) { LEAVES } else { 1 };
         for _ in 0..budget {
@@ -498,7 +500,7 @@ impl Dedup {
                     && self.take_in(&record)
                 {
                     // Writes that were stored without a duplicate lookup have not entered their digests into the index.
-                    pool.index.offer(pool.sharing_digest(digest), slot, pool.space.generation(slot));
+                    pool.hints.index.offer(pool.sharing_digest(digest), slot, pool.durable.space.generation(slot));
                 }
             })?;
             self.at = PassStage::Scan(leaf);
@@ -540,7 +542,7 @@ impl Dedup {
     fn go_on_from(&mut self, pool: &mut Pool, next: u64) {
         let is_shared = self.spill.duplicates() == 0;
         if is_shared {
-            (self.partitionings.shared, self.partitionings.since) = (next, pool.now);
+            (self.partitionings.shared, self.partitionings.since) = (next, pool.state.now);
         }
         if next == PLACES {
             if self.unresolved.is_empty() {
@@ -615,12 +617,12 @@ impl Dedup {
         }
         self.catch_up.end(pool);
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
-        self.backlog.sleep(pool.now, self.shared - self.shared_before);
+        self.backlog.sleep(pool.state.now, self.shared - self.shared_before);
         self.passes += 1;
         self.missed_seen = self.missed_before;
         self.rest(pool);
         // The freed slots come with the next checkpoints.
-        pool.slots_freed_in = pool.checkpoints_done + 1;
+        pool.durable.slots_freed_in = pool.checkpoint.checkpoints_done + 1;
         pool.request_checkpoint();
         pool.wake();
     }
@@ -633,15 +635,15 @@ impl Job for Dedup {
 
     #[inline]
     fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
-        (self.is_in_progress() || self.has_space_again(pool) || self.due(load).is_some_and(|due| due <= pool.now))
-            && pool.phase == Phase::Serving
+        (self.is_in_progress() || self.has_space_again(pool) || self.due(load).is_some_and(|due| due <= pool.state.now))
+            && pool.state.phase == Phase::Serving
             && pool.takes_changes()
             && (!load.writes_blocked || self.is_awaited)
-            && pool.now >= self.look_again_at
+            && pool.state.now >= self.look_again_at
             && self.changes.may_go_on(pool)
             && !self.verify.is_in_progress()
             && !self.spill.waits()
-            && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
     }
 
     fn can_advance(&self) -> bool {
@@ -650,7 +652,7 @@ impl Job for Dedup {
 
     /// Gives up the spill space if it is reclaimed. Gives up slots held for comparison if writes wait for space: the pass waits until then.
     fn advance(&mut self, work: &mut JobContext<'_>) {
-        if work.pool.space.is_spill_reclaimed() && self.spill.is_on() {
+        if work.pool.durable.space.is_spill_reclaimed() && self.spill.is_on() {
             self.lose_spill(work.pool);
         }
         if work.load.writes_blocked && !self.is_awaited && self.verify.holds_any() {
@@ -673,28 +675,28 @@ impl Job for Dedup {
         // The pass has not seen blocks that were moved behind its position.
         let moved = self.partitionings.take_moved(work.pool);
         if moved > 0 {
-            self.backlog.note(work.pool.now, moved);
+            self.backlog.note(work.pool.state.now, moved);
         }
         let went = self.go_on(work);
         self.repair(work);
         self.looked_at += 1 + self.beside as u64;
         match went {
             Ok(()) | Err(ChangesStop::Waits) => {}
-            Err(ChangesStop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => self.skip(),
+            Err(ChangesStop::Missing(missing)) if work.pool.durable.failed_pages.contains(&missing.key) => self.skip(),
             Err(ChangesStop::Missing(missing)) => {
                 self.waiting = Some(missing.key);
-                work.pool.metadata.load(missing, None);
+                work.pool.durable.metadata.load(missing, None);
             }
             Err(ChangesStop::NoSpace) => {
                 self.rest(work.pool);
-                self.short = Some(Short::new(work.pool.now, work.pool.metadata.allocator.free()));
+                self.short = Some(Short::new(work.pool.state.now, work.pool.durable.metadata.allocator.free()));
             }
         }
         let pool = &mut *work.pool;
         // A checkpoint that the pass requested begins with the next pump.
         pool.wake_if(self.changes.waits_for_checkpoint(pool));
-        if self.is_in_progress() && pool.now >= self.saved + SAVE_PERIOD {
-            self.saved = pool.now;
+        if self.is_in_progress() && pool.state.now >= self.saved + SAVE_PERIOD {
+            self.saved = pool.state.now;
             pool.request_checkpoint();
             pool.wake();
         }

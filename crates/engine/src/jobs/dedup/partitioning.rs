@@ -118,7 +118,7 @@ impl Record {
     ) -> Option<Record> {
         let takes_no_part = !pool.may_share(owner);
         let is_wanted = !takes_no_part || is_behind && pool.copied_from(owner).is_none();
-        let (is_shared, generation) = (state == SlotState::Shared, pool.space.generation(slot));
+        let (is_shared, generation) = (state == SlotState::Shared, pool.durable.space.generation(slot));
         (state.is_used() && is_wanted && !repairs.is_lost(slot, digest))
             .then_some(Record { found: FoundSlot { slot, digest, owner, is_shared, generation }, takes_no_part })
     }
@@ -139,26 +139,26 @@ impl Dedup {
             return Source::Later;
         }
         let buckets = pool.buckets_behind();
-        let block = pool.metadata.geometry.block() as usize;
+        let block = pool.durable.metadata.geometry.block() as usize;
         let partitions = Partitions::of_digests(first, plan.end, plan.partitions, block, buckets);
         self.spill.begin(pool, partitions, plan.of_blocks);
         let moved = self.partitionings.moved.or(Some(pool.placed_blocks()));
         self.partitionings =
-            Partitionings { first, end: plan.end, shared: first, since: pool.now, moved, ..self.partitionings };
+            Partitionings { first, end: plan.end, shared: first, since: pool.state.now, moved, ..self.partitionings };
         Source::Gather
     }
 
     /// Returns the end of an external partitioning from this place on, and its partitions; `None` if there is no space for one, or it is not worth it.
     fn plan(&self, pool: &Pool, first: u64) -> Option<PartitioningPlan> {
-        let geometry = &pool.metadata.geometry;
+        let geometry = &pool.durable.metadata.geometry;
         let space = Self::space(pool);
-        let range = Range::new(first, pool.space.data_used, space);
+        let range = Range::new(first, pool.durable.space.data_used, space);
         let width = range.end - range.first;
         let most = (space as u64 * BYTES_PER_CONTENT / geometry.block()).max(LEAST_RANGES);
-        let containers = pool.space.lendable().saturating_sub(Self::left_empty(pool));
+        let containers = pool.durable.space.lendable().saturating_sub(Self::left_empty(pool));
         let pages = u64::from(containers) * u64::from(geometry.slots_per_container);
         // Each partition has a partly filled page. One sixteenth more is for partitions that exceed their share.
-        let blocks = |places: u64| ((u128::from(pool.space.data_used) * u128::from(places)) >> 32) as u64;
+        let blocks = |places: u64| ((u128::from(pool.durable.space.data_used) * u128::from(places)) >> 32) as u64;
         let pages_of = |blocks: u64, per_page: usize| (blocks * 17 / 16).div_ceil(per_page as u64);
         let block = geometry.block() as usize;
         let duplicates = pages_of(blocks(width.max((PLACES - first) / most)), DuplicateSlot::per_page(block));
@@ -171,7 +171,7 @@ impl Dedup {
             places -= (places / 16).max(1);
         }
         let partitions = places.div_ceil(width);
-        let of_blocks = (pool.space.data_used / Self::at_once(pool) as u64).clamp(1, most) as usize;
+        let of_blocks = (pool.durable.space.data_used / Self::at_once(pool) as u64).clamp(1, most) as usize;
         let plan = PartitioningPlan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
         // Containers that can be reserved may make it wider.
         let may_be_wider = || (PLACES - first).div_ceil(width) >= LEAST_RANGES && pool.may_reserve();
@@ -180,7 +180,7 @@ impl Dedup {
 
     /// Returns the number of containers that stay empty beside the spill space.
     pub(super) fn left_empty(pool: &Pool) -> u32 {
-        (pool.metadata.geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
+        (pool.durable.metadata.geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
     }
 
     /// Gives up the spill space, which is reclaimed or has failed: the pass continues without it.
@@ -215,7 +215,7 @@ impl Dedup {
         load: &LoadSnapshot,
     ) -> Result<(), ChangesStop> {
         let PassStage::Gather(mut leaf) = self.at else { return Ok(()) };
-        let leaves = pool.metadata.geometry.summary_leaves();
+        let leaves = pool.durable.metadata.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
         for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
             if self.spill.has_failed() {
@@ -240,7 +240,7 @@ impl Dedup {
                     spill.push(&record);
                     if !record.takes_no_part {
                         // As in a scan: later the slot may hold another content.
-                        pool.index.offer(pool.sharing_digest(digest), slot, pool.space.generation(slot));
+                        pool.hints.index.offer(pool.sharing_digest(digest), slot, pool.durable.space.generation(slot));
                     }
                 }
             })?;
@@ -251,7 +251,7 @@ impl Dedup {
 
     /// Begins to read the next range from the spill space.
     pub(super) fn load_from(&mut self, pool: &mut Pool, first: u64) {
-        self.range.go_on(first, pool.space.data_used, Self::space(pool));
+        self.range.go_on(first, pool.durable.space.data_used, Self::space(pool));
         if let Some(end) = self.spill.end_from(first) {
             // A range with too many contents gets narrower automatically.
             let twice = 2 * (self.range.end - first);
@@ -299,7 +299,7 @@ impl Dedup {
     /// Returns true if noted duplicate slots must be shared before the range at this place: there may be no space for more, or they have waited too
     /// long.
     pub(super) fn is_to_share_before(&self, pool: &Pool, first: u64) -> bool {
-        let is_due = pool.now >= self.partitionings.since + SHARE_PERIOD;
+        let is_due = pool.state.now >= self.partitionings.since + SHARE_PERIOD;
         self.spill.duplicates() > 0 && (is_due || !self.spill.has_space_from(pool, first, Self::left_empty(pool)))
     }
 
@@ -351,7 +351,7 @@ impl Dedup {
                     self.go_on_from(pool, next);
                 } else if are_all && self.replaced.len() >= Self::batch(pool) {
                     // Later duplicates of these contents may name canonical slots that are gone.
-                    self.backlog.note(pool.now, self.replaced.len() as u64);
+                    self.backlog.note(pool.state.now, self.replaced.len() as u64);
                     self.forget_replaced();
                 }
                 return Ok(());

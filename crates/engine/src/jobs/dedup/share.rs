@@ -92,7 +92,7 @@ impl Dedup {
         let holds = pool.holds_since(slot, digest, None)?;
         if holds {
             self.replaced.insert(gone, slot);
-            self.range.canonical_at(digest, slot, pool.space.generation(slot));
+            self.range.canonical_at(digest, slot, pool.durable.space.generation(slot));
         }
         Ok(holds)
     }
@@ -114,7 +114,7 @@ impl Dedup {
             };
             let FoundSlot { slot, digest, owner, is_shared, generation } = found;
             let canonical = self.canonical(before);
-            let seen = match self.wraps == pool.space.wraps() {
+            let seen = match self.wraps == pool.durable.space.wraps() {
                 true => SeenGenerations {
                     duplicate: Some(generation),
                     canonical: (canonical == before).then_some(canonical_generation),
@@ -191,7 +191,7 @@ impl Dedup {
             Ok(entry) if entry == Entry::whole(duplicate, digest) => {}
             Ok(_) if pool.mutant(Mutant::BlindShare) => {}
             Ok(_) | Err(Unresolved::Damaged) => return Ok(ShareResult::NotThere),
-            Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => {
+            Err(Unresolved::Missing(missing)) if pool.durable.failed_pages.contains(&missing.key) => {
                 return Ok(ShareResult::NotThere);
             }
             Err(Unresolved::Missing(missing)) => return Err(missing.into()),
@@ -231,13 +231,13 @@ impl Dedup {
             pool.note_known(digest, slot);
         }
         self.shared += run.pairs().count() as u64;
-        self.remapped.since(pool.checkpoints_done).extend(run.pairs().map(|(slot, ..)| (slot, ())));
+        self.remapped.since(pool.checkpoint.checkpoints_done).extend(run.pairs().map(|(slot, ..)| (slot, ())));
         Ok(ShareResult::Yes)
     }
 
     /// Returns true if the only block of a slot has been remapped, and the space map does not say so yet.
     fn is_remapped(&mut self, pool: &mut Pool, slot: Slot) -> Result<bool, Missing> {
-        Ok(self.remapped.since(pool.checkpoints_done).contains_key(&slot)
+        Ok(self.remapped.since(pool.checkpoint.checkpoints_done).contains_key(&slot)
             && pool.recent(slot).is_none()
             && pool.slot_state(slot)? == SlotState::Single)
     }
@@ -269,8 +269,8 @@ impl Dedup {
         // Contents that are not on the device yet are in memory, or in the journal.
         let needs_proof = |dedup: &Dedup, pool: &Pool, (_, kept, digest): Pair| {
             !dedup.proven.has(pool, kept, digest)
-                && !pool.dirty.contains_key(&kept)
-                && !pool.in_journal.contains_key(&kept)
+                && !pool.memory.dirty.contains_key(&kept)
+                && !pool.durable.in_journal.contains_key(&kept)
         };
         let most = Dedup::batch(pool).max(LEAST_PROVEN);
         let mut unknown = Vec::new();
@@ -279,7 +279,7 @@ impl Dedup {
                 continue;
             }
             if repairs.is_repairing(kept) || self.damaged.iter().any(|&(slot, _)| slot == kept) {
-                self.look_again_at = pool.now + LOOK_AGAIN;
+                self.look_again_at = pool.state.now + LOOK_AGAIN;
                 return Err(ChangesStop::Waits);
             }
             match self.verify.verdict([(kept, kept, digest)].into_iter()) {
@@ -291,7 +291,7 @@ impl Dedup {
                 Some(false) => {
                     self.verify.forget(kept, kept);
                     self.damaged.push((kept, duplicate));
-                    self.look_again_at = pool.now + LOOK_AGAIN;
+                    self.look_again_at = pool.state.now + LOOK_AGAIN;
                     return Err(ChangesStop::Waits);
                 }
                 None => unknown.push((kept, kept, digest)),
@@ -331,7 +331,9 @@ impl Dedup {
         }
         // Contents that are not on the device yet, or may change there, cannot be compared.
         let is_moving = |slot: &Slot| {
-            pool.dirty.contains_key(slot) || pool.in_journal.contains_key(slot) || repairs.is_repairing(*slot)
+            pool.memory.dirty.contains_key(slot)
+                || pool.durable.in_journal.contains_key(slot)
+                || repairs.is_repairing(*slot)
         };
         let is_at_rest = |(one, other, _): &Pair| !is_moving(one) && !is_moving(other);
         if !run.pairs().all(|pair| is_at_rest(&pair)) {
@@ -348,7 +350,7 @@ impl Dedup {
 
     fn begin_to_verify(&mut self, pool: &mut Pool, pairs: Vec<Pair>) {
         if !self.verify.begin(pool, pairs.into_iter()) {
-            self.look_again_at = pool.now + LOOK_AGAIN;
+            self.look_again_at = pool.state.now + LOOK_AGAIN;
         }
     }
 }
@@ -357,8 +359,9 @@ impl Pool {
     /// Returns true if a slot still holds a content that it held when its container had this generation. If the generation is unchanged, the summary
     /// is not read.
     fn holds_since(&mut self, slot: Slot, digest: Digest, generation: Option<u16>) -> Result<bool, Missing> {
-        let is_same = self.space.contains(slot)
-            && generation.is_some_and(|seen| self.space.generation(slot) == seen || self.mutant(Mutant::OldGeneration));
+        let is_same = self.durable.space.contains(slot)
+            && generation
+                .is_some_and(|seen| self.durable.space.generation(slot) == seen || self.mutant(Mutant::OldGeneration));
         if is_same && self.recent(slot).is_none() {
             return Ok(self.slot_state(slot)?.is_used());
         }
@@ -368,7 +371,7 @@ impl Pool {
     /// Returns true if a pass may share a block's content: its volume is not hidden, not read only, and not of the policy `native`.
     pub(super) fn may_share(&self, owner: Key) -> bool {
         let Some(at) = self.volume_index(owner.volume()) else { return true };
-        let volume = &self.volumes[at];
+        let volume = &self.durable.volumes[at];
         if volume.keeps.is_some() {
             return self.mutant(Mutant::CopyForData);
         }
@@ -377,7 +380,7 @@ impl Pool {
 
     /// Returns true if a pass must not split a run of this volume.
     fn keeps_runs(&self, volume: usize) -> bool {
-        let volume = &self.volumes[volume];
+        let volume = &self.durable.volumes[volume];
         volume.keep_runs.keeps(self.policy_of(volume))
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Proven {
 
 impl Proven {
     pub fn has(&self, pool: &Pool, slot: Slot, digest: Digest) -> bool {
-        self.slots.get(&slot) == Some(&(digest, pool.space.generation(slot)))
+        self.slots.get(&slot) == Some(&(digest, pool.durable.space.generation(slot)))
     }
 
     /// Remembers a slot. At `most` known slots, forgets all of them; they are read again on demand.
@@ -51,7 +51,7 @@ impl Proven {
         if self.slots.len() >= most {
             self.slots.clear();
         }
-        self.slots.insert(slot, (digest, pool.space.generation(slot)));
+        self.slots.insert(slot, (digest, pool.durable.space.generation(slot)));
     }
 
     pub fn memory(&self) -> u64 {
@@ -152,7 +152,7 @@ impl Verify {
             let Some(first) = pool.any_buffer() else { break };
             let second = if needed > 1 { pool.any_buffer() } else { None };
             if needed > 1 && second.is_none() {
-                pool.buffers.release(first);
+                pool.memory.buffers.release(first);
                 break;
             }
             reads.push(PairRead { pair, first, second, is_equal: true });
@@ -178,8 +178,14 @@ impl Verify {
                 length += 1;
             }
             let segments = rest[..length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
-            let bytes = length as u64 * pool.metadata.geometry.block();
-            pool.metadata.io.begin(IoOp::ReadBlocks, pool.slot_offset(rest[0].0), bytes, segments, JobId::Dedup.io(at));
+            let bytes = length as u64 * pool.durable.metadata.geometry.block();
+            pool.durable.metadata.io.begin(
+                IoOp::ReadBlocks,
+                pool.slot_offset(rest[0].0),
+                bytes,
+                segments,
+                JobId::Dedup.io(at),
+            );
             batch.in_flight += 1;
             at += length;
         }
@@ -208,7 +214,7 @@ impl Verify {
             for (at, read) in batch.reads.iter().enumerate().filter(|(_, read)| read.is_equal) {
                 let Some(second) = read.second else { continue };
                 let segments = [read.first, second].map(Segment::Buffer);
-                pool.metadata.io.begin(IoOp::Compare, 0, 0, segments, JobId::Dedup.io(COMPARES + at));
+                pool.durable.metadata.io.begin(IoOp::Compare, 0, 0, segments, JobId::Dedup.io(COMPARES + at));
                 batch.in_flight += 1;
             }
         }
@@ -221,7 +227,7 @@ impl Verify {
         for PairRead { pair: (one, other, digest), first, second, is_equal } in
             self.batch.take().into_iter().flat_map(|batch| batch.reads)
         {
-            [Some(first), second].into_iter().flatten().for_each(|buffer| pool.buffers.release(buffer));
+            [Some(first), second].into_iter().flatten().for_each(|buffer| pool.memory.buffers.release(buffer));
             if !self.is_over {
                 self.verdicts.insert((one, other), (digest, is_equal));
             }

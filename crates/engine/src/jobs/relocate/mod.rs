@@ -171,7 +171,7 @@ impl Relocate {
         let done = self.done_ppm(pool);
         let left = |(from, since): (u64, Nanos)| {
             let (came, left) = (done.saturating_sub(from), 1_000_000 - done);
-            let took = u128::from(pool.now.saturating_sub(since));
+            let took = u128::from(pool.state.now.saturating_sub(since));
             (came > 0).then(|| (took * u128::from(left) / u128::from(came) / 1_000_000_000) as u64)
         };
         RelocateStatus {
@@ -263,7 +263,7 @@ impl Relocate {
 
     fn go_on_with(&mut self, pool: &mut Pool) {
         (self.state, self.counts.is_short_of_space) = (PassState::Running, false);
-        self.rate_since = Some((self.done_ppm(pool), pool.now));
+        self.rate_since = Some((self.done_ppm(pool), pool.state.now));
         pool.wake();
     }
 
@@ -284,13 +284,13 @@ impl Relocate {
     /// Gives back all target slots without a referrer; their blocks return to the plan.
     fn give_back(&mut self, pool: &mut Pool) {
         for place in self.places.drain(..) {
-            pool.space.defer_free(place, 0);
+            pool.durable.space.defer_free(place, 0);
         }
         if self.unplaced > 0 {
             let (placed, unplaced) = self.copies.drain(..).partition(|copy| copy.is_placed);
             (self.copies, self.unplaced) = (placed, 0);
             for copy in Vec::into_iter(unplaced).rev() {
-                pool.space.defer_free(copy.to, 0);
+                pool.durable.space.defer_free(copy.to, 0);
                 self.look_again(copy.from);
             }
             // Blocks that return to the plan are copied before the next walk.
@@ -358,13 +358,13 @@ impl Job for Relocate {
     #[inline]
     fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         self.is_running()
-            && pool.phase == Phase::Serving
+            && pool.state.phase == Phase::Serving
             && pool.takes_changes()
             && !load.writes_blocked
             && !load.out_of_buffers
             && !self.mover.is_in_progress()
             && self.changes.may_go_on(pool)
-            && !self.waiting.is_some_and(|key| pool.metadata.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
             && !self.mover.is_loading(pool)
     }
 
@@ -395,14 +395,14 @@ impl Job for Relocate {
         (self.waiting, self.is_stuck) = (None, false);
         match self.go_on(work) {
             Ok(()) | Err(ChangesStop::Waits) => {}
-            Err(ChangesStop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => {
+            Err(ChangesStop::Missing(missing)) if work.pool.durable.failed_pages.contains(&missing.key) => {
                 if let RunStage::Walk(maps) = &mut self.at {
                     maps.skip();
                 }
             }
             Err(ChangesStop::Missing(missing)) => {
                 self.waiting = Some(missing.key);
-                work.pool.metadata.load(missing, None);
+                work.pool.durable.metadata.load(missing, None);
             }
             Err(ChangesStop::NoSpace) => {
                 self.rest(work.pool);

@@ -13,6 +13,7 @@
 //! A copy is a replica like any other: one budget, one way to be reclaimed (`pool/replicas/`). This part owns the counts, the chosen runs and its
 //! position. A restart loses all three; columns of which a copy was made are found again.
 
+use crate::pool::{Durable, Hints};
 use alloc::vec::Vec;
 
 use super::SPACE_TO_MAKE;
@@ -135,7 +136,7 @@ impl Duplicate {
 
     /// Returns true if there are copies to make, and no page is being loaded for them.
     pub(super) fn can_step(&self, pool: &Pool) -> bool {
-        let is_due = || self.begins_at().is_some_and(|begins| begins <= pool.now);
+        let is_due = || self.begins_at().is_some_and(|begins| begins <= pool.state.now);
         (self.is_busy() || is_due()) && !self.mover.is_loading(pool)
     }
 
@@ -168,15 +169,16 @@ impl Duplicate {
 
     /// Begins the next batch, zone, round, or epoch.
     pub(super) fn step(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) {
-        let has_space = pool.has_slots_to_claim() && pool.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE);
-        let is_possible = pool.makes_copies() && has_space && pool.replicas.stride() == pool.metadata.geometry.slots();
+        let has_space = pool.has_slots_to_claim() && pool.durable.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE);
+        let is_possible =
+            pool.makes_copies() && has_space && pool.hints.replicas.stride() == pool.durable.metadata.geometry.slots();
         if !is_possible {
             self.popular.take(0);
             return self.end(pool);
         }
         match self.stage {
             EpochStage::Count => {
-                self.epoch_ends = pool.now + EPOCH;
+                self.epoch_ends = pool.state.now + EPOCH;
                 self.chosen = self.popular.take(pool.columns_budget());
                 self.begin_to_choose(pool);
             }
@@ -195,7 +197,7 @@ impl Duplicate {
 
     /// Begins to assign columns to the chosen blocks. A block that is chosen again keeps its column; each other block has one turn left.
     fn begin_to_choose(&mut self, pool: &mut Pool) {
-        let columns = &mut pool.replicas.columns;
+        let columns = &mut pool.hints.replicas.columns;
         columns.choose_anew(blocks(&self.chosen));
         columns.find_free();
         self.rounds_left = ROUNDS;
@@ -207,7 +209,7 @@ impl Duplicate {
         for _ in 0..AT_ONCE {
             let Some(&(first, length)) = self.chosen.get(run) else { break };
             let slot = Slot(first.0 + u64::from(block));
-            if pool.replicas.columns.of(slot).is_none() && !assign(pool, slot, &mut turns) {
+            if pool.hints.replicas.columns.of(slot).is_none() && !assign(pool, slot, &mut turns) {
                 run = self.chosen.len();
                 break;
             }
@@ -224,23 +226,23 @@ impl Duplicate {
     /// Searches the columns from this one on for blocks without a copy in the zone, and begins a batch of them.
     fn begin(&mut self, pool: &mut Pool, repairs: &Repairs, zone: u32, first: u32) -> Result<(), MoveStop> {
         // Dropped replicas are removed first: their places must become free.
-        if pool.replicas.stale().is_some() {
+        if pool.hints.replicas.stale().is_some() {
             return Err(MoveStop::Waits);
         }
         let most = Mover::at_once(pool);
         let (mut column, mut batch, mut missing) = (first, Vec::<Moved>::new(), Missings::default());
-        let row = |pool: &Pool, column: u32| pool.replicas.columns.row(column);
+        let row = |pool: &Pool, column: u32| pool.hints.replicas.columns.row(column);
         let mut has_missed = false;
         while batch.len() < most
-            && u64::from(column) < pool.replicas.columns.width_of_all()
+            && u64::from(column) < pool.hints.replicas.columns.width_of_all()
             && column - first < AT_ONCE
             && (batch.is_empty() || row(pool, column) == row(pool, first))
         {
             join_row(pool, column, zone);
             column += 1;
-            let Some(slot) = pool.replicas.columns.owner(column - 1) else { continue };
-            let Some(to) = pool.replicas.columns.place(column - 1, zone) else { continue };
-            if pool.replicas.columns.has(column - 1, zone) {
+            let Some(slot) = pool.hints.replicas.columns.owner(column - 1) else { continue };
+            let Some(to) = pool.hints.replicas.columns.place(column - 1, zone) else { continue };
+            if pool.hints.replicas.columns.has(column - 1, zone) {
                 continue;
             }
             match missing.or(may_take(pool, to)) {
@@ -259,16 +261,16 @@ impl Duplicate {
         self.mover.load(pool, missing)?;
         let places: Vec<Slot> = batch.iter().map(|block| block.to).collect();
         if !batch.is_empty() {
-            pool.space.claim(&places).ok_or(MoveStop::GivenUp)?;
+            pool.durable.space.claim(&places).ok_or(MoveStop::GivenUp)?;
             pool.forget_wrapped();
             if !self.mover.begin(pool, &mut batch) {
                 // There are no free buffers: clients hold them.
-                places.into_iter().for_each(|place| pool.space.defer_free(place, 0));
+                places.into_iter().for_each(|place| pool.durable.space.defer_free(place, 0));
                 return Err(MoveStop::GivenUp);
             }
         }
         self.has_missed |= has_missed;
-        let is_end = u64::from(column) >= pool.replicas.columns.width_of_all();
+        let is_end = u64::from(column) >= pool.hints.replicas.columns.width_of_all();
         let (zone, column) = if is_end { (zone + 1, 0) } else { (zone, column) };
         self.stage = EpochStage::Copy { zone, column };
         Ok(())
@@ -281,25 +283,25 @@ impl Duplicate {
         let count = copied().count();
         let has_space =
             count > 0 && matches!(pool.space_for(&Asked::scattered(2 * count), load.clears_left), Availability::Now);
-        let volume = pool.replicas.volume.filter(|_| has_space);
+        let volume = pool.hints.replicas.volume.filter(|_| has_space);
         let volume = volume.filter(|&volume| pool.volume_index(volume).is_some());
         for &Moved { from, digest, to, .. } in copied() {
-            let zone = pool.space.zone_of(pool.space.container_of(to));
-            let columns = &pool.replicas.columns;
+            let zone = pool.durable.space.zone_of(pool.durable.space.container_of(to));
+            let columns = &pool.hints.replicas.columns;
             // A slot that was freed, or gave up its column, needs no copy.
             let column = columns.of(from).filter(|&column| columns.place(column, zone) == Some(to));
-            let number = pool.replicas.number(from, 1 + u64::from(zone));
+            let number = pool.hints.replicas.number(from, 1 + u64::from(zone));
             let put = volume
                 .filter(|_| column.is_some())
                 .and_then(|volume| pool.remap(Key::new(volume, number.0), Seen(from, digest), Put::Placed(to, digest)));
             match (put, column) {
                 (Some(_), Some(column)) => {
-                    pool.replicas.columns.add(column, zone);
+                    pool.hints.replicas.columns.add(column, zone);
                     self.made += 1;
                 }
                 _ => {
                     self.has_missed = true;
-                    pool.space.defer_free(to, 0);
+                    pool.durable.space.defer_free(to, 0);
                 }
             }
         }
@@ -314,11 +316,11 @@ impl Duplicate {
 
     /// Ends a round: all zones have been examined, or clients hold the buffers. Places that were missed may be free later.
     fn end_round(&mut self, pool: &mut Pool, was_stopped: bool) {
-        pool.space.end_full_scratch();
+        pool.durable.space.end_full_scratch();
         let has_missed = core::mem::take(&mut self.has_missed) || was_stopped;
         if has_missed && self.rounds_left > 0 {
             self.rounds_left -= 1;
-            self.stage = EpochStage::Wait { until: pool.now + AGAIN };
+            self.stage = EpochStage::Wait { until: pool.state.now + AGAIN };
             // Dropped places become free when the drop is merged and flushed to its leaves.
             pool.ask_to_flush();
             return;
@@ -328,7 +330,7 @@ impl Duplicate {
 
     /// Ends the epoch without copies, as they cannot be made.
     fn end(&mut self, pool: &mut Pool) {
-        pool.space.end_full_scratch();
+        pool.durable.space.end_full_scratch();
         self.chosen = Vec::new();
         self.has_missed = false;
         self.stage = EpochStage::Count;
@@ -337,8 +339,8 @@ impl Duplicate {
 
 /// Returns true if a copy can be written to a place: it is free, and its container is kept for copies.
 fn may_take(pool: &mut Pool, place: Slot) -> Result<bool, Missing> {
-    let is_kept = pool.space.keep_for_copies(pool.space.container_of(place));
-    Ok(is_kept && !pool.space.is_taken(place) && pool.slot_state(place)? == SlotState::Free)
+    let is_kept = pool.durable.space.keep_for_copies(pool.durable.space.container_of(place));
+    Ok(is_kept && !pool.durable.space.is_taken(place) && pool.slot_state(place)? == SlotState::Free)
 }
 
 /// Returns the slots of all blocks of runs.
@@ -349,7 +351,7 @@ fn blocks(runs: &[(Slot, u32)]) -> impl Iterator<Item = Slot> + '_ {
 /// Adds a container to the row that begins with a column, in a zone where it has none: its space was reserved, or became free, after the row was
 /// made.
 fn join_row(pool: &mut Pool, column: u32, zone: u32) {
-    let Pool { space, replicas, .. } = pool;
+    let Pool { durable: Durable { space, .. }, hints: Hints { replicas, .. }, .. } = pool;
     let columns = &mut replicas.columns;
     if columns.begins_row_without(column, zone)
         && let Some(container) = space.scratch_in(zone, |it| columns.has_container(it))
@@ -361,7 +363,7 @@ fn join_row(pool: &mut Pool, column: u32, zone: u32) {
 /// Assigns a column to a block: a free one, one of a new row, or that of a block whose turn it is to lose it; returns false if there is none.
 fn assign(pool: &mut Pool, slot: Slot, turns: &mut u64) -> bool {
     let most = pool.columns_budget();
-    let Pool { space, replicas, .. } = pool;
+    let Pool { durable: Durable { space, .. }, hints: Hints { replicas, .. }, .. } = pool;
     if !replicas.columns.has_free() && replicas.columns.width_of_all() < most {
         let row = core::array::from_fn(|zone| space.scratch_in(zone as u32, |it| replicas.columns.has_container(it)));
         if row.iter().any(|container| container.is_some()) {

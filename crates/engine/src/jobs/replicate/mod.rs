@@ -136,19 +136,19 @@ impl Replicate {
 
     /// Returns the state and counts of replicas and their making.
     pub(crate) fn status(&self, pool: &Pool) -> ReplicateStatus {
-        let (dropped, read) = pool.replicas.counts();
+        let (dropped, read) = pool.hints.replicas.counts();
         ReplicateStatus {
             budget_bytes: pool.replicas_space(&pool.limits).0,
             replicas: pool.hidden_blocks_used(Keeps::Replicas),
             noted: self.noted.len() as u64 + u64::from(self.work.is_some()),
             popular: self.duplicate.popular(),
             most_copied: pool.columns_budget(),
-            copied: pool.replicas.columns.len(),
-            fully_copied: pool.replicas.columns.complete(),
+            copied: pool.hints.replicas.columns.len(),
+            fully_copied: pool.hints.replicas.columns.complete(),
             made: self.made + self.duplicate.made(),
             dropped,
             read,
-            places: pool.replicas.place_counts(),
+            places: pool.hints.replicas.place_counts(),
         }
     }
 
@@ -176,14 +176,14 @@ impl Replicate {
 impl Pool {
     /// Returns true if blocks may be written for the sake of order alone: the pool takes changes, and neither metadata nor the host is full.
     pub(super) fn may_be_reordered(&self) -> bool {
-        self.takes_changes() && !self.untouched && !self.metadata_full && !self.host_full
+        self.takes_changes() && !self.state.untouched && !self.state.metadata_full && !self.state.host_full
     }
 
     fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<ReplicaBatch> {
         for at in 0..blocks.len() {
             // A buffer of the read cache belongs to its slot: a replica gets a buffer of its own.
             let Some(buffer) = self.any_buffer() else {
-                blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| self.buffers.release(buffer));
+                blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| self.memory.buffers.release(buffer));
                 return None;
             };
             blocks[at].2 = Some(buffer);
@@ -199,9 +199,9 @@ impl Pool {
                 length += 1;
             }
             let offset = self.slot_offset(blocks[at].0);
-            let bytes = length as u64 * self.metadata.geometry.block();
+            let bytes = length as u64 * self.durable.metadata.geometry.block();
             let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
-            self.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, JobId::Replicate.io(at));
+            self.durable.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, JobId::Replicate.io(at));
             in_flight += 1;
             at += length;
         }
@@ -212,7 +212,7 @@ impl Pool {
 impl Pool {
     /// Deletes the volume of replicas with all its entries, as soon as there is space for the change.
     fn delete_replicas(&mut self, load: &LoadSnapshot) {
-        let Some(volume) = self.replicas.volume else { return };
+        let Some(volume) = self.hints.replicas.volume else { return };
         let cleared = self.cleared(Key::new(volume, 0), end_of(volume));
         // Checked here, since a change that has to wait requests a checkpoint, and this one is not urgent.
         if matches!(self.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
@@ -222,26 +222,26 @@ impl Pool {
 
     /// Adopts a replica from the map of an earlier run, if it holds the content that its slot must hold, to the last bit.
     fn find_replica(&mut self, number: Number, at: Slot) -> Result<(), Missing> {
-        let slot = self.replicas.slot_of(number);
+        let slot = self.hints.replicas.slot_of(number);
         let digests = (self.proven_digest(slot)?, self.proven_digest(at)?);
         let is_right = match digests {
             (Some((must, _)), Some((has, _))) => must == has || self.mutant(Mutant::UnprovenReplica),
             _ => false,
         };
         let (in_order, columns) = (self.in_order_budget(), self.columns_budget());
-        if !is_right || !self.replicas.adopt(number, at, in_order, columns) {
-            self.replicas.note_stale(number);
+        if !is_right || !self.hints.replicas.adopt(number, at, in_order, columns) {
+            self.hints.replicas.note_stale(number);
         }
         Ok(())
     }
 
     /// Drops entries of the volume for slots that are free again, as far as there is space for the changes.
     fn drop_stale_replicas(&mut self, load: &LoadSnapshot) {
-        while let (Some(volume), Some(number)) = (self.replicas.volume, self.replicas.stale()) {
+        while let (Some(volume), Some(number)) = (self.hints.replicas.volume, self.hints.replicas.stale()) {
             if !matches!(self.space_for(&Asked::scattered(2), load.clears_left), Availability::Now) {
                 return;
             }
-            if self.replicas.end_stale() {
+            if self.hints.replicas.end_stale() {
                 self.put_alone(Key::new(volume, number.0), Put::Zero);
             }
         }
@@ -249,28 +249,29 @@ impl Pool {
 
     /// Reclaims all replicas; returns false if there are none, or no space for the change.
     pub(crate) fn give_back_replicas(&mut self, load: &LoadSnapshot) -> bool {
-        let at = self.replicas.volume.and_then(|volume| self.volume_index(volume));
-        let is_empty = self.replicas.len() == 0 && self.replicas.stale().is_none();
-        let Some(at) = at.filter(|_| !is_empty || self.replicas.are_left()) else { return false };
+        let at = self.hints.replicas.volume.and_then(|volume| self.volume_index(volume));
+        let is_empty = self.hints.replicas.len() == 0 && self.hints.replicas.stale().is_none();
+        let Some(at) = at.filter(|_| !is_empty || self.hints.replicas.are_left()) else { return false };
         if !self.clear_hidden(at, load) {
             return false;
         }
-        self.replicas.clear();
-        self.replicas.begin_anew();
+        self.hints.replicas.clear();
+        self.hints.replicas.begin_anew();
         true
     }
 
     /// Makes space for N replicas in consecutive slots: in the pool, in the budget and in a record. Returns true if there is space now.
     fn make_space_for_replicas(&mut self, load: &LoadSnapshot, count: usize) -> bool {
-        let Some(at) = self.replicas.volume.and_then(|volume| self.volume_index(volume)) else {
+        let Some(at) = self.hints.replicas.volume.and_then(|volume| self.volume_index(volume)) else {
             return false;
         };
-        let volume = self.volumes[at].id;
-        self.replicas.drop_beyond(self.in_order_budget().saturating_sub(count as u64), self.columns_budget());
+        let volume = self.durable.volumes[at].id;
+        self.hints.replicas.drop_beyond(self.in_order_budget().saturating_sub(count as u64), self.columns_budget());
         self.drop_stale_replicas(load);
-        let space = self.space.free() >= self.slots_to_spare(SPACE_TO_MAKE) && self.replicas.stale().is_none();
+        let space =
+            self.durable.space.free() >= self.slots_to_spare(SPACE_TO_MAKE) && self.hints.replicas.stale().is_none();
         space
-            && self.space.ready() >= count as u64
+            && self.durable.space.ready() >= count as u64
             && self.volume_index(volume).is_some()
             && matches!(self.space_for(&Asked::scattered(2 * count), load.clears_left), Availability::Now)
     }
@@ -281,12 +282,14 @@ impl Replicate {
     fn find(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         // Stale entries take memory until their removal is recorded.
         pool.drop_stale_replicas(load);
-        let takes_part = |pool: &Pool, key: Key| pool.replicas.volume == Some(key.volume());
+        let takes_part = |pool: &Pool, key: Key| pool.hints.replicas.volume == Some(key.volume());
         let each = |pool: &mut Pool, key: Key, at: Slot| {
             let number = Number(key.lba());
             match pool.find_replica(number, at) {
                 // The content that it must hold is unknown.
-                Err(Missing { key, .. }) if pool.failed_pages.contains(&key) => pool.replicas.note_stale(number),
+                Err(Missing { key, .. }) if pool.durable.failed_pages.contains(&key) => {
+                    pool.hints.replicas.note_stale(number)
+                }
                 found => found?,
             }
             Ok(true)
@@ -295,13 +298,13 @@ impl Replicate {
             match self.found.step(pool, takes_part, each) {
                 Ok(true) => {}
                 Ok(false) => {
-                    pool.replicas.begin_anew();
+                    pool.hints.replicas.begin_anew();
                     break;
                 }
-                Err(Missing { key, .. }) if pool.failed_pages.contains(&key) => self.found.skip(),
+                Err(Missing { key, .. }) if pool.durable.failed_pages.contains(&key) => self.found.skip(),
                 Err(missing) => {
                     self.is_stuck = true;
-                    return pool.metadata.load(missing, None);
+                    return pool.durable.metadata.load(missing, None);
                 }
             }
         }
@@ -318,7 +321,7 @@ impl Replicate {
         let Some(volume) = pool.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
         // The rest of the open container is used up first; a single slot is not worth a stop.
-        let run = if pool.space.run() > 1 { pool.space.run() as usize } else { AT_ONCE };
+        let run = if pool.durable.space.run() > 1 { pool.durable.space.run() as usize } else { AT_ONCE };
         let most = AT_ONCE.min(pool.in_order_budget() as usize).min(run);
         let (mut end, mut leaf) = (noted.blocks, LastLeaf::default());
         for i in 0..noted.blocks {
@@ -332,14 +335,14 @@ impl Replicate {
                 Err(Unresolved::Damaged) => return Ok(None),
             };
             let Some(slot) = entry.slot() else { continue };
-            let is_moving = pool.dirty.contains_key(&slot)
-                || pool.in_journal.contains_key(&slot)
+            let is_moving = pool.memory.dirty.contains_key(&slot)
+                || pool.durable.in_journal.contains_key(&slot)
                 || repairs.is_repairing(slot)
-                || pool.fills.contains_key(&slot);
+                || pool.memory.fills.contains_key(&slot);
             if is_moving {
                 return Ok(None);
             }
-            if pool.replicas.of(slot).is_some() || blocks.iter().any(|&(of, ..)| of == slot) {
+            if pool.hints.replicas.of(slot).is_some() || blocks.iter().any(|&(of, ..)| of == slot) {
                 continue;
             }
             match pool.proven_digest(slot)? {
@@ -374,7 +377,7 @@ impl Replicate {
         let (is_over, count) = (work.is_over, work.blocks.len());
         let fits = !is_over && pool.make_space_for_replicas(load, count);
         let Some(work) = self.work.take() else { return };
-        let volume = pool.replicas.volume.filter(|_| fits);
+        let volume = pool.hints.replicas.volume.filter(|_| fits);
         for (slot, digest, buffer) in work.blocks {
             let Some(buffer) = buffer else { continue };
             // A slot that was freed meanwhile needs no replica.
@@ -383,7 +386,7 @@ impl Replicate {
                 Put::Fresh { digest, buffer, may_travel: false, sequential: false, offline: false },
             );
             let entry = match volume {
-                Some(volume) => pool.remap(Key::new(volume, pool.replicas.number(slot, 0).0), seen, to),
+                Some(volume) => pool.remap(Key::new(volume, pool.hints.replicas.number(slot, 0).0), seen, to),
                 // Looked up all the same: it affects which pages stay in memory, and so the behaviour of recorded runs.
                 None => {
                     pool.still_holds(seen);
@@ -391,10 +394,10 @@ impl Replicate {
                 }
             };
             let Some(replica) = entry.and_then(|entry| entry.slot()) else {
-                pool.buffers.release(buffer);
+                pool.memory.buffers.release(buffer);
                 continue;
             };
-            pool.replicas.add(slot, replica);
+            pool.hints.replicas.add(slot, replica);
             self.made += 1;
         }
         pool.wake();
@@ -409,9 +412,9 @@ impl Job for Replicate {
     #[inline]
     fn can_step(&self, pool: &Pool, _: &LoadSnapshot) -> bool {
         let is_wanted = !self.noted.is_empty()
-            || pool.replicas.stale().is_some()
-            || pool.replicas.are_left()
-            || pool.replicas.are_beyond(pool.in_order_budget(), pool.columns_budget())
+            || pool.hints.replicas.stale().is_some()
+            || pool.hints.replicas.are_left()
+            || pool.hints.replicas.are_beyond(pool.in_order_budget(), pool.columns_budget())
             || self.duplicate.can_step(pool);
         is_wanted && pool.takes_changes() && !self.is_in_progress()
     }
@@ -449,16 +452,16 @@ impl Job for Replicate {
         if !pool.may_be_reordered() || load.writes_blocked || load.out_of_buffers {
             return;
         }
-        let at = pool.replicas.volume.and_then(|volume| pool.volume_index(volume));
+        let at = pool.hints.replicas.volume.and_then(|volume| pool.volume_index(volume));
         match at {
-            Some(_) if pool.replicas.stride() != pool.metadata.geometry.slots() => {
+            Some(_) if pool.hints.replicas.stride() != pool.durable.metadata.geometry.slots() => {
                 // The pool has grown, or an earlier program had one entry for each slot: the volume is made anew.
-                pool.replicas.clear();
+                pool.hints.replicas.clear();
                 return pool.delete_replicas(load);
             }
-            Some(_) if pool.replicas.are_left() => return self.find(pool, load),
-            None if pool.replicas.volume.is_none() => {
-                pool.replicas.begin_anew();
+            Some(_) if pool.hints.replicas.are_left() => return self.find(pool, load),
+            None if pool.hints.replicas.volume.is_none() => {
+                pool.hints.replicas.begin_anew();
                 pool.wake();
                 if pool.enter_hidden_volume(Keeps::Replicas).is_err() {
                     // There are too many volumes.
@@ -471,10 +474,10 @@ impl Job for Replicate {
             None => return,
             Some(_) => {}
         }
-        pool.replicas.drop_beyond(pool.in_order_budget(), pool.columns_budget());
+        pool.hints.replicas.drop_beyond(pool.in_order_budget(), pool.columns_budget());
         pool.drop_stale_replicas(load);
-        self.is_stuck = pool.replicas.stale().is_some();
-        if pool.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
+        self.is_stuck = pool.hints.replicas.stale().is_some();
+        if pool.durable.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
             self.noted.clear();
             self.duplicate.give_up(pool);
             pool.give_back_replicas(load);
@@ -490,7 +493,7 @@ impl Job for Replicate {
                 Err(missing) => {
                     self.noted.push_front(noted);
                     self.is_stuck = true;
-                    return pool.metadata.load(missing, None);
+                    return pool.durable.metadata.load(missing, None);
                 }
             }
         }

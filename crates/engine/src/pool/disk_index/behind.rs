@@ -124,7 +124,7 @@ impl Pool {
     /// Returns the kind of changes that checkpoints leave out now.
     pub(super) fn left_out(&self) -> LeftOut {
         match () {
-            () if !self.volumes.iter().any(|volume| self.is_offline(volume)) => LeftOut::Nothing,
+            () if !self.durable.volumes.iter().any(|volume| self.is_offline(volume)) => LeftOut::Nothing,
             () if self.is_any_looking() => LeftOut::Offline,
             () => LeftOut::All,
         }
@@ -132,7 +132,8 @@ impl Pool {
 
     /// Returns true if the change for a block with this owner is left out.
     pub(super) fn is_left_out(&self, left_out: LeftOut, owner: Key) -> bool {
-        let is_offline = || self.volume_index(owner.volume()).is_some_and(|at| self.is_offline(&self.volumes[at]));
+        let is_offline =
+            || self.volume_index(owner.volume()).is_some_and(|at| self.is_offline(&self.durable.volumes[at]));
         left_out == LeftOut::All || left_out == LeftOut::Offline && is_offline()
     }
 }
@@ -140,24 +141,24 @@ impl Pool {
 impl Pool {
     /// Returns true if the index waits for the background pass, and a volume looks into it.
     pub(crate) fn disk_index_wants_pass(&self) -> bool {
-        self.disk_index.record.is_behind() && self.is_any_looking()
+        self.hints.disk_index.record.is_behind() && self.is_any_looking()
     }
 
     /// Returns the number of buckets of the index, if the background pass has blocks to bring in.
     pub(crate) fn buckets_behind(&self) -> Option<u32> {
-        let record = self.disk_index.record;
+        let record = self.hints.disk_index.record;
         record.is_behind().then_some(record.buckets)
     }
 
     /// Returns the number of blocks left out since opening. The pass compares it to find later ones.
     pub(crate) fn left_out_of_disk_index(&self) -> u64 {
-        self.disk_index.behind.left_out
+        self.hints.disk_index.behind.left_out
     }
 
     /// Starts to remember changes if the pass begins to look at a range (`looks`), else stops.
     pub(crate) fn watch_disk_index(&mut self, looks: bool) {
-        let behind = &mut self.disk_index.behind;
-        let is_behind = looks && self.disk_index.record.is_behind();
+        let behind = &mut self.hints.disk_index.behind;
+        let is_behind = looks && self.hints.disk_index.record.is_behind();
         behind.most_beside = if is_behind { self.limits.delta_entries as usize } else { 0 };
         (behind.beside, behind.has_forgotten) = (Vec::new(), false);
     }
@@ -166,37 +167,37 @@ impl Pool {
     pub(crate) fn watch_disk_index_from(&mut self, hash: u64) {
         let Some(buckets) = self.buckets_behind() else { return };
         let first = bucket_of(hash, buckets);
-        self.disk_index.behind.beside.retain(|change| bucket_of(change.hash, buckets) >= first);
+        self.hints.disk_index.behind.beside.retain(|change| bucket_of(change.hash, buckets) >= first);
     }
 
     /// Returns the bytes of memory of the part and the changes that the pass and checkpoints exchange.
     pub(crate) fn disk_index_memory(&self) -> u64 {
-        self.disk_index.behind.memory()
+        self.hints.disk_index.behind.memory()
     }
 
     /// Returns the number of buckets that one checkpoint writes for the pass, for an index of `buckets` buckets with `entries` entries each.
     pub(crate) fn buckets_at_once(&self, buckets: u32, entries: u64) -> u64 {
-        let entries = entries.clamp(1, bucket_entries(&self.metadata.geometry));
+        let entries = entries.clamp(1, bucket_entries(&self.durable.metadata.geometry));
         let most = u64::from(buckets) / LEAST_PARTS;
         (u64::from(self.limits.delta_entries) / entries).min(most).max(LEAST_BUCKETS)
     }
 
     /// Hands over a part that the next checkpoint brings in.
     pub(crate) fn bring_into_disk_index(&mut self, part: DeferredPart) {
-        self.disk_index.behind.part = Some(part);
+        self.hints.disk_index.behind.part = Some(part);
     }
 
     /// Takes the part that the pass has handed over, for the checkpoint that brings it in.
     pub(crate) fn take_disk_index_part(&mut self) -> Option<DeferredPart> {
-        self.disk_index.behind.part.take()
+        self.hints.disk_index.behind.part.take()
     }
 
     /// Notes that a pass has brought in all blocks left out up to `left_out`. The index is complete if no more were left out since.
     pub(crate) fn disk_index_caught_up(&mut self, left_out: u64) {
-        let behind = &mut self.disk_index.behind;
-        if self.disk_index.record.is_behind() && behind.left_out == left_out {
+        let behind = &mut self.hints.disk_index.behind;
+        if self.hints.disk_index.record.is_behind() && behind.left_out == left_out {
             behind.caught_up_at = left_out;
-            self.disk_index.record.built = DiskIndexRecord::COMPLETE;
+            self.hints.disk_index.record.built = DiskIndexRecord::COMPLETE;
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::pool::Pool;
 
 impl Pool {
     fn note_unreadable(&mut self, hash: u64) {
-        let DiskIndex { record, unreadable, .. } = &mut self.disk_index;
+        let DiskIndex { record, unreadable, .. } = &mut self.hints.disk_index;
         let bucket = |hash| bucket_of(hash, record.buckets);
         if unreadable.len() < UNREADABLE && !unreadable.iter().any(|&known| bucket(known) == bucket(hash)) {
             unreadable.push(hash);
@@ -23,23 +23,23 @@ impl Pool {
 impl Pool {
     pub(crate) fn find_on_disk(&mut self, digest: Digest) -> Result<Option<Slot>, Missing> {
         let hash = hash_of(digest);
-        let bucket = bucket_of(hash, self.disk_index.record.buckets);
-        let root = self.roots[TreeId::DiskIndex as usize];
-        let page = match lookup(&mut self.metadata, Region::Metadata, root, bucket) {
+        let bucket = bucket_of(hash, self.hints.disk_index.record.buckets);
+        let root = self.durable.roots[TreeId::DiskIndex as usize];
+        let page = match lookup(&mut self.durable.metadata, Region::Metadata, root, bucket) {
             Walk::Leaf(page) => page,
             Walk::Absent(_) => return Ok(None),
-            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => {
+            Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => {
                 self.note_unreadable(hash);
                 return Ok(None);
             }
             Walk::Missing(missing) => return Err(missing),
         };
         let mut wants = None;
-        for slot in named(self.metadata.pages.bytes(page), hash).into_iter().flatten() {
+        for slot in named(self.durable.metadata.pages.bytes(page), hash).into_iter().flatten() {
             match self.proven_digest(slot) {
                 Ok(Some((found, _))) if found == digest => return Ok(Some(slot)),
                 Ok(_) => {}
-                Err(missing) if self.failed_pages.contains(&missing.key) => {}
+                Err(missing) if self.durable.failed_pages.contains(&missing.key) => {}
                 Err(missing) => wants = wants.or(Some(missing)),
             }
         }

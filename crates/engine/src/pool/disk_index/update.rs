@@ -65,28 +65,29 @@ impl Pool {
     /// Returns the most pages that the changes of the index may take in a checkpoint that has just begun.
     pub(crate) fn disk_index_space(&self, checkpoint: &Checkpoint) -> usize {
         let part = checkpoint.index_part.as_ref().map_or(0, DeferredPart::buckets);
-        let frozen = &self.frozen;
-        let walked = u64::from(checkpoint.discard_budget) * self.metadata.geometry.map_leaf_entries();
-        let buffered = self.buffer.len() as u64;
+        let frozen = &self.durable.frozen;
+        let walked = u64::from(checkpoint.discard_budget) * self.durable.metadata.geometry.map_leaf_entries();
+        let buffered = self.durable.buffer.len() as u64;
         let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked + buffered;
-        let batch = (self.build_batch() as u64).max(self.metadata.geometry.summary_leaf_slots());
+        let batch = (self.build_batch() as u64).max(self.durable.metadata.geometry.summary_leaf_slots());
         let changes = freed + (checkpoint.fresh.len() + UNREADABLE) as u64 + batch + part;
-        pages_for(&self.metadata.geometry, self.disk_index.record.buckets, changes)
+        pages_for(&self.durable.metadata.geometry, self.hints.disk_index.record.buckets, changes)
     }
 
     /// Returns the number of slots that one checkpoint enters while the index is being built; 0: it is not.
     fn build_batch(&self) -> usize {
-        let DiskIndexRecord { built, .. } = self.disk_index.record;
+        let DiskIndexRecord { built, .. } = self.hints.disk_index.record;
         let is_building = built < DiskIndexRecord::BEHIND && self.is_any_looking();
         if is_building { self.limits.delta_entries as usize } else { 0 }
     }
 
     /// Returns a page of summaries; `None`: it is absent or unreadable.
     fn summary_page(&mut self, leaf: u64) -> Result<Option<PageId>, Stop> {
-        match lookup(&mut self.metadata, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
+        match lookup(&mut self.durable.metadata, Region::Metadata, self.durable.roots[TreeId::Summaries as usize], leaf)
+        {
             Walk::Leaf(page) => Ok(Some(page)),
             Walk::Absent(_) => Ok(None),
-            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => Ok(None),
+            Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => Ok(None),
             Walk::Missing(missing) => Err(Stop::Missing(missing)),
         }
     }
@@ -95,7 +96,7 @@ impl Pool {
 impl Pool {
     /// Takes the next step of the stage that updates the index with the merged changes.
     pub(crate) fn merge_disk_index(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        if !self.disk_index.record.is_on() {
+        if !self.hints.disk_index.record.is_on() {
             return Ok(Progress::Next);
         }
         let mut update = match checkpoint.index_update.take() {
@@ -128,28 +129,29 @@ impl Pool {
 
     /// Begins the update with the known changes. `None`: there is no space for the pages that it would write.
     fn begin_update(&mut self, checkpoint: &mut Checkpoint) -> Option<Update> {
-        let per_leaf = self.metadata.geometry.summary_leaf_slots() as usize;
-        let batch = match (self.phase, self.build_batch()) {
+        let per_leaf = self.durable.metadata.geometry.summary_leaf_slots() as usize;
+        let batch = match (self.state.phase, self.build_batch()) {
             (Phase::Closing, _) | (_, 0) => 0,
             (_, most) if self.is_pressed(&checkpoint.load) => (most / 8).max(per_leaf),
             (_, most) => most.max(per_leaf),
         };
-        let unreadable = core::mem::take(&mut self.disk_index.unreadable);
+        let unreadable = core::mem::take(&mut self.hints.disk_index.unreadable);
         let part = checkpoint.index_part.take();
         let others = checkpoint.fresh.len() + checkpoint.freed.len() + unreadable.len();
-        let record = self.disk_index.record;
+        let record = self.hints.disk_index.record;
         let leaves = (others + batch) as u64 + part.as_ref().map_or(0, DeferredPart::buckets);
-        let pages = pages_for(&self.metadata.geometry, record.buckets, leaves);
+        let pages = pages_for(&self.durable.metadata.geometry, record.buckets, leaves);
         let left = self.unclaimed_metadata().saturating_sub(self.left_of(&checkpoint.shared));
         if pages as u64 > left || pages > checkpoint.index_space {
             return None;
         }
-        (checkpoint.shared.index_pages, checkpoint.index_taken_before) = (pages, self.metadata.allocator.taken());
+        (checkpoint.shared.index_pages, checkpoint.index_taken_before) =
+            (pages, self.durable.metadata.allocator.taken());
         // The merge is done: its result is in the space map, and the memory is needed here.
         (checkpoint.shared.changes, checkpoint.shared.change_at) = (Vec::new(), 0);
         let mut part = part.unwrap_or_default();
         let mut changes = core::mem::take(&mut part.changes);
-        let beside = self.disk_index.behind.beside(&part, record.buckets);
+        let beside = self.hints.disk_index.behind.beside(&part, record.buckets);
         let cleared = if beside.is_some() { part.whole.clone() } else { 0..0 };
         changes.extend(beside.into_iter().flatten());
         let most = changes.len() + others + batch;
@@ -159,7 +161,7 @@ impl Pool {
         let left_out = self.left_out();
         let mut count = 0;
         for &slot in &checkpoint.fresh {
-            let recent = self.frozen.slots[&slot];
+            let recent = self.durable.frozen.slots[&slot];
             if self.copied_from(recent.owner).is_some() {
                 continue;
             }
@@ -168,10 +170,10 @@ impl Pool {
                 false => changes.push(IndexChange::enter(recent.digest, slot)),
             }
         }
-        self.disk_index.behind.note(&changes[before..]);
-        self.disk_index.behind.count(count);
+        self.hints.disk_index.behind.note(&changes[before..]);
+        self.hints.disk_index.behind.count(count);
         if count > 0 {
-            self.disk_index.record.built = DiskIndexRecord::BEHIND;
+            self.hints.disk_index.record.built = DiskIndexRecord::BEHIND;
         }
         Some(Update {
             step: if left_out == LeftOut::All { UpdateStep::Build } else { UpdateStep::Freed },
@@ -188,7 +190,7 @@ impl Pool {
 
     /// Collects the digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
     fn gather_freed(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
-        let per_leaf = self.metadata.geometry.summary_leaf_slots();
+        let per_leaf = self.durable.metadata.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.freed.get(update.freed_at) else {
             update.step = UpdateStep::Build;
             return Ok(Progress::More);
@@ -196,7 +198,7 @@ impl Pool {
         let leaf = first.0 / per_leaf;
         let most = self.load_ahead(&checkpoint.load);
         let leaves = checkpoint.freed[update.freed_at..].iter().map(|slot| slot.0 / per_leaf);
-        self.load_leaves_ahead(self.roots[TreeId::Summaries as usize], leaves, most);
+        self.load_leaves_ahead(self.durable.roots[TreeId::Summaries as usize], leaves, most);
         let page = self.summary_page(leaf)?;
         while let Some(&slot) = checkpoint.freed.get(update.freed_at)
             && slot.0 / per_leaf == leaf
@@ -204,10 +206,10 @@ impl Pool {
             update.freed_at += 1;
             if let Some(page) = page {
                 let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
-                let (digest, owner) = read_summary(self.metadata.pages.bytes(page), at);
+                let (digest, owner) = read_summary(self.durable.metadata.pages.bytes(page), at);
                 if self.copied_from(owner).is_none() && !self.mutant(Mutant::ForgottenRemoval) {
                     let change = IndexChange::remove(digest, slot);
-                    self.disk_index.behind.note(&[change]);
+                    self.hints.disk_index.behind.note(&[change]);
                     update.changes.push(change);
                 }
             }
@@ -217,9 +219,9 @@ impl Pool {
 
     /// Collects the digests of the blocks of data of the next page of summaries.
     fn gather_built(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
-        let per_leaf = self.metadata.geometry.summary_leaf_slots();
+        let per_leaf = self.durable.metadata.geometry.summary_leaf_slots();
         let (leaf, leaves) = (u64::from(update.built), self.table_leaves(TreeId::Summaries));
-        let is_behind = self.disk_index.record.is_behind();
+        let is_behind = self.hints.disk_index.record.is_behind();
         if leaf >= leaves && !is_behind {
             update.built = DiskIndexRecord::COMPLETE;
         }
@@ -229,7 +231,7 @@ impl Pool {
             return Ok(Progress::More);
         }
         let most = self.load_ahead(&checkpoint.load);
-        self.load_leaves_ahead(self.roots[TreeId::Summaries as usize], leaf..leaves, most);
+        self.load_leaves_ahead(self.durable.roots[TreeId::Summaries as usize], leaf..leaves, most);
         let next = self.each_block_of_leaf(leaf, |_, slot, _, digest| {
             update.changes.push(IndexChange::enter(digest, slot));
         });
@@ -239,15 +241,15 @@ impl Pool {
 
     /// Applies the changes of one bucket.
     fn apply(&mut self, checkpoint: &mut Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
-        let buckets = self.disk_index.record.buckets;
-        let root = self.roots[TreeId::DiskIndex as usize];
+        let buckets = self.hints.disk_index.record.buckets;
+        let root = self.durable.roots[TreeId::DiskIndex as usize];
         let Some(&first) = update.changes.get(update.at) else {
             if let Some(writer) = &mut checkpoint.writer {
-                self.roots[TreeId::DiskIndex as usize] = writer.finish(&mut self.metadata)?;
-                self.counters.pages_written.disk_index += writer.written;
+                self.durable.roots[TreeId::DiskIndex as usize] = writer.finish(&mut self.durable.metadata)?;
+                self.stats.counters.pages_written.disk_index += writer.written;
                 checkpoint.writer = None;
             }
-            let DiskIndex { record, behind, .. } = &mut self.disk_index;
+            let DiskIndex { record, behind, .. } = &mut self.hints.disk_index;
             match update.lost {
                 // The pass in progress may have handed over the entries of the lost page.
                 true if record.is_behind() => behind.count(1),
@@ -256,24 +258,24 @@ impl Pool {
                 false => {}
             }
             // The pages that it has taken were promised to it alone.
-            checkpoint.shared.promised += self.metadata.allocator.taken() - checkpoint.index_taken_before;
+            checkpoint.shared.promised += self.durable.metadata.allocator.taken() - checkpoint.index_taken_before;
             checkpoint.shared.index_pages = 0;
             return Ok(Progress::Next);
         };
         let bucket = bucket_of(first.hash, buckets);
         let next = update.changes[update.at..].iter().map(|change| bucket_of(change.hash, buckets));
         let most = self.load_ahead(&checkpoint.load);
-        self.load_leaves_ahead(self.roots[TreeId::DiskIndex as usize], next, most);
+        self.load_leaves_ahead(self.durable.roots[TreeId::DiskIndex as usize], next, most);
         let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        let page = match writer.leaf(&mut self.metadata, bucket, true) {
+        let page = match writer.leaf(&mut self.durable.metadata, bucket, true) {
             Ok(page) => page.expect("created"),
-            Err(Stop::Missing(missing)) if self.failed_pages.contains(&missing.key) => {
-                let level = writer.leave_out(&mut self.metadata, bucket);
+            Err(Stop::Missing(missing)) if self.durable.failed_pages.contains(&missing.key) => {
+                let level = writer.leave_out(&mut self.durable.metadata, bucket);
                 update.lost = true;
                 // The pages below the lost one stay in use while its pointers are unknown.
                 let Missing { key, pointer, .. } = missing;
                 if level > 0 {
-                    self.discards.push(Discard { pointer, volume: NO_VOLUME, level });
+                    self.durable.discards.push(Discard { pointer, volume: NO_VOLUME, level });
                 } else {
                     self.free_index_page(key.location);
                 }
@@ -281,7 +283,7 @@ impl Pool {
             }
             Err(stop) => return Err(stop),
         };
-        let bytes = self.metadata.pages.bytes_mut(page);
+        let bytes = self.durable.metadata.pages.bytes_mut(page);
         if update.cleared.contains(&bucket) {
             bytes.fill(0);
         }

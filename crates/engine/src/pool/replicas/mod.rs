@@ -406,13 +406,13 @@ impl Replicas {
 impl Pool {
     /// Returns the number of blocks that replicas may take: the budget, or a share of the pool's size.
     fn replicas_wanted(&self) -> u64 {
-        let block = self.metadata.geometry.block();
-        self.replicas.budget.map_or(self.metadata.geometry.slots() / SHARE, |bytes| bytes / block)
+        let block = self.durable.metadata.geometry.block();
+        self.hints.replicas.budget.map_or(self.durable.metadata.geometry.slots() / SHARE, |bytes| bytes / block)
     }
 
     /// Returns true if popular blocks shall get copies: on an HDD, if a budget is set.
     fn wants_copies(&self) -> bool {
-        self.device().is_rotational && self.replicas.budget.is_some()
+        self.device().is_rotational && self.hints.replicas.budget.is_some()
     }
 
     /// Returns the number of blocks that replicas in order may take within these limits: the budget, or half of it besides copies, if there is memory for the
@@ -428,13 +428,13 @@ impl Pool {
     fn columns_within(&self, limits: &Limits) -> u64 {
         let left = self.replicas_wanted() - self.in_order_within(limits);
         let wanted = if self.wants_copies() { left / u64::from(ZONES) } else { 0 };
-        limits.popular(&self.metadata.geometry, wanted)
+        limits.popular(&self.durable.metadata.geometry, wanted)
     }
 
     /// Returns the bytes of all replicas within these limits, and the number of popular blocks that get copies.
     pub(crate) fn replicas_space(&self, limits: &Limits) -> (u64, u64) {
         let (in_order, popular) = (self.in_order_within(limits), self.columns_within(limits));
-        ((in_order + popular * u64::from(ZONES)) * self.metadata.geometry.block(), popular)
+        ((in_order + popular * u64::from(ZONES)) * self.durable.metadata.geometry.block(), popular)
     }
 
     /// Returns the number of blocks that replicas in order may take.
@@ -445,7 +445,7 @@ impl Pool {
     /// Returns the number of popular blocks that get copies; 0: no copies are made.
     #[inline]
     pub(crate) fn columns_budget(&self) -> u64 {
-        self.replicas.most_columns
+        self.hints.replicas.most_columns
     }
 
     /// Returns the most runs of slots whose reads are counted to find popular blocks. They are more than the popular blocks, because runs read once take
@@ -456,7 +456,7 @@ impl Pool {
 
     /// Returns the bytes of memory that the read cache leaves to copies of popular blocks.
     pub(crate) fn columns_bytes(&self) -> u64 {
-        popular_bytes(self.columns_budget(), self.metadata.geometry.slots_per_container)
+        popular_bytes(self.columns_budget(), self.durable.metadata.geometry.slots_per_container)
     }
 
     /// Returns true if popular blocks get copies: on an HDD, if the budget of replicas was set.
@@ -468,17 +468,17 @@ impl Pool {
     /// Sets some containers aside for copies, among those from `from` on, whose space has been reserved.
     pub(crate) fn keep_zones(&mut self, from: u32) {
         if self.makes_copies() {
-            self.space.keep_middles(from);
+            self.durable.space.keep_middles(from);
         }
     }
 
     /// Applies changes of the disk's traits, the budget and the memory limits to the zones.
     pub(crate) fn review_zones(&mut self) {
-        self.replicas.most_columns = self.columns_within(&self.limits);
+        self.hints.replicas.most_columns = self.columns_within(&self.limits);
         if self.makes_copies() {
-            self.space.keep_middles(0);
+            self.durable.space.keep_middles(0);
         } else {
-            self.space.keep_none();
+            self.durable.space.keep_none();
         }
     }
 
@@ -489,17 +489,17 @@ impl Pool {
             Some(recent) => recent.digest,
             None => self.summary(slot).ok()??,
         };
-        let hint = self.index.peek(self.sharing_digest(digest))?;
+        let hint = self.hints.index.peek(self.sharing_digest(digest))?;
         let place = hint.slot;
         let is_there = place != slot
-            && self.space.contains(place)
-            && hint.generation == self.space.generation(place)
+            && self.durable.space.contains(place)
+            && hint.generation == self.durable.space.generation(place)
             && (self.recent(place).is_some() || self.slot_state(place).is_ok_and(|state| state.is_used()));
         // Slots with I/O in flight are left alone.
-        let is_at_rest = !self.dirty.contains_key(&place)
-            && !self.in_journal.contains_key(&place)
-            && !self.fills.contains_key(&place)
-            && !self.replicas.holds(place);
+        let is_at_rest = !self.memory.dirty.contains_key(&place)
+            && !self.durable.in_journal.contains_key(&place)
+            && !self.memory.fills.contains_key(&place)
+            && !self.hints.replicas.holds(place);
         (is_there && is_at_rest).then_some((place, digest))
     }
 
@@ -509,33 +509,33 @@ impl Pool {
         if !self.device().is_rotational {
             return true;
         }
-        let bytes = length as u64 * self.metadata.geometry.block();
+        let bytes = length as u64 * self.durable.metadata.geometry.block();
         let Some(primary) = primary.map(|primary| self.slot_offset(primary)) else {
-            self.replicas.places.in_order += 1;
+            self.hints.replicas.places.in_order += 1;
             return true;
         };
-        let (place, io) = (self.slot_offset(place), &self.metadata.io);
+        let (place, io) = (self.slot_offset(place), &self.durable.metadata.io);
         if io.has_read_beside(primary, bytes) {
             return false;
         }
         let (is_beside, head) = (io.has_read_beside(place, bytes), io.head());
         let is_nearer = !is_beside && place.abs_diff(head) < primary.abs_diff(head);
-        self.replicas.places.beside += u64::from(is_beside);
-        self.replicas.places.nearer += u64::from(is_nearer);
+        self.hints.replicas.places.beside += u64::from(is_beside);
+        self.hints.replicas.places.nearer += u64::from(is_nearer);
         is_beside || is_nearer
     }
 
     /// Returns the original slot of a second copy or replica, if the block is one.
     pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
         let volume = Some(owner.volume());
-        let slot = if self.copies == volume {
+        let slot = if self.durable.copies == volume {
             Slot(owner.lba())
-        } else if self.replicas.volume == volume {
-            self.replicas.slot_of(Number(owner.lba()))
+        } else if self.hints.replicas.volume == volume {
+            self.hints.replicas.slot_of(Number(owner.lba()))
         } else {
             return None;
         };
-        Some(slot).filter(|&slot| self.space.contains(slot))
+        Some(slot).filter(|&slot| self.durable.space.contains(slot))
     }
 }
 

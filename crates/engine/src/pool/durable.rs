@@ -1,0 +1,97 @@
+//! State that a crash must keep: tables, deltas, journal, space, volumes.
+
+use crate::api::{Full, Segment, VolumeId};
+use crate::block_map::delta::Delta;
+use crate::block_map::discards::Discard;
+use crate::block_map::map_buffer::MapBuffer;
+use crate::format::entry::Slot;
+use crate::format::superblock::{Root, Superblock, TREES};
+use crate::format::volume::Volume;
+use crate::journal::inlined::InlinedCopies;
+use crate::journal::{Journal, Syncs, Unwritten};
+use crate::locality_map::NearMap;
+use crate::metadata::tree::Metadata;
+use crate::pool::growth::{Growing, Offer};
+use crate::pool::held::Counted;
+use crate::pool::metadata_reservation::MetadataReservation;
+use crate::pool::owner::Ownership;
+use crate::space::Space;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// State that a crash must keep: tables, deltas, journal, space, volumes.
+pub(crate) struct Durable {
+    /// Owner that must have the pool before it may be written.
+    pub(super) owner: Ownership,
+    /// Number of checkpoint superblocks in flight, and the newest epoch of a submitted one.
+    pub(crate) superblocks_in_flight: u32,
+    pub(crate) superblock_submitted: u64,
+    /// Newest superblock that is durable in both places.
+    pub(crate) superblock: Superblock,
+    pub(crate) metadata: Metadata,
+    pub(crate) roots: [Root; TREES],
+    pub(crate) volumes: Vec<Volume>,
+    /// Map roots, in the order of `volumes`.
+    pub(crate) maps: Vec<Root>,
+    /// Volume of second copies, if there is one that is not deleted.
+    pub(crate) copies: Option<VolumeId>,
+    pub(crate) delta: Delta,
+    /// Delta that the checkpoint in progress merges; empty if there is none.
+    pub(crate) frozen: Delta,
+    /// Counts of the tables when the checkpoint in progress began: its stages change maps before counts.
+    pub(super) counted: Option<Counted>,
+    /// Blocks that deleted volumes map in subtrees that are still to be walked; `None`: unknown since the pool was opened.
+    pub(super) orphaned: Option<u64>,
+    /// Mappings that are merged, but not in their leaves.
+    pub(crate) buffer: MapBuffer,
+    /// True until the next checkpoints have flushed all of the map buffer.
+    pub(crate) want_flush: bool,
+    /// True if the last checkpoint with a full flush found no space for a page.
+    pub(crate) flush_is_stuck: bool,
+    /// Largest number of free pages of metadata at the end of such a checkpoint.
+    pub(crate) free_when_stuck: u32,
+    pub(crate) reservation: MetadataReservation,
+    pub(crate) discards: Vec<Discard>,
+    /// Number of discards at the head of the list that belong to the index on disk and cannot be read; the next opening tries again.
+    pub(super) stuck_discards: usize,
+    pub(crate) space: Space,
+    pub(crate) journal: Journal,
+    /// Blocks that are inlined in the journal and whose slot writes are still to be submitted.
+    pub(crate) inlined: VecDeque<Unwritten>,
+    /// Number of slot writes of inlined blocks in flight.
+    pub(crate) inlined_writes: usize,
+    /// Journal places of inlined blocks whose slots no sync has covered.
+    pub(crate) inlined_copies: InlinedCopies,
+    /// Journal places of inlined blocks that are not in their slots, in a pool that is not written.
+    pub(crate) in_journal: NearMap<Slot, u64>,
+    pub(crate) syncs: Syncs,
+    /// Sequence number up to which records shall become durable, on anyone's behalf.
+    pub(crate) want_durable: u64,
+    /// True if an empty record shall publish the watermark.
+    pub(crate) want_publish: bool,
+    /// Changes of reference counts that checkpoints have found since the pool was opened.
+    pub(super) changed_references: u64,
+    /// Number of the last checkpoint that freed, or will free, discarded slots or slots that a pass has deduplicated.
+    pub(crate) slots_freed_in: u64,
+    pub(super) reserving: bool,
+    /// True if the allocator waits for fresh containers rather than fill holes.
+    pub(super) wants_fresh: bool,
+    /// Number of containers to reserve at once.
+    pub(super) reserve_at_once: u32,
+    /// Reason of the last refusal of a write of new blocks.
+    pub(super) refused: Option<Full>,
+    pub(super) growing: Option<Growing>,
+    pub(super) growth_offer: Offer,
+    /// Pages of trees whose last read failed: users of such a page do not ask again.
+    pub(crate) failed_pages: Vec<crate::metadata::page_cache::PageKey>,
+    /// Number of leaves of the discard list as last written.
+    pub(crate) discard_leaves: u64,
+    /// Number of leaves of the volume table as last written.
+    pub(crate) volume_leaves: u64,
+    /// True if more pending slots may be reclaimed.
+    pub(crate) reclaim_left: bool,
+    pub(crate) dead: Vec<Slot>,
+    /// Segments of the record that is being written, empty in between; likewise the slots of a container that is being opened.
+    pub(super) record_segments: Vec<Segment>,
+    pub(super) free_slots: Vec<bool>,
+}

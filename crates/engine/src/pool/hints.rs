@@ -1,0 +1,26 @@
+//! State that may be lost or wrong without harm: every use of it is verified.
+
+use crate::api::BufferId;
+use crate::dedup::index::Index;
+use crate::pool::disk_index::DiskIndex;
+use crate::pool::flash::Flash;
+use crate::pool::moves::Moves;
+use crate::pool::regions::Regions;
+use crate::pool::replicas::Replicas;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// State that may be lost or wrong without harm: every use of it is verified.
+pub(crate) struct Hints {
+    pub(super) regions: Regions,
+    pub(super) moves: Moves,
+    pub(crate) replicas: Replicas,
+    pub(crate) index: Index,
+    pub(crate) disk_index: DiskIndex,
+    /// Copies of containers in front of the store, if there are any.
+    pub(super) flash: Option<Box<Flash>>,
+    /// Nonce of the last flash of this opening; 0: there was none.
+    pub(super) flash_nonce: u16,
+    /// Buffers set aside, one for each block that is being read from flash.
+    pub(super) flash_spares: Vec<BufferId>,
+}

@@ -1,0 +1,13 @@
+//! Statistics that are not kept elsewhere.
+
+use crate::counters::{Counters, ReadCounts, WriteCounts};
+
+/// Statistics that are not kept elsewhere.
+pub(crate) struct PoolStats {
+    /// Counters that are not kept elsewhere.
+    pub(crate) counters: Counters,
+    /// Counts of the writes of all volumes, by their outcome.
+    pub(crate) writes: WriteCounts,
+    /// Counts of the work that was done for reads.
+    pub(crate) reads: ReadCounts,
+}
