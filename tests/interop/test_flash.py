@@ -195,9 +195,9 @@ class Flash(unittest.TestCase):
             self.assertGreater(pool.figures()["bad_blocks"], 0)
             # The log says so a moment later.
             deadline = time.time() + PATIENCE
-            while "not what was written there" not in pool.said() and time.time() < deadline:
+            while "differ from those written" not in pool.said() and time.time() < deadline:
                 time.sleep(0.1)
-            self.assertIn("not what was written there", pool.said())
+            self.assertIn("differ from those written", pool.said())
             pool.plan("flash read error=EIO")
             pool.read_some(400)
             figures = pool.figures()

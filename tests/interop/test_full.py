@@ -364,7 +364,7 @@ class CopyOnWrite(unittest.TestCase):
         # Once more, and stopped while there is no space: what was flushed is there.
         client = self.lives_through_a_full_host_again(pool)
         self.assertEqual(pool.end(), 1)
-        self.assertIn("what was not flushed may be lost", pool.said())
+        self.assertIn("unflushed writes may be lost", pool.said())
         os.remove(os.path.join(self.folder, "ballast"))
         os.sync()
         pool.check()
@@ -390,7 +390,7 @@ class CopyOnWrite(unittest.TestCase):
             with self.host(pool, "256M", ("mkfs.btrfs", "-q", "--mixed")):
                 run("cp", "--sparse=always", made, pool.path)
                 pool.serve("--memory", "64M", create=False)
-                self.assertIn("is on Btrfs, which copies what is overwritten", pool.said())
+                self.assertIn("is on Btrfs, which copies on write", pool.said())
                 self.goes_on_by_itself(pool)
 
     def test_commands_on_a_full_host_are_answered(self):

@@ -324,7 +324,7 @@ class Relocate(unittest.TestCase):
         self.look(pool, 64)
         done = self.wait_for(pool, lambda run: run["state"] == "finished")
         self.assertEqual(done["moved_blocks"], 512, done)
-        self.assertIn("relocation begins by itself", pool.said())
+        self.assertIn("automatic relocation begins", pool.said())
         # Of what was noted before, nothing is known any more. What the pool does by itself is set with the pool.
         self.assertGreater(asked(pool, "profile", "show")["reads"], 0)
         self.look(pool, 65)

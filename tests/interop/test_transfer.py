@@ -202,7 +202,7 @@ class Transfer(unittest.TestCase):
             self.assertEqual(imported("served"), 0)
             self.assertEqual(pool.status()["index_filled_percent"], 100)
             deadline = time.time() + PATIENCE
-            while "the index is filled" not in pool.said():
+            while "the index is complete" not in pool.said():
                 self.assertLess(time.time(), deadline, pool.said())
                 time.sleep(0.05)
             pool.stop()
