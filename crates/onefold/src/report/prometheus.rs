@@ -105,7 +105,7 @@ const METRICS: &[Metric] = &[
     counter("onefold_metadata_table_blocks_written_total", "Blocks of metadata written, by table.", |report| {
         tables(&report.metadata.tables)
     }),
-    gauge("onefold_device_has_heads", "1 if the disk under the pool counts as rotational.", |report| {
+    gauge("onefold_device_rotational", "1 if the disk under the pool counts as rotational.", |report| {
         one(report.device.is_rotational)
     }),
     gauge("onefold_second_copies", "Blocks of the data that are second copies.", |report| one(report.second_copies)),
