@@ -1,4 +1,7 @@
-//! State that a crash must keep: tables, deltas, journal, space, volumes.
+//! The durable part of a pool: what the trees, the journal and the superblock hold, and the deltas between them. Recovery restores all of it.
+//!
+//! Invariants: a mapping is in the active delta, the frozen delta, the map buffer or a leaf, and the first of these that has it counts. A slot is free
+//! only if none of them refers to it. What a record says is applied here first, and answered when the record is complete.
 
 use crate::api::{Full, Segment, VolumeId};
 use crate::block_map::delta::Delta;

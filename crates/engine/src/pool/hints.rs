@@ -1,4 +1,7 @@
-//! State that may be lost or wrong without harm: every use of it is verified.
+//! The hints of a pool: where a content probably is, which regions readers found scattered, what lies on flash. They make reads and writes cheaper.
+//!
+//! Invariant: no hint decides which bytes a client gets. A slot that a hint names is shared or read only after its summary, digest or generation
+//! agrees, so that hints may be lost in a crash, or be wrong.
 
 use crate::api::BufferId;
 use crate::dedup::index::Index;

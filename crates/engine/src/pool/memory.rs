@@ -1,4 +1,4 @@
-//! Buffers for all users, and their use by the read cache.
+//! Payload in memory: the buffers, their users, and their use by the read cache. A crash loses all of it.
 
 use super::Pool;
 use crate::api::*;

@@ -1,4 +1,5 @@
-//! Properties of the pool, as the next checkpoint writes them.
+//! Properties of a pool. A command sets them here at once; the next checkpoint writes them into its superblock ([`Pool::with_properties`]), and recovery
+//! adopts those of the superblock that it finds.
 
 use super::Pool;
 use crate::device::{DeviceKind, DeviceTraits};
@@ -9,7 +10,7 @@ use crate::schedule::Schedule;
 
 /// Properties of the pool, as the next checkpoint writes them.
 pub(crate) struct PoolProperties {
-    /// Properties of the pool, as the next checkpoint writes them.
+    /// Policy of volumes without one of their own, if it has been set.
     pub(super) pool_policy: Option<Policy>,
     pub(super) pool_memory: u64,
     pub(super) pool_cache: Option<CacheSetting>,

@@ -1,4 +1,4 @@
-//! Statistics that are not kept elsewhere.
+//! Statistics of a pool that no other part keeps: nothing that the engine does depends on them.
 
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 
