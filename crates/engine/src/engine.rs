@@ -22,7 +22,7 @@ use crate::repair::Repairs;
 use crate::requests::deciding::Deciding;
 use crate::requests::pending_command::PendingCommand;
 use crate::requests::read_ahead::ReadAhead;
-use crate::requests::refused_writes::EnospcWrites;
+use crate::requests::refused_writes::RefusedWrites;
 use crate::requests::request::{Requests, Stage};
 use crate::requests::time_slices::TimeSlices;
 
@@ -51,7 +51,7 @@ pub struct Engine {
     pub(crate) deciding: Deciding,
     pub(crate) recovery: Option<Box<Recovery>>,
     /// Writes that found no space.
-    pub(crate) enospc: EnospcWrites,
+    pub(crate) enospc: RefusedWrites,
     pub(crate) pending_commands: Vec<PendingCommand>,
     /// Time at which a request last came or was answered.
     pub(crate) last_request: Nanos,
@@ -80,7 +80,7 @@ impl Engine {
             committing: VecDeque::new(),
             deciding: Deciding::default(),
             recovery: Some(Box::new(Recovery::default())),
-            enospc: EnospcWrites::default(),
+            enospc: RefusedWrites::default(),
             pending_commands: Vec::new(),
             last_request: now,
             tick: None,
@@ -165,7 +165,7 @@ impl Engine {
     /// Takes a free buffer to receive payload into; `None` while there is none (try again after the next event).
     pub fn take_buffer(&mut self) -> Option<BufferId> {
         // A pool that could not write keeps its buffers; new clients must get the error.
-        if !self.pool.state.read_only && !self.enospc.refuses && !self.pool.memory.buffers.may_receive() {
+        if !self.pool.state.read_only && !self.enospc.refuses_changes() && !self.pool.memory.buffers.may_receive() {
             return None;
         }
         let buffer = self.pool.any_buffer()?;
@@ -225,7 +225,7 @@ impl Engine {
             clears_left: self.time_slices.has_clears(),
             commands_wait: !self.pending_commands.is_empty(),
             only_closes: self.only_closes(),
-            host_full: self.enospc.is_on(),
+            writes_refused: self.enospc.is_on(),
         }
     }
 

@@ -115,7 +115,7 @@ impl Engine {
                 if buffered && self.pool.durable.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));
                 }
-                self.pool.request_checkpoint_now();
+                self.pool.request_checkpoint_and_wake();
             }
             return None;
         }

@@ -1,4 +1,4 @@
-//! Control of the engine: commands, answers, figures, failures, and the partition of memory.
+//! Control of the engine: opening, commands, answers, statistics, failures, the partition of memory, and flash that comes and goes.
 
 pub(crate) mod answers;
 pub(crate) mod commands;

@@ -46,7 +46,7 @@ impl Engine {
 
     /// Begins to serve requests, and starts the jobs.
     fn serve(&mut self, recovery: &Recovery) {
-        if recovery.has_copies {
+        if recovery.has_copies() {
             self.repairs.found_copies();
         }
         self.pool.state.phase = Phase::Serving;
@@ -58,9 +58,9 @@ impl Engine {
         self.jobs.census_mut().open(&self.pool);
         self.pool.open_disk_index();
         self.jobs.open_flash(&mut self.pool);
-        if recovery.report.offline_blocks > 0 {
-            self.jobs.dedup_mut().leave(self.pool.state.now, recovery.report.offline_blocks);
+        if recovery.report().offline_blocks > 0 {
+            self.jobs.dedup_mut().leave(self.pool.state.now, recovery.report().offline_blocks);
         }
-        self.pool.durable.metadata.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
+        self.pool.durable.metadata.io.effects.push_back(Effect::Opened(Ok(recovery.report())));
     }
 }

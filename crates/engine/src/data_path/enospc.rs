@@ -11,7 +11,7 @@
 //! Trying   all of them have been submitted once more. A round ends when the last one has come back
 //! ```
 //!
-//! When a round ends and a write has been kept for [`PATIENCE`], the waiters get an answer. Flushes and FUA writes whose records got no nearer to the
+//! When a round ends and a write has been kept for two seconds, the waiters get an answer. Flushes and FUA writes whose records got no nearer to the
 //! store in this round, and all writes that wait for space, fail with [`Error::NoSpace`]. From then on new writes, zeroes and trims fail at once, so
 //! that memory does not fill with blocks that cannot be stored. Flushes ask the store again: each waits for the end of a round. Reads continue. When
 //! all kept writes are done, everything is as before, and the next flush covers all answered writes.
@@ -26,13 +26,8 @@ use crate::engine::Engine;
 use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
 use crate::pool::state::Phase;
-use crate::requests::refused_writes::{EnospcWrites, RefusedWrite, Round};
+use crate::requests::refused_writes::{RefusedWrites, RoundEnd};
 use crate::requests::request::Kind;
-
-/// Time from the end of one round to the beginning of the next.
-const PAUSE: Nanos = 250_000_000;
-/// Nanoseconds for which a write is made again before changes and flushes fail.
-const PATIENCE: Nanos = 2_000_000_000;
 
 impl Engine {
     /// Returns true if writes wait for space on the store.
@@ -42,7 +37,7 @@ impl Engine {
 
     /// Returns true if writes have waited for space for so long that changes and flushes fail.
     pub fn lacks_space(&self) -> bool {
-        self.enospc.refuses
+        self.enospc.refuses_changes()
     }
 
     /// Returns true if the host's lack of space may keep commands from becoming durable.
@@ -52,19 +47,18 @@ impl Engine {
 
     /// Returns true if this write waits for space, or is being made again because it did.
     pub fn keeps(&self, io: IoId) -> bool {
-        self.enospc.kept.iter().chain(&self.enospc.tried).any(|kept| kept.io == io)
+        self.enospc.keeps(io)
     }
 
     /// Returns true if a request of this kind is refused, since it would need space that the store does not have.
     pub(crate) fn is_refused_for_space(&self, kind: Kind) -> bool {
-        self.enospc.refuses && matches!(kind, Kind::Write | Kind::Clear)
+        self.enospc.refuses_changes() && matches!(kind, Kind::Write | Kind::Clear)
     }
 
     /// Keeps a write of a page, block, journal record or superblock that failed with [`IoError::NoSpace`], so that a later round retries it.
     /// Returns false for other I/O and other results, and if the pool is read-only, or neither serves nor closes.
     pub(crate) fn keep_for_space(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) -> bool {
-        let tried = &mut self.enospc.tried;
-        let before = tried.iter().position(|kept| kept.io == io).map(|at| tried.swap_remove(at));
+        let before = self.enospc.came_back(io);
         let must_succeed = matches!(
             self.pool.durable.metadata.io.purpose(io),
             Purpose::WritePage(_) | Purpose::WriteSlots { .. } | Purpose::WriteRecord { .. } | Purpose::Superblock
@@ -77,54 +71,43 @@ impl Engine {
             self.done(io, Ok(Outcome::Complete));
             return true;
         }
-        if !self.enospc.is_on() {
-            self.enospc.round = Round::Waiting(self.pool.state.now + PAUSE);
-            self.enospc.complete = self.pool.durable.journal.complete;
-        }
-        self.enospc.kept.push(RefusedWrite { io, since: before.map_or(self.pool.state.now, |before| before.since) });
+        let (now, complete) = (self.pool.state.now, self.pool.durable.journal.complete);
+        self.enospc.keep(io, before.unwrap_or(now), now, complete);
         true
     }
 
     /// Begins and ends rounds.
     pub(crate) fn step_enospc(&mut self) {
-        match self.enospc.round {
-            Round::Idle => {}
-            // Another I/O has failed: nothing is written any more.
-            _ if self.pool.state.read_only => {
-                for kept in take(&mut self.enospc).kept {
-                    self.done(kept.io, Err(IoError::NoSpace));
-                }
-            }
-            Round::Waiting(due) if due <= self.pool.state.now => {
-                let EnospcWrites { round, kept, tried, .. } = &mut self.enospc;
-                *round = Round::Trying;
-                kept.iter().for_each(|kept| self.pool.durable.metadata.io.send(kept.io));
-                tried.append(kept);
-            }
-            Round::Trying if self.enospc.tried.is_empty() => self.end_round(),
-            Round::Waiting(_) | Round::Trying => {}
+        if !self.enospc.is_on() {
+            return;
         }
+        if self.pool.state.read_only {
+            // Another I/O has failed: nothing is written any more.
+            for io in self.enospc.take_all() {
+                self.done(io, Err(IoError::NoSpace));
+            }
+            return;
+        }
+        if self.enospc.is_round_over() {
+            return self.end_round();
+        }
+        let io_table = &mut self.pool.durable.metadata.io;
+        self.enospc.begin_round(self.pool.state.now, |io| io_table.send(io));
     }
 
     fn end_round(&mut self) {
-        let Some(since) = self.enospc.kept.iter().map(|kept| kept.since).min() else {
-            // There is space again.
-            self.enospc = EnospcWrites::default();
-            self.pool.state.host_full = false;
-            return;
-        };
-        self.enospc.refuses = self.pool.state.now >= since + PATIENCE;
-        if self.enospc.refuses {
-            self.tell_those_who_wait();
+        match self.enospc.end_round(self.pool.state.now, self.pool.durable.journal.complete) {
+            RoundEnd::Done => self.pool.state.host_full = false,
+            RoundEnd::Waits => {}
+            RoundEnd::Refuses { stalled } => self.refuse_waiting(stalled),
         }
-        self.enospc.complete = self.pool.durable.journal.complete;
-        self.enospc.round = Round::Waiting(self.pool.state.now + PAUSE);
     }
 
-    fn tell_those_who_wait(&mut self) {
-        let complete = self.pool.durable.journal.complete;
-        if complete == self.enospc.complete {
+    /// Fails the writes that wait for space, and, if no record has become complete in the round, the flushes.
+    fn refuse_waiting(&mut self, stalled: bool) {
+        if stalled {
             // Complete records need only a sync.
+            let complete = self.pool.durable.journal.complete;
             let first = self.committing.partition_point(|&(target, _)| target <= complete);
             for (_, id) in self.committing.split_off(first) {
                 self.fail_request(id, Error::NoSpace);
@@ -140,7 +123,7 @@ impl Engine {
 
     /// Returns true if a pool that is being closed has nothing else to wait for than space.
     fn only_lacks_space(&self) -> bool {
-        self.enospc.refuses && self.pool.durable.metadata.io.in_flight() == self.enospc.kept.len()
+        self.enospc.refuses_changes() && self.pool.durable.metadata.io.in_flight() == self.enospc.kept()
     }
 
     /// Ends a close that finds no space with an error, when there is nothing else to wait for.
@@ -148,7 +131,7 @@ impl Engine {
         if !self.only_lacks_space() {
             return None;
         }
-        self.enospc = EnospcWrites::default();
+        self.enospc = RefusedWrites::default();
         // A record that says no more than its watermark may be missing.
         let all = self.pool.durable.journal.is_empty()
             && self.pool.durable.journal.last_filled <= self.pool.durable.journal.durable;

@@ -85,7 +85,7 @@ const NO_GROWTH_LEFT: BadGeometry =
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     /// Number of the first block among all of its kind.
-    pub first: u64,
+    first: u64,
     /// Length of the run.
     pub count: u64,
     /// Position of its first block on the store.
@@ -104,9 +104,9 @@ pub(crate) struct Segment {
     /// Locations of pages of the meta map.
     pub meta_map: Run,
     /// Metadata blocks of the part.
-    pub metadata: Run,
+    metadata: Run,
     /// Slots of the part.
-    pub data: Run,
+    data: Run,
 }
 
 /// Returns the number of spare containers in a pool of `wanted` others: an eighth, between 8 and 1024.

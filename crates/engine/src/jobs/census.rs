@@ -514,7 +514,7 @@ impl Job for Census {
             // The next census is decided after the checkpoint.
             self.merge_from = usize::MAX;
             if pool.takes_changes() {
-                pool.request_checkpoint_now();
+                pool.request_checkpoint_and_wake();
             }
             return;
         }

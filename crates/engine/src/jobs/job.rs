@@ -46,7 +46,7 @@ pub(crate) trait Job {
     fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool;
 
     /// Returns the time at which it next has work, barring other events; `None` if no time is set.
-    fn begins_at(&self, _pool: &Pool, _facts: &LoadSnapshot) -> Option<Nanos> {
+    fn begins_at(&self, _pool: &Pool, _load: &LoadSnapshot) -> Option<Nanos> {
         None
     }
 

@@ -21,10 +21,10 @@
 //! throttle         decides when background work may run
 //! ```
 //!
-//! Jobs of the common shape ([`job::Job`]) are listed only here: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`]. They get the pool,
-//! the repairs and the foreground load ([`job::JobContext`]); they cannot reach a request or the engine. The scheduler visits them in row order, three
-//! times a pump ([`PumpPhase`]), and routes their I/O completions to them. Checkpoint, cache partition and index prefetch have another shape: a
-//! checkpoint closes records and may fail the pool. The two others bound themselves and need no turn.
+//! Jobs of the common shape ([`job::Job`]) are listed here and in `job.rs`: each has a name there, and here a field of [`Jobs`], an arm of `ask` and a
+//! row of [`RULES`]. They get the pool, the repairs and the foreground load ([`job::JobContext`]); they cannot reach a request or the engine. The
+//! scheduler visits them in row order, three times a pump ([`PumpPhase`]), and routes their I/O completions to them. Checkpoint, cache partition and
+//! index prefetch have another shape: a checkpoint closes records and may fail the pool. The two others bound themselves and need no turn.
 
 pub(crate) mod cache_partition;
 pub(crate) mod cache_warmup;

@@ -62,7 +62,7 @@ struct Rhythm {
 /// Journal: the ring, the open record, and the states of records in flight.
 pub(crate) struct Journal {
     pub(crate) ring: u32,
-    pub(crate) block_size: usize,
+    block_size: usize,
     /// Maximum number of blocks inlined in a record.
     inline_limit: usize,
     /// Ring block of the next record.

@@ -1,4 +1,5 @@
-//! Progress of a checkpoint, visible to other parts between its steps: the position of the merge, and the pages that it may still take.
+//! The checkpoint as other parts of the pool see it: requests for one, its progress between two steps, the pressure that makes one urgent, the discards
+//! that one walks, and the writing of superblocks.
 
 use crate::api::Nanos;
 use alloc::vec::Vec;
@@ -72,8 +73,8 @@ impl Pool {
         self.durable.discards.len() - self.durable.stuck_discards
     }
 
-    /// Asks for a checkpoint, also where jobs have had their turn in this pump already.
-    pub(crate) fn request_checkpoint_now(&mut self) {
+    /// Lets a checkpoint begin as soon as it can, and wakes the engine for it: also where jobs have had their turn in this pump already.
+    pub(crate) fn request_checkpoint_and_wake(&mut self) {
         self.wake_if(!self.wants_checkpoint());
         self.request_checkpoint();
     }
@@ -109,5 +110,25 @@ impl Pool {
     /// Returns true if background work runs at full speed: the pool is idle, or pressed.
     pub(crate) fn is_at_full_speed(&self, load: &LoadSnapshot) -> bool {
         load.is_idle || self.is_pressed(load)
+    }
+
+    /// Lets a checkpoint begin as soon as it can.
+    pub(crate) fn request_checkpoint(&mut self) {
+        self.checkpoint.want_checkpoint = true;
+    }
+
+    /// Lets a checkpoint begin as soon as it can, if `wants` is true.
+    pub(crate) fn request_checkpoint_if(&mut self, wants: bool) {
+        self.checkpoint.want_checkpoint |= wants;
+    }
+
+    /// Returns true if a checkpoint was requested that has not begun.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.checkpoint.want_checkpoint
+    }
+
+    /// Ends the request for a checkpoint, as one begins.
+    pub(crate) fn end_checkpoint_request(&mut self) {
+        self.checkpoint.want_checkpoint = false;
     }
 }

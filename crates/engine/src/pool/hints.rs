@@ -1,7 +1,9 @@
-//! The hints of a pool: where a content probably is, which regions readers found scattered, what lies on flash. They make reads and writes cheaper.
+//! The hints of a pool: probable slots of contents, regions that readers found scattered, copies of blocks, containers on flash. They make
+//! reads and writes cheaper.
 //!
 //! Invariant: no hint decides which bytes a client gets. A slot that a hint names is shared or read only after its summary, digest or generation
-//! agrees, so that hints may be lost in a crash, or be wrong.
+//! agrees, so that the entries may be lost in a crash, or be wrong. The settings and records of these parts (budget of replicas, `defrag`, the
+//! allowance of moves, the record of the index on disk) are in the superblock ([`super::Pool::with_properties`]).
 
 use crate::api::BufferId;
 use crate::dedup::index::Index;

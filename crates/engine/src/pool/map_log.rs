@@ -4,6 +4,7 @@ use super::Pool;
 use crate::block_map::map_buffer::RECORD_BYTES;
 
 impl Pool {
+    /// Returns the number of records in a leaf of the log.
     pub(crate) fn records_per_leaf(&self) -> u64 {
         self.durable.metadata.geometry.block() / RECORD_BYTES as u64
     }

@@ -136,7 +136,7 @@ pub(crate) struct MetadataReservation {
     for_clear: u64,
     for_overwrite: u64,
     /// Largest number of pages that a checkpoint has taken beyond its count; 0 unless the count is wrong.
-    pub beyond: u64,
+    beyond: u64,
 }
 
 impl MetadataReservation {
@@ -643,7 +643,7 @@ impl Pool {
         if stuck || last_resort && (self.may_get_metadata() || !self.give_up_disk_index()) {
             return Availability::Never;
         }
-        self.request_checkpoint_now();
+        self.request_checkpoint_and_wake();
         Availability::Later
     }
 

@@ -1,7 +1,16 @@
-//! The pool: the shared state that requests, jobs and repairs work on. Its parts belong to layers of their own; this module has the operations
-//! that span several of them.
+//! The pool: the shared state that requests, jobs and repairs work on, in seven parts, and the operations that span several of them.
 //!
 //! ```text
+//! durable               part: state that a crash must keep
+//! hints                 part: state that may be lost or wrong
+//! memory                part: buffers and their users
+//! checkpoint_state      part: requests for checkpoints, their progress and pressure
+//! state                 part: phase, failure, time
+//! pool_properties       part: properties for the next superblock
+//! stats                 part: statistics
+//! tables                sizes and names of the tables
+//! map_log               size of the map buffer's log
+//! page_loads            loads of metadata pages ahead of need
 //! resolve               lookup of a block: deltas, map buffer, leaf
 //! change                changes of the map
 //! contents              digests of slots, and sources of their content
@@ -11,7 +20,6 @@
 //! containers            opening and reserving ahead
 //! records               closing a record, and writing its blocks to their slots
 //! held                  blocks that volumes map, and the slots for them
-//! memory                buffers for all users
 //! metadata_reservation  metadata pages promised to checkpoints
 //! volumes               creation, changes and deletion
 //! device                traits of the disk
@@ -19,7 +27,6 @@
 //! flash                 copies of containers in front of the store, and the reads that go there
 //! growth                geometry, space and tables together
 //! owner                 the process that has the pool
-//! state                 phase and failure markers
 //! ```
 
 pub(crate) mod change;

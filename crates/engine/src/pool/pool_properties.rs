@@ -1,5 +1,6 @@
-//! Properties of a pool. A command sets them here at once; the next checkpoint writes them into its superblock ([`Pool::with_properties`]), and recovery
-//! adopts those of the superblock that it finds.
+//! Properties of a pool. A command sets them at once; the next checkpoint writes them into its superblock ([`Pool::with_properties`]), and recovery
+//! adopts those of the superblock that it finds. Four stand with the part that they rule: `defrag` and the allowance with regions and moves, the budget with the
+//! replicas, the key with the read cache. The traits of the device follow from its kind.
 
 use super::Pool;
 use crate::device::{DeviceKind, DeviceTraits};

@@ -1,4 +1,4 @@
-//! State of the pool: its phase from opening to the end, its failure marker, and the foreground load.
+//! State of the pool as a whole: its phase from opening to the end, its failure, the time, whether the engine has to be woken; and the foreground load.
 
 use super::Pool;
 use crate::api::Failure;
@@ -54,8 +54,8 @@ pub(crate) struct LoadSnapshot {
     pub commands_wait: bool,
     /// True if no command waits except closes.
     pub only_closes: bool,
-    /// True if the host is full: writes that found no space are kept and made again.
-    pub host_full: bool,
+    /// True if writes that the host refused for want of space are kept and retried.
+    pub writes_refused: bool,
 }
 
 /// State of the pool as a whole: its phase, its failure, and the time.
@@ -101,25 +101,5 @@ impl Pool {
     #[inline]
     pub(crate) fn take_wake(&mut self) -> bool {
         core::mem::take(&mut self.state.needs_pump)
-    }
-
-    /// Lets a checkpoint begin as soon as it can.
-    pub(crate) fn request_checkpoint(&mut self) {
-        self.checkpoint.want_checkpoint = true;
-    }
-
-    /// Lets a checkpoint begin as soon as it can, if `wants` is true.
-    pub(crate) fn request_checkpoint_if(&mut self, wants: bool) {
-        self.checkpoint.want_checkpoint |= wants;
-    }
-
-    /// Returns true if a checkpoint was requested that has not begun.
-    pub(crate) fn wants_checkpoint(&self) -> bool {
-        self.checkpoint.want_checkpoint
-    }
-
-    /// Ends the request for a checkpoint, as one begins.
-    pub(crate) fn end_checkpoint_request(&mut self) {
-        self.checkpoint.want_checkpoint = false;
     }
 }

@@ -1,4 +1,5 @@
-//! Statistics of a pool that no other part keeps: nothing that the engine does depends on them.
+//! Statistics of a pool that no other part keeps. Two of them are read back: the allowance of moves grows with the written blocks (`moves.rs`), and a
+//! read finds out from the hits of read-ahead whether its blocks came so.
 
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 

@@ -113,8 +113,8 @@ pub(crate) struct Recovery {
     /// True if the first sync failed: nothing may be written.
     unsynced: bool,
     /// True if the pool has a volume of second copies.
-    pub has_copies: bool,
-    pub report: Recovered,
+    has_copies: bool,
+    report: Recovered,
 }
 
 /// Reason why [`Recovery::advance`] returns.
@@ -128,7 +128,17 @@ pub(crate) enum RecoveryStop {
 }
 
 impl Recovery {
-    /// Steps until recovery waits for I/O, has chosen the superblock, or is done.
+    /// Returns the result of the recovery for the driver.
+    pub(crate) fn report(&self) -> Recovered {
+        self.report
+    }
+
+    /// Returns true if the pool has a volume of second copies.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.has_copies
+    }
+
+    /// Steps until recovery waits for I/O (also if the opening has failed meanwhile), has chosen the superblock, or is done.
     pub(crate) fn advance(&mut self, pool: &mut Pool) -> Result<RecoveryStop, OpenError> {
         while self.outstanding == 0 && pool.state.phase == Phase::Recovering {
             match pool.recovery_step(self)? {
@@ -145,7 +155,7 @@ impl Recovery {
     }
 }
 
-/// Result of a step of recovery: it waits for I/O, continues with another step, or is done, and the pool serves.
+/// Result of one step of recovery: it waits for I/O, continues with another step, or is done.
 enum RecoveryProgress {
     Wait,
     Next(RecoveryStep),

@@ -1,4 +1,5 @@
-//! Requests in flight and their stages: the request table, the decisions on the blocks of a write, and the measurements of the clients' service.
+//! Requests in flight and their stages: the request table, the decisions on the blocks of a write, the measurements of the clients' service; and what waits
+//! with them: commands, long requests, writes that the host refused, the blocks of read-ahead.
 
 pub(crate) mod deciding;
 pub(crate) mod foreground;

@@ -137,7 +137,7 @@ pub(crate) struct Request {
     pub offset: u64,
     pub length: u64,
     /// Time at which it came.
-    pub came: Nanos,
+    came: Nanos,
     pub fua: bool,
     /// A clear: whole blocks that it has cleared.
     pub cleared: u64,

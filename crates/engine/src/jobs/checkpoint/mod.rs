@@ -105,7 +105,7 @@ pub(crate) const TABLES: [TreeId; 5] =
 pub(crate) struct Checkpoint {
     pub stage: CheckpointStage,
     /// Sequence of the last record that it includes.
-    pub upto: u64,
+    upto: u64,
     /// Part of its state that is visible to others between its steps.
     pub shared: CheckpointProgress,
     /// Load of the foreground during the step.
@@ -116,44 +116,44 @@ pub(crate) struct Checkpoint {
     ring_entries: u64,
     clean: bool,
     /// Frozen clears and points, in order.
-    pub clears: Vec<(u64, u64)>,
-    pub points: Vec<(Key, Entry)>,
+    clears: Vec<(u64, u64)>,
+    points: Vec<(Key, Entry)>,
     /// Number of entries of a table of the frozen delta that have been collected.
     collected: usize,
-    pub clear_at: usize,
-    pub point_at: usize,
+    clear_at: usize,
+    point_at: usize,
     /// Number of points before `point_at` that stay in the map buffer; they come first in `points`.
-    pub kept: usize,
+    kept: usize,
     /// Index of the clear whose blocks are dropped from the map buffer.
-    pub cleared_at: usize,
+    cleared_at: usize,
     /// Position in the map buffer from which on mappings of that clear are dropped.
-    pub cleared_place: Option<usize>,
-    pub plan: Plan,
+    cleared_place: Option<usize>,
+    plan: Plan,
     /// Leaves of maps that are written.
-    pub leaves: Vec<Leaf>,
+    leaves: Vec<Leaf>,
     /// Index of the next leaf to be written.
-    pub next_leaf: usize,
+    next_leaf: usize,
     /// Set if no space can be reserved on the host: nothing is flushed then.
-    pub spares_metadata: bool,
+    spares_metadata: bool,
     /// Pass over the map buffer.
-    pub pass: Pass,
+    pass: Pass,
     /// Set once there is space for the pass over the map buffer.
-    pub buffer_fits: bool,
+    buffer_fits: bool,
     pub writer: Option<Writer>,
     /// Writer of the space map, which changes together with the counts.
-    pub space_writer: Option<Writer>,
+    space_writer: Option<Writer>,
     /// Parts of the changes that are still to be sorted, the first part last.
-    pub unsorted: Vec<Range<usize>>,
+    unsorted: Vec<Range<usize>>,
     /// Slots that lose their last reference.
     pub freed: Vec<Slot>,
     /// Number of `freed` slots that are pending free.
     released: usize,
     /// Last of the records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
-    pub held_by: u64,
-    pub cut_off: Vec<(Pointer, u8)>,
+    held_by: u64,
+    cut_off: Vec<(Pointer, u8)>,
     pub discard_budget: u32,
     pub fresh: Vec<Slot>,
-    pub fresh_at: usize,
+    fresh_at: usize,
     /// Part of the index on disk that the background pass brings in.
     pub index_part: Option<DeferredPart>,
     /// All changes of the index on disk.
@@ -162,7 +162,7 @@ pub(crate) struct Checkpoint {
     pub index_space: usize,
     /// Number of metadata blocks that were taken before the stage of the index began.
     pub index_taken_before: u64,
-    pub leaf_at: u64,
+    leaf_at: u64,
     /// Number of slot writes of inlined blocks that it must wait for.
     inlined: usize,
     /// Number of finished syncs that it requires.
@@ -375,7 +375,7 @@ impl Jobs {
                 break;
             }
             if checkpoint.stage < CheckpointStage::Drain
-                && (load.host_full || pool.durable.metadata.pages.has_many_writes())
+                && (load.writes_refused || pool.durable.metadata.pages.has_many_writes())
             {
                 // It continues when some writes are done. Reads need pages meanwhile.
                 break;

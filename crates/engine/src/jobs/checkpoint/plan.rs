@@ -50,9 +50,9 @@ pub(crate) struct Plan {
     /// Number of buffered mappings that may be flushed with leaves that are written anyway.
     along: usize,
     /// Set if no leaf is written: there is no space for all new mappings.
-    pub keeps_all: bool,
+    keeps_all: bool,
     /// Paths to the mappings in the buffer when the checkpoint has ended: to all of them if the buffer was counted, else to the new ones.
-    pub stays: Option<Box<Paths>>,
+    stays: Option<Box<Paths>>,
 }
 
 impl Pool {

@@ -387,7 +387,7 @@ impl Pool {
     /// Asks for a checkpoint, so that freed slots become free, at most once every [`SETTLES_EVERY`].
     fn settle_some_time(&mut self) {
         if !self.durable.delta.is_empty() && self.state.now >= self.checkpoint.last_checkpoint + SETTLES_EVERY {
-            self.request_checkpoint_now();
+            self.request_checkpoint_and_wake();
         }
     }
 }
