@@ -219,12 +219,11 @@ impl Engine {
             is_idle: !requests_in_flight && self.pool.state.now >= idle_from,
             idle_from,
             requests_in_flight,
-            blocked: writes_blocked || !self.pending_commands.is_empty(),
             writes_blocked,
             out_of_buffers: !self.out_of_buffers.is_empty(),
             clears_left: self.time_slices.has_clears(),
             commands_wait: !self.pending_commands.is_empty(),
-            only_closes: self.only_closes(),
+            only_closes: self.pool.state.phase == Phase::Closing && self.only_closes(),
             writes_refused: self.enospc.is_on(),
         }
     }

@@ -45,7 +45,9 @@ impl Engine {
             if self.requests.foreground().is_due(self.pool.state.now) {
                 self.measure();
             }
-            self.step_enospc();
+            if self.enospc.is_on() {
+                self.step_enospc();
+            }
             self.run_ready();
             self.retry_out_of_buffers();
             let writes = !self.pool.state.read_only && !self.pool.state.untouched;

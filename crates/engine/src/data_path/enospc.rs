@@ -78,9 +78,6 @@ impl Engine {
 
     /// Begins and ends rounds.
     pub(crate) fn step_enospc(&mut self) {
-        if !self.enospc.is_on() {
-            return;
-        }
         if self.pool.state.read_only {
             // Another I/O has failed: nothing is written any more.
             for io in self.enospc.take_all() {

@@ -103,7 +103,7 @@ impl Pool {
             || self.durable.space.free() < self.durable.frozen.len() as u64 / 2
             || self.durable.journal.used >= self.durable.journal.ring / 4 * 3
             || self.durable.journal.entries >= 3 * limit as u64
-            || load.blocked
+            || load.is_blocked()
             || self.state.phase == Phase::Closing
     }
 

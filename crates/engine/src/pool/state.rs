@@ -42,8 +42,6 @@ pub(crate) struct LoadSnapshot {
     pub idle_from: Nanos,
     /// True if requests are in flight.
     pub requests_in_flight: bool,
-    /// True if writes wait for space, or commands for their effects.
-    pub blocked: bool,
     /// True if writes wait for space.
     pub writes_blocked: bool,
     /// True if requests wait for buffers.
@@ -52,10 +50,18 @@ pub(crate) struct LoadSnapshot {
     pub clears_left: bool,
     /// True if commands wait for their effects.
     pub commands_wait: bool,
-    /// True if no command waits except closes.
+    /// True if the pool is being closed, and no other command waits.
     pub only_closes: bool,
     /// True if writes that the host refused for want of space are kept and retried.
     pub writes_refused: bool,
+}
+
+impl LoadSnapshot {
+    /// Returns true if writes wait for space, or commands for their effects.
+    #[inline]
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.writes_blocked || self.commands_wait
+    }
 }
 
 /// State of the pool as a whole: its phase, its failure, and the time.

@@ -60,6 +60,7 @@ pub(crate) struct RefusedWrites {
 
 impl RefusedWrites {
     /// Returns true if any write waits for space.
+    #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.round != Round::Idle
     }

@@ -92,6 +92,7 @@ impl TimeSlices {
     }
 
     /// Takes `steps` steps off the time slice.
+    #[inline]
     pub(crate) fn take_steps(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.taken += steps;
@@ -103,6 +104,7 @@ impl TimeSlices {
     }
 
     /// Returns true if the time slice has steps left.
+    #[inline]
     pub(crate) fn has_steps(&self) -> bool {
         self.left > 0
     }

@@ -452,7 +452,7 @@ impl Jobs {
                 ring_blocks: pool.durable.journal.used,
                 ring_entries: pool.durable.journal.entries,
                 // Requests that still run may bring records that this checkpoint does not include.
-                clean: pool.state.phase == Phase::Closing && !load.requests_in_flight && load.only_closes,
+                clean: !load.requests_in_flight && load.only_closes,
                 clears: pool.durable.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
                 points: Vec::with_capacity(pool.durable.frozen.points.len()),
                 collected: 0,
