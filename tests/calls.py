@@ -15,20 +15,22 @@ SOURCE = "crates/engine/src/"
 LEAST_CALLS = 5000
 # One call of each form, by (file that calls, file and name of the callee): a method of a type in its module, one in another module, one of a trait, a function.
 KNOWN = {
-    ("jobs/gc.rs", "jobs/mover.rs", "is_in_progress"),
-    ("data_path/commit.rs", "pool/metadata_reservation.rs", "space_where"),
-    ("jobs/mod.rs", "jobs/dedup/mod.rs", "step"),
+    ("jobs/gc.rs", "jobs/mover.rs", "Mover.is_in_progress"),
+    ("data_path/admission.rs", "pool/metadata_reservation.rs", "Pool.space_where"),
+    ("jobs/mod.rs", "jobs/dedup/mod.rs", "Dedup.step"),
     ("metadata/tree.rs", "metadata/tree.rs", "shift"),
 }
 # `fn module::<impl at FILE:line..>::name(..)`, `fn module::Trait::name(..)`, `fn module::name(..)`, and closures in them.
-DEFINITION = re.compile(r"^(?:fn|const|static) ((?:[a-z_]\w*::)*)(?:<impl at ([^:>]+):(\d+)[^>]*>::|[A-Z]\w*::)?(\w+)")
+DEFINITION = re.compile(r"^(?:fn|const|static) ((?:[a-z_]\w*::)*)(?:<impl at ([^:>]+):(\d+)[^>]*>::|([A-Z]\w*)::)?(\w+)")
 # Arguments of generics, innermost first; not `<impl Type>` and `<Type as Trait>`.
 ARGUMENTS = re.compile(r"(?:::|(?<=\w))<(?!impl )[^<>]*>")
 # `module::<impl Type>::name`, `module::Type::name` and `module::name`, without arguments of generics.
-CALLEE = re.compile(r"(?<![\w:])((?:[a-z_]\w*::)+)(?:<impl [^<>]*>::|[A-Z]\w*::)?([a-z_]\w*)\b(?!::)")
+CALLEE = re.compile(r"(?<![\w:])((?:[a-z_]\w*::)+)(?:<impl (?:[^<>]*[^\w<>])?(\w+)>::|([A-Z]\w*)::)?([a-z_]\w*)\b(?!::)")
 # `<module::Type as module::Trait>::name`, of a reference, a trait object or a type parameter as well.
 TRAIT_CALLEE = re.compile(r"<(?:[^<>]*?[^\w:])?((?:\w+::)*)([A-Z]\w*) as ((?:[a-z_]\w*::)*)([A-Z]\w*)>::(\w+)")
 TRAIT_IMPL = re.compile(r"impl(?:<.*?>)? (?:[\w:]+::)?(\w+)(?:<.*?>)? for (?:[\w:]+::)?(\w+)")
+# The type of methods.
+IMPL = re.compile(r"impl(?:<.*?>)? (?:[\w:]+::)?(\w+)(?:<.*?>)? (?:where.*)?\{")
 
 
 def mir():
@@ -43,13 +45,13 @@ def mir():
 
 
 class Calls:
-    """Functions of the engine, each as (file, name), and those that they call."""
+    """Functions of the engine, each as (file, name or Type.name), and those that they call."""
 
     def __init__(self, text, files):
         """Reads MIR. `files`: path in the crate by module."""
         self.files = files
         self.callees = defaultdict(set)
-        # (module, name) of what a path names; (type, trait, name) of what a trait's call names.
+        # (module, type, name) of what a path names; (type, trait, name) of what a trait's call names.
         self.named, self.of_traits = {}, defaultdict(set)
         bodies = []
         for line in text.splitlines():
@@ -67,18 +69,23 @@ class Calls:
             missing = ", ".join(map(str, KNOWN - found))
             sys.exit(f"tests/layers: rustc prints MIR in another form than tests/calls.py reads, or a known call is gone: {missing}")
 
-    def define(self, module, file, line, name):
+    def define(self, module, file, line, kind, name):
         """Notes a function."""
-        module = module.rstrip(":")
+        module, kind = module.rstrip(":"), kind or ""
         if file is None:
             file = self.file_of(module)
         else:
             file = file.removeprefix(SOURCE)
-            implemented = TRAIT_IMPL.search((ROOT / SOURCE / file).read_text(encoding="utf-8").splitlines()[int(line) - 1])
-            if implemented:
-                self.of_traits[implemented[2], implemented[1], name].add((file, name))
-        self.named[module, name] = (file, name)
-        return file, name
+            head = (ROOT / SOURCE / file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+            of_trait, own = TRAIT_IMPL.search(head), IMPL.search(head)
+            if of_trait:
+                kind = of_trait[2]
+                self.of_traits[kind, of_trait[1], name].add((file, f"{kind}.{name}"))
+            elif own:
+                kind = own[1]
+        function = file, f"{kind}.{name}" if kind else name
+        self.named[module, kind, name] = function
+        return function
 
     def file_of(self, module):
         """The file of a module, which may be inside of another one's."""
@@ -90,12 +97,13 @@ class Calls:
         line, before = line.replace("->", ""), None
         while line != before:
             line, before = ARGUMENTS.sub("", line), line
-        for module, name in CALLEE.findall(line):
-            if (module.rstrip(":"), name) in self.named:
-                yield self.named[module.rstrip(":"), name]
+        for module, within, kind, name in CALLEE.findall(line):
+            function = self.named.get((module.rstrip(":"), within or kind, name))
+            if function:
+                yield function
         for _, kind, module, trait, name in TRAIT_CALLEE.findall(line):
             # A method that the type leaves out is the trait's own.
-            own = self.named.get((module.rstrip(":"), name))
+            own = self.named.get((module.rstrip(":"), trait, name))
             yield from self.of_traits.get((kind, trait, name), {own} if own else ())
 
     def between_files(self):

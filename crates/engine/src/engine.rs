@@ -2,7 +2,6 @@
 
 use crate::pool::state::{LoadSnapshot, Phase};
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::api::*;
@@ -21,6 +20,7 @@ use crate::relocation::profiling::Profiling;
 use crate::repair::Repairs;
 use crate::requests::deciding::Deciding;
 use crate::requests::pending_command::PendingCommand;
+use crate::requests::queues::Queues;
 use crate::requests::read_ahead::ReadAhead;
 use crate::requests::refused_writes::RefusedWrites;
 use crate::requests::request::{Requests, Stage};
@@ -36,18 +36,10 @@ pub struct Engine {
     pub(crate) jobs: Jobs,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) requests: Requests,
-    /// Requests that can run.
-    pub(crate) ready: VecDeque<RequestId>,
+    /// Requests that wait.
+    pub(crate) queues: Queues,
     /// Requests whose work may be long, apart from the others.
     pub(crate) time_slices: TimeSlices,
-    /// Writes that wait for space.
-    pub(crate) waiting_for_space: VecDeque<RequestId>,
-    /// Writes of `waiting_for_space` that are run again; empty at all other times.
-    pub(crate) retried: VecDeque<RequestId>,
-    /// Requests that wait for buffers.
-    pub(crate) out_of_buffers: VecDeque<RequestId>,
-    /// Requests that wait until a record is durable, in order.
-    pub(crate) committing: VecDeque<(u64, RequestId)>,
     pub(crate) deciding: Deciding,
     pub(crate) recovery: Option<Box<Recovery>>,
     /// Writes that found no space.
@@ -72,12 +64,8 @@ impl Engine {
             jobs: Jobs::new(&limits, geometry.block(), now),
             read_ahead: ReadAhead::new(),
             requests: Requests::new(limits.requests, now),
-            ready: VecDeque::new(),
+            queues: Queues::default(),
             time_slices: TimeSlices::new(&limits, geometry.block()),
-            waiting_for_space: VecDeque::new(),
-            retried: VecDeque::new(),
-            out_of_buffers: VecDeque::new(),
-            committing: VecDeque::new(),
             deciding: Deciding::default(),
             recovery: Some(Box::new(Recovery::default())),
             enospc: RefusedWrites::default(),
@@ -214,13 +202,13 @@ impl Engine {
     pub(crate) fn load(&self) -> LoadSnapshot {
         let requests_in_flight = self.requests.active() > 0;
         let idle_from = self.last_request + IDLE_AFTER;
-        let writes_blocked = !self.waiting_for_space.is_empty();
+        let writes_blocked = self.queues.has_waits_for_space();
         LoadSnapshot {
             is_idle: !requests_in_flight && self.pool.state.now >= idle_from,
             idle_from,
             requests_in_flight,
             writes_blocked,
-            out_of_buffers: !self.out_of_buffers.is_empty(),
+            out_of_buffers: self.queues.waits_for_buffers() > 0,
             clears_left: self.time_slices.has_clears(),
             commands_wait: !self.pending_commands.is_empty(),
             only_closes: self.pool.state.phase == Phase::Closing && self.only_closes(),

@@ -9,6 +9,11 @@ use crate::engine::Engine;
 use crate::jobs::PumpPhase;
 use crate::pool::state::{LoadSnapshot, Phase};
 
+/// Nanoseconds after which the engine syncs without a flush.
+const SELF_SYNC: Nanos = 1_000_000_000;
+/// Time after which an idle pool merges its delta.
+const IDLE_MERGE: Nanos = 5_000_000_000;
+
 impl Engine {
     /// Takes one event in.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
@@ -45,13 +50,15 @@ impl Engine {
             if self.requests.foreground().is_due(self.pool.state.now) {
                 self.measure();
             }
-            if self.enospc.is_on() {
+            if self.enospc.is_on() && self.pool.state.read_only {
+                self.end_kept_writes();
+            } else if self.enospc.is_on() {
                 self.step_enospc();
             }
             self.run_ready();
             self.retry_out_of_buffers();
             let writes = !self.pool.state.read_only && !self.pool.state.untouched;
-            while writes && self.pool.open_ahead() && !self.waiting_for_space.is_empty() {
+            while writes && self.pool.open_ahead() && self.queues.has_waits_for_space() {
                 self.retry_waiting_for_space();
             }
             self.retry_waiting_for_space();
@@ -92,25 +99,6 @@ impl Engine {
         self.jobs.follow(self.pool.throttle(), &measured);
     }
 
-    fn run_ready(&mut self) {
-        while let Some(id) = self.ready.pop_front() {
-            self.run(id);
-        }
-    }
-
-    fn retry_out_of_buffers(&mut self) {
-        for _ in 0..self.out_of_buffers.len() {
-            let Some(id) = self.out_of_buffers.pop_front() else { break };
-            let before = self.out_of_buffers.len();
-            self.run(id);
-            if self.out_of_buffers.len() > before {
-                // Still out of buffers: it keeps its place.
-                self.out_of_buffers.rotate_right(1);
-                break;
-            }
-        }
-    }
-
     /// Moves the checkpoint a bounded number of steps, then steps the jobs that change the pool's write path.
     fn step_jobs(&mut self, load: &LoadSnapshot) {
         if self.pool.state.closes_early {
@@ -142,6 +130,53 @@ impl Engine {
             {
                 self.self_sync();
             }
+        }
+    }
+
+    /// Begins to make changes durable and to publish them, a second after the first change that is not; an idle pool merges its delta.
+    fn self_sync(&mut self) {
+        self.pool.state.host_full = false;
+        if self.pool.state.metadata_full {
+            self.jobs.reserve_metadata(&mut self.pool);
+        }
+        self.pool.durable.want_durable = self.pool.durable.want_durable.max(self.pool.durable.journal.last());
+        self.pool.write_inlined();
+        self.jobs.reclaim(&mut self.pool, &self.repairs);
+        self.pool.publish_pending();
+        // A damaged record is told from one that a crash cut off only if it is known to have been durable.
+        self.pool.publish(self.pool.durable.journal.last_filled);
+        let idle = self.pool.state.now >= self.pool.state.last_change + IDLE_MERGE;
+        if idle && (!self.pool.durable.delta.is_empty() || self.pool.has_discards()) {
+            self.pool.request_checkpoint();
+        }
+    }
+
+    /// Decides, at the end of a pump, when the engine next runs without an event.
+    fn set_tick(&mut self, load: &LoadSnapshot) {
+        let unsafe_records = self.pool.durable.journal.last() > self.pool.durable.journal.durable;
+        let waits = unsafe_records
+            || self.pool.durable.journal.last_filled > self.pool.durable.journal.published
+            || !self.pool.durable.inlined.is_empty()
+            || !self.pool.durable.space.pending().is_empty()
+            || !self.pool.durable.delta.is_empty()
+            || self.pool.has_discards()
+            || self.jobs.disk_index_is_due(&self.pool, load)
+            || self.queues.has_waits_for_space()
+            || self.pool.checkpoint.in_progress.is_some()
+            || self.pool.state.metadata_full
+            || self.pool.state.host_full;
+        let open = self.pool.state.phase != Phase::Closed;
+        let writes = !self.pool.state.read_only && !self.pool.state.untouched;
+        let checkpoint = writes && !self.pool.state.closes_early && self.jobs.checkpoint_can_step();
+        self.jobs.set_timer(&self.pool, load, checkpoint);
+        let reclaims = self.pool.durable.reclaim_left && open && writes && !self.pool.state.closes_early;
+        self.jobs.note_work_left(reclaims || self.time_slices.has_requests());
+        if !waits || !writes || self.pool.state.phase == Phase::Closed {
+            self.tick = None;
+        } else {
+            let due = self.pool.state.now + SELF_SYNC;
+            self.tick =
+                Some(self.tick.map_or(due, |tick| if tick <= self.pool.state.now { due } else { tick.min(due) }));
         }
     }
 }

@@ -2,10 +2,8 @@
 
 use crate::api::*;
 use crate::engine::Engine;
-use crate::pool::Pool;
 use crate::pool::state::Phase;
 use crate::pool::volumes::VolumeChange;
-use crate::pool::{Durable, PoolState};
 use crate::requests::pending_command::{CommandWait, PendingCommand};
 
 impl Engine {
@@ -137,7 +135,7 @@ impl Engine {
             // Requests in flight still ask it for the states of slots.
             self.jobs.lend_checkpoint(&mut self.pool, checkpoint);
         }
-        while let Some(id) = self.waiting_for_space.pop_front() {
+        while let Some(id) = self.queues.pop_for_space() {
             self.fail_request(id, Error::ShuttingDown);
         }
         self.fail_commands();
@@ -194,39 +192,5 @@ impl Engine {
         }
         self.pool.state.phase = Phase::Closed;
         Some(Ok(()))
-    }
-
-    /// Fails all commands but closes when a pool that is being closed finds no space: their changes may or may not be there when it is opened next.
-    pub(crate) fn fail_commands_for_space(&mut self) {
-        let Engine { pool: Pool { durable: Durable { metadata, .. }, .. }, pending_commands, .. } = self;
-        pending_commands.retain(|pending| {
-            let stays = pending.is_close();
-            if !stays {
-                let result = Err(ControlError::NotDurable);
-                metadata.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
-            }
-            stays
-        });
-    }
-
-    /// Fails the commands that wait for a checkpoint, and, if the pool has failed, those that wait for their record.
-    pub(crate) fn fail_commands(&mut self) {
-        let Engine {
-            pool: Pool { durable: Durable { metadata, .. }, state: PoolState { read_only, .. }, .. },
-            pending_commands,
-            ..
-        } = self;
-        pending_commands.retain(|pending| {
-            let stays = match pending.wait {
-                CommandWait::Close { .. } => true,
-                CommandWait::Record { .. } => !*read_only,
-                _ => false,
-            };
-            if !stays {
-                let result = Err(ControlError::ReadOnly);
-                metadata.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
-            }
-            stays
-        });
     }
 }

@@ -26,6 +26,8 @@ use crate::engine::Engine;
 use crate::format::superblock::Superblock;
 use crate::metadata::io::Purpose;
 use crate::pool::state::FailureMarker;
+use crate::pool::{Durable, Pool, PoolState};
+use crate::requests::pending_command::CommandWait;
 
 impl Engine {
     /// Fails the pool, which can no longer be written safely: reads continue, everything else fails from then on.
@@ -36,10 +38,10 @@ impl Engine {
         self.pool.state.failure = Some(failure);
         self.pool.state.failure_marker =
             if self.pool.has_lost_owner() { FailureMarker::Done } else { FailureMarker::Wait };
-        while let Some((_, id)) = self.committing.pop_front() {
+        while let Some(id) = self.queues.pop_durable(u64::MAX) {
             self.fail_request(id, Error::Io);
         }
-        while let Some(id) = self.waiting_for_space.pop_front() {
+        while let Some(id) = self.queues.pop_for_space() {
             self.fail_request(id, Error::ReadOnly);
         }
         self.fail_commands();
@@ -117,5 +119,48 @@ impl Engine {
             self.pool.state.failure = Some(failure);
         }
         self.pool.wake();
+    }
+
+    /// Fails the pool, which becomes read-only, if a write did not succeed; returns true if it did. (A write that found no space is made again before
+    /// it comes here.)
+    pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
+        if result.is_err() {
+            self.fail_pool(Failure::Write);
+        }
+        result.is_ok()
+    }
+
+    /// Fails all commands but closes when a pool that is being closed finds no space: their changes may or may not be there when it is opened next.
+    pub(crate) fn fail_commands_for_space(&mut self) {
+        let Engine { pool: Pool { durable: Durable { metadata, .. }, .. }, pending_commands, .. } = self;
+        pending_commands.retain(|pending| {
+            let stays = pending.is_close();
+            if !stays {
+                let result = Err(ControlError::NotDurable);
+                metadata.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
+            }
+            stays
+        });
+    }
+
+    /// Fails the commands that wait for a checkpoint, and, if the pool has failed, those that wait for their record.
+    pub(crate) fn fail_commands(&mut self) {
+        let Engine {
+            pool: Pool { durable: Durable { metadata, .. }, state: PoolState { read_only, .. }, .. },
+            pending_commands,
+            ..
+        } = self;
+        pending_commands.retain(|pending| {
+            let stays = match pending.wait {
+                CommandWait::Close { .. } => true,
+                CommandWait::Record { .. } => !*read_only,
+                _ => false,
+            };
+            if !stays {
+                let result = Err(ControlError::ReadOnly);
+                metadata.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
+            }
+            stays
+        });
     }
 }

@@ -27,8 +27,8 @@ impl Engine {
         }
         let (volume, fua, range) = (request.volume, request.fua, touched(request, block));
         let most = u64::from(self.pool.durable.metadata.geometry.piece_blocks);
-        for at in (0..self.ready.len()).rev().take(LOOK_BACK) {
-            let leader = self.ready[at];
+        for at in 0..LOOK_BACK {
+            let Some(leader) = self.queues.newest_ready(at) else { break };
             let other = self.requests.get(leader);
             let there = touched(other, block);
             let meets = there.end == range.start || range.end == there.start;
@@ -67,7 +67,7 @@ impl Engine {
         (request.blocks, request.next) = (more, next);
     }
 
-    /// Takes a coalesced request apart, if its error may not be that of all its writes: each then runs independently.
+    /// Takes a coalesced request apart, if its error may not be that of all its writes: each is queued to run alone.
     pub(crate) fn part(&mut self, id: RequestId, error: Error) -> bool {
         let request = self.requests.get(id);
         let is_of_some = matches!(error, Error::NoSpace | Error::Invalid | Error::Io);
@@ -90,7 +90,7 @@ impl Engine {
             (request.error, request.attempts, request.waits_since) = (None, 0, waits_since);
         }
         for write in writes {
-            self.run(write);
+            self.queues.push_parted(write);
         }
         true
     }

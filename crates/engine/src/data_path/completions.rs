@@ -1,7 +1,6 @@
 //! Completions of I/O: each goes to the request or job that submitted it. Failures are judged here where the rule is the same for all: a write of
 //! metadata must succeed in the end, a reservation may find no space, a page must match its pointer.
 
-use crate::api::Failure;
 use crate::api::*;
 use crate::engine::Engine;
 use crate::format::bytes::checksum;
@@ -13,9 +12,7 @@ use crate::requests::request::Stage;
 impl Engine {
     /// Dispatches the completion of an I/O by its purpose, unless it is kept to be made again.
     pub(crate) fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
-        if (result.is_err() || self.enospc.is_on()) && self.keep_for_space(io, result) {
-            return;
-        }
+        let Some(result) = self.keep_for_space(io, result) else { return };
         if self.pool.device().is_rotational {
             self.pool.durable.metadata.io.note_head(io);
         }
@@ -93,13 +90,11 @@ impl Engine {
         self.pool.durable.metadata.io.recycle(io, segments);
     }
 
-    /// Fails the pool, which becomes read-only, if a write did not succeed; returns true if it did. (A write that found no space is made again before
-    /// it comes here.)
-    pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
-        if result.is_err() {
-            self.fail_pool(Failure::Write);
+    /// Ends the writes that wait for space, of a pool in which another I/O has failed: nothing is written any more.
+    pub(crate) fn end_kept_writes(&mut self) {
+        for io in self.enospc.take_all() {
+            self.done(io, Err(IoError::NoSpace));
         }
-        result.is_ok()
     }
 
     /// Checks a reservation: lack of space may pass; one that fails otherwise counts as a failed write.

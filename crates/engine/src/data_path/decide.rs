@@ -35,7 +35,7 @@ impl Engine {
 
     /// Returns the slot of `entry`, if it is certain, without a load, that it holds the content with this digest.
     pub(crate) fn holds_already(&mut self, entry: Entry, digest: Digest) -> Option<Slot> {
-        let slot = entry.slot().filter(|_| entry.check() == check_bits(digest) && self.digests_prove())?;
+        let slot = entry.slot().filter(|_| entry.check() == check_bits(digest) && self.pool.digests_prove())?;
         let recent = self.pool.recent(slot).map(|recent| recent.digest);
         let found = match recent {
             Some(found) => found,

@@ -19,8 +19,6 @@
 //! Kept are the writes that must succeed: slots, records, pages, superblocks. A repair in place that finds no space is a failed repair. Writes while
 //! a pool is opened, or of a failed pool, are not kept either.
 
-use core::mem::take;
-
 use crate::api::*;
 use crate::engine::Engine;
 use crate::metadata::io::Purpose;
@@ -55,9 +53,17 @@ impl Engine {
         self.enospc.refuses_changes() && matches!(kind, Kind::Write | Kind::Clear)
     }
 
-    /// Keeps a write of a page, block, journal record or superblock that failed with [`IoError::NoSpace`], so that a later round retries it.
-    /// Returns false for other I/O and other results, and if the pool is read-only, or neither serves nor closes.
-    pub(crate) fn keep_for_space(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) -> bool {
+    /// Keeps a write of a page, block, journal record or superblock that failed with [`IoError::NoSpace`], so that a later round retries it, and
+    /// returns `None`. Returns the result of other I/O and other results, also if the pool is read-only, or neither serves nor closes.
+    #[inline]
+    pub(crate) fn keep_for_space<'a>(
+        &mut self,
+        io: IoId,
+        result: Result<Outcome<'a>, IoError>,
+    ) -> Option<Result<Outcome<'a>, IoError>> {
+        if result.is_ok() && !self.enospc.is_on() {
+            return Some(result);
+        }
         let before = self.enospc.came_back(io);
         let must_succeed = matches!(
             self.pool.durable.metadata.io.purpose(io),
@@ -65,26 +71,18 @@ impl Engine {
         );
         let serves = matches!(self.pool.state.phase, Phase::Serving | Phase::Closing) && !self.pool.state.read_only;
         if result != Err(IoError::NoSpace) || !must_succeed || !serves {
-            return false;
+            return Some(result);
         }
         if self.pool.mutant(Mutant::ForgottenWrite) {
-            self.done(io, Ok(Outcome::Complete));
-            return true;
+            return Some(Ok(Outcome::Complete));
         }
         let (now, complete) = (self.pool.state.now, self.pool.durable.journal.complete);
         self.enospc.keep(io, before.unwrap_or(now), now, complete);
-        true
+        None
     }
 
     /// Begins and ends rounds.
     pub(crate) fn step_enospc(&mut self) {
-        if self.pool.state.read_only {
-            // Another I/O has failed: nothing is written any more.
-            for io in self.enospc.take_all() {
-                self.done(io, Err(IoError::NoSpace));
-            }
-            return;
-        }
         if self.enospc.is_round_over() {
             return self.end_round();
         }
@@ -105,12 +103,11 @@ impl Engine {
         if stalled {
             // Complete records need only a sync.
             let complete = self.pool.durable.journal.complete;
-            let first = self.committing.partition_point(|&(target, _)| target <= complete);
-            for (_, id) in self.committing.split_off(first) {
+            for (_, id) in self.queues.take_for_records_after(complete) {
                 self.fail_request(id, Error::NoSpace);
             }
         }
-        for id in take(&mut self.waiting_for_space) {
+        while let Some(id) = self.queues.pop_for_space() {
             self.fail_request(id, Error::NoSpace);
         }
         if self.pool.state.phase == Phase::Closing {

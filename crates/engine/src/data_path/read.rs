@@ -71,7 +71,7 @@ impl Engine {
     /// Waits for buffers. Holds none meanwhile.
     pub(crate) fn wait_for_buffers(&mut self, id: RequestId) {
         self.requests.get_mut(id).stage = Stage::Admit;
-        self.out_of_buffers.push_back(id);
+        self.queues.wait_for_buffers(id);
     }
 
     /// Finds the entries of all blocks, all at one moment; false if pages have to be loaded first.

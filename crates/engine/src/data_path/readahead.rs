@@ -45,7 +45,7 @@ impl Engine {
 
     /// Reads ahead where windows are to be filled.
     pub(crate) fn step_read_ahead(&mut self) {
-        if !self.read_ahead.works || self.pool.state.phase != Phase::Serving || !self.out_of_buffers.is_empty() {
+        if !self.read_ahead.works || self.pool.state.phase != Phase::Serving || self.queues.waits_for_buffers() > 0 {
             return;
         }
         let mut works = false;

@@ -18,8 +18,6 @@ use crate::requests::request::{Block, Decision, Kind, Stage};
 
 /// Most new blocks that wait for others, unless all of them are one device write.
 const SCATTERED_BLOCKS: usize = 64;
-/// Most new blocks inlined in the journal that wait for others: few, because the next flush may wait for all of them.
-pub(crate) const SCATTERED_INLINED: usize = 8;
 /// Blocks of a write below which it belongs to no stream.
 const STREAM_BLOCKS: usize = 8;
 /// Divisor of the read cache: a stream of writes is long from this part on.
@@ -66,7 +64,7 @@ impl Engine {
             return;
         }
         let (has_begun, needs_space) = (self.requests.get(id).cleared > 0, self.changes_something(id));
-        if needs_space && !self.waiting_for_space.is_empty() && !has_begun && !self.may_overtake(id) {
+        if needs_space && self.queues.has_waits_for_space() && !has_begun && !self.may_overtake(id) {
             // Others wait for space already: first come, first served.
             return self.block(id);
         }
@@ -85,12 +83,6 @@ impl Engine {
             return;
         }
         self.change(id, volume, policy);
-    }
-
-    /// Returns true for a clear while the first blocked write waits for space: the clear need not wait behind it, as it frees space.
-    pub(crate) fn may_overtake(&self, id: RequestId) -> bool {
-        let waits_for_space = |&first: &RequestId| self.requests.get(first).waits_since.is_some();
-        self.requests.get(id).kind == Kind::Clear && self.waiting_for_space.front().is_some_and(waits_for_space)
     }
 
     /// Appends the first and last block of a clear, where it covers only a part of them.
@@ -345,15 +337,10 @@ impl Engine {
         !waits
     }
 
-    /// Returns true if digests prove equality, false if blocks with the same digest have to be compared.
-    pub(crate) fn digests_prove(&self) -> bool {
-        matches!(self.pool.limits.sharing_digest_bits, 0 | 128)
-    }
-
     /// Proves that a slot whose digest agrees holds the block's bytes: where digests do not prove that, by comparing. A verdict counts only while the
     /// compared buffer still has the slot's content.
     fn prove(&mut self, id: RequestId, at: usize, slot: Slot, digest: Digest) -> Proof {
-        if self.digests_prove() {
+        if self.pool.digests_prove() {
             return Proof::Equal;
         }
         let present = self.pool.in_memory(slot);
@@ -429,7 +416,7 @@ impl Engine {
             Err(missing) => return Known::NotYet(missing),
         }
         let generation = self.pool.durable.space.generation(slot);
-        let proves = hint.proves && hint.generation == generation && self.digests_prove();
+        let proves = hint.proves && hint.generation == generation && self.pool.digests_prove();
         if proves || self.pool.mutant(Mutant::StaleHint) {
             return Known::Yes(slot, digest);
         }
@@ -472,7 +459,7 @@ impl Engine {
         if self.requests.get(id).fua && !is_durable && !self.pool.mutant(Mutant::EarlyFua) {
             self.requests.get_mut(id).stage = Stage::Commit;
             // A request that changed nothing depends on earlier records.
-            self.committing.push_back((self.pool.durable.journal.last(), id));
+            self.queues.wait_for_record(self.pool.durable.journal.last(), id);
         } else {
             self.answer_done(id);
         }
@@ -590,6 +577,36 @@ impl Engine {
         } else if good {
             self.pool.durable.journal.wrote(sequence);
         }
+    }
+
+    /// Clears a part of a long clear, for which there is space, if something is left for later: then it continues with its next time slice.
+    fn clears_in_parts(&mut self, id: RequestId) -> bool {
+        if self.requests.get(id).kind != Kind::Clear || !self.is_long(id) {
+            return false;
+        }
+        if !self.time_slices.has_steps() && !self.pool.mutant(Mutant::EndlessTimeSlice) {
+            // Space has come, and the time slice is over. It keeps its place.
+            self.time_slices.ask_for_next();
+            self.block(id);
+            return true;
+        }
+        let (start, stop) = self.next_to_clear(id);
+        if stop == self.left_to_clear(id).1 {
+            return false;
+        }
+        self.clear_part(id, start, stop);
+        self.pool.free_dead();
+        self.pool.state.last_change = self.pool.state.now;
+        let request = self.requests.get_mut(id);
+        request.cleared += stop.0 - start.0;
+        request.stage = Stage::Admit;
+        self.queue(id);
+        true
+    }
+
+    /// Returns true if blocks that look like records travel in the journal, too: only in builds with mutants.
+    fn has_inlined_records(&self) -> bool {
+        self.pool.mutant(Mutant::InlinedRecord) || self.pool.mutant(Mutant::PublicSeed)
     }
 }
 

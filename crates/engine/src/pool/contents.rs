@@ -185,4 +185,9 @@ impl Pool {
             Walk::Missing(missing) => Err(missing),
         }
     }
+
+    /// Returns true if digests prove equality, false if blocks with the same digest have to be compared.
+    pub(crate) fn digests_prove(&self) -> bool {
+        matches!(self.limits.sharing_digest_bits, 0 | 128)
+    }
 }

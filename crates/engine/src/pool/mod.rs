@@ -85,7 +85,6 @@ use crate::metadata::allocator::MetadataAllocator;
 use crate::metadata::io::IoTable;
 use crate::metadata::page_cache::PageCache;
 use crate::metadata::tree::Metadata;
-use crate::mutant::Mutant;
 use crate::pool::disk_index::DiskIndex;
 use crate::pool::growth::Offer;
 use crate::pool::metadata_reservation::MetadataReservation;
@@ -254,31 +253,6 @@ impl Pool {
     /// Adds to the changes of reference counts.
     pub(crate) fn note_changed_references(&mut self, changes: u64) {
         self.durable.changed_references += changes;
-    }
-}
-
-#[cfg(feature = "mutants")]
-impl Pool {
-    /// Returns true if this mutant is active.
-    pub(crate) fn mutant(&self, mutant: Mutant) -> bool {
-        self.state.broken == Some(mutant)
-    }
-
-    /// Makes this mutant the active one, or none.
-    pub(crate) fn set_mutant(&mut self, mutant: Option<Mutant>) {
-        self.state.broken = mutant;
-        if mutant == Some(Mutant::PublicSeed) {
-            self.durable.metadata.journal_seed = self.durable.superblock.parameters.public_seed();
-        }
-    }
-}
-
-#[cfg(not(feature = "mutants"))]
-impl Pool {
-    /// Returns false: without the feature, no mutant is active.
-    #[inline(always)]
-    pub(crate) fn mutant(&self, _mutant: Mutant) -> bool {
-        false
     }
 }
 

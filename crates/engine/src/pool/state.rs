@@ -3,7 +3,6 @@
 use super::Pool;
 use crate::api::Failure;
 use crate::api::Nanos;
-#[cfg(feature = "mutants")]
 use crate::mutant::Mutant;
 
 /// Phase of the engine.
@@ -107,5 +106,30 @@ impl Pool {
     #[inline]
     pub(crate) fn take_wake(&mut self) -> bool {
         core::mem::take(&mut self.state.needs_pump)
+    }
+}
+
+#[cfg(feature = "mutants")]
+impl Pool {
+    /// Returns true if this mutant is active.
+    pub(crate) fn mutant(&self, mutant: Mutant) -> bool {
+        self.state.broken == Some(mutant)
+    }
+
+    /// Makes this mutant the active one, or none.
+    pub(crate) fn set_mutant(&mut self, mutant: Option<Mutant>) {
+        self.state.broken = mutant;
+        if mutant == Some(Mutant::PublicSeed) {
+            self.durable.metadata.journal_seed = self.durable.superblock.parameters.public_seed();
+        }
+    }
+}
+
+#[cfg(not(feature = "mutants"))]
+impl Pool {
+    /// Returns false: without the feature, no mutant is active.
+    #[inline(always)]
+    pub(crate) fn mutant(&self, _mutant: Mutant) -> bool {
+        false
     }
 }

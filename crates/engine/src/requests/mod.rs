@@ -4,6 +4,7 @@
 pub(crate) mod deciding;
 pub(crate) mod foreground;
 pub(crate) mod pending_command;
+pub(crate) mod queues;
 pub(crate) mod read_ahead;
 pub(crate) mod refused_writes;
 pub(crate) mod request;

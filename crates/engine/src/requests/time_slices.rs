@@ -1,5 +1,5 @@
 //! Queue of long requests, which share the processor in time slices: one request of each client in turn, and a bounded number of steps from one
-//! timer to the next. `data_path/time_slices.rs` runs them.
+//! timer to the next. `data_path/dispatch.rs` runs them.
 
 use alloc::collections::VecDeque;
 

@@ -1,13 +1,12 @@
-//! Requests from their submission to their answer: taken or refused, run, woken by the event that they wait for, answered or failed. The steps
-//! between are in write.rs, read.rs and commit.rs.
+//! Requests at their beginning: taken or refused when they are submitted, and run from their first stage each time that their wait has ended. The stages are
+//! in write.rs, read.rs and commit.rs, their ends in replies.rs.
 
 use crate::api::*;
 use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
-use crate::pool::PayloadMemory;
-use crate::pool::Pool;
+use crate::mutant::Mutant;
 use crate::pool::state::Phase;
-use crate::requests::request::{Block, Kind, Request, Stage};
+use crate::requests::request::{Block, Kind};
 
 impl Engine {
     /// Takes a request in.
@@ -92,8 +91,22 @@ impl Engine {
         (writes && (self.pool.state.reads_only || self.pool.durable.volumes[at].read_only)).then_some(Error::ReadOnly)
     }
 
+    /// Executes a request from its first stage, and then the writes into which it was taken apart.
+    fn run(&mut self, id: RequestId) {
+        self.run_stages(id);
+        self.run_parted();
+    }
+
+    /// Executes the writes of coalesced requests that were taken apart.
+    #[inline]
+    fn run_parted(&mut self) {
+        while let Some(id) = self.queues.pop_parted() {
+            self.run_stages(id);
+        }
+    }
+
     /// Executes a request from its first stage, or fails it.
-    pub(crate) fn run(&mut self, id: RequestId) {
+    fn run_stages(&mut self, id: RequestId) {
         self.pool.stats.counters.request_runs += 1;
         self.requests.get_mut(id).has_run = true;
         let request = self.requests.get(id);
@@ -111,77 +124,67 @@ impl Engine {
         }
     }
 
-    /// Notes the end of one of the loads or reads that a request waits for; the request is queued after the last one.
-    pub(crate) fn arrived(&mut self, id: RequestId, failed: bool) {
-        let request = self.requests.get_mut(id);
-        request.waiting -= 1;
-        if failed {
-            request.error = Some(Error::Io);
-        }
-        if request.waiting == 0 {
-            self.queue(id);
+    pub(crate) fn run_ready(&mut self) {
+        // Those of a request that failed outside of a run.
+        self.run_parted();
+        while let Some(id) = self.queues.pop_ready() {
+            self.run(id);
         }
     }
 
-    fn end_request(&mut self, id: RequestId) {
-        self.last_request = self.pool.state.now;
-        self.requests.end(id, self.pool.state.now);
-    }
-
-    /// Answers a request that changed or flushed something.
-    pub(crate) fn answer_done(&mut self, id: RequestId) {
-        self.answer(id, Ok(Reply::Done));
-    }
-
-    pub(crate) fn fail_request(&mut self, id: RequestId, error: Error) {
-        if !self.part(id, error) {
-            self.answer(id, Err(error));
-        }
-    }
-
-    /// Ends a request, and the writes coalesced into it.
-    fn answer(&mut self, id: RequestId, result: Result<Reply, Error>) {
-        self.drop_blocks(id);
-        let mut next = Some(id);
-        while let Some(id) = next {
-            let request = self.requests.get(id);
-            let token = request.token;
-            next = request.next;
-            self.pool.durable.metadata.io.effects.push_back(Effect::Reply { token, result });
-            self.end_request(id);
-        }
-    }
-
-    /// Ends a request with an error, as soon as nothing is in progress for it.
-    pub(crate) fn fail_when_quiet(&mut self, id: RequestId, error: Error) {
-        let request = self.requests.get_mut(id);
-        request.error = Some(error);
-        if request.waiting == 0 {
-            self.fail_request(id, error);
-        }
-    }
-
-    /// Releases every buffer that a request holds.
-    fn drop_blocks(&mut self, id: RequestId) {
-        let Engine { pool: Pool { memory: PayloadMemory { buffers, .. }, .. }, requests, jobs, .. } = self;
-        let request: &mut Request = requests.get_mut(id);
-        for block in request.blocks.drain(..) {
-            for buffer in [block.buffer, block.base_buffer].into_iter().flatten() {
-                buffers.release(buffer);
-            }
-        }
-        for segment in request.data.drain(..) {
-            if let Some(buffer) = segment.buffer {
-                jobs.cache_partition.answering -= 1;
-                buffers.release(buffer);
+    pub(crate) fn retry_out_of_buffers(&mut self) {
+        for _ in 0..self.queues.waits_for_buffers() {
+            let Some(id) = self.queues.pop_for_buffers() else { break };
+            let before = self.queues.waits_for_buffers();
+            self.run(id);
+            if self.queues.waits_for_buffers() > before {
+                // Still out of buffers: it keeps its place.
+                self.queues.keep_first_for_buffers();
+                break;
             }
         }
     }
 
-    /// Ends a read, or a request for extents, when its answer has been sent.
-    pub(crate) fn sent(&mut self, id: RequestId) {
-        assert_eq!(self.requests.get(id).stage, Stage::Reply);
-        self.drop_blocks(id);
-        self.end_request(id);
+    /// Retries the writes that wait for space, in order, until one still has to wait.
+    #[inline]
+    pub(crate) fn retry_waiting_for_space(&mut self) {
+        if self.queues.has_waits_for_space() {
+            self.run_waiting_for_space();
+        }
+    }
+
+    fn run_waiting_for_space(&mut self) {
+        let mut others = self.queues.begin_retries();
+        while !self.queues.has_waits_for_space()
+            && let Some(id) = others.pop_front()
+        {
+            self.run(id);
+        }
+        // Clears go before writes that wait for space, until one has to wait itself.
+        let mut at = 0;
+        while let Some(&id) = others.get(at)
+            && self.queues.waits_for_space() == 1
+        {
+            if self.may_overtake(id) {
+                others.remove(at);
+                self.run(id);
+            } else {
+                at += 1;
+            }
+        }
+        self.queues.end_retries(others);
+    }
+
+    /// Executes long requests, as far as the time slice goes.
+    pub(crate) fn run_time_slices(&mut self) {
+        let block = self.pool.durable.metadata.geometry.block();
+        // With the mutant, a time slice continues far beyond its end, but not without end.
+        let mut more = 100;
+        while self.time_slices.has_steps() || self.pool.mutant(Mutant::EndlessTimeSlice) && more > 0 {
+            more -= 1;
+            let Some((id, steps)) = self.time_slices.pop(&mut self.requests, block) else { break };
+            self.run(id);
+            self.time_slices.take_steps(steps);
+        }
     }
 }
