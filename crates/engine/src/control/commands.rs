@@ -131,7 +131,7 @@ impl Engine {
         self.pool.state.closes_early = true;
         self.jobs.stop_filling_index();
         if let Some(mut checkpoint) = self.jobs.take_checkpoint(&mut self.pool) {
-            self.pool.abandon_checkpoint(&mut checkpoint);
+            checkpoint.abandon_checkpoint(&mut self.pool);
             // Requests in flight still ask it for the states of slots.
             self.jobs.lend_checkpoint(&mut self.pool, checkpoint);
         }

@@ -7,7 +7,6 @@
 use crate::sizes::list_bytes;
 
 use crate::engine::Engine;
-use crate::jobs::checkpoint::CheckpointStage;
 use crate::limits::Limits;
 use crate::pool::state::Phase;
 use crate::sizes::table_bytes;
@@ -32,7 +31,7 @@ impl Engine {
         if self.pool.durable.frozen.is_empty() && self.jobs.checkpoint.is_none() {
             self.pool.durable.frozen.fit(entries);
         }
-        if self.jobs.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.stage != CheckpointStage::Buffer) {
+        if self.jobs.checkpoint.as_ref().is_none_or(|checkpoint| !checkpoint.is_in_buffer()) {
             self.pool.durable.buffer.fit(limits.buffered_places().max(self.pool.durable.buffer.used()));
         }
         let is_over = !self.pool.durable.delta.fits(entries) || self.pool.has_too_much_buffered();

@@ -32,7 +32,14 @@ impl Engine {
         segments: &[Segment],
         result: Result<Outcome<'_>, IoError>,
     ) {
-        self.pool.recovery_done(self.recovery.as_deref_mut(), number, offset, segments, result);
+        for &segment in segments {
+            if let Segment::Page(page) = segment {
+                self.pool.durable.metadata.pages.release(page);
+            }
+        }
+        if let Some(recovery) = &mut self.recovery {
+            recovery.recovery_done(&mut self.pool, number, offset, segments, result);
+        }
     }
 
     /// Lets scrub, repairs and the pass adopt the records that the superblock has of them.

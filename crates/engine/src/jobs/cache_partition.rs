@@ -147,34 +147,30 @@ impl CachePartition {
     }
 }
 
-impl Pool {
-    // ---- moving ----
+/// Returns the number of buffers, excluding those for incoming data, when the index has N chunks.
+fn read_buffers_beside(pool: &Pool, chunks: u64) -> u32 {
+    let block = pool.durable.metadata.geometry.block();
+    let index = chunks * pool.hints.index.chunk_entries() * 16;
+    let least = pool.limits.least_read_buffers(&pool.durable.metadata.geometry);
+    (divided_bytes(pool).saturating_sub(index) / block).max(u64::from(least)) as u32
+}
 
-    /// Returns the number of buffers, excluding those for incoming data, when the index has N chunks.
-    fn read_buffers_beside(&self, chunks: u64) -> u32 {
-        let block = self.durable.metadata.geometry.block();
-        let index = chunks * self.hints.index.chunk_entries() * 16;
-        let least = self.limits.least_read_buffers(&self.durable.metadata.geometry);
-        (self.divided_bytes().saturating_sub(index) / block).max(u64::from(least)) as u32
-    }
+/// Returns the bytes that index and read cache share: excluding those of the tables for blocks found by content, and of copies of popular blocks.
+fn divided_bytes(pool: &Pool) -> u64 {
+    let block = pool.durable.metadata.geometry.block();
+    let contents = if pool.memory.cache.is_by_content() { pool.limits.content_bytes(block) } else { 0 };
+    pool.limits.shared_bytes(block).saturating_sub(contents + pool.columns_bytes())
+}
 
-    /// Returns the bytes that index and read cache share: excluding those of the tables for blocks found by content, and of copies of popular blocks.
-    fn divided_bytes(&self) -> u64 {
-        let block = self.durable.metadata.geometry.block();
-        let contents = if self.memory.cache.is_by_content() { self.limits.content_bytes(block) } else { 0 };
-        self.limits.shared_bytes(block).saturating_sub(contents + self.columns_bytes())
-    }
-
-    /// Returns the number of chunks of an index with this share in thousandths. It leaves the buffers that reads need.
-    fn chunks_of_share(&self, share: u32) -> u64 {
-        let block = self.durable.metadata.geometry.block();
-        let shared = self.limits.shared_bytes(block);
-        let for_reads = u64::from(self.limits.least_read_buffers(&self.durable.metadata.geometry)) * block;
-        let most = self.divided_bytes().saturating_sub(for_reads);
-        let chunks = self.hints.index.chunks_for((shared * u64::from(share) / 1000).min(most) / 16);
-        // The smallest possible table may be too large.
-        if chunks * self.hints.index.chunk_entries() * 16 > most { 0 } else { chunks }
-    }
+/// Returns the number of chunks of an index with this share in thousandths. It leaves the buffers that reads need.
+fn chunks_of_share(pool: &Pool, share: u32) -> u64 {
+    let block = pool.durable.metadata.geometry.block();
+    let shared = pool.limits.shared_bytes(block);
+    let for_reads = u64::from(pool.limits.least_read_buffers(&pool.durable.metadata.geometry)) * block;
+    let most = divided_bytes(pool).saturating_sub(for_reads);
+    let chunks = pool.hints.index.chunks_for((shared * u64::from(share) / 1000).min(most) / 16);
+    // The smallest possible table may be too large.
+    if chunks * pool.hints.index.chunk_entries() * 16 > most { 0 } else { chunks }
 }
 
 impl CachePartition {
@@ -241,7 +237,7 @@ impl CachePartition {
         };
         self.goal = match setting {
             None => pool.hints.index.chunks_for(u64::from(pool.limits.index_entries)),
-            Some(_) => pool.chunks_of_share(self.share),
+            Some(_) => chunks_of_share(pool, self.share),
         };
         self.controller.note(pool.state.now, self.share);
     }
@@ -269,7 +265,7 @@ impl CachePartition {
         self.index_ghosts.resize(pool.limits.index_ghosts(block));
         self.read_ghosts.resize(pool.limits.read_ghosts(block));
         fetch.forget_all();
-        let reads = pool.read_buffers_beside(goal.max(pool.hints.index.chunks()));
+        let reads = read_buffers_beside(pool, goal.max(pool.hints.index.chunks()));
         pool.memory.buffers.set_count(
             pool.limits.write_buffers + reads,
             pool.limits.write_buffers,
@@ -319,7 +315,7 @@ impl CachePartition {
         let same_copies = core::mem::replace(&mut self.most_copied, pool.columns_budget()) == self.most_copied;
         let reads = match same_key && same_copies {
             true => pool.memory.buffers.count().saturating_sub(pool.limits.write_buffers),
-            false => pool.read_buffers_beside(before),
+            false => read_buffers_beside(pool, before),
         };
         self.set_read_buffers(pool, reads);
         if before == 0 && self.goal > 0 {
@@ -341,7 +337,7 @@ impl CachePartition {
         let share = self.controller.look(rule, &pool.limits.cache, before);
         if share != before {
             self.share = share;
-            self.goal = pool.chunks_of_share(share);
+            self.goal = chunks_of_share(pool, share);
             self.counts.moves += 1;
             self.controller.note(pool.state.now, share);
             self.choose_ghosts(pool, fetch, before);
@@ -360,7 +356,7 @@ impl CachePartition {
         // An index without chunks gets its smallest table at once.
         let near = if chunks == 0 { goal } else { goal.min(chunks + STEP_CHUNKS) };
         let chunks = pool.hints.index.chunks();
-        let reads = pool.read_buffers_beside(near.max(chunks));
+        let reads = read_buffers_beside(pool, near.max(chunks));
         if pool.memory.buffers.count() != pool.limits.write_buffers + reads {
             if !self.can_have(pool, reads) {
                 return;
@@ -368,7 +364,7 @@ impl CachePartition {
             self.set_read_buffers(pool, reads);
         }
         if near > chunks {
-            let space = pool.limits.write_buffers + pool.read_buffers_beside(near);
+            let space = pool.limits.write_buffers + read_buffers_beside(pool, near);
             if pool.memory.buffers.numbers() > space {
                 // The next step follows when these buffers have been released.
                 return;

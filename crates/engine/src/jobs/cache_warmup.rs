@@ -4,6 +4,7 @@
 //!
 //! Ghosts that it has not fetched are forgotten with the next move, and on a restart.
 
+use crate::jobs::index_rebuild::note_summaries;
 use alloc::collections::VecDeque;
 
 use crate::api::*;
@@ -127,7 +128,7 @@ impl Job for CacheWarmup {
             let missing = if let Some(slot) = self.blocks.pop_front() {
                 self.fetch_block(pool, repairs, slot).err().inspect(|_| self.blocks.push_front(slot))
             } else if let Some(leaf) = self.leaves.pop_front() {
-                let noted = pool.note_summaries(leaf);
+                let noted = note_summaries(pool, leaf);
                 self.fetched_entries += noted.unwrap_or(0);
                 noted.err().inspect(|_| self.leaves.push_front(leaf))
             } else {

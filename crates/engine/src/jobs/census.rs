@@ -263,7 +263,7 @@ impl Census {
         let much = (mapped / MUCH).max(1);
         let changes = pool.changed_references() - self.seen;
         self.merge_from = usize::try_from(much).unwrap_or(usize::MAX);
-        self.due = if pool.is_counted_volume_missing(self) {
+        self.due = if is_counted_volume_missing(pool, self) {
             pool.state.now.max(self.not_before)
         } else if changes >= much {
             self.ended + self.rest
@@ -281,7 +281,7 @@ impl Census {
     }
 
     fn begin(&mut self, pool: &Pool) {
-        let volumes: Vec<VolumeId> = pool.counted_volumes().map(|volume| volume.id).rev().collect();
+        let volumes: Vec<VolumeId> = counted_volumes(pool).map(|volume| volume.id).rev().collect();
         self.counted.retain(|counted| pool.volume_index(counted.volume).is_some());
         let most = (u64::from(pool.limits.pages) / 4).clamp(LEAST_LEAVES, MOST_LEAVES);
         let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
@@ -385,7 +385,7 @@ impl Counting {
         if self.level > 0
             && let Some(&subtree) = self.frame.get(self.at)
         {
-            pool.subtrees_below(at, self.level, subtree, &mut self.below)?;
+            subtrees_below(pool, at, self.level, subtree, &mut self.below)?;
             self.at += 1;
             if self.below.len() as u64 <= FRAME * leaves {
                 return Ok(());
@@ -405,7 +405,7 @@ impl Counting {
     /// Takes the next leaf of the frame; returns true if there is none.
     fn take_next(&mut self, pool: &mut Pool, at: usize) -> Result<bool, Missing> {
         let Some(&leaf) = self.frame.get(self.at) else { return Ok(true) };
-        if pool.slots_of_leaf(at, leaf, &mut self.slots)? {
+        if slots_of_leaf(pool, at, leaf, &mut self.slots)? {
             self.begin_slots(None);
         }
         self.at += 1;
@@ -429,7 +429,7 @@ impl Counting {
                 }
             };
             self.drawn = Some(leaf);
-            let is_there = pool.slots_of_leaf(at, leaf, &mut self.slots)?;
+            let is_there = slots_of_leaf(pool, at, leaf, &mut self.slots)?;
             self.drawn = None;
             if is_there {
                 self.begin_slots(Some(random));
@@ -535,94 +535,98 @@ impl Job for Census {
     }
 }
 
-impl Pool {
-    /// Returns the volumes that the census counts: visible ones, without those that keep copies.
-    fn counted_volumes(&self) -> impl DoubleEndedIterator<Item = &Volume> {
-        self.durable.volumes.iter().filter(|volume| volume.keeps.is_none() && self.is_visible(volume))
-    }
+/// Returns the volumes that the census counts: visible ones, without those that keep copies.
+fn counted_volumes(pool: &Pool) -> impl DoubleEndedIterator<Item = &Volume> {
+    pool.durable.volumes.iter().filter(|volume| volume.keeps.is_none() && pool.is_visible(volume))
+}
 
-    fn is_counted_volume_missing(&self, census: &Census) -> bool {
-        self.counted_volumes().any(|volume| census.place(volume.id).is_err())
-    }
+fn is_counted_volume_missing(pool: &Pool, census: &Census) -> bool {
+    counted_volumes(pool).any(|volume| census.place(volume.id).is_err())
+}
 
-    /// Adds the subtrees one level below this one that have pages or buffered mappings.
-    fn subtrees_below(&mut self, volume: usize, level: u8, subtree: u64, found: &mut Vec<u64>) -> Result<(), Missing> {
-        let (root, fanout) = (self.durable.maps[volume], self.durable.metadata.geometry.fanout());
-        let place = match level > root.height {
-            true => None,
-            false => Some(locate(&mut self.durable.metadata, Region::Metadata, root, level, subtree)),
-        };
-        let page = match place {
-            Some(PageLookup::At(pointer)) => {
-                let missing = Missing {
-                    key: PageKey { region: Region::Metadata, location: pointer.location },
-                    pointer,
-                    parent: None,
-                };
-                match self.durable.metadata.pages.get(missing.key) {
-                    None if self.is_unreadable(&missing) => None,
-                    None => return Err(missing),
-                    page => page,
-                }
-            }
-            Some(PageLookup::Missing(_, missing)) if !self.is_unreadable(&missing) => return Err(missing),
-            _ => None,
-        };
-        let span =
-            fanout.saturating_pow((level - 1).into()).saturating_mul(self.durable.metadata.geometry.map_leaf_entries());
-        let id = self.durable.volumes[volume].id;
-        let key = |child: u64| Key::new(id, child.saturating_mul(span).min(MAX_BLOCKS));
-        let (first, end) = (subtree * fanout, (subtree + 1).saturating_mul(fanout));
-        let buffered = |from: u64| Some(self.durable.buffer.next_key(key(from), key(end))?.lba() / span);
-        let mut next_buffered = buffered(first);
-        for child in first..end {
-            let is_buffered = next_buffered == Some(child);
-            let has_page = match page {
-                Some(page) => {
-                    let pointer = Pointer::read(self.durable.metadata.pages.bytes(page), (child - first) as usize * 16);
-                    !pointer.is_none() && !pointer.is_lost()
-                }
-                // The root is one level lower.
-                None => child == 0 && level == root.height + 1 && !root.pointer.is_none(),
+/// Adds the subtrees one level below this one that have pages or buffered mappings.
+fn subtrees_below(
+    pool: &mut Pool,
+    volume: usize,
+    level: u8,
+    subtree: u64,
+    found: &mut Vec<u64>,
+) -> Result<(), Missing> {
+    let (root, fanout) = (pool.durable.maps[volume], pool.durable.metadata.geometry.fanout());
+    let place = match level > root.height {
+        true => None,
+        false => Some(locate(&mut pool.durable.metadata, Region::Metadata, root, level, subtree)),
+    };
+    let page = match place {
+        Some(PageLookup::At(pointer)) => {
+            let missing = Missing {
+                key: PageKey { region: Region::Metadata, location: pointer.location },
+                pointer,
+                parent: None,
             };
-            if is_buffered {
-                next_buffered = buffered(child + 1);
-            }
-            if is_buffered || has_page || child == 0 && level > root.height + 1 {
-                found.push(child);
+            match pool.durable.metadata.pages.get(missing.key) {
+                None if pool.is_unreadable(&missing) => None,
+                None => return Err(missing),
+                page => page,
             }
         }
-        Ok(())
-    }
-
-    /// Lists the slots that the blocks of a leaf map, as of the last merge; returns false if there is neither a leaf nor a buffered mapping.
-    fn slots_of_leaf(&mut self, volume: usize, leaf: u64, slots: &mut Vec<Slot>) -> Result<bool, Missing> {
-        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
-        let page = match lookup(&mut self.durable.metadata, Region::Metadata, self.durable.maps[volume], leaf) {
-            Walk::Leaf(page) => Some(page),
-            Walk::Absent(_) => None,
-            Walk::Missing(missing) if self.is_unreadable(&missing) => None,
-            Walk::Missing(missing) => return Err(missing),
+        Some(PageLookup::Missing(_, missing)) if !pool.is_unreadable(&missing) => return Err(missing),
+        _ => None,
+    };
+    let span =
+        fanout.saturating_pow((level - 1).into()).saturating_mul(pool.durable.metadata.geometry.map_leaf_entries());
+    let id = pool.durable.volumes[volume].id;
+    let key = |child: u64| Key::new(id, child.saturating_mul(span).min(MAX_BLOCKS));
+    let (first, end) = (subtree * fanout, (subtree + 1).saturating_mul(fanout));
+    let buffered = |from: u64| Some(pool.durable.buffer.next_key(key(from), key(end))?.lba() / span);
+    let mut next_buffered = buffered(first);
+    for child in first..end {
+        let is_buffered = next_buffered == Some(child);
+        let has_page = match page {
+            Some(page) => {
+                let pointer = Pointer::read(pool.durable.metadata.pages.bytes(page), (child - first) as usize * 16);
+                !pointer.is_none() && !pointer.is_lost()
+            }
+            // The root is one level lower.
+            None => child == 0 && level == root.height + 1 && !root.pointer.is_none(),
         };
-        let id = self.durable.volumes[volume].id;
-        let first = leaf.saturating_mul(per_leaf).min(MAX_BLOCKS);
-        let end = (first + per_leaf).min(MAX_BLOCKS);
-        let mut buffered = self.durable.buffer.next_key(Key::new(id, first), Key::new(id, end));
-        slots.clear();
-        if page.is_none() && buffered.is_none() {
-            return Ok(false);
+        if is_buffered {
+            next_buffered = buffered(child + 1);
         }
-        for key in (first..end).map(|block| Key::new(id, block)) {
-            let entry = if buffered == Some(key) {
-                buffered = self.durable.buffer.next_key(Key(key.0 + 1), Key::new(id, end));
-                self.durable.buffer.get(key)
-            } else {
-                page.and_then(|page| self.entry_in(page, key))
-            };
-            slots.extend(entry.and_then(|entry| entry.slot()));
+        if is_buffered || has_page || child == 0 && level > root.height + 1 {
+            found.push(child);
         }
-        Ok(true)
     }
+    Ok(())
+}
+
+/// Lists the slots that the blocks of a leaf map, as of the last merge; returns false if there is neither a leaf nor a buffered mapping.
+fn slots_of_leaf(pool: &mut Pool, volume: usize, leaf: u64, slots: &mut Vec<Slot>) -> Result<bool, Missing> {
+    let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
+    let page = match lookup(&mut pool.durable.metadata, Region::Metadata, pool.durable.maps[volume], leaf) {
+        Walk::Leaf(page) => Some(page),
+        Walk::Absent(_) => None,
+        Walk::Missing(missing) if pool.is_unreadable(&missing) => None,
+        Walk::Missing(missing) => return Err(missing),
+    };
+    let id = pool.durable.volumes[volume].id;
+    let first = leaf.saturating_mul(per_leaf).min(MAX_BLOCKS);
+    let end = (first + per_leaf).min(MAX_BLOCKS);
+    let mut buffered = pool.durable.buffer.next_key(Key::new(id, first), Key::new(id, end));
+    slots.clear();
+    if page.is_none() && buffered.is_none() {
+        return Ok(false);
+    }
+    for key in (first..end).map(|block| Key::new(id, block)) {
+        let entry = if buffered == Some(key) {
+            buffered = pool.durable.buffer.next_key(Key(key.0 + 1), Key::new(id, end));
+            pool.durable.buffer.get(key)
+        } else {
+            page.and_then(|page| pool.entry_in(page, key))
+        };
+        slots.extend(entry.and_then(|entry| entry.slot()));
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

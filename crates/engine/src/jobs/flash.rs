@@ -351,7 +351,7 @@ impl FlashCopies {
             return;
         }
         while let Some(container) = pool.flash().and_then(|flash| flash.next_wanted()) {
-            let offered = if pool.may_be_copied(container) { pool.offer_to_flash(container) } else { Ok(None) };
+            let offered = if may_be_copied(pool, container) { pool.offer_to_flash(container) } else { Ok(None) };
             let place = match offered {
                 Ok(place) => place,
                 Err(missing) => {
@@ -390,7 +390,7 @@ impl FlashCopies {
         let Some(copy) = &mut self.copy else { return };
         let slots = pool.durable.space.slots_of(copy.container);
         let first = slots.start + u64::from(copy.done);
-        let is_settled = pool.may_be_copied(copy.container);
+        let is_settled = may_be_copied(pool, copy.container);
         if copy.generation != pool.durable.space.generation(Slot(first)) && !pool.mutant(Mutant::CopyOfOpened)
             || !is_settled
         {
@@ -402,7 +402,7 @@ impl FlashCopies {
             self.is_stuck = true;
             return;
         }
-        match pool.proofs_of(first..first + count as u64) {
+        match proofs_of(pool, first..first + count as u64) {
             Ok(proofs) => copy.proofs = proofs,
             Err(missing) if pool.durable.failed_pages.contains(&missing.key) => return self.give_up(pool),
             Err(missing) => {
@@ -465,18 +465,15 @@ impl FlashCopies {
     }
 }
 
-impl Pool {
-    /// Returns true if the content of a container is unchanged until it is opened again, and all of it is in its slots.
-    fn may_be_copied(&self, container: u32) -> bool {
-        let is_dirty =
-            || self.durable.space.slots_of(container).any(|slot| self.memory.dirty.contains_key(&Slot(slot)));
-        self.mutant(Mutant::CopyOfDirty) || self.durable.space.is_settled(container) && !is_dirty()
-    }
+/// Returns true if the content of a container is unchanged until it is opened again, and all of it is in its slots.
+fn may_be_copied(pool: &Pool, container: u32) -> bool {
+    let is_dirty = || pool.durable.space.slots_of(container).any(|slot| pool.memory.dirty.contains_key(&Slot(slot)));
+    pool.mutant(Mutant::CopyOfDirty) || pool.durable.space.is_settled(container) && !is_dirty()
+}
 
-    /// Returns the digests that slots must hold, for those that are in use.
-    fn proofs_of(&mut self, slots: core::ops::Range<u64>) -> Result<Vec<Option<Digest>>, Missing> {
-        slots.map(|slot| Ok(self.proven_digest(Slot(slot))?.map(|(digest, _)| digest))).collect()
-    }
+/// Returns the digests that slots must hold, for those that are in use.
+fn proofs_of(pool: &mut Pool, slots: core::ops::Range<u64>) -> Result<Vec<Option<Digest>>, Missing> {
+    slots.map(|slot| Ok(pool.proven_digest(Slot(slot))?.map(|(digest, _)| digest))).collect()
 }
 
 impl Job for FlashCopies {

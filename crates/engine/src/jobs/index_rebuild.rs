@@ -111,16 +111,14 @@ impl Job for IndexRebuild {
     }
 }
 
-impl Pool {
-    /// Adds the blocks of one summary leaf that the index lacks; returns their number.
-    pub(crate) fn note_summaries(&mut self, leaf: u64) -> Result<u64, Missing> {
-        let mut noted = 0;
-        self.each_block_of_leaf(leaf, |pool, slot, state, digest| {
-            if state.is_used() && !pool.hints.index.contains(pool.sharing_digest(digest)) {
-                pool.note_known(digest, slot);
-                noted += 1;
-            }
-        })?;
-        Ok(noted)
-    }
+/// Adds the blocks of one summary leaf that the index lacks; returns their number.
+pub(crate) fn note_summaries(pool: &mut Pool, leaf: u64) -> Result<u64, Missing> {
+    let mut noted = 0;
+    pool.each_block_of_leaf(leaf, |pool, slot, state, digest| {
+        if state.is_used() && !pool.hints.index.contains(pool.sharing_digest(digest)) {
+            pool.note_known(digest, slot);
+            noted += 1;
+        }
+    })?;
+    Ok(noted)
 }

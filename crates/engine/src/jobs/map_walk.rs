@@ -97,7 +97,7 @@ impl Maps {
             }
             Walk::Missing(missing) if pool.is_unreadable(&missing) => {
                 // All leaves below an unreadable page are skipped: in a huge volume there are too many to pass one by one.
-                let span = pool.leaves_below(volume, number, missing);
+                let span = leaves_below(pool, volume, number, missing);
                 self.next = Some(of_leaf((number / span).saturating_add(1).saturating_mul(span)));
                 Ok(None)
             }
@@ -106,19 +106,17 @@ impl Maps {
     }
 }
 
-impl Pool {
-    /// Returns the number of leaves of a map below the page that is missing for one of them.
-    fn leaves_below(&mut self, volume: usize, leaf: u64, missing: Missing) -> u64 {
-        let (fanout, height) = (self.durable.metadata.geometry.fanout(), self.durable.maps[volume].height);
-        let mut span = 1u64;
-        for _ in 0..height {
-            let wider = span.saturating_mul(fanout);
-            let last = (leaf / wider).saturating_add(1).saturating_mul(wider) - 1;
-            match lookup(&mut self.durable.metadata, Region::Metadata, self.durable.maps[volume], last) {
-                Walk::Missing(other) if other == missing => span = wider,
-                _ => break,
-            }
+/// Returns the number of leaves of a map below the page that is missing for one of them.
+fn leaves_below(pool: &mut Pool, volume: usize, leaf: u64, missing: Missing) -> u64 {
+    let (fanout, height) = (pool.durable.metadata.geometry.fanout(), pool.durable.maps[volume].height);
+    let mut span = 1u64;
+    for _ in 0..height {
+        let wider = span.saturating_mul(fanout);
+        let last = (leaf / wider).saturating_add(1).saturating_mul(wider) - 1;
+        match lookup(&mut pool.durable.metadata, Region::Metadata, pool.durable.maps[volume], last) {
+            Walk::Missing(other) if other == missing => span = wider,
+            _ => break,
         }
-        span
     }
+    span
 }

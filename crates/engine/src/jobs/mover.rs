@@ -253,7 +253,7 @@ impl Mover {
                 while is_read_with(length) == Some(true) {
                     length += 1;
                 }
-                pool.moving_io(self.job, IoOp::ReadBlocks, pool.slot_offset(first), &rest[..length], at);
+                moving_io(pool, self.job, IoOp::ReadBlocks, pool.slot_offset(first), &rest[..length], at);
             }
             batch.in_flight += 1;
             at += length;
@@ -338,7 +338,7 @@ impl Mover {
                     && pool.durable.space.container_of(one) == pool.durable.space.container_of(next)
             };
             let length = 1 + rest.windows(2).take_while(follows).count();
-            pool.moving_io(self.job, IoOp::Write, geometry.slot_block(first.to.0) * block, &rest[..length], 0);
+            moving_io(pool, self.job, IoOp::Write, geometry.slot_block(first.to.0) * block, &rest[..length], 0);
             batch.in_flight += 1;
             rest = &rest[length..];
         }
@@ -425,13 +425,11 @@ pub(super) fn is_alone(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result
     }
 }
 
-impl Pool {
-    /// Reads blocks from their old slots, or writes them to their new ones.
-    fn moving_io(&mut self, job: JobId, op: IoOp, offset: u64, blocks: &[(Moved, BufferId)], first: usize) {
-        let bytes = blocks.len() as u64 * self.durable.metadata.geometry.block();
-        let segments = blocks.iter().map(|&(_, buffer)| Segment::Buffer(buffer));
-        self.durable.metadata.io.begin(op, offset, bytes, segments, job.io(first));
-    }
+/// Reads blocks from their old slots, or writes them to their new ones.
+fn moving_io(pool: &mut Pool, job: JobId, op: IoOp, offset: u64, blocks: &[(Moved, BufferId)], first: usize) {
+    let bytes = blocks.len() as u64 * pool.durable.metadata.geometry.block();
+    let segments = blocks.iter().map(|&(_, buffer)| Segment::Buffer(buffer));
+    pool.durable.metadata.io.begin(op, offset, bytes, segments, job.io(first));
 }
 
 /// Missing pages that a step has found; they are requested together.

@@ -25,11 +25,11 @@ use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Missing, PageLookup, Walk, locate, lookup};
 use crate::pool::Pool;
+use crate::pool::hidden_volumes::Copying;
 use crate::pool::state::{LoadSnapshot, Look, Phase};
 use crate::pool::tables::table_name;
 use crate::repair::Repairs;
 use crate::repair::block_repair::{Damaged, For, Found};
-use crate::repair::second_copies::Copying;
 use crate::space::SlotState;
 
 /// Most pages of a batch.
@@ -168,45 +168,42 @@ enum Gathered {
     All,
 }
 
-impl Pool {
-    /// Returns the first tree at or after a number; for the map of a volume, with its volume.
-    fn tree_from(&self, number: u32) -> Option<(u32, Root, Option<VolumeId>)> {
-        if (number as usize) < TREES {
-            return Some((number, self.durable.roots[number as usize], None));
-        }
-        if number < DISCARDS {
-            let at = self.durable.volumes.partition_point(|volume| VOLUMES + u32::from(volume.id.0) < number);
-            if let Some(volume) = self.durable.volumes.get(at) {
-                return Some((VOLUMES + u32::from(volume.id.0), self.durable.maps[at], Some(volume.id)));
-            }
-        }
-        let number = number.max(DISCARDS);
-        let discard = self.durable.discards.get((number - DISCARDS) as usize)?;
-        Some((number, Root { pointer: discard.pointer, height: discard.level }, None))
+/// Returns the first tree at or after a number; for the map of a volume, with its volume.
+fn tree_from(pool: &Pool, number: u32) -> Option<(u32, Root, Option<VolumeId>)> {
+    if (number as usize) < TREES {
+        return Some((number, pool.durable.roots[number as usize], None));
     }
+    if number < DISCARDS {
+        let at = pool.durable.volumes.partition_point(|volume| VOLUMES + u32::from(volume.id.0) < number);
+        if let Some(volume) = pool.durable.volumes.get(at) {
+            return Some((VOLUMES + u32::from(volume.id.0), pool.durable.maps[at], Some(volume.id)));
+        }
+    }
+    let number = number.max(DISCARDS);
+    let discard = pool.durable.discards.get((number - DISCARDS) as usize)?;
+    Some((number, Root { pointer: discard.pointer, height: discard.level }, None))
+}
 
-    fn item_offset(&self, target: Target) -> u64 {
-        match target {
-            Target::Page(key, _) => self.durable.metadata.offset(key),
-            Target::Superblock(place) => {
-                self.durable.metadata.geometry.superblock_block(place, self.durable.superblock.epoch)
-                    * self.durable.metadata.geometry.block()
-            }
+fn item_offset(pool: &Pool, target: Target) -> u64 {
+    match target {
+        Target::Page(key, _) => pool.durable.metadata.offset(key),
+        Target::Superblock(place) => {
+            pool.durable.metadata.geometry.superblock_block(place, pool.durable.superblock.epoch)
+                * pool.durable.metadata.geometry.block()
         }
     }
+}
 
-    fn rewrite_page(&mut self, key: PageKey, pointer: Pointer, purpose: Purpose) -> bool {
-        let Some(page) = self.durable.metadata.pages.get(key) else { return false };
-        let good =
-            crate::format::bytes::checksum(self.durable.metadata.page_seed, self.durable.metadata.pages.bytes(page))
-                == pointer.checksum;
-        if !good || !self.durable.metadata.pages.begin_rewriting(page) {
-            return false;
-        }
-        let (offset, block) = (self.durable.metadata.offset(key), self.durable.metadata.geometry.block());
-        self.durable.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
-        true
+fn rewrite_page(pool: &mut Pool, key: PageKey, pointer: Pointer, purpose: Purpose) -> bool {
+    let Some(page) = pool.durable.metadata.pages.get(key) else { return false };
+    let good = crate::format::bytes::checksum(pool.durable.metadata.page_seed, pool.durable.metadata.pages.bytes(page))
+        == pointer.checksum;
+    if !good || !pool.durable.metadata.pages.begin_rewriting(page) {
+        return false;
     }
+    let (offset, block) = (pool.durable.metadata.offset(key), pool.durable.metadata.geometry.block());
+    pool.durable.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+    true
 }
 
 impl Scrub {
@@ -368,7 +365,7 @@ impl Scrub {
             if self.items.len() == PAGES_AT_ONCE {
                 break;
             }
-            let Some((tree, root, volume)) = pool.tree_from(next.tree) else { return Gathered::All };
+            let Some((tree, root, volume)) = tree_from(pool, next.tree) else { return Gathered::All };
             if tree != next.tree {
                 (next.tree, next.level, next.index) = (tree, u8::MAX, 0);
             }
@@ -417,7 +414,7 @@ impl Scrub {
             return self.end_item(pool, repairs, number, Found::Left);
         }
         self.items[number].in_flight = true;
-        let (offset, block) = (pool.item_offset(item.target), pool.durable.metadata.geometry.block());
+        let (offset, block) = (item_offset(pool, item.target), pool.durable.metadata.geometry.block());
         pool.durable.metadata.io.begin(IoOp::ReadPages, offset, block, [], JobId::Scrub.io(number));
     }
 
@@ -519,7 +516,7 @@ impl Scrub {
                     }
                     true
                 }
-                Target::Page(key, pointer) => pool.rewrite_page(key, pointer, purpose),
+                Target::Page(key, pointer) => rewrite_page(pool, key, pointer, purpose),
             };
         if begun {
             self.items[number].at = ScrubStage::Write;
@@ -536,7 +533,7 @@ impl Scrub {
         let repaired = found == Found::Repaired;
         let offset = match item.target {
             Target::Page(key, _) if !pool.durable.metadata.is_valid(key) => 0,
-            target => pool.item_offset(target),
+            target => item_offset(pool, target),
         };
         repairs.note_found(item.what, offset, item.owner, repaired);
         self.count_scrubbed(1, u32::from(repaired));

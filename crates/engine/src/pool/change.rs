@@ -10,6 +10,7 @@ use crate::journal::Unwritten;
 use crate::metadata::tree::{Missing, Unresolved, subtrees};
 use crate::mutant::Mutant;
 use crate::pool::metadata_reservation::Cleared;
+use crate::pool::volumes::VolumeChange;
 
 /// New content of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,5 +196,28 @@ impl Pool {
         }
         self.cover_keys(start, stop);
         self.durable.dead.clear();
+    }
+
+    pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
+        let (key, entry, digest, fresh) = match *change {
+            Change::Fresh { key, slot, digest, .. } | Change::Inlined { key, slot, digest, .. } => {
+                // The former use of the slot, if this delta has it, ended before.
+                if self.durable.delta.live(slot).is_none() {
+                    self.durable.delta.forget(slot);
+                }
+                (key, Entry::whole(slot, digest), digest, true)
+            }
+            Change::Share { key, slot, digest } => (key, Entry::whole(slot, digest), digest, false),
+            Change::Zero { key } => (key, Entry::ZERO, Digest::default(), false),
+            Change::Clear { key, end } => return self.replay_clear(key, Key(key.0 - key.lba() + end)),
+            Change::DeleteVolume { volume } => {
+                return self.replay_volume_change(VolumeChange::Delete { volume }, sequence);
+            }
+            Change::ResizeVolume { volume, blocks } => {
+                return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
+            }
+        };
+        self.durable.reservation.active.note(key);
+        self.durable.delta.put(key, entry, digest, fresh);
     }
 }

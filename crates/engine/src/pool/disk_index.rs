@@ -11,7 +11,6 @@
 pub(crate) mod behind;
 pub(crate) mod bucket;
 mod lookup;
-mod update;
 
 use alloc::vec::Vec;
 
@@ -25,11 +24,11 @@ use crate::format::volume::Volume;
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::Stop;
 
-use behind::Behind;
-pub(crate) use update::Update;
+use behind::{Behind, DeferredPart};
+use bucket::IndexChange;
 
 /// Maximum number of remembered buckets with unreadable pages.
-const UNREADABLE: usize = 64;
+pub(crate) const UNREADABLE: usize = 64;
 /// Volume number of subtrees of the index on the discard list: no volume has this number.
 pub(crate) const NO_VOLUME: VolumeId = VolumeId(0);
 
@@ -84,6 +83,39 @@ pub(crate) struct DiskIndex {
     hits: u64,
 }
 
+impl DiskIndex {
+    /// Takes the digests that belong into buckets with unreadable pages.
+    pub(crate) fn take_unreadable(&mut self) -> Vec<u64> {
+        core::mem::take(&mut self.unreadable)
+    }
+
+    /// Ends an update: `built` is the number of slots that are entered in the index so far, if no page of it was lost.
+    pub(crate) fn end_update(&mut self, lost: bool, built: u32) {
+        match lost {
+            // The pass in progress may have handed over the entries of the lost page.
+            true if self.record.is_behind() => self.behind.count(1),
+            true => self.record.built = 0,
+            false if self.record.built < DiskIndexRecord::BEHIND => self.record.built = built,
+            false => {}
+        }
+    }
+
+    /// Notes changes of the index that come behind its watermark.
+    pub(crate) fn note_behind(&mut self, changes: &[IndexChange]) {
+        self.behind.note(changes);
+    }
+
+    /// Counts slots that were left out of the index.
+    pub(crate) fn count_left_out(&mut self, left_out: u64) {
+        self.behind.count(left_out);
+    }
+
+    /// Returns the changes that belong into the buckets of a part.
+    pub(crate) fn beside(&self, part: &DeferredPart, buckets: u32) -> Option<impl Iterator<Item = IndexChange>> {
+        self.behind.beside(part, buckets)
+    }
+}
+
 impl Pool {
     // ---- existence ----
 
@@ -106,7 +138,7 @@ impl Pool {
     }
 
     /// Cuts the index off: its pages go to the discard list.
-    fn cut_disk_index_off(&mut self) {
+    pub(crate) fn cut_disk_index_off(&mut self) {
         let root = core::mem::take(&mut self.durable.roots[TreeId::DiskIndex as usize]);
         if !root.pointer.is_none() {
             self.durable.discards.push(Discard { pointer: root.pointer, volume: NO_VOLUME, level: root.height });
@@ -158,7 +190,7 @@ impl Pool {
         self.durable.metadata.is_valid(key) && self.durable.metadata.allocator.is_used(location)
     }
 
-    fn free_index_page(&mut self, location: u32) {
+    pub(crate) fn free_index_page(&mut self, location: u32) {
         if self.is_index_page(location) {
             self.durable.metadata.allocator.free_later(location);
         }

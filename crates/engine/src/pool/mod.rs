@@ -39,6 +39,7 @@ mod durable;
 pub mod flash;
 pub(crate) mod growth;
 pub mod held;
+pub(crate) mod hidden_volumes;
 mod hints;
 mod map_log;
 pub(crate) mod memory;

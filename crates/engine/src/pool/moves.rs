@@ -151,6 +151,11 @@ impl Pool {
     pub(crate) fn is_below_low_water(&self, empty: u64) -> bool {
         self.water().is_low(empty)
     }
+
+    /// Returns true if blocks may be written for the sake of order alone: the pool takes changes, and neither metadata nor the host is full.
+    pub(crate) fn may_be_reordered(&self) -> bool {
+        self.takes_changes() && !self.state.untouched && !self.state.metadata_full && !self.state.host_full
+    }
 }
 
 /// Figures for low and high water: see [`Pool::water`].

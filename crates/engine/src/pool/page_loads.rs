@@ -2,9 +2,14 @@
 
 use super::Pool;
 use super::state::LoadSnapshot;
+use super::state::Phase;
+use crate::api::OpenError;
 use crate::format::superblock::Root;
-use crate::metadata::page_cache::Region;
+use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Walk, lookup};
+
+/// Largest number of failed pages that are remembered.
+const FAILED_PAGES: usize = 64;
 
 impl Pool {
     /// Returns the number of pages that background work may load ahead of need.
@@ -43,5 +48,23 @@ impl Pool {
     /// Returns true if the page cache has space for loads that nothing waits for yet.
     pub(crate) fn may_load_ahead(&self, most: usize) -> bool {
         self.durable.metadata.pages.available() > 2 * most + self.durable.metadata.pages.loads_in_flight()
+    }
+
+    /// Remembers a page of a tree that could not be read or is damaged; recovery fails with it. A checkpoint that needs the page cannot end.
+    pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
+        if self.state.phase == Phase::Recovering {
+            let offset = self.durable.metadata.offset(key);
+            let error = if unreadable {
+                OpenError::Device { offset }
+            } else {
+                OpenError::DamagedPage { offset, what: "a table of the pool" }
+            };
+            self.recovery_failed(error);
+        } else {
+            if self.durable.failed_pages.len() == FAILED_PAGES {
+                self.durable.failed_pages.remove(0);
+            }
+            self.durable.failed_pages.push(key);
+        }
     }
 }

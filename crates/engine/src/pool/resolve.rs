@@ -82,4 +82,12 @@ impl Pool {
         let entry = self.map_entry_after(volume, key, last)?;
         if entry.is_lost() { Err(Unresolved::Damaged) } else { Ok(entry) }
     }
+
+    /// Returns true if a mapping of the map buffer makes sense with the existing volumes.
+    pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
+        let known = self.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+        known.is_ok_and(|at| key.lba() < self.durable.volumes[at].size.div_ceil(self.durable.metadata.geometry.block()))
+            && entry.is_valid()
+            && entry.slot().is_none_or(|slot| self.durable.space.contains(slot))
+    }
 }

@@ -1,8 +1,10 @@
 //! State of the pool as a whole: its phase from opening to the end, its failure, the time, whether the engine has to be woken; and the foreground load.
 
 use super::Pool;
+use crate::api::Effect;
 use crate::api::Failure;
 use crate::api::Nanos;
+use crate::api::OpenError;
 use crate::mutant::Mutant;
 
 /// Phase of the engine.
@@ -106,6 +108,20 @@ impl Pool {
     #[inline]
     pub(crate) fn take_wake(&mut self) -> bool {
         core::mem::take(&mut self.state.needs_pump)
+    }
+}
+
+impl Pool {
+    pub(crate) fn recovery_failed(&mut self, error: OpenError) {
+        if self.state.phase == Phase::Recovering {
+            self.state.phase = Phase::Dead;
+            self.durable.metadata.io.effects.push_back(Effect::Opened(Err(error)));
+        }
+    }
+
+    /// Returns true if repairs may be written: the pool is neither read-only nor left untouched.
+    pub(crate) fn may_repair(&self) -> bool {
+        !self.state.read_only && !self.state.untouched && !self.state.reads_only
     }
 }
 

@@ -33,65 +33,65 @@ enum Next {
     Read(u32),
 }
 
-impl Pool {
+impl Recovery {
     /// Walks the chain, and reads more of the ring where necessary.
-    pub(super) fn walk(&mut self, recovery: &mut Recovery) -> Result<RecoveryProgress, OpenError> {
-        let most = self.limits.replayable_entries(&self.durable.metadata.geometry);
-        if let Some((offset, length)) = self.walk_window(recovery, most) {
-            recovery.outstanding += 1;
-            self.durable.metadata.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
+    pub(super) fn walk(&mut self, pool: &mut Pool) -> Result<RecoveryProgress, OpenError> {
+        let most = pool.limits.replayable_entries(&pool.durable.metadata.geometry);
+        if let Some((offset, length)) = self.walk_window(pool, most) {
+            self.outstanding += 1;
+            pool.durable.metadata.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
             return Ok(RecoveryProgress::Wait);
         }
-        if recovery.newest_epoch > self.durable.superblock.epoch {
+        if self.newest_epoch > pool.durable.superblock.epoch {
             // Pages referenced by the older superblock may have been reused since.
-            let geometry = &self.durable.metadata.geometry;
-            let offset = geometry.superblock_block(0, recovery.newest_epoch) * geometry.block();
+            let geometry = &pool.durable.metadata.geometry;
+            let offset = geometry.superblock_block(0, self.newest_epoch) * geometry.block();
             return Err(OpenError::DamagedPage { offset, what: "the newest superblock" });
         }
-        let last = recovery.records.last().map_or(self.durable.superblock.included, |record| record.header.sequence);
-        if recovery.watermark > last {
+        let last = self.records.last().map_or(pool.durable.superblock.included, |record| record.header.sequence);
+        if self.watermark > last {
             return Err(OpenError::DamagedJournal { sequence: last + 1 });
         }
-        if recovery.entries > most {
-            return Err(OpenError::TooLittleMemory { entries: recovery.entries });
+        if self.entries > most {
+            return Err(OpenError::TooLittleMemory { entries: self.entries });
         }
         Ok(RecoveryProgress::Next(RecoveryStep::Verify))
     }
 
     /// Walks the chain through the bytes read so far, and keeps the changes of `most` entries. Returns the bytes (offset, length) that have to be
     /// added to the window; `None` at the end of the chain.
-    pub(crate) fn walk_window(&self, recovery: &mut Recovery, most: u64) -> Option<(u64, u64)> {
-        let block = self.durable.metadata.geometry.block_size as usize;
-        let ring = self.durable.metadata.geometry.journal_blocks;
+    pub(crate) fn walk_window(&mut self, pool: &Pool, most: u64) -> Option<(u64, u64)> {
+        let block = pool.durable.metadata.geometry.block_size as usize;
+        let ring = pool.durable.metadata.geometry.journal_blocks;
         loop {
-            let have = (recovery.window.len() / block) as u32;
-            let needed = match self.next_record(recovery) {
+            let have = (self.window.len() / block) as u32;
+            let needed = match self.next_record(pool) {
                 Next::Record(walked) => {
                     let blocks = u32::from(walked.header.pages) + u32::from(walked.header.blocks);
-                    recovery.watermark = recovery.watermark.max(walked.header.watermark);
-                    recovery.newest_epoch = recovery.newest_epoch.max(walked.header.epoch);
-                    recovery.walked_blocks += blocks;
-                    recovery.position = (recovery.position + blocks) % ring;
-                    let bytes = (blocks as usize * block).min(recovery.window.len());
+                    self.watermark = self.watermark.max(walked.header.watermark);
+                    self.newest_epoch = self.newest_epoch.max(walked.header.epoch);
+                    self.walked_blocks += blocks;
+                    self.position = (self.position + blocks) % ring;
+                    let bytes = (blocks as usize * block).min(self.window.len());
                     // Inlined blocks may lie beyond the window; the next read begins after them.
-                    recovery.window.drain(..bytes);
+                    self.window.drain(..bytes);
                     if bytes < blocks as usize * block {
-                        recovery.window.clear();
+                        self.window.clear();
                     }
-                    recovery.entries += walked.changes.len() as u64;
-                    recovery.records.push(*walked);
-                    if recovery.entries > most {
+                    self.entries += walked.changes.len() as u64;
+                    self.records.push(*walked);
+                    if self.entries > most {
                         // Memory is too small to replay them all: they are only counted.
-                        recovery.records.iter_mut().for_each(|walked| walked.changes = Vec::new());
+                        self.records.iter_mut().for_each(|walked| walked.changes = Vec::new());
                     }
                     continue;
                 }
                 Next::End => {
-                    let beyond = BEYOND_BLOCKS.min(ring - recovery.walked_blocks);
+                    let beyond = BEYOND_BLOCKS.min(ring - self.walked_blocks);
                     if have >= beyond {
-                        let (watermark, epoch) = self.beyond(recovery);
-                        recovery.watermark = recovery.watermark.max(watermark);
-                        recovery.newest_epoch = recovery.newest_epoch.max(epoch);
+                        let (watermark, epoch) = self.beyond(pool);
+                        self.watermark = self.watermark.max(watermark);
+                        self.newest_epoch = self.newest_epoch.max(epoch);
                         return None;
                     }
                     beyond
@@ -99,29 +99,29 @@ impl Pool {
                 Next::Read(blocks) => blocks,
             };
             // The window is contiguous from `position`; the next read continues behind it.
-            let from = (recovery.position + have) % ring;
+            let from = (self.position + have) % ring;
             let count = WINDOW_BLOCKS.max(needed - have).min(ring - from).min(ring - have);
-            let offset = (self.durable.metadata.geometry.journal_start() + u64::from(from)) * block as u64;
+            let offset = (pool.durable.metadata.geometry.journal_start() + u64::from(from)) * block as u64;
             return Some((offset, u64::from(count) * block as u64));
         }
     }
 
     /// Returns the highest watermark and the highest epoch of the records beyond the end of the chain: records that they declare durable have been
     /// damaged since.
-    fn beyond(&self, recovery: &Recovery) -> (u64, u64) {
-        let last = recovery.records.last().map_or(self.durable.superblock.included, |record| record.header.sequence);
-        let block = self.durable.metadata.geometry.block_size as usize;
-        let ring = self.durable.metadata.geometry.journal_blocks;
+    fn beyond(&self, pool: &Pool) -> (u64, u64) {
+        let last = self.records.last().map_or(pool.durable.superblock.included, |record| record.header.sequence);
+        let block = pool.durable.metadata.geometry.block_size as usize;
+        let ring = pool.durable.metadata.geometry.journal_blocks;
         let mut highest = (0, 0);
-        for (at, page) in recovery.window.chunks_exact(block).enumerate() {
+        for (at, page) in self.window.chunks_exact(block).enumerate() {
             let Some(header) = record::decode_header(page) else { continue };
             let follows = header.sequence > last + 1
-                && header.epoch >= self.durable.superblock.seal_epoch
-                && header.position == (recovery.position + at as u32) % ring;
+                && header.epoch >= pool.durable.superblock.seal_epoch
+                && header.position == (self.position + at as u32) % ring;
             let bytes = at * block..(at + usize::from(header.pages)) * block;
             if follows
-                && let Some(pages) = recovery.window.get(bytes)
-                && record::decode(&header, &mut pages.to_vec(), self.durable.metadata.journal_seed).is_some()
+                && let Some(pages) = self.window.get(bytes)
+                && record::decode(&header, &mut pages.to_vec(), pool.durable.metadata.journal_seed).is_some()
             {
                 highest = (highest.0.max(header.watermark), highest.1.max(header.epoch));
             }
@@ -130,32 +130,32 @@ impl Pool {
     }
 
     /// Returns the next record of the chain, if the window contains it.
-    fn next_record(&self, recovery: &mut Recovery) -> Next {
-        let block = self.durable.metadata.geometry.block_size as usize;
-        let (sequence, previous) = match recovery.records.last() {
+    fn next_record(&mut self, pool: &Pool) -> Next {
+        let block = pool.durable.metadata.geometry.block_size as usize;
+        let (sequence, previous) = match self.records.last() {
             Some(walked) => (walked.header.sequence + 1, walked.checksum),
-            None => (self.durable.superblock.included + 1, self.durable.superblock.included_checksum),
+            None => (pool.durable.superblock.included + 1, pool.durable.superblock.included_checksum),
         };
-        if recovery.window.len() < block {
+        if self.window.len() < block {
             return Next::Read(1);
         }
-        let Some(header) = record::decode_header(&recovery.window[..block]) else { return Next::End };
+        let Some(header) = record::decode_header(&self.window[..block]) else { return Next::End };
         let blocks = u32::from(header.pages) + u32::from(header.blocks);
-        let is_old = sequence > self.durable.superblock.sealed && header.epoch < self.durable.superblock.seal_epoch;
-        let stale = is_old && !self.mutant(Mutant::StaleRecord);
+        let is_old = sequence > pool.durable.superblock.sealed && header.epoch < pool.durable.superblock.seal_epoch;
+        let stale = is_old && !pool.mutant(Mutant::StaleRecord);
         if header.sequence != sequence
             || header.previous != previous
-            || header.position != recovery.position
+            || header.position != self.position
             || stale
-            || recovery.walked_blocks + blocks > self.durable.metadata.geometry.journal_blocks
+            || self.walked_blocks + blocks > pool.durable.metadata.geometry.journal_blocks
         {
             return Next::End;
         }
         let bytes = usize::from(header.pages) * block;
-        if recovery.window.len() < bytes {
+        if self.window.len() < bytes {
             return Next::Read(u32::from(header.pages));
         }
-        match record::decode(&header, &mut recovery.window[..bytes], self.durable.metadata.journal_seed) {
+        match record::decode(&header, &mut self.window[..bytes], pool.durable.metadata.journal_seed) {
             Some((changes, checksum)) => Next::Record(alloc::boxed::Box::new(Walked { header, changes, checksum })),
             None => Next::End,
         }

@@ -142,97 +142,90 @@ impl BlockRepair {
     }
 }
 
-impl Pool {
-    /// Returns true if repairs may be written: the pool is neither read-only nor left untouched.
-    pub(crate) fn may_repair(&self) -> bool {
-        !self.state.read_only && !self.state.untouched && !self.state.reads_only
-    }
-
-    fn read_for_repair(&mut self, slot: Slot, from: Slot, buffer: Option<BufferId>) {
-        self.read_at_for_repair(slot, self.slot_offset(from), buffer);
-    }
-
-    fn read_at_for_repair(&mut self, slot: Slot, offset: u64, buffer: Option<BufferId>) {
-        let block = self.durable.metadata.geometry.block();
-        let segments = buffer.map(Segment::Buffer);
-        self.durable.metadata.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::BlockRepair(slot));
-    }
-
-    fn look_into_memory(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
-        repair.at = RepairStage::Memory;
-        if let (Some(known), Some(into)) = (self.memory.cache.peek(slot), repair.buffer) {
-            self.memory.buffers.hold(known);
-            repair.second = Some(known);
+impl BlockRepair {
+    fn look_into_memory(&mut self, pool: &mut Pool, slot: Slot) -> RepairStep {
+        self.at = RepairStage::Memory;
+        if let (Some(known), Some(into)) = (pool.memory.cache.peek(slot), self.buffer) {
+            pool.memory.buffers.hold(known);
+            self.second = Some(known);
             let segments = [into, known].map(Segment::Buffer);
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
-            self.durable.metadata.io.begin(op, 0, 0, segments, Purpose::BlockRepair(slot));
-            repair.in_flight = true;
+            pool.durable.metadata.io.begin(op, 0, 0, segments, Purpose::BlockRepair(slot));
+            self.in_flight = true;
         }
         RepairStep::On
     }
 
-    fn look_into_journal(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
-        repair.at = RepairStage::Journal;
-        if let Some(block) = repair.digest.and_then(|digest| self.durable.inlined_copies.find(slot, digest)) {
-            self.read_at_for_repair(slot, block * self.durable.metadata.geometry.block(), repair.buffer);
-            repair.in_flight = true;
+    fn look_into_journal(&mut self, pool: &mut Pool, slot: Slot) -> RepairStep {
+        self.at = RepairStage::Journal;
+        if let Some(block) = self.digest.and_then(|digest| pool.durable.inlined_copies.find(slot, digest)) {
+            read_at_for_repair(pool, slot, block * pool.durable.metadata.geometry.block(), self.buffer);
+            self.in_flight = true;
         }
         RepairStep::On
     }
 
-    fn find_alternate(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
-        repair.at = RepairStage::Other;
-        let known = repair.digest.and_then(|digest| self.hints.index.lookup(self.sharing_digest(digest)));
-        let other = repair.other.or(known.map(|hint| hint.slot));
-        let other = other.filter(|&other| other != slot && self.durable.space.contains(other));
+    fn find_alternate(&mut self, pool: &mut Pool, slot: Slot) -> RepairStep {
+        self.at = RepairStage::Other;
+        let known = self.digest.and_then(|digest| pool.hints.index.lookup(pool.sharing_digest(digest)));
+        let other = self.other.or(known.map(|hint| hint.slot));
+        let other = other.filter(|&other| other != slot && pool.durable.space.contains(other));
         if let Some(other) = other {
-            self.read_for_repair(slot, other, repair.buffer);
-            repair.in_flight = true;
+            read_for_repair(pool, slot, other, self.buffer);
+            self.in_flight = true;
         }
         RepairStep::On
     }
 
     /// Puts the buffer of a repair into the read cache.
-    fn keep_repaired(&mut self, slot: Slot, repair: &mut BlockRepair) {
-        if let Some(buffer) = repair.buffer.take() {
-            self.keep_cached(slot, buffer, repair.digest);
-            self.release_evicted();
+    fn keep_repaired(&mut self, pool: &mut Pool, slot: Slot) {
+        if let Some(buffer) = self.buffer.take() {
+            pool.keep_cached(slot, buffer, self.digest);
+            pool.release_evicted();
         }
     }
 
-    fn take_from_dirty(&mut self, slot: Slot, repair: &mut BlockRepair, found: Found) {
-        self.memory.dirty.remove(&slot);
-        self.keep_repaired(slot, repair);
-        repair.at = RepairStage::Owner(found);
+    fn take_from_dirty(&mut self, pool: &mut Pool, slot: Slot, found: Found) {
+        pool.memory.dirty.remove(&slot);
+        self.keep_repaired(pool, slot);
+        self.at = RepairStage::Owner(found);
     }
 
-    fn end_repair(&mut self, slot: Slot, repair: &mut BlockRepair, found: Found) -> RepairStep {
-        self.take_from_dirty(slot, repair, found);
+    fn end_repair(&mut self, pool: &mut Pool, slot: Slot, found: Found) -> RepairStep {
+        self.take_from_dirty(pool, slot, found);
         RepairStep::On
     }
-}
 
-impl Pool {
     /// Reads the second copy of a slot, or the original of a second copy.
-    fn look_for_copy(&mut self, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
-        let other = match repair.owner.and_then(|owner| self.copied_from(owner)) {
+    fn look_for_copy(&mut self, pool: &mut Pool, slot: Slot) -> RepairStep {
+        let other = match self.owner.and_then(|owner| pool.copied_from(owner)) {
             Some(first) => Some(first),
-            None => match self.copy_of(slot) {
+            None => match pool.copy_of(slot) {
                 Ok(copy) => copy,
-                Err(missing) if !self.durable.failed_pages.contains(&missing.key) => {
-                    self.durable.metadata.load(missing, None);
+                Err(missing) if !pool.durable.failed_pages.contains(&missing.key) => {
+                    pool.durable.metadata.load(missing, None);
                     return RepairStep::Wait;
                 }
                 Err(_) => None,
             },
         };
-        repair.at = RepairStage::Copy;
-        if let Some(other) = other.filter(|&other| other != slot && self.durable.space.contains(other)) {
-            self.read_for_repair(slot, other, repair.buffer);
-            repair.in_flight = true;
+        self.at = RepairStage::Copy;
+        if let Some(other) = other.filter(|&other| other != slot && pool.durable.space.contains(other)) {
+            read_for_repair(pool, slot, other, self.buffer);
+            self.in_flight = true;
         }
         RepairStep::On
     }
+}
+
+fn read_for_repair(pool: &mut Pool, slot: Slot, from: Slot, buffer: Option<BufferId>) {
+    read_at_for_repair(pool, slot, pool.slot_offset(from), buffer);
+}
+
+fn read_at_for_repair(pool: &mut Pool, slot: Slot, offset: u64, buffer: Option<BufferId>) {
+    let block = pool.durable.metadata.geometry.block();
+    let segments = buffer.map(Segment::Buffer);
+    pool.durable.metadata.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::BlockRepair(slot));
 }
 
 impl Repairs {
@@ -336,7 +329,7 @@ impl Repairs {
                 Ok(Some((digest, owner))) if repair.buffer.is_some() => {
                     (repair.digest, repair.owner) = (Some(digest), Some(owner));
                     repair.at = RepairStage::Again;
-                    pool.read_for_repair(slot, slot, repair.buffer);
+                    read_for_repair(pool, slot, slot, repair.buffer);
                     repair.in_flight = true;
                     RepairStep::On
                 }
@@ -349,10 +342,10 @@ impl Repairs {
                 _ => self.give_up(pool, repair, Found::Left),
             },
             // These stages are in flight until their read fails.
-            RepairStage::Again => pool.look_into_memory(slot, repair),
-            RepairStage::Memory => pool.look_into_journal(slot, repair),
-            RepairStage::Journal => pool.find_alternate(slot, repair),
-            RepairStage::Other => pool.look_for_copy(slot, repair),
+            RepairStage::Again => repair.look_into_memory(pool, slot),
+            RepairStage::Memory => repair.look_into_journal(pool, slot),
+            RepairStage::Journal => repair.find_alternate(pool, slot),
+            RepairStage::Other => repair.look_for_copy(pool, slot),
             RepairStage::Copy => {
                 if let Some(digest) = repair.digest {
                     // No block may share it any more: later writes of this content make a new copy.
@@ -362,7 +355,7 @@ impl Repairs {
             }
             RepairStage::Write => {
                 if !pool.may_repair() {
-                    pool.keep_repaired(slot, repair);
+                    repair.keep_repaired(pool, slot);
                     return self.give_up(pool, repair, Found::Left);
                 }
                 let Some(buffer) = repair.buffer else { return self.give_up(pool, repair, Found::Left) };
@@ -384,17 +377,17 @@ impl Repairs {
                 repair.in_flight = true;
                 RepairStep::On
             }
-            RepairStage::Sync(_) if pool.state.read_only => pool.end_repair(slot, repair, Found::Left),
+            RepairStage::Sync(_) if pool.state.read_only => repair.end_repair(pool, slot, Found::Left),
             RepairStage::Sync(barrier) if pool.durable.syncs.finished < barrier => RepairStep::Wait,
             RepairStage::Sync(_) => {
                 let Some(second) = pool.any_buffer() else { return RepairStep::Wait };
                 repair.second = Some(second);
                 repair.at = RepairStage::ReadBack;
-                pool.read_for_repair(slot, slot, repair.second);
+                read_for_repair(pool, slot, slot, repair.second);
                 repair.in_flight = true;
                 RepairStep::On
             }
-            RepairStage::ReadBack => pool.end_repair(slot, repair, Found::Left),
+            RepairStage::ReadBack => repair.end_repair(pool, slot, Found::Left),
             RepairStage::Owner(found) => self.report_repair(pool, slot, repair, found),
         }
     }
@@ -417,7 +410,7 @@ impl Repairs {
                 let matched = self.answer_waiters(pool, &mut repair);
                 // If the slot holds the content of its summary, the map refers to the wrong slot.
                 repair.at = RepairStage::Owner(if matched { Found::Good } else { Found::Left });
-                pool.keep_repaired(slot, &mut repair);
+                repair.keep_repaired(pool, slot);
             }
             RepairStage::Memory | RepairStage::Journal | RepairStage::Other | RepairStage::Copy if good => {
                 self.answer_waiters(pool, &mut repair);
@@ -428,9 +421,9 @@ impl Repairs {
                 pool.durable.syncs.wanted = pool.durable.syncs.wanted.max(barrier);
                 repair.at = RepairStage::Sync(barrier);
             }
-            RepairStage::Write => pool.take_from_dirty(slot, &mut repair, Found::Left),
+            RepairStage::Write => repair.take_from_dirty(pool, slot, Found::Left),
             RepairStage::ReadBack => {
-                pool.take_from_dirty(slot, &mut repair, if good { Found::Repaired } else { Found::Left });
+                repair.take_from_dirty(pool, slot, if good { Found::Repaired } else { Found::Left });
             }
             _ => {}
         }

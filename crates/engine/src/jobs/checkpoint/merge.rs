@@ -1,6 +1,7 @@
 //! The merges of a checkpoint: maps, discarded subtrees, counts, summaries, tables. All steps are restartable: one that stops for a page has made no
 //! change that it would make again.
 
+use super::{Checkpoint, CheckpointStage, Progress, TABLES};
 use crate::api::PageId;
 use crate::block_map::discards::{DISCARD_BYTES, Discard};
 use crate::block_map::map_buffer::Leaf;
@@ -9,7 +10,6 @@ use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::{self, VOLUME_BYTES};
-use crate::jobs::checkpoint::{Checkpoint, CheckpointStage, Progress, TABLES};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
@@ -34,368 +34,298 @@ fn by_leaf<T>(items: &[T], per_leaf: u64, slot: impl Fn(&T) -> Slot) -> impl Ite
     })
 }
 
-impl Pool {
-    pub(crate) fn finish_writer(&mut self, checkpoint: &mut Checkpoint) -> Result<Option<Root>, Stop> {
-        let Some(writer) = &mut checkpoint.writer else { return Ok(None) };
-        let root = writer.finish(&mut self.durable.metadata)?;
-        let (written, pages) = (writer.written, &mut self.stats.counters.pages_written);
-        *match checkpoint.stage {
+impl Checkpoint {
+    pub(crate) fn finish_writer(&mut self, pool: &mut Pool) -> Result<Option<Root>, Stop> {
+        let Some(writer) = &mut self.writer else { return Ok(None) };
+        let root = writer.finish(&mut pool.durable.metadata)?;
+        let (written, pages) = (writer.written, &mut pool.stats.counters.pages_written);
+        *match self.stage {
             CheckpointStage::Maps => &mut pages.maps,
             CheckpointStage::Counts => &mut pages.counts,
             CheckpointStage::Summaries => &mut pages.summaries,
             CheckpointStage::Tables(at) if TABLES[at] == TreeId::MapBuffer => &mut pages.map_buffer,
             _ => &mut pages.others,
         } += written;
-        checkpoint.writer = None;
+        self.writer = None;
         Ok(Some(root))
     }
 
     /// Returns the end of the new mappings that stay in the map buffer, within this volume, if the next new mapping does.
-    fn next_kept(&self, checkpoint: &Checkpoint, end: u64) -> Option<Key> {
-        let &(next, _) = checkpoint.points.get(checkpoint.point_at)?;
-        let leaf = checkpoint.leaves.get(checkpoint.next_leaf).map_or(u64::MAX, |leaf| leaf.first.0);
+    fn next_kept(&self, end: u64) -> Option<Key> {
+        let &(next, _) = self.points.get(self.point_at)?;
+        let leaf = self.leaves.get(self.next_leaf).map_or(u64::MAX, |leaf| leaf.first.0);
         let end = leaf.min(end << LBA_BITS);
         (next.0 < end).then_some(Key(end))
     }
 
     /// Puts the entry of a block into its leaf, and returns the entry that was there.
-    fn put_entry(&mut self, checkpoint: &Checkpoint, page: PageId, key: Key, entry: Entry) -> Entry {
-        assert_eq!(key.volume(), self.durable.volumes[checkpoint.shared.volume_at].id);
-        let at = (key.lba() % self.durable.metadata.geometry.map_leaf_entries()) as usize * 8;
-        let bytes = self.durable.metadata.pages.bytes_mut(page);
+    fn put_entry(&self, pool: &mut Pool, page: PageId, key: Key, entry: Entry) -> Entry {
+        assert_eq!(key.volume(), pool.durable.volumes[self.shared.volume_at].id);
+        let at = (key.lba() % pool.durable.metadata.geometry.map_leaf_entries()) as usize * 8;
+        let bytes = pool.durable.metadata.pages.bytes_mut(page);
         let before = Entry(u64_at(bytes, at));
         put_u64(bytes, at, entry.0);
         before
     }
 
-    fn next_table_leaf(&self, table: TreeId, from: u64) -> Option<u64> {
-        match table {
-            TreeId::Containers => self.durable.space.next_dirty_container_leaf(from),
-            TreeId::MetaMap => self.durable.metadata.allocator.next_dirty_leaf(from),
-            TreeId::Volumes => (from < self.volume_table_leaves().max(self.durable.volume_leaves)).then_some(from),
-            TreeId::Discards => (from < self.discard_table_leaves().max(self.durable.discard_leaves)).then_some(from),
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
-                unreachable!("merged, not written from memory")
-            }
-        }
-    }
-
-    /// Returns the number of leaves that the volumes of the checkpoint in progress fill.
-    fn volume_table_leaves(&self) -> u64 {
-        let volumes =
-            self.durable.volumes.iter().filter(|volume| volume.since <= self.checkpoint.checkpoints_done + 1).count()
-                as u64;
-        volumes.div_ceil(self.durable.metadata.geometry.block() / VOLUME_BYTES)
-    }
-
-    /// Returns the number of leaves that the discard list fills.
-    pub(crate) fn discard_table_leaves(&self) -> u64 {
-        self.durable.discards.len().div_ceil(self.durable.metadata.geometry.block_size as usize / DISCARD_BYTES) as u64
-    }
-
-    fn fill_table_leaf(&mut self, table: TreeId, leaf: u64, page: PageId) {
-        let metadata = &mut self.durable.metadata;
-        match table {
-            TreeId::Containers => self.durable.space.write_container_leaf(leaf, metadata.pages.bytes_mut(page)),
-            TreeId::MetaMap => metadata.allocator.write_leaf(leaf, metadata.pages.bytes_mut(page)),
-            TreeId::Volumes => {
-                let bytes = metadata.pages.bytes_mut(page);
-                bytes.fill(0);
-                let per_leaf = bytes.len() / VOLUME_BYTES as usize;
-                // Volumes created after the checkpoint began are not part of it: the table does not change.
-                let known = self.durable.volumes.iter().zip(&self.durable.maps);
-                let known = known.filter(|(volume, _)| volume.since <= self.checkpoint.checkpoints_done + 1);
-                let here = known.skip(leaf as usize * per_leaf);
-                for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
-                    volume::encode(volume, root, out);
-                }
-            }
-            TreeId::Discards => {
-                let bytes = metadata.pages.bytes_mut(page);
-                bytes.fill(0);
-                let per_leaf = bytes.len() / DISCARD_BYTES;
-                for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
-                    if let Some(discard) = self.durable.discards.get(leaf as usize * per_leaf + i) {
-                        discard.pointer.write(out, 0);
-                        put_u16(out, 16, discard.volume.0);
-                        out[18] = discard.level;
-                    }
-                }
-            }
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
-                unreachable!("merged, not written from memory")
-            }
-        }
-    }
-}
-
-impl Pool {
-    // ---- maps ----
-
-    pub(crate) fn merge_maps(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let Some(volume) = self.durable.volumes.get(checkpoint.shared.volume_at) else { return Ok(Progress::Next) };
+    pub(crate) fn merge_maps(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+        let Some(volume) = pool.durable.volumes.get(self.shared.volume_at) else { return Ok(Progress::Next) };
         let id = volume.id;
         let end = u64::from(id.0) + 1;
         let in_volume = |key: u64| key >> LBA_BITS < end;
-        if let Some(&(first, stop)) = checkpoint.clears.get(checkpoint.clear_at)
+        if let Some(&(first, stop)) = self.clears.get(self.clear_at)
             && in_volume(first)
         {
-            self.merge_clear(checkpoint, Key(first), stop)?;
-        } else if let Some(end) = self.next_kept(checkpoint, end) {
-            self.keep_points(checkpoint, end);
-        } else if checkpoint.leaves.get(checkpoint.next_leaf).is_some_and(|leaf| in_volume(leaf.first.0)) {
-            self.load_maps_ahead(checkpoint);
-            self.merge_leaf(checkpoint)?;
+            self.merge_clear(pool, Key(first), stop)?;
+        } else if let Some(end) = self.next_kept(end) {
+            self.keep_points(pool, end);
+        } else if self.leaves.get(self.next_leaf).is_some_and(|leaf| in_volume(leaf.first.0)) {
+            self.load_maps_ahead(pool);
+            self.merge_leaf(pool)?;
         } else {
-            let deleted = volume.deleted.is_some_and(|sequence| sequence <= checkpoint.upto);
-            if let Some(root) = self.finish_writer(checkpoint)? {
-                self.durable.maps[checkpoint.shared.volume_at] = root;
+            let deleted = volume.deleted.is_some_and(|sequence| sequence <= self.upto);
+            if let Some(root) = self.finish_writer(pool)? {
+                pool.durable.maps[self.shared.volume_at] = root;
             }
             if deleted {
-                if !self.durable.maps[checkpoint.shared.volume_at].pointer.is_none() {
+                if !pool.durable.maps[self.shared.volume_at].pointer.is_none() {
                     // An entry is mapped beyond the end of every possible volume.
                     return Err(Stop::Contradiction);
                 }
-                self.durable.maps.remove(checkpoint.shared.volume_at);
-                let gone = self.durable.volumes.remove(checkpoint.shared.volume_at);
-                self.orphan(&gone);
+                pool.durable.maps.remove(self.shared.volume_at);
+                let gone = pool.durable.volumes.remove(self.shared.volume_at);
+                pool.orphan(&gone);
             } else {
-                checkpoint.shared.volume_at += 1;
+                self.shared.volume_at += 1;
             }
         }
         Ok(Progress::More)
     }
 
     /// Prefetches the leaves that are written next.
-    fn load_maps_ahead(&mut self, checkpoint: &Checkpoint) {
-        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
-        let (volume, root) =
-            (self.durable.volumes[checkpoint.shared.volume_at].id, self.durable.maps[checkpoint.shared.volume_at]);
-        let leaves = checkpoint.leaves[checkpoint.next_leaf..].iter();
+    fn load_maps_ahead(&self, pool: &mut Pool) {
+        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
+        let (volume, root) = (pool.durable.volumes[self.shared.volume_at].id, pool.durable.maps[self.shared.volume_at]);
+        let leaves = self.leaves[self.next_leaf..].iter();
         let leaves = leaves.map(|leaf| leaf.first).take_while(|first| first.volume() == volume);
-        let most = self.load_ahead(&checkpoint.load);
-        self.load_leaves_ahead(root, leaves.map(|first| first.lba() / per_leaf), most);
+        let most = pool.load_ahead(&self.load);
+        pool.load_leaves_ahead(root, leaves.map(|first| first.lba() / per_leaf), most);
     }
 
     /// Merges the new mappings of one leaf, and its buffered ones if the leaf flushes.
-    fn merge_leaf(&mut self, checkpoint: &mut Checkpoint) -> Result<(), Stop> {
-        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
-        let Leaf { first, flushes } = checkpoint.leaves[checkpoint.next_leaf];
-        let root = self.durable.maps[checkpoint.shared.volume_at];
-        let writer = writer_of(checkpoint, Region::Metadata, root);
-        let page = writer.leaf(&mut self.durable.metadata, first.lba() / per_leaf, true)?.expect("created");
+    fn merge_leaf(&mut self, pool: &mut Pool) -> Result<(), Stop> {
+        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
+        let Leaf { first, flushes } = self.leaves[self.next_leaf];
+        let root = pool.durable.maps[self.shared.volume_at];
+        let writer = writer_of(self, Region::Metadata, root);
+        let page = writer.leaf(&mut pool.durable.metadata, first.lba() / per_leaf, true)?.expect("created");
         let end = first.0 + per_leaf;
         if flushes {
-            let mut next = self.durable.buffer.first_from(self.durable.buffer.position(first));
+            let mut next = pool.durable.buffer.first_from(pool.durable.buffer.position(first));
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
-                let before = self.put_entry(checkpoint, page, key, entry);
-                self.release(checkpoint, key, before);
-                if self.mutant(Mutant::ReleasedTwice) && key.0.is_multiple_of(7) {
-                    self.release(checkpoint, key, before);
+                let before = self.put_entry(pool, page, key, entry);
+                self.release(pool, key, before);
+                if pool.mutant(Mutant::ReleasedTwice) && key.0.is_multiple_of(7) {
+                    self.release(pool, key, before);
                 }
-                self.note_unchanged(checkpoint, before, entry);
-                next = self.durable.buffer.first_from(place + 1);
+                self.note_unchanged(pool, before, entry);
+                next = pool.durable.buffer.first_from(place + 1);
             }
         }
-        while let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| key.0 < end) {
+        while let Some(&(key, entry)) = self.points.get(self.point_at).filter(|(key, _)| key.0 < end) {
             let buffered =
-                self.durable.buffer.first_from(self.durable.buffer.position(key)).filter(|&(_, found, _)| found == key);
+                pool.durable.buffer.first_from(pool.durable.buffer.position(key)).filter(|&(_, found, _)| found == key);
             if let (false, Some((place, _, before))) = (flushes, buffered) {
                 // The frozen delta overrides the removed mapping until it is gone.
-                self.durable.buffer.remove(place);
-                self.release(checkpoint, key, before);
+                pool.durable.buffer.remove(place);
+                self.release(pool, key, before);
             }
-            let before = self.put_entry(checkpoint, page, key, entry);
-            self.release(checkpoint, key, before);
-            self.note_unchanged(checkpoint, before, entry);
-            self.refer(checkpoint, entry);
-            checkpoint.point_at += 1;
+            let before = self.put_entry(pool, page, key, entry);
+            self.release(pool, key, before);
+            self.note_unchanged(pool, before, entry);
+            self.refer(pool, entry);
+            self.point_at += 1;
         }
-        checkpoint.next_leaf += 1;
+        self.next_leaf += 1;
         Ok(())
     }
 
     /// Merges a clear: entry by entry in leaves that it covers in part, whole subtrees elsewhere.
-    fn merge_clear(&mut self, checkpoint: &mut Checkpoint, first: Key, stop: u64) -> Result<(), Stop> {
-        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
+    fn merge_clear(&mut self, pool: &mut Pool, first: Key, stop: u64) -> Result<(), Stop> {
+        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
         let base = first.0 - first.lba();
         let (lba, end) = (first.lba(), stop - base);
         let leaf = lba / per_leaf;
-        let root = self.durable.maps[checkpoint.shared.volume_at];
+        let root = pool.durable.maps[self.shared.volume_at];
         let next = if !lba.is_multiple_of(per_leaf) || end - lba < per_leaf {
             let upto = end.min((leaf + 1) * per_leaf);
-            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.durable.metadata, leaf, false)?;
+            let page = writer_of(self, Region::Metadata, root).leaf(&mut pool.durable.metadata, leaf, false)?;
             if let Some(page) = page {
                 for key in first.0..base + upto {
-                    let before = self.put_entry(checkpoint, page, Key(key), Entry::UNMAPPED);
-                    self.release(checkpoint, Key(key), before);
+                    let before = self.put_entry(pool, page, Key(key), Entry::UNMAPPED);
+                    self.release(pool, Key(key), before);
                 }
             }
             upto
         } else {
             let mut from = leaf;
-            let mut cut_off = core::mem::take(&mut checkpoint.cut_off);
-            let writer = writer_of(checkpoint, Region::Metadata, root);
-            let result = writer.cut(&mut self.durable.metadata, &mut from, end / per_leaf, &mut cut_off);
+            let mut cut_off = core::mem::take(&mut self.cut_off);
+            let writer = writer_of(self, Region::Metadata, root);
+            let result = writer.cut(&mut pool.durable.metadata, &mut from, end / per_leaf, &mut cut_off);
             let volume = first.volume();
-            let lost = usize::from(self.mutant(Mutant::LostSubtree));
-            self.durable.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
+            let lost = usize::from(pool.mutant(Mutant::LostSubtree));
+            pool.durable.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
                 pointer,
                 volume,
                 level,
             }));
-            checkpoint.cut_off = cut_off;
-            checkpoint.clears[checkpoint.clear_at].0 = base + from.min(end / per_leaf) * per_leaf;
+            self.cut_off = cut_off;
+            self.clears[self.clear_at].0 = base + from.min(end / per_leaf) * per_leaf;
             result?;
             end / per_leaf * per_leaf
         };
-        checkpoint.clears[checkpoint.clear_at].0 = base + next;
+        self.clears[self.clear_at].0 = base + next;
         if next >= end {
-            checkpoint.clear_at += 1;
+            self.clear_at += 1;
         }
         Ok(())
     }
 
-    // ---- discards ----
-
     /// Walks one page of a discarded subtree.
-    pub(crate) fn walk_discards(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        if checkpoint.discard_budget == 0 {
+    pub(crate) fn walk_discards(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+        if self.discard_budget == 0 {
             return Ok(Progress::Next);
         }
-        let Some(&discard) = self.durable.discards.last().filter(|_| self.has_discards()) else {
+        let Some(&discard) = pool.durable.discards.last().filter(|_| pool.has_discards()) else {
             return Ok(Progress::Next);
         };
         if discard.volume == NO_VOLUME {
-            self.walk_disk_index(discard)?;
-            checkpoint.discard_budget -= 1;
-            self.durable.slots_freed_in = self.checkpoint.checkpoints_done + 1;
+            pool.walk_disk_index(discard)?;
+            self.discard_budget -= 1;
+            pool.durable.slots_freed_in = pool.checkpoint.checkpoints_done + 1;
             return Ok(Progress::More);
         }
         let Discard { pointer, volume, level } = discard;
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        if !self.durable.metadata.is_valid(key) || !self.durable.metadata.allocator.is_used(pointer.location) {
+        if !pool.durable.metadata.is_valid(key) || !pool.durable.metadata.allocator.is_used(pointer.location) {
             return Err(Stop::Contradiction);
         }
-        let page = self.metadata_page(pointer)?;
-        checkpoint.discard_budget -= 1;
-        self.durable.discards.pop();
-        self.durable.slots_freed_in = self.checkpoint.checkpoints_done + 1;
-        let bytes = self.durable.metadata.pages.bytes(page);
+        let page = pool.metadata_page(pointer)?;
+        self.discard_budget -= 1;
+        pool.durable.discards.pop();
+        pool.durable.slots_freed_in = pool.checkpoint.checkpoints_done + 1;
+        let bytes = pool.durable.metadata.pages.bytes(page);
         if level > 0 {
             for child in bytes.chunks_exact(16) {
                 let pointer = Pointer::read(child, 0);
                 if !pointer.is_none() && !pointer.is_lost() {
-                    self.durable.discards.push(Discard { pointer, volume, level: level - 1 });
+                    pool.durable.discards.push(Discard { pointer, volume, level: level - 1 });
                 }
             }
         } else {
             let slots = bytes.chunks_exact(8).filter_map(|entry| Entry(u64_at(entry, 0)).slot());
-            let before = checkpoint.shared.changes.len();
-            checkpoint.shared.changes.extend(slots.map(|slot| (slot, -1)));
-            let freed = (checkpoint.shared.changes.len() - before) as u64;
-            if let Ok(at) = self.durable.volumes.binary_search_by_key(&volume, |volume| volume.id) {
-                let used = &mut self.durable.volumes[at].logical_blocks_used;
+            let before = self.shared.changes.len();
+            self.shared.changes.extend(slots.map(|slot| (slot, -1)));
+            let freed = (self.shared.changes.len() - before) as u64;
+            if let Ok(at) = pool.durable.volumes.binary_search_by_key(&volume, |volume| volume.id) {
+                let used = &mut pool.durable.volumes[at].logical_blocks_used;
                 *used = used.saturating_sub(freed);
             } else {
-                self.walked_orphans(freed);
+                pool.walked_orphans(freed);
             }
         }
-        self.durable.metadata.allocator.free_later(pointer.location);
+        pool.durable.metadata.allocator.free_later(pointer.location);
         Ok(Progress::More)
     }
 
-    // ---- counts ----
-
     /// Applies the changes of the counts of some slots, all of one leaf of the space map.
-    pub(crate) fn merge_counts(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
+    pub(crate) fn merge_counts(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+        let per_leaf = pool.durable.metadata.geometry.space_leaf_slots();
         let leaf = |checkpoint: &Checkpoint| {
             checkpoint.shared.changes.get(checkpoint.shared.change_at).map(|change| change.0.0 / per_leaf)
         };
-        let first = leaf(checkpoint);
-        let mut progress = self.merge_count(checkpoint)?;
+        let first = leaf(self);
+        let mut progress = self.merge_count(pool)?;
         for _ in 1..COUNTS_AT_ONCE {
-            if !matches!(progress, Progress::More) || self.state.read_only || leaf(checkpoint) != first {
+            if !matches!(progress, Progress::More) || pool.state.read_only || leaf(self) != first {
                 break;
             }
-            progress = self.merge_count(checkpoint)?;
+            progress = self.merge_count(pool)?;
         }
         Ok(progress)
     }
 
     /// Applies the changes of one slot's count.
-    fn merge_count(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let Some(&(slot, _)) = checkpoint.shared.changes.get(checkpoint.shared.change_at) else {
-            if let Some(root) = self.finish_writer(checkpoint)? {
-                self.durable.roots[TreeId::Counts as usize] = root;
+    fn merge_count(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+        let Some(&(slot, _)) = self.shared.changes.get(self.shared.change_at) else {
+            if let Some(root) = self.finish_writer(pool)? {
+                pool.durable.roots[TreeId::Counts as usize] = root;
             }
-            if let Some(writer) = &mut checkpoint.space_writer {
-                self.durable.roots[TreeId::SpaceMap as usize] = writer.finish(&mut self.durable.metadata)?;
-                self.stats.counters.pages_written.space_map += writer.written;
-                checkpoint.space_writer = None;
+            if let Some(writer) = &mut self.space_writer {
+                pool.durable.roots[TreeId::SpaceMap as usize] = writer.finish(&mut pool.durable.metadata)?;
+                pool.stats.counters.pages_written.space_map += writer.written;
+                self.space_writer = None;
             }
             return Ok(Progress::Next);
         };
-        let same =
-            checkpoint.shared.changes[checkpoint.shared.change_at..].iter().take_while(|change| change.0 == slot);
+        let same = self.shared.changes[self.shared.change_at..].iter().take_while(|change| change.0 == slot);
         let (mut many, mut net) = (0, 0i64);
         for &(_, change) in same {
             many += 1;
             net += i64::from(change);
         }
-        if !self.durable.space.contains(slot) {
+        if !pool.durable.space.contains(slot) {
             // A leaf that passed its checksum names a slot that does not exist.
             return Err(Stop::Contradiction);
         }
-        let before = self.merging_state(checkpoint, slot)?;
+        let before = self.merging_state(pool, slot)?;
         let after = if net != 0 || before == SlotState::Held {
-            let Some(after) = self.change_count(checkpoint, slot, before, net)? else {
+            let Some(after) = self.change_count(pool, slot, before, net)? else {
                 return Err(Stop::Contradiction);
             };
             after
         } else {
             before
         };
-        for change in &mut checkpoint.shared.changes[checkpoint.shared.change_at..checkpoint.shared.change_at + many] {
+        for change in &mut self.shared.changes[self.shared.change_at..self.shared.change_at + many] {
             change.1 = after as i32;
         }
-        checkpoint.shared.change_at += many;
+        self.shared.change_at += many;
         Ok(Progress::More)
     }
 
     /// Returns the state of a slot that the merge has reached: from the leaf at work, or from the tree.
-    fn merging_state(&mut self, checkpoint: &Checkpoint, slot: Slot) -> Result<SlotState, Stop> {
-        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
+    fn merging_state(&self, pool: &mut Pool, slot: Slot) -> Result<SlotState, Stop> {
+        let per_leaf = pool.durable.metadata.geometry.space_leaf_slots();
         let leaf = slot.0 / per_leaf;
-        let at_work = checkpoint.space_writer.as_ref().and_then(|writer| writer.at_work(leaf));
+        let at_work = self.space_writer.as_ref().and_then(|writer| writer.at_work(leaf));
         let page = match at_work {
             Some(page) => page,
             None => {
-                self.load_space_ahead(checkpoint);
-                let root = self.durable.roots[TreeId::SpaceMap as usize];
-                match lookup(&mut self.durable.metadata, Region::Metadata, root, leaf) {
+                self.load_space_ahead(pool);
+                let root = pool.durable.roots[TreeId::SpaceMap as usize];
+                match lookup(&mut pool.durable.metadata, Region::Metadata, root, leaf) {
                     Walk::Leaf(page) => page,
                     Walk::Absent(_) => return Ok(SlotState::Free),
                     Walk::Missing(missing) => return Err(Stop::Missing(missing)),
                 }
             }
         };
-        Ok(SlotState::read(self.durable.metadata.pages.bytes(page), slot.0 % per_leaf))
+        Ok(SlotState::read(pool.durable.metadata.pages.bytes(page), slot.0 % per_leaf))
     }
 
     /// Prefetches the leaves of the space map that the next changes need.
-    fn load_space_ahead(&mut self, checkpoint: &Checkpoint) {
-        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
-        let leaves = by_leaf(&checkpoint.shared.changes[checkpoint.shared.change_at..], per_leaf, |&(slot, _)| slot);
-        let most = self.load_ahead(&checkpoint.load);
-        self.load_leaves_ahead(self.durable.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
+    fn load_space_ahead(&self, pool: &mut Pool) {
+        let per_leaf = pool.durable.metadata.geometry.space_leaf_slots();
+        let leaves = by_leaf(&self.shared.changes[self.shared.change_at..], per_leaf, |&(slot, _)| slot);
+        let most = pool.load_ahead(&self.load);
+        pool.load_leaves_ahead(pool.durable.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
     }
 
     /// Changes a slot's count and its state. Returns the new state; `None` if the tables contradict each other.
     fn change_count(
         &mut self,
-        checkpoint: &mut Checkpoint,
+        pool: &mut Pool,
         slot: Slot,
         before: SlotState,
         net: i64,
@@ -405,17 +335,17 @@ impl Pool {
             SlotState::Single => Some(1),
             SlotState::Shared => None,
         };
-        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
-        let root = self.durable.roots[TreeId::SpaceMap as usize];
-        let writer = checkpoint.space_writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        let space_page = writer.leaf(&mut self.durable.metadata, slot.0 / per_leaf, true)?.expect("created");
+        let per_leaf = pool.durable.metadata.geometry.space_leaf_slots();
+        let root = pool.durable.roots[TreeId::SpaceMap as usize];
+        let writer = self.space_writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
+        let space_page = writer.leaf(&mut pool.durable.metadata, slot.0 / per_leaf, true)?.expect("created");
         let mut new = known.map(|count| count + net);
         if new.is_none_or(|new| new > 1) {
-            let per_leaf = self.durable.metadata.geometry.block() / 4;
-            let root = self.durable.roots[TreeId::Counts as usize];
-            let writer = writer_of(checkpoint, Region::Metadata, root);
-            let page = writer.leaf(&mut self.durable.metadata, slot.0 / per_leaf, true)?.expect("created");
-            let bytes = self.durable.metadata.pages.bytes_mut(page);
+            let per_leaf = pool.durable.metadata.geometry.block() / 4;
+            let root = pool.durable.roots[TreeId::Counts as usize];
+            let writer = writer_of(self, Region::Metadata, root);
+            let page = writer.leaf(&mut pool.durable.metadata, slot.0 / per_leaf, true)?.expect("created");
+            let bytes = pool.durable.metadata.pages.bytes_mut(page);
             let at = (slot.0 % per_leaf) as usize * 4;
             let before = known.unwrap_or_else(|| i64::from(u32_at(bytes, at)));
             // A count at the end of its 32 bits stays there: the slot is never freed, rather than too early.
@@ -426,7 +356,7 @@ impl Pool {
         }
         let after = match new.unwrap_or(0) {
             // Records of the active delta refer to the slot, or did: the merge of that delta settles it.
-            0 if self.durable.delta.slots.contains_key(&slot) && !self.mutant(Mutant::FreedWhileHeld) => {
+            0 if pool.durable.delta.slots.contains_key(&slot) && !pool.mutant(Mutant::FreedWhileHeld) => {
                 SlotState::Held
             }
             0 => SlotState::Free,
@@ -434,93 +364,149 @@ impl Pool {
             2.. => SlotState::Shared,
             _ => return Ok(None),
         };
-        let new_here = self.durable.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh);
-        if new_here != (before == SlotState::Free) || self.durable.space.merged(slot, before, after).is_none() {
+        let new_here = pool.durable.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh);
+        if new_here != (before == SlotState::Free) || pool.durable.space.merged(slot, before, after).is_none() {
             return Ok(None);
         }
-        after.write(self.durable.metadata.pages.bytes_mut(space_page), slot.0 % per_leaf);
+        after.write(pool.durable.metadata.pages.bytes_mut(space_page), slot.0 % per_leaf);
         match after {
-            // The slot is not free before the checkpoint is durable: an earlier superblock has the slot in its trees, and replay from there must not
+            // The slot is not free before the self is durable: an earlier superblock has the slot in its trees, and replay from there must not
             // find it new.
             SlotState::Free => {
-                if self.mutant(Mutant::FreedAtMerge) {
-                    self.durable.space.defer_free(slot, 0);
+                if pool.mutant(Mutant::FreedAtMerge) {
+                    pool.durable.space.defer_free(slot, 0);
                 }
-                checkpoint.freed.push(slot);
+                self.freed.push(slot);
             }
             SlotState::Held => {
-                checkpoint.held_by = self.durable.journal.last();
-                self.durable.want_durable = self.durable.want_durable.max(checkpoint.held_by);
+                self.held_by = pool.durable.journal.last();
+                pool.durable.want_durable = pool.durable.want_durable.max(self.held_by);
             }
             SlotState::Single | SlotState::Shared => {}
         }
         Ok(Some(after))
     }
 
-    // ---- summaries ----
-
     /// Writes the summaries of the new slots of one leaf.
-    pub(crate) fn merge_summaries(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.durable.metadata.geometry.summary_leaf_slots();
-        let Some(&first) = checkpoint.fresh.get(checkpoint.fresh_at) else {
-            if let Some(root) = self.finish_writer(checkpoint)? {
-                self.durable.roots[TreeId::Summaries as usize] = root;
+    pub(crate) fn merge_summaries(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+        let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
+        let Some(&first) = self.fresh.get(self.fresh_at) else {
+            if let Some(root) = self.finish_writer(pool)? {
+                pool.durable.roots[TreeId::Summaries as usize] = root;
             }
             return Ok(Progress::Next);
         };
         let leaf = first.0 / per_leaf;
-        let root = self.durable.roots[TreeId::Summaries as usize];
-        let count = checkpoint.fresh[checkpoint.fresh_at..].partition_point(|slot| slot.0 / per_leaf == leaf);
+        let root = pool.durable.roots[TreeId::Summaries as usize];
+        let count = self.fresh[self.fresh_at..].partition_point(|slot| slot.0 / per_leaf == leaf);
         // A leaf whose slots are all new is not read first.
         let page = if count as u64 == per_leaf {
-            writer_of(checkpoint, Region::Metadata, root).blank(&mut self.durable.metadata, leaf)?
+            writer_of(self, Region::Metadata, root).blank(&mut pool.durable.metadata, leaf)?
         } else {
-            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.durable.metadata, leaf, true);
+            let page = writer_of(self, Region::Metadata, root).leaf(&mut pool.durable.metadata, leaf, true);
             if let Err(Stop::Missing(_)) = page {
                 // The next leaves that are needed are loaded with it.
-                let leaves = by_leaf(&checkpoint.fresh[checkpoint.fresh_at..], per_leaf, |&slot| slot);
+                let leaves = by_leaf(&self.fresh[self.fresh_at..], per_leaf, |&slot| slot);
                 let in_part = leaves.take(LOOKED_AHEAD).filter(|&(_, count)| (count as u64) < per_leaf);
-                let most = self.load_ahead(&checkpoint.load);
-                self.load_leaves_ahead(root, in_part.map(|(leaf, _)| leaf), most);
+                let most = pool.load_ahead(&self.load);
+                pool.load_leaves_ahead(root, in_part.map(|(leaf, _)| leaf), most);
             }
             page?.expect("created")
         };
-        let bytes = self.durable.metadata.pages.bytes_mut(page);
-        for &slot in &checkpoint.fresh[checkpoint.fresh_at..checkpoint.fresh_at + count] {
-            let recent = self.durable.frozen.slots[&slot];
+        let bytes = pool.durable.metadata.pages.bytes_mut(page);
+        for &slot in &self.fresh[self.fresh_at..self.fresh_at + count] {
+            let recent = pool.durable.frozen.slots[&slot];
             let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
             bytes[at..at + 16].copy_from_slice(&recent.digest.0);
             put_u64(bytes, at + 16, recent.owner.0);
         }
-        checkpoint.fresh_at += count;
+        self.fresh_at += count;
         Ok(Progress::More)
     }
 
-    // ---- tables ----
-
     /// Writes one changed leaf of a table that is held in memory.
-    pub(crate) fn write_table(&mut self, checkpoint: &mut Checkpoint, table: TreeId) -> Result<Progress, Stop> {
+    pub(crate) fn write_table(&mut self, pool: &mut Pool, table: TreeId) -> Result<Progress, Stop> {
         let region = if table == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
-        let root = self.durable.roots[table as usize];
-        let Some(leaf) = self.next_table_leaf(table, checkpoint.leaf_at) else {
-            if let Some(root) = self.finish_writer(checkpoint)? {
-                self.durable.roots[table as usize] = root;
+        let root = pool.durable.roots[table as usize];
+        let Some(leaf) = next_table_leaf(pool, table, self.leaf_at) else {
+            if let Some(root) = self.finish_writer(pool)? {
+                pool.durable.roots[table as usize] = root;
             }
             // Only now: leaves that a shorter list no longer fills have been emptied.
             match table {
-                TreeId::Discards => self.durable.discard_leaves = self.discard_table_leaves(),
-                TreeId::Volumes => self.durable.volume_leaves = self.volume_table_leaves(),
+                TreeId::Discards => pool.durable.discard_leaves = discard_table_leaves(pool),
+                TreeId::Volumes => pool.durable.volume_leaves = volume_table_leaves(pool),
                 _ => {}
             }
-            checkpoint.leaf_at = 0;
+            self.leaf_at = 0;
             return Ok(Progress::Next);
         };
-        let writer = writer_of(checkpoint, region, root);
-        if let Some(page) = writer.leaf(&mut self.durable.metadata, leaf, true)? {
-            self.fill_table_leaf(table, leaf, page);
+        let writer = writer_of(self, region, root);
+        if let Some(page) = writer.leaf(&mut pool.durable.metadata, leaf, true)? {
+            fill_table_leaf(pool, table, leaf, page);
         }
-        checkpoint.leaf_at = leaf + 1;
+        self.leaf_at = leaf + 1;
         Ok(Progress::More)
+    }
+}
+
+fn next_table_leaf(pool: &Pool, table: TreeId, from: u64) -> Option<u64> {
+    match table {
+        TreeId::Containers => pool.durable.space.next_dirty_container_leaf(from),
+        TreeId::MetaMap => pool.durable.metadata.allocator.next_dirty_leaf(from),
+        TreeId::Volumes => (from < volume_table_leaves(pool).max(pool.durable.volume_leaves)).then_some(from),
+        TreeId::Discards => (from < discard_table_leaves(pool).max(pool.durable.discard_leaves)).then_some(from),
+        TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
+            unreachable!("merged, not written from memory")
+        }
+    }
+}
+
+/// Returns the number of leaves that the volumes of the checkpoint in progress fill.
+fn volume_table_leaves(pool: &Pool) -> u64 {
+    let volumes =
+        pool.durable.volumes.iter().filter(|volume| volume.since <= pool.checkpoint.checkpoints_done + 1).count()
+            as u64;
+    volumes.div_ceil(pool.durable.metadata.geometry.block() / VOLUME_BYTES)
+}
+
+/// Returns the number of leaves that the discard list fills.
+pub(crate) fn discard_table_leaves(pool: &Pool) -> u64 {
+    pool.durable.discards.len().div_ceil(pool.durable.metadata.geometry.block_size as usize / DISCARD_BYTES) as u64
+}
+
+fn fill_table_leaf(pool: &mut Pool, table: TreeId, leaf: u64, page: PageId) {
+    let metadata = &mut pool.durable.metadata;
+    match table {
+        TreeId::Containers => pool.durable.space.write_container_leaf(leaf, metadata.pages.bytes_mut(page)),
+        TreeId::MetaMap => metadata.allocator.write_leaf(leaf, metadata.pages.bytes_mut(page)),
+        TreeId::Volumes => {
+            let bytes = metadata.pages.bytes_mut(page);
+            bytes.fill(0);
+            let per_leaf = bytes.len() / VOLUME_BYTES as usize;
+            // Volumes created after the checkpoint began are not part of it: the table does not change.
+            let known = pool.durable.volumes.iter().zip(&pool.durable.maps);
+            let known = known.filter(|(volume, _)| volume.since <= pool.checkpoint.checkpoints_done + 1);
+            let here = known.skip(leaf as usize * per_leaf);
+            for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
+                volume::encode(volume, root, out);
+            }
+        }
+        TreeId::Discards => {
+            let bytes = metadata.pages.bytes_mut(page);
+            bytes.fill(0);
+            let per_leaf = bytes.len() / DISCARD_BYTES;
+            for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
+                if let Some(discard) = pool.durable.discards.get(leaf as usize * per_leaf + i) {
+                    discard.pointer.write(out, 0);
+                    put_u16(out, 16, discard.volume.0);
+                    out[18] = discard.level;
+                }
+            }
+        }
+        TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
+            unreachable!("merged, not written from memory")
+        }
     }
 }
 

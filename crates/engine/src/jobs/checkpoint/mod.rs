@@ -27,6 +27,7 @@
 //! Its work is invisible before the end, except that trees get new roots. Readers look into both deltas first, and a tree together with the frozen
 //! delta says the same before and after the merge.
 
+mod disk_index;
 pub(crate) mod merge;
 pub(crate) mod plan;
 
@@ -35,6 +36,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use self::disk_index::Update;
+use self::plan::Plan;
 use crate::api::Failure;
 use crate::api::*;
 use crate::block_map::map_buffer::{Leaf, Pass};
@@ -42,16 +45,13 @@ use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
 use crate::jobs::Jobs;
-use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::job::Job;
 use crate::jobs::throttle::ThrottleUser;
 use crate::metadata::io::Purpose;
-use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::checkpoint_state::CheckpointProgress;
-use crate::pool::disk_index::Update;
 use crate::pool::disk_index::behind::DeferredPart;
 use crate::pool::state::LoadSnapshot;
 use crate::pool::state::Look;
@@ -61,8 +61,6 @@ use crate::sizes::list_bytes;
 
 /// Number of steps of a checkpoint between two checks for requests.
 const BUDGET: u32 = 64;
-/// Largest number of failed pages that are remembered.
-const FAILED_PAGES: usize = 64;
 /// Number of entries of a delta that one step collects.
 const COLLECTED_AT_ONCE: usize = 1 << 14;
 /// Number of replaced pages that one step gives back.
@@ -103,13 +101,13 @@ pub(crate) const TABLES: [TreeId; 5] =
 
 /// A checkpoint in progress.
 pub(crate) struct Checkpoint {
-    pub stage: CheckpointStage,
+    stage: CheckpointStage,
     /// Sequence of the last record that it includes.
     upto: u64,
     /// Part of its state that is visible to others between its steps.
-    pub shared: CheckpointProgress,
+    shared: CheckpointProgress,
     /// Load of the foreground during the step.
-    pub load: LoadSnapshot,
+    load: LoadSnapshot,
     upto_checksum: u64,
     position: u32,
     ring_blocks: u32,
@@ -139,29 +137,29 @@ pub(crate) struct Checkpoint {
     pass: Pass,
     /// Set once there is space for the pass over the map buffer.
     buffer_fits: bool,
-    pub writer: Option<Writer>,
+    writer: Option<Writer>,
     /// Writer of the space map, which changes together with the counts.
     space_writer: Option<Writer>,
     /// Parts of the changes that are still to be sorted, the first part last.
     unsorted: Vec<Range<usize>>,
     /// Slots that lose their last reference.
-    pub freed: Vec<Slot>,
+    freed: Vec<Slot>,
     /// Number of `freed` slots that are pending free.
     released: usize,
     /// Last of the records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
     held_by: u64,
     cut_off: Vec<(Pointer, u8)>,
-    pub discard_budget: u32,
-    pub fresh: Vec<Slot>,
+    discard_budget: u32,
+    fresh: Vec<Slot>,
     fresh_at: usize,
     /// Part of the index on disk that the background pass brings in.
-    pub index_part: Option<DeferredPart>,
+    index_part: Option<DeferredPart>,
     /// All changes of the index on disk.
-    pub index_update: Option<Update>,
+    index_update: Option<Update>,
     /// Number of pages that the index on disk may take: reserved on the host.
-    pub index_space: usize,
+    index_space: usize,
     /// Number of metadata blocks that were taken before the stage of the index began.
-    pub index_taken_before: u64,
+    index_taken_before: u64,
     leaf_at: u64,
     /// Number of slot writes of inlined blocks that it must wait for.
     inlined: usize,
@@ -180,6 +178,11 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Returns true while the checkpoint brings the map buffer up to date.
+    pub(crate) fn is_in_buffer(&self) -> bool {
+        self.stage == CheckpointStage::Buffer
+    }
+
     /// Returns the bytes of memory that its lists hold.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.clears)
@@ -205,99 +208,6 @@ pub(crate) enum Progress {
     Wait,
 }
 
-impl Pool {
-    /// Returns true if slots may run out before overwritten ones are free again: a full pool has only the spare ones.
-    fn may_run_short(&self) -> bool {
-        let spare = self.durable.metadata.geometry.spare_slots();
-        spare > 0 && self.durable.delta.len() as u64 >= self.durable.space.free().max(spare / 4)
-    }
-
-    /// Collects some entries of the frozen delta into a list, in one step.
-    fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
-        let from = checkpoint.collected;
-        checkpoint.collected += COLLECTED_AT_ONCE;
-        let all = if checkpoint.stage == CheckpointStage::Points {
-            let points = self.durable.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
-            checkpoint.points.extend(points.map(|(&key, &entry)| (key, entry)));
-            self.durable.frozen.points.len()
-        } else {
-            for (&slot, recent) in self.durable.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
-                match (recent.fresh, recent.refs) {
-                    (true, 1..) => checkpoint.fresh.push(slot),
-                    // A slot that this delta referred to for a while may be held: the merge checks that.
-                    (false, 0) => checkpoint.shared.changes.push((slot, 0)),
-                    _ => {}
-                }
-            }
-            self.durable.frozen.slots.len()
-        };
-        if checkpoint.collected < all {
-            return Progress::Pause;
-        }
-        checkpoint.collected = 0;
-        Progress::Next
-    }
-
-    fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        let records = checkpoint.upto.max(checkpoint.held_by);
-        let inlined = checkpoint.inlined > 0 && !self.mutant(Mutant::ForgottenInlined);
-        if self.durable.metadata.pages.writes > 0 || inlined || self.durable.journal.durable < records {
-            return Progress::Wait;
-        }
-        checkpoint.grown = self.take_growth();
-        checkpoint.reserved = self.durable.space.reserved();
-        self.want_sync(checkpoint);
-        Progress::Next
-    }
-
-    fn want_sync(&mut self, checkpoint: &mut Checkpoint) {
-        checkpoint.barrier = self.durable.syncs.submitted + 1;
-        self.durable.syncs.wanted = checkpoint.barrier;
-    }
-
-    /// Gives back some pages and slots that the checkpoint has replaced; its superblock is durable in both places.
-    fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        if self.durable.metadata.free_replaced(FREED_AT_ONCE) {
-            return Progress::Pause;
-        }
-        let freed = checkpoint.freed.len().min(checkpoint.released + PENDING_FREE_AT_ONCE);
-        if !self.mutant(Mutant::FreedAtMerge) {
-            for &slot in &checkpoint.freed[checkpoint.released..freed] {
-                self.durable.space.defer_free(slot, checkpoint.upto);
-            }
-        }
-        checkpoint.released = freed;
-        if freed < checkpoint.freed.len() { Progress::Pause } else { Progress::Next }
-    }
-
-    /// Drops the writes of the checkpoint: the pool has failed, or is closed early. The frozen delta stays in force, so reads see the same data as
-    /// before.
-    pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
-        checkpoint.yielded = false;
-        for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
-            writer.abandon(&mut self.durable.metadata);
-        }
-    }
-
-    /// Remembers a page of a tree that could not be read or is damaged; recovery fails with it. A checkpoint that needs the page cannot end.
-    pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
-        if self.state.phase == Phase::Recovering {
-            let offset = self.durable.metadata.offset(key);
-            let error = if unreadable {
-                OpenError::Device { offset }
-            } else {
-                OpenError::DamagedPage { offset, what: "a table of the pool" }
-            };
-            self.recovery_failed(error);
-        } else {
-            if self.durable.failed_pages.len() == FAILED_PAGES {
-                self.durable.failed_pages.remove(0);
-            }
-            self.durable.failed_pages.push(key);
-        }
-    }
-}
-
 impl Jobs {
     pub(crate) fn checkpoint_can_step(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
@@ -311,7 +221,7 @@ impl Jobs {
             || pool.durable.delta.releases >= pool.limits.releases(&pool.durable.metadata.geometry) / 2
             || pool.durable.journal.is_half_full()
             || pool.durable.journal.entries >= 2 * limit as u64
-            || pool.may_run_short()
+            || may_run_short(pool)
             || Jobs::discards_are_due(pool, load)
             || self.disk_index_is_due(pool, load) && Jobs::has_rested(pool, load)
     }
@@ -367,7 +277,7 @@ impl Jobs {
         let mut budget = if pool.is_at_full_speed(&checkpoint.load) { BUDGET } else { BUDGET / 4 };
         loop {
             if pool.state.read_only {
-                pool.abandon_checkpoint(&mut checkpoint);
+                checkpoint.abandon_checkpoint(pool);
                 return Ok(());
             }
             if budget == 0 {
@@ -405,7 +315,7 @@ impl Jobs {
                     break;
                 }
                 Err(stop) => {
-                    pool.abandon_checkpoint(&mut checkpoint);
+                    checkpoint.abandon_checkpoint(pool);
                     // Space was counted in advance: a lack of it is a contradiction, too.
                     return Err(if let Stop::Missing(_) = stop { Failure::Page } else { Failure::Contradiction });
                 }
@@ -505,7 +415,7 @@ impl Jobs {
                 checkpoint.unsorted.push(0..changes);
                 pool.note_changed_references(changes as u64);
             }
-            CheckpointStage::Plan => pool.begin_plan(&mut checkpoint),
+            CheckpointStage::Plan => checkpoint.begin_plan(pool),
             CheckpointStage::Owner => checkpoint.look = pool.look_at_owner(),
             CheckpointStage::Release => {
                 pool.durable.superblock = checkpoint.next.expect("the superblock was written");
@@ -514,7 +424,7 @@ impl Jobs {
             CheckpointStage::Reserve => {
                 // If the stage begins again, the part has been taken already.
                 checkpoint.index_part = checkpoint.index_part.or_else(|| pool.take_disk_index_part());
-                checkpoint.index_space = pool.disk_index_space(&checkpoint);
+                checkpoint.index_space = checkpoint.disk_index_space(pool);
                 self.lend_checkpoint(pool, checkpoint);
                 self.reserve_metadata(pool);
                 return self.take_checkpoint(pool).expect("it waits");
@@ -568,7 +478,7 @@ impl Jobs {
                     checkpoint.stage = CheckpointStage::Plan;
                     checkpoint.yielded = true;
                     let mut checkpoint = self.take_checkpoint(pool).expect("it waits");
-                    pool.begin_plan(&mut checkpoint);
+                    checkpoint.begin_plan(pool);
                     self.lend_checkpoint(pool, checkpoint);
                     pool.wake();
                 }
@@ -604,26 +514,26 @@ impl Jobs {
 
     fn step_stage(&mut self, pool: &mut Pool, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         match checkpoint.stage {
-            CheckpointStage::Points | CheckpointStage::Slots => Ok(pool.collect(checkpoint)),
+            CheckpointStage::Points | CheckpointStage::Slots => Ok(checkpoint.collect(pool)),
             CheckpointStage::SortPoints => {
                 Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted, |&(key, _)| key))
             }
             CheckpointStage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted, |&slot| slot)),
-            CheckpointStage::Cleared => Ok(pool.drop_cleared(checkpoint)),
-            CheckpointStage::Plan => Ok(pool.plan(checkpoint)),
+            CheckpointStage::Cleared => Ok(checkpoint.drop_cleared(pool)),
+            CheckpointStage::Plan => Ok(checkpoint.plan(pool)),
             CheckpointStage::Reserve => Ok(Progress::Wait),
-            CheckpointStage::Maps => pool.merge_maps(checkpoint),
-            CheckpointStage::Discards => pool.walk_discards(checkpoint),
+            CheckpointStage::Maps => checkpoint.merge_maps(pool),
+            CheckpointStage::Discards => checkpoint.walk_discards(pool),
             CheckpointStage::Sort => {
                 Ok(sort_step(&mut checkpoint.shared.changes, &mut checkpoint.unsorted, |&(slot, _)| slot))
             }
-            CheckpointStage::Counts => pool.merge_counts(checkpoint),
-            CheckpointStage::Summaries => pool.merge_summaries(checkpoint),
-            CheckpointStage::Index => pool.merge_disk_index(checkpoint),
-            CheckpointStage::Buffer => Ok(pool.step_buffer(checkpoint)),
-            CheckpointStage::Tables(at) if TABLES[at] == TreeId::MapBuffer => pool.write_log(checkpoint),
-            CheckpointStage::Tables(at) => pool.write_table(checkpoint, TABLES[at]),
-            CheckpointStage::Drain => Ok(pool.drain(checkpoint)),
+            CheckpointStage::Counts => checkpoint.merge_counts(pool),
+            CheckpointStage::Summaries => checkpoint.merge_summaries(pool),
+            CheckpointStage::Index => checkpoint.merge_disk_index(pool),
+            CheckpointStage::Buffer => Ok(checkpoint.step_buffer(pool)),
+            CheckpointStage::Tables(at) if TABLES[at] == TreeId::MapBuffer => checkpoint.write_log(pool),
+            CheckpointStage::Tables(at) => checkpoint.write_table(pool, TABLES[at]),
+            CheckpointStage::Drain => Ok(checkpoint.drain(pool)),
             CheckpointStage::Sync | CheckpointStage::Commit => {
                 let before_pages = checkpoint.stage == CheckpointStage::Sync && pool.mutant(Mutant::UnsyncedPages);
                 let before_superblock =
@@ -633,7 +543,7 @@ impl Jobs {
             }
             CheckpointStage::Owner => Ok(if pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
             CheckpointStage::Superblock => self.write_superblock(pool, checkpoint),
-            CheckpointStage::Release => Ok(pool.release_replaced(checkpoint)),
+            CheckpointStage::Release => Ok(checkpoint.release_replaced(pool)),
         }
     }
 
@@ -651,7 +561,7 @@ impl Jobs {
             if checkpoint.superblocks > 0 {
                 return Ok(Progress::Wait);
             }
-            pool.want_sync(checkpoint);
+            checkpoint.want_sync(pool);
             return Ok(Progress::Next);
         }
         let geometry = checkpoint.grown.unwrap_or(pool.durable.metadata.geometry);
@@ -756,4 +666,79 @@ fn next_stage(stage: CheckpointStage) -> CheckpointStage {
         CheckpointStage::Superblock => CheckpointStage::Commit,
         CheckpointStage::Commit | CheckpointStage::Release => CheckpointStage::Release,
     }
+}
+
+impl Checkpoint {
+    /// Collects some entries of the frozen delta into a list, in one step.
+    fn collect(&mut self, pool: &Pool) -> Progress {
+        let from = self.collected;
+        self.collected += COLLECTED_AT_ONCE;
+        let all = if self.stage == CheckpointStage::Points {
+            let points = pool.durable.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
+            self.points.extend(points.map(|(&key, &entry)| (key, entry)));
+            pool.durable.frozen.points.len()
+        } else {
+            for (&slot, recent) in pool.durable.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
+                match (recent.fresh, recent.refs) {
+                    (true, 1..) => self.fresh.push(slot),
+                    // A slot that this delta referred to for a while may be held: the merge checks that.
+                    (false, 0) => self.shared.changes.push((slot, 0)),
+                    _ => {}
+                }
+            }
+            pool.durable.frozen.slots.len()
+        };
+        if self.collected < all {
+            return Progress::Pause;
+        }
+        self.collected = 0;
+        Progress::Next
+    }
+
+    fn drain(&mut self, pool: &mut Pool) -> Progress {
+        let records = self.upto.max(self.held_by);
+        let inlined = self.inlined > 0 && !pool.mutant(Mutant::ForgottenInlined);
+        if pool.durable.metadata.pages.writes > 0 || inlined || pool.durable.journal.durable < records {
+            return Progress::Wait;
+        }
+        self.grown = pool.take_growth();
+        self.reserved = pool.durable.space.reserved();
+        self.want_sync(pool);
+        Progress::Next
+    }
+
+    fn want_sync(&mut self, pool: &mut Pool) {
+        self.barrier = pool.durable.syncs.submitted + 1;
+        pool.durable.syncs.wanted = self.barrier;
+    }
+
+    /// Gives back some pages and slots that the checkpoint has replaced; its superblock is durable in both places.
+    fn release_replaced(&mut self, pool: &mut Pool) -> Progress {
+        if pool.durable.metadata.free_replaced(FREED_AT_ONCE) {
+            return Progress::Pause;
+        }
+        let freed = self.freed.len().min(self.released + PENDING_FREE_AT_ONCE);
+        if !pool.mutant(Mutant::FreedAtMerge) {
+            for &slot in &self.freed[self.released..freed] {
+                pool.durable.space.defer_free(slot, self.upto);
+            }
+        }
+        self.released = freed;
+        if freed < self.freed.len() { Progress::Pause } else { Progress::Next }
+    }
+
+    /// Drops the writes of the checkpoint: the pool has failed, or is closed early. The frozen delta stays in force, so reads see the same data as
+    /// before.
+    pub(crate) fn abandon_checkpoint(&mut self, pool: &mut Pool) {
+        self.yielded = false;
+        for writer in self.writer.iter_mut().chain(&mut self.space_writer) {
+            writer.abandon(&mut pool.durable.metadata);
+        }
+    }
+}
+
+/// Returns true if slots may run out before overwritten ones are free again: a full pool has only the spare ones.
+fn may_run_short(pool: &Pool) -> bool {
+    let spare = pool.durable.metadata.geometry.spare_slots();
+    spare > 0 && pool.durable.delta.len() as u64 >= pool.durable.space.free().max(spare / 4)
 }

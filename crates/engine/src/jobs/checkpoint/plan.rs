@@ -13,10 +13,10 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::{Checkpoint, Progress};
 use crate::block_map::map_buffer::{Leaf, RECORD_BYTES, write_record};
 use crate::format::entry::{Entry, Key};
 use crate::format::superblock::TreeId;
-use crate::jobs::checkpoint::{Checkpoint, Progress};
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
@@ -55,68 +55,55 @@ pub(crate) struct Plan {
     stays: Option<Box<Paths>>,
 }
 
-impl Pool {
+impl Checkpoint {
     /// Recounts the pages that a checkpoint may take, once its leaves are chosen: fewer if it leaves much in the map buffer, more if it flushes.
-    fn promise_planned(&self, checkpoint: &mut Checkpoint) {
-        let leaves = checkpoint.leaves.iter().map(|leaf| leaf.first);
-        let kept = checkpoint.plan.keeps_all.then_some(checkpoint.points.len() as u64);
-        checkpoint.shared.promised = self.pages_planned(leaves, checkpoint.discard_budget, kept);
-    }
-
-    /// Returns the largest number of mappings that the buffer may have after a checkpoint. Each holds the slot that it has replaced: with few free
-    /// slots, the number is smaller.
-    fn buffered_at_most(&self) -> usize {
-        (self.limits.map_buffer as usize).min(self.durable.space.free() as usize / 2)
-    }
-
-    /// Returns true if a checkpoint is to flush as much as it can.
-    fn flushes_all(&self) -> bool {
-        self.durable.want_flush || self.durable.buffer.len() > self.limits.map_buffer as usize
+    fn promise_planned(&mut self, pool: &Pool) {
+        let leaves = self.leaves.iter().map(|leaf| leaf.first);
+        let kept = self.plan.keeps_all.then_some(self.points.len() as u64);
+        self.shared.promised = pool.pages_planned(leaves, self.discard_budget, kept);
     }
 
     /// Drops buffered mappings of blocks that clears cover, in one step.
-    pub(crate) fn drop_cleared(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+    pub(crate) fn drop_cleared(&mut self, pool: &mut Pool) -> Progress {
         let mut looked_at = 0;
-        while let Some(&(start, end)) = checkpoint.clears.get(checkpoint.cleared_at) {
-            let place = checkpoint.cleared_place.unwrap_or_else(|| self.durable.buffer.position(Key(start)));
-            let mut next = self.durable.buffer.first_from(place);
+        while let Some(&(start, end)) = self.clears.get(self.cleared_at) {
+            let place = self.cleared_place.unwrap_or_else(|| pool.durable.buffer.position(Key(start)));
+            let mut next = pool.durable.buffer.first_from(place);
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
                 if looked_at == AT_ONCE {
-                    checkpoint.cleared_place = Some(place);
+                    self.cleared_place = Some(place);
                     return Progress::Pause;
                 }
                 looked_at += 1;
-                self.durable.buffer.remove(place);
-                self.release(checkpoint, key, entry);
-                next = self.durable.buffer.first_from(place + 1);
+                pool.durable.buffer.remove(place);
+                self.release(pool, key, entry);
+                next = pool.durable.buffer.first_from(place + 1);
             }
-            checkpoint.cleared_place = None;
-            checkpoint.cleared_at += 1;
+            self.cleared_place = None;
+            self.cleared_at += 1;
         }
         Progress::Next
     }
 
     /// Notes that a mapping is replaced: its slot loses a reference.
-    pub(crate) fn release(&mut self, checkpoint: &mut Checkpoint, key: Key, before: Entry) {
+    pub(crate) fn release(&mut self, pool: &mut Pool, key: Key, before: Entry) {
         let Some(slot) = before.slot() else { return };
-        checkpoint.shared.changes.push((slot, -1));
-        if let Ok(at) = self.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id) {
-            let used = &mut self.durable.volumes[at].logical_blocks_used;
+        self.shared.changes.push((slot, -1));
+        if let Ok(at) = pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id) {
+            let used = &mut pool.durable.volumes[at].logical_blocks_used;
             *used = used.saturating_sub(1);
         }
     }
 
-    // ---- the plan ----
-
-    pub(crate) fn begin_plan(&self, checkpoint: &mut Checkpoint) {
-        let (buffered, new) = (self.durable.buffer.len(), checkpoint.points.len());
-        let flushes = buffered + new > self.buffered_at_most() || self.flushes_all() && buffered > 0;
-        let counts = 2 * self.durable.metadata.geometry.map_leaf_entries() as usize + 1;
-        let is_off = self.limits.map_buffer == 0;
-        let keeps_all = self.lacks_space_for_leaves(&checkpoint.shared);
+    pub(crate) fn begin_plan(&mut self, pool: &Pool) {
+        let (buffered, new) = (pool.durable.buffer.len(), self.points.len());
+        let flushes = buffered + new > buffered_at_most(pool) || flushes_all(pool) && buffered > 0;
+        let counts = 2 * pool.durable.metadata.geometry.map_leaf_entries() as usize + 1;
+        let is_off = pool.limits.map_buffer == 0;
+        let keeps_all = pool.lacks_space_for_leaves(&self.shared);
         let flushes = flushes && !keeps_all;
-        checkpoint.leaves.clear();
-        checkpoint.plan = Plan {
+        self.leaves.clear();
+        self.plan = Plan {
             counts: (flushes && buffered > 0).then(|| vec![0; counts]),
             place: (flushes && buffered > 0).then_some(0),
             many: match keeps_all {
@@ -125,18 +112,18 @@ impl Pool {
                 false => MANY_POINTS,
             },
             keeps_all,
-            stays: Some(Box::new(Paths::new(&self.durable.metadata.geometry))),
+            stays: Some(Box::new(Paths::new(&pool.durable.metadata.geometry))),
             threshold: usize::MAX,
-            along: self.limits.flushed(),
+            along: pool.limits.flushed(),
             ..Plan::default()
         };
     }
 
     /// Returns the next leaf with new or buffered mappings: its first block, and the number of new and of buffered ones.
-    fn next_group(&self, checkpoint: &mut Checkpoint) -> Option<(Key, usize, usize)> {
-        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
-        let Checkpoint { plan, points, .. } = checkpoint;
-        let mut buffered = plan.place.and_then(|place| self.durable.buffer.first_from(place));
+    fn next_group(&mut self, pool: &Pool) -> Option<(Key, usize, usize)> {
+        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
+        let Checkpoint { plan, points, .. } = self;
+        let mut buffered = plan.place.and_then(|place| pool.durable.buffer.first_from(place));
         let new = points.get(plan.point_at).map(|&(key, _)| key);
         let next = new.into_iter().chain(buffered.map(|(_, key, _)| key)).min()?;
         let first = leaf_of(next, per_leaf);
@@ -147,177 +134,170 @@ impl Pool {
         while let Some((place, ..)) = buffered.filter(|&(_, key, _)| is_here(key)) {
             old += 1;
             plan.place = Some(place + 1);
-            buffered = self.durable.buffer.first_from(place + 1);
+            buffered = pool.durable.buffer.first_from(place + 1);
         }
         Some((first, new, old))
     }
 
-    fn end_plan(&mut self, checkpoint: &mut Checkpoint) {
-        self.promise_planned(checkpoint);
-        let releases =
-            if checkpoint.plan.place.is_some() { self.limits.flushed().min(self.durable.buffer.len()) } else { 0 };
-        checkpoint.shared.changes.reserve_exact(2 * checkpoint.points.len() + releases);
-        if checkpoint.plan.place.is_some() {
+    fn end_plan(&mut self, pool: &mut Pool) {
+        self.promise_planned(pool);
+        let releases = if self.plan.place.is_some() { pool.limits.flushed().min(pool.durable.buffer.len()) } else { 0 };
+        self.shared.changes.reserve_exact(2 * self.points.len() + releases);
+        if self.plan.place.is_some() {
             // Waiters for slots see the slots that this frees.
-            self.durable.slots_freed_in = self.checkpoint.checkpoints_done + 1;
+            pool.durable.slots_freed_in = pool.checkpoint.checkpoints_done + 1;
         }
     }
 
-    // ---- maps ----
-
     /// Keeps new mappings of leaves that are not written in the buffer: those before `end`, or some of them.
-    pub(crate) fn keep_points(&mut self, checkpoint: &mut Checkpoint, end: Key) {
+    pub(crate) fn keep_points(&mut self, pool: &mut Pool, end: Key) {
         for _ in 0..KEPT_AT_ONCE {
-            let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| *key < end) else {
+            let Some(&(key, entry)) = self.points.get(self.point_at).filter(|(key, _)| *key < end) else {
                 break;
             };
-            if let Some(before) = self.durable.buffer.get(key) {
-                self.release(checkpoint, key, before);
-                self.note_unchanged(checkpoint, before, entry);
+            if let Some(before) = pool.durable.buffer.get(key) {
+                self.release(pool, key, before);
+                self.note_unchanged(pool, before, entry);
             }
-            self.refer(checkpoint, entry);
-            if !self.mutant(Mutant::LostFromBuffer) || !key.0.is_multiple_of(7) {
-                checkpoint.points[checkpoint.kept] = (key, entry);
-                checkpoint.kept += 1;
+            self.refer(pool, entry);
+            if !pool.mutant(Mutant::LostFromBuffer) || !key.0.is_multiple_of(7) {
+                self.points[self.kept] = (key, entry);
+                self.kept += 1;
             }
-            checkpoint.point_at += 1;
+            self.point_at += 1;
         }
     }
 
     /// Notes that a block maps to an entry from now on: its slot gains a reference.
-    pub(crate) fn refer(&mut self, checkpoint: &mut Checkpoint, entry: Entry) {
-        let forgets = self.mutant(Mutant::ForgottenReference);
+    pub(crate) fn refer(&mut self, pool: &mut Pool, entry: Entry) {
+        let forgets = pool.mutant(Mutant::ForgottenReference);
         if let Some(slot) = entry.slot() {
-            if !forgets || self.durable.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
-                checkpoint.shared.changes.push((slot, 1));
+            if !forgets || pool.durable.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
+                self.shared.changes.push((slot, 1));
             }
-            self.durable.volumes[checkpoint.shared.volume_at].logical_blocks_used += 1;
+            pool.durable.volumes[self.shared.volume_at].logical_blocks_used += 1;
         }
     }
 
     /// Counts a block that is mapped to the slot that it already maps to: it was written with unchanged content.
-    pub(crate) fn note_unchanged(&mut self, checkpoint: &Checkpoint, before: Entry, entry: Entry) {
+    pub(crate) fn note_unchanged(&self, pool: &mut Pool, before: Entry, entry: Entry) {
         if before == entry && entry.slot().is_some() {
-            self.durable.volumes[checkpoint.shared.volume_at].writes.unchanged_blocks += 1;
-            self.stats.writes.unchanged_blocks += 1;
+            pool.durable.volumes[self.shared.volume_at].writes.unchanged_blocks += 1;
+            pool.stats.writes.unchanged_blocks += 1;
         }
     }
 
-    // ---- the buffer and its log ----
-
     /// Brings the buffer up to date, in one step.
-    pub(crate) fn step_buffer(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        let kept = &checkpoint.points[..checkpoint.kept];
-        let touched = !kept.is_empty() || !self.durable.buffer.is_empty() || self.durable.buffer.capacity() > 0;
+    pub(crate) fn step_buffer(&mut self, pool: &mut Pool) -> Progress {
+        let kept = &self.points[..self.kept];
+        let touched = !kept.is_empty() || !pool.durable.buffer.is_empty() || pool.durable.buffer.capacity() > 0;
         if !touched {
-            self.durable.want_flush = false;
+            pool.durable.want_flush = false;
             return Progress::Next;
         }
-        let usual = self.limits.buffered_places();
-        if !checkpoint.buffer_fits {
+        let usual = pool.limits.buffered_places();
+        if !self.buffer_fits {
             // A removed mapping keeps its place until the pass leaves it out.
-            let needed = self.durable.buffer.used() + kept.len();
-            if needed > self.durable.buffer.capacity() {
-                self.durable.buffer.fit(needed.max(usual));
+            let needed = pool.durable.buffer.used() + kept.len();
+            if needed > pool.durable.buffer.capacity() {
+                pool.durable.buffer.fit(needed.max(usual));
             }
-            checkpoint.buffer_fits = true;
+            self.buffer_fits = true;
         }
-        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
         let most_removed = kept.len() + AT_ONCE;
-        if self.durable.buffer.step(&mut checkpoint.pass, kept, &checkpoint.leaves, per_leaf, most_removed) {
+        if pool.durable.buffer.step(&mut self.pass, kept, &self.leaves, per_leaf, most_removed) {
             return Progress::Pause;
         }
-        self.durable.buffer.fit(usual.max(self.durable.buffer.len()));
-        if let Some(stays) = checkpoint.plan.stays.take() {
-            match checkpoint.plan.place {
-                Some(_) => self.durable.reservation.buffered = *stays,
-                None => self.durable.reservation.buffered.add(&stays),
+        pool.durable.buffer.fit(usual.max(pool.durable.buffer.len()));
+        if let Some(stays) = self.plan.stays.take() {
+            match self.plan.place {
+                Some(_) => pool.durable.reservation.buffered = *stays,
+                None => pool.durable.reservation.buffered.add(&stays),
             }
         }
-        if self.mutant(Mutant::StaleLog) {
-            checkpoint.pass.removed.clear();
-            checkpoint.pass.anew = false;
+        if pool.mutant(Mutant::StaleLog) {
+            self.pass.removed.clear();
+            self.pass.anew = false;
         }
-        let (len, added) = (self.durable.buffer.len() as u64, (checkpoint.kept + checkpoint.pass.removed.len()) as u64);
-        let page = self.records_per_leaf();
-        checkpoint.pass.anew |= self.durable.buffer.logged + added > len + len / 2 + page;
-        self.durable.want_flush &= len > 0;
+        let (len, added) = (pool.durable.buffer.len() as u64, (self.kept + self.pass.removed.len()) as u64);
+        let page = pool.records_per_leaf();
+        self.pass.anew |= pool.durable.buffer.logged + added > len + len / 2 + page;
+        pool.durable.want_flush &= len > 0;
         Progress::Next
     }
 
     /// Writes a leaf of the log.
-    pub(crate) fn write_log(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.records_per_leaf();
-        let (len, logged) = (self.durable.buffer.len() as u64, self.durable.buffer.logged);
-        let added = (checkpoint.kept + checkpoint.pass.removed.len()) as u64;
-        let (first, end) = match checkpoint.pass.anew {
+    pub(crate) fn write_log(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+        let per_leaf = pool.records_per_leaf();
+        let (len, logged) = (pool.durable.buffer.len() as u64, pool.durable.buffer.logged);
+        let added = (self.kept + self.pass.removed.len()) as u64;
+        let (first, end) = match self.pass.anew {
             true => (0, len.max(logged).div_ceil(per_leaf)),
             false if added == 0 => (0, 0),
             false => (logged / per_leaf, (logged + added).div_ceil(per_leaf)),
         };
-        let leaf = checkpoint.leaf_at.max(first);
-        let root = self.durable.roots[TreeId::MapBuffer as usize];
+        let leaf = self.leaf_at.max(first);
+        let root = pool.durable.roots[TreeId::MapBuffer as usize];
         if leaf >= end {
-            if let Some(root) = self.finish_writer(checkpoint)? {
-                self.durable.roots[TreeId::MapBuffer as usize] = root;
+            if let Some(root) = self.finish_writer(pool)? {
+                pool.durable.roots[TreeId::MapBuffer as usize] = root;
             }
-            self.durable.buffer.logged = if checkpoint.pass.anew { len } else { logged + added };
-            checkpoint.leaf_at = 0;
+            pool.durable.buffer.logged = if self.pass.anew { len } else { logged + added };
+            self.leaf_at = 0;
             return Ok(Progress::Next);
         }
-        let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        if checkpoint.pass.anew {
-            let page = writer.blank(&mut self.durable.metadata, leaf)?;
-            self.durable.buffer.write_sorted(leaf * per_leaf, self.durable.metadata.pages.bytes_mut(page));
+        let writer = self.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
+        if self.pass.anew {
+            let page = writer.blank(&mut pool.durable.metadata, leaf)?;
+            pool.durable.buffer.write_sorted(leaf * per_leaf, pool.durable.metadata.pages.bytes_mut(page));
         } else {
-            let page = writer.leaf(&mut self.durable.metadata, leaf, true)?.expect("created");
-            let bytes = self.durable.metadata.pages.bytes_mut(page);
+            let page = writer.leaf(&mut pool.durable.metadata, leaf, true)?.expect("created");
+            let bytes = pool.durable.metadata.pages.bytes_mut(page);
             for (number, record) in (leaf * per_leaf..).zip(bytes.chunks_exact_mut(RECORD_BYTES)) {
                 let Some(at) = number.checked_sub(logged) else { continue };
-                if let Some(&(key, entry)) = checkpoint.points[..checkpoint.kept].get(at as usize) {
+                if let Some(&(key, entry)) = self.points[..self.kept].get(at as usize) {
                     write_record(record, key, entry);
-                } else if let Some(&key) = checkpoint.pass.removed.get(at as usize - checkpoint.kept) {
+                } else if let Some(&key) = self.pass.removed.get(at as usize - self.kept) {
                     write_record(record, key, Entry::UNBUFFERED);
                 }
             }
         }
-        checkpoint.leaf_at = leaf + 1;
+        self.leaf_at = leaf + 1;
         Ok(Progress::More)
     }
-}
 
-impl Pool {
     /// Counts or chooses some leaves, in one step.
-    pub(crate) fn plan(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+    pub(crate) fn plan(&mut self, pool: &mut Pool) -> Progress {
         let mut left = AT_ONCE;
         while left > 0 {
-            let Some((first, new, old)) = self.next_group(checkpoint) else {
-                if checkpoint.plan.counts.is_some() {
-                    self.choose(checkpoint);
+            let Some((first, new, old)) = self.next_group(pool) else {
+                if self.plan.counts.is_some() {
+                    self.choose(pool);
                     return Progress::Pause;
                 }
-                self.end_plan(checkpoint);
+                self.end_plan(pool);
                 return Progress::Next;
             };
             left = left.saturating_sub(new + old);
-            let plan = &mut checkpoint.plan;
+            let plan = &mut self.plan;
             if let Some(counts) = &mut plan.counts {
                 counts[new + old] += 1;
                 plan.total += new + old;
                 continue;
             }
             // Done once for each group: in its only pass, or in the second.
-            self.regions_mut().overwritten(first, new);
+            pool.regions_mut().overwritten(first, new);
             let is_full = new + old > plan.threshold || new + old == plan.threshold && plan.quota > 0;
             if is_full && new + old == plan.threshold {
                 plan.quota -= 1;
             }
             if is_full || new >= plan.many {
-                let end = Key(first.0 + self.durable.metadata.geometry.map_leaf_entries());
-                let old = if plan.place.is_some() { old } else { self.durable.buffer.count(first, end) };
+                let end = Key(first.0 + pool.durable.metadata.geometry.map_leaf_entries());
+                let old = if plan.place.is_some() { old } else { pool.durable.buffer.count(first, end) };
                 let flushes = is_full || old <= plan.along;
                 plan.along -= if flushes && !is_full { old } else { 0 };
-                checkpoint.leaves.push(Leaf { first, flushes });
+                self.leaves.push(Leaf { first, flushes });
                 if flushes || old == 0 {
                     continue;
                 }
@@ -331,15 +311,15 @@ impl Pool {
 
     /// Chooses the leaves with the most mappings for the flush, after the count, until at most three quarters of the mappings that may stay are left.
     /// A flush frees slots all over the pool, and writes much of the space map. So it is rare, and then flushes much.
-    fn choose(&mut self, checkpoint: &mut Checkpoint) {
-        let counts = checkpoint.plan.counts.take().expect("they have been counted");
-        let most = self.buffered_at_most();
-        let stays = if self.flushes_all() { 0 } else { most - most / 4 };
-        let budget = if self.has_much_pending() { 0 } else { self.limits.flushed() + checkpoint.points.len() };
-        let mut wanted = checkpoint.plan.total.saturating_sub(stays).min(budget);
-        let space = if checkpoint.spares_metadata { 0 } else { self.metadata_to_flush(&checkpoint.shared) };
-        let mut pages = if self.claimed() <= space { usize::MAX } else { (space / self.map_levels()) as usize };
-        let plan = &mut checkpoint.plan;
+    fn choose(&mut self, pool: &mut Pool) {
+        let counts = self.plan.counts.take().expect("they have been counted");
+        let most = buffered_at_most(pool);
+        let stays = if flushes_all(pool) { 0 } else { most - most / 4 };
+        let budget = if pool.has_much_pending() { 0 } else { pool.limits.flushed() + self.points.len() };
+        let mut wanted = self.plan.total.saturating_sub(stays).min(budget);
+        let space = if self.spares_metadata { 0 } else { pool.metadata_to_flush(&self.shared) };
+        let mut pages = if pool.claimed() <= space { usize::MAX } else { (space / pool.map_levels()) as usize };
+        let plan = &mut self.plan;
         let mut flushed = 0;
         for (each, &leaves) in counts.iter().enumerate().skip(1).rev() {
             let take = (leaves as usize).min(wanted.div_ceil(each)).min(pages);
@@ -351,9 +331,9 @@ impl Pool {
                 break;
             }
         }
-        self.durable.flush_is_stuck = flushed == 0 && wanted > 0;
-        if !self.durable.flush_is_stuck {
-            self.durable.free_when_stuck = 0;
+        pool.durable.flush_is_stuck = flushed == 0 && wanted > 0;
+        if !pool.durable.flush_is_stuck {
+            pool.durable.free_when_stuck = 0;
         }
         if plan.total - flushed > most {
             // There is no space for the new mappings.
@@ -361,6 +341,17 @@ impl Pool {
         }
         (plan.point_at, plan.place) = (0, Some(0));
     }
+}
+
+/// Returns the largest number of mappings that the buffer may have after a checkpoint. Each holds the slot that it has replaced: with few free
+/// slots, the number is smaller.
+fn buffered_at_most(pool: &Pool) -> usize {
+    (pool.limits.map_buffer as usize).min(pool.durable.space.free() as usize / 2)
+}
+
+/// Returns true if a checkpoint is to flush as much as it can.
+fn flushes_all(pool: &Pool) -> bool {
+    pool.durable.want_flush || pool.durable.buffer.len() > pool.limits.map_buffer as usize
 }
 
 /// Returns the first block of the leaf of a block.

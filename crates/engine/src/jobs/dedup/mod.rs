@@ -37,6 +37,7 @@ mod share;
 mod spill;
 mod verify;
 
+use crate::jobs::dedup::share::may_share;
 use alloc::vec::Vec;
 
 use super::changes::{Changes, ChangesStop};
@@ -576,7 +577,7 @@ impl Dedup {
     fn walk_maps(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) -> Result<(), ChangesStop> {
         let PassStage::Maps(mut maps, back) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
-            let walked = maps.step(pool, Pool::may_share, |pool, key, slot| {
+            let walked = maps.step(pool, may_share, |pool, key, slot| {
                 self.looked_at += 1;
                 let Ok(found) = self.unresolved.binary_search_by_key(&slot, |&(duplicate, ..)| duplicate) else {
                     return Ok(false);

@@ -20,6 +20,7 @@ use super::{Back, Dedup, PassStage};
 use crate::api::{Digest, Nanos};
 use crate::format::entry::{Key, Slot};
 use crate::jobs::changes::ChangesStop;
+use crate::jobs::dedup::share::may_share;
 use crate::jobs::map_walk::LEAVES;
 use crate::pool::Pool;
 use crate::pool::state::LoadSnapshot;
@@ -116,7 +117,7 @@ impl Record {
         is_behind: bool,
         (slot, state, digest, owner): (Slot, SlotState, Digest, Key),
     ) -> Option<Record> {
-        let takes_no_part = !pool.may_share(owner);
+        let takes_no_part = !may_share(pool, owner);
         let is_wanted = !takes_no_part || is_behind && pool.copied_from(owner).is_none();
         let (is_shared, generation) = (state == SlotState::Shared, pool.durable.space.generation(slot));
         (state.is_used() && is_wanted && !repairs.is_lost(slot, digest))

@@ -89,7 +89,7 @@ impl Dedup {
 
     /// Makes another slot canonical in place of one that was given up, or will be. Returns false if the other one does not hold the content.
     pub(super) fn replace(&mut self, pool: &mut Pool, gone: Slot, slot: Slot, digest: Digest) -> Result<bool, Missing> {
-        let holds = pool.holds_since(slot, digest, None)?;
+        let holds = holds_since(pool, slot, digest, None)?;
         if holds {
             self.replaced.insert(gone, slot);
             self.range.canonical_at(digest, slot, pool.durable.space.generation(slot));
@@ -135,7 +135,7 @@ impl Dedup {
             match shared {
                 ShareResult::Gone => drop(self.replace(pool, canonical, slot, digest)?),
                 // The slot may no longer hold the content that was found.
-                ShareResult::NotThere if !self.is_remapped(pool, slot)? && pool.holds_since(slot, digest, None)? => {
+                ShareResult::NotThere if !self.is_remapped(pool, slot)? && holds_since(pool, slot, digest, None)? => {
                     self.unresolved.push((slot, canonical, digest));
                 }
                 _ => {}
@@ -184,7 +184,7 @@ impl Dedup {
         (duplicate, canonical, digest): Pair,
         seen: SeenGenerations,
     ) -> Result<ShareResult, ChangesStop> {
-        let Some(volume) = pool.volume_index(key.volume()).filter(|_| pool.may_share(key)) else {
+        let Some(volume) = pool.volume_index(key.volume()).filter(|_| may_share(pool, key)) else {
             return Ok(ShareResult::NotThere);
         };
         match pool.resolve(volume, key) {
@@ -198,13 +198,13 @@ impl Dedup {
         }
         // The canonical slot may have been found damaged since.
         let is_lost = repairs.is_lost(canonical, digest);
-        if !pool.mutant(Mutant::ShareWithFreed) && (is_lost || !pool.holds_since(canonical, digest, seen.canonical)?) {
+        if !pool.mutant(Mutant::ShareWithFreed) && (is_lost || !holds_since(pool, canonical, digest, seen.canonical)?) {
             return Ok(ShareResult::Gone);
         }
-        if !pool.holds_since(duplicate, digest, seen.duplicate)? && !pool.mutant(Mutant::BlindShare) {
+        if !holds_since(pool, duplicate, digest, seen.duplicate)? && !pool.mutant(Mutant::BlindShare) {
             return Ok(ShareResult::NotThere);
         }
-        let keeps_runs = pool.keeps_runs(volume);
+        let keeps_runs = keeps_runs(pool, volume);
         let run = match keeps_runs {
             false => RemappedRun::one(key, duplicate, canonical, digest),
             true => match self.run_around(pool, repairs, volume, key, (duplicate, canonical, digest))? {
@@ -355,32 +355,30 @@ impl Dedup {
     }
 }
 
-impl Pool {
-    /// Returns true if a slot still holds a content that it held when its container had this generation. If the generation is unchanged, the summary
-    /// is not read.
-    fn holds_since(&mut self, slot: Slot, digest: Digest, generation: Option<u16>) -> Result<bool, Missing> {
-        let is_same = self.durable.space.contains(slot)
-            && generation
-                .is_some_and(|seen| self.durable.space.generation(slot) == seen || self.mutant(Mutant::OldGeneration));
-        if is_same && self.recent(slot).is_none() {
-            return Ok(self.slot_state(slot)?.is_used());
-        }
-        Ok(self.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
+/// Returns true if a slot still holds a content that it held when its container had this generation. If the generation is unchanged, the summary
+/// is not read.
+fn holds_since(pool: &mut Pool, slot: Slot, digest: Digest, generation: Option<u16>) -> Result<bool, Missing> {
+    let is_same = pool.durable.space.contains(slot)
+        && generation
+            .is_some_and(|seen| pool.durable.space.generation(slot) == seen || pool.mutant(Mutant::OldGeneration));
+    if is_same && pool.recent(slot).is_none() {
+        return Ok(pool.slot_state(slot)?.is_used());
     }
+    Ok(pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
+}
 
-    /// Returns true if a pass may share a block's content: its volume is not hidden, not read only, and not of the policy `native`.
-    pub(super) fn may_share(&self, owner: Key) -> bool {
-        let Some(at) = self.volume_index(owner.volume()) else { return true };
-        let volume = &self.durable.volumes[at];
-        if volume.keeps.is_some() {
-            return self.mutant(Mutant::CopyForData);
-        }
-        !volume.read_only && self.policy_of(volume) != Policy::Native
+/// Returns true if a pass may share a block's content: its volume is not hidden, not read only, and not of the policy `native`.
+pub(super) fn may_share(pool: &Pool, owner: Key) -> bool {
+    let Some(at) = pool.volume_index(owner.volume()) else { return true };
+    let volume = &pool.durable.volumes[at];
+    if volume.keeps.is_some() {
+        return pool.mutant(Mutant::CopyForData);
     }
+    !volume.read_only && pool.policy_of(volume) != Policy::Native
+}
 
-    /// Returns true if a pass must not split a run of this volume.
-    fn keeps_runs(&self, volume: usize) -> bool {
-        let volume = &self.durable.volumes[volume];
-        volume.keep_runs.keeps(self.policy_of(volume))
-    }
+/// Returns true if a pass must not split a run of this volume.
+fn keeps_runs(pool: &Pool, volume: usize) -> bool {
+    let volume = &pool.durable.volumes[volume];
+    volume.keep_runs.keeps(pool.policy_of(volume))
 }

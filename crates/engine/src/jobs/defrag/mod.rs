@@ -228,7 +228,7 @@ impl Defrag {
             }
         }
         if some_wait && !load.is_idle {
-            pool.settle_some_time();
+            settle_some_time(pool);
         }
         self.is_stuck = waits;
         let blocks = &mut self.memory.blocks;
@@ -383,11 +383,9 @@ fn goes_whole(pool: &mut Pool, region: &[Lies], target: i64, missing: &mut Missi
     can_go && plan::displaced(region, target).filter(|&place| lost(place)).count() > most
 }
 
-impl Pool {
-    /// Asks for a checkpoint, so that freed slots become free, at most once every [`SETTLES_EVERY`].
-    fn settle_some_time(&mut self) {
-        if !self.durable.delta.is_empty() && self.state.now >= self.checkpoint.last_checkpoint + SETTLES_EVERY {
-            self.request_checkpoint_and_wake();
-        }
+/// Asks for a checkpoint, so that freed slots become free, at most once every [`SETTLES_EVERY`].
+fn settle_some_time(pool: &mut Pool) {
+    if !pool.durable.delta.is_empty() && pool.state.now >= pool.checkpoint.last_checkpoint + SETTLES_EVERY {
+        pool.request_checkpoint_and_wake();
     }
 }

@@ -33,7 +33,7 @@ impl Relocate {
         let RunStage::Walk(mut maps) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
             let mut gone = None;
-            let walked = maps.step(pool, Pool::may_be_remapped, |pool, key, slot| {
+            let walked = maps.step(pool, may_be_remapped, |pool, key, slot| {
                 let Ok(at) = self.copies.binary_search_by_key(&slot, |copy| copy.from) else { return Ok(false) };
                 if pool.mutant(Mutant::ForgottenReferrer) && key.lba() % 2 == 1 {
                     return Ok(false);
@@ -139,9 +139,7 @@ fn holds(pool: &mut Pool, Seen(slot, digest): Seen) -> Result<bool, Missing> {
     Ok(pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
 }
 
-impl Pool {
-    /// Returns true if blocks of this block's volume may be remapped to other slots with the same content: those of all but hidden volumes.
-    fn may_be_remapped(&self, key: Key) -> bool {
-        self.volume_index(key.volume()).is_some_and(|at| self.durable.volumes[at].keeps.is_none())
-    }
+/// Returns true if blocks of this block's volume may be remapped to other slots with the same content: those of all but hidden volumes.
+fn may_be_remapped(pool: &Pool, key: Key) -> bool {
+    pool.volume_index(key.volume()).is_some_and(|at| pool.durable.volumes[at].keeps.is_none())
 }

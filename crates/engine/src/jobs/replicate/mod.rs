@@ -173,119 +173,96 @@ impl Replicate {
     }
 }
 
-impl Pool {
-    /// Returns true if blocks may be written for the sake of order alone: the pool takes changes, and neither metadata nor the host is full.
-    pub(super) fn may_be_reordered(&self) -> bool {
-        self.takes_changes() && !self.state.untouched && !self.state.metadata_full && !self.state.host_full
+fn begin_reading(pool: &mut Pool, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<ReplicaBatch> {
+    for at in 0..blocks.len() {
+        // A buffer of the read cache belongs to its slot: a replica gets a buffer of its own.
+        let Some(buffer) = pool.any_buffer() else {
+            blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| pool.memory.buffers.release(buffer));
+            return None;
+        };
+        blocks[at].2 = Some(buffer);
     }
+    let mut in_flight = 0;
+    let mut at = 0;
+    while at < blocks.len() {
+        let mut length = 1;
+        let follows =
+            |length: usize| at + length < blocks.len() && pool.continues(blocks[at].0, length, blocks[at + length].0);
+        while follows(length) {
+            length += 1;
+        }
+        let offset = pool.slot_offset(blocks[at].0);
+        let bytes = length as u64 * pool.durable.metadata.geometry.block();
+        let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
+        pool.durable.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, JobId::Replicate.io(at));
+        in_flight += 1;
+        at += length;
+    }
+    Some(ReplicaBatch { blocks, in_flight, is_over: false })
+}
 
-    fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<ReplicaBatch> {
-        for at in 0..blocks.len() {
-            // A buffer of the read cache belongs to its slot: a replica gets a buffer of its own.
-            let Some(buffer) = self.any_buffer() else {
-                blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| self.memory.buffers.release(buffer));
-                return None;
-            };
-            blocks[at].2 = Some(buffer);
-        }
-        let mut in_flight = 0;
-        let mut at = 0;
-        while at < blocks.len() {
-            let mut length = 1;
-            let follows = |length: usize| {
-                at + length < blocks.len() && self.continues(blocks[at].0, length, blocks[at + length].0)
-            };
-            while follows(length) {
-                length += 1;
-            }
-            let offset = self.slot_offset(blocks[at].0);
-            let bytes = length as u64 * self.durable.metadata.geometry.block();
-            let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
-            self.durable.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, JobId::Replicate.io(at));
-            in_flight += 1;
-            at += length;
-        }
-        Some(ReplicaBatch { blocks, in_flight, is_over: false })
+/// Deletes the volume of replicas with all its entries, as soon as there is space for the change.
+fn delete_replicas(pool: &mut Pool, load: &LoadSnapshot) {
+    let Some(volume) = pool.hints.replicas.volume else { return };
+    let cleared = pool.cleared(Key::new(volume, 0), end_of(volume));
+    // Checked here, since a change that has to wait requests a checkpoint, and this one is not urgent.
+    if matches!(pool.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
+        let _ = pool.change_volume(VolumeChange::Delete { volume }, load.clears_left);
     }
 }
 
-impl Pool {
-    /// Deletes the volume of replicas with all its entries, as soon as there is space for the change.
-    fn delete_replicas(&mut self, load: &LoadSnapshot) {
-        let Some(volume) = self.hints.replicas.volume else { return };
-        let cleared = self.cleared(Key::new(volume, 0), end_of(volume));
-        // Checked here, since a change that has to wait requests a checkpoint, and this one is not urgent.
-        if matches!(self.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
-            let _ = self.change_volume(VolumeChange::Delete { volume }, load.clears_left);
+/// Adopts a replica from the map of an earlier run, if it holds the content that its slot must hold, to the last bit.
+fn find_replica(pool: &mut Pool, number: Number, at: Slot) -> Result<(), Missing> {
+    let slot = pool.hints.replicas.slot_of(number);
+    let digests = (pool.proven_digest(slot)?, pool.proven_digest(at)?);
+    let is_right = match digests {
+        (Some((must, _)), Some((has, _))) => must == has || pool.mutant(Mutant::UnprovenReplica),
+        _ => false,
+    };
+    let (in_order, columns) = (pool.in_order_budget(), pool.columns_budget());
+    if !is_right || !pool.hints.replicas.adopt(number, at, in_order, columns) {
+        pool.hints.replicas.note_stale(number);
+    }
+    Ok(())
+}
+
+/// Drops entries of the volume for slots that are free again, as far as there is space for the changes.
+fn drop_stale_replicas(pool: &mut Pool, load: &LoadSnapshot) {
+    while let (Some(volume), Some(number)) = (pool.hints.replicas.volume, pool.hints.replicas.stale()) {
+        if !matches!(pool.space_for(&Asked::scattered(2), load.clears_left), Availability::Now) {
+            return;
+        }
+        if pool.hints.replicas.end_stale() {
+            pool.put_alone(Key::new(volume, number.0), Put::Zero);
         }
     }
+}
 
-    /// Adopts a replica from the map of an earlier run, if it holds the content that its slot must hold, to the last bit.
-    fn find_replica(&mut self, number: Number, at: Slot) -> Result<(), Missing> {
-        let slot = self.hints.replicas.slot_of(number);
-        let digests = (self.proven_digest(slot)?, self.proven_digest(at)?);
-        let is_right = match digests {
-            (Some((must, _)), Some((has, _))) => must == has || self.mutant(Mutant::UnprovenReplica),
-            _ => false,
-        };
-        let (in_order, columns) = (self.in_order_budget(), self.columns_budget());
-        if !is_right || !self.hints.replicas.adopt(number, at, in_order, columns) {
-            self.hints.replicas.note_stale(number);
-        }
-        Ok(())
-    }
-
-    /// Drops entries of the volume for slots that are free again, as far as there is space for the changes.
-    fn drop_stale_replicas(&mut self, load: &LoadSnapshot) {
-        while let (Some(volume), Some(number)) = (self.hints.replicas.volume, self.hints.replicas.stale()) {
-            if !matches!(self.space_for(&Asked::scattered(2), load.clears_left), Availability::Now) {
-                return;
-            }
-            if self.hints.replicas.end_stale() {
-                self.put_alone(Key::new(volume, number.0), Put::Zero);
-            }
-        }
-    }
-
-    /// Reclaims all replicas; returns false if there are none, or no space for the change.
-    pub(crate) fn give_back_replicas(&mut self, load: &LoadSnapshot) -> bool {
-        let at = self.hints.replicas.volume.and_then(|volume| self.volume_index(volume));
-        let is_empty = self.hints.replicas.len() == 0 && self.hints.replicas.stale().is_none();
-        let Some(at) = at.filter(|_| !is_empty || self.hints.replicas.are_left()) else { return false };
-        if !self.clear_hidden(at, load) {
-            return false;
-        }
-        self.hints.replicas.clear();
-        self.hints.replicas.begin_anew();
-        true
-    }
-
-    /// Makes space for N replicas in consecutive slots: in the pool, in the budget and in a record. Returns true if there is space now.
-    fn make_space_for_replicas(&mut self, load: &LoadSnapshot, count: usize) -> bool {
-        let Some(at) = self.hints.replicas.volume.and_then(|volume| self.volume_index(volume)) else {
-            return false;
-        };
-        let volume = self.durable.volumes[at].id;
-        self.hints.replicas.drop_beyond(self.in_order_budget().saturating_sub(count as u64), self.columns_budget());
-        self.drop_stale_replicas(load);
-        let space =
-            self.durable.space.free() >= self.slots_to_spare(SPACE_TO_MAKE) && self.hints.replicas.stale().is_none();
-        space
-            && self.durable.space.ready() >= count as u64
-            && self.volume_index(volume).is_some()
-            && matches!(self.space_for(&Asked::scattered(2 * count), load.clears_left), Availability::Now)
-    }
+/// Makes space for N replicas in consecutive slots: in the pool, in the budget and in a record. Returns true if there is space now.
+fn make_space_for_replicas(pool: &mut Pool, load: &LoadSnapshot, count: usize) -> bool {
+    let Some(at) = pool.hints.replicas.volume.and_then(|volume| pool.volume_index(volume)) else {
+        return false;
+    };
+    let volume = pool.durable.volumes[at].id;
+    pool.hints.replicas.drop_beyond(pool.in_order_budget().saturating_sub(count as u64), pool.columns_budget());
+    drop_stale_replicas(pool, load);
+    let space =
+        pool.durable.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE) && pool.hints.replicas.stale().is_none();
+    space
+        && pool.durable.space.ready() >= count as u64
+        && pool.volume_index(volume).is_some()
+        && matches!(pool.space_for(&Asked::scattered(2 * count), load.clears_left), Availability::Now)
 }
 
 impl Replicate {
     /// Advances the rebuild of the table of replicas from the map of their volume, in one step.
     fn find(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         // Stale entries take memory until their removal is recorded.
-        pool.drop_stale_replicas(load);
+        drop_stale_replicas(pool, load);
         let takes_part = |pool: &Pool, key: Key| pool.hints.replicas.volume == Some(key.volume());
         let each = |pool: &mut Pool, key: Key, at: Slot| {
             let number = Number(key.lba());
-            match pool.find_replica(number, at) {
+            match find_replica(pool, number, at) {
                 // The content that it must hold is unknown.
                 Err(Missing { key, .. }) if pool.durable.failed_pages.contains(&key) => {
                     pool.hints.replicas.note_stale(number)
@@ -364,7 +341,7 @@ impl Replicate {
             let rest = ScatteredRead { first: Key(noted.first.0 + end), blocks: noted.blocks - end };
             self.noted.push_front(rest);
         }
-        pool.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
+        begin_reading(pool, blocks).map_or(Ok(None), |work| Ok(Some(work)))
     }
 
     /// Ends the work in progress when its reads are done. Makes replicas, if that is wanted and nothing interfered.
@@ -375,7 +352,7 @@ impl Replicate {
             return;
         }
         let (is_over, count) = (work.is_over, work.blocks.len());
-        let fits = !is_over && pool.make_space_for_replicas(load, count);
+        let fits = !is_over && make_space_for_replicas(pool, load, count);
         let Some(work) = self.work.take() else { return };
         let volume = pool.hints.replicas.volume.filter(|_| fits);
         for (slot, digest, buffer) in work.blocks {
@@ -457,7 +434,7 @@ impl Job for Replicate {
             Some(_) if pool.hints.replicas.stride() != pool.durable.metadata.geometry.slots() => {
                 // The pool has grown, or an earlier program had one entry for each slot: the volume is made anew.
                 pool.hints.replicas.clear();
-                return pool.delete_replicas(load);
+                return delete_replicas(pool, load);
             }
             Some(_) if pool.hints.replicas.are_left() => return self.find(pool, load),
             None if pool.hints.replicas.volume.is_none() => {
@@ -475,7 +452,7 @@ impl Job for Replicate {
             Some(_) => {}
         }
         pool.hints.replicas.drop_beyond(pool.in_order_budget(), pool.columns_budget());
-        pool.drop_stale_replicas(load);
+        drop_stale_replicas(pool, load);
         self.is_stuck = pool.hints.replicas.stale().is_some();
         if pool.durable.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
             self.noted.clear();

@@ -29,7 +29,7 @@ const LEAST_PARTS: u64 = 16;
 
 /// Changes that are left out of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum LeftOut {
+pub(crate) enum LeftOut {
     Nothing,
     /// Blocks that were written for offline volumes.
     Offline,
@@ -48,7 +48,7 @@ pub(crate) struct DeferredPart {
 
 impl DeferredPart {
     /// Returns the most buckets that the part changes.
-    pub(super) fn buckets(&self) -> u64 {
+    pub(crate) fn buckets(&self) -> u64 {
         let whole = self.whole.end - self.whole.start;
         if whole > 0 { whole } else { self.changes.len() as u64 }
     }
@@ -117,12 +117,12 @@ impl Behind {
 
 impl Pool {
     /// Returns true if a volume looks into the index now.
-    pub(super) fn is_any_looking(&self) -> bool {
+    pub(crate) fn is_any_looking(&self) -> bool {
         self.any_is_full(Pool::policy_in_force)
     }
 
     /// Returns the kind of changes that checkpoints leave out now.
-    pub(super) fn left_out(&self) -> LeftOut {
+    pub(crate) fn left_out(&self) -> LeftOut {
         match () {
             () if !self.durable.volumes.iter().any(|volume| self.is_offline(volume)) => LeftOut::Nothing,
             () if self.is_any_looking() => LeftOut::Offline,
@@ -131,7 +131,7 @@ impl Pool {
     }
 
     /// Returns true if the change for a block with this owner is left out.
-    pub(super) fn is_left_out(&self, left_out: LeftOut, owner: Key) -> bool {
+    pub(crate) fn is_left_out(&self, left_out: LeftOut, owner: Key) -> bool {
         let is_offline =
             || self.volume_index(owner.volume()).is_some_and(|at| self.is_offline(&self.durable.volumes[at]));
         left_out == LeftOut::All || left_out == LeftOut::Offline && is_offline()

@@ -17,6 +17,7 @@
 
 mod columns;
 
+use crate::pool::state::LoadSnapshot;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -536,6 +537,19 @@ impl Pool {
             return None;
         };
         Some(slot).filter(|&slot| self.durable.space.contains(slot))
+    }
+
+    /// Reclaims all replicas; returns false if there are none, or no space for the change.
+    pub(crate) fn give_back_replicas(&mut self, load: &LoadSnapshot) -> bool {
+        let at = self.hints.replicas.volume.and_then(|volume| self.volume_index(volume));
+        let is_empty = self.hints.replicas.len() == 0 && self.hints.replicas.stale().is_none();
+        let Some(at) = at.filter(|_| !is_empty || self.hints.replicas.are_left()) else { return false };
+        if !self.clear_hidden(at, load) {
+            return false;
+        }
+        self.hints.replicas.clear();
+        self.hints.replicas.begin_anew();
+        true
     }
 }
 

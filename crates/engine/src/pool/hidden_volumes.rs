@@ -1,0 +1,120 @@
+//! Hidden volumes of the pool: second copies of blocks, and replicas. Users do not see them, and their blocks are cleared for them where space is short.
+
+use super::Pool;
+use crate::api::Digest;
+use crate::format::entry::Key;
+use crate::format::entry::Slot;
+use crate::format::record::Change;
+use crate::format::superblock::TreeId;
+use crate::format::volume::Keeps;
+use crate::metadata::page_cache::Region;
+use crate::metadata::tree::Missing;
+use crate::metadata::tree::Unresolved;
+use crate::metadata::tree::Walk;
+use crate::metadata::tree::lookup;
+use crate::pool::metadata_reservation::Asked;
+use crate::pool::metadata_reservation::Availability;
+use crate::pool::state::LoadSnapshot;
+use crate::space::SlotState;
+
+/// Change that a slot needs for its second copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Copying {
+    Leave,
+    Make,
+    Drop,
+}
+
+impl Pool {
+    /// Returns the number of data blocks that are second copies, as of the last merge.
+    pub(crate) fn second_copies_used(&self) -> u64 {
+        self.hidden_blocks_used(Keeps::SecondCopies)
+    }
+
+    /// Returns the number of blocks of hidden volumes of this kind, as of the last merge.
+    pub(crate) fn hidden_blocks_used(&self, keeps: Keeps) -> u64 {
+        let hidden = self.durable.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
+        hidden.map(|volume| volume.logical_blocks_used).sum()
+    }
+
+    /// Returns the index of the volume of second copies in the list of volumes, if it is usable already.
+    pub(crate) fn copies_volume(&self) -> Option<usize> {
+        self.volume_index(self.durable.copies?)
+    }
+
+    pub(crate) fn slots_to_spare(&self, one_in: u64) -> u64 {
+        let geometry = &self.durable.metadata.geometry;
+        geometry.spare_slots() + geometry.slots() / one_in
+    }
+
+    /// Returns the slot that holds the second copy of a slot, or held it.
+    pub(crate) fn copy_of(&mut self, slot: Slot) -> Result<Option<Slot>, Missing> {
+        let Some(at) = self.copies_volume() else { return Ok(None) };
+        let volume = &self.durable.volumes[at];
+        if slot.0 >= volume.size / self.durable.metadata.geometry.block() {
+            return Ok(None);
+        }
+        match self.map_entry(at, Key::new(volume.id, slot.0)) {
+            Ok(entry) => Ok(entry.slot()),
+            Err(Unresolved::Missing(missing)) => Err(missing),
+            Err(Unresolved::Damaged) => Ok(None),
+        }
+    }
+
+    /// Returns the change that a slot needs for its second copy; the slot must hold `digest`, or no content any more. Unreadable pages need no
+    /// change.
+    pub(crate) fn copying(&mut self, slot: Slot, digest: Option<Digest>) -> Result<Copying, Missing> {
+        if self.copies_volume().is_none() || !self.may_repair() {
+            return Ok(Copying::Leave);
+        }
+        let copy = self.copy_of(slot)?;
+        let Some(digest) = digest.filter(|_| self.properties.second_copies > 0) else {
+            return Ok(if copy.is_some() { Copying::Drop } else { Copying::Leave });
+        };
+        let needed = self.references(slot)? > self.properties.second_copies;
+        match copy {
+            None if needed => Ok(Copying::Make),
+            None => Ok(Copying::Leave),
+            Some(_) if !needed => Ok(Copying::Drop),
+            Some(copy) => {
+                let found = self.proven_digest(copy)?;
+                Ok(if found.is_some_and(|(found, _)| found == digest) { Copying::Leave } else { Copying::Make })
+            }
+        }
+    }
+
+    /// Returns the number of references to a slot, as of the last merge.
+    fn references(&mut self, slot: Slot) -> Result<u32, Missing> {
+        match self.slot_state(slot)? {
+            SlotState::Shared => {}
+            SlotState::Single => return Ok(1),
+            SlotState::Free | SlotState::Held => return Ok(0),
+        }
+        let per_leaf = self.durable.metadata.geometry.block() / 4;
+        let root = self.durable.roots[TreeId::Counts as usize];
+        match lookup(&mut self.durable.metadata, Region::Metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => Ok(crate::format::bytes::u32_at(
+                self.durable.metadata.pages.bytes(page),
+                (slot.0 % per_leaf * 4) as usize,
+            )),
+            Walk::Absent(_) => Ok(0),
+            Walk::Missing(missing) => Err(missing),
+        }
+    }
+
+    /// Gives back all blocks of the hidden volume at this index of the list. Returns false if there is no space for the clear.
+    pub(crate) fn clear_hidden(&mut self, at: usize, load: &LoadSnapshot) -> bool {
+        let volume = &self.durable.volumes[at];
+        let end = volume.size / self.durable.metadata.geometry.block();
+        let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
+        let cleared = self.cleared(start, stop);
+        if !matches!(self.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
+            return false;
+        }
+        self.durable.journal.changes.push(Change::Clear { key: start, end });
+        self.clear_keys(start, stop);
+        self.state.last_change = self.state.now;
+        self.request_checkpoint();
+        true
+    }
+}
